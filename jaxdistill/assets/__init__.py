@@ -1,0 +1,1 @@
+"""Embedded text: training sentences, held-out pairs, graded pairs and their generator."""

@@ -1,0 +1,333 @@
+"""How does a config become a run? Models, text, targets, objective and step, each made once and checked before step 1."""
+
+import dataclasses
+import hashlib
+import logging
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh
+from jax.typing import DTypeLike
+
+from jaxdistill import mesh as meshes, objectives, optim, step
+from jaxdistill.config import Config
+from jaxdistill.core import InputError, Objective, Params, Task, TrainState
+from jaxdistill.data import batches, sources, targets, tokenize
+from jaxdistill.encoders import surgery
+from jaxdistill.encoders.folder import check_exportable
+from jaxdistill.encoders.model import SentenceModel, load
+from jaxdistill.evals import agreement, select, sts
+from jaxdistill.inference import Embedder
+from jaxdistill.ops.dense import has_bfloat16_units
+
+log = logging.getLogger(__name__)
+
+QUEUE_SEED = 16349
+"""The code of ConGen draws the sentences of its first queue with this seed, whatever the run's own is."""
+HELD_OUT = 2000
+"""Sentences kept out of training for the agreement with the teacher, where no file of them is given."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run that could begin."""
+
+    config: Config
+    workdir: pathlib.Path
+    mesh: Mesh
+    compute_dtype: DTypeLike
+    teacher: SentenceModel | None
+    """None with the user's own vectors."""
+    student: SentenceModel
+    """Untrained, with its head."""
+    objective: Objective
+    store: tokenize.TokenStore
+    batches: batches.Batches
+    steps: int
+    schedule: optax.Schedule
+    optimizer: optax.GradientTransformation
+    teacher_params: Params
+    """On the mesh; empty where the step has no teacher."""
+    like: TrainState
+    """Shapes of the state."""
+    shardings: TrainState
+    train_step: step.TrainStep
+    seeds: Any
+    """Function that gives the teacher's embeddings of the queue's first sentences, `[k, e]`, or None."""
+    tasks: Mapping[str, Task]
+    """Metric to evaluation; all are measured."""
+    best: str
+    """The metric that picks the best checkpoint."""
+
+    def first_state(self, seeds: np.ndarray | None) -> TrainState:
+        """The state before step 1, on the mesh."""
+        make = partial(
+            step.make_state,
+            objective=self.objective,
+            optimizer=self.optimizer,
+            batch_size=self.config.data.batch_size,
+            width=self.like_width,
+        )
+        return jax.jit(make, out_shardings=self.shardings)(self.student.params, seeds, jax.random.key(self.config.run.seed))
+
+    @property
+    def like_width(self) -> int:
+        """The teacher's width, which the objective compares in."""
+        return self.student.definition.embedding_width
+
+
+def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
+    """Everything that the training loop needs; raises `InputError` for whatever cannot work."""
+    mesh = meshes.make_mesh(model_axis=config.run.model_axis)
+    groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
+    dtype = compute_dtype(config.run.precision)
+    objective = objectives.make(config.objective["name"], {k: v for k, v in config.objective.items() if k != "name"})
+    teacher = load_teacher(config)
+    student = make_student(config, teacher)
+    store = tokenised(config, student, max_length=min(config.data.max_length, student.definition.architecture.longest), progress=progress)
+    source = _Targets(config, objective, teacher, store, mesh, dtype, progress)
+    if source.width != student.definition.embedding_width:
+        raise InputError(
+            f"the student's vectors have {student.definition.embedding_width} numbers, the teacher's {source.width}; "
+            f"set student.head to tanh or linear, which maps to the teacher's width."
+        )
+    held_out = 0 if _needs_no_held_out(config) else min(HELD_OUT, store.rows // 20 * 2)
+    data = batches.Batches(
+        store,
+        source.store,
+        student_views=objective.student_views,
+        teacher_views=objective.teacher_views,
+        batch_size=config.data.batch_size,
+        groups=groups,
+        seed=config.run.seed,
+        weights=config.data.weights,
+        reserve_rows=objective.reserve_rows + held_out,
+        reserve_seed=QUEUE_SEED,
+        targets=source.arrays,
+    )
+    drawn = np.random.RandomState(QUEUE_SEED).permutation(data.reserved)
+    tasks = _tasks(config, source, drawn[objective.reserve_rows :])
+    steps = config.run.steps or int(round(config.run.epochs * data.steps_per_epoch))
+    if steps < 1:
+        raise InputError(f"run.steps={config.run.steps} and run.epochs={config.run.epochs} give no step; set one above 0.")
+    optimizer = optim.make_optimizer(config.optimizer, steps)
+    like = jax.eval_shape(
+        partial(step.make_state, objective=objective, optimizer=optimizer, batch_size=data.batch_size, width=source.width),
+        student.params,
+        np.zeros((objective.reserve_rows, source.width), np.float32) if objective.reserve_rows else None,
+        jax.random.key(config.run.seed),
+    )
+    shardings = meshes.shardings(like, mesh, config.run.sharding)
+    live = source.store is not None
+    teacher_shardings = meshes.shardings(teacher.params, mesh, config.run.sharding) if live else {}
+    return Run(
+        config=config,
+        workdir=workdir,
+        mesh=mesh,
+        compute_dtype=dtype,
+        teacher=teacher,
+        student=student,
+        objective=objective,
+        store=store,
+        batches=data,
+        steps=steps,
+        schedule=optim.make_schedule(config.optimizer, steps),
+        optimizer=optimizer,
+        teacher_params=meshes.place(teacher.params, teacher_shardings) if live else {},
+        like=like,
+        shardings=shardings,
+        train_step=step.make_train_step(
+            student=with_dropout(student, config.student.dropout).definition,
+            teacher=teacher.definition if live else None,
+            objective=objective,
+            optimizer=optimizer,
+            mesh=mesh,
+            shardings=shardings,
+            teacher_shardings=teacher_shardings,
+            compute_dtype=dtype,
+            remat=config.run.remat,
+        ),
+        seeds=lambda: source.rows(drawn[: objective.reserve_rows]) if objective.reserve_rows else None,
+        tasks=tasks,
+        best=select.choose(tasks, config.evals.best).metric,
+    )
+
+
+def compute_dtype(precision: str) -> DTypeLike:
+    """The dtype of matrix products."""
+    if precision == "auto":
+        precision = "bfloat16" if has_bfloat16_units() else "float32"
+    if precision not in ("float32", "bfloat16"):
+        raise InputError(f"run.precision={precision!r} is unknown; allowed: auto, float32, bfloat16.")
+    return jnp.dtype(precision)
+
+
+def load_teacher(config: Config) -> SentenceModel | None:
+    """The teacher's model; None if its vectors are given."""
+    spec = config.teacher
+    if spec.targets not in ("live", "store"):
+        raise InputError(f"teacher.targets={spec.targets!r} is unknown; allowed: live, store.")
+    if spec.model.startswith("vectors:"):
+        return None
+    return load(spec.model, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt)
+
+
+def make_student(config: Config, teacher: SentenceModel | None) -> SentenceModel:
+    """The untrained student: a checkpoint or the teacher, cut or made afresh, with its head."""
+    spec = config.student
+    if spec.model == "teacher" and teacher is None:
+        raise InputError("student.model='teacher' needs a teacher model; with vectors, name the student's checkpoint.")
+    model = teacher if spec.model == "teacher" else load(spec.model, pooling=spec.pooling, prompt=spec.prompt)
+    if spec.layers and (spec.width or spec.depth):
+        raise InputError("student.layers cuts an encoder and student.width makes a fresh one; set only one of them.")
+    if bool(spec.width) != bool(spec.depth):
+        raise InputError(f"student.width={spec.width} and student.depth={spec.depth}: a fresh student needs both.")
+    of_body, of_head = jax.random.split(jax.random.key(config.run.seed ^ 0x57D))
+    if spec.layers:
+        model = surgery.from_layers(model, spec.layers)
+    if spec.width:
+        model = surgery.fresh(model, of_body, width=spec.width, depth=spec.depth)
+    if spec.head not in ("none", "tanh", "linear"):
+        raise InputError(f"student.head={spec.head!r} is unknown; allowed: none, tanh, linear.")
+    if spec.head != "none":
+        width = teacher.definition.embedding_width if teacher else _vectors_width(config)
+        activation = "tanh" if spec.head == "tanh" else "identity"
+        model = surgery.add_head(model, width, key=of_head, activation=activation, init=spec.head_init)
+    check_exportable(kept(config, model).definition)
+    return model
+
+
+def kept(config: Config, student: SentenceModel) -> SentenceModel:
+    """The student as it is evaluated and exported: with or without its head."""
+    return student if config.student.keep_head or config.student.head == "none" else surgery.drop_head(student)
+
+
+def with_dropout(student: SentenceModel, rate: float) -> SentenceModel:
+    """The student with this rate of dropout everywhere; negative: its own."""
+    if rate < 0:
+        return student
+    if rate >= 1:
+        raise InputError(f"student.dropout={rate} must be below 1.")
+    architecture = dataclasses.replace(student.definition.architecture, hidden_dropout=rate, attention_dropout=rate)
+    return dataclasses.replace(student, definition=dataclasses.replace(student.definition, architecture=architecture))
+
+
+def tokenised(config: Config, model: SentenceModel, *, max_length: int, progress: bool) -> tokenize.TokenStore:
+    """The text in the tokens of a model."""
+    return tokenize.build(
+        split_specs(config.data.text),
+        tokenizer=model.tokenizer,
+        max_length=max_length,
+        cache_folder=cache_folder(config) / "tokens",
+        columns=dict(config.data.columns) or ("text",),
+        prompt=model.prompt,
+        dedupe=config.data.dedupe,
+        weights=config.data.weights,
+        progress=progress,
+    )
+
+
+def split_specs(text: str) -> list[str]:
+    """Sources of a comma-separated list."""
+    return [spec.strip() for spec in text.split(",") if spec.strip()]
+
+
+def cache_folder(config: Config) -> pathlib.Path:
+    chosen = config.data.cache_folder or os.environ.get("JAXDISTILL_CACHE") or "~/.cache/jaxdistill"
+    return pathlib.Path(chosen).expanduser()
+
+
+def data_folder() -> pathlib.Path | None:
+    """The folder of evaluation sets that JAXDISTILL_DATA names, if it does."""
+    named = os.environ.get("JAXDISTILL_DATA")
+    if not named:
+        return None
+    folder = pathlib.Path(named).expanduser()
+    if not folder.is_dir():
+        raise InputError(f"JAXDISTILL_DATA={named} is no folder; unset it, or name one with sts/stsb.dev.tsv.gz and the like.")
+    sts.sts_folder(folder)
+    return folder
+
+
+class _Targets:
+    """The teacher's embeddings: live, stored, or the user's own vectors."""
+
+    def __init__(self, config, objective: Objective, teacher, store: tokenize.TokenStore, mesh, dtype, progress: bool):
+        self.text, self.teacher, self._views = store, teacher, tuple(objective.teacher_views)
+        self.store, self.arrays = None, ()
+        """Tokens for a live teacher, or one array of targets for each teacher view."""
+        self.embedder = Embedder(teacher, mesh=mesh, compute_dtype=dtype) if teacher else None
+        if teacher is None:
+            array = targets.vectors(config.teacher.model, store.input_rows)
+            self.arrays = (targets.Selected(array, store.input_row),) * len(self._views)
+        elif config.teacher.targets == "store":
+            self.arrays = tuple(self._stored(config, view, dtype, progress) for view in self._views)
+        else:
+            self.store = tokenised(config, teacher, max_length=teacher.max_length, progress=progress)
+        self.width = self.arrays[0].shape[1] if teacher is None else teacher.definition.embedding_width
+
+    def _stored(self, config: Config, view: str, dtype, progress: bool):
+        if view not in self.text.columns:
+            raise InputError(
+                f"teacher.targets='store' needs a teacher view that is a column of the text ({', '.join(self.text.columns)}); "
+                f"{view!r} differs at every step: use teacher.targets='live'."
+            )
+        name = f"{self.teacher.digest()} {self.text.content_digest} {view} {jnp.dtype(dtype).name}"
+        found = targets.open_targets(
+            cache_folder(config) / "targets",
+            hashlib.sha256(name.encode()).hexdigest()[:32],
+            self.text.rows,
+            self.teacher.definition.embedding_width,
+        )
+        with _bar("teacher targets", found.rows, progress and not found.complete) as bar:
+            targets.fill(found, self.embedder.encode, self.text.texts(view), advance=bar.update)
+        return found.array
+
+    def rows(self, rows: Sequence[int]) -> np.ndarray:
+        """The teacher's embeddings of some rows of the text, for the first teacher view."""
+        if self.arrays:
+            return np.asarray(self.arrays[0][np.asarray(rows)], np.float32)
+        view = self._views[0] if self._views[0] in self.text.columns else "text"
+        log.info("teacher embeddings of %d reserved sentences", len(rows))
+        return self.embedder.encode_ids([self.store.ids(view, row) for row in rows])
+
+    def agreement_task(self, config: Config, held_out: Sequence[int]) -> Task | None:
+        """Agreement over the pairs of a file, or over held-out sentences: each with its neighbour and with a random one."""
+        if config.evals.agreement and self.embedder is None:
+            raise InputError("evals.agreement needs a teacher model; vectors cover the training text alone.")
+        if config.evals.agreement:
+            sentences = [text for (text,) in sources.read(split_specs(config.evals.agreement)) if text.strip()]
+            return agreement.agreement_task(self.embedder.encode, *agreement.neighbouring_pairs(sentences))
+        if len(held_out) < 4:
+            return None
+        vectors = dict(zip((self.text.text("text", row) for row in held_out), self.rows(held_out), strict=True))
+        return agreement.held_out_task(vectors, seed=config.run.seed)
+
+
+def _needs_no_held_out(config: Config) -> bool:
+    judged_otherwise = config.evals.pairs or data_folder() is not None
+    return bool(config.evals.agreement) or (judged_otherwise and config.evals.best != agreement.METRIC)
+
+
+def _tasks(config: Config, source: _Targets, held_out: Sequence[int]) -> Mapping[str, Task]:
+    pairs_file = sources.files(config.evals.pairs)[0] if config.evals.pairs else None
+    return select.available_tasks(
+        data_folder=data_folder(), pairs_file=pairs_file, agreement_task=source.agreement_task(config, held_out)
+    )
+
+
+def _vectors_width(config: Config) -> int:
+    return np.load(config.teacher.model.removeprefix("vectors:"), mmap_mode="r").shape[1]
+
+
+def _bar(what: str, rows: int, shown: bool):
+    import tqdm
+
+    return tqdm.tqdm(total=rows, desc=what, unit="sentence", disable=not shown, dynamic_ncols=True)

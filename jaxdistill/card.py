@@ -1,0 +1,148 @@
+"""What is written about a model that leaves a run: how it was made, what it scores, how to use it.
+
+A run writes its facts to `card.json` in the workdir, so that any of its checkpoints can be exported later with them.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from jaxdistill.core import InputError
+from jaxdistill.versions import versions
+
+FACTS_FILE = "card.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Facts:
+    """How a student was made. Empty texts and zeros are left out of the card."""
+
+    name: str
+    teacher: str = ""
+    student: str = ""
+    """What the student was built from, for instance `layers 1,3,5 of all-MiniLM-L6-v2`."""
+    objective: str = ""
+    """The objective with its options, in one line."""
+    data: str = ""
+    """Where the sentences came from."""
+    data_digest: str = ""
+    sentences: int = 0
+    steps: int = 0
+    batch_size: int = 0
+    seed: int = 0
+    command: str = ""
+    """The command that trains it again."""
+    scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Score name to value in [-1, 1], such as `{"sts-b-dev/spearman": 0.84}`."""
+    teacher_scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+def write_facts(folder: str | Path, facts: Facts) -> None:
+    """Writes `card.json` into a workdir or an export, whole or not at all."""
+    path = Path(folder) / FACTS_FILE
+    temporary = path.with_suffix(".json.unfinished")
+    temporary.write_text(json.dumps(dataclasses.asdict(facts), indent=2) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def read_facts(folder: str | Path) -> Facts | None:
+    """The facts of a workdir or an export; None if it has none."""
+    path = Path(folder) / FACTS_FILE
+    if not path.is_file():
+        return None
+    try:
+        return Facts(**json.loads(path.read_text(encoding="utf-8")))
+    except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
+        raise InputError(
+            f"{path}: not a file of facts as a run writes it ({error}). Remove it to export without."
+        ) from error
+
+
+def model_card(facts: Facts, *, parameters: int, width: int, max_length: int, pooling: str, digest: str) -> str:
+    """The README of an exported model: markdown with the YAML header that model hubs read."""
+    made = {
+        "Teacher": facts.teacher,
+        "Student": facts.student,
+        "Objective": facts.objective,
+        "Text": facts.data,
+        "Digest of the text": facts.data_digest,
+        "Sentences": f"{facts.sentences:,}" if facts.sentences else "",
+        "Steps": f"{facts.steps:,}" if facts.steps else "",
+        "Batch size": f"{facts.batch_size:,}" if facts.batch_size else "",
+        "Seed": str(facts.seed) if facts.steps else "",
+        "Command": f"`{facts.command}`" if facts.command else "",
+    }
+    model = {
+        "Parameters": f"{parameters:,}",
+        "Embedding width": str(width),
+        "Longest sentence": f"{max_length} tokens",
+        "Pooling": pooling,
+        "Digest of the model": digest,
+    }
+    software = ", ".join(f"{name} {version}" for name, version in versions().items())
+    parts = [
+        _HEADER,
+        f"# {facts.name}\n\nA sentence encoder distilled with jaxdistill: it maps sentences to vectors of {width} "
+        "numbers whose cosine similarity says how alike they are in meaning.\n",
+        _usage(facts.name),
+        "## The model\n\n" + _table(model),
+        "## How it was made\n\n" + _table({**made, "Software": software}),
+        _scores(facts),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+_HEADER = """---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags:
+- sentence-transformers
+- sentence-similarity
+- feature-extraction
+- distillation
+- jaxdistill
+---
+"""
+
+
+def _usage(name: str) -> str:
+    return f"""## Use
+
+With sentence-transformers:
+
+```python
+from sentence_transformers import SentenceTransformer
+
+vectors = SentenceTransformer("{name}").encode(["A cat sleeps.", "A cat naps."])
+```
+
+With jaxdistill:
+
+```python
+import jaxdistill
+
+vectors = jaxdistill.load("{name}").encode(["A cat sleeps.", "A cat naps."])
+```
+"""
+
+
+def _table(rows: Mapping[str, str]) -> str:
+    lines = [f"| {name} | {_cell(value)} |" for name, value in rows.items() if value]
+    return "\n".join(["| | |", "|---|---|", *lines]) + "\n"
+
+
+def _scores(facts: Facts) -> str:
+    if not facts.scores:
+        return ""
+    lines = [
+        f"| {name} | {100 * value:.2f} | {100 * facts.teacher_scores[name]:.2f} |"
+        if name in facts.teacher_scores
+        else f"| {name} | {100 * value:.2f} | |"
+        for name, value in facts.scores.items()
+    ]
+    return "\n".join(["## Scores (× 100)\n", "| | this model | teacher |", "|---|---|---|", *lines]) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

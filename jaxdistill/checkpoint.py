@@ -1,0 +1,181 @@
+"""How is a train state kept on disk, and found again after a crash, a damaged file or a change of devices?
+
+Orbax writes a checkpoint into a temporary folder and renames it, so that a killed run leaves whole checkpoints only. Kept
+are the latest ones and the best one. Beside the arrays lies a small JSON record: progress of the evaluation, and a
+checksum of every array, since a damaged file can still be read.
+"""
+
+import errno
+import logging
+import pathlib
+import zlib
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from orbax.checkpoint import checkpoint_managers as policies
+
+from jaxdistill.core import InputError, TrainState
+from jaxdistill.mesh import path_name
+
+log = logging.getLogger(__name__)
+
+
+class Restored(NamedTuple):
+    """What a checkpoint gave back."""
+
+    step: int
+    state: TrainState
+    progress: dict[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints of a workdir."""
+
+    def __init__(self, workdir: str | pathlib.Path, *, keep: int = 2):
+        self.folder = pathlib.Path(workdir).absolute() / "checkpoints"
+        keep_policy = policies.AnyPreservationPolicy(
+            [
+                policies.LatestN(keep),
+                policies.BestN(get_metric_fn=lambda m: m["best"], n=1, keep_checkpoints_without_metrics=False),
+            ]
+        )
+        self._options = ocp.CheckpointManagerOptions(
+            preservation_policy=keep_policy, cleanup_tmp_directories=True, step_prefix=None, enable_background_delete=False
+        )
+        self._manager = self._open()
+
+    def _open(self) -> ocp.CheckpointManager:
+        return ocp.CheckpointManager(self.folder, options=self._options, item_names=("state", "progress"))
+
+    @property
+    def steps(self) -> list[int]:
+        """Kept steps, oldest first."""
+        return sorted(self._manager.all_steps())
+
+    def save(self, state: TrainState, progress: dict[str, Any], *, score: float | None) -> None:
+        """Writes the state of its step; `score` is its value of the best metric, None if it was not evaluated.
+
+        Returns when the arrays are copied off the device; the files are written behind the training.
+        """
+        self.wait()
+        step = int(state.step)
+        if step in self.steps:
+            return
+        progress = progress | {"checksums": _checksums(state)}
+        items = ocp.args.Composite(state=ocp.args.StandardSave(_savable(state)), progress=ocp.args.JsonSave(progress))
+        try:
+            self._manager.save(step, args=items, metrics=None if score is None else {"best": score})
+        except OSError as error:
+            raise _failed(error, self) from error
+
+    def wait(self) -> None:
+        """Waits until everything saved is on disk; raises what went wrong there."""
+        try:
+            self._manager.wait_until_finished()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise _failed(error, self) from error
+
+    def restore(self, like: TrainState, shardings: TrainState, *, step: int | None = None) -> Restored | None:
+        """The latest readable checkpoint (or that of `step`), placed by `shardings`; None if there is none.
+
+        An unreadable one is set aside with a warning, and the one before is taken.
+
+        Args:
+          like: shapes and dtypes.
+          shardings: where the arrays go; need not be what they were saved with.
+          step: exactly this one; then an unreadable or missing checkpoint is an error.
+        """
+        if step is not None and step not in self.steps:
+            raise self._missing(step)
+        wanted = self.steps[::-1] if step is None else [step]
+        for candidate in wanted:
+            try:
+                return self._read(candidate, like, shardings)
+            except Exception as error:  # tensorstore, Orbax and JSON each raise their own for damaged files
+                if step is not None:
+                    raise InputError(f"checkpoint {self.folder / str(step)} is damaged ({_first_line(error)}).") from error
+                log.warning(
+                    "checkpoint of step %d is damaged (%s): set aside as %s.damaged, trying the one before",
+                    candidate, _first_line(error), candidate,
+                )  # fmt: skip
+                self._set_aside(candidate)
+        if wanted:
+            raise InputError(f"no checkpoint in {self.folder} can be read. Remove the folder to start from step 0.")
+        return None
+
+    def restore_alone(self, step: int) -> TrainState:
+        """The state of a kept step on one device, without knowing beforehand what is in it."""
+        if step not in self.steps:
+            raise self._missing(step)
+        one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        try:
+            saved = self._manager.item_metadata(step).state
+            abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=one), dict(saved))
+            items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
+            return _from_saved(self._manager.restore(step, args=items).state)
+        except Exception as error:  # as in `restore`
+            raise InputError(f"checkpoint {self.folder / str(step)} is damaged ({_first_line(error)}).") from error
+
+    def _missing(self, step: int) -> InputError:
+        kept = ", ".join(map(str, self.steps)) or "none"
+        return InputError(f"{self.folder} has no checkpoint of step {step}; kept: {kept}.")
+
+    def _read(self, step: int, like: TrainState, shardings: TrainState) -> Restored:
+        raw = jax.eval_shape(_savable, like)
+        abstract = jax.tree.map(
+            lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), raw, shardings._asdict()
+        )
+        items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), progress=ocp.args.JsonRestore())
+        read = self._manager.restore(step, args=items)
+        state = _from_saved(read.state)
+        expected = read.progress.pop("checksums")
+        found = _checksums(state)
+        wrong = sorted(name for name in expected if expected[name] != found.get(name, expected[name]))
+        if wrong:
+            raise ValueError(f"checksum of {wrong[0]} differs")
+        return Restored(step, state, read.progress)
+
+    def _set_aside(self, step: int) -> None:
+        self._manager.close()
+        damaged = self.folder / f"{step}.damaged"
+        number = 1
+        while damaged.exists():
+            number += 1
+            damaged = self.folder / f"{step}.damaged{number}"
+        (self.folder / str(step)).rename(damaged)
+        self._manager = self._open()
+
+    def close(self) -> None:
+        self.wait()
+        self._manager.close()
+
+
+def _savable(state: TrainState) -> dict[str, Any]:
+    """Plain arrays in a dict: Orbax keeps its names where it would drop those of a NamedTuple."""
+    return state._asdict() | {"key": jax.random.key_data(state.key)}
+
+
+def _from_saved(saved: dict[str, Any]) -> TrainState:
+    return TrainState(**(saved | {"key": jax.random.wrap_key_data(saved["key"])}))
+
+
+def _checksums(state: TrainState) -> dict[str, int]:
+    """CRC-32 of each array that this process holds completely."""
+    sums = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(_savable(state)):
+        if leaf.is_fully_addressable:
+            sums[path_name(path)] = zlib.crc32(np.ascontiguousarray(leaf).tobytes())
+    return sums
+
+
+def _failed(error: Exception, checkpoints: Checkpoints) -> InputError:
+    kept = ", ".join(map(str, checkpoints.steps)) or "none"
+    if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error) or "RESOURCE_EXHAUSTED" in str(error):
+        return InputError(f"no space left in {checkpoints.folder}; kept checkpoints: {kept}. Free some and run the same command again.")
+    return InputError(f"could not save into {checkpoints.folder} ({_first_line(error)}); kept checkpoints: {kept}.")
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]

@@ -1,0 +1,51 @@
+"""What every command-line program does alike: options with suggestions, one clear line for a bad input, exit statuses."""
+
+import argparse
+import difflib
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from jaxdistill.core import InputError
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """` Did you mean X?` when a known word is close, else nothing."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f" Did you mean {close[0]}?" if close else ""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse that takes no abbreviations and suggests the option that was probably meant."""
+
+    def __init__(self, **options):
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+
+    def parse_args(self, args=None, namespace=None):
+        options = [option for action in self._actions for option in action.option_strings]
+        for argument in sys.argv[1:] if args is None else args:
+            flag = argument.split("=")[0]
+            if flag.startswith("--") and flag not in options:
+                raise InputError(f"unknown option {flag}.{did_you_mean(flag, options)} --help lists the options.")
+        return super().parse_args(args, namespace)
+
+    def error(self, message):
+        raise InputError(f"{message}. --help lists the options.")
+
+
+def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
+    """Runs a program's `main`: bad input ends in one line and status 2, Ctrl-C in status 130."""
+    try:
+        main(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)

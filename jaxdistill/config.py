@@ -1,0 +1,233 @@
+"""What can a run be told? Frozen dataclasses of every option, and the way from a `configs/*.py` file to them.
+
+A config file is plain data and spells out every option, so that `--config.section.option=value` can reach it. An
+unknown or mistyped key is an error that names the likely one.
+"""
+
+import dataclasses
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from jaxdistill.cli import did_you_mean
+from jaxdistill.core import InputError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Data:
+    """Where the sentences come from."""
+
+    text: str
+    """Sources, separated by commas: paths, globs, `hf:name:split:column`, `tfds:name:split:column`, `assets:NAME`."""
+    weights: tuple[float, ...]
+    """Relative sampling rate of each source; empty: every sentence equally often."""
+    columns: tuple[tuple[str, str], ...]
+    """(view, column of the file) for tables, for instance `(("text", "en"), ("translation", "de"))`; empty: one column."""
+    dedupe: bool
+    """Keep only the first of repeated sentences (case ignored)."""
+    max_length: int
+    """Longest tokenised sentence that the student sees in training, special tokens included."""
+    batch_size: int
+    """Sentences a step, over all devices."""
+    pack_groups: int
+    """The batch is packed in this many independent groups (more if there are more devices), whatever the number of
+    devices: the same numbers on each. Devices of the `data` axis must divide it."""
+    cache_folder: str
+    """Where tokenised text and teacher targets are kept for reuse; empty: $JAXDISTILL_CACHE or ~/.cache/jaxdistill."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Teacher:
+    """The frozen model whose embeddings are the targets."""
+
+    model: str
+    """Folder, `package:NAME/PATH`, hub name, or `vectors:FILE.npy` with one row for each sentence of the text."""
+    pooling: str
+    """Empty: as the checkpoint says. Needed for a checkpoint that does not say."""
+    max_length: int
+    """Longest tokenised sentence that the teacher reads; 0: as the checkpoint says."""
+    prompt: str
+    """Name of a prompt of the checkpoint, put before every sentence; empty: its default."""
+    targets: str
+    """`live`: the teacher runs inside the training step. `store`: its embeddings are computed once and kept on disk."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Student:
+    """The model to train."""
+
+    model: str
+    """Folder, `package:NAME/PATH` or hub name; `teacher`: cut from the teacher."""
+    layers: str
+    """Which layers to keep: empty for all, `last:3`, `first:3`, `even:3`, or a list `1,3,5`."""
+    width: int
+    """Above 0: a fresh, untrained encoder of this width with the family and tokenizer of `model`, and `depth` layers."""
+    depth: int
+    pooling: str
+    """Empty: as the checkpoint says. Needed for a checkpoint that does not say."""
+    prompt: str
+    head: str
+    """`none`, or a Dense layer to the teacher's width: `tanh` (ConGen), `linear`."""
+    head_init: str
+    """`uniform` (PyTorch's default, ConGen) or `identity`, for a student that starts aligned with the teacher."""
+    keep_head: bool
+    """Evaluate and export with the head (as ConGen does) or without."""
+    dropout: float
+    """Rate of all dropout layers while training; negative: as the checkpoint says (0.1 for BERT)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    """AdamW with a warm-up and a schedule."""
+
+    learning_rate: float
+    schedule: str
+    """After the warm-up: `linear` or `cosine` to 0, or `constant`."""
+    warmup_fraction: float
+    """Share of all steps over which the rate rises linearly from 0."""
+    weight_decay: float
+    """Decoupled, times the learning rate; not on biases and norms."""
+    b1: float
+    b2: float
+    eps: float
+    bias_correction: bool
+    """False: Adam as BERT's and ConGen's code has it."""
+    clip_norm: float
+    """Largest global gradient norm; 0: no clipping."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evals:
+    """How the student is judged while it trains."""
+
+    every: int
+    """Steps between evaluations, each with a checkpoint; one more at the end."""
+    best: str
+    """Metric that picks the best checkpoint; empty: the first there is of pairs/spearman, sts-b-dev/spearman,
+    agreement/spearman."""
+    pairs: str
+    """The user's own graded pairs: a .tsv or .csv file with score, sentence1, sentence2; empty: none."""
+    agreement: str
+    """Sentences for the agreement with the teacher, neighbouring lines are pairs; empty: sentences kept out of training."""
+    patience: int
+    """Stop after this many evaluations without a better score; 0: never."""
+    sts: bool
+    """Score the seven STS sets at the end if the data folder is there."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """How long, on what, with which seed."""
+
+    steps: int
+    """Updates; 0: as `epochs` says."""
+    epochs: float
+    seed: int
+    precision: str
+    """Matrix products in `float32` or `bfloat16` (sums, softmax, norms and losses stay float32); `auto`: bfloat16 where
+    the device has units for it."""
+    remat: bool
+    """Recompute activations in the backward pass: less memory, about a third more work."""
+    model_axis: int
+    """Devices that share one copy of sharded parameters; the others split the batch."""
+    sharding: tuple[tuple[str, tuple[str, ...]], ...]
+    """(regular expression on a parameter's path, its axes such as `("model", "")`); unmatched parameters are replicated."""
+    log_every: int
+    """Steps between lines of metrics."""
+    save_every: int
+    """Steps between checkpoints beside those of the evaluations; 0: none."""
+    keep: int
+    """Latest checkpoints to keep beside the best one; at least 2, so that a damaged one has a predecessor."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Everything that a run can be told. `objective` holds `name` and the options of that objective."""
+
+    data: Data
+    teacher: Teacher
+    student: Student
+    objective: Mapping[str, Any]
+    optimizer: Optimizer
+    evals: Evals
+    run: Run
+
+
+EXTENSIONS = (
+    "run.steps", "run.epochs", "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding",
+    "evals.every", "evals.patience", "evals.sts", "data.cache_folder", "student.keep_head",
+)  # fmt: skip
+"""Options that may differ when a run is continued: they do not change what was trained so far."""
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    """The config of a plain nested mapping; raises `InputError` for unknown, missing or mistyped options."""
+    sections = {field.name: field for field in dataclasses.fields(Config)}
+    _same_keys(raw, sections, prefix="")
+    built = {
+        name: dict(raw[name]) if name == "objective" else options_from(field.type, raw[name], prefix=name)
+        for name, field in sections.items()
+    }
+    if "name" not in built["objective"]:
+        raise InputError("objective.name is missing.")
+    return Config(**built)
+
+
+def options_from(kind: type, raw: Mapping[str, Any], *, prefix: str) -> Any:
+    """An instance of the options dataclass `kind`; every field must be given, with its type, and nothing else."""
+    types_ = typing.get_type_hints(kind)
+    _same_keys(raw, types_, prefix=prefix)
+    return kind(**{name: _typed(raw[name], types_[name], f"{prefix}.{name}") for name in types_})
+
+
+def _same_keys(raw: Mapping[str, Any], known: Mapping[str, Any], *, prefix: str) -> None:
+    dot = f"{prefix}." if prefix else ""
+    for key in raw:
+        if key not in known:
+            raise InputError(f"config key {dot}{key} is unknown.{did_you_mean(key, list(known))} Known: {', '.join(known)}.")
+    for key in known:
+        if key not in raw:
+            raise InputError(f"config key {dot}{key} is missing: a config file spells out every option.")
+
+
+def _typed(value: Any, kind: Any, name: str) -> Any:
+    origin = typing.get_origin(kind)
+    if origin is typing.Literal:
+        if value not in typing.get_args(kind):
+            raise InputError(f"{name}={value!r} is not allowed; allowed: {', '.join(map(str, typing.get_args(kind)))}.")
+        return value
+    if origin is tuple:
+        return _frozen(value)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(kind, types.UnionType) or not isinstance(kind, type):
+        return value
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise InputError(f"{name}={value!r} is a {type(value).__name__}; it must be a {kind.__name__}.")
+    return value
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(item) for item in value) if isinstance(value, (list, tuple)) else value
+
+
+def flat(config: Config) -> dict[str, Any]:
+    """`{"data.text": ..., "objective.alpha": ...}`, values as JSON would give them back."""
+    nested = json.loads(json.dumps(dataclasses.asdict(config)))
+    return {f"{section}.{key}": value for section, options in nested.items() for key, value in options.items()}
+
+
+def digest(config: Config) -> str:
+    """A short name of the whole config."""
+    return hashlib.sha256(json.dumps(flat(config), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def refuse_other_training(before: Mapping[str, Any], now: Mapping[str, Any], *, workdir: str) -> None:
+    """Raises `InputError` with the differences if a workdir was made with options that train something else."""
+    changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key) and key not in EXTENSIONS]
+    if changed:
+        shown = "; ".join(f"{key}: {before.get(key)!r} there, {now.get(key)!r} now" for key in changed)
+        raise InputError(f"{workdir} was made with another config ({shown}). Use the same options or another --workdir.")

@@ -1,0 +1,103 @@
+"""The types that the layers share. No behaviour lives here.
+
+Axis letters, used in every signature of the project:
+`b` examples, `v` student views, `w` teacher views, `d` student width, `e` embedding width, `k` queue rows,
+`g` groups, `r` rows of a group, `l` token slots of a row, `n` sentences of a group (`b * v == g * n`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+Array = jax.Array | np.ndarray
+Params = dict[str, Array]
+"""Parameters, flat: path such as `transformer/layers/0/attention/query/kernel` to array."""
+
+
+class InputError(ValueError):
+    """Something that the user gave cannot be used: programs print its one line and exit with status 2."""
+
+
+class Tokens(NamedTuple):
+    """Tokenised sentences, packed: a row holds several sentences one behind the other.
+
+    The layout is group-major so that a device that holds whole groups needs no other device to pool its sentences.
+    A padded batch is the special case of `b` groups of one row with one sentence each (`r == n == 1`).
+    """
+
+    ids: Int[Array, "g r l"]
+    """Token ids; the padding token where there is no sentence."""
+    owner: Int[Array, "g r l"]
+    """Which of its group's `n` sentences a token belongs to; -1 for padding. Attention stays inside one owner."""
+    position: Int[Array, "g r l"]
+    """Place of a token in its sentence, from 0; 0 for padding."""
+    first: Int[Array, "g n"]
+    """Where each sentence begins: an index into its group's `r * l` slots."""
+
+
+class Batch(NamedTuple):
+    """What one training step reads. Examples are ordered group-major, the views of an example lie together."""
+
+    student: Tokens
+    """The student's views, `n = (b / g) * v` sentences a group."""
+    teacher: Tokens | None
+    """The teacher's views, `n = (b / g) * w`, in the teacher's own tokens; None with stored targets or no teacher."""
+    targets: Float[Array, "b w e"] | None
+    """Stored teacher embeddings; None with a live teacher."""
+
+
+class TrainState(NamedTuple):
+    """Everything that a checkpoint holds."""
+
+    step: Int[Array, ""]
+    params: dict[str, Params]
+    """`student` and `objective` (learned scalars, heads that never leave training)."""
+    optimizer: Any
+    objective: Any
+    """The objective's own state: the queue."""
+    key: jax.Array
+    """One random key, folded with the step; never advanced."""
+
+
+class Objective(Protocol):
+    """A training objective: a frozen dataclass of its options, one file under `objectives/`, arrays in and arrays out."""
+
+    student_views: Sequence[str]
+    """Names of views that the student reads, for instance `("text", "delete_words")`; repeats are allowed."""
+    teacher_views: Sequence[str]
+    """Names of views that the teacher reads; empty without a teacher."""
+    reserve_rows: int
+    """Sentences kept out of training, whose teacher embeddings seed the objective's state."""
+
+    def init(
+        self, key: jax.Array, *, batch_size: int, width: int, seeds: Float[Array, "k e"] | None
+    ) -> tuple[Params, Any]:
+        """The objective's own parameters and its first state."""
+        ...
+
+    def __call__(
+        self,
+        params: Params,
+        state: Any,
+        student: Float[Array, "b v d"],
+        targets: Float[Array, "b w e"],
+        *,
+        mesh: jax.sharding.Mesh,
+    ) -> tuple[Float[Array, " b"], Any, dict[str, Float[Array, ""]]]:
+        """Per-example loss, the next state, and scalars to log."""
+        ...
+
+
+Embed = Callable[[Sequence[str]], Float[np.ndarray, "n e"]]
+"""Sentences to vectors. Evaluation tasks know nothing else of a model, so that any model can be scored."""
+
+
+class Task(Protocol):
+    """An evaluation: one file under `evals/`."""
+
+    def __call__(self, embed: Embed) -> Mapping[str, float]:
+        """Named scores in [-1, 1]."""
+        ...

@@ -1,0 +1,283 @@
+"""Which sentences does step s read? Batches as a pure function of (seed, step): resuming needs no iterator state."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+from queue import Full, Queue
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from jaxdistill.core import Batch, InputError, Tokens
+from jaxdistill.data import packing, views
+from jaxdistill.data.tokenize import TokenStore
+
+SIMULATED_STEPS = 192
+"""Batches that the shapes are chosen from."""
+
+
+class _Stream(NamedTuple):
+    """What the student or the teacher reads."""
+
+    store: TokenStore
+    views: tuple[views.View, ...]
+
+    @property
+    def longest(self) -> int:
+        return max(self.store.longest(view.column) for view in self.views)
+
+
+class Batches:
+    """Random access to the batches of a run.
+
+    Every epoch goes through the sentences in an order of its own; a last, smaller batch is left out. With weights, an
+    epoch has as many sentences as without, each source gives its share of them, and goes through its own sentences
+    in an order of its own as often as that takes.
+
+    Args:
+      student_store, teacher_store: the same rows in the tokens of the two; None without a live teacher.
+      student_views, teacher_views: names of views, see `views`; repeats are drawn independently, and the same view of
+        student and teacher keeps the same words.
+      batch_size: sentences a step.
+      groups: parts that are packed by themselves; divides `batch_size`, a multiple of the devices.
+      seed: of order and augmentation.
+      weights: none, or for each source how often it is drawn, relative to the others.
+      reserve_rows: how many rows `reserved` holds, kept out of training together with every row of equal text.
+      reserve_seed: draws the reserved rows.
+      max_steps: steps of the run, if known; shapes are chosen from the first steps, never more than these.
+      targets: stored teacher embeddings, one array `[rows, e]` for each teacher view; then there is no teacher store.
+    """
+
+    def __init__(
+        self,
+        student_store: TokenStore,
+        teacher_store: TokenStore | None = None,
+        *,
+        student_views: Sequence[str],
+        teacher_views: Sequence[str] = (),
+        batch_size: int,
+        groups: int = 1,
+        seed: int = 0,
+        weights: Sequence[float] = (),
+        reserve_rows: int = 0,
+        reserve_seed: int = 0,
+        max_steps: int | None = None,
+        targets: Sequence[Float[np.ndarray, "rows e"]] = (),
+    ):
+        self._check(student_store, teacher_store, batch_size, groups, teacher_views, targets)
+        self.batch_size, self.groups, self.seed = batch_size, groups, seed
+        self._student = _stream(student_store, student_views)
+        self._teacher = _stream(teacher_store, teacher_views) if teacher_store is not None else None
+        self._targets = tuple(targets)
+        self.reserved, self._rows = _split(student_store, reserve_rows, reserve_seed, batch_size)
+        self._shares = _shares(student_store, self._rows, weights)
+        self._draws = max(stream.store.max_length for stream in self._streams)
+        self._epoch = lru_cache(maxsize=2)(self._epoch_rows)
+        self._max_steps = max_steps
+
+    @staticmethod
+    def _check(student: TokenStore, teacher: TokenStore | None, batch_size, groups, teacher_views, targets) -> None:
+        if batch_size < 1 or groups < 1 or batch_size % groups:
+            nearest = f"use a multiple of {groups}" if groups > 0 else "use at least one group"
+            raise InputError(f"batch_size={batch_size} does not divide into {groups} groups; {nearest}.")
+        if teacher is not None and teacher.content_digest != student.content_digest:
+            raise InputError("the student's and the teacher's token stores are of different text; build both anew.")
+        if teacher is not None and targets:
+            raise InputError("both a live teacher and stored targets are given; use one of them.")
+        if targets and len(targets) != len(teacher_views):
+            raise InputError(f"{len(targets)} arrays of stored targets for {len(teacher_views)} teacher views.")
+        for target in targets:
+            if target.shape[0] != student.rows:
+                raise InputError(f"stored targets have {target.shape[0]} rows, the text has {student.rows}.")
+
+    @property
+    def _streams(self) -> list[_Stream]:
+        return [stream for stream in (self._student, self._teacher) if stream is not None]
+
+    @property
+    def training_rows(self) -> int:
+        """Rows that are trained on."""
+        return len(self._rows)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.training_rows // self.batch_size
+
+    @cached_property
+    def shapes(self) -> tuple[packing.Shapes, ...]:
+        """The shapes that batches come in, one for the student and, with a live teacher, one for it; at most four."""
+        steps = max(1, min(SIMULATED_STEPS, self._max_steps or SIMULATED_STEPS))
+        batches = []
+        for step in range(steps):
+            _, streams = self._examples(step)
+            batches.append([sentences.lengths.reshape(self.groups, -1) for sentences in streams])
+        return packing.choose_shapes(batches, [stream.longest for stream in self._streams])
+
+    def rows_at(self, step: int) -> Int[np.ndarray, " b"]:
+        """Store rows of a step's examples, in the batch's order."""
+        return self._examples(step)[0]
+
+    def batch_at(self, step: int) -> Batch:
+        """The batch of a step, from 0 on."""
+        rows, streams = self._examples(step)
+        student, *teacher = self._packed(streams)
+        targets = None
+        if self._targets:
+            targets = np.stack([np.asarray(target[rows], np.float32) for target in self._targets], axis=1)
+        return Batch(student, teacher[0] if teacher else None, targets)
+
+    def _packed(self, streams: list[packing.Ragged]) -> list[Tokens]:
+        """All streams in the first set of shapes that holds them."""
+        for shapes in self.shapes:
+            packed = []
+            for stream, shape, sentences in zip(self._streams, shapes, streams, strict=True):
+                tokens = packing.pack(sentences, shape, groups=self.groups, pad_id=stream.store.pad_id)
+                if tokens is None:
+                    break
+                packed.append(tokens)
+            else:
+                return packed
+        raise AssertionError("the last shape holds any batch")
+
+    def _examples(self, step: int) -> tuple[np.ndarray, list[packing.Ragged]]:
+        """Rows in group order, and for each stream the tokens of their views, the views of a row together.
+
+        NOTE: only the student's lengths decide the order, so that a live teacher and stored targets train alike.
+        """
+        epoch, place = divmod(step, self.steps_per_epoch)
+        rows = self._epoch(epoch)[place * self.batch_size : (place + 1) * self.batch_size]
+        uniform = self._uniform(step)
+        viewed = [_viewed(stream, rows, uniform) for stream in self._streams]
+        tokens = viewed[0].lengths.reshape(-1, self.batch_size).sum(axis=0)
+        order = packing.balanced_order(tokens, self.groups)
+        return rows[order], [_example_major(sentences, order) for sentences in viewed]
+
+    def _uniform(self, step: int):
+        """Random numbers for the n-th use of an augmentation in a list of views: `[b, u]`, from (seed, step, n)."""
+
+        @lru_cache
+        def draws(use: int) -> np.ndarray:
+            return np.random.default_rng([self.seed, 1, step, use]).random((self.batch_size, self._draws))
+
+        return draws
+
+    def _epoch_rows(self, epoch: int) -> Int[np.ndarray, " rows"]:
+        """The order of an epoch."""
+        generator = np.random.default_rng([self.seed, 0, epoch])
+        if not self._shares:
+            return generator.permutation(self._rows)
+        parts = []
+        for source, (rows, share) in enumerate(self._shares):
+            begin, end = epoch * share, (epoch + 1) * share
+            passes = range(begin // len(rows), -(-end // len(rows)))
+            orders = [np.random.default_rng([self.seed, 2, source, turn]).permutation(rows) for turn in passes]
+            parts.append(np.concatenate(orders)[begin - passes.start * len(rows) :][:share] if share else rows[:0])
+        return generator.permutation(np.concatenate(parts))
+
+
+def prefetch(batches: Batches, start: int, stop: int, depth: int = 2) -> Iterator[Batch]:
+    """Batches of the steps `start` to `stop - 1`, made ahead by one thread."""
+    queue: Queue = Queue(maxsize=depth)
+    ended = threading.Event()
+
+    def put(item) -> None:
+        while not ended.is_set():
+            try:
+                return queue.put(item, timeout=0.1)
+            except Full:
+                continue
+
+    def work() -> None:
+        try:
+            for step in range(start, stop):
+                if ended.is_set():
+                    return
+                put((batches.batch_at(step), None))
+        except BaseException as error:  # raised again where the batch is asked for
+            put((None, error))
+
+    thread = threading.Thread(target=work, name="prefetch", daemon=True)
+    thread.start()
+    try:
+        for _ in range(start, stop):
+            batch, error = queue.get()
+            if error is not None:
+                raise error
+            yield batch
+    finally:
+        ended.set()
+        thread.join()
+
+
+def padding_share(batch: Batch) -> float:
+    """Share of a batch's token slots that hold padding."""
+    owners = [tokens.owner for tokens in (batch.student, batch.teacher) if tokens is not None]
+    return sum(int((owner < 0).sum()) for owner in owners) / sum(owner.size for owner in owners)
+
+
+def _stream(store: TokenStore, names: Sequence[str]) -> _Stream:
+    if not names:
+        raise InputError("no view is named; the student and a live teacher need at least one each, such as 'text'.")
+    return _Stream(store, tuple(views.parse(name, store.columns) for name in names))
+
+
+def _split(store: TokenStore, reserve_rows: int, reserve_seed: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that are reserved and rows that are trained on, both in the text's order."""
+    if store.rows < reserve_rows + batch_size:
+        raise InputError(
+            f"the text has {store.rows} sentences, fewer than the {reserve_rows} reserved ones and one batch of "
+            f"{batch_size} need ({reserve_rows + batch_size}); add text, or make queue or batch smaller."
+        )
+    drawn = np.random.RandomState(reserve_seed).permutation(store.rows)[:reserve_rows]
+    reserved = np.sort(drawn)
+    rows = np.flatnonzero(~np.isin(store.keys, store.keys[reserved]))
+    if len(rows) < batch_size:
+        raise InputError(
+            f"only {len(rows)} of {store.rows} sentences are left beside the {reserve_rows} reserved ones and their "
+            f"repeats; one batch needs {batch_size}: add text, or make queue or batch smaller."
+        )
+    return reserved, rows
+
+
+def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float]) -> list[tuple[np.ndarray, int]]:
+    """For each source its rows and how many of them an epoch takes; empty without weights."""
+    if not weights:
+        return []
+    if len(weights) != len(store.source_rows) or not all(0 < weight < float("inf") for weight in weights):
+        got = f"weights {list(weights)} for {len(store.source_rows)} sources"
+        raise InputError(f"{got}; give one positive number for each, or none.")
+    ends = np.cumsum(np.asarray(weights, np.float64) / sum(weights)) * len(rows)
+    counts = np.diff(np.round(ends).astype(int), prepend=0)
+    source = store.source_of_row[rows]
+    parts = [rows[source == place] for place in range(len(weights))]
+    empty = [place for place, part in enumerate(parts) if not len(part)]
+    if empty:
+        raise InputError(f"source {empty[0] + 1} has a weight but no sentence to train on; remove it or its weight.")
+    return list(zip(parts, counts.tolist(), strict=True))
+
+
+def _viewed(stream: _Stream, rows: np.ndarray, uniform) -> packing.Ragged:
+    """All rows in the first view, then all in the second, and so on."""
+    uses: dict[views.View, int] = {}
+    parts = []
+    for view in stream.views:
+        use = uses[view] = uses.get(view, -1) + 1
+        found = stream.store.gather(view.column, rows)
+        if view.is_random:
+            keep = views.kept(view, found.words, found.lengths, uniform(use))
+            sentence = np.repeat(np.arange(len(rows)), found.lengths)
+            parts.append((found.ids[keep], np.bincount(sentence[keep], minlength=len(rows))))
+        else:
+            parts.append((found.ids, found.lengths))
+    return packing.Ragged(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+
+def _example_major(sentences: packing.Ragged, order: np.ndarray) -> packing.Ragged:
+    """From view-major to examples in the given order, the views of each together."""
+    count = len(sentences.lengths) // len(order)
+    place = (order[:, None] + np.arange(count) * len(order)).ravel()
+    starts = np.cumsum(sentences.lengths) - sentences.lengths
+    lengths = sentences.lengths[place]
+    within = np.arange(len(sentences.ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return packing.Ragged(sentences.ids[np.repeat(starts[place], lengths) + within], lengths)

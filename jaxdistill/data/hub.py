@@ -1,0 +1,79 @@
+"""Text from data set hubs: `hf:NAME[:CONFIG]:SPLIT:COLUMN` and `tfds:NAME:SPLIT:COLUMN`, without TensorFlow."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from jaxdistill.core import InputError
+from jaxdistill.data import formats
+
+HF, TFDS = "hf:", "tfds:"
+
+
+def is_hub(spec: str) -> bool:
+    """Whether a spec names a hub's data set."""
+    return spec.startswith((HF, TFDS))
+
+
+def rows(spec: str, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+    """Rows of a hub's data set; the column in the spec serves as `text`."""
+    name, *options = spec.split(":")[1:]
+    if not name or not all(options) or not 2 <= len(options) <= (3 if spec.startswith(HF) else 2):
+        raise InputError(f"{spec}: the form is hf:NAME[:CONFIG]:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
+    *options, column = options
+    wanted = {ours: column if ours == "text" else theirs for ours, theirs in columns.items()}
+    table, available = (_hf if spec.startswith(HF) else _tfds)(spec, name, *options)
+    names = formats.chosen_columns(available, wanted, spec)
+    count = 0
+    for count, row in enumerate(table, start=1):
+        values = (row[name].decode() if isinstance(row[name], bytes) else row[name] for name in names)
+        yield tuple(formats.checked_text(value, f"{spec} row {count}", name) for value, name in zip(values, names))
+    if not count:
+        raise InputError(f"{spec} is empty: it has no row of text.")
+
+
+def _hf(spec: str, name: str, *options: str):
+    *config, split = options
+    try:
+        import datasets
+    except ImportError:
+        raise InputError(f"{spec} needs the package datasets: pip install datasets.") from None
+    try:
+        table = datasets.load_dataset(name, *config, split=split)
+    except Exception as error:  # the library raises its own, the hub's and the HTTP client's errors
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"{spec} cannot be loaded ({reason:.300}); without network use a local file, "
+            f"or HF_HUB_OFFLINE=1 with HF_HOME set to a folder that holds a copy."
+        ) from None
+    return table, table.column_names
+
+
+def _tfds(spec: str, name: str, split: str):
+    try:
+        import tensorflow_datasets as tfds
+    except ImportError:
+        raise InputError(f"{spec} needs the package tensorflow-datasets and array_record: pip install both.") from None
+    try:
+        builder = tfds.builder_from_directory(name) if Path(name).is_dir() else tfds.builder(name)
+    except Exception as error:  # the library raises many kinds
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(f"{spec} cannot be loaded ({reason:.300}); prepare it first, or give its folder.") from None
+    _check_form(spec, builder)
+    if split not in builder.info.splits:
+        raise InputError(f"{spec} has no split {split!r}; it has {', '.join(builder.info.splits)}.")
+    return builder.as_data_source(split), list(builder.info.features or {})
+
+
+def _check_form(spec: str, builder) -> None:
+    """Only array_record can be read without TensorFlow."""
+    form = builder.info.file_format
+    if not builder.is_prepared():
+        raise InputError(
+            f"{spec} is not prepared here ({builder.data_dir}); where TensorFlow is installed run "
+            f"tfds build {builder.name} --file_format=array_record, or set TFDS_DATA_DIR."
+        )
+    if form is not None and form.value != "array_record":
+        raise InputError(
+            f"{spec} is stored as {form.value}, which needs TensorFlow; convert it where TensorFlow is installed: "
+            f"tfds convert_format --root_data_dir=FOLDER --out_file_format=array_record."
+        )

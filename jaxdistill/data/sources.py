@@ -1,0 +1,103 @@
+"""Where does the text come from? Rows of the files and data sets that the user names, streamed, never all in memory.
+
+A spec is a file or glob (`.txt`, `.tsv`, `.csv`, `.jsonl`, `.parquet`, plain or `.gz`), `package:NAME/PATH` (a file
+inside an installed package), `hf:NAME[:CONFIG]:SPLIT:COLUMN` or `tfds:NAME:SPLIT:COLUMN`.
+"""
+
+import glob
+import hashlib
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from jaxdistill.core import InputError
+from jaxdistill.data import formats, hub
+
+Row = tuple[str, ...]
+"""The texts of one row, in the order of the columns asked for."""
+
+TEXT = "text"
+"""The column that every source has: the sentence itself."""
+
+
+def column_map(columns: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
+    """Names of our columns to names of the file's columns; a plain list of names means that they are equal."""
+    named = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
+    return {name: source or name for name, source in named.items()}
+
+
+def read(specs: Sequence[str], columns: Mapping[str, str] | Sequence[str] = (TEXT,)) -> Iterator[Row]:
+    """Rows of all specs, one behind the other, in a fixed order; empty sentences are rows too.
+
+    Args:
+      specs: see the module's docstring; a glob's files come in the order of their names.
+      columns: what a row holds: names, or a mapping from our names to the file's column names,
+        such as `{"text": "sentence", "translation": "de"}`. A table with one column needs no mapping for `text`.
+
+    Raises:
+      InputError: a spec, a file or a row cannot be used; names the file and line.
+    """
+    for spec in specs:
+        yield from rows(spec, columns)
+
+
+def rows(spec: str, columns: Mapping[str, str] | Sequence[str] = (TEXT,)) -> Iterator[Row]:
+    """Rows of one spec."""
+    wanted = column_map(columns)
+    if hub.is_hub(spec):
+        yield from hub.rows(spec, wanted)
+        return
+    for path in files(spec):
+        yield from formats.rows(path, wanted)
+
+
+def files(spec: str) -> list[Path]:
+    """The files that a spec names, sorted; at least one."""
+    if spec.startswith("package:"):
+        return [_packaged(spec)]
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        raise InputError(f"{spec} is a folder; name a file, or a glob such as {path / '*.txt.gz'}.")
+    if path.exists():
+        return [path]
+    found = sorted(Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file())
+    if found:
+        return found
+    if glob.has_magic(str(path)):
+        raise InputError(f"no file matches {spec}; quote the glob and check the folder.")
+    raise InputError(f"{spec} does not exist; name a file, a glob, hf:NAME:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
+
+
+def content_digest(specs: Sequence[str], columns: Mapping[str, str] | Sequence[str] = (TEXT,)) -> str:
+    """sha256 of what the specs hold now: bytes of files, texts of hub sets. The names do not enter it."""
+    digest = hashlib.sha256()
+    for spec in specs:
+        digest.update(b"source")
+        if hub.is_hub(spec):
+            for row in rows(spec, columns):
+                digest.update("\0".join(row).encode() + b"\n")
+            continue
+        for path in files(spec):
+            digest.update(f"file {''.join(path.suffixes[-2:])} {path.stat().st_size}".encode())
+            _update(digest, path)
+    return digest.hexdigest()
+
+
+def _update(digest, path: Path) -> None:
+    try:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def _packaged(spec: str) -> Path:
+    name, _, inside = spec.removeprefix("package:").partition("/")
+    found = importlib.util.find_spec(name) if name.isidentifier() else None
+    if found is None or not found.submodule_search_locations:
+        raise InputError(f"{spec}: no installed package {name!r}; the form is package:NAME/PATH.")
+    path = Path(found.submodule_search_locations[0]) / inside
+    if not path.is_file():
+        raise InputError(f"{spec}: package {name} has no file {inside!r}.")
+    return path

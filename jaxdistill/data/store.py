@@ -1,0 +1,167 @@
+"""How is tokenised text read? Random access to ids, words and raw text of any row, memory-mapped.
+
+Flat arrays on disk, one set for each column: `ids` of all sentences one behind the other, a mark for each token,
+`starts` (where each sentence begins), and the UTF-8 text with its own `text_starts`.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from jaxdistill.core import InputError
+from jaxdistill.data.words import PROTECTED, STARTS
+
+
+class Gathered(NamedTuple):
+    """Sentences of a store, one behind the other."""
+
+    ids: Int[np.ndarray, " t"]
+    words: Int[np.ndarray, " t"]
+    """Number of the word that each token belongs to, from 0 in each sentence; -1 for special tokens and the prompt."""
+    lengths: Int[np.ndarray, " b"]
+
+
+class TokenStore:
+    """Random access to tokenised rows; opened, not copied into memory."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        info = json.loads((folder / "store.json").read_text())
+        self.digest: str = info["digest"]
+        """Of everything that determines the tokens."""
+        self.content_digest: str = info["content"]
+        """Of the text alone: equal for two stores with the same rows and different tokenizers."""
+        self.rows: int = info["rows"]
+        self.input_rows: int = info["input_rows"]
+        """Rows of the sources, those left out included."""
+        self.max_length: int = info["max_length"]
+        self.pad_id: int = info["pad_id"]
+        self.columns: tuple[str, ...] = tuple(info["columns"])
+        self.source_rows: tuple[int, ...] = tuple(info["source_rows"])
+        """How many rows each spec gave."""
+        self._info = info
+        self._arrays = {name: np.asarray(_mapped(folder / name, *shape)) for name, shape in info["arrays"].items()}
+        self._place = {name: str(place) for place, name in enumerate(self.columns)}
+        self._longest: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def _of(self, column: str, kind: str) -> np.ndarray:
+        if column not in self._place:
+            raise InputError(f"the text has no column {column!r}; it has {', '.join(self.columns)}.")
+        return self._arrays[f"{self._place[column]}.{kind}"]
+
+    def lengths(self, column: str) -> Int[np.ndarray, " rows"]:
+        """Tokens of each sentence."""
+        return np.diff(self._of(column, "starts")).astype(np.int32)
+
+    def longest(self, column: str) -> int:
+        """Tokens of the longest sentence."""
+        if column not in self._longest:
+            self._longest[column] = int(self.lengths(column).max())
+        return self._longest[column]
+
+    def ids(self, column: str, row: int) -> Int[np.ndarray, " l"]:
+        """Token ids of a sentence, special tokens included."""
+        starts = self._of(column, "starts")
+        return self._of(column, "ids")[starts[row] : starts[row + 1]]
+
+    def marks(self, column: str, row: int) -> Int[np.ndarray, " l"]:
+        """Per token: 0 continues a word, 1 starts one, 2 belongs to none (special tokens and the prompt)."""
+        starts = self._of(column, "starts")
+        return self._of(column, "marks")[starts[row] : starts[row + 1]]
+
+    def word_starts(self, column: str, row: int) -> Bool[np.ndarray, " l"]:
+        """Which tokens begin a word of the raw text."""
+        return self.marks(column, row) == STARTS
+
+    def words(self, column: str, row: int) -> Int[np.ndarray, " l"]:
+        """Number of the word that each token belongs to, from 0; -1 for special tokens and the prompt."""
+        marks = self.marks(column, row)
+        return np.where(marks == PROTECTED, -1, np.cumsum(marks == STARTS) - 1)
+
+    def gather(self, column: str, rows: Int[np.ndarray, " b"]) -> "Gathered":
+        """Ids and words of many sentences at once."""
+        starts = self._of(column, "starts")
+        lengths = starts[rows + 1] - starts[rows]
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        place = np.repeat(starts[rows], lengths) + within
+        marks = self._of(column, "marks")[place]
+        count = np.cumsum(marks == STARTS)
+        before = np.where(within == 0, count - (marks == STARTS), 0)
+        words = np.where(marks == PROTECTED, -1, count - 1 - np.maximum.accumulate(before))
+        return Gathered(self._of(column, "ids")[place], words, lengths)
+
+    def text(self, column: str, row: int) -> str:
+        """The sentence as it was given, stripped."""
+        starts = self._of(column, "text_starts")
+        return self._of(column, "text")[starts[row] : starts[row + 1]].tobytes().decode()
+
+    def texts(self, column: str = "text") -> "Texts":
+        """All sentences of a column as a lazy sequence."""
+        self._of(column, "starts")
+        return Texts(self, column)
+
+    @property
+    def keys(self) -> Int[np.ndarray, " rows"]:
+        """A 64-bit hash of each row's `text`; equal texts have equal keys."""
+        return self._arrays["keys"]
+
+    @property
+    def input_row(self) -> Int[np.ndarray, " rows"]:
+        """Which row of the sources each row is: where the user's own vectors have it."""
+        return self._arrays["input_row"]
+
+    @property
+    def source_of_row(self) -> Int[np.ndarray, " rows"]:
+        """Which spec each row is from."""
+        return np.repeat(np.arange(len(self.source_rows), dtype=np.int32), self.source_rows)
+
+    def report(self) -> list[str]:
+        """What a run's log says of its text."""
+        info = self._info
+        lines = [f"text: {self.rows:,} rows of {len(self.source_rows)} sources, digest {self.digest[:12]}"]
+        lines.append(f"left out: {info['empty']:,} with an empty sentence, {info['duplicates']:,} duplicates")
+        for name in self.columns:
+            tokens, truncated = len(self._of(name, "ids")), info["truncated"][name]
+            lines.append(
+                f"column {name}: {tokens:,} tokens, {tokens / self.rows:.1f} a sentence, "
+                f"{truncated / self.rows:.2%} of sentences cut at {self.max_length} tokens"
+            )
+        return lines
+
+
+class Texts(Sequence):
+    """The sentences of one column, read from disk when asked for."""
+
+    def __init__(self, store: TokenStore, column: str):
+        self._store, self._column = store, column
+
+    def __len__(self) -> int:
+        return self._store.rows
+
+    def __getitem__(self, place):
+        if isinstance(place, slice):
+            return [self._store.text(self._column, row) for row in range(*place.indices(len(self)))]
+        return self._store.text(self._column, range(len(self))[place])
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether every array of a store has the size that its description says."""
+    try:
+        arrays = json.loads((folder / "store.json").read_text())["arrays"]
+        return all(
+            (folder / name).stat().st_size == np.dtype(dtype).itemsize * length
+            for name, (dtype, length) in arrays.items()
+        )
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _mapped(path: Path, dtype: str, length: int) -> np.ndarray:
+    return np.memmap(path, dtype=dtype, mode="r", shape=(length,)) if length else np.zeros(0, dtype)

@@ -1,0 +1,222 @@
+"""How does text become tokens, once? In batches, into a store on disk (see `store`) that is reused by its digest.
+
+Memory used while building does not grow with the text, but for a set of 8-byte keys when duplicates are removed.
+"""
+
+import dataclasses
+import errno
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+from tqdm import tqdm
+
+from jaxdistill.core import InputError
+from jaxdistill.data import sources
+from jaxdistill.data.store import TokenStore, is_whole
+from jaxdistill.data.words import encoded
+
+FORMAT = 1
+"""Version of the layout on disk; part of the digest."""
+CHUNK_ROWS = 4096
+"""Rows tokenised at a time."""
+
+log = logging.getLogger(__name__)
+
+
+def build(
+    specs: Sequence[str],
+    *,
+    tokenizer: Tokenizer,
+    max_length: int,
+    cache_folder: str | Path,
+    columns: Mapping[str, str] | Sequence[str] = ("text",),
+    prompt: str = "",
+    dedupe: bool = False,
+    weights: Sequence[float] = (),
+    progress: bool = False,
+) -> TokenStore:
+    """Tokenises the text of `specs`, or opens the store where that was done before.
+
+    Args:
+      specs: files, globs and hub sets, see `sources`.
+      tokenizer: used with its special tokens; its own padding and truncation settings are put aside.
+      max_length: tokens kept of a sentence, special tokens and prompt included.
+      cache_folder: holds one folder for each store, named by its digest; written whole or not at all.
+      columns: as in `sources.read`; must have `text`.
+      prompt: put before every sentence; its tokens count as special, so no view deletes them.
+      dedupe: keep the first of the rows whose `text` is equal after stripping and case folding.
+      weights: only checked here: none, or one positive number for each spec.
+      progress: show a progress bar.
+
+    Rows with an empty column are left out and counted. The store's order is that of the text.
+    """
+    wanted = sources.column_map(columns)
+    tokenizer = _fresh(tokenizer, max_length)
+    _check(specs, wanted, tokenizer, max_length, prompt, weights)
+    content = _digest(FORMAT, sources.content_digest(specs, wanted), wanted, dedupe)
+    digest = _digest(content, tokenizer.to_str(), prompt, max_length)
+    folder = Path(cache_folder) / digest
+    if folder.exists():
+        if is_whole(folder):
+            return TokenStore(folder)
+        log.warning("the token store %s is damaged and is built again", folder)
+        shutil.rmtree(folder)
+    draft = _Draft(tokenizer, list(wanted), prompt, dedupe, max_length)
+    info = {"digest": digest, "content": content, "prompt": prompt, "max_length": max_length, "dedupe": dedupe}
+    _write_whole(folder, lambda draft_folder: draft.write(draft_folder, specs, wanted, info, progress))
+    return TokenStore(folder)
+
+
+@dataclasses.dataclass
+class _Draft:
+    """Counts and files of a store that is being written."""
+
+    tokenizer: Tokenizer
+    columns: list[str]
+    prompt: str
+    dedupe: bool
+    max_length: int
+    input_rows: int = 0
+    empty: int = 0
+    duplicates: int = 0
+
+    def write(self, folder: Path, specs: Sequence[str], wanted: Mapping[str, str], info: dict, progress: bool) -> None:
+        """All arrays, then `store.json`."""
+        self.truncated = dict.fromkeys(self.columns, 0)
+        source_rows = np.zeros(len(specs), np.int64)
+        seen: set[bytes] = set()
+        with _Files(folder) as files, tqdm(desc="tokenising", unit=" rows", disable=not progress) as bar:
+            for column in range(len(self.columns)):
+                files.append(f"{column}.starts", np.zeros(1, np.int64))
+                files.append(f"{column}.text_starts", np.zeros(1, np.int64))
+            for source, spec in enumerate(specs):
+                kept = self._kept(sources.rows(spec, wanted), seen)
+                while chunk := list(islice(kept, CHUNK_ROWS)):
+                    self._append(files, chunk)
+                    source_rows[source] += len(chunk)
+                    bar.update(len(chunk))
+            shapes = files.shapes
+        if not source_rows.sum():
+            raise InputError(f"{', '.join(specs)}: every row has an empty sentence; there is nothing to train on.")
+        pad = self.tokenizer.token_to_id("[PAD]"), self.tokenizer.token_to_id("<pad>"), 0
+        info |= {"rows": int(source_rows.sum()), "input_rows": self.input_rows, "source_rows": source_rows.tolist()}
+        info |= {"empty": self.empty, "duplicates": self.duplicates, "truncated": self.truncated}
+        info |= {"pad_id": next(id for id in pad if id is not None), "columns": self.columns, "arrays": shapes}
+        (folder / "store.json").write_text(json.dumps(info, indent=1))
+
+    def _kept(self, rows: Iterator[tuple[str, ...]], seen: set[bytes]) -> Iterator[tuple[int, list[str]]]:
+        """Rows to keep, stripped, with their number in the input."""
+        text = self.columns.index("text")
+        for row in rows:
+            number, self.input_rows = self.input_rows, self.input_rows + 1
+            cells = [cell.strip() for cell in row]
+            if not all(cells):
+                self.empty += 1
+                continue
+            if self.dedupe:
+                key = _key(cells[text].casefold())
+                if key in seen:
+                    self.duplicates += 1
+                    continue
+                seen.add(key)
+            yield number, cells
+
+    def _append(self, files: "_Files", chunk: list[tuple[int, list[str]]]) -> None:
+        """Tokenises a chunk and appends it to every array."""
+        files.append("input_row", np.array([number for number, _ in chunk], np.int64))
+        wide = np.uint16 if self.tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
+        for place, name in enumerate(self.columns):
+            texts = [cells[place] for _, cells in chunk]
+            tokens = encoded(self.tokenizer, texts, self.prompt, self.max_length)
+            self.truncated[name] += tokens.truncated
+            files.append(f"{place}.ids", tokens.ids.astype(wide))
+            files.append(f"{place}.marks", tokens.marks)
+            files.append_ends(f"{place}.starts", tokens.lengths)
+            raw = [text.encode() for text in texts]
+            files.append(f"{place}.text", np.frombuffer(b"".join(raw), np.uint8))
+            files.append_ends(f"{place}.text_starts", np.array([len(text) for text in raw], np.int64))
+            if name == "text":
+                files.append("keys", np.frombuffer(b"".join(map(_key, texts)), np.uint64))
+
+
+class _Files(ExitStack):
+    """Flat arrays that grow on disk."""
+
+    def __init__(self, folder: Path):
+        super().__init__()
+        self._folder, self._files, self._end = folder, {}, {}
+        self.shapes: dict[str, list] = {}
+        """Name to dtype and length, for reading them back."""
+
+    def append(self, name: str, values: np.ndarray) -> None:
+        if name not in self._files:
+            self._files[name] = self.enter_context(open(self._folder / name, "wb"))
+            self.shapes[name] = [values.dtype.str, 0]
+        self._files[name].write(values.tobytes())
+        self.shapes[name][1] += len(values)
+
+    def append_ends(self, name: str, lengths: np.ndarray) -> None:
+        """Appends where pieces of these lengths end, going on from the last end."""
+        ends = self._end.get(name, 0) + np.cumsum(lengths, dtype=np.int64)
+        self._end[name] = int(ends[-1])
+        self.append(name, ends)
+
+
+def _write_whole(folder: Path, write: Callable[[Path], None]) -> None:
+    """Lets `write` fill a temporary folder, then renames it: a killed run leaves no half store."""
+    draft = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
+        write(draft)
+        os.replace(draft, folder)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and is_whole(folder):
+            return  # another process wrote the same store meanwhile
+        raise InputError(
+            f"the token store cannot be written in {folder.parent}: {error.strerror}; "
+            f"free space there or choose another cache folder."
+        ) from None
+    finally:
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _check(specs, wanted: Mapping[str, str], tokenizer: Tokenizer, max_length: int, prompt: str, weights) -> None:
+    if not specs:
+        raise InputError("no text is given; name at least one file, glob or data set (data.text).")
+    if "text" not in wanted:
+        raise InputError(f"columns are {', '.join(wanted) or 'empty'}; one of them must be 'text'.")
+    if weights and (len(weights) != len(specs) or not all(0 < weight < float("inf") for weight in weights)):
+        got = f"weights {list(weights)} for {len(specs)} sources"
+        raise InputError(f"{got}; give one positive number for each, or none.")
+    least = tokenizer.num_special_tokens_to_add(False) + len(tokenizer.encode(prompt, add_special_tokens=False)) + 1
+    if max_length < least:
+        raise InputError(
+            f"max_length={max_length} leaves no token for the text; special tokens and prompt make {least} the least."
+        )
+
+
+def _fresh(tokenizer: Tokenizer, max_length: int) -> Tokenizer:
+    copy = Tokenizer.from_str(tokenizer.to_str())
+    copy.no_padding()
+    copy.enable_truncation(max_length)
+    return copy
+
+
+def _digest(*parts) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _key(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=8).digest()

@@ -1,0 +1,83 @@
+"""Which word of the raw text does a token belong to? Words are what lies between white space."""
+
+import sys
+from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+from tokenizers import Tokenizer
+
+from jaxdistill.core import InputError
+
+CONTINUES, STARTS, PROTECTED = 0, 1, 2
+"""A token's mark: goes on with a word, begins one, belongs to none (special tokens and the prompt)."""
+
+_SPACES = np.array([chr(code).isspace() for code in range(0x3002)])
+"""White space by code point; U+3000 is the last there is, and the entry behind it stands for all others."""
+
+
+class Encoded(NamedTuple):
+    """Sentences as tokens, one behind the other."""
+
+    ids: Int[np.ndarray, " tokens"]
+    marks: Int[np.ndarray, " tokens"]
+    lengths: Int[np.ndarray, " rows"]
+    truncated: int
+    """How many sentences were cut."""
+
+
+def encoded(tokenizer: Tokenizer, texts: Sequence[str], prompt: str, max_length: int) -> Encoded:
+    """Token ids and word marks of non-empty sentences, all in one call of the tokenizer."""
+    sentences = [prompt + text for text in texts] if prompt else list(texts)
+    batch = tokenizer.encode_batch(sentences)
+    lengths = np.fromiter(map(len, batch), np.int64, len(batch))
+    if not lengths.all():
+        text = texts[int(np.argmin(lengths))]
+        raise InputError(f"the tokenizer makes no token of the sentence {text!r:.80}; remove it from the text.")
+    total = int(lengths.sum())
+    ids = np.fromiter(chain.from_iterable(one.ids for one in batch), np.uint32, total)
+    special = np.fromiter(chain.from_iterable(one.special_tokens_mask for one in batch), np.bool_, total)
+    flat = chain.from_iterable(chain.from_iterable(one.offsets for one in batch))
+    offsets = np.fromiter(flat, np.int64, 2 * total).reshape(total, 2)
+    truncated = sum(bool(one.overflowing) for one in batch if len(one) >= max_length)
+    return Encoded(ids, word_marks(sentences, len(prompt), lengths, special, offsets), lengths, truncated)
+
+
+def word_marks(
+    sentences: Sequence[str],
+    prompt_length: int,
+    lengths: Int[np.ndarray, " rows"],
+    special: np.ndarray,
+    offsets: Int[np.ndarray, "tokens 2"],
+) -> Int[np.ndarray, " tokens"]:
+    """The mark of every token, from the characters that it covers.
+
+    Args:
+      sentences: raw text with the prompt in front.
+      prompt_length: characters of the prompt.
+      lengths: tokens of each sentence.
+      special: which tokens the tokenizer added.
+      offsets: first character and the one behind the last, within the sentence.
+    """
+    characters = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    base = np.cumsum(characters) - characters
+    word = _word_of_character("".join(sentences), base)
+    sentence = np.repeat(np.arange(len(sentences)), lengths)
+    place = base[sentence] + np.minimum(offsets[:, 0], characters[sentence] - 1)
+    outside = special | ((offsets[:, 1] <= prompt_length) if prompt_length else False)
+    number = np.where(outside, -1, word[place])
+    # NOTE: numbers go on from sentence to sentence, so neighbours in different sentences never look like one word.
+    starts = np.diff(number, prepend=-1) != 0
+    return np.where(outside, PROTECTED, np.where(starts, STARTS, CONTINUES)).astype(np.uint8)
+
+
+def _word_of_character(text: str, base: Int[np.ndarray, " rows"]) -> np.ndarray:
+    """Number of the word of each character; white space counts to the word behind it, as many tokenizers have it."""
+    codes = np.frombuffer(text.encode("utf-32-le" if sys.byteorder == "little" else "utf-32-be"), np.uint32)
+    space = _SPACES[np.minimum(codes, len(_SPACES) - 1)]
+    boundary = np.ones(len(codes), bool)
+    boundary[1:] = space[:-1]
+    boundary[base] = True
+    return np.cumsum(boundary & ~space) + space

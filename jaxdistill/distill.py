@@ -1,0 +1,126 @@
+"""The main job, from a config to a student that anyone can load: build, train, export, and show what came of it."""
+
+import dataclasses
+import json
+import pathlib
+import time
+
+import jax
+
+from jaxdistill import build, mesh
+from jaxdistill.card import Facts, write_facts
+from jaxdistill.config import Config, flat
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.evals import agreement, pairs, sts
+from jaxdistill.export import card_of, export, weights_bytes
+from jaxdistill.inference import Embedder
+from jaxdistill.overview import print_overview
+from jaxdistill.plots import training_plot
+from jaxdistill.summary import Measured, as_text, comparison_table
+from jaxdistill.train import Outcome, claim_workdir, train
+from jaxdistill.versions import versions
+
+SPEED_SENTENCES = 2048
+"""Sentences of the training text that the speed of encoding is measured on."""
+
+
+def distill(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: str) -> None:
+    """Runs the job; every process of a multi-host run calls it, the first one talks and writes."""
+    mesh.start_processes()
+    leads = jax.process_index() == 0
+    say = print if leads else (lambda line: None)
+    claim_workdir(workdir, config, write=False)
+    run = build.build(config, workdir, progress=leads)
+    teacher_scores = print_overview(run, say)
+    if dry_run:
+        say("dry run: stopped before step 1")
+        return
+    claim_workdir(workdir, config, write=leads)
+    outcome = train(run, progress=True)
+    if leads:
+        finish(run, outcome, teacher_scores, command)
+
+
+def finish(run: build.Run, outcome: Outcome, teacher_scores: dict[str, float], command: str) -> None:
+    """Export, plot, scores of teacher and student before and after, one table."""
+    folder = run.workdir / "export"
+    models = {"teacher": run.teacher, "student before": build.kept(run.config, run.student), "student after": outcome.student}
+    dev = {"teacher": teacher_scores, "student before": outcome.before, "student after": outcome.scores}
+    scores = {name: dev[name] | _sts_scores(run, model) for name, model in models.items() if model is not None}
+    facts = _facts(run, outcome, scores, command)
+    write_facts(run.workdir, facts)
+    export(outcome.student, folder, card=card_of(outcome.student, facts))
+    plot = training_plot(run.workdir / "metrics.jsonl", run.workdir / "training.png", title=_title(run))
+    measured = {name: _measured(run, model, scores[name], folder) for name, model in models.items() if model is not None}
+    results = {
+        "command": command,
+        "config": flat(run.config),
+        "seconds_in_this_process": outcome.seconds,
+        "best_step": outcome.step,
+        "last_step": outcome.last_step,
+        "scores": scores,
+        "measured": {name: dataclasses.asdict(value) for name, value in measured.items()},
+        "versions": versions(),
+    }
+    (run.workdir / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    print(as_text(comparison_table(measured)))
+    for name, named in scores.items():
+        if "average" in named:
+            print(f"{name}: " + ", ".join(f"{key} {100 * named[key]:.2f}" for key in (*sts.TESTS, "average")))
+    print(f"best checkpoint: step {outcome.step:,} by {run.best}; trained for {outcome.seconds / 60:.1f} minutes in this process")
+    print(f"export (reloaded and compared): {folder}")
+    print(f"plot: {plot}")
+    print(f"results: {run.workdir / 'results.json'}")
+
+
+def _sts_scores(run: build.Run, model: SentenceModel) -> dict[str, float]:
+    folder = build.data_folder()
+    if not run.config.evals.sts or folder is None:
+        return {}
+    return sts.sts(Embedder(model).encode, folder)
+
+
+def _measured(run: build.Run, model: SentenceModel, scores: dict[str, float], exported: pathlib.Path) -> Measured:
+    same_size = model is not run.teacher
+    return Measured(
+        agreement=scores.get(agreement.METRIC),
+        pairs=scores.get(pairs.METRIC),
+        sts=scores.get("average"),
+        parameters=model.parameter_count,
+        size_bytes=weights_bytes(exported) if same_size else 4 * model.parameter_count,
+        sentences_per_s=encoding_rate(run, model),
+    )
+
+
+def encoding_rate(run: build.Run, model: SentenceModel) -> float:
+    """Sentences of the training text that are encoded in a second, compilation not counted."""
+    embedder = Embedder(model)
+    sentences = run.store.texts("text")[:SPEED_SENTENCES]
+    embedder.encode(sentences)
+    begun = time.monotonic()
+    embedder.encode(sentences)
+    return len(sentences) / (time.monotonic() - begun)
+
+
+def _facts(run: build.Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
+    objective = dict(run.config.objective)
+    name = objective.pop("name")
+    return Facts(
+        name=run.workdir.resolve().name,
+        teacher=run.teacher.source if run.teacher else run.config.teacher.model,
+        student=run.student.source,
+        objective=f"{name} ({', '.join(f'{key} {value}' for key, value in objective.items())})",
+        data=run.config.data.text,
+        data_digest=run.store.content_digest,
+        sentences=run.batches.training_rows,
+        steps=outcome.step,
+        batch_size=run.batches.batch_size,
+        seed=run.config.run.seed,
+        command=command,
+        scores=scores["student after"],
+        teacher_scores=scores.get("teacher", {}),
+    )
+
+
+def _title(run: build.Run) -> str:
+    return f"{run.config.objective['name']}: {run.workdir.resolve().name}"

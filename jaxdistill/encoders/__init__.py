@@ -1,0 +1,1 @@
+"""Sentence encoders: definitions, forward pass, weights in and out, students by surgery."""

@@ -1,0 +1,77 @@
+"""BERT, and what has its body: MiniLM, TinyBERT, multilingual MiniLM with XLM-R's tokenizer, LaBSE, BGE, E5, GTE."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxdistill.encoders import hugging_face
+from jaxdistill.encoders.architecture import Architecture
+
+PREFIXES = ("bert.",)
+
+
+def architecture(config: Mapping[str, Any], **variations: Any) -> Architecture:
+    """Reads a `config.json`; `variations` are fields in which a related family differs."""
+    hugging_face.refuse_variants(config)
+    required = hugging_face.required
+    fields = dict(
+        family="bert",
+        vocab_size=required(config, "vocab_size"),
+        hidden_size=required(config, "hidden_size"),
+        layers=required(config, "num_hidden_layers"),
+        heads=required(config, "num_attention_heads"),
+        intermediate_size=required(config, "intermediate_size"),
+        max_positions=required(config, "max_position_embeddings"),
+        token_types=config.get("type_vocab_size", 2),
+        activation=hugging_face.activation(config),
+        layer_norm_eps=config.get("layer_norm_eps", 1e-12),
+        pad_id=config.get("pad_token_id") or 0,
+        hidden_dropout=config.get("hidden_dropout_prob", 0.1),
+        attention_dropout=config.get("attention_probs_dropout_prob", 0.1),
+    )
+    return Architecture(**(fields | variations))
+
+
+def config(architecture: Architecture) -> dict[str, Any]:
+    """The `config.json` of a plain encoder."""
+    a = architecture
+    return {
+        "architectures": ["BertModel"],
+        "model_type": "bert",
+        "vocab_size": a.vocab_size,
+        "hidden_size": a.hidden_size,
+        "num_hidden_layers": a.layers,
+        "num_attention_heads": a.heads,
+        "intermediate_size": a.intermediate_size,
+        "max_position_embeddings": a.max_positions,
+        "type_vocab_size": a.token_types,
+        "hidden_act": hugging_face.activation_name(a.activation),
+        "layer_norm_eps": a.layer_norm_eps,
+        "pad_token_id": a.pad_id,
+        "hidden_dropout_prob": a.hidden_dropout,
+        "attention_probs_dropout_prob": a.attention_dropout,
+        "initializer_range": 0.02,
+        "dtype": "float32",
+    }
+
+
+def names(architecture: Architecture) -> dict[str, str]:
+    """Our paths to the checkpoint's tensor names."""
+    dense, norms = {}, {"transformer/embeddings/norm": "embeddings.LayerNorm"}
+    for index in range(architecture.layers):
+        ours, theirs = f"transformer/layers/{index}", f"encoder.layer.{index}"
+        for part in ("query", "key", "value"):
+            dense[f"{ours}/attention/{part}"] = f"{theirs}.attention.self.{part}"
+        dense[f"{ours}/attention/output"] = f"{theirs}.attention.output.dense"
+        dense[f"{ours}/intermediate"] = f"{theirs}.intermediate.dense"
+        dense[f"{ours}/output"] = f"{theirs}.output.dense"
+        norms[f"{ours}/attention/norm"] = f"{theirs}.attention.output.LayerNorm"
+        norms[f"{ours}/norm"] = f"{theirs}.output.LayerNorm"
+    if architecture.pooler:
+        dense["transformer/pooler"] = "pooler.dense"
+    tables = {
+        "transformer/embeddings/word/embedding": "embeddings.word_embeddings.weight",
+        "transformer/embeddings/position/embedding": "embeddings.position_embeddings.weight",
+    }
+    if architecture.token_types:
+        tables["transformer/embeddings/token_type/embedding"] = "embeddings.token_type_embeddings.weight"
+    return tables | hugging_face.with_kernel_and_bias(dense) | hugging_face.with_scale_and_bias(norms)

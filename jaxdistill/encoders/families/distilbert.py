@@ -1,0 +1,67 @@
+"""DistilBERT: BERT without token types and pooler, under other names."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxdistill.encoders import hugging_face
+from jaxdistill.encoders.architecture import Architecture
+
+PREFIXES = ("distilbert.",)
+
+
+def architecture(config: Mapping[str, Any]) -> Architecture:
+    """Reads a `config.json`."""
+    required = hugging_face.required
+    return Architecture(
+        family="distilbert",
+        vocab_size=required(config, "vocab_size"),
+        hidden_size=required(config, "dim"),
+        layers=required(config, "n_layers"),
+        heads=required(config, "n_heads"),
+        intermediate_size=required(config, "hidden_dim"),
+        max_positions=required(config, "max_position_embeddings"),
+        activation=hugging_face.activation(config, "activation"),
+        pad_id=config.get("pad_token_id") or 0,
+        hidden_dropout=config.get("dropout", 0.1),
+        attention_dropout=config.get("attention_dropout", 0.1),
+    )
+
+
+def config(architecture: Architecture) -> dict[str, Any]:
+    """The `config.json` of a plain encoder."""
+    a = architecture
+    return {
+        "architectures": ["DistilBertModel"],
+        "model_type": "distilbert",
+        "vocab_size": a.vocab_size,
+        "dim": a.hidden_size,
+        "n_layers": a.layers,
+        "n_heads": a.heads,
+        "hidden_dim": a.intermediate_size,
+        "max_position_embeddings": a.max_positions,
+        "activation": hugging_face.activation_name(a.activation),
+        "pad_token_id": a.pad_id,
+        "dropout": a.hidden_dropout,
+        "attention_dropout": a.attention_dropout,
+        "initializer_range": 0.02,
+        "sinusoidal_pos_embds": False,
+        "dtype": "float32",
+    }
+
+
+def names(architecture: Architecture) -> dict[str, str]:
+    """Our paths to the checkpoint's tensor names."""
+    dense, norms = {}, {"transformer/embeddings/norm": "embeddings.LayerNorm"}
+    for index in range(architecture.layers):
+        ours, theirs = f"transformer/layers/{index}", f"transformer.layer.{index}"
+        for part, short in (("query", "q"), ("key", "k"), ("value", "v"), ("output", "out")):
+            dense[f"{ours}/attention/{part}"] = f"{theirs}.attention.{short}_lin"
+        dense[f"{ours}/intermediate"] = f"{theirs}.ffn.lin1"
+        dense[f"{ours}/output"] = f"{theirs}.ffn.lin2"
+        norms[f"{ours}/attention/norm"] = f"{theirs}.sa_layer_norm"
+        norms[f"{ours}/norm"] = f"{theirs}.output_layer_norm"
+    tables = {
+        "transformer/embeddings/word/embedding": "embeddings.word_embeddings.weight",
+        "transformer/embeddings/position/embedding": "embeddings.position_embeddings.weight",
+    }
+    return tables | hugging_face.with_kernel_and_bias(dense) | hugging_face.with_scale_and_bias(norms)

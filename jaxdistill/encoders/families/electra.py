@@ -1,0 +1,30 @@
+"""ELECTRA's discriminator: BERT with embeddings narrower than its layers and without a pooler."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from jaxdistill.encoders.architecture import Architecture
+from jaxdistill.encoders.families import bert
+
+PREFIXES = ("electra.",)
+
+
+def architecture(config: Mapping[str, Any]) -> Architecture:
+    """Reads a `config.json`."""
+    return bert.architecture(config, family="electra", embedding_size=config.get("embedding_size", 128))
+
+
+def config(architecture: Architecture) -> dict[str, Any]:
+    """The `config.json` of a plain encoder."""
+    special = {"model_type": "electra", "architectures": ["ElectraModel"]}
+    return bert.config(architecture) | special | {"embedding_size": architecture.embedding_size}
+
+
+def names(architecture: Architecture) -> dict[str, str]:
+    """Our paths to the checkpoint's tensor names."""
+    names = bert.names(dataclasses.replace(architecture, pooler=False))
+    if architecture.embedding_size != architecture.hidden_size:
+        names["transformer/embeddings/projection/kernel"] = "embeddings_project.weight"
+        names["transformer/embeddings/projection/bias"] = "embeddings_project.bias"
+    return names

@@ -1,0 +1,48 @@
+"""MPNet: BERT without token types, with positions as RoBERTa's and one relative position bias for all layers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxdistill.encoders import hugging_face
+from jaxdistill.encoders.architecture import Architecture
+from jaxdistill.encoders.families import bert
+
+PREFIXES = ("mpnet.",)
+
+
+def architecture(config: Mapping[str, Any]) -> Architecture:
+    """Reads a `config.json`."""
+    pad_id = config.get("pad_token_id", 1)
+    buckets = config.get("relative_attention_num_buckets", 32)
+    return bert.architecture(
+        config, family="mpnet", pad_id=pad_id, position_offset=pad_id + 1, token_types=0, relative_buckets=buckets
+    )
+
+
+def config(architecture: Architecture) -> dict[str, Any]:
+    """The `config.json` of a plain encoder."""
+    config = bert.config(architecture)
+    del config["type_vocab_size"]
+    special = {"model_type": "mpnet", "architectures": ["MPNetModel"], "bos_token_id": 0, "eos_token_id": 2}
+    return config | special | {"relative_attention_num_buckets": architecture.relative_buckets}
+
+
+def names(architecture: Architecture) -> dict[str, str]:
+    """Our paths to the checkpoint's tensor names."""
+    dense, norms = {}, {"transformer/embeddings/norm": "embeddings.LayerNorm"}
+    for index in range(architecture.layers):
+        ours, theirs = f"transformer/layers/{index}", f"encoder.layer.{index}"
+        for part, short in (("query", "q"), ("key", "k"), ("value", "v"), ("output", "o")):
+            dense[f"{ours}/attention/{part}"] = f"{theirs}.attention.attn.{short}"
+        dense[f"{ours}/intermediate"] = f"{theirs}.intermediate.dense"
+        dense[f"{ours}/output"] = f"{theirs}.output.dense"
+        norms[f"{ours}/attention/norm"] = f"{theirs}.attention.LayerNorm"
+        norms[f"{ours}/norm"] = f"{theirs}.output.LayerNorm"
+    if architecture.pooler:
+        dense["transformer/pooler"] = "pooler.dense"
+    tables = {
+        "transformer/embeddings/word/embedding": "embeddings.word_embeddings.weight",
+        "transformer/embeddings/position/embedding": "embeddings.position_embeddings.weight",
+        "transformer/relative_bias/embedding": "encoder.relative_attention_bias.weight",
+    }
+    return tables | hugging_face.with_kernel_and_bias(dense) | hugging_face.with_scale_and_bias(norms)

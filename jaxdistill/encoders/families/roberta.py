@@ -1,0 +1,22 @@
+"""RoBERTa: BERT whose positions begin behind the padding token's row."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxdistill.encoders.architecture import Architecture
+from jaxdistill.encoders.families import bert
+from jaxdistill.encoders.families.bert import names as names
+
+PREFIXES = ("roberta.",)
+
+
+def architecture(config: Mapping[str, Any], *, family: str = "roberta") -> Architecture:
+    """Reads a `config.json`."""
+    pad_id = config.get("pad_token_id", 1)
+    return bert.architecture(config, family=family, pad_id=pad_id, position_offset=pad_id + 1)
+
+
+def config(architecture: Architecture) -> dict[str, Any]:
+    """The `config.json` of a plain encoder."""
+    special = {"model_type": "roberta", "architectures": ["RobertaModel"], "bos_token_id": 0, "eos_token_id": 2}
+    return bert.config(architecture) | special

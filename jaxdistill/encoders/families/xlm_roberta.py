@@ -1,0 +1,20 @@
+"""XLM-R: RoBERTa under another name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxdistill.encoders.architecture import Architecture
+from jaxdistill.encoders.families import roberta
+from jaxdistill.encoders.families.roberta import names as names
+
+PREFIXES = ("roberta.", "xlm-roberta.")
+
+
+def architecture(config: Mapping[str, Any]) -> Architecture:
+    """Reads a `config.json`."""
+    return roberta.architecture(config, family="xlm-roberta")
+
+
+def config(architecture: Architecture) -> dict[str, Any]:
+    """The `config.json` of a plain encoder."""
+    return roberta.config(architecture) | {"model_type": "xlm-roberta", "architectures": ["XLMRobertaModel"]}

@@ -1,0 +1,189 @@
+"""How is a model written so that sentence-transformers and transformers load it?
+
+A sentence-transformers folder: the transformer in its root, where `AutoModel` finds it, then pooling, dense layers and
+normalisation, each in a folder of its own. File formats are the ones that every release since 2.0 reads.
+"""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import tokenizers
+
+from jaxdistill.core import InputError
+from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
+from jaxdistill.encoders.families import family
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.encoders.modules import DENSE_ACTIVATIONS, OLD_POOLING_FLAGS, read_json
+from jaxdistill.encoders.sentence import param_shapes
+from jaxdistill.encoders.weights import as_torch_lays_it, tensors_from_params, write_safetensors
+
+TOKENIZER_FILES = ("special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt")
+TOKENIZER_FILES += ("sentencepiece.bpe.model",)
+SPECIAL_TOKENS = {
+    "unk_token": ("[UNK]", "<unk>"),
+    "pad_token": ("[PAD]", "<pad>"),
+    "cls_token": ("[CLS]", "<s>"),
+    "sep_token": ("[SEP]", "</s>"),
+    "mask_token": ("[MASK]", "<mask>"),
+}
+UNWANTED_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of", "tokenizer_file", "local_files_only")
+"""What `tokenizer_config.json` picks up where it was saved and must not carry on."""
+
+
+def check_exportable(definition: EncoderDefinition) -> None:
+    """Raises InputError for a pooling that the sentence-transformers format has no words for."""
+    pooling = definition.pooling
+    if pooling.layers not in ("last", "second_to_last"):
+        raise InputError(
+            f"pooling {pooling} cannot be exported: the sentence-transformers format pools one layer."
+            " Use cls, pooler, mean, max, or second_to_last, which is exported without the last layer."
+        )
+    if pooling.layers == "second_to_last" and definition.architecture.layers == 1:
+        raise InputError(f"pooling {pooling} cannot be exported from one layer: none would be left; use {pooling.tokens}.")
+    for dense in definition.dense:
+        if dense.activation not in DENSE_ACTIVATIONS.values():
+            raise InputError(f"dense activation {dense.activation!r} cannot be exported; use tanh or identity.")
+
+
+def exported(
+    definition: EncoderDefinition, params: dict[str, np.ndarray]
+) -> tuple[EncoderDefinition, dict[str, np.ndarray]]:
+    """The same encoder in the format's own words.
+
+    Pooling the second-to-last layer is pooling the last of an encoder without its last layer. The pooler is a dense
+    layer with tanh on the first token; its weights stay in the transformer too.
+    """
+    check_exportable(definition)
+    architecture, pooling = definition.architecture, definition.pooling
+    if pooling.layers == "second_to_last":
+        architecture = dataclasses.replace(architecture, layers=architecture.layers - 1)
+    dense = definition.dense
+    if pooling.tokens == "pooler":
+        width = architecture.hidden_size
+        dense = (Dense(in_features=width, out_features=width), *dense)
+        moved = {f"dense/{i + 1}/{part}": params[f"dense/{i}/{part}"] for i, part in _dense_parts(definition)}
+        pooler = {f"dense/0/{part}": params[f"transformer/pooler/{part}"] for part in ("kernel", "bias")}
+        params = params | moved | pooler
+    tokens = "cls" if pooling.tokens == "pooler" else pooling.tokens
+    definition = dataclasses.replace(
+        definition, architecture=architecture, pooling=Pooling(tokens=tokens), dense=dense
+    )
+    return definition, {path: params[path] for path in param_shapes(definition)}
+
+
+def save(model: SentenceModel, folder: str | Path, *, card: str = "") -> None:
+    """Writes the model; `card` becomes its `README.md`.
+
+    Raises:
+      InputError: a pooling that cannot be expressed, or a folder that cannot be written.
+    """
+    folder = Path(folder)
+    definition, params = exported(model.definition, model.params)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_transformer(definition, params, folder)
+        _write_modules(definition, params, folder)
+        _write_tokenizer(model, folder)
+        _write_settings(model, folder)
+        (folder / "README.md").write_text(card or _short_card(model), "utf-8")
+    except (OSError, safetensors.SafetensorError) as error:
+        raise InputError(f"the model could not be written to {folder} ({error}); free space or choose another.") from None
+
+
+def _dense_parts(definition: EncoderDefinition) -> list[tuple[int, str]]:
+    parts = [(index, ("kernel", "bias") if d.bias else ("kernel",)) for index, d in enumerate(definition.dense)]
+    return [(index, part) for index, names in parts for part in names]
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def _write_transformer(definition: EncoderDefinition, params: dict[str, np.ndarray], folder: Path) -> None:
+    architecture = definition.architecture
+    module = family(architecture.family)
+    names = module.names(dataclasses.replace(architecture, pooler=True))
+    # NOTE: where the family has a pooler and this model has none, zeros are written: without them AutoModel would report
+    # missing weights and put random ones there.
+    width = architecture.hidden_size
+    absent = {"transformer/pooler/kernel": np.zeros((width, width)), "transformer/pooler/bias": np.zeros(width)}
+    write_safetensors(tensors_from_params(absent | params, names), folder / "model.safetensors")
+    _write_json(folder / "config.json", module.config(architecture))
+
+
+def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray], folder: Path) -> None:
+    kinds = ["Transformer", "Pooling", *["Dense"] * len(definition.dense), *["Normalize"] * definition.normalize]
+    paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds) if index)]
+    entries = [
+        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for index, (kind, path) in enumerate(zip(kinds, paths, strict=True))
+    ]
+    _write_json(folder / "modules.json", entries)
+    flags = {flag: mode == definition.pooling.tokens for flag, mode in OLD_POOLING_FLAGS.items()}
+    width = {"word_embedding_dimension": definition.architecture.hidden_size}
+    _write_json(folder / paths[1] / "config.json", width | flags | {"include_prompt": True})
+    for index, dense in enumerate(definition.dense):
+        _write_dense(dense, {part: params[f"dense/{i}/{part}"] for i, part in _dense_parts(definition) if i == index},
+                     folder / paths[2 + index])
+    if definition.normalize:
+        _write_json(folder / paths[-1] / "config.json", {})
+
+
+def _write_dense(dense: Dense, params: dict[str, np.ndarray], folder: Path) -> None:
+    activation = {ours: theirs for theirs, ours in DENSE_ACTIVATIONS.items()}[dense.activation]
+    config = {"in_features": dense.in_features, "out_features": dense.out_features, "bias": dense.bias}
+    _write_json(folder / "config.json", config | {"activation_function": activation})
+    tensors = {"linear.weight": as_torch_lays_it("/kernel", np.asarray(params["kernel"], np.float32))}
+    if dense.bias:
+        tensors["linear.bias"] = np.asarray(params["bias"], np.float32)
+    write_safetensors(tensors, folder / "model.safetensors")
+
+
+def _write_tokenizer(model: SentenceModel, folder: Path) -> None:
+    tokenizer = tokenizers.Tokenizer.from_str(model.tokenizer.to_str())
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), "utf-8")
+    for name in TOKENIZER_FILES:
+        origin = model.tokenizer_folder / name
+        if origin.exists() and origin.resolve() != (folder / name).resolve():
+            shutil.copyfile(origin, folder / name)
+    origin = model.tokenizer_folder / "tokenizer_config.json"
+    config = read_json(origin) if origin.exists() else _tokenizer_config(tokenizer)
+    config = {key: value for key, value in config.items() if key not in UNWANTED_SETTINGS}
+    _write_json(folder / "tokenizer_config.json", config | {"model_max_length": model.max_length})
+
+
+def _tokenizer_config(tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
+    special = {
+        role: next((text for text in texts if tokenizer.token_to_id(text) is not None), None)
+        for role, texts in SPECIAL_TOKENS.items()
+    }
+    return {"tokenizer_class": "PreTrainedTokenizerFast"} | {role: text for role, text in special.items() if text}
+
+
+def _write_settings(model: SentenceModel, folder: Path) -> None:
+    # Lower-casing that the original asked for here is part of tokenizer.json now.
+    _write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
+    _write_json(
+        folder / "config_sentence_transformers.json",
+        {
+            "prompts": model.prompts,
+            "default_prompt_name": model.default_prompt,
+            "similarity_fn_name": "cosine",
+        },
+    )
+
+
+def _short_card(model: SentenceModel) -> str:
+    return (
+        "---\nlibrary_name: sentence-transformers\npipeline_tag: sentence-similarity\n---\n\n"
+        f"A sentence encoder with {model.definition.embedding_width} dimensions and {model.parameter_count:,} parameters,"
+        f" made of {model.source}.\n"
+    )

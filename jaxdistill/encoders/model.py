@@ -1,0 +1,159 @@
+"""How is a sentence encoder loaded? One value holds all that turns text into vectors."""
+
+import dataclasses
+import hashlib
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+
+from jaxdistill.core import InputError
+from jaxdistill.encoders.architecture import POOLING_HELP, Architecture, EncoderDefinition, Pooling
+from jaxdistill.encoders.families import family
+from jaxdistill.encoders.locate import locate
+from jaxdistill.encoders.modules import Modules, read_json, read_modules
+from jaxdistill.encoders.sentence import param_shapes
+from jaxdistill.encoders.tokenizer import length_limit, read_tokenizer
+from jaxdistill.encoders.weights import params_from_tensors, read_checkpoint
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class SentenceModel:
+    """A sentence encoder with its weights, tokenizer and prompts."""
+
+    definition: EncoderDefinition
+    params: dict[str, np.ndarray]
+    """Flat, float32, on the host."""
+    tokenizer: tokenizers.Tokenizer
+    """Truncates to `max_length`, does not pad."""
+    tokenizer_folder: Path
+    """Where the tokenizer came from; an export copies its `tokenizer_config.json` and the like."""
+    max_length: int
+    """Tokens of the longest sentence, special tokens included; the rest is cut off."""
+    prompts: dict[str, str]
+    default_prompt: str | None
+    """Name of the prompt that goes before every sentence; None: nothing does."""
+    source: str
+    """What it was loaded from or made of, for logs and model cards."""
+
+    @property
+    def prompt(self) -> str:
+        """The text that goes before every sentence, often empty."""
+        return self.prompts[self.default_prompt] if self.default_prompt else ""
+
+    @property
+    def parameter_count(self) -> int:
+        """Numbers in all parameters."""
+        return sum(array.size for array in self.params.values())
+
+    def digest(self) -> str:
+        """SHA-256 over everything that determines its vectors."""
+        sha = hashlib.sha256(repr(self.definition).encode())
+        for path in sorted(self.params):
+            array = np.ascontiguousarray(self.params[path], np.float32)
+            sha.update(f"{path}{array.shape}".encode())
+            sha.update(array.data)
+        sha.update(self.tokenizer.to_str().encode())
+        sha.update(json.dumps([self.max_length, self.prompts, self.default_prompt], sort_keys=True).encode())
+        return sha.hexdigest()
+
+    def with_params(self, params: dict[str, np.ndarray]) -> "SentenceModel":
+        """The same model with other weights, for instance trained ones."""
+        return dataclasses.replace(self, params={path: np.asarray(params[path], np.float32) for path in self.params})
+
+
+def load(spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "") -> SentenceModel:
+    """Loads a sentence encoder.
+
+    Args:
+      spec: a Hugging Face or sentence-transformers folder, `package:NAME/PATH`, or a hub name.
+      pooling: such as `mean` or `cls`; needed where the checkpoint does not say it, and wins where it does.
+      max_length: tokens of the longest sentence; 0: what the checkpoint says.
+      prompt: the name of one of the checkpoint's prompts, or the text itself.
+
+    Raises:
+      InputError: whatever is missing, damaged or unknown, in one line.
+    """
+    folder = locate(str(spec))
+    modules = read_modules(folder)
+    architecture = read_architecture(modules.transformer)
+    definition = _definition(architecture, modules, pooling, folder)
+    tokenizer = read_tokenizer(
+        modules.transformer, vocab_size=architecture.vocab_size, lower_case=modules.lower_case
+    )
+    length = _max_length(max_length, modules, architecture)
+    tokenizer.enable_truncation(length)
+    prompts, default_prompt = _prompts(modules, prompt, folder)
+    return SentenceModel(
+        definition=definition,
+        params=_params(definition, modules, folder),
+        tokenizer=tokenizer,
+        tokenizer_folder=modules.transformer,
+        max_length=length,
+        prompts=prompts,
+        default_prompt=default_prompt,
+        source=str(spec),
+    )
+
+
+def read_architecture(folder: Path) -> Architecture:
+    """What the `config.json` in `folder` describes."""
+    config = read_json(folder / "config.json")
+    if "model_type" not in config:
+        raise InputError(f"{folder}/config.json has no model_type, so its family is unknown; add it, for instance 'bert'.")
+    return family(config["model_type"]).architecture(config)
+
+
+def _definition(architecture: Architecture, modules: Modules, pooling: str, folder: Path) -> EncoderDefinition:
+    if not pooling and modules.pooling is None:
+        raise InputError(f"{folder} does not say how to pool token vectors; set pooling to one of {POOLING_HELP}.")
+    chosen = Pooling.parse(pooling) if pooling else modules.pooling
+    if modules.pooling is not None and chosen != modules.pooling:
+        logger.warning("%s: pooling %s instead of the checkpoint's own %s, as asked", folder, chosen, modules.pooling)
+    if chosen.tokens == "pooler":
+        architecture = dataclasses.replace(architecture, pooler=True)
+    return EncoderDefinition(
+        architecture=architecture, pooling=chosen, dense=modules.dense, normalize=modules.normalize
+    )
+
+
+def _params(definition: EncoderDefinition, modules: Modules, folder: Path) -> dict[str, np.ndarray]:
+    architecture = definition.architecture
+    shapes = param_shapes(definition)
+    module = family(architecture.family)
+    names = module.names(architecture)
+    if "transformer/pooler/kernel" in shapes.keys() - names.keys():
+        raise InputError(f"{folder}: pooling pooler needs a pooler, which {architecture.family} does not have; use cls.")
+    tensors = read_checkpoint(modules.transformer)
+    params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=str(folder))
+    for index, dense_folder in enumerate(modules.dense_folders):
+        dense_names = {f"dense/{index}/kernel": "linear.weight"}
+        if definition.dense[index].bias:
+            dense_names[f"dense/{index}/bias"] = "linear.bias"
+        tensors = read_checkpoint(dense_folder)
+        params |= params_from_tensors(tensors, dense_names, shapes, source=str(dense_folder))
+    return params
+
+
+def _max_length(asked: int, modules: Modules, architecture: Architecture) -> int:
+    longest = architecture.longest
+    if asked:
+        if not 2 < asked <= longest:
+            raise InputError(f"max_length={asked} is not possible; this encoder has positions for 3 to {longest} tokens.")
+        return asked
+    return min(modules.max_length or length_limit(modules.transformer) or longest, longest)
+
+
+def _prompts(modules: Modules, asked: str, folder: Path) -> tuple[dict[str, str], str | None]:
+    prompts, default = modules.prompts, modules.default_prompt
+    if asked in prompts:
+        return prompts, asked
+    if asked:
+        return prompts | {"prompt": asked}, "prompt"
+    if default is not None and default not in prompts:
+        raise InputError(f"{folder}: default_prompt_name {default!r} is none of its prompts: {', '.join(prompts)}.")
+    return prompts, default

@@ -1,0 +1,63 @@
+"""How do the token vectors of a packed row become sentence vectors?
+
+Every function works inside a group, so that devices that hold whole groups exchange nothing.
+A sentence without tokens becomes zeros.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxdistill.core import Tokens
+from jaxdistill.encoders.architecture import Pooling
+
+
+def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Tokens) -> Float[Array, "g n p"]:
+    """Sentence vectors from the hidden states of all layers; `pooler` gives the first token, as `cls` does."""
+    x = combined(pooling, states)
+    g, r, l, width = x.shape
+    flat = x.reshape(g, r * l, width)
+    owner = tokens.owner.reshape(g, r * l)
+    if pooling.tokens == "mean":
+        return mean_of_tokens(flat, owner, tokens.first.shape[-1])
+    if pooling.tokens == "max":
+        return max_of_tokens(flat, owner, tokens.first, l)
+    return first_tokens(flat, owner, tokens.first)
+
+
+def combined(pooling: Pooling, states: list[Float[Array, "g r l d"]]) -> Float[Array, "g r l p"]:
+    """The chosen layers as one, token by token."""
+    chosen = [states[index] for index in pooling.indices(len(states) - 1)]
+    if len(chosen) == 1:
+        return chosen[0]
+    if pooling.combine == "concat":
+        return jnp.concatenate(chosen, axis=-1)
+    if pooling.combine == "max":
+        return jnp.max(jnp.stack(chosen), axis=0)
+    return sum(chosen[1:], chosen[0]) / len(chosen)
+
+
+def mean_of_tokens(x: Float[Array, "g t d"], owner: Float[Array, "g t"], sentences: int) -> Float[Array, "g n d"]:
+    """Mean over each sentence's tokens, as a product with a one-hot matrix: no scatter, forward or backward."""
+    member = (owner[:, None, :] == jnp.arange(sentences)[None, :, None]).astype(jnp.float32)
+    count = jnp.maximum(jnp.sum(member, axis=-1, keepdims=True), 1.0)
+    # Highest precision: products with 0 and 1 must keep every bit of x.
+    return jnp.einsum("gnt,gtd->gnd", member, x, precision=jax.lax.Precision.HIGHEST) / count
+
+
+def first_tokens(x: Float[Array, "g t d"], owner: Float[Array, "g t"], first: Float[Array, "g n"]) -> Float[Array, "g n d"]:
+    """Each sentence's first token."""
+    present = jnp.take_along_axis(owner, first, axis=1) == jnp.arange(first.shape[-1])[None, :]
+    return jnp.where(present[..., None], jnp.take_along_axis(x, first[..., None], axis=1), 0.0)
+
+
+def max_of_tokens(
+    x: Float[Array, "g t d"], owner: Float[Array, "g t"], first: Float[Array, "g n"], longest: int
+) -> Float[Array, "g n d"]:
+    """Elementwise maximum over each sentence's tokens, gathered from its first on; a sentence fits in a row."""
+    g, n = first.shape
+    slots = jnp.minimum(first[..., None] + jnp.arange(longest)[None, None, :], x.shape[1] - 1).reshape(g, n * longest)
+    mine = jnp.take_along_axis(owner, slots, axis=1).reshape(g, n, longest) == jnp.arange(n)[None, :, None]
+    gathered = jnp.take_along_axis(x, slots[..., None], axis=1).reshape(g, n, longest, -1)
+    largest = jnp.max(jnp.where(mine[..., None], gathered, -jnp.inf), axis=2)
+    return jnp.where(jnp.any(mine, axis=2)[..., None], largest, 0.0)

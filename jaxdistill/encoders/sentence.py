@@ -1,0 +1,106 @@
+"""How do packed tokens become sentence vectors? A pure function of a definition, flat parameters and tokens.
+
+Parameters are a plain dict of paths; the NNX modules exist only while JAX traces, which keeps dispatch cheap.
+"""
+
+from functools import lru_cache
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float
+
+from jaxdistill.core import Params, Tokens
+from jaxdistill.encoders.architecture import EncoderDefinition
+from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear
+from jaxdistill.encoders.pooling import pooled
+from jaxdistill.encoders.transformer import Transformer
+
+
+class SentenceEncoder(nnx.Module):
+    """A transformer, and dense layers on its pooled output."""
+
+    def __init__(self, definition: EncoderDefinition, *, rngs: nnx.Rngs):
+        self.transformer = Transformer(definition.architecture, rngs=rngs)
+        self.dense = nnx.List(
+            [Linear(d.in_features, d.out_features, rngs=rngs, bias=d.bias, torch_start=True) for d in definition.dense]
+        )
+
+
+def embed(
+    definition: EncoderDefinition,
+    params: Params,
+    tokens: Tokens,
+    *,
+    key: Array | None = None,
+    compute_dtype: DTypeLike = jnp.float32,
+    remat: bool = False,
+    normalize: bool | None = None,
+) -> Float[Array, "g n e"]:
+    """One vector for each sentence.
+
+    Args:
+      definition: static under `jax.jit`.
+      params: flat, as `init_params` and `load` give them; float32.
+      tokens: packed sentences.
+      key: switches dropout on.
+      compute_dtype: of matrix products; sums and everything else are float32.
+      remat: recompute each layer in the backward pass instead of keeping its activations.
+      normalize: whether vectors get unit length; None: as the definition says.
+    """
+    encoder = merged(definition, params)
+    states = encoder.transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat)
+    x = pooled(definition.pooling, states, tokens)
+    if definition.pooling.tokens == "pooler":
+        x = jnp.tanh(encoder.transformer.pooler(x, compute_dtype))
+    for dense, linear in zip(definition.dense, encoder.dense, strict=True):
+        x = ACTIVATION_FUNCTIONS[dense.activation](linear(x, compute_dtype))
+    return unit_length(x) if (definition.normalize if normalize is None else normalize) else x
+
+
+def hidden_states(
+    definition: EncoderDefinition,
+    params: Params,
+    tokens: Tokens,
+    *,
+    key: Array | None = None,
+    compute_dtype: DTypeLike = jnp.float32,
+    remat: bool = False,
+) -> list[Float[Array, "g r l d"]]:
+    """Token vectors of the embeddings and of every layer, first to last."""
+    return merged(definition, params).transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat)
+
+
+def unit_length(x: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    """`x` scaled to length 1; zeros stay zeros, with a finite gradient."""
+    return x * jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x, axis=-1, keepdims=True), 1e-24))
+
+
+def init_params(definition: EncoderDefinition, key: Array) -> Params:
+    """Fresh parameters: the transformer as Hugging Face starts it, dense layers as torch does."""
+    encoder = SentenceEncoder(definition, rngs=nnx.Rngs(params=key))
+    return {joined(path): variable[...] for path, variable in nnx.to_flat_state(nnx.split(encoder)[1])}
+
+
+def param_shapes(definition: EncoderDefinition) -> dict[str, tuple[int, ...]]:
+    """Path to shape of every parameter."""
+    return {joined(path): shape for path, shape in _structure(definition)[1]}
+
+
+def merged(definition: EncoderDefinition, params: Params) -> SentenceEncoder:
+    """The encoder as a module that holds `params`."""
+    graph, shapes = _structure(definition)
+    return nnx.merge(graph, nnx.from_flat_state([(path, nnx.Param(params[joined(path)])) for path, _ in shapes]))
+
+
+def joined(path: tuple[str | int, ...]) -> str:
+    """A parameter's path as one string."""
+    return "/".join(map(str, path))
+
+
+@lru_cache(maxsize=64)
+def _structure(definition: EncoderDefinition):
+    encoder = nnx.eval_shape(lambda: SentenceEncoder(definition, rngs=nnx.Rngs(params=0)))
+    graph, state = nnx.split(encoder)
+    return graph, tuple((path, tuple(variable.shape)) for path, variable in nnx.to_flat_state(state))

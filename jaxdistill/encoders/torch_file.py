@@ -1,0 +1,173 @@
+"""How is PyTorch's `pytorch_model.bin` read without PyTorch and without trusting it?
+
+The file is a pickle, which can run any program when unpickled plainly. This reader admits the names that rebuild
+tensors and nothing else; what those names do is defined here. Tensors stay plain tuples until the pickle is done, so
+that no opcode can touch an array. Both forms are read: the zip archive (PyTorch 1.6 and later) and the older sequence
+of pickles followed by raw storages.
+"""
+
+import io
+import pickle
+import struct
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from jaxdistill.core import InputError
+
+STORAGE_DTYPES = {
+    "DoubleStorage": np.dtype(np.float64),
+    "FloatStorage": np.dtype(np.float32),
+    "HalfStorage": np.dtype(np.float16),
+    "BFloat16Storage": np.dtype(ml_dtypes.bfloat16),
+    "LongStorage": np.dtype(np.int64),
+    "IntStorage": np.dtype(np.int32),
+    "ShortStorage": np.dtype(np.int16),
+    "CharStorage": np.dtype(np.int8),
+    "ByteStorage": np.dtype(np.uint8),
+    "BoolStorage": np.dtype(np.bool_),
+}
+LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
+LEGACY_PROTOCOL = 1001
+DAMAGED = (pickle.UnpicklingError, EOFError, zipfile.BadZipFile, KeyError, IndexError, ValueError, TypeError)
+DAMAGED += (AttributeError, OverflowError, UnicodeDecodeError, struct.error, MemoryError, NotImplementedError)
+"""What a damaged file can raise."""
+
+
+class Storage(NamedTuple):
+    """A block of numbers in the file."""
+
+    kind: str
+    key: str
+    size: int
+
+
+class LazyTensor(NamedTuple):
+    """A view of a storage: what the pickle says of a tensor."""
+
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def read_torch_file(path: Path) -> dict[str, np.ndarray]:
+    """Tensors of a `torch.save`d state dict.
+
+    Raises:
+      InputError: the file is damaged, or asks for anything that is not a tensor.
+    """
+    try:
+        with open(path, "rb") as file:
+            if zipfile.is_zipfile(file):
+                content, storages = _read_zip(file)
+            else:
+                file.seek(0)
+                content, storages = _read_legacy(file)
+        tensors = content.get("state_dict", content)
+        return {str(name): _array(t, storages) for name, t in tensors.items() if isinstance(t, LazyTensor)}
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except DAMAGED as error:
+        raise InputError(f"{path} cannot be read, it is truncated or damaged ({error}); fetch it again.") from None
+
+
+class _Unpickler(pickle.Unpickler):
+    """Admits tensors and ordered dictionaries; everything else is refused by name."""
+
+    def __init__(self, file: BinaryIO):
+        super().__init__(file)
+        self.storages: dict[str, Storage] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        # Functions are made anew for each call: a hostile pickle can set attributes of what it is given.
+        if (module, name) in (("torch._utils", "_rebuild_tensor_v2"), ("torch._utils", "_rebuild_tensor")):
+            return lambda storage, offset, shape, strides, *_: _lazy_tensor(storage, offset, shape, strides)
+        if (module, name) == ("torch._utils", "_rebuild_parameter"):
+            return lambda tensor, *_: tensor
+        if (module, name) == ("collections", "OrderedDict"):
+            return OrderedDict
+        if module == "torch" and name in STORAGE_DTYPES:
+            return name
+        raise InputError(
+            f"the file asks for {module}.{name}, which is no part of a tensor: refused. Ask its author for safetensors."
+        )
+
+    def persistent_load(self, pid: Any) -> Storage:
+        tag, kind, key, _, size = pid[:5]
+        if tag != "storage" or kind not in STORAGE_DTYPES or not isinstance(size, int) or size < 0:
+            raise InputError("the file refers to something that is not a tensor's storage: refused.")
+        if len(pid) > 5 and pid[5] is not None:
+            raise InputError("the file has views of storages in PyTorch's oldest form; save it again with a newer one.")
+        return self.storages.setdefault(str(key), Storage(kind, str(key), size))
+
+
+def _lazy_tensor(storage: Any, offset: Any, shape: Any, strides: Any) -> LazyTensor:
+    shape, strides = tuple(shape), tuple(strides)
+    whole = all(isinstance(n, int) and n >= 0 for n in (offset, *shape, *strides))
+    if not (isinstance(storage, Storage) and whole and len(shape) == len(strides)):
+        raise InputError("the file describes a tensor in a way that PyTorch never does: refused.")
+    return LazyTensor(storage, offset, shape, strides)
+
+
+def _array(tensor: LazyTensor, storages: dict[str, bytes]) -> np.ndarray:
+    dtype = STORAGE_DTYPES[tensor.storage.kind]
+    data = np.frombuffer(storages[tensor.storage.key], dtype)
+    count = int(np.prod(tensor.shape, dtype=object))
+    last = tensor.offset + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
+    if count and (last >= data.size or count > data.size):
+        raise InputError(f"a tensor of shape {list(tensor.shape)} reaches beyond its storage; the file is damaged.")
+    if not count:
+        return np.zeros(tensor.shape, dtype)
+    strides = [stride * dtype.itemsize for stride in tensor.strides]
+    return np.array(np.lib.stride_tricks.as_strided(data[tensor.offset :], tensor.shape, strides, writeable=False))
+
+
+def _size_bytes(storage: Storage) -> int:
+    return storage.size * STORAGE_DTYPES[storage.kind].itemsize
+
+
+def _tensors(content: Any) -> list[LazyTensor]:
+    if not isinstance(content, dict):
+        raise InputError(f"the file holds a {type(content).__name__}, not a dictionary of tensors.")
+    inner = content.get("state_dict", content)
+    if not isinstance(inner, dict):
+        raise InputError("the file's state_dict is not a dictionary of tensors.")
+    return [value for value in inner.values() if isinstance(value, LazyTensor)]
+
+
+def _read_zip(file: BinaryIO) -> tuple[dict, dict[str, bytes]]:
+    with zipfile.ZipFile(file) as archive:
+        root = [name for name in archive.namelist() if name.endswith("data.pkl")][0].removesuffix("data.pkl")
+        if f"{root}byteorder" in archive.namelist() and archive.read(f"{root}byteorder") != b"little":
+            raise InputError("the file was written on a big-endian machine; save it again on another.")
+        content = _Unpickler(io.BytesIO(archive.read(f"{root}data.pkl"))).load()
+        storages = {}
+        for storage in {tensor.storage for tensor in _tensors(content)}:
+            name = f"{root}data/{storage.key}"
+            if archive.getinfo(name).file_size != _size_bytes(storage):
+                raise InputError(f"storage {storage.key} has another size than the file says; it is damaged.")
+            storages[storage.key] = archive.read(name)
+    return content, storages
+
+
+def _read_legacy(file: BinaryIO) -> tuple[dict, dict[str, bytes]]:
+    if _Unpickler(file).load() != LEGACY_MAGIC or _Unpickler(file).load() != LEGACY_PROTOCOL:
+        raise InputError("this is not a file of torch.save.")
+    if not _Unpickler(file).load().get("little_endian", True):
+        raise InputError("the file was written on a big-endian machine; save it again on another.")
+    unpickler = _Unpickler(file)
+    content, known, storages = unpickler.load(), unpickler.storages, {}
+    _tensors(content)
+    for key in _Unpickler(file).load():
+        (size,) = struct.unpack("<q", file.read(8))
+        if key not in known or size != known[key].size:
+            raise InputError(f"storage {key} is not the one that the file describes; it is damaged.")
+        storages[key] = file.read(_size_bytes(known[key]))
+        if len(storages[key]) != _size_bytes(known[key]):
+            raise InputError(f"the file ends inside storage {key}: it is truncated; fetch it again.")
+    return content, storages

@@ -1,0 +1,1 @@
+"""Evaluations: one file each. They see a model only as `embed`: sentences to vectors."""

@@ -1,0 +1,71 @@
+"""Does the student find the same sentences alike as its teacher?
+
+Spearman's correlation between the two models' cosine similarities over held-out sentence pairs: needs no labels,
+and the two may differ in width and tokenizer.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxdistill.core import Embed, InputError
+from jaxdistill.evals.similarity import cosines, spearman
+
+METRIC = "agreement/spearman"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgreementTask:
+    """The evaluation against a teacher whose similarities were computed once."""
+
+    first: tuple[str, ...]
+    second: tuple[str, ...]
+    teacher: Float[np.ndarray, " n"]
+    """The teacher's cosine similarity of each pair."""
+
+    def __call__(self, embed: Embed) -> Mapping[str, float]:
+        """`agreement/spearman`, in [-1, 1]; 1 for the teacher itself."""
+        student = cosines(embed, self.first, self.second)
+        return {METRIC: spearman(self.teacher, student, what="agreement with the teacher")}
+
+
+def agreement_task(teacher: Embed, first: Sequence[str], second: Sequence[str]) -> AgreementTask:
+    """The evaluation on these pairs; the teacher is asked here and never again."""
+    if len(first) != len(second) or len(first) < 2:
+        raise InputError(f"agreement is measured on sentence pairs, 2 or more; got {len(first)} and {len(second)}.")
+    return AgreementTask(first=tuple(first), second=tuple(second), teacher=cosines(teacher, first, second))
+
+
+def held_out_task(vectors: Mapping[str, Float[np.ndarray, " e"]], *, seed: int) -> AgreementTask:
+    """The evaluation on held-out sentences with the teacher's vectors of them.
+
+    Each sentence is paired with its nearest neighbour and with a random other one: random pairs alone are nearly all
+    unrelated, and a ranking of them says little.
+    """
+    sentences = list(vectors)
+    if len(sentences) < 2:
+        raise InputError(f"{len(sentences)} distinct held-out sentences; pairs need at least 2.")
+    unit = np.stack([vectors[sentence] for sentence in sentences]).astype(np.float64)
+    unit /= np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-12)
+    similarities = unit @ unit.T
+    np.fill_diagonal(similarities, -np.inf)
+    near = np.argmax(similarities, axis=1)
+    count = len(sentences)
+    far = (np.arange(count) + np.random.default_rng(seed).integers(1, count, size=count)) % count
+    left, right = np.tile(np.arange(count), 2), np.concatenate([near, far])
+    return AgreementTask(
+        first=tuple(sentences[i] for i in left),
+        second=tuple(sentences[i] for i in right),
+        teacher=similarities[left, right],
+    )
+
+
+def neighbouring_pairs(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The first sentence with the second, the third with the fourth, and so on."""
+    if len(sentences) % 2:
+        raise InputError(
+            f"{len(sentences)} sentences do not make pairs of neighbouring lines; an even number is needed."
+        )
+    return list(sentences[::2]), list(sentences[1::2])

@@ -1,0 +1,73 @@
+"""How alike does a model find two sentences, and do two rankings of pairs agree?
+
+Every evaluation of sentence pairs ends here: cosine similarities of a model, and their rank correlation with other
+scores. A model whose similarities say nothing (vectors that are NaN, zero, or all the same) is an error, never a NaN
+score.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxdistill.core import Embed, InputError
+
+CONSTANT = 1e-7
+"""Similarities that span less than this are rounding of float32, not a ranking."""
+
+
+def unit_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
+    """Embeddings of unit length in float64.
+
+    Raises:
+      InputError: wrong number of vectors, NaN or infinity, or a zero vector; names the first sentence concerned.
+    """
+    vectors = np.asarray(embed(sentences), dtype=np.float64)
+    if vectors.ndim != 2 or len(vectors) != len(sentences):
+        raise InputError(f"{len(sentences)} sentences gave vectors of shape {vectors.shape}; one row each is needed.")
+    finite = np.isfinite(vectors).all(axis=1)
+    _refuse(~finite, "NaN or infinity", sentences)
+    lengths = np.linalg.norm(vectors, axis=1)
+    _refuse(lengths == 0.0, "a zero vector", sentences)
+    return vectors / lengths[:, None]
+
+
+def cosines(embed: Embed, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
+    """Cosine similarity of each pair, in [-1, 1]. Each distinct sentence is embedded once, all in one call."""
+    distinct = list(dict.fromkeys([*first, *second]))
+    row = {sentence: index for index, sentence in enumerate(distinct)}
+    vectors = unit_vectors(embed, distinct)
+    left, right = [row[sentence] for sentence in first], [row[sentence] for sentence in second]
+    return np.einsum("ne,ne->n", vectors[left], vectors[right])
+
+
+def spearman(reference: Float[np.ndarray, " n"], similarities: Float[np.ndarray, " n"], *, what: str) -> float:
+    """Spearman's rank correlation, ties at their mean rank; in [-1, 1].
+
+    Args:
+      reference: gold scores, or a teacher's similarities.
+      similarities: the model's.
+      what: the pairs that are scored, named in errors.
+
+    Raises:
+      InputError: one side is constant, so the correlation is undefined.
+    """
+    if np.ptp(reference) <= CONSTANT:
+        raise InputError(f"{what}: all {len(reference)} pairs have the same reference score, so they have no ranking.")
+    if np.ptp(similarities) <= CONSTANT:
+        raise InputError(
+            f"{what}: the model finds all {len(similarities)} pairs equally alike (cosine {similarities[0]:.4f}): "
+            "it has collapsed to one vector for every sentence."
+        )
+    from scipy import stats  # imported here: it takes over a second
+
+    return float(stats.spearmanr(reference, similarities).statistic)
+
+
+def _refuse(bad: np.ndarray, what: str, sentences: Sequence[str]) -> None:
+    if bad.any():
+        example = sentences[int(np.argmax(bad))][:60]
+        raise InputError(
+            f"the model gives {what} for {int(bad.sum())} of {len(sentences)} sentences, the first: {example!r}. "
+            "Its weights or its pooling cannot be right."
+        )

@@ -1,0 +1,123 @@
+"""How well does a model rank English sentence pairs by meaning: STS12-16, STS-B, SICK-R?
+
+Protocol of SimCSE (Gao et al., EMNLP 2021, appendix B), called `all` there: Spearman's correlation between cosine
+similarity and gold score over all pairs of a set together, no trained regressor. The average is over the seven tests.
+
+The sets come from a data folder (`sts/sts12.test.tsv.gz` and so on; the folder or its `sts` may be named) or from the
+Hugging Face hub. NOTE the hub's copies are in original case and spacing, the SentEval files are lower-cased and
+tokenised: an uncased model gets nearly the same score from both, a cased one need not. And the hub's SICK has 4,906
+test pairs, the original file 4,927.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from jaxdistill.cli import did_you_mean
+from jaxdistill.core import Embed, InputError
+from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs
+
+PROTOCOL = "Spearman of cosine similarity and gold score, all pairs of a set together (SimCSE)"
+DEV_METRIC = "sts-b-dev/spearman"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StsSet:
+    """Where a set is found, in a data folder and on the hub."""
+
+    file: str
+    hub: str
+    split: str = "test"
+    revision: str | None = None
+    columns: tuple[str, str, str] = ("score", "sentence1", "sentence2")
+
+
+SETS: Mapping[str, StsSet] = {
+    "sts12": StsSet(file="sts12.test.tsv.gz", hub="mteb/sts12-sts"),
+    "sts13": StsSet(file="sts13.test.tsv.gz", hub="mteb/sts13-sts"),
+    "sts14": StsSet(file="sts14.test.tsv.gz", hub="mteb/sts14-sts"),
+    "sts15": StsSet(file="sts15.test.tsv.gz", hub="mteb/sts15-sts"),
+    "sts16": StsSet(file="sts16.test.tsv.gz", hub="mteb/sts16-sts"),
+    "sts-b": StsSet(file="stsb.test.tsv.gz", hub="mteb/stsbenchmark-sts"),
+    # The "test" split of mteb/sickr-sts holds all 9,927 pairs of SICK, train and trial among them.
+    "sick-r": StsSet(
+        file="sick.test.tsv.gz",
+        hub="RobZamp/sick",
+        revision="refs/convert/parquet",
+        columns=("relatedness_score", "sentence_A", "sentence_B"),
+    ),
+    "sts-b-dev": StsSet(file="stsb.dev.tsv.gz", hub="mteb/stsbenchmark-sts", split="validation"),
+}
+TESTS = tuple(name for name in SETS if name != "sts-b-dev")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StsDevTask:
+    """STS-B dev, read once: what the best checkpoint is chosen by."""
+
+    pairs: GradedPairs
+
+    def __call__(self, embed: Embed) -> Mapping[str, float]:
+        """`sts-b-dev/spearman`."""
+        return {DEV_METRIC: pairs_spearman(embed, self.pairs)}
+
+
+def sts(embed: Embed, folder: str | Path | None, sets: Sequence[str] = tuple(SETS)) -> dict[str, float]:
+    """Score of each set in [-1, 1], and `average` when all seven tests are among them.
+
+    Each distinct sentence is embedded once, also when several sets share it, in one call of `embed`.
+
+    Args:
+      folder: a data folder, or None for the hub.
+    """
+    graded = {name: read_set(name, folder) for name in sets}
+    sentences = list(dict.fromkeys(s for pairs in graded.values() for s in (*pairs.first, *pairs.second)))
+    row = {sentence: index for index, sentence in enumerate(sentences)}
+    vectors = np.asarray(embed(sentences))
+    if len(vectors) != len(sentences):
+        raise InputError(f"{len(sentences)} sentences gave {len(vectors)} vectors; one row each is needed.")
+    scores = {
+        name: pairs_spearman(lambda texts: vectors[[row[text] for text in texts]], pairs)
+        for name, pairs in graded.items()
+    }
+    if set(TESTS) <= set(scores):
+        scores["average"] = float(np.mean([scores[name] for name in TESTS]))
+    return scores
+
+
+def read_set(name: str, folder: str | Path | None) -> GradedPairs:
+    """One set's graded pairs, from the data folder or, without one, from the hub."""
+    if name not in SETS:
+        raise InputError(f"no STS set is called {name!r}; there are {', '.join(SETS)}.{did_you_mean(name, SETS)}")
+    return read_pairs(sts_folder(folder) / SETS[name].file) if folder is not None else _from_hub(name)
+
+
+def sts_folder(folder: str | Path) -> Path:
+    """The folder that holds the STS files: `folder/sts`, or `folder` itself."""
+    inside = Path(folder) / "sts"
+    found = inside if inside.is_dir() else Path(folder)
+    if not (found / SETS["sts-b-dev"].file).is_file():
+        raise InputError(
+            f"{folder}: not a data folder; sts/{SETS['sts-b-dev'].file} and the like are looked for there."
+        )
+    return found
+
+
+def _from_hub(name: str) -> GradedPairs:
+    # Imported here: `datasets` takes two seconds to import, and only hub users need it.
+    import datasets
+
+    source = SETS[name]
+    try:
+        rows = datasets.load_dataset(source.hub, split=source.split, revision=source.revision)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
+        raise InputError(
+            f"{source.hub} could not be had from the Hugging Face hub{offline}: {str(error).splitlines()[0][:120]}. "
+            "Give a data folder with the STS files, or set HF_HOME to a cache that holds the set."
+        ) from error
+    score, first, second = (rows[column] for column in source.columns)
+    return GradedPairs(name=source.hub, first=tuple(first), second=tuple(second), scores=np.array(score, np.float64))

@@ -1,0 +1,148 @@
+"""How are sentences turned into vectors, outside of training?
+
+Sentences are grouped by length and padded to one of a few shapes, so that little is computed for padding and little is
+compiled. The result does not depend on the order of the sentences beyond rounding.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tqdm
+from jax.sharding import Mesh
+from jax.typing import DTypeLike
+from jaxtyping import Float
+
+from jaxdistill.cli import did_you_mean
+from jaxdistill.core import InputError, Params, Tokens
+from jaxdistill.data.packing import pad
+from jaxdistill.encoders.model import SentenceModel, load as load_model
+from jaxdistill.mesh import batch_sharding, make_mesh, place, replicated
+from jaxdistill.step import make_embed
+
+LENGTHS = (8, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256, 384, 512)
+"""Padded lengths; longer sentences are padded to a multiple of the last."""
+SLOTS_PER_SENTENCE = 32
+"""A batch of short sentences holds more of them: `batch_size * SLOTS_PER_SENTENCE` token slots at the most."""
+
+
+class Embedder:
+    """A sentence encoder ready for use: `encode(sentences) -> float32 [n, e]`."""
+
+    def __init__(
+        self,
+        model: SentenceModel,
+        *,
+        mesh: Mesh | None = None,
+        compute_dtype: DTypeLike = jnp.float32,
+        batch_size: int = 128,
+        params: Params | None = None,
+    ):
+        """
+        Args:
+          model: definition, parameters and tokenizer.
+          mesh: devices to use; None: all of this process.
+          compute_dtype: of matrix products.
+          batch_size: sentences of 32 tokens that are computed together; more of shorter ones.
+          params: parameters that already lie on the mesh, instead of the model's own.
+        """
+        self.model = model
+        self.mesh = mesh or make_mesh(devices=jax.local_devices())
+        self.params = place(model.params, replicated(self.mesh)) if params is None else params
+        self._batch_size = batch_size
+        self._embed = make_embed(model.definition, self.mesh, compute_dtype)
+
+    @property
+    def width(self) -> int:
+        """Numbers in a vector."""
+        return self.model.definition.embedding_width
+
+    def encode(
+        self, sentences: Sequence[str], *, prompt: str | None = None, progress: bool = False, params: Params | None = None
+    ) -> Float[np.ndarray, "n e"]:
+        """Vectors of `sentences`, one row each, in their order.
+
+        Args:
+          sentences: any number; longer ones than the model's `max_length` are truncated.
+          prompt: name of one of the model's prompts; None: its default one, if it has one.
+          progress: show a bar.
+          params: other parameters of the same model, on the same mesh (a student in training).
+
+        Raises:
+          InputError: a single string instead of a list, or an unknown prompt.
+        """
+        if isinstance(sentences, str):
+            raise InputError("encode takes a list of sentences; put the sentence in a list.")
+        prefix = prompt_text(self.model, prompt)
+        encodings = self.model.tokenizer.encode_batch_fast([prefix + sentence for sentence in sentences])
+        ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
+        return self.encode_ids(ids, progress=progress, params=params)
+
+    def encode_ids(
+        self, ids: Sequence[np.ndarray], *, progress: bool = False, params: Params | None = None
+    ) -> Float[np.ndarray, "n e"]:
+        """As `encode`, for tokenised sentences with their special tokens."""
+        vectors = np.zeros((len(ids), self.width), np.float32)
+        params = self.params if params is None else params
+        with tqdm.tqdm(total=len(ids), unit="sentence", disable=not progress, dynamic_ncols=True) as bar:
+            waiting = None
+            for rows, tokens in self._batches(ids):
+                result = self._embed(params, tokens)
+                if waiting is not None:
+                    _fetch(vectors, *waiting)
+                    bar.update(len(waiting[0]))
+                waiting = (rows, result)
+            if waiting is not None:
+                _fetch(vectors, *waiting)
+                bar.update(len(waiting[0]))
+        return vectors
+
+    def _batches(self, ids: Sequence[np.ndarray]):
+        """(rows, padded tokens), longest first so that a lack of memory shows at once."""
+        order = np.argsort([-len(sentence) for sentence in ids], kind="stable")
+        devices = self.mesh.shape["data"]
+        start = 0
+        while start < len(order):
+            length = padded_length(len(ids[order[start]]), self.model.max_length)
+            most = max(self._batch_size * SLOTS_PER_SENTENCE // length, 1)
+            rows = order[start : start + most]
+            count = min(1 << (len(rows) - 1).bit_length(), most)
+            count = -(-count // devices) * devices
+            tokens = pad([ids[row] for row in rows], length=length, count=count, pad_id=self.model.definition.architecture.pad_id)
+            yield rows, place(tokens, batch_sharding(self.mesh))
+            start += most
+
+
+def _fetch(vectors: np.ndarray, rows: np.ndarray, result: jax.Array) -> None:
+    vectors[rows] = np.asarray(result)[: len(rows), 0]
+
+
+def padded_length(tokens: int, max_length: int) -> int:
+    """The shape's length for a sentence: the next of `LENGTHS`, at most the model's longest."""
+    longer = [length for length in LENGTHS if length >= tokens]
+    length = longer[0] if longer else -(-tokens // LENGTHS[-1]) * LENGTHS[-1]
+    return max(min(length, max_length), tokens)
+
+
+def prompt_text(model: SentenceModel, name: str | None) -> str:
+    """The text that a named prompt puts before a sentence."""
+    name = model.default_prompt if name is None else name
+    if not name:
+        return ""
+    if name not in model.prompts:
+        known = ", ".join(model.prompts) or "none"
+        raise InputError(f"prompt {name!r} is unknown to {model.source}; it has: {known}.{did_you_mean(name, list(model.prompts))}")
+    return model.prompts[name]
+
+
+def load(model: str, *, pooling: str = "", max_length: int = 0, prompt: str = "", batch_size: int = 128) -> Embedder:
+    """A model ready for use, from a folder, `package:NAME/PATH` or a hub name.
+
+    Args:
+      model: an export of this project, or any sentence-transformers or Hugging Face checkpoint of a known family.
+      pooling: needed where the checkpoint does not say it.
+      max_length: longest sentence in tokens; 0: as the checkpoint says.
+      prompt: name of the prompt that is used by default.
+    """
+    return Embedder(load_model(model, pooling=pooling, max_length=max_length, prompt=prompt), batch_size=batch_size)

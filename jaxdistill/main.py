@@ -1,0 +1,166 @@
+"""Trains a student: reads the command line, builds the run, trains, exports, and shows what came of it."""
+
+import ast
+import importlib.util
+import inspect
+import logging
+import pathlib
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+from ml_collections import config_flags
+
+from jaxdistill import config as configs
+from jaxdistill.cli import did_you_mean, run
+from jaxdistill.core import InputError
+
+USAGE = """usage: python -m jaxdistill.main --config=FILE[:PRESET] --workdir=DIR [--dry_run] [--config.SECTION.OPTION=VALUE ...]
+
+Trains a student and exports it to DIR/export. The same command again continues where it stopped.
+
+  --config=FILE[:PRESET]   configs/congen.py:quickstart, or a file of your own; shipped ones are found from any folder
+  --workdir=DIR            checkpoints, metrics, plot and export go here
+  --dry_run                build everything, print sizes, memory, steps and estimated time, and stop before step 1
+  --help                   this text
+"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """`python -m jaxdistill.main`."""
+    if not arguments or any(argument in ("--help", "-h", "--helpfull") for argument in arguments):
+        print(help_text())
+        return
+    raw, workdir, dry_run = parse_flags(arguments)
+    config = configs.parse(raw)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
+    logging.getLogger("jaxdistill").setLevel(logging.INFO)
+    # Imported here: a wrong flag is told before JAX is loaded.
+    from jaxdistill.distill import distill
+
+    distill(config, pathlib.Path(workdir), dry_run=dry_run, command=command_line(arguments))
+
+
+def parse_flags(arguments: Sequence[str]) -> tuple[dict[str, Any], str, bool]:
+    """(config as plain data, workdir, dry_run); raises `InputError` for whatever the command line has wrong."""
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_file("config", flag_values=values)
+    flags.DEFINE_string("workdir", None, "", flag_values=values)
+    flags.DEFINE_bool("dry_run", False, "", flag_values=values)
+    arguments = [_with_shipped_config(argument) for argument in _joined(arguments)]
+    program = sys.argv
+    try:
+        sys.argv = ["jaxdistill.main", *arguments]  # NOTE: config_flags looks for overrides there and nowhere else
+        rest = values(sys.argv)[1:]
+    except (flags.Error, AttributeError, KeyError, TypeError, ValueError, SyntaxError) as error:
+        raise InputError(_clear(error, arguments)) from error
+    finally:
+        sys.argv = program
+    if rest:
+        raise InputError(f"{rest[0]!r} is not an option; options begin with --. --help lists them.")
+    for name in ("config", "workdir"):
+        if not getattr(values, name):
+            raise InputError(f"--{name} is missing. --help shows the usage.")
+    return values.config.to_dict(), values.workdir, values.dry_run
+
+
+def _joined(arguments: Sequence[str]) -> list[str]:
+    """`--config FILE` as `--config=FILE`, likewise `--workdir`."""
+    joined: list[str] = []
+    for argument in arguments:
+        if joined and joined[-1] in ("--config", "--workdir"):
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    return joined
+
+
+def _with_shipped_config(argument: str) -> str:
+    """`--config=configs/x.py` where that file is not there: the one that is installed with the package."""
+    match = re.fullmatch(r"--?config=([^:]*)(:.*)?", argument)
+    if not match:
+        return argument
+    path, preset = pathlib.Path(match[1]), match[2] or ""
+    if not path.is_file():
+        shipped = {file.name: file for file in shipped_configs()}
+        if path.parent.name in ("", "configs") and path.name in shipped:
+            path = shipped[path.name]
+        else:
+            known = [f"configs/{name}" for name in shipped]
+            raise InputError(f"config file {path} does not exist; shipped: {', '.join(known)}.{did_you_mean(str(path), known)}")
+    return f"--config={path}{preset}"
+
+
+def shipped_configs() -> list[pathlib.Path]:
+    """The config files that come with the package, or beside it in a clone."""
+    here = pathlib.Path(__file__).parent
+    folder = here / "configs" if (here / "configs").is_dir() else here.parent / "configs"
+    return sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
+
+
+def _clear(error: Exception, arguments: Sequence[str]) -> str:
+    """One line for what the flag libraries say in several."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    unknown = re.search(r"Unknown command line flag '([^']+)'", text)
+    if unknown:
+        known = ["config", "workdir", "dry_run", "help", *_overridable(arguments)]
+        return f"unknown option --{unknown[1]}.{did_you_mean(unknown[1], known)} --help lists the options."
+    return text
+
+
+def _overridable(arguments: Sequence[str]) -> list[str]:
+    """`config.section.option` of every option of the config that the command line names."""
+    path = next((argument.split("=", 1)[1] for argument in arguments if argument.startswith("--config=")), "")
+    try:
+        loaded = load_config_module(pathlib.Path(path.split(":")[0])).get_config().to_dict()
+    except (OSError, SyntaxError, AttributeError):
+        return []
+    return [f"config.{section}.{option}" for section, options in loaded.items() for option in options]
+
+
+def load_config_module(path: pathlib.Path):
+    """A config file as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def help_text() -> str:
+    """Usage, the presets of every shipped config, and every option with its meaning."""
+    parts = [USAGE, "Configs and their presets:\n"]
+    for path in shipped_configs():
+        module = load_config_module(path)
+        parts.append(f"  configs/{path.name}: {', '.join(module.PRESETS)}\n      {module.__doc__.splitlines()[0]}")
+    parts.append("\nOptions (--config.SECTION.OPTION=VALUE):")
+    kinds = [configs.Data, configs.Teacher, configs.Student, configs.Optimizer, configs.Evals, configs.Run]
+    parts += [line for kind in kinds for line in _option_lines(kind.__name__.lower(), kind)]
+    from jaxdistill import objectives
+
+    for name in objectives.available():
+        parts += _option_lines("objective", objectives.options_class(name), note=f" ({name})")
+    return "\n".join(parts)
+
+
+def _option_lines(section: str, kind: type, note: str = "") -> list[str]:
+    """Each field of an options class with the text that stands below it."""
+    body = ast.parse(inspect.getsource(kind)).body[0].body
+    lines = [f"\n  {section}{note}: {inspect.getdoc(kind).splitlines()[0]}"]
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign):
+            said = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
+            meaning = f"  {' '.join(said.split())}" if said else ""
+            lines.append(f"    {node.target.id}: {ast.unparse(node.annotation)}{meaning}")
+    return lines
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    """The command that repeats the run, for its model card."""
+    kept = [argument for argument in arguments if not argument.startswith("--workdir")]
+    return " ".join(["python -m jaxdistill.main", *kept, "--workdir=DIR"])
+
+
+if __name__ == "__main__":
+    run(main)

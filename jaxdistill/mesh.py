@@ -1,0 +1,88 @@
+"""Which devices are there, and which part of an array lies on which?
+
+One mesh with two axes: `data` splits the batch and the queue, `model` splits what the sharding rules name.
+"""
+
+import math
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxdistill.core import InputError
+
+Rules = Sequence[tuple[str, Sequence[str]]]
+
+QUEUE_RULE = (r"objective/.*\bring$", ("", "data", ""))
+"""A ring of batches is split inside its blocks, so that writing one needs no other device."""
+
+
+def start_processes() -> None:
+    """Joins the processes of a multi-host run: when JAX_COORDINATOR_ADDRESS is set, or on a Cloud TPU pod."""
+    if os.environ.get("JAX_COORDINATOR_ADDRESS") or len(os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",")) > 1:
+        jax.distributed.initialize()
+
+
+def make_mesh(*, model_axis: int = 1, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """All devices as `[data, model]`."""
+    devices = list(devices if devices is not None else jax.devices())
+    if model_axis < 1 or len(devices) % model_axis:
+        raise InputError(f"run.model_axis={model_axis} does not divide {len(devices)} devices.")
+    return Mesh(np.array(devices).reshape(-1, model_axis), ("data", "model"))
+
+
+def pack_groups(least: int, mesh: Mesh, batch_size: int) -> int:
+    """Groups of a batch: `least` if the devices divide it, else the next number that they do divide."""
+    devices = mesh.shape["data"]
+    if batch_size % devices:
+        lower = batch_size // devices * devices
+        nearest = ", ".join(str(size) for size in (lower, lower + devices) if size)
+        raise InputError(f"data.batch_size={batch_size} is not divisible by {devices} devices; nearest: {nearest}.")
+    groups = math.lcm(math.gcd(least, batch_size), devices)
+    return groups if batch_size % groups == 0 else devices
+
+
+def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
+    """A `NamedSharding` for each leaf of `tree`, by the first rule whose pattern occurs in its path; else replicated."""
+
+    def choose(path, leaf):
+        name = path_name(path)
+        for pattern, axes in (*rules, QUEUE_RULE):
+            if re.search(pattern, name):
+                if len(axes) == np.ndim(leaf):
+                    return NamedSharding(mesh, PartitionSpec(*(axis or None for axis in axes)))
+        return NamedSharding(mesh, PartitionSpec())
+
+    return jax.tree_util.tree_map_with_path(choose, tree)
+
+
+def path_name(path: tuple) -> str:
+    """`params/student/transformer/...` of a key path."""
+    return "/".join(str(getattr(key, "name", getattr(key, "key", getattr(key, "idx", key)))) for key in path)
+
+
+def place(tree: Any, sharding: Any) -> Any:
+    """Host arrays as device arrays of a sharding; every process holds the whole host array."""
+    if isinstance(sharding, NamedSharding):
+        sharding = jax.tree.map(lambda _: sharding, tree)
+    return jax.tree.map(_place_one, tree, sharding)
+
+
+def _place_one(array, sharding):
+    if sharding.is_fully_addressable:
+        return jax.device_put(array, sharding)
+    array = np.asarray(array)
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Split over the leading axis: groups of tokens, examples."""
+    return NamedSharding(mesh, PartitionSpec("data"))
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec())

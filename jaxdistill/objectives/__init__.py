@@ -1,0 +1,33 @@
+"""Training objectives: one file each, found by its name, with one options class that has `core.Objective`'s members."""
+
+import importlib
+import pkgutil
+
+from jaxdistill.cli import did_you_mean
+from jaxdistill.config import options_from
+from jaxdistill.core import InputError, Objective
+
+
+def available() -> list[str]:
+    """Names of the objectives: the files of this folder."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def options_class(name: str) -> type[Objective]:
+    """The frozen dataclass of the objective `name`."""
+    if name not in available():
+        raise InputError(
+            f"objective.name={name!r} is unknown; available: {', '.join(available())}.{did_you_mean(name, available())}"
+        )
+    module = importlib.import_module(f"{__name__}.{name}")
+    (found,) = (
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__ and hasattr(value, "reserve_rows")
+    )
+    return found
+
+
+def make(name: str, options: dict) -> Objective:
+    """The objective `name` with its options; unknown names, options and types are refused."""
+    return options_from(options_class(name), options, prefix="objective")

@@ -1,0 +1,1 @@
+"""Array operations whose plain form is too slow or too large."""

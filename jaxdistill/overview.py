@@ -1,0 +1,82 @@
+"""What is about to be trained, on what, how large, and for how long? The lines that open every run."""
+
+import time
+from collections.abc import Callable
+
+import jax
+import numpy as np
+from clu import parameter_overview
+
+import jaxdistill
+from jaxdistill import build, mesh as meshes
+from jaxdistill.config import digest
+from jaxdistill.data.batches import padding_share
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.inference import Embedder
+
+PADDING_STEPS = 8
+"""Batches that the share of padding is measured on."""
+
+
+def print_overview(run: build.Run, say: Callable[[str], None]) -> dict[str, float]:
+    """Says everything; returns the teacher's dev scores."""
+    device = jax.devices()[0]
+    say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}, config {digest(run.config)}")
+    say(
+        f"devices: {run.mesh.size} x {device.device_kind} (data {run.mesh.shape['data']}, model {run.mesh.shape['model']}), "
+        f"matrix products in {np.dtype(run.compute_dtype).name}"
+    )
+    if run.teacher is not None:
+        say(f"teacher: {model_line(run.teacher)}")
+    say(f"student: {model_line(run.student)}")
+    for line in run.store.report():
+        say(line)
+    reserved = f", {len(run.batches.reserved):,} kept out for queue and evaluation" if len(run.batches.reserved) else ""
+    say(f"training: {run.batches.training_rows:,} sentences{reserved}, {run.batches.steps_per_epoch:,} steps an epoch")
+    shapes = "; ".join(" + ".join(f"{s.rows}x{s.length}" for s in shapes) for shapes in run.batches.shapes)
+    batches = [run.batches.batch_at(step) for step in range(PADDING_STEPS)]
+    padding = np.mean([padding_share(batch) for batch in batches])
+    say(f"shapes a group: {shapes}; {padding:.1%} of token slots are padding")
+    scores = teacher_scores(run)
+    if scores:
+        say("teacher's own dev scores: " + ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items()))
+    memory, seconds = probe(run, batches[0])
+    say(f"memory: {memory / 2**20:,.0f} MiB a device (arguments and temporaries of a step)")
+    total = seconds * run.steps
+    rate = run.batches.batch_size / seconds
+    say(f"steps: {run.steps:,} of {run.batches.batch_size} sentences; a step takes {seconds:.3f} s, {rate:,.0f} sentences/s")
+    say(f"estimated time: {total / 60:,.1f} minutes for all steps, evaluations not counted")
+    return scores
+
+
+def model_line(model: SentenceModel) -> str:
+    a = model.definition.architecture
+    head = "".join(f", dense {d.in_features}-{d.out_features} {d.activation}" for d in model.definition.dense)
+    return (
+        f"{model.source}: {parameter_overview.count_parameters(model.params):,} parameters, {a.layers} layers, width {a.hidden_size}, "
+        f"pooling {model.definition.pooling}{head}"
+    )
+
+
+def teacher_scores(run: build.Run) -> dict[str, float]:
+    """The teacher's own value of every dev metric; empty where it is only there as vectors."""
+    if run.teacher is None:
+        return {}
+    embedder = Embedder(run.teacher, mesh=run.mesh)
+    return {name: value for task in run.tasks.values() for name, value in task(embedder.encode).items()}
+
+
+def probe(run: build.Run, batch) -> tuple[float, float]:
+    """(bytes a device, seconds a step), from a step that is thrown away."""
+    seeds = np.ones((run.objective.reserve_rows, run.like_width), np.float32) if run.objective.reserve_rows else None
+    state = run.first_state(seeds)
+    batch = meshes.place(batch, meshes.batch_sharding(run.mesh))
+    memory = run.train_step.lower(state, run.teacher_params, batch).compile().memory_analysis()
+    used = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
+    seconds = []
+    for _ in range(3):
+        begun = time.monotonic()
+        state, metrics = run.train_step(state, run.teacher_params, batch)
+        jax.block_until_ready((state, metrics))
+        seconds.append(time.monotonic() - begun)
+    return used, min(seconds)

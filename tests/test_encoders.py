@@ -1,0 +1,286 @@
+"""The forward pass: parity with transformers, poolings, packing, sharding, dropout, precision."""
+
+import re
+from functools import partial
+
+import encoder_cases as cases
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from conftest import TEACHER
+
+from jaxdistill.core import InputError, Tokens
+from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
+from jaxdistill.encoders.model import load
+from jaxdistill.encoders.sentence import embed, hidden_states, init_params, param_shapes
+
+TOLERANCE = 1e-5  # float32 sums in another order, on vectors of length 1
+jitted_embed = jax.jit(embed, static_argnums=0, static_argnames=("compute_dtype", "remat", "normalize"))
+
+
+@pytest.fixture(scope="module", params=cases.CONFIGS)
+def pair(request, tmp_path_factory):
+    """A torch encoder, and ours loaded from its folder."""
+    folder = tmp_path_factory.mktemp(request.param)
+    return cases.write_encoder(folder, request.param), load(str(folder), pooling="mean")
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bert")
+    return cases.write_encoder(folder, "bert"), folder
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def sentences(model, tokens, **options):
+    return np.asarray(jitted_embed(model.definition, model.params, tokens, **options)).reshape(tokens.first.size, -1)
+
+
+def arrangements(sequences):
+    return {
+        "padded": cases.padded(sequences),
+        "packed": cases.packed(sequences, groups=1, rows=10),
+        "grouped": cases.packed(sequences, groups=2, rows=6),
+    }
+
+
+@pytest.mark.parametrize("arrangement", ["padded", "packed", "grouped"])
+def test_every_family_equals_transformers_padded_and_packed(pair, arrangement):
+    theirs, ours = pair
+    sequences = cases.random_sequences(12)
+    expected = np.stack([cases.torch_states(theirs, s)[-1].mean(0).numpy() for s in sequences])
+    got = sentences(ours, arrangements(sequences)[arrangement], normalize=True)
+    assert np.abs(got - unit(expected)).max() <= TOLERANCE
+
+
+def test_hidden_states_of_all_layers_equal_those_of_transformers(pair):
+    theirs, ours = pair
+    sequence = cases.random_sequences(2)[0]
+    states = jax.jit(hidden_states, static_argnums=0)(ours.definition, ours.params, cases.padded([sequence]))
+    expected = cases.torch_states(theirs, sequence).numpy()
+    got = np.stack([np.asarray(state)[0, 0, : len(sequence)] for state in states])
+    np.testing.assert_allclose(got, expected, atol=2e-5)
+
+
+PLAIN_POOLINGS = {
+    "cls": lambda h: h[-1][0],
+    "cls:second_to_last": lambda h: h[-2][0],
+    "mean": lambda h: h[-1].mean(0),
+    "max": lambda h: h[-1].amax(0),
+    "mean:second_to_last": lambda h: h[-2].mean(0),
+    "max:second_to_last": lambda h: h[-2].amax(0),
+    "mean:first_last": lambda h: ((h[0] + h[-1]) / 2).mean(0),
+    "mean:first_last:max": lambda h: torch.maximum(h[0], h[-1]).mean(0),
+    "mean:last2": lambda h: h[-2:].mean(0).mean(0),
+    "mean:last2:max": lambda h: h[-2:].amax(0).mean(0),
+    "max:last2": lambda h: h[-2:].mean(0).amax(0),
+    "mean:last4": lambda h: h[-4:].mean(0).mean(0),
+    "mean:last4:max": lambda h: h[-4:].amax(0).mean(0),
+    "mean:last4:concat": lambda h: torch.cat([layer.mean(0) for layer in h[-4:]]),
+    "max:last4:concat": lambda h: torch.cat([layer.amax(0) for layer in h[-4:]]),
+    "mean:all": lambda h: h.mean(0).mean(0),
+    "mean:all:max": lambda h: h.amax(0).mean(0),
+    "max:all:max": lambda h: h.amax(0).amax(0),
+}
+
+
+@pytest.mark.parametrize("pooling", PLAIN_POOLINGS)
+def test_pooling_equals_plain_torch(bert, pooling):
+    theirs, folder = bert
+    ours = load(str(folder), pooling=pooling)
+    sequences = cases.random_sequences(6)
+    expected = np.stack([PLAIN_POOLINGS[pooling](cases.torch_states(theirs, s)).numpy() for s in sequences])
+    assert ours.definition.embedding_width == expected.shape[-1]
+    for tokens in (cases.padded(sequences), cases.packed(sequences, groups=2, rows=3)):
+        assert np.abs(sentences(ours, tokens, normalize=True) - unit(expected)).max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "mpnet"])
+def test_pooler_output_equals_transformers(tmp_path, family):
+    theirs = cases.write_encoder(tmp_path, family)
+    ours = load(str(tmp_path), pooling="pooler")
+    sequences = cases.random_sequences(4)
+    with torch.no_grad():
+        outputs = [theirs(input_ids=torch.as_tensor(s)[None]).pooler_output[0].numpy() for s in sequences]
+    got = sentences(ours, cases.packed(sequences, groups=2, rows=3), normalize=True)
+    assert np.abs(got - unit(np.stack(outputs))).max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("family", ["distilbert", "electra"])
+def test_pooler_is_refused_where_the_family_has_none(tmp_path, family):
+    cases.write_encoder(tmp_path, family)
+    with pytest.raises(InputError, match=f"{family} does not have; use cls"):
+        load(str(tmp_path), pooling="pooler")
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A definition with everything switched on, and its parameters."""
+    architecture = Architecture(
+        family="mpnet", vocab_size=99, hidden_size=16, layers=4, heads=2, intermediate_size=24, max_positions=40,
+        embedding_size=8, token_types=2, relative_buckets=8, pooler=True,
+    )  # fmt: skip
+    dense = (Dense(in_features=16, out_features=12), Dense(in_features=12, out_features=8, activation="identity"))
+    definition = EncoderDefinition(architecture=architecture, pooling=Pooling(tokens="mean"), dense=dense, normalize=True)
+    return definition, init_params(definition, jax.random.key(0))
+
+
+def with_pooling(definition, pooling):
+    pooling = Pooling.parse(pooling)
+    return EncoderDefinition(architecture=definition.architecture, pooling=pooling, normalize=True)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "mean:all:max"])
+def test_a_sentence_without_tokens_becomes_zeros_with_finite_gradients(small, pooling):
+    definition = with_pooling(small[0], pooling)
+    tokens = cases.packed([np.arange(6, 12), np.array([], int), np.arange(20, 23)], groups=1, rows=2, length=16)
+
+    def total(params):
+        x = embed(definition, params, tokens)
+        return jnp.sum(x * x[:, ::-1]), x
+
+    gradient, x = jax.jit(jax.grad(total, has_aux=True))(small[1])
+    assert np.all(np.asarray(x)[0, 1] == 0.0)
+    assert np.all(np.isfinite(x)) and all(np.all(np.isfinite(g)) for g in gradient.values())
+
+
+def test_rows_that_are_all_padding_change_nothing(small):
+    sequences = cases.random_sequences(4)
+    tight, wide = (cases.packed(sequences, groups=1, rows=rows) for rows in (3, 7))
+    np.testing.assert_allclose(jitted_embed(*small, tight), jitted_embed(*small, wide), atol=1e-6)
+
+
+def test_rematerialisation_changes_no_value_and_no_gradient(small):
+    definition, params = small
+    tokens = cases.packed(cases.random_sequences(4), groups=2, rows=3)
+    weights = jax.random.normal(jax.random.key(2), (2, 2, 8))
+
+    @partial(jax.jit, static_argnums=0)
+    def gradient(remat, params):
+        def loss(params):
+            return jnp.sum(embed(definition, params, tokens, key=jax.random.key(1), remat=remat) * weights)
+
+        return jax.value_and_grad(loss)(params)
+
+    plain, again = gradient(False, params), gradient(True, params)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), plain, again)
+
+
+def test_bfloat16_products_stay_close_and_results_are_float32(small):
+    tokens = cases.padded(cases.random_sequences(6))
+    exact = jitted_embed(*small, tokens)
+    rounded = jitted_embed(*small, tokens, compute_dtype=jnp.bfloat16)
+    assert rounded.dtype == jnp.float32
+    error = np.abs(np.asarray(exact) - np.asarray(rounded)).max()
+    assert 1e-6 < error < 0.02
+
+
+def test_bfloat16_gradients_follow_the_float32_ones(small):
+    definition, params = small
+    tokens = cases.packed(cases.random_sequences(4), groups=2, rows=3)
+    weights = jax.random.normal(jax.random.key(2), (2, 2, 8))
+
+    @partial(jax.jit, static_argnums=0)
+    def gradient(dtype, params):
+        return jax.grad(lambda p: jnp.sum(embed(definition, p, tokens, compute_dtype=dtype) * weights))(params)
+
+    exact, rounded = gradient(jnp.float32, params), gradient(jnp.bfloat16, params)
+    both = [np.concatenate([np.ravel(g[path]) for path in exact]) for g in (exact, rounded)]
+    assert np.corrcoef(*both)[0, 1] > 0.999
+
+
+def test_dropout_depends_on_its_key_and_is_off_without_one(small):
+    tokens = cases.padded(cases.random_sequences(6))
+    first, again, other = (jitted_embed(*small, tokens, key=jax.random.key(seed)) for seed in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert np.abs(np.asarray(first) - np.asarray(other)).max() > 1e-3
+    assert np.abs(np.asarray(first) - np.asarray(jitted_embed(*small, tokens))).max() > 1e-3
+
+
+def test_dropout_keeps_the_mean_and_the_rate():
+    from jaxdistill.encoders.layers import dropout
+
+    dropped = np.asarray(dropout(jnp.ones((400, 500)), 0.1, jax.random.key(0), 3))
+    assert abs((dropped == 0).mean() - 0.1) < 0.003
+    assert abs(dropped.mean() - 1.0) < 0.003
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "pooler", "max", "mean:last4:concat"])
+def test_groups_on_eight_devices_need_no_collective_and_give_the_same(small, pooling):
+    definition = with_pooling(small[0], pooling)
+    tokens = cases.packed(cases.random_sequences(16, longest=12), groups=8, rows=2, length=16)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]), ("data",))
+    split, whole = (jax.NamedSharding(mesh, jax.P(*axes)) for axes in (("data",), ()))
+    forward = jax.jit(lambda p, t, key: embed(definition, p, t, key=key), in_shardings=(whole, split, whole))
+    compiled = forward.lower(small[1], tokens, jax.random.key(1)).compile()
+    assert not re.search(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter", compiled.as_text())
+    alone = jitted_embed(definition, small[1], tokens, key=jax.random.key(1))
+    np.testing.assert_allclose(forward(small[1], tokens, jax.random.key(1)), alone, atol=1e-6)
+
+
+def test_fresh_parameters_have_the_promised_shapes_and_spread(small):
+    definition, params = small
+    assert {path: array.shape for path, array in params.items()} == param_shapes(definition)
+    assert abs(float(np.std(params["transformer/layers/0/intermediate/kernel"])) - 0.02) < 0.003
+    assert float(np.abs(params["dense/0/kernel"]).max()) <= 16**-0.5
+    assert np.all(np.asarray(params["transformer/embeddings/word/embedding"])[0] == 0)
+
+
+def tokens_of(model, texts) -> Tokens:
+    sequences = [encoding.ids for encoding in model.tokenizer.encode_batch_fast(texts)]
+    length = -(-max(map(len, sequences)) // 8) * 8
+    return cases.padded([np.asarray(s) for s in sequences], length=length)
+
+
+@pytest.fixture(scope="module")
+def reference():
+    from sentence_transformers import SentenceTransformer
+
+    from jaxdistill.encoders.locate import locate
+
+    return SentenceTransformer(str(locate(TEACHER)), device="cpu")
+
+
+TEXTS = ["A man is eating food.", "", "Zwei Hunde spielen im Schnee — 雪!", "word " * 400, "  Spaces \t and CAPITALS  "]
+
+
+def test_minilm_equals_sentence_transformers(reference):
+    model = load(TEACHER)
+    assert np.abs(sentences(model, tokens_of(model, TEXTS)) - reference.encode(TEXTS)).max() <= TOLERANCE
+
+
+def test_minilm_equals_sentence_transformers_on_a_thousand_real_sentences(reference, data_folder):
+    import gzip
+
+    with gzip.open(data_folder / "sts" / "stsb.dev.tsv.gz", "rt", encoding="utf-8") as file:
+        texts = [line.rstrip("\n").split("\t")[2] for line in list(file)[1:1001]]
+    model = load(TEACHER)
+    assert np.abs(sentences(model, tokens_of(model, texts)) - reference.encode(texts)).max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("text", ["median", "mean:top", "mean:last4:sum", "mean:last2:mean:x", "pooler:last2"])
+def test_unknown_pooling_is_refused_with_the_choices(text):
+    with pytest.raises(InputError, match="pooling.*(choose from|use pooler or cls)"):
+        Pooling.parse(text)
+
+
+@pytest.mark.parametrize("text", ["cls", "mean:second_to_last", "max:all:concat"])
+def test_pooling_prints_as_it_is_written(text):
+    assert str(Pooling.parse(text)) == text
+
+
+def test_definitions_that_do_not_fit_are_refused(small):
+    architecture = small[0].architecture
+    with pytest.raises(InputError, match="dense layer 0 reads 5 features, but is given 16"):
+        EncoderDefinition(
+            architecture=architecture, pooling=Pooling(tokens="mean"), dense=(Dense(in_features=5, out_features=3),)
+        )
+    with pytest.raises(InputError, match="hidden_size=10 is not divisible by heads=3"):
+        Architecture(
+            family="bert", vocab_size=9, hidden_size=10, layers=1, heads=3, intermediate_size=8, max_positions=8
+        )

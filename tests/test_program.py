@@ -1,0 +1,255 @@
+"""The real program: trained, killed, resumed, on several devices, with everything that a user can get wrong."""
+
+import json
+import os
+import shutil
+import signal
+import time
+
+import jax
+import numpy as np
+import pytest
+from program import ROOT, run, series, start, tiny_arguments
+
+from jaxdistill.checkpoint import Checkpoints
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("program")
+
+
+@pytest.fixture(scope="module")
+def finished(folder):
+    """A run of 20 steps that nothing disturbed; dropout on."""
+    workdir = folder / "finished"
+    out, err = run("main", [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={workdir}"])
+    return workdir, out, err
+
+
+def state_of(workdir, step):
+    checkpoints = Checkpoints(workdir)
+    state = checkpoints.restore_alone(step)
+    checkpoints.close()
+    return jax.tree.map(np.asarray, (state.params, state.objective, state.optimizer))
+
+
+def assert_identical(one, other):
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def wait_for(condition, process, seconds=200.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.005)
+
+
+def logged(workdir, step):
+    path = workdir / "metrics.jsonl"
+    return path.exists() and any(f'"step": {number}' in path.read_text() for number in range(step, step + 4))
+
+
+def test_a_run_ends_with_an_export_a_table_and_a_plot(finished):
+    workdir, out, err = finished
+    assert (workdir / "export" / "model.safetensors").stat().st_size > 1000
+    assert (workdir / "training.png").read_bytes()[:4] == b"\x89PNG"
+    results = json.loads((workdir / "results.json").read_text())
+    assert results["last_step"] == 20
+    assert "student after" in out and "agreement with the teacher" in out
+    assert "estimated time" in out and "teacher's own dev scores" in out
+    assert "sentences/s" in err  # the progress bar
+    assert list((workdir / "tensorboard").iterdir())
+
+
+def test_the_loss_falls(finished):
+    loss = series(finished[0], "loss/kl")
+    assert np.mean([loss[step] for step in range(16, 21)]) < np.mean([loss[step] for step in range(1, 6)])
+
+
+def test_a_run_killed_twice_ends_with_the_same_bits(folder, finished):
+    workdir = folder / "killed"
+    arguments = [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={workdir}"]
+    process = start("main", arguments)
+    wait_for(lambda: logged(workdir, 7), process)
+    process.kill()
+    process.communicate()
+    process = start("main", arguments)
+    saving = lambda: any((workdir / "checkpoints").glob("1[05]*tmp*"))  # noqa: E731 - while a later step is being saved
+    wait_for(lambda: saving() or logged(workdir, 16), process)
+    process.kill()
+    process.communicate()
+    out, _ = run("main", arguments)
+    assert "continuing from the checkpoint of step" in out
+    assert_identical(state_of(workdir, 20), state_of(finished[0], 20))
+    assert series(workdir, "loss") == series(finished[0], "loss")
+    assert (workdir / "export" / "model.safetensors").read_bytes() == (finished[0] / "export" / "model.safetensors").read_bytes()
+
+
+def test_ctrl_c_saves_and_the_same_command_continues(folder, finished):
+    workdir = folder / "interrupted"
+    arguments = [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={workdir}"]
+    process = start("main", arguments)
+    wait_for(lambda: logged(workdir, 6), process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 130 and "is saved" in out + err
+    run("main", arguments)
+    assert_identical(state_of(workdir, 20), state_of(finished[0], 20))
+
+
+def test_one_two_four_and_eight_devices_give_the_same_losses(folder):
+    losses = {}
+    for devices in (1, 2, 4, 8):
+        workdir = folder / f"devices{devices}"
+        arguments = tiny_arguments(folder, student__dropout=0.1, run__steps=50, evals__every=50, objective__queue_size=43)
+        run("main", [*arguments, f"--workdir={workdir}"], devices=devices)
+        losses[devices] = series(workdir, "loss")
+    assert len(losses[1]) == 50
+    for devices in (2, 4, 8):
+        np.testing.assert_allclose(list(losses[devices].values()), list(losses[1].values()), atol=1e-5)
+
+
+def test_a_checkpoint_of_eight_devices_goes_on_with_two_and_more_steps(folder):
+    options = dict(optimizer__schedule="constant", optimizer__warmup_fraction=0.0)
+    there, whole = folder / "mesh8", folder / "whole"
+    run("main", [*tiny_arguments(folder, run__steps=10, **options), f"--workdir={there}"], devices=8)
+    out, _ = run("main", [*tiny_arguments(folder, run__steps=20, **options), f"--workdir={there}"], devices=2)
+    assert "continuing from the checkpoint of step 10" in out
+    run("main", [*tiny_arguments(folder, run__steps=20, **options), f"--workdir={whole}"])
+    np.testing.assert_allclose(list(series(there, "loss").values()), list(series(whole, "loss").values()), atol=1e-5)
+
+
+def test_stored_targets_train_as_a_live_teacher_does(folder, finished):
+    workdir = folder / "stored"
+    run("main", [*tiny_arguments(folder, student__dropout=0.1, teacher__targets="store"), f"--workdir={workdir}"])
+    np.testing.assert_allclose(
+        list(series(workdir, "loss").values()), list(series(finished[0], "loss").values()), atol=1e-5
+    )
+
+
+def test_the_users_own_vectors_are_targets(folder, finished):
+    lines = (folder / "text.txt").read_text().splitlines()
+    (folder / "lines.txt").write_text("\n".join(lines) + "\n")
+    out = folder / "vectors.npy"
+    run("encode", [f"--model={folder / 'model'}", f"--input={folder / 'lines.txt'}", f"--output={out}"])
+    workdir = folder / "vectors"
+    given = tiny_arguments(folder, student__dropout=0.1, teacher__model=f"vectors:{out}", student__model=folder / "model")
+    run("main", [*given, f"--workdir={workdir}"])
+    np.testing.assert_allclose(
+        list(series(workdir, "loss").values()), list(series(finished[0], "loss").values()), atol=1e-4
+    )
+
+
+def test_dry_run_prints_the_same_lines_and_writes_nothing(folder, finished):
+    workdir = folder / "dry"
+    out, _ = run("main", [*tiny_arguments(folder), f"--workdir={workdir}", "--dry_run"])
+    for words in ("parameters", "memory:", "steps: 20", "estimated time:", "dry run: stopped before step 1"):
+        assert words in out
+    assert not workdir.exists()
+
+
+def test_a_finished_run_is_not_trained_again(folder, finished):
+    before = state_of(finished[0], 20)
+    out, _ = run("main", [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={finished[0]}"])
+    assert "student after" in out
+    assert_identical(state_of(finished[0], 20), before)
+
+
+def test_any_kept_checkpoint_can_be_exported(folder, finished):
+    workdir = finished[0]
+    kept = Checkpoints(workdir).steps
+    run("export", [f"--workdir={workdir}", f"--step={kept[-1]}", f"--out={folder / 'out'}"])
+    assert (folder / "out" / "modules.json").exists()
+    _, err = run("export", [f"--workdir={workdir}", "--step=7", f"--out={folder / 'out7'}"], status=2)
+    assert "step 7" in err and "20" in err and err.count("\n") == 1
+
+
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_taken(folder, finished):
+    workdir = folder / "damaged"
+    shutil.copytree(finished[0], workdir)
+    largest = max((path for path in (workdir / "checkpoints" / "20").rglob("*") if path.is_file()), key=os.path.getsize)
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    largest.write_bytes(content)
+    out, _ = run("main", [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={workdir}"])
+    assert "step 20 is damaged" in out and "continuing from the checkpoint of step 15" in out
+    assert_identical(state_of(workdir, 20), state_of(finished[0], 20))
+
+
+def test_a_workdir_of_another_config_is_refused_with_the_difference(folder, finished):
+    arguments = tiny_arguments(folder, student__dropout=0.1, optimizer__learning_rate=0.01)
+    _, err = run("main", [*arguments, f"--workdir={finished[0]}"], status=2)
+    assert "optimizer.learning_rate: 0.0005 there, 0.01 now" in err and err.count("\n") == 1
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(folder):
+    workdir = folder / "nonfinite"
+    arguments = tiny_arguments(folder, optimizer__learning_rate=1e30, optimizer__clip_norm=0.0, optimizer__warmup_fraction=0.0)
+    _, err = run("main", [*arguments, f"--workdir={workdir}"], status=2)
+    assert "not finite at step" in err and "checkpoint of step 0 is good" in err
+    assert Checkpoints(workdir).steps == [0]
+
+
+def test_training_stops_after_evaluations_without_a_better_score(folder):
+    workdir = folder / "patience"
+    arguments = tiny_arguments(folder, optimizer__learning_rate=0.0, evals__patience=2, run__steps=40)
+    out, err = run("main", [*arguments, f"--workdir={workdir}"])
+    assert "stopped at step 10" in out + err
+    out, _ = run("main", [*arguments, f"--workdir={workdir}"])
+    assert json.loads((workdir / "results.json").read_text())["last_step"] == 10
+
+
+@pytest.mark.parametrize(
+    "changed, words",
+    [
+        (["--config.objective.alfa=1"], "alfa"),
+        (["--config.objective.alpha=much"], "alpha"),
+        (["--config.data.batch_sise=3"], "Did you mean config.data.batch_size?"),
+        (["--workdirs=x"], "Did you mean"),
+        (["--config.run.steps=2.5"], "steps"),
+        (["extra"], "not an option"),
+        (["--config=configs/congen.py:tyni"], "tyni"),
+        (["--config=configs/congem.py"], "does not exist"),
+    ],
+)
+def test_a_mistyped_option_is_one_clear_line(folder, changed, words):
+    _, err = run("main", [*tiny_arguments(folder), *changed, f"--workdir={folder / 'never'}"], status=2)
+    assert words in err and err.count("\n") == 1, err
+
+
+@pytest.mark.parametrize(
+    "overrides, words",
+    [
+        (dict(data__text="nowhere.txt"), "nowhere.txt"),
+        (dict(teacher__model="nowhere/at all/here"), "does not exist"),
+        (dict(teacher__model="no/such-model"), "HF_HOME"),
+        (dict(objective__queue_size=5000), "600 sentences"),
+        (dict(objective__name="congenn"), "Did you mean congen?"),
+        (dict(evals__best="sts-b/spearman"), "agreement/spearman"),
+        (dict(teacher__pooling="middle"), "middle"),
+        (dict(student__pooling="mean:last4", student__model="FOLDER/model"), "pooling"),
+        (dict(run__precision="float8"), "float32"),
+        (dict(student__layers="7"), "layers"),
+        (dict(objective__generalize_view="shuffle"), "shuffle"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_leaves_nothing_behind(folder, overrides, words):
+    arguments = [argument.replace("FOLDER", str(folder)) for argument in tiny_arguments(folder, **overrides)]
+    _, err = run("main", [*arguments, f"--workdir={folder / 'bad'}"], status=2)
+    lines = [line for line in err.splitlines() if "tokenising" not in line]
+    assert words in err and len(lines) == 1, err
+    assert not (folder / "bad").exists()
+
+
+def test_a_batch_that_devices_do_not_divide_is_refused_with_the_nearest(folder):
+    _, err = run("main", [*tiny_arguments(folder, data__batch_size=20), f"--workdir={folder / 'bad'}"], devices=8, status=2)
+    assert "not divisible by 8 devices; nearest: 16, 24" in err
+
+
+def test_help_lists_options_and_presets():
+    out, _ = run("main", ["--help"])
+    for words in ("quickstart", "tiny", "minilm-l3", "paper-bert-tiny", "queue_size", "pack_groups", "--dry_run"):
+        assert words in out
+    assert str(ROOT) not in out

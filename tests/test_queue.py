@@ -1,0 +1,223 @@
+"""ConGen's queue and loss: against plain NumPy, by hand, in the limit, and what the compiled form moves."""
+
+import re
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdistill.mesh import make_mesh, shardings
+from jaxdistill.objectives.congen import ConGen, Queue, push, rows_oldest_first, unit
+from jaxdistill.ops.queue_xent import queue_cross_entropy
+
+KEYS = ("queue+batch", "queue", "queue+own")
+
+
+def make_congen(**changed) -> ConGen:
+    options = dict(
+        alpha=0.5, student_temperature=0.07, teacher_temperature=0.05, queue_size=40, keys="queue+batch",
+        queue_init="sentences", control_view="text", generalize_view="delete_words",
+    )  # fmt: skip
+    return ConGen(**(options | changed))
+
+
+def run(objective, state, student, targets, mesh):
+    return jax.jit(lambda *arrays: objective({}, *arrays, mesh=mesh))(state, student, targets)
+
+
+def unit_rows(random, *shape):
+    x = random.standard_normal(shape).astype(np.float32)
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def softmax(x):
+    x = np.exp(x - x.max(axis=1, keepdims=True))
+    return x / x.sum(axis=1, keepdims=True)
+
+
+def plain_loss(student, teacher, queue, *, keys, alpha, tau_s, tau_t):
+    """ConGen with whole logit matrices, in float64: value, and gradient with respect to unit student vectors."""
+    student, teacher, queue = (np.asarray(x, np.float64) for x in (student, teacher, queue))
+    b, v, _ = student.shape
+    weights = [alpha, 1 - alpha] if v == 2 else [1.0]
+    losses, gradient = np.zeros(b), np.zeros_like(student)
+    for i in range(b):
+        rows = {"queue+batch": [queue, teacher], "queue": [queue], "queue+own": [queue, teacher[i : i + 1]]}[keys]
+        rows = np.concatenate(rows)
+        p = softmax((teacher[i] @ rows.T / tau_t)[None])[0]
+        for j in range(v):
+            q = softmax((student[i, j] @ rows.T / tau_s)[None])[0]
+            losses[i] -= weights[j] * np.sum(p * np.log(q))
+            gradient[i, j] = weights[j] * (q - p) @ rows / tau_s
+    return losses, gradient
+
+
+@pytest.mark.parametrize("keys", KEYS)
+@pytest.mark.parametrize("queue_size, devices", [(40, 1), (35, 8)])
+def test_value_and_gradient_equal_the_plain_form(keys, queue_size, devices):
+    random = np.random.default_rng(0)
+    student, teacher, seeds = unit_rows(random, 8, 2, 16), unit_rows(random, 8, 16), unit_rows(random, queue_size, 16)
+    objective = make_congen(keys=keys, queue_size=queue_size, alpha=0.3)
+    mesh = make_mesh(devices=jax.devices()[:devices])
+    _, state = objective.init(jax.random.key(0), batch_size=8, width=16, seeds=seeds)
+    newest = np.concatenate([seeds, teacher])[-queue_size:] if keys == "queue" else seeds
+
+    def total(student):
+        losses, state_, metrics = objective({}, state, student, teacher[:, None], mesh=mesh)
+        return jnp.sum(losses), (losses, metrics)
+
+    (_, (losses, metrics)), gradient = jax.jit(jax.value_and_grad(total, has_aux=True))(student)
+    expected, d_unit = plain_loss(student, teacher, newest, keys=keys, alpha=0.3, tau_s=0.07, tau_t=0.05)
+    d_student = d_unit - np.sum(d_unit * student, axis=-1, keepdims=True) * student
+    np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(gradient, d_student, atol=1e-5)
+    assert np.isfinite(metrics["loss/kl"])
+
+
+@pytest.mark.parametrize("block_rows", [16, 24])
+def test_the_size_of_blocks_does_not_matter(mesh, block_rows):
+    random = np.random.default_rng(1)
+    student, teacher, ring = unit_rows(random, 16, 1, 8), unit_rows(random, 16, 8), unit_rows(random, 7, 16, 8)
+    options = dict(skip=5, own=False, student_temperature=0.1, teacher_temperature=0.1, mesh=mesh)
+    blocks, whole_ring = (
+        jax.jit(partial(queue_cross_entropy, block_rows=rows, **options))
+        for rows in (block_rows // 8, 1024)
+    )
+    value, entropy = blocks(student, teacher, ring, newest=jnp.int32(3))
+    whole, whole_entropy = whole_ring(student, teacher, ring, newest=jnp.int32(3))
+    np.testing.assert_allclose(value, whole, atol=1e-5)
+    np.testing.assert_allclose(entropy, whole_entropy, atol=1e-5)
+
+
+def test_two_keys_by_hand(mesh):
+    """Teacher at (1, 0), student at (0, 1), keys are both: p = softmax(1, 0), q = softmax(0, 1) at temperature 1."""
+    one = make_mesh(devices=jax.devices()[:1])
+    objective = make_congen(alpha=1.0, queue_size=2, keys="queue", student_temperature=1.0, teacher_temperature=1.0)
+    _, state = objective.init(jax.random.key(0), batch_size=1, width=2, seeds=np.float32([[9, 9], [0, 1]]))
+    losses, state, _ = run(objective, state, np.float32([[[0, 1]]]), np.float32([[[1, 0]]]), one)
+    e = np.e
+    np.testing.assert_allclose(losses[0], -(e * np.log(1 / (1 + e)) + np.log(e / (1 + e))) / (1 + e), rtol=1e-6)
+    np.testing.assert_allclose(rows_oldest_first(state, 2), [[0, 1], [1, 0]])
+
+
+def test_a_student_equal_to_its_teacher_has_no_divergence_and_no_gradient(mesh):
+    random = np.random.default_rng(2)
+    teacher, seeds = unit_rows(random, 8, 16), unit_rows(random, 24, 16)
+    objective = make_congen(queue_size=24, student_temperature=0.05)
+    _, state = objective.init(jax.random.key(0), batch_size=8, width=16, seeds=seeds)
+    student = np.repeat(teacher[:, None], 2, axis=1)
+
+    def total(student):
+        losses, _, metrics = objective({}, state, student, teacher[:, None], mesh=mesh)
+        return jnp.sum(losses), metrics["loss/kl"]
+
+    (_, kl), gradient = jax.jit(jax.value_and_grad(total, has_aux=True))(student)
+    assert abs(kl) < 1e-5
+    assert np.abs(gradient).max() < 1e-4
+
+
+def test_an_infinite_temperature_makes_every_key_equal(mesh):
+    random = np.random.default_rng(3)
+    student, teacher, seeds = unit_rows(random, 8, 2, 16), unit_rows(random, 8, 16), unit_rows(random, 24, 16)
+    objective = make_congen(queue_size=24, student_temperature=1e6, teacher_temperature=1e6)
+    _, state = objective.init(jax.random.key(0), batch_size=8, width=16, seeds=seeds)
+    losses, _, _ = run(objective, state, student, teacher[:, None], mesh)
+    np.testing.assert_allclose(losses, np.log(24 + 8), atol=1e-4)
+
+
+def test_no_gradient_reaches_the_teacher(mesh):
+    random = np.random.default_rng(4)
+    student, teacher, seeds = unit_rows(random, 8, 2, 16), unit_rows(random, 8, 16), unit_rows(random, 24, 16)
+    objective = make_congen(queue_size=24)
+    _, state = objective.init(jax.random.key(0), batch_size=8, width=16, seeds=seeds)
+    gradient = jax.jit(jax.grad(lambda t: jnp.sum(objective({}, state, student, t, mesh=mesh)[0])))(teacher[:, None])
+    assert not np.any(gradient)
+
+
+@pytest.mark.parametrize("queue_size", [32, 29, 5])
+def test_queue_forgets_oldest_first(queue_size):
+    random = np.random.default_rng(5)
+    seeds = unit_rows(random, queue_size, 4)
+    _, queue = make_congen(queue_size=queue_size).init(jax.random.key(0), batch_size=8, width=4, seeds=seeds)
+    np.testing.assert_allclose(rows_oldest_first(queue, queue_size), seeds, atol=1e-6)
+    history = list(seeds)
+    for _ in range(3 * -(-queue_size // 8) + 1):
+        batch = unit_rows(random, 8, 4)
+        queue = jax.jit(push)(queue, batch)
+        history.extend(batch)
+        np.testing.assert_allclose(rows_oldest_first(queue, queue_size), history[-queue_size:], atol=1e-6)
+
+
+def test_permuting_the_batch_permutes_the_losses(mesh):
+    random = np.random.default_rng(6)
+    student, teacher, seeds = unit_rows(random, 8, 2, 16), unit_rows(random, 8, 1, 16), unit_rows(random, 24, 16)
+    objective = make_congen(queue_size=24)
+    _, state = objective.init(jax.random.key(0), batch_size=8, width=16, seeds=seeds)
+    order = random.permutation(8)
+    losses, _, _ = run(objective, state, student, teacher, mesh)
+    permuted, _, _ = run(objective, state, student[order], teacher[order], mesh)
+    np.testing.assert_allclose(permuted, losses[order], atol=1e-5)
+
+
+def test_a_zero_vector_has_a_finite_gradient():
+    gradient = jax.grad(lambda x: jnp.sum(unit(x)))(jnp.zeros((2, 3)))
+    assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize(
+    "changed, words",
+    [
+        (dict(alpha=1.5), "alpha=1.5"),
+        (dict(student_temperature=0.0), "above 0"),
+        (dict(queue_size=0), "at least 1"),
+        (dict(keys="batch"), "allowed: queue[+]batch"),
+        (dict(queue_init="zeros"), "sentences, random"),
+    ],
+)
+def test_bad_options_are_refused(changed, words):
+    with pytest.raises(ValueError, match=words):
+        make_congen(**changed)
+
+
+def collectives(hlo: str) -> dict[str, int]:
+    """Bytes of each kind of collective in a compiled program."""
+    sizes = {"f32": 4, "s32": 4, "u32": 4, "bf16": 2, "pred": 1}
+    total: dict[str, int] = {}
+    for shapes, kind in re.findall(r"= (.*?) (all-gather|all-reduce|reduce-scatter|collective-permute|all-to-all)(?:-start)?\(", hlo):
+        for dtype, dims in re.findall(r"(\w+)\[([\d,]*)\]", shapes):
+            total[kind] = total.get(kind, 0) + sizes[dtype] * int(np.prod([int(d) for d in dims.split(",") if d], initial=1))
+    return total
+
+
+def compiled_step(mesh, queue_size, *, batch_size=64, width=32):
+    objective = make_congen(queue_size=queue_size)
+    state = jax.eval_shape(
+        lambda: objective.init(jax.random.key(0), batch_size=batch_size, width=width, seeds=jnp.zeros((queue_size, width)))[1]
+    )
+    place = shardings({"objective": state}, mesh, ())["objective"]
+    data = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+
+    def step(state: Queue, student, teacher):
+        def total(student):
+            losses, new, _ = objective({}, state, student, teacher, mesh=mesh)
+            return jnp.mean(losses), new
+
+        return jax.value_and_grad(total, has_aux=True)(student)
+
+    like = lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s)  # noqa: E731
+    arguments = (
+        jax.tree.map(like, state, place),
+        jax.ShapeDtypeStruct((batch_size, 2, width), jnp.float32, sharding=data),
+        jax.ShapeDtypeStruct((batch_size, 1, width), jnp.float32, sharding=data),
+    )
+    return jax.jit(step, donate_argnums=0).lower(*arguments).compile()
+
+
+def test_a_longer_queue_moves_no_more_bytes_and_needs_no_more_memory(mesh):
+    short, long = compiled_step(mesh, 16384), compiled_step(mesh, 65536)
+    moved = collectives(short.as_text())
+    assert moved and moved == collectives(long.as_text())
+    assert sum(moved.values()) < 200_000
+    assert short.memory_analysis().temp_size_in_bytes == long.memory_analysis().temp_size_in_bytes

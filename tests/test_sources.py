@@ -1,0 +1,201 @@
+"""Text sources: every format gives the same rows, and every fault one line that names the place."""
+
+import gzip
+import json
+import sys
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from jaxdistill.core import InputError
+from jaxdistill.data import sources
+
+ROWS = [("The cat sleeps.", "Die Katze schläft."), ('He said "no", twice', "Er sagte nein"), ("a\u2028b", "c\x0bd")]
+COLUMNS = {"text": "en", "translation": "de"}
+
+
+def write(path, text: str | bytes):
+    data = text if isinstance(text, bytes) else text.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return str(path)
+
+
+def table(path):
+    name = path.name.removesuffix(".gz")
+    if name.endswith(".tsv"):
+        return write(path, "id\ten\tde\n" + "".join(f"{i}\t{en}\t{de}\n" for i, (en, de) in enumerate(ROWS)))
+    if name.endswith(".csv"):
+        quoted = ("".join('"' + cell.replace('"', '""') + '",' for cell in row) + "x\r\n" for row in ROWS)
+        return write(path, "en,de,more\r\n" + "".join(quoted))
+    if name.endswith(".jsonl"):
+        return write(path, "".join(json.dumps({"de": de, "n": 1, "en": en}) + "\n" for en, de in ROWS))
+    buffer = pyarrow.BufferOutputStream()
+    columns = {"en": [en for en, _ in ROWS], "n": [1, 2, 3], "de": [de for _, de in ROWS]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), buffer)
+    return write(path, buffer.getvalue().to_pybytes())
+
+
+@pytest.mark.parametrize("zipped", ["", ".gz"])
+@pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl", "parquet"])
+def test_every_table_format_gives_the_same_rows(tmp_path, suffix, zipped):
+    spec = table(tmp_path / f"rows.{suffix}{zipped}")
+    assert list(sources.read([spec], COLUMNS)) == ROWS
+    assert list(sources.read([spec], {"translation": "de", "text": "en"})) == [(de, en) for en, de in ROWS]
+
+
+@pytest.mark.parametrize("zipped", ["", ".gz"])
+def test_txt_has_a_sentence_a_line_and_keeps_empty_lines(tmp_path, zipped):
+    spec = write(tmp_path / f"a.txt{zipped}", "\ufeffone\r\n\ntwo \" 'tis\nla\u2028st")
+    assert list(sources.read([spec])) == [("one",), ("",), ("two \" 'tis",), ("la\u2028st",)]
+
+
+def test_tsv_has_no_quoting_and_csv_has(tmp_path):
+    tsv = write(tmp_path / "a.tsv", 'text\tn\n"half quoted\t1\n')
+    csv = write(tmp_path / "a.csv", 'text,n\n"two\nlines, one ""cell""",1\n')
+    assert list(sources.read([tsv, csv])) == [('"half quoted',), ('two\nlines, one "cell"',)]
+
+
+def test_a_very_long_cell_is_read(tmp_path):
+    assert list(sources.read([write(tmp_path / "a.csv", f"text\n{'word ' * 50_000}\n")])) == [("word " * 50_000,)]
+
+
+def test_the_only_column_of_a_table_serves_as_text(tmp_path):
+    specs = [write(tmp_path / "a.tsv", "sentence\nx y\n"), write(tmp_path / "b.jsonl", '{"s": "z"}\n\n{"s": null}\n')]
+    assert list(sources.read(specs)) == [("x y",), ("z",), ("",)]
+
+
+def test_a_glob_is_read_in_the_order_of_names(tmp_path):
+    for name in ("b", "a", "c"):
+        write(tmp_path / f"{name}.txt.gz", f"{name}\n")
+    write(tmp_path / "d.csv", "text\nd\n")
+    assert list(sources.read([str(tmp_path / "*.txt.gz"), str(tmp_path / "d.csv")])) == [("a",), ("b",), ("c",), ("d",)]
+
+
+def test_a_file_whose_name_looks_like_a_glob_is_that_file(tmp_path):
+    assert list(sources.read([write(tmp_path / "a[1].txt", "x\n")])) == [("x",)]
+
+
+def test_a_file_of_an_installed_package_can_be_named(tmp_path, monkeypatch):
+    (tmp_path / "someones_text").mkdir()
+    write(tmp_path / "someones_text" / "a.txt", "x\n")
+    write(tmp_path / "someones_text" / "__init__.py", "")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert list(sources.read(["package:someones_text/a.txt"])) == [("x",)]
+    with pytest.raises(InputError, match="has no file 'b.txt'"):
+        list(sources.read(["package:someones_text/b.txt"]))
+    with pytest.raises(InputError, match="no installed package 'nobodys_text'"):
+        list(sources.read(["package:nobodys_text/b.txt"]))
+
+
+FAULTS = [
+    ("a.txt", b"good\ncaf\xe9\n", r"a.txt:2 is not UTF-8 \(byte 0xe9 at 3\)"),
+    ("a.txt.gz", gzip.compress(b"good\n" * 2000)[:-20], "a.txt.gz is not a whole gzip file"),
+    ("b.txt.gz", b"no gzip at all", "b.txt.gz is not a whole gzip file"),
+    ("a.txt", b"", "a.txt is empty"),
+    ("a.tsv", b"text\tn\n", "a.tsv is empty"),
+    ("a.tsv", b"n\ttext\n1\tx\n2\n", r"a.tsv:3 has 1 fields and so no column 'text'"),
+    ("a.csv", b"n,text\n1,x\n2\n", r"a.csv:3 has 1 fields and so no column 'text'"),
+    ("a.csv", b'n,text\n1,"x\n', r"a.csv:2 is no CSV"),
+    ("a.csv", b"n,m\n1,x\n", r"a.csv:1 \(header\) has no column 'text', it has 'n', 'm'; .*data.columns.text"),
+    ("a.jsonl", b'{"text": "x"}\n{"text": \n', "a.jsonl:2 is no JSON"),
+    ("a.jsonl", b'{"text": "x"}\n["text"]\n', "a.jsonl:2 is list, not an object"),
+    ("a.jsonl", b'{"text": "x", "n": 1}\n{"n": 2, "m": 3}\n', "a.jsonl:2 has no column 'text'"),
+    ("a.jsonl", b'{"text": 3}\n', "a.jsonl:1: column 'text' holds int 3, not text"),
+    ("a.jsonl", b'{"text": "\\ud83d"}\n', "a.jsonl:1: column 'text' holds half a surrogate pair"),
+    ("a.parquet", b"PAR1 no PAR1", "a.parquet is no whole Parquet file"),
+    ("a.doc", b"x", "a.doc has no known format; use .txt, .tsv, .csv, .jsonl, .parquet"),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "message"), FAULTS, ids=[f"{n}-{i}" for i, (n, _, _) in enumerate(FAULTS)])
+def test_a_fault_is_named_with_its_file_and_line(tmp_path, name, data, message):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InputError, match=message) as raised:
+        list(sources.read([str(tmp_path / name)]))
+    assert "\n" not in str(raised.value)
+
+
+def test_missing_files_globs_and_folders_are_told_apart(tmp_path):
+    for spec, message in [("a.txt", "does not exist"), ("*.txt", "no file matches"), ("", "is a folder; name a file")]:
+        with pytest.raises(InputError, match=message):
+            list(sources.read([f"{tmp_path}/{spec}"]))
+
+
+def test_a_txt_file_has_no_second_column(tmp_path):
+    with pytest.raises(InputError, match="has no column 'translation': a .txt file has only 'text'"):
+        list(sources.read([write(tmp_path / "a.txt", "x\n")], ["text", "translation"]))
+
+
+def test_the_content_digest_follows_bytes_and_order_but_not_names(tmp_path):
+    named = [("a.txt", "x\n"), ("b.txt", "y\n"), ("c.txt", "x\n")]
+    a, b, again = (write(tmp_path / name, text) for name, text in named)
+    digest = sources.content_digest
+    assert digest([a]) == digest([again])
+    assert len({digest([a]), digest([b]), digest([a, b]), digest([b, a]), digest([a, a])}) == 5
+
+
+def test_hub_sets_are_read_through_datasets(tmp_path):
+    write(tmp_path / "train.csv", "premise,label\nx,1\ny,2\n")
+    assert list(sources.read([f"hf:{tmp_path}:train:premise"])) == [("x",), ("y",)]
+    with pytest.raises(InputError, match="has no column 'text', it has 'premise', 'label'"):
+        list(sources.read([f"hf:{tmp_path}:train:text"]))
+    assert sources.content_digest([f"hf:{tmp_path}:train:premise"])
+
+
+def test_a_hub_set_that_cannot_be_had_says_how_to_use_a_copy():
+    with pytest.raises(InputError, match="cannot be loaded .* HF_HUB_OFFLINE=1") as raised:
+        list(sources.read(["hf:nobody/no-such-set:train:text"]))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("spec", ["hf:name", "hf::train:text", "tfds:name:train", "tfds:a:b:c:d", "hf:a:b:c:d:e"])
+def test_a_malformed_hub_spec_is_answered_with_the_form(spec):
+    with pytest.raises(InputError, match=r"the form is hf:NAME"):
+        list(sources.read([spec]))
+
+
+def test_tfds_sets_in_array_record_are_read_without_tensorflow(tmp_path):
+    path = tfds_set(tmp_path, "array_record")
+    assert list(sources.read([f"tfds:{path}:train:sentence"])) == [("x é",), ("y",)]
+    with pytest.raises(InputError, match="has no split 'test'; it has train"):
+        list(sources.read([f"tfds:{path}:test:sentence"]))
+    assert "tensorflow" not in sys.modules
+
+
+def test_an_unknown_tfds_set_says_what_to_do():
+    with pytest.raises(InputError, match="cannot be loaded .* prepare it first, or give its folder") as raised:
+        list(sources.read(["tfds:nobodys_set_of_text:train:text"]))
+    assert "\n" not in str(raised.value)
+
+
+def test_tfds_sets_in_another_form_say_how_to_convert(tmp_path):
+    path = tfds_set(tmp_path, "array_record")
+    info = path / "dataset_info.json"
+    info.write_text(json.dumps(json.loads(info.read_text()) | {"fileFormat": "tfrecord"}))
+    with pytest.raises(InputError, match="is stored as tfrecord.*convert_format"):
+        list(sources.read([f"tfds:{path}:train:sentence"]))
+
+
+def tfds_set(folder, form):
+    """A small prepared set; returns its folder."""
+    import tensorflow_datasets as tfds
+
+    class Little(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+        VERSION = tfds.core.Version("1.0.0")
+        pkg_dir_path = folder
+
+        def _info(self):
+            features = tfds.features.FeaturesDict({"sentence": tfds.features.Text()})
+            return tfds.core.DatasetInfo(builder=self, features=features)
+
+        def _split_generators(self, dl_manager):
+            return {"train": self._generate_examples()}
+
+        def _generate_examples(self):
+            for key, sentence in enumerate(["x é", "y"]):
+                yield key, {"sentence": sentence}
+
+    builder = Little(data_dir=str(folder), file_format=form)
+    builder.download_and_prepare()
+    return type(folder)(str(builder.data_dir))

@@ -1,0 +1,253 @@
+"""STS, graded pairs, agreement and the choice among them, with embeddings that need no model."""
+
+import csv
+import gzip
+import sys
+import types
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from jaxdistill.core import InputError
+from jaxdistill.evals import agreement, pairs, select, sts
+from jaxdistill.evals.similarity import cosines, spearman, unit_vectors
+
+ROWS = [
+    ("4.5", "a cat sleeps on the mat", "a cat naps on the mat"),
+    ("3.0", "two dogs run in a field", "a dog runs in a park"),
+    ("2.0", "a man plays the guitar", "a woman plays the piano loudly"),
+    ("0.5", "it rains in the hills", "the market opens at nine"),
+    ("0.0", "a cat sleeps on the mat", "shares fell on monday"),
+]
+
+
+def bag_of_words(sentences):
+    """A deterministic embedding: sum of one random vector a word."""
+    vectors = [
+        sum(np.random.default_rng(list(word.encode())).normal(size=32) for word in sentence.split())
+        for sentence in sentences
+    ]
+    return np.stack(vectors).astype(np.float32)
+
+
+def write_tsv(path, rows, header=("subset", "score", "sentence1", "sentence2")):
+    lines = ["\t".join(header), *("\t".join(("x", *row)) for row in rows)]
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def sts_data(tmp_path):
+    (tmp_path / "sts").mkdir()
+    for offset, entry in enumerate(sts.SETS.values()):
+        write_tsv(tmp_path / "sts" / entry.file, ROWS[offset % 2 :])
+    return tmp_path
+
+
+def test_spearman_equals_scipy_with_ties():
+    random = np.random.default_rng(0)
+    x, y = random.integers(0, 5, 200).astype(float), random.normal(size=200).round(1)
+    assert spearman(x, y, what="pairs") == pytest.approx(spearmanr(x, y).statistic, abs=1e-12)
+
+
+def test_spearman_by_hand():
+    assert spearman(np.array([1.0, 2, 3, 4]), np.array([0.1, 0.3, 0.2, 0.4]), what="pairs") == pytest.approx(0.8)
+
+
+def test_cosines_do_not_depend_on_length_of_vectors_and_embed_each_sentence_once():
+    calls = []
+
+    def embed(sentences):
+        calls.append(list(sentences))
+        return bag_of_words(sentences) * 7.0
+
+    first, second = ["a b", "c", "a b"], ["c", "c", "d e"]
+    np.testing.assert_allclose(cosines(embed, first, second), cosines(bag_of_words, first, second), atol=1e-7)
+    assert calls == [["a b", "c", "d e"]]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda v: np.where(np.arange(len(v))[:, None] == 1, np.nan, v), "NaN or infinity for 1 of 2.*'two words'"),
+        (lambda v: v * (np.arange(len(v)) != 1)[:, None], "zero vector for 1 of 2.*'two words'"),
+        (lambda v: v[:1], "shape"),
+    ],
+)
+def test_useless_vectors_are_errors(spoil, message):
+    with pytest.raises(InputError, match=message):
+        unit_vectors(lambda sentences: spoil(bag_of_words(sentences)), ["one", "two words"])
+
+
+def test_a_collapsed_model_is_an_error_and_not_a_nan_score(sts_data):
+    noisy = np.random.default_rng(0).normal(size=(100, 32)) * 1e-6
+    with pytest.raises(InputError, match="collapsed"):
+        sts.sts(lambda s: (np.ones((len(s), 32)) + noisy[: len(s)]).astype(np.float32), sts_data, ["sts12"])
+
+
+def test_sts_scores_every_set_and_averages_the_seven_tests(sts_data):
+    calls = []
+    scores = sts.sts(lambda s: calls.append(len(s)) or bag_of_words(s), sts_data)
+    assert list(scores) == [*sts.SETS, "average"]
+    assert scores["average"] == pytest.approx(np.mean([scores[name] for name in sts.TESTS]))
+    gold, first, second = zip(*ROWS, strict=True)
+    expected = spearmanr([float(g) for g in gold], cosines(bag_of_words, first, second)).statistic
+    assert scores["sts12"] == pytest.approx(expected)
+    assert len(calls) == 1
+
+
+def test_sts_gives_no_average_of_fewer_sets(sts_data):
+    assert list(sts.sts(bag_of_words, sts_data / "sts", ["sts12", "sick-r"])) == ["sts12", "sick-r"]
+
+
+def test_unknown_sts_set_is_an_error_with_a_suggestion(sts_data):
+    with pytest.raises(InputError, match="Did you mean sick-r"):
+        sts.sts(bag_of_words, sts_data, ["sickr"])
+
+
+def test_folder_without_sts_files_is_an_error(tmp_path):
+    with pytest.raises(InputError, match="not a data folder"):
+        sts.read_set("sts12", tmp_path)
+
+
+def test_hub_sets_are_read_by_their_own_columns(monkeypatch):
+    asked = []
+
+    def load_dataset(name, *, split, revision):
+        asked.append((name, split, revision))
+        return {"relatedness_score": [1, 4.5], "sentence_A": ["a", "b"], "sentence_B": ["c", "d"]}
+
+    monkeypatch.setitem(sys.modules, "datasets", _fake_datasets(load_dataset))
+    read = sts.read_set("sick-r", None)
+    assert (read.first, read.second, read.scores.tolist()) == (("a", "b"), ("c", "d"), [1.0, 4.5])
+    assert asked == [("RobZamp/sick", "test", "refs/convert/parquet")]
+
+
+def test_no_network_for_a_hub_set_says_what_to_do(monkeypatch):
+    def load_dataset(*_, **__):
+        raise ConnectionError("Couldn't reach the Hub\nlong trace")
+
+    monkeypatch.setitem(sys.modules, "datasets", _fake_datasets(load_dataset))
+    with pytest.raises(InputError, match="mteb/sts12-sts.*data folder.*HF_HOME"):
+        sts.read_set("sts12", None)
+
+
+def _fake_datasets(load_dataset):
+    errors = types.SimpleNamespace(DatasetsError=RuntimeError)
+    return types.SimpleNamespace(load_dataset=load_dataset, exceptions=errors)
+
+
+def test_real_sets_have_the_official_number_of_pairs(data_folder):
+    counts = {name: len(sts.read_set(name, data_folder).scores) for name in sts.SETS}
+    official = {"sts12": 3108, "sts13": 1500, "sts14": 3750, "sts15": 3000, "sts16": 1186, "sts-b": 1379}
+    assert counts == official | {"sick-r": 4927, "sts-b-dev": 1500}
+
+
+def test_pairs_are_the_same_from_tsv_csv_with_and_without_header(tmp_path):
+    quoted = [("3", 'he said "no", twice', "he refused"), ("1.5", "x, y", "z")]
+    (tmp_path / "plain.tsv").write_text("\n".join("\t".join(row) for row in quoted))
+    write_tsv(tmp_path / "header.tsv.gz", quoted)
+    with open(tmp_path / "pairs.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("sentence2", "score", "sentence1"), *((b, s, a) for s, a, b in quoted)])
+    for name in ("plain.tsv", "header.tsv.gz", "pairs.csv"):
+        read = pairs.read_pairs(tmp_path / name)
+        assert read.first == ('he said "no", twice', "x, y"), name
+        assert (read.second, read.scores.tolist()) == (("he refused", "z"), [3.0, 1.5])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.tsv", b"1\ta\tb\n2\tonly one\n", r"a.tsv:2: 2 fields, 3 are expected"),
+        ("a.tsv", b"1\ta\tb\nhigh\tc\td\n", r"a.tsv:2: 'high' is not a score"),
+        ("a.tsv", b"1\ta\tb\nnan\tc\td\n", r"a.tsv:2: 'nan' is not a score"),
+        ("a.tsv", b"1\ta\tb\n2\t \td\n", r"a.tsv:2: an empty sentence"),
+        ("a.tsv", b"1\ta\tb\n2\tc\xff\td\n", r"a.tsv:2: not UTF-8 \(byte 4"),
+        ("a.csv", b'1,a,b\n2,"c,d\n', r"a.csv:2: "),
+        ("a.csv.gz", b"\x1f\x8bnot gzip", r"damaged gzip"),
+        ("a.tsv", b"", r"0 graded pairs"),
+        ("a.txt", b"1\ta\tb\n", r"read from .tsv or .csv"),
+    ],
+)
+def test_a_malformed_file_of_pairs_is_one_clear_error(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message) as error:
+        pairs.read_pairs(tmp_path / name)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file_of_pairs_is_an_error(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        pairs.read_pairs(tmp_path / "absent.tsv")
+
+
+def test_pairs_graded_all_alike_are_an_error(tmp_path):
+    (tmp_path / "a.tsv").write_text("1\ta\tb\n1\tc\td\n")
+    with pytest.raises(InputError, match="same reference score"):
+        pairs.pairs_spearman(bag_of_words, pairs.read_pairs(tmp_path / "a.tsv"))
+
+
+def test_the_teacher_agrees_with_itself_and_a_rotated_teacher_too():
+    _, first, second = zip(*ROWS, strict=True)
+    task = agreement.agreement_task(bag_of_words, first, second)
+    rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(32, 32)))[0]
+    assert task(bag_of_words) == pytest.approx({"agreement/spearman": 1.0})
+    assert task(lambda s: bag_of_words(s) @ rotation)["agreement/spearman"] == pytest.approx(1.0)
+    assert task(lambda s: bag_of_words(s)[:, :2])["agreement/spearman"] < 0.999
+
+
+def test_held_out_sentences_are_paired_with_their_nearest_and_with_another_one():
+    sentences = [f"word{i // 2} text{i % 2}" for i in range(20)]
+    vectors = dict(zip(sentences, bag_of_words(sentences), strict=True))
+    task = agreement.held_out_task(vectors, seed=3)
+    assert len(task.first) == 40 and all(a != b for a, b in zip(task.first, task.second, strict=True))
+    unit = bag_of_words(sentences) / np.linalg.norm(bag_of_words(sentences), axis=1, keepdims=True)
+    nearest = np.argmax(unit @ unit.T - 2 * np.eye(20), axis=1)
+    assert list(task.second[:20]) == [sentences[i] for i in nearest]
+    assert (
+        task.second
+        == agreement.held_out_task(vectors, seed=3).second
+        != agreement.held_out_task(vectors, seed=4).second
+    )
+
+
+def test_agreement_with_held_out_vectors_equals_agreement_with_the_live_teacher():
+    sentences = [f"word{i // 2} text{i % 2}" for i in range(20)]
+    stored = agreement.held_out_task(dict(zip(sentences, bag_of_words(sentences), strict=True)), seed=0)
+    live = agreement.agreement_task(bag_of_words, stored.first, stored.second)
+    np.testing.assert_allclose(stored.teacher, live.teacher, rtol=0, atol=1e-12)
+    assert stored(bag_of_words)["agreement/spearman"] == pytest.approx(1.0)
+    with pytest.raises(InputError, match="1 distinct held-out"):
+        agreement.held_out_task({"alone": np.ones(3)}, seed=0)
+
+
+def test_neighbouring_sentences_are_pairs_and_an_odd_one_is_an_error():
+    assert agreement.neighbouring_pairs(["a", "b", "c", "d"]) == (["a", "c"], ["b", "d"])
+    with pytest.raises(InputError, match="3 sentences.*even number"):
+        agreement.neighbouring_pairs(["a", "b", "c"])
+
+
+def test_the_dev_evaluation_prefers_own_pairs_then_sts_b_then_agreement(sts_data):
+    _, first, second = zip(*ROWS, strict=True)
+    write_tsv(sts_data / "own.tsv.gz", ROWS)
+    sources = {
+        "data_folder": sts_data,
+        "pairs_file": sts_data / "own.tsv.gz",
+        "agreement_task": agreement.agreement_task(bag_of_words, first, second),
+    }
+    tasks = select.available_tasks(**sources)
+    assert list(tasks) == ["pairs/spearman", "sts-b-dev/spearman", "agreement/spearman"]
+    for metric, task in tasks.items():
+        assert list(task(bag_of_words)) == [metric]
+        assert select.choose(tasks, metric).metric == metric
+    assert select.choose(tasks).metric == "pairs/spearman"
+    assert select.choose(select.available_tasks(**sources | {"pairs_file": ""})).metric == "sts-b-dev/spearman"
+
+
+def test_an_unknown_best_metric_names_those_of_the_run(sts_data):
+    tasks = select.available_tasks(data_folder=sts_data, pairs_file=None, agreement_task=None)
+    with pytest.raises(InputError, match="'pairs/spearman' is not measured.*sts-b-dev/spearman"):
+        select.choose(tasks, "pairs/spearman")
+    with pytest.raises(InputError, match="give a data folder"):
+        select.choose({})

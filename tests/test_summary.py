@@ -1,0 +1,89 @@
+"""The plot of a training and the table that compares models."""
+
+import json
+
+import numpy as np
+import pytest
+
+from jaxdistill.core import InputError
+from jaxdistill.plots import _series, _smooth, training_plot
+from jaxdistill.summary import Measured, as_text, comparison_table, score_table
+
+
+def write_metrics(path, steps=500):
+    random = np.random.default_rng(0)
+    rows = []
+    for step in range(0, steps, 5):
+        rows.append(
+            {"step": step, "loss": 3 + 4 * np.exp(-step / 80) + 0.1 * random.normal(), "sentences_per_s": 900.0}
+        )
+        if step % 100 == 0:
+            rows.append({"step": step, "agreement/spearman": 0.96 - 0.15 * np.exp(-step / 150)})
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    return rows
+
+
+def pixels(path):
+    from matplotlib.image import imread
+
+    return imread(path)
+
+
+def test_the_plot_shows_what_the_file_says(tmp_path):
+    write_metrics(tmp_path / "metrics.jsonl")
+    image = pixels(training_plot(tmp_path / "metrics.jsonl", tmp_path / "out" / "training.png"))
+    assert image.shape[0] > 600 and image.shape[1] > 900
+    (tmp_path / "flat.jsonl").write_text('{"step": 0, "loss": 1.0}\n{"step": 1, "loss": 1.0}')
+    flat = pixels(training_plot(tmp_path / "flat.jsonl", tmp_path / "flat.png"))
+    assert image.shape == flat.shape and (image != flat).any()
+
+
+def test_a_resumed_run_draws_each_step_once_and_skips_what_is_not_finite():
+    rows = [
+        {"step": 2, "loss": 1.0},
+        {"step": 4, "loss": float("nan")},
+        {"step": 3, "loss": 2.0},
+        {"step": 2, "loss": 5},
+    ]
+    assert _series(rows, "loss") == [(2, 5), (3, 2.0)]
+
+
+def test_smoothing_is_the_mean_of_the_last_values():
+    assert _smooth([1.0, 3.0, 5.0, 1.0], 2) == [1.0, 2.0, 4.0, 3.0]
+
+
+@pytest.mark.parametrize(("content", "message"), [("{", "m.jsonl:1: not JSON"), ('{"step": 1}', "no line with")])
+def test_a_file_without_a_training_is_an_error(tmp_path, content, message):
+    (tmp_path / "m.jsonl").write_text(content)
+    with pytest.raises(InputError, match=message):
+        training_plot(tmp_path / "m.jsonl", tmp_path / "x.png")
+    with pytest.raises(InputError, match="no such file"):
+        training_plot(tmp_path / "absent.jsonl", tmp_path / "x.png")
+
+
+def test_the_comparison_has_a_line_for_whatever_was_measured():
+    text = as_text(
+        comparison_table(
+            {
+                "teacher": Measured(agreement=1.0, parameters=22_713_216, size_bytes=90_868_376, sentences_per_s=410.4),
+                "student before": Measured(agreement=0.7612, parameters=17_389_824),
+                "student after": Measured(agreement=0.96344, parameters=17_389_824, size_bytes=69_600_000),
+            }
+        )
+    )
+    lines = {line.split("  ")[1].strip(): line.split() for line in text.splitlines() if "  " in line}
+    assert lines["agreement with the teacher (Spearman × 100)"][-3:] == ["100.00", "76.12", "96.34"]
+    assert lines["parameters"][-3:] == ["22,713,216", "17,389,824", "17,389,824"]
+    assert lines["weights file (MB)"][-3:] == ["90.9", "-", "69.6"]
+    assert lines["encoding (sentences/s)"][-3:] == ["410", "-", "-"]
+    assert "STS" not in text and "graded" not in text
+    assert "student before" in text
+
+
+def test_scores_are_shown_times_100_with_two_decimals():
+    text = as_text(
+        score_table({"runs/a": {"sts12": 0.723749, "average": 0.7887}, "b": {"sts12": 0.5}}, ["sts12", "average"])
+    )
+    rows = [line.split() for line in text.splitlines()]
+    assert ["runs/a", "72.37", "78.87"] in rows
+    assert ["b", "50.00", "-"] in rows

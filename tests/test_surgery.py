@@ -1,0 +1,112 @@
+"""Students by surgery: the right layers in the right places, fresh sizes, heads."""
+
+import encoder_cases as cases
+import jax
+import numpy as np
+import pytest
+
+from jaxdistill.core import InputError
+from jaxdistill.encoders import surgery
+from jaxdistill.encoders.model import load
+from jaxdistill.encoders.sentence import embed, hidden_states, param_shapes
+
+
+embed, hidden_states = (jax.jit(function, static_argnums=0) for function in (embed, hidden_states))
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bert")
+    cases.write_encoder(folder, "bert")
+    return load(str(folder), pooling="mean")
+
+
+@pytest.mark.parametrize(
+    ("choice", "depth", "expected"),
+    [
+        ("last:3", 6, (3, 4, 5)),
+        ("first:2", 6, (0, 1)),
+        ("even:3", 6, (1, 3, 5)),
+        ("even:3", 12, (3, 7, 11)),
+        ("even:4", 4, (0, 1, 2, 3)),
+        ("0,2,5", 6, (0, 2, 5)),
+        ("4", 6, (4,)),
+    ],
+)
+def test_layer_choices(choice, depth, expected):
+    assert surgery.layer_indices(choice, depth) == expected
+
+
+@pytest.mark.parametrize("choice", ["last:7", "last:0", "even:0", "even:9", "3,1", "1,1", "6", "-1", "middle:2", "last:", ""])
+def test_a_choice_that_does_not_fit_is_refused_with_examples(choice):
+    with pytest.raises(InputError, match="use last:3, first:3, even:3 or a list"):
+        surgery.layer_indices(choice, 6)
+
+
+def test_the_first_layers_compute_what_they_computed_in_the_teacher(teacher):
+    student = surgery.from_layers(teacher, "first:2")
+    tokens = cases.padded(cases.random_sequences(3))
+    states = hidden_states(teacher.definition, teacher.params, tokens)
+    cut = hidden_states(student.definition, student.params, tokens)
+    assert student.definition.architecture.layers == 2 and len(cut) == 3
+    for ours, theirs in zip(cut, states, strict=False):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_chosen_layers_move_to_their_new_places(teacher):
+    student = surgery.from_layers(teacher, "1,3")
+    assert {path: array.shape for path, array in student.params.items()} == param_shapes(student.definition)
+    for new, old in enumerate((1, 3)):
+        for part in ("attention/query/kernel", "norm/scale"):
+            assert student.params[f"transformer/layers/{new}/{part}"] is teacher.params[f"transformer/layers/{old}/{part}"]
+    assert student.source.endswith("layers 1, 3")
+
+
+def test_a_fresh_student_has_the_size_asked_for(teacher):
+    student = surgery.fresh(teacher, jax.random.key(0), width=16, depth=2, heads=2)
+    architecture = student.definition.architecture
+    assert (architecture.family, architecture.hidden_size, architecture.layers) == ("bert", 16, 2)
+    assert (architecture.intermediate_size, architecture.embedding_size) == (64, 16)
+    assert {path: array.shape for path, array in student.params.items()} == param_shapes(student.definition)
+
+
+def test_a_fresh_student_with_narrow_embeddings_is_an_electra(teacher):
+    student = surgery.fresh(teacher, jax.random.key(0), width=32, depth=1, embedding=8)
+    assert student.definition.architecture.family == "electra"
+    assert student.params["transformer/embeddings/projection/kernel"].shape == (8, 32)
+
+
+def test_the_papers_narrow_student_has_9_345_792_parameters(teacher):
+    import dataclasses
+    import math
+
+    architecture = dataclasses.replace(
+        teacher.definition.architecture, family="electra", vocab_size=30522, embedding_size=128, hidden_size=384,
+        layers=3, heads=12, intermediate_size=1536, max_positions=512,
+    )  # fmt: skip
+    definition = dataclasses.replace(teacher.definition, architecture=architecture)
+    assert sum(math.prod(shape) for shape in param_shapes(definition).values()) == 9_345_792
+
+
+@pytest.mark.parametrize("out_features", [20, 32, 50])
+def test_an_identity_head_keeps_the_features(teacher, out_features):
+    student = surgery.add_head(teacher, out_features, key=jax.random.key(0), activation="identity", init="identity")
+    tokens = cases.padded(cases.random_sequences(3))
+    before, after = (np.asarray(embed(m.definition, m.params, tokens)) for m in (teacher, student))
+    shared = min(32, out_features)
+    np.testing.assert_allclose(after[..., :shared], before[..., :shared], atol=1e-6)
+    assert after.shape[-1] == out_features and np.all(after[..., shared:] == 0)
+
+
+def test_a_head_can_be_dropped_again(teacher):
+    student = surgery.add_head(teacher, 20, key=jax.random.key(0))
+    assert student.definition.embedding_width == 20
+    dropped = surgery.drop_head(student)
+    assert dropped.definition == teacher.definition and dropped.params.keys() == teacher.params.keys()
+    with pytest.raises(InputError, match="has no dense head to drop"):
+        surgery.drop_head(dropped)
+
+
+def test_an_unknown_head_start_is_refused(teacher):
+    with pytest.raises(InputError, match="head init 'zeros' is not known; use uniform or identity"):
+        surgery.add_head(teacher, 8, key=jax.random.key(0), init="zeros")

@@ -1,0 +1,156 @@
+"""Stored targets: resumed exactly, never mixed up, and the user's own vectors checked."""
+
+import json
+
+import numpy as np
+import pytest
+
+from jaxdistill.core import InputError
+from jaxdistill.data import targets
+
+TEXTS = [f"sentence {i}" for i in range(25)]
+
+
+def embed(texts):
+    return np.array([[float(text.split()[1]), len(text)] for text in texts], np.float32)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(targets, "BLOCK_ROWS", 10)
+
+
+def test_targets_are_made_in_blocks_and_read_back(tmp_path):
+    store, done = targets.open_targets(tmp_path, "d", 25, 2), []
+    targets.fill(store, embed, TEXTS, advance=done.append)
+    assert done == [0, 10, 10, 5] and store.complete
+    np.testing.assert_array_equal(store.array, embed(TEXTS))
+    np.testing.assert_array_equal(np.load(store.path), embed(TEXTS))
+
+
+def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
+    calls = []
+
+    def stops(texts):
+        calls.append(texts)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return embed(texts)
+
+    with pytest.raises(KeyboardInterrupt):
+        targets.fill(targets.open_targets(tmp_path, "d", 25, 2), stops, TEXTS)
+    again = targets.open_targets(tmp_path, "d", 25, 2)
+    assert again.done == 20 and not again.complete
+    with pytest.raises(InputError, match="20 of 25 rows"):
+        _ = again.array
+    targets.fill(again, stops, TEXTS)
+    assert calls[3] == TEXTS[20:]
+    np.testing.assert_array_equal(again.array, embed(TEXTS))
+
+
+def test_rows_that_were_written_but_not_noted_are_written_again(tmp_path):
+    store = targets.open_targets(tmp_path, "d", 25, 2)
+    store.append(embed(TEXTS[:10]))
+    note = (store.folder / "progress.json").read_text()
+    store.append(embed(TEXTS[10:20]) + 99)
+    (store.folder / "progress.json").write_text(note)
+    again = targets.open_targets(tmp_path, "d", 25, 2)
+    targets.fill(again, embed, TEXTS)
+    np.testing.assert_array_equal(again.array, embed(TEXTS))
+
+
+def test_complete_targets_are_not_made_again(tmp_path):
+    targets.fill(targets.open_targets(tmp_path, "d", 25, 2), embed, TEXTS)
+    again = targets.open_targets(tmp_path, "d", 25, 2)
+    targets.fill(again, None, TEXTS)
+    assert again.complete
+
+
+def test_another_digest_has_targets_of_its_own(tmp_path):
+    targets.fill(targets.open_targets(tmp_path, "d", 25, 2), embed, TEXTS)
+    assert targets.open_targets(tmp_path, "e", 25, 2).done == 0
+    assert targets.open_targets(tmp_path, "d", 25, 2).done == 25
+
+
+@pytest.mark.parametrize("change", ["digest", "width", "cut", "garbage"])
+def test_damaged_or_foreign_targets_are_made_again(tmp_path, caplog, change):
+    store = targets.open_targets(tmp_path, "d", 25, 2)
+    targets.fill(store, embed, TEXTS)
+    note = json.loads((store.folder / "progress.json").read_text())
+    if change in note:
+        (store.folder / "progress.json").write_text(json.dumps(note | {change: "other"}))
+    elif change == "cut":
+        store.path.write_bytes(store.path.read_bytes()[:-8])
+    else:
+        (store.folder / "progress.json").write_text("{")
+    assert targets.open_targets(tmp_path, "d", 25, 2).done == 0
+    assert "are made again" in caplog.text
+
+
+def test_half_precision_halves_the_file(tmp_path):
+    whole, half = (targets.open_targets(tmp_path, dtype, 25, 2, dtype=dtype) for dtype in ("float32", "float16"))
+    for store in (whole, half):
+        targets.fill(store, embed, TEXTS)
+    assert half.array.dtype == np.float16 and half.path.stat().st_size == whole.path.stat().st_size - 100
+    np.testing.assert_array_equal(half.array, whole.array)
+    with pytest.raises(InputError, match="float32 or float16, not int8"):
+        targets.open_targets(tmp_path, "d", 25, 2, dtype="int8")
+
+
+def test_a_vector_that_is_not_finite_is_named_by_its_row(tmp_path):
+    store = targets.open_targets(tmp_path, "d", 25, 2)
+    with pytest.raises(InputError, match="row 13 is not finite"):
+        targets.fill(store, lambda texts: np.where(embed(texts) == 13, np.nan, embed(texts)), TEXTS)
+    assert store.done == 10
+
+
+def test_a_full_disk_is_one_clear_line(tmp_path, monkeypatch):
+    store = targets.open_targets(tmp_path, "d", 25, 2)
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(targets.os, "fsync", full)
+    with pytest.raises(InputError, match="No space left on device; free space or choose another folder"):
+        store.append(embed(TEXTS[:10]))
+    assert targets.open_targets(tmp_path, "d", 25, 2).done == 0
+
+
+def test_texts_and_rows_must_agree(tmp_path):
+    with pytest.raises(InputError, match="24 texts for targets of 25 rows"):
+        targets.fill(targets.open_targets(tmp_path, "d", 25, 2), embed, TEXTS[:24])
+    with pytest.raises(InputError, match=r"the shape \(3,\), not \(2,\)"):
+        targets.open_targets(tmp_path, "d", 25, 2).append(np.zeros((4, 3)))
+
+
+def test_the_users_vectors_are_mapped_not_read(tmp_path):
+    np.save(tmp_path / "v.npy", embed(TEXTS))
+    found = targets.vectors(f"vectors:{tmp_path}/v.npy", 25)
+    assert isinstance(found.base, np.memmap)
+    np.testing.assert_array_equal(found, embed(TEXTS))
+    np.testing.assert_array_equal(targets.Selected(found, np.array([4, 7, 9]))[np.array([2, 0])], embed(TEXTS)[[9, 4]])
+
+
+BAD = [
+    (np.zeros((24, 2), np.float32), "has 24 rows of 2, the text has 25"),
+    (np.zeros(25, np.float32), r"holds float32 \(25,\); it must be a float array"),
+    (np.zeros((25, 2), np.int64), r"holds int64 \(25, 2\)"),
+    (np.where(np.arange(50).reshape(25, 2) == 43, np.inf, 0.0), "row 21 is not finite"),
+    (np.array([[{}]] * 25), "is no whole .npy file of numbers"),
+]
+
+
+@pytest.mark.parametrize(("array", "message"), BAD, ids=range(len(BAD)))
+def test_vectors_that_cannot_be_targets_are_refused(tmp_path, array, message):
+    np.save(tmp_path / "v.npy", array)
+    with pytest.raises(InputError, match=message):
+        targets.vectors(tmp_path / "v.npy", 25)
+
+
+def test_a_vectors_file_that_is_missing_or_broken_is_refused(tmp_path):
+    with pytest.raises(InputError, match="does not exist"):
+        targets.vectors(tmp_path / "v.npy", 25)
+    for content in (b"", b"\x93NUMPY\x01\x00", b"text"):
+        (tmp_path / "v.npy").write_bytes(content)
+        with pytest.raises(InputError, match="is no whole .npy file"):
+            targets.vectors(tmp_path / "v.npy", 25)

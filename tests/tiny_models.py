@@ -1,0 +1,79 @@
+"""A sentence encoder of a few thousand numbers, made without any download."""
+
+import json
+
+import jax
+import numpy as np
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.encoders.sentence import init_params
+
+SPECIAL = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+
+
+def tiny_tokenizer(folder, *, max_length=16):
+    """A WordPiece tokenizer that spells every word letter by letter; its files are in `folder`."""
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)] + list("0123456789.,?!")
+    vocabulary = [
+        *SPECIAL.values(),
+        *letters,
+        *(f"##{letter}" for letter in letters),
+        "the",
+        "cat",
+        "dog",
+        "sleeps",
+        "rain",
+    ]
+    tokenizer = Tokenizer(models.WordPiece({token: i for i, token in enumerate(vocabulary)}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": max_length, **SPECIAL}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+    tokenizer.enable_truncation(max_length)
+    return tokenizer
+
+
+def tiny_model(folder, *, pooling="mean", head=None, seed=0, scale=10.0, max_length=16):
+    """A randomly initialised BERT of one layer; `scale` spreads its weights so that sentences differ."""
+    tokenizer = tiny_tokenizer(folder, max_length=max_length)
+    definition = EncoderDefinition(
+        architecture=Architecture(
+            family="bert",
+            vocab_size=tokenizer.get_vocab_size(),
+            hidden_size=16,
+            layers=1,
+            heads=2,
+            intermediate_size=32,
+            max_positions=32,
+            token_types=2,
+        ),
+        pooling=Pooling.parse(pooling),
+        dense=(Dense(in_features=16, out_features=head, bias=True, activation="tanh"),) if head else (),
+        normalize=False,
+    )
+    params = init_params(definition, jax.random.key(seed))
+    params = {path: np.asarray(v) * (scale if path.endswith("kernel") else 1.0) for path, v in params.items()}
+    return SentenceModel(
+        definition=definition,
+        params=params,
+        tokenizer=tokenizer,
+        tokenizer_folder=folder,
+        max_length=max_length,
+        prompts={"query": "the cat "},
+        default_prompt=None,
+        source="tiny",
+    )
