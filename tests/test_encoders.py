@@ -122,11 +122,12 @@ def test_pooler_is_refused_where_the_family_has_none(tmp_path, family):
 def small():
     """A definition with everything switched on, and its parameters."""
     architecture = Architecture(
-        family="mpnet", vocab_size=99, hidden_size=16, layers=4, heads=2, intermediate_size=24, max_positions=40,
+        family="mpnet", vocab_size=99, hidden_size=16, layers=3, heads=2, intermediate_size=24, max_positions=40,
         embedding_size=8, token_types=2, relative_buckets=8, pooler=True,
     )  # fmt: skip
     dense = (Dense(in_features=16, out_features=12), Dense(in_features=12, out_features=8, activation="identity"))
-    definition = EncoderDefinition(architecture=architecture, pooling=Pooling(tokens="mean"), dense=dense, normalize=True)
+    mean = Pooling(tokens="mean")
+    definition = EncoderDefinition(architecture=architecture, pooling=mean, dense=dense, normalize=True)
     return definition, init_params(definition, jax.random.key(0))
 
 
@@ -135,16 +136,16 @@ def with_pooling(definition, pooling):
     return EncoderDefinition(architecture=definition.architecture, pooling=pooling, normalize=True)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "mean:all:max"])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 def test_a_sentence_without_tokens_becomes_zeros_with_finite_gradients(small, pooling):
     definition = with_pooling(small[0], pooling)
     tokens = cases.packed([np.arange(6, 12), np.array([], int), np.arange(20, 23)], groups=1, rows=2, length=16)
 
-    def total(params):
+    def total(params, tokens):
         x = embed(definition, params, tokens)
         return jnp.sum(x * x[:, ::-1]), x
 
-    gradient, x = jax.jit(jax.grad(total, has_aux=True))(small[1])
+    gradient, x = jax.jit(jax.grad(total, has_aux=True))(small[1], tokens)
     assert np.all(np.asarray(x)[0, 1] == 0.0)
     assert np.all(np.isfinite(x)) and all(np.all(np.isfinite(g)) for g in gradient.values())
 
@@ -160,14 +161,11 @@ def test_rematerialisation_changes_no_value_and_no_gradient(small):
     tokens = cases.packed(cases.random_sequences(4), groups=2, rows=3)
     weights = jax.random.normal(jax.random.key(2), (2, 2, 8))
 
-    @partial(jax.jit, static_argnums=0)
-    def gradient(remat, params):
-        def loss(params):
-            return jnp.sum(embed(definition, params, tokens, key=jax.random.key(1), remat=remat) * weights)
+    def loss(params, tokens, key, remat):
+        return jnp.sum(embed(definition, params, tokens, key=key, remat=remat) * weights)
 
-        return jax.value_and_grad(loss)(params)
-
-    plain, again = gradient(False, params), gradient(True, params)
+    gradient = jax.jit(jax.value_and_grad(loss), static_argnums=3)
+    plain, again = (gradient(params, tokens, jax.random.key(1), remat) for remat in (False, True))
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), plain, again)
 
 
@@ -185,11 +183,11 @@ def test_bfloat16_gradients_follow_the_float32_ones(small):
     tokens = cases.packed(cases.random_sequences(4), groups=2, rows=3)
     weights = jax.random.normal(jax.random.key(2), (2, 2, 8))
 
-    @partial(jax.jit, static_argnums=0)
-    def gradient(dtype, params):
-        return jax.grad(lambda p: jnp.sum(embed(definition, p, tokens, compute_dtype=dtype) * weights))(params)
+    def loss(params, tokens, dtype):
+        return jnp.sum(embed(definition, params, tokens, compute_dtype=dtype) * weights)
 
-    exact, rounded = gradient(jnp.float32, params), gradient(jnp.bfloat16, params)
+    gradient = jax.jit(jax.grad(loss), static_argnums=2)
+    exact, rounded = (gradient(params, tokens, dtype) for dtype in (jnp.float32, jnp.bfloat16))
     both = [np.concatenate([np.ravel(g[path]) for path in exact]) for g in (exact, rounded)]
     assert np.corrcoef(*both)[0, 1] > 0.999
 
@@ -210,17 +208,18 @@ def test_dropout_keeps_the_mean_and_the_rate():
     assert abs(dropped.mean() - 1.0) < 0.003
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "pooler", "max", "mean:last4:concat"])
-def test_groups_on_eight_devices_need_no_collective_and_give_the_same(small, pooling):
+@pytest.mark.parametrize(("pooling", "key"), [("mean", 1), ("cls", None), ("pooler", None), ("max", None)])
+def test_groups_on_eight_devices_need_no_collective_and_give_the_same(small, pooling, key):
     definition = with_pooling(small[0], pooling)
+    key = None if key is None else jax.random.key(key)
     tokens = cases.packed(cases.random_sequences(16, longest=12), groups=8, rows=2, length=16)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]), ("data",))
     split, whole = (jax.NamedSharding(mesh, jax.P(*axes)) for axes in (("data",), ()))
     forward = jax.jit(lambda p, t, key: embed(definition, p, t, key=key), in_shardings=(whole, split, whole))
-    compiled = forward.lower(small[1], tokens, jax.random.key(1)).compile()
+    compiled = forward.lower(small[1], tokens, key).compile()
     assert not re.search(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter", compiled.as_text())
-    alone = jitted_embed(definition, small[1], tokens, key=jax.random.key(1))
-    np.testing.assert_allclose(forward(small[1], tokens, jax.random.key(1)), alone, atol=1e-6)
+    alone = jitted_embed(definition, small[1], tokens, key=key)
+    np.testing.assert_allclose(forward(small[1], tokens, key), alone, atol=1e-6)
 
 
 def test_fresh_parameters_have_the_promised_shapes_and_spread(small):
@@ -246,7 +245,7 @@ def reference():
     return SentenceTransformer(str(locate(TEACHER)), device="cpu")
 
 
-TEXTS = ["A man is eating food.", "", "Zwei Hunde spielen im Schnee — 雪!", "word " * 400, "  Spaces \t and CAPITALS  "]
+TEXTS = ["A man is eating food.", "", "Zwei Hunde spielen im Schnee — 雪!", "word " * 400, " Spaces \t, CAPITALS "]
 
 
 def test_minilm_equals_sentence_transformers(reference):

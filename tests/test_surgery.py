@@ -37,7 +37,10 @@ def test_layer_choices(choice, depth, expected):
     assert surgery.layer_indices(choice, depth) == expected
 
 
-@pytest.mark.parametrize("choice", ["last:7", "last:0", "even:0", "even:9", "3,1", "1,1", "6", "-1", "middle:2", "last:", ""])
+UNFIT = ["last:7", "last:0", "even:0", "even:9", "3,1", "1,1", "6", "-1", "middle:2", "last:", ""]
+
+
+@pytest.mark.parametrize("choice", UNFIT)
 def test_a_choice_that_does_not_fit_is_refused_with_examples(choice):
     with pytest.raises(InputError, match="use last:3, first:3, even:3 or a list"):
         surgery.layer_indices(choice, 6)
@@ -58,7 +61,8 @@ def test_chosen_layers_move_to_their_new_places(teacher):
     assert {path: array.shape for path, array in student.params.items()} == param_shapes(student.definition)
     for new, old in enumerate((1, 3)):
         for part in ("attention/query/kernel", "norm/scale"):
-            assert student.params[f"transformer/layers/{new}/{part}"] is teacher.params[f"transformer/layers/{old}/{part}"]
+            before, after = (f"transformer/layers/{index}/{part}" for index in (old, new))
+            assert student.params[after] is teacher.params[before]
     assert student.source.endswith("layers 1, 3")
 
 

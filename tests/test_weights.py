@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pickle
+import re
 import shutil
 import zipfile
 from collections import OrderedDict
@@ -62,7 +63,8 @@ def test_torch_files_may_hold_parameters_views_and_other_dtypes(tmp_path, zipped
     base = torch.arange(24, dtype=torch.float32).reshape(4, 6)
     state = {
         "transposed": base.T, "part": base[1:3, ::2], "parameter": torch.nn.Parameter(base[0]), "empty": base[:0],
-        "half": base.half(), "bfloat": base.bfloat16(), "double": base.double(), "long": base.long(), "scalar": base[2, 3],
+        "half": base.half(), "bfloat": base.bfloat16(), "double": base.double(), "long": base.long(),
+        "scalar": base[2, 3],
     }  # fmt: skip
     torch.save(state, tmp_path / "x.bin", _use_new_zipfile_serialization=zipped)
     read = read_torch_file(tmp_path / "x.bin")
@@ -105,7 +107,8 @@ def test_half_precision_safetensors_become_float32(original, copy, dtype):
 
 
 def test_gamma_and_beta_of_old_checkpoints_are_understood(original, copy):
-    state = {n.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): t for n, t in original[1].items()}
+    old = {"Norm.weight": "Norm.gamma", "Norm.bias": "Norm.beta"}
+    state = {re.sub("Norm.(weight|bias)", lambda m: old[m[0]], name): t for name, t in original[1].items()}
     torch.save(state, copy / "pytorch_model.bin")
     assert_same_weights(copy, original)
 
@@ -173,12 +176,12 @@ def test_a_truncated_file_is_said_to_be_damaged(original, copy, name, share):
 
 WORD = "embeddings.word_embeddings.weight"
 BROKEN = {
-    "missing": (lambda t: t.pop("encoder.layer.2.output.dense.bias"), r"tensor encoder.layer.2.output.dense.bias is missing"),
+    "missing": (lambda t: t.pop("encoder.layer.2.output.dense.bias"), r"encoder.layer.2.output.dense.bias is missing"),
     "shape": (lambda t: t.update({WORD: t[WORD][:, :30].clone()}), r"weight has shape \[99, 30\], expected \[99, 32\]"),
     "nan": (lambda t: t[WORD][5].fill_(float("nan")), f"tensor {WORD} has NaN or infinite values"),
     "infinite": (lambda t: t["encoder.layer.0.output.dense.weight"].fill_(float("inf")), "has NaN or infinite values"),
     "unknown": (lambda t: t.update({"adapter.weight": torch.ones(1)}), "no place for tensor adapter.weight"),
-    "deeper": (lambda t: t.update({"encoder.layer.4.output.dense.bias": torch.ones(32)}), "no place for tensor encoder"),
+    "deeper": (lambda t: t.update({"encoder.layer.4.output.dense.bias": torch.ones(32)}), "no place for tensor"),
 }
 
 
@@ -245,7 +248,7 @@ def test_padding_and_truncation_baked_into_a_tokenizer_are_reset(original):
 
 def test_a_length_beyond_the_positions_is_refused(original):
     assert load(str(original[0]), pooling="mean", max_length=70).max_length == 70
-    with pytest.raises(InputError, match="max_length=71 is not possible; this encoder has positions for 3 to 70 tokens"):
+    with pytest.raises(InputError, match="max_length=71 is not possible; .* positions for 3 to 70 tokens"):
         load(str(original[0]), pooling="mean", max_length=71)
 
 

@@ -41,7 +41,10 @@ class Architecture:
         if not self.embedding_size:
             object.__setattr__(self, "embedding_size", self.hidden_size)
         if self.hidden_size % self.heads:
-            raise InputError(f"hidden_size={self.hidden_size} is not divisible by heads={self.heads}; change one of them.")
+            raise InputError(
+                f"hidden_size={self.hidden_size} is not divisible by heads={self.heads};"
+                " change one of them."
+            )
         if self.layers < 1:
             raise InputError(f"layers={self.layers} leaves no layer; an encoder needs at least one.")
         if self.activation not in ACTIVATIONS:
@@ -81,7 +84,10 @@ class Pooling:
             if value not in allowed:
                 raise InputError(f"pooling {name} {value!r} is not known; choose from {POOLING_HELP}.")
         if self.tokens == "pooler" and self.layers != "last":
-            raise InputError(f"pooling pooler:{self.layers} does not exist: a pooler reads the last layer; use pooler or cls.")
+            raise InputError(
+                f"pooling pooler:{self.layers} does not exist: a pooler reads the last layer;"
+                " use pooler or cls."
+            )
 
     @classmethod
     def parse(cls, text: str) -> "Pooling":
@@ -138,7 +144,10 @@ class EncoderDefinition:
     def __post_init__(self):
         self.pooling.indices(self.architecture.layers)
         if self.pooling.tokens == "pooler" and not self.architecture.pooler:
-            raise InputError(f"pooling pooler needs a pooler, which this {self.architecture.family} encoder lacks; use cls.")
+            raise InputError(
+                f"pooling pooler needs a pooler, which this {self.architecture.family} encoder lacks;"
+                " use cls."
+            )
         width = self.pooled_width
         for index, dense in enumerate(self.dense):
             if dense.in_features != width:

@@ -44,7 +44,10 @@ def check_exportable(definition: EncoderDefinition) -> None:
             " Use cls, pooler, mean, max, or second_to_last, which is exported without the last layer."
         )
     if pooling.layers == "second_to_last" and definition.architecture.layers == 1:
-        raise InputError(f"pooling {pooling} cannot be exported from one layer: none would be left; use {pooling.tokens}.")
+        raise InputError(
+            f"pooling {pooling} cannot be exported from one layer: none would be left;"
+            f" use {pooling.tokens}."
+        )
     for dense in definition.dense:
         if dense.activation not in DENSE_ACTIVATIONS.values():
             raise InputError(f"dense activation {dense.activation!r} cannot be exported; use tanh or identity.")
@@ -92,7 +95,10 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "") -> None:
         _write_settings(model, folder)
         (folder / "README.md").write_text(card or _short_card(model), "utf-8")
     except (OSError, safetensors.SafetensorError) as error:
-        raise InputError(f"the model could not be written to {folder} ({error}); free space or choose another.") from None
+        raise InputError(
+            f"the model could not be written to {folder} ({error});"
+            " free space or choose another."
+        ) from None
 
 
 def _dense_parts(definition: EncoderDefinition) -> list[tuple[int, str]]:
@@ -109,8 +115,8 @@ def _write_transformer(definition: EncoderDefinition, params: dict[str, np.ndarr
     architecture = definition.architecture
     module = family(architecture.family)
     names = module.names(dataclasses.replace(architecture, pooler=True))
-    # NOTE: where the family has a pooler and this model has none, zeros are written: without them AutoModel would report
-    # missing weights and put random ones there.
+    # NOTE: where the family has a pooler and this model has none, zeros are written: without them AutoModel would
+    # report missing weights and put random ones there.
     width = architecture.hidden_size
     absent = {"transformer/pooler/kernel": np.zeros((width, width)), "transformer/pooler/bias": np.zeros(width)}
     write_safetensors(tensors_from_params(absent | params, names), folder / "model.safetensors")
@@ -184,6 +190,6 @@ def _write_settings(model: SentenceModel, folder: Path) -> None:
 def _short_card(model: SentenceModel) -> str:
     return (
         "---\nlibrary_name: sentence-transformers\npipeline_tag: sentence-similarity\n---\n\n"
-        f"A sentence encoder with {model.definition.embedding_width} dimensions and {model.parameter_count:,} parameters,"
-        f" made of {model.source}.\n"
+        f"A sentence encoder with {model.definition.embedding_width} dimensions and {model.parameter_count:,}"
+        f" parameters, made of {model.source}.\n"
     )

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from jaxdistill.core import InputError
 
-HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin", "*/config.json", "*/model.safetensors")
-HUB_FILES += ("*/pytorch_model.bin",)
+HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin")
+HUB_FILES += ("*/config.json", "*/model.safetensors", "*/pytorch_model.bin")
 """Configuration, tokenizer and weights, also of a sentence-transformers model's modules; nothing that runs."""
 HUB_IGNORED = ("onnx/*", "openvino/*", "tf_model*", "flax_model*", "rust_model*")
 
@@ -24,7 +24,10 @@ def locate(spec: str) -> Path:
     if folder.is_file():
         raise InputError(f"model {spec} is a file; give the folder that it lies in.")
     if not spec or spec.startswith((".", "/", "~")) or spec.count("/") > 1 or spec.endswith("/"):
-        raise InputError(f"model folder {spec!r} does not exist; give a folder, package:NAME/PATH, or a hub name ORG/MODEL.")
+        raise InputError(
+            f"model folder {spec!r} does not exist;"
+            " give a folder, package:NAME/PATH, or a hub name ORG/MODEL."
+        )
     return _from_hub(spec)
 
 
@@ -48,6 +51,6 @@ def _from_hub(name: str) -> Path:
     except Exception as error:  # every library below it has its own way to say that there is no network
         reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
         raise InputError(
-            f"model {name!r} is no local folder and cannot be had from the hub ({type(error).__name__}: {reason}); give a"
-            " local folder, or set HF_HOME to a cache that holds it, with HF_HUB_OFFLINE=1 where there is no network."
+            f"model {name!r} is no local folder and cannot be had from the hub ({type(error).__name__}: {reason});"
+            " give a local folder, or set HF_HOME to a cache that holds it, with HF_HUB_OFFLINE=1 without network."
         ) from None

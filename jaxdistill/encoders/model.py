@@ -104,7 +104,10 @@ def read_architecture(folder: Path) -> Architecture:
     """What the `config.json` in `folder` describes."""
     config = read_json(folder / "config.json")
     if "model_type" not in config:
-        raise InputError(f"{folder}/config.json has no model_type, so its family is unknown; add it, for instance 'bert'.")
+        raise InputError(
+            f"{folder}/config.json has no model_type, so its family is unknown;"
+            " add it, for instance 'bert'."
+        )
     return family(config["model_type"]).architecture(config)
 
 
@@ -127,7 +130,10 @@ def _params(definition: EncoderDefinition, modules: Modules, folder: Path) -> di
     module = family(architecture.family)
     names = module.names(architecture)
     if "transformer/pooler/kernel" in shapes.keys() - names.keys():
-        raise InputError(f"{folder}: pooling pooler needs a pooler, which {architecture.family} does not have; use cls.")
+        raise InputError(
+            f"{folder}: pooling pooler needs a pooler, which {architecture.family} does not have;"
+            " use cls."
+        )
     tensors = read_checkpoint(modules.transformer)
     params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=str(folder))
     for index, dense_folder in enumerate(modules.dense_folders):
@@ -143,7 +149,10 @@ def _max_length(asked: int, modules: Modules, architecture: Architecture) -> int
     longest = architecture.longest
     if asked:
         if not 2 < asked <= longest:
-            raise InputError(f"max_length={asked} is not possible; this encoder has positions for 3 to {longest} tokens.")
+            raise InputError(
+                f"max_length={asked} is not possible;"
+                f" this encoder has positions for 3 to {longest} tokens."
+            )
         return asked
     return min(modules.max_length or length_limit(modules.transformer) or longest, longest)
 

@@ -99,7 +99,8 @@ def _check_order(kinds: list[str], folder: Path) -> None:
     for kind in kinds:
         if kind not in ("Transformer", "Pooling", "Dense", "Normalize"):
             raise InputError(
-                f"{folder}/modules.json has a module of type {kind}; Transformer, Pooling, Dense and Normalize can be read."
+                f"{folder}/modules.json has a module of type {kind};"
+                " Transformer, Pooling, Dense and Normalize can be read."
             )
     body = kinds[:-1] if kinds[-1] == "Normalize" else kinds
     expected = ["Transformer"] + ["Pooling"] * (len(body) > 1) + ["Dense"] * (len(body) - 2)
@@ -121,7 +122,10 @@ def _pooling(path: Path) -> Pooling:
     modes = config.get("pooling_mode", [mode for flag, mode in OLD_POOLING_FLAGS.items() if config.get(flag)])
     modes = [modes] if isinstance(modes, str) else list(modes)
     if len(modes) != 1 or modes[0] not in POOLING_MODES:
-        raise InputError(f"{path} asks for pooling {' + '.join(modes) or 'by nothing'}; one of cls, mean, max can be read.")
+        raise InputError(
+            f"{path} asks for pooling {' + '.join(modes) or 'by nothing'};"
+            " one of cls, mean, max can be read."
+        )
     if config.get("include_prompt") is False:
         raise InputError(f"{path} has include_prompt=false: pooling without the prompt's tokens is not supported.")
     return Pooling(tokens=POOLING_MODES[modes[0]])

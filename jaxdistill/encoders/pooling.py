@@ -6,7 +6,7 @@ A sentence without tokens becomes zeros.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from jaxdistill.core import Tokens
 from jaxdistill.encoders.architecture import Pooling
@@ -37,7 +37,7 @@ def combined(pooling: Pooling, states: list[Float[Array, "g r l d"]]) -> Float[A
     return sum(chosen[1:], chosen[0]) / len(chosen)
 
 
-def mean_of_tokens(x: Float[Array, "g t d"], owner: Float[Array, "g t"], sentences: int) -> Float[Array, "g n d"]:
+def mean_of_tokens(x: Float[Array, "g t d"], owner: Int[Array, "g t"], sentences: int) -> Float[Array, "g n d"]:
     """Mean over each sentence's tokens, as a product with a one-hot matrix: no scatter, forward or backward."""
     member = (owner[:, None, :] == jnp.arange(sentences)[None, :, None]).astype(jnp.float32)
     count = jnp.maximum(jnp.sum(member, axis=-1, keepdims=True), 1.0)
@@ -45,14 +45,16 @@ def mean_of_tokens(x: Float[Array, "g t d"], owner: Float[Array, "g t"], sentenc
     return jnp.einsum("gnt,gtd->gnd", member, x, precision=jax.lax.Precision.HIGHEST) / count
 
 
-def first_tokens(x: Float[Array, "g t d"], owner: Float[Array, "g t"], first: Float[Array, "g n"]) -> Float[Array, "g n d"]:
+def first_tokens(
+    x: Float[Array, "g t d"], owner: Int[Array, "g t"], first: Int[Array, "g n"]
+) -> Float[Array, "g n d"]:
     """Each sentence's first token."""
     present = jnp.take_along_axis(owner, first, axis=1) == jnp.arange(first.shape[-1])[None, :]
     return jnp.where(present[..., None], jnp.take_along_axis(x, first[..., None], axis=1), 0.0)
 
 
 def max_of_tokens(
-    x: Float[Array, "g t d"], owner: Float[Array, "g t"], first: Float[Array, "g n"], longest: int
+    x: Float[Array, "g t d"], owner: Int[Array, "g t"], first: Int[Array, "g n"], longest: int
 ) -> Float[Array, "g n d"]:
     """Elementwise maximum over each sentence's tokens, gathered from its first on; a sentence fits in a row."""
     g, n = first.shape

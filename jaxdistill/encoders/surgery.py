@@ -74,7 +74,8 @@ def fresh(
       depth: number of layers.
       heads: attention heads; 0: one for every 64 of `width`.
       intermediate: width inside the feed-forward networks; 0: four times `width`.
-      embedding: width of the embedding tables; 0: `width`. Another width makes it an ELECTRA model, whose format has it.
+      embedding: width of the embedding tables; 0: `width`. Another width makes it an ELECTRA model,
+        whose format has it.
       pooling: empty: the template's.
     """
     chosen = Pooling.parse(pooling) if pooling else template.definition.pooling
@@ -97,7 +98,10 @@ def fresh(
             relative_buckets=0,
         )
         if architecture.pooler:
-            raise InputError("pooling pooler does not go with an embedding width of its own: ELECTRA has no pooler; use cls.")
+            raise InputError(
+                "pooling pooler does not go with an embedding width of its own: ELECTRA has no pooler;"
+                " use cls."
+            )
     definition = EncoderDefinition(
         architecture=architecture, pooling=chosen, normalize=template.definition.normalize
     )

@@ -54,5 +54,8 @@ def _converted(folder: Path) -> tokenizers.Tokenizer:
     try:
         from transformers import AutoTokenizer
     except ImportError:
-        raise InputError(f"{folder} has {files[0]} but no tokenizer.json; to convert it: pip install transformers") from None
+        raise InputError(
+            f"{folder} has {files[0]} but no tokenizer.json;"
+            " to convert it: pip install transformers"
+        ) from None
     return AutoTokenizer.from_pretrained(str(folder), use_fast=True).backend_tokenizer

@@ -1,8 +1,8 @@
 """Which checkpoints can be read? One file per family, chosen by the `model_type` of `config.json`, `-` written as `_`.
 
-A family's file has three functions: `architecture(config)` reads a `config.json`, `config(architecture)` writes one, and
-`names(architecture)` maps our parameter paths to the checkpoint's tensor names. A tuple `PREFIXES` lists what task models
-put before those names. A new family is a new file.
+A family's file has three functions: `architecture(config)` reads a `config.json`, `config(architecture)` writes one,
+and `names(architecture)` maps our parameter paths to the checkpoint's tensor names. A tuple `PREFIXES` lists what task
+models put before those names. A new family is a new file.
 """
 
 import importlib
