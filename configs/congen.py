@@ -73,6 +73,7 @@ def paper(row: str) -> ConfigDict:
                 max_length=128,
                 batch_size=128,
                 pack_groups=8,
+                pack_shapes=4,
                 cache_folder="",
             ),
             teacher=dict(
@@ -146,9 +147,12 @@ def minilm_l3() -> ConfigDict:
     config.student.pooling = ""
     config.student.head = "none"
     config.student.dropout = 0.0
-    config.objective.student_temperature = 0.05
+    # On STS-B dev after 10,240 sentences: 84.62 with 0.05, 85.94 with 0.1, 85.96 with 0.2 (one run each, seed 0).
+    config.objective.student_temperature = 0.1
+    config.objective.teacher_temperature = 0.1
     config.optimizer.bias_correction = True
-    config.run.epochs = 1.0
+    config.evals.every = 200
+    config.run.steps = 1000
     config.run.seed = 0
     return config
 
@@ -157,6 +161,7 @@ def quickstart() -> ConfigDict:
     """As minilm-l3, on the text that comes with the project."""
     config = minilm_l3()
     config.data.text = "package:jaxdistill/assets/train.txt"
+    config.data.pack_shapes = 3
     config.objective.queue_size = 2048
     config.evals.every = 40
     config.evals.best = "agreement/spearman"
@@ -170,6 +175,7 @@ def tiny() -> ConfigDict:
     """As quickstart, for a minute."""
     config = quickstart()
     config.data.batch_size = 32
+    config.data.pack_shapes = 2
     config.objective.queue_size = 64
     config.evals.every = 10
     config.run.steps = 20

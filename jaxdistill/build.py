@@ -87,6 +87,8 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
     """Everything that the training loop needs; raises `InputError` for whatever cannot work."""
     mesh = meshes.make_mesh(model_axis=config.run.model_axis)
     groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
+    if not 2 <= config.data.pack_shapes <= 4:
+        raise InputError(f"data.pack_shapes={config.data.pack_shapes} must be 2, 3 or 4.")
     dtype = compute_dtype(config.run.precision)
     objective = objectives.make(config.objective["name"], {k: v for k, v in config.objective.items() if k != "name"})
     teacher = load_teacher(config)
@@ -108,6 +110,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
         groups=groups,
         seed=config.run.seed,
         weights=config.data.weights,
+        most_shapes=config.data.pack_shapes,
         reserve_rows=objective.reserve_rows + held_out,
         reserve_seed=QUEUE_SEED,
         targets=source.arrays,

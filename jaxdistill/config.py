@@ -35,6 +35,8 @@ class Data:
     pack_groups: int
     """The batch is packed in this many independent groups (more if there are more devices), whatever the number of
     devices: the same numbers on each. Devices of the `data` axis must divide it."""
+    pack_shapes: int
+    """2 to 4 shapes that packed batches may have, each compiled once: more of them, less padding."""
     cache_folder: str
     """Where tokenised text and teacher targets are kept for reuse; empty: $JAXDISTILL_CACHE or ~/.cache/jaxdistill."""
 

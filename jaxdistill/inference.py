@@ -21,7 +21,7 @@ from jaxdistill.encoders.model import SentenceModel, load as load_model
 from jaxdistill.mesh import batch_sharding, make_mesh, place, replicated
 from jaxdistill.step import make_embed
 
-LENGTHS = (8, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256, 384, 512)
+LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Padded lengths; longer sentences are padded to a multiple of the last."""
 SLOTS_PER_SENTENCE = 32
 """A batch of short sentences holds more of them: `batch_size * SLOTS_PER_SENTENCE` token slots at the most."""

@@ -63,8 +63,9 @@ def make_train_step(
         targets = targets_of(teacher_params, batch)
         gradient = jax.value_and_grad(loss_of, has_aux=True)
         (loss, (objective_state, metrics)), gradients = gradient(state.params, state.objective, targets, batch, key)
-        updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
-        metrics = {"loss": loss, "gradient_norm": optax.global_norm(gradients), **metrics}
+        with jax.numpy_dtype_promotion("standard"):  # optax raises floats to integer powers
+            updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
+        metrics = {"loss": loss, "gradient_norm": optax.tree.norm(gradients), **metrics}
         params = optax.apply_updates(state.params, updates)
         return TrainState(state.step + 1, params, optimizer_state, objective_state, state.key), metrics
 

@@ -45,6 +45,7 @@ class Batches:
       weights: none, or for each source how often it is drawn, relative to the others.
       reserve_rows: how many rows `reserved` holds, kept out of training together with every row of equal text.
       reserve_seed: draws the reserved rows.
+      most_shapes: 2 to 4 sets of shapes, see `packing.choose_shapes`.
       max_steps: steps of the run, if known; shapes are chosen from the first steps, never more than these.
       targets: stored teacher embeddings, one array `[rows, e]` for each teacher view; then there is no teacher store.
     """
@@ -62,6 +63,7 @@ class Batches:
         weights: Sequence[float] = (),
         reserve_rows: int = 0,
         reserve_seed: int = 0,
+        most_shapes: int = 4,
         max_steps: int | None = None,
         targets: Sequence[Float[np.ndarray, "rows e"]] = (),
     ):
@@ -74,7 +76,7 @@ class Batches:
         self._shares = _shares(student_store, self._rows, weights)
         self._draws = max(stream.store.max_length for stream in self._streams)
         self._epoch = lru_cache(maxsize=2)(self._epoch_rows)
-        self._max_steps = max_steps
+        self._most_shapes, self._max_steps = most_shapes, max_steps
 
     @staticmethod
     def _check(student: TokenStore, teacher: TokenStore | None, batch_size, groups, teacher_views, targets) -> None:
@@ -112,7 +114,9 @@ class Batches:
         for step in range(steps):
             _, streams = self._examples(step)
             batches.append([sentences.lengths.reshape(self.groups, -1) for sentences in streams])
-        return packing.choose_shapes(batches, [stream.longest for stream in self._streams])
+        return packing.choose_shapes(
+            batches, [stream.longest for stream in self._streams], most=self._most_shapes
+        )
 
     def rows_at(self, step: int) -> Int[np.ndarray, " b"]:
         """Store rows of a step's examples, in the batch's order."""

@@ -155,16 +155,17 @@ def _filled(sentences: Ragged, first: Int[np.ndarray, "g n"], shape: Shape, pad_
 
 
 def choose_shapes(
-    batches: Sequence[Sequence[Int[np.ndarray, "g n"]]], longest: Sequence[int]
+    batches: Sequence[Sequence[Int[np.ndarray, "g n"]]], longest: Sequence[int], *, most: int = 4
 ) -> tuple[Shapes, ...]:
-    """At most four sets of shapes, from the smallest on: three that fit most batches closely, one that holds any.
+    """At most `most` sets of shapes, from the smallest on: some that fit most batches closely, one that holds any.
 
     Args:
       batches: for some batches of the run, the lengths of the sentences of each stream.
       longest: the longest sentence that each stream can bring.
+      most: 2 to 4; each set that is used is compiled once, and with fewer of them more of the slots are padding.
 
     The row length is free between the longest sentence and twice that: small groups fill such a capacity closely.
-    The two smaller sets are chosen to waste least together on the given batches, the third leaves a margin.
+    The smaller sets are chosen to waste least together on the given batches; the one before the last leaves a margin.
     """
     streams = len(longest)
     lengths = [_row_lengths(size) for size in longest]
@@ -179,7 +180,7 @@ def choose_shapes(
     ]
     fits = {shapes: _fits(shapes, needs, lengths) for shapes in (*levels, largest)}
     tight = min(
-        (tuple(dict.fromkeys((small, middle, largest))) for small, middle in combinations(levels, 2)),
+        (tuple(dict.fromkeys((*smaller, largest))) for smaller in combinations(levels, most - 2)),
         key=lambda sets: _mean_slots(sets, fits),
     )
     any_batch = tuple(

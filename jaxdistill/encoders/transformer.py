@@ -34,11 +34,11 @@ class Embeddings(nnx.Module):
         self.norm = LayerNorm(width, a.layer_norm_eps)
         self.projection = Linear(width, a.hidden_size, rngs=rngs) if width != a.hidden_size else None
 
-    def __call__(self, tokens: Tokens, *, key: Array | None, compute_dtype: DTypeLike) -> Float[Array, "g r l d"]:
+    def __call__(self, tokens: Tokens, *, seeds: Array | None, compute_dtype: DTypeLike) -> Float[Array, "g r l d"]:
         x = self.word(tokens.ids) + self.position(tokens.position + self.position_offset)
         if self.token_type is not None:
             x = x + expanded(self.token_type.embedding[0], x)
-        x = dropout(self.norm(x), self.rate, key, 0)
+        x = dropout(self.norm(x), self.rate, seeds, 0)
         return x if self.projection is None else self.projection(x, compute_dtype)
 
 
@@ -58,7 +58,7 @@ class Attention(nnx.Module):
         x: Float[Array, "g r l d"],
         bias: Float[Array, "g r #h l l"],
         *,
-        key: Array | None,
+        seeds: Array | None,
         site: int,
         compute_dtype: DTypeLike,
     ) -> Float[Array, "g r l d"]:
@@ -72,9 +72,9 @@ class Attention(nnx.Module):
         query, keys, value = (together[..., part, :, :] for part in range(3))
         # The scale goes on the queries, which are fewer than the scores.
         scores = contraction("grqhs,grkhs->grhqk", query * (1.0 / math.sqrt(size)), keys, compute_dtype)
-        weights = dropout(jax.nn.softmax(scores + bias, axis=-1), self.attention_rate, key, site)
+        weights = dropout(jax.nn.softmax(scores + bias, axis=-1), self.attention_rate, seeds, site)
         mixed = contraction("grhqk,grkhs->grqhs", weights, value, compute_dtype).reshape(x.shape)
-        return self.norm(x + dropout(self.output(mixed, compute_dtype), self.rate, key, site + 1))
+        return self.norm(x + dropout(self.output(mixed, compute_dtype), self.rate, seeds, site + 1))
 
 
 class Layer(nnx.Module):
@@ -87,10 +87,10 @@ class Layer(nnx.Module):
         self.output = Linear(a.intermediate_size, a.hidden_size, rngs=rngs)
         self.norm = LayerNorm(a.hidden_size, a.layer_norm_eps)
 
-    def __call__(self, x, bias, *, key: Array | None, site: int, compute_dtype: DTypeLike):
-        x = self.attention(x, bias, key=key, site=site, compute_dtype=compute_dtype)
+    def __call__(self, x, bias, *, seeds: Array | None, site: int, compute_dtype: DTypeLike):
+        x = self.attention(x, bias, seeds=seeds, site=site, compute_dtype=compute_dtype)
         hidden = ACTIVATION_FUNCTIONS[self.activation](self.intermediate(x, compute_dtype))
-        return self.norm(x + dropout(self.output(hidden, compute_dtype), self.rate, key, site + 2))
+        return self.norm(x + dropout(self.output(hidden, compute_dtype), self.rate, seeds, site + 2))
 
 
 class Transformer(nnx.Module):
@@ -106,15 +106,16 @@ class Transformer(nnx.Module):
         self, tokens: Tokens, *, key: Array | None, compute_dtype: DTypeLike, remat: bool
     ) -> list[Float[Array, "g r l d"]]:
         """Hidden states: the embeddings' output, then each layer's."""
-        x = self.embeddings(tokens, key=key, compute_dtype=compute_dtype)
+        seeds = None if key is None else jax.random.bits(key, (1 + SITES_PER_LAYER * len(self.layers), 2), jnp.uint32)
+        x = self.embeddings(tokens, seeds=seeds, compute_dtype=compute_dtype)
         bias = self.attention_bias(tokens.owner)
         states = [x]
         for index, layer in enumerate(self.layers):
 
-            def apply(x, bias, key, layer=layer, site=1 + SITES_PER_LAYER * index):
-                return layer(x, bias, key=key, site=site, compute_dtype=compute_dtype)
+            def apply(x, bias, seeds, layer=layer, site=1 + SITES_PER_LAYER * index):
+                return layer(x, bias, seeds=seeds, site=site, compute_dtype=compute_dtype)
 
-            x = (jax.checkpoint(apply) if remat else apply)(x, bias, key)
+            x = (jax.checkpoint(apply) if remat else apply)(x, bias, seeds)
             states.append(x)
         return states
 

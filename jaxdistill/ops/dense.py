@@ -14,9 +14,12 @@ from jaxtyping import Array, Float
 
 
 def product(x: Float[Array, "... i"], kernel: Float[Array, "i o"], *, compute_dtype: DTypeLike) -> Float[Array, "... o"]:
-    """`x @ kernel` with operands in `compute_dtype` and a float32 result."""
+    """`x @ kernel` with operands in `compute_dtype` and a float32 result.
+
+    float32 means float32: by default, TPUs and GPUs would round the operands.
+    """
     if jnp.dtype(compute_dtype) == jnp.float32:
-        return jnp.matmul(x, kernel)
+        return jnp.matmul(x, kernel, precision=jax.lax.Precision.HIGHEST)
     return _product(x, kernel, jnp.dtype(compute_dtype).name)
 
 

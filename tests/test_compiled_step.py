@@ -1,0 +1,83 @@
+"""What the compiled training step moves and keeps, on CPU devices here and, ahead of time, on TPU slices and CUDA."""
+
+import importlib.util
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from compiled import congen, moved_bytes, train_step
+from jax.sharding import Mesh
+
+from jaxdistill.mesh import make_mesh
+
+SLICES = {"v5e:2x4": 8, "v5e:16x16": 256}
+
+
+def compiled(mesh, queue_size, *, batch_size, groups, **options):
+    step, arguments = train_step(mesh, congen(queue_size), batch_size=batch_size, groups=groups, **options)
+    return step.lower(*arguments).compile()
+
+
+def assert_the_queue_costs_nothing_more(mesh, *, batch_size, groups, short):
+    one, four = (compiled(mesh, k, batch_size=batch_size, groups=groups) for k in (short, 4 * short))
+    moved = moved_bytes(one)
+    assert moved and moved == moved_bytes(four)
+    queue_bytes = 4 * short * 32 * 4
+    assert sum(moved.values()) < queue_bytes
+    assert one.memory_analysis().temp_size_in_bytes == four.memory_analysis().temp_size_in_bytes
+    grown = four.memory_analysis().argument_size_in_bytes - one.memory_analysis().argument_size_in_bytes
+    assert grown == pytest.approx(3 * short * 32 * 4 / mesh.shape["data"], rel=0.02)  # each device holds its part only
+
+
+def test_a_longer_queue_costs_no_traffic_and_no_temporaries_on_eight_cpu_devices():
+    assert_the_queue_costs_nothing_more(make_mesh(), batch_size=64, groups=8, short=16384)
+
+
+@pytest.mark.parametrize("slice_name", SLICES)
+def test_a_longer_queue_costs_no_traffic_and_no_temporaries_on_a_tpu_slice(slice_name):
+    mesh = tpu_mesh(slice_name)
+    devices = SLICES[slice_name]
+    assert_the_queue_costs_nothing_more(mesh, batch_size=8 * devices, groups=devices, short=2048 * devices)
+
+
+def test_bfloat16_and_rematerialisation_compile_for_a_tpu():
+    step, arguments = train_step(tpu_mesh("v5e:2x4"), congen(4096), batch_size=64, groups=8, compute_dtype=jnp.bfloat16, remat=True)
+    assert "bf16" in step.lower(*arguments).compile().as_text()
+
+
+def test_the_step_lowers_for_cuda():
+    mesh = make_mesh(devices=jax.devices()[:1])
+    step, arguments = train_step(mesh, congen(4096), batch_size=64, groups=8, compute_dtype=jnp.bfloat16)
+    state, teacher, batch = arguments
+
+    def plain(params, optimizer, objective, number, key, teacher, batch):  # typed keys do not pass jax.export
+        from jaxdistill.core import TrainState
+
+        state = TrainState(number, params, optimizer, objective, jax.random.wrap_key_data(key))
+        state, metrics = step(state, teacher, batch)
+        return state.params, metrics
+
+    exported = jax.export.export(jax.jit(plain), platforms=["cuda"])(
+        state.params, state.optimizer, state.objective, state.step, jax.ShapeDtypeStruct((2,), jnp.uint32), teacher, batch
+    )
+    assert exported.platforms == ("cuda",)
+    assert "stablehlo.dynamic_update_slice" in exported.mlir_module()
+
+
+def test_a_write_to_the_queue_is_in_place():
+    step, arguments = train_step(make_mesh(), congen(65536), batch_size=64, groups=8)
+    memory = step.lower(*arguments).compile().memory_analysis()
+    assert memory.alias_size_in_bytes > 65536 * 32 * 4 / 8
+    assert memory.temp_size_in_bytes < 65536 * 32 * 4
+
+
+def tpu_mesh(name: str) -> Mesh:
+    """Devices of a slice that is not there; needs the TPU compiler alone."""
+    assert importlib.util.find_spec("libtpu"), "the TPU compiler is missing: launch/test.sh installs libtpu"
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    from jax.experimental import topologies
+
+    topology = topologies.get_topology_desc(platform="tpu", topology_name=name)
+    return Mesh(np.array(topology.devices).reshape(-1, 1), ("data", "model"))
