@@ -151,8 +151,8 @@ def minilm_l3() -> ConfigDict:
     config.objective.student_temperature = 0.1
     config.objective.teacher_temperature = 0.1
     config.optimizer.bias_correction = True
-    config.evals.every = 200
-    config.run.steps = 1000
+    config.evals.every = 100
+    config.run.steps = 700
     config.run.seed = 0
     return config
 
