@@ -161,9 +161,11 @@ def quickstart() -> ConfigDict:
     """As minilm-l3, on the text that comes with the project."""
     config = minilm_l3()
     config.data.text = "package:jaxdistill/assets/train.txt"
+    config.data.batch_size = 64
     config.data.pack_shapes = 3
     config.objective.queue_size = 2048
-    config.evals.every = 40
+    config.evals.every = 30
+    config.run.steps = 150
     config.evals.best = "agreement/spearman"
     config.evals.pairs = "package:jaxdistill/assets/graded_pairs.tsv"
     config.evals.agreement = "package:jaxdistill/assets/heldout.txt"

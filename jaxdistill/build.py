@@ -5,9 +5,8 @@ import hashlib
 import logging
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,8 @@ import optax
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
-from jaxdistill import mesh as meshes, objectives, optim, step
+from jaxdistill import mesh as meshes
+from jaxdistill import objectives, optim, step
 from jaxdistill.config import Config
 from jaxdistill.core import InputError, Objective, Params, Task, TrainState
 from jaxdistill.data import batches, sources, targets, tokenize
@@ -59,8 +59,8 @@ class Run:
     """Shapes of the state."""
     shardings: TrainState
     train_step: step.TrainStep
-    seeds: Any
-    """Function that gives the teacher's embeddings of the queue's first sentences, `[k, e]`, or None."""
+    seeds: Callable[[], np.ndarray | None]
+    """Gives the teacher's embeddings of the queue's first sentences, `[k, e]`; None if it needs none."""
     tasks: Mapping[str, Task]
     """Metric to evaluation; all are measured."""
     best: str
@@ -73,12 +73,14 @@ class Run:
             objective=self.objective,
             optimizer=self.optimizer,
             batch_size=self.config.data.batch_size,
-            width=self.like_width,
+            width=self.width,
         )
-        return jax.jit(make, out_shardings=self.shardings)(self.student.params, seeds, jax.random.key(self.config.run.seed))
+        return jax.jit(make, out_shardings=self.shardings)(
+            self.student.params, seeds, jax.random.key(self.config.run.seed)
+        )
 
     @property
-    def like_width(self) -> int:
+    def width(self) -> int:
         """The teacher's width, which the objective compares in."""
         return self.student.definition.embedding_width
 
@@ -93,7 +95,12 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
     objective = objectives.make(config.objective["name"], {k: v for k, v in config.objective.items() if k != "name"})
     teacher = load_teacher(config)
     student = make_student(config, teacher)
-    store = tokenised(config, student, max_length=min(config.data.max_length, student.definition.architecture.longest), progress=progress)
+    store = tokenised(
+        config,
+        student,
+        max_length=min(config.data.max_length, student.definition.architecture.longest),
+        progress=progress,
+    )
     source = _Targets(config, objective, teacher, store, mesh, dtype, progress)
     if source.width != student.definition.embedding_width:
         raise InputError(
@@ -119,10 +126,14 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
     tasks = _tasks(config, source, drawn[objective.reserve_rows :])
     steps = config.run.steps or int(round(config.run.epochs * data.steps_per_epoch))
     if steps < 1:
-        raise InputError(f"run.steps={config.run.steps} and run.epochs={config.run.epochs} give no step; set one above 0.")
+        raise InputError(
+            f"run.steps={config.run.steps} and run.epochs={config.run.epochs} give no step; set one above 0."
+        )
     optimizer = optim.make_optimizer(config.optimizer, steps)
     like = jax.eval_shape(
-        partial(step.make_state, objective=objective, optimizer=optimizer, batch_size=data.batch_size, width=source.width),
+        partial(
+            step.make_state, objective=objective, optimizer=optimizer, batch_size=data.batch_size, width=source.width
+        ),
         student.params,
         np.zeros((objective.reserve_rows, source.width), np.float32) if objective.reserve_rows else None,
         jax.random.key(config.run.seed),
@@ -254,7 +265,9 @@ def data_folder() -> pathlib.Path | None:
         return None
     folder = pathlib.Path(named).expanduser()
     if not folder.is_dir():
-        raise InputError(f"JAXDISTILL_DATA={named} is no folder; unset it, or name one with sts/stsb.dev.tsv.gz and the like.")
+        raise InputError(
+            f"JAXDISTILL_DATA={named} is no folder; unset it, or name one with sts/stsb.dev.tsv.gz and the like."
+        )
     sts.sts_folder(folder)
     return folder
 

@@ -42,12 +42,16 @@ class Checkpoints:
             ]
         )
         self._options = ocp.CheckpointManagerOptions(
-            preservation_policy=keep_policy, cleanup_tmp_directories=True, step_prefix=None, enable_background_delete=False
+            preservation_policy=keep_policy,
+            cleanup_tmp_directories=True,
+            step_prefix=None,
+            enable_background_delete=False,
         )
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:
-        return ocp.CheckpointManager(self.folder, options=self._options, item_names=("state", "progress"))
+        handlers = {"state": ocp.StandardCheckpointHandler(), "progress": ocp.JsonCheckpointHandler()}
+        return ocp.CheckpointManager(self.folder, options=self._options, item_handlers=handlers)
 
     @property
     def steps(self) -> list[int]:
@@ -95,7 +99,9 @@ class Checkpoints:
                 return self._read(candidate, like, shardings)
             except Exception as error:  # tensorstore, Orbax and JSON each raise their own for damaged files
                 if step is not None:
-                    raise InputError(f"checkpoint {self.folder / str(step)} is damaged ({_first_line(error)}).") from error
+                    raise InputError(
+                        f"checkpoint {self.folder / str(step)} is damaged ({_first_line(error)})."
+                    ) from error
                 log.warning(
                     "checkpoint of step %d is damaged (%s): set aside as %s.damaged, trying the one before",
                     candidate, _first_line(error), candidate,
@@ -172,8 +178,14 @@ def _checksums(state: TrainState) -> dict[str, int]:
 
 def _failed(error: Exception, checkpoints: Checkpoints) -> InputError:
     kept = ", ".join(map(str, checkpoints.steps)) or "none"
-    if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error) or "RESOURCE_EXHAUSTED" in str(error):
-        return InputError(f"no space left in {checkpoints.folder}; kept checkpoints: {kept}. Free some and run the same command again.")
+    if (
+        getattr(error, "errno", None) == errno.ENOSPC
+        or "No space left" in str(error)
+        or "RESOURCE_EXHAUSTED" in str(error)
+    ):
+        return InputError(
+            f"no space left in {checkpoints.folder}; kept checkpoints: {kept}. Free some and run the same command again."
+        )
     return InputError(f"could not save into {checkpoints.folder} ({_first_line(error)}); kept checkpoints: {kept}.")
 
 

@@ -189,7 +189,9 @@ def _same_keys(raw: Mapping[str, Any], known: Mapping[str, Any], *, prefix: str)
     dot = f"{prefix}." if prefix else ""
     for key in raw:
         if key not in known:
-            raise InputError(f"config key {dot}{key} is unknown.{did_you_mean(key, list(known))} Known: {', '.join(known)}.")
+            raise InputError(
+                f"config key {dot}{key} is unknown.{did_you_mean(key, list(known))} Known: {', '.join(known)}."
+            )
     for key in known:
         if key not in raw:
             raise InputError(f"config key {dot}{key} is missing: a config file spells out every option.")
@@ -232,4 +234,6 @@ def refuse_other_training(before: Mapping[str, Any], now: Mapping[str, Any], *, 
     changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key) and key not in EXTENSIONS]
     if changed:
         shown = "; ".join(f"{key}: {before.get(key)!r} there, {now.get(key)!r} now" for key in changed)
-        raise InputError(f"{workdir} was made with another config ({shown}). Use the same options or another --workdir.")
+        raise InputError(
+            f"{workdir} was made with another config ({shown}). Use the same options or another --workdir."
+        )

@@ -44,14 +44,20 @@ def distill(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: st
 def finish(run: build.Run, outcome: Outcome, teacher_scores: dict[str, float], command: str) -> None:
     """Export, plot, scores of teacher and student before and after, one table."""
     folder = run.workdir / "export"
-    models = {"teacher": run.teacher, "student before": build.kept(run.config, run.student), "student after": outcome.student}
+    models = {
+        "teacher": run.teacher,
+        "student before": build.kept(run.config, run.student),
+        "student after": outcome.student,
+    }
     dev = {"teacher": teacher_scores, "student before": outcome.before, "student after": outcome.scores}
     scores = {name: dev[name] | _sts_scores(run, model) for name, model in models.items() if model is not None}
     facts = _facts(run, outcome, scores, command)
     write_facts(run.workdir, facts)
     export(outcome.student, folder, card=card_of(outcome.student, facts))
     plot = training_plot(run.workdir / "metrics.jsonl", run.workdir / "training.png", title=_title(run))
-    measured = {name: _measured(run, model, scores[name], folder) for name, model in models.items() if model is not None}
+    measured = {
+        name: _measured(run, model, scores[name], folder) for name, model in models.items() if model is not None
+    }
     results = {
         "command": command,
         "config": flat(run.config),
@@ -67,7 +73,9 @@ def finish(run: build.Run, outcome: Outcome, teacher_scores: dict[str, float], c
     for name, named in scores.items():
         if "average" in named:
             print(f"{name}: " + ", ".join(f"{key} {100 * named[key]:.2f}" for key in (*sts.TESTS, "average")))
-    print(f"best checkpoint: step {outcome.step:,} by {run.best}; trained for {outcome.seconds / 60:.1f} minutes in this process")
+    print(
+        f"best checkpoint: step {outcome.step:,} by {run.best}; trained for {outcome.seconds / 60:.1f} minutes in this process"
+    )
     print(f"export (reloaded and compared): {folder}")
     print(f"plot: {plot}")
     print(f"results: {run.workdir / 'results.json'}")

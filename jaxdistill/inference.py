@@ -15,9 +15,10 @@ from jax.typing import DTypeLike
 from jaxtyping import Float
 
 from jaxdistill.cli import did_you_mean
-from jaxdistill.core import InputError, Params, Tokens
+from jaxdistill.core import InputError, Params
 from jaxdistill.data.packing import pad
-from jaxdistill.encoders.model import SentenceModel, load as load_model
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.encoders.model import load as load_model
 from jaxdistill.mesh import batch_sharding, make_mesh, place, replicated
 from jaxdistill.step import make_embed
 
@@ -59,7 +60,12 @@ class Embedder:
         return self.model.definition.embedding_width
 
     def encode(
-        self, sentences: Sequence[str], *, prompt: str | None = None, progress: bool = False, params: Params | None = None
+        self,
+        sentences: Sequence[str],
+        *,
+        prompt: str | None = None,
+        progress: bool = False,
+        params: Params | None = None,
     ) -> Float[np.ndarray, "n e"]:
         """Vectors of `sentences`, one row each, in their order.
 
@@ -109,7 +115,9 @@ class Embedder:
             rows = order[start : start + most]
             count = min(1 << (len(rows) - 1).bit_length(), most)
             count = -(-count // devices) * devices
-            tokens = pad([ids[row] for row in rows], length=length, count=count, pad_id=self.model.definition.architecture.pad_id)
+            tokens = pad(
+                [ids[row] for row in rows], length=length, count=count, pad_id=self.model.definition.architecture.pad_id
+            )
             yield rows, place(tokens, batch_sharding(self.mesh))
             start += most
 
@@ -132,7 +140,9 @@ def prompt_text(model: SentenceModel, name: str | None) -> str:
         return ""
     if name not in model.prompts:
         known = ", ".join(model.prompts) or "none"
-        raise InputError(f"prompt {name!r} is unknown to {model.source}; it has: {known}.{did_you_mean(name, list(model.prompts))}")
+        raise InputError(
+            f"prompt {name!r} is unknown to {model.source}; it has: {known}.{did_you_mean(name, list(model.prompts))}"
+        )
     return model.prompts[name]
 
 

@@ -89,7 +89,9 @@ def _with_shipped_config(argument: str) -> str:
             path = shipped[path.name]
         else:
             known = [f"configs/{name}" for name in shipped]
-            raise InputError(f"config file {path} does not exist; shipped: {', '.join(known)}.{did_you_mean(str(path), known)}")
+            raise InputError(
+                f"config file {path} does not exist; shipped: {', '.join(known)}.{did_you_mean(str(path), known)}"
+            )
     return f"--config={path}{preset}"
 
 

@@ -23,7 +23,9 @@ class Writers:
         self._path = folder / "metrics.jsonl"
         _drop_later_lines(self._path, first_step)
         self._jsonl = self._path.open("a", encoding="utf-8")
-        self._tensorboard = tensorboardX.SummaryWriter(str(folder / "tensorboard"), purge_step=first_step, write_to_disk=True)
+        self._tensorboard = tensorboardX.SummaryWriter(
+            str(folder / "tensorboard"), purge_step=first_step, write_to_disk=True
+        )
         self._wandb = _wandb_run(folder, config)
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
@@ -63,7 +65,9 @@ def _wandb_run(folder: pathlib.Path, config: Mapping[str, Any]):
         return None
     import wandb
 
-    return wandb.init(project="jaxdistill", name=folder.name, id=folder.name, resume="allow", dir=str(folder), config=dict(config))
+    return wandb.init(
+        project="jaxdistill", name=folder.name, id=folder.name, resume="allow", dir=str(folder), config=dict(config)
+    )
 
 
 class Progress:
@@ -71,7 +75,13 @@ class Progress:
 
     def __init__(self, *, first_step: int, steps: int, batch_size: int, shown: bool):
         self._bar = tqdm.tqdm(
-            initial=first_step, total=steps, unit="step", disable=not shown, dynamic_ncols=True, mininterval=1.0, smoothing=0.1
+            initial=first_step,
+            total=steps,
+            unit="step",
+            disable=not shown,
+            dynamic_ncols=True,
+            mininterval=1.0,
+            smoothing=0.1,
         )
         self._batch_size = batch_size
         self._since = (time.monotonic(), first_step)

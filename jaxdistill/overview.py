@@ -8,7 +8,8 @@ import numpy as np
 from clu import parameter_overview
 
 import jaxdistill
-from jaxdistill import build, mesh as meshes
+from jaxdistill import build
+from jaxdistill import mesh as meshes
 from jaxdistill.config import digest
 from jaxdistill.data.batches import padding_share
 from jaxdistill.encoders.model import SentenceModel
@@ -44,7 +45,9 @@ def print_overview(run: build.Run, say: Callable[[str], None]) -> dict[str, floa
     say(f"memory: {memory / 2**20:,.0f} MiB a device (arguments and temporaries of a step)")
     total = seconds * run.steps
     rate = run.batches.batch_size / seconds
-    say(f"steps: {run.steps:,} of {run.batches.batch_size} sentences; a step takes {seconds:.3f} s, {rate:,.0f} sentences/s")
+    say(
+        f"steps: {run.steps:,} of {run.batches.batch_size} sentences; a step takes {seconds:.3f} s, {rate:,.0f} sentences/s"
+    )
     say(f"estimated time: {total / 60:,.1f} minutes for all steps, evaluations not counted")
     return scores
 
@@ -68,11 +71,16 @@ def teacher_scores(run: build.Run) -> dict[str, float]:
 
 def probe(run: build.Run, batch) -> tuple[float, float]:
     """(bytes a device, seconds a step), from a step that is thrown away."""
-    seeds = np.ones((run.objective.reserve_rows, run.like_width), np.float32) if run.objective.reserve_rows else None
+    seeds = np.ones((run.objective.reserve_rows, run.width), np.float32) if run.objective.reserve_rows else None
     state = run.first_state(seeds)
     batch = meshes.place(batch, meshes.batch_sharding(run.mesh))
     memory = run.train_step.lower(state, run.teacher_params, batch).compile().memory_analysis()
-    used = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
+    used = (
+        memory.argument_size_in_bytes
+        + memory.temp_size_in_bytes
+        + memory.output_size_in_bytes
+        - memory.alias_size_in_bytes
+    )
     seconds = []
     for _ in range(3):
         begun = time.monotonic()

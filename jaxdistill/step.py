@@ -51,7 +51,13 @@ def make_train_step(
 
     def loss_of(params, objective_state, targets, batch: Batch, key: Array):
         vectors = embed(
-            student, params["student"], batch.student, key=key, compute_dtype=compute_dtype, remat=remat, normalize=False
+            student,
+            params["student"],
+            batch.student,
+            key=key,
+            compute_dtype=compute_dtype,
+            remat=remat,
+            normalize=False,
         )
         losses, objective_state, metrics = objective(
             params["objective"], objective_state, by_example(vectors, views), targets, mesh=mesh
@@ -101,7 +107,9 @@ def make_state(
     return TrainState(jnp.int32(0), params, optimizer.init(params), objective_state, key)
 
 
-def make_embed(definition: EncoderDefinition, mesh: Mesh, compute_dtype: DTypeLike) -> Callable[[Params, Tokens], Array]:
+def make_embed(
+    definition: EncoderDefinition, mesh: Mesh, compute_dtype: DTypeLike
+) -> Callable[[Params, Tokens], Array]:
     """The jitted function `(params, tokens) -> [g, n, e]`, without dropout.
 
     Groups are split over the mesh; every process gets all vectors.

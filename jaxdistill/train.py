@@ -19,7 +19,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdistill import build, mesh as meshes
+from jaxdistill import build
+from jaxdistill import mesh as meshes
 from jaxdistill.checkpoint import Checkpoints
 from jaxdistill.config import Config, flat, parse, refuse_other_training
 from jaxdistill.core import InputError, TrainState
@@ -72,10 +73,12 @@ def _first_or_restored(run: build.Run, checkpoints: Checkpoints) -> tuple[TrainS
     """The latest readable checkpoint, or the state before step 1 with what the evaluations have seen so far."""
     restored = checkpoints.restore(run.like, run.shardings)
     if restored is None:
-        return run.first_state(run.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": {}, "stopped": False}
+        return run.first_state(run.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": {}}
     log.info("continuing from the checkpoint of step %d in %s", restored.step, checkpoints.folder)
     if restored.step > run.steps:
-        raise InputError(f"{run.workdir} is at step {restored.step}, beyond the {run.steps} steps asked for; raise run.steps.")
+        raise InputError(
+            f"{run.workdir} is at step {restored.step}, beyond the {run.steps} steps asked for; raise run.steps."
+        )
     return restored.state, restored.progress
 
 
@@ -101,7 +104,7 @@ class _Loop:
         if start == 0 and self.track["best"] is None:
             self.evaluate(0, state)
             self.save(state, evaluated=True)
-        batches = prefetch(run.batches, start, 0 if self.track["stopped"] else run.steps)
+        batches = prefetch(run.batches, start, start if self.out_of_patience else run.steps)
         with contextlib.closing(batches):
             for step, batch in enumerate(batches, start=start + 1):
                 state, metrics = run.train_step(state, run.teacher_params, meshes.place(batch, sharding))
@@ -115,10 +118,10 @@ class _Loop:
                 evaluated = step % evals.every == 0 or last
                 if evaluated:
                     self.evaluate(step, state)
-                    stop = self.stop_early(step)
                 if evaluated or (options.save_every and step % options.save_every == 0):
                     self.save(state, evaluated=evaluated)
-                if evaluated and stop:
+                if evaluated and not last and self.out_of_patience:
+                    self.bar.say(f"stopped at step {step:,}: {evals.patience} evaluations without a better {run.best}")
                     break
                 if interrupts.asked:
                     self.leave(state, step)
@@ -163,12 +166,11 @@ class _Loop:
             self.writers.write(step, scores)
         self.bar.restart(step)
 
-    def stop_early(self, step: int) -> bool:
+    @property
+    def out_of_patience(self) -> bool:
+        """Whether so many evaluations brought nothing better that the run stops."""
         patience = self.run.config.evals.patience
-        if patience and self.track["since_best"] >= patience and step < self.run.steps:
-            self.track["stopped"] = True
-            self.bar.say(f"stopped at step {step:,}: {patience} evaluations without a better {self.run.best}")
-        return self.track["stopped"]
+        return bool(patience) and self.track["since_best"] >= patience
 
     def save(self, state: TrainState, *, evaluated: bool) -> None:
         self.report(int(state.step))

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdistill import mesh as meshes, optim, step
+from jaxdistill import mesh as meshes
+from jaxdistill import optim, step
 from jaxdistill.config import Optimizer
 from jaxdistill.core import Batch, Tokens
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling

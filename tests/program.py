@@ -10,13 +10,15 @@ from collections.abc import Sequence
 
 import jax
 import numpy as np
-from tiny_models import tiny_tokenizer
-from tiny_text import made_up
 
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.encoders.sentence import init_params
+
+from conftest import QUICK_COMPILATION
+from tiny_models import tiny_tokenizer
+from tiny_text import made_up
 
 ROOT = pathlib.Path(__file__).parent.parent
 COMPILED = pathlib.Path(tempfile.gettempdir()) / "jaxdistill-test-compiled"
@@ -33,7 +35,10 @@ def write_teacher(folder: pathlib.Path, *, layers: int = 2, hidden_size: int = 1
         pooling=Pooling.parse("mean"),
         normalize=True,
     )  # fmt: skip
-    params = {name: np.asarray(v) * (8.0 if name.endswith("kernel") else 1.0) for name, v in init_params(definition, jax.random.key(1)).items()}
+    params = {
+        name: np.asarray(v) * (8.0 if name.endswith("kernel") else 1.0)
+        for name, v in init_params(definition, jax.random.key(1)).items()
+    }
     model = SentenceModel(
         definition=definition, params=params, tokenizer=tokenizer, tokenizer_folder=folder / "tokenizer", max_length=32,
         prompts={}, default_prompt=None, source="tiny",
@@ -76,7 +81,7 @@ def environment(devices: int = 1) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in ("JAXDISTILL_DATA", "XLA_FLAGS")}
     return kept | {
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} {QUICK_COMPILATION}",
         "JAX_COMPILATION_CACHE_DIR": str(COMPILED),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
         "PYTHONWARNINGS": "default",
@@ -91,7 +96,9 @@ def start(module: str, arguments: Sequence[str], *, devices: int = 1, cwd: pathl
     )
 
 
-def run(module: str, arguments: Sequence[str], *, devices: int = 1, cwd: pathlib.Path = ROOT, status: int = 0) -> tuple[str, str]:
+def run(
+    module: str, arguments: Sequence[str], *, devices: int = 1, cwd: pathlib.Path = ROOT, status: int = 0
+) -> tuple[str, str]:
     """(stdout, stderr) of the program, which must end with `status`."""
     process = start(module, arguments, devices=devices, cwd=cwd)
     out, err = process.communicate(timeout=400)

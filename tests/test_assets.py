@@ -150,7 +150,7 @@ def test_graded_pairs(graded, train, heldout):
 
 def test_heldout_pairs_are_of_mixed_similarity(heldout):
     shares = []
-    for first, second in zip(heldout[::2], heldout[1::2]):
+    for first, second in zip(heldout[::2], heldout[1::2], strict=False):
         words, others = (set(compose.normalize(line).split()) for line in (first, second))
         shares.append(len(words & others) / len(words | others))
     assert sum(share >= 0.4 for share in shares) >= 0.2 * len(shares)

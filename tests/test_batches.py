@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_packing import unpacked
-from tiny_text import made_up, store_of, word_piece
 from tokenizers import Tokenizer
 
 from jaxdistill.core import InputError
@@ -16,6 +15,8 @@ from jaxdistill.data import tokenize
 from jaxdistill.data.batches import Batches, padding_share, prefetch
 from jaxdistill.data.packing import Shape
 from jaxdistill.data.targets import Selected
+
+from tiny_text import made_up, store_of, word_piece
 
 VIEWS = {"student_views": ("text", "delete_words:0.5"), "teacher_views": ("text",)}
 

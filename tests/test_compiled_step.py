@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from compiled import congen, moved_bytes, train_step
 from jax.sharding import Mesh
 
 from jaxdistill.mesh import make_mesh
+
+from compiled import congen, moved_bytes, train_step
 
 SLICES = {"v5e:2x4": 8, "v5e:16x16": 256}
 
@@ -43,7 +44,9 @@ def test_a_longer_queue_costs_no_traffic_and_no_temporaries_on_a_tpu_slice(slice
 
 
 def test_bfloat16_and_rematerialisation_compile_for_a_tpu():
-    step, arguments = train_step(tpu_mesh("v5e:2x4"), congen(4096), batch_size=64, groups=8, compute_dtype=jnp.bfloat16, remat=True)
+    step, arguments = train_step(
+        tpu_mesh("v5e:2x4"), congen(4096), batch_size=64, groups=8, compute_dtype=jnp.bfloat16, remat=True
+    )
     assert "bf16" in step.lower(*arguments).compile().as_text()
 
 
@@ -60,7 +63,13 @@ def test_the_step_lowers_for_cuda():
         return state.params, metrics
 
     exported = jax.export.export(jax.jit(plain), platforms=["cuda"])(
-        state.params, state.optimizer, state.objective, state.step, jax.ShapeDtypeStruct((2,), jnp.uint32), teacher, batch
+        state.params,
+        state.optimizer,
+        state.objective,
+        state.step,
+        jax.ShapeDtypeStruct((2,), jnp.uint32),
+        teacher,
+        batch,
     )
     assert exported.platforms == ("cuda",)
     assert "stablehlo.dynamic_update_slice" in exported.mlir_module()

@@ -11,6 +11,7 @@ from jaxdistill.core import InputError
 from jaxdistill.encode import encode_file
 from jaxdistill.encoders.folder import save
 from jaxdistill.inference import Embedder
+
 from tiny_models import tiny_model
 
 SENTENCES = ["the cat sleeps", "", "rain", "a dog, and another dog?", "the rain in may 1999 " * 10, "", "dog"]

@@ -3,18 +3,19 @@
 import re
 from functools import partial
 
-import encoder_cases as cases
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from conftest import TEACHER
 
 from jaxdistill.core import InputError, Tokens
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.model import load
 from jaxdistill.encoders.sentence import embed, hidden_states, init_params, param_shapes
+
+import encoder_cases as cases
+from conftest import TEACHER
 
 TOLERANCE = 1e-5  # float32 sums in another order, on vectors of length 1
 jitted_embed = jax.jit(embed, static_argnums=0, static_argnames=("compute_dtype", "remat", "normalize"))

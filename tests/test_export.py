@@ -16,6 +16,7 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders.model import load
 from jaxdistill.export import MARK, checkpoint_facts, export, largest_difference, weights_bytes
 from jaxdistill.inference import Embedder
+
 from tiny_models import tiny_model
 
 SENTENCES = ["the cat sleeps", "rain", "a dog, and another dog?", "the rain in may 1999 " * 10]

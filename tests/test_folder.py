@@ -3,17 +3,18 @@
 import dataclasses
 import json
 
-import encoder_cases as cases
 import jax
 import numpy as np
 import pytest
-from conftest import TEACHER
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.folder import check_exportable, save
 from jaxdistill.encoders.model import load
 from jaxdistill.encoders.sentence import embed
+
+import encoder_cases as cases
+from conftest import TEACHER
 
 TOLERANCE = 1e-5
 TEXTS = ["w1 w2 w3", "w4", "", "w5 unknown w7 " * 9, "w1 " * 60]

@@ -9,9 +9,10 @@ import time
 import jax
 import numpy as np
 import pytest
-from program import ROOT, run, series, start, tiny_arguments
 
 from jaxdistill.checkpoint import Checkpoints
+
+from program import ROOT, run, series, start, tiny_arguments
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +85,9 @@ def test_a_run_killed_twice_ends_with_the_same_bits(folder, finished):
     assert "continuing from the checkpoint of step" in out
     assert_identical(state_of(workdir, 20), state_of(finished[0], 20))
     assert series(workdir, "loss") == series(finished[0], "loss")
-    assert (workdir / "export" / "model.safetensors").read_bytes() == (finished[0] / "export" / "model.safetensors").read_bytes()
+    assert (workdir / "export" / "model.safetensors").read_bytes() == (
+        finished[0] / "export" / "model.safetensors"
+    ).read_bytes()
 
 
 def test_ctrl_c_saves_and_the_same_command_continues(folder, finished):
@@ -103,7 +106,9 @@ def test_one_two_four_and_eight_devices_give_the_same_losses(folder):
     losses = {}
     for devices in (1, 2, 4, 8):
         workdir = folder / f"devices{devices}"
-        arguments = tiny_arguments(folder, student__dropout=0.1, run__steps=50, evals__every=50, objective__queue_size=43)
+        arguments = tiny_arguments(
+            folder, student__dropout=0.1, run__steps=50, evals__every=50, objective__queue_size=43
+        )
         run("main", [*arguments, f"--workdir={workdir}"], devices=devices)
         losses[devices] = series(workdir, "loss")
     assert len(losses[1]) == 50
@@ -135,7 +140,9 @@ def test_the_users_own_vectors_are_targets(folder, finished):
     out = folder / "vectors.npy"
     run("encode", [f"--model={folder / 'model'}", f"--input={folder / 'lines.txt'}", f"--output={out}"])
     workdir = folder / "vectors"
-    given = tiny_arguments(folder, student__dropout=0.1, teacher__model=f"vectors:{out}", student__model=folder / "model")
+    given = tiny_arguments(
+        folder, student__dropout=0.1, teacher__model=f"vectors:{out}", student__model=folder / "model"
+    )
     run("main", [*given, f"--workdir={workdir}"])
     np.testing.assert_allclose(
         list(series(workdir, "loss").values()), list(series(finished[0], "loss").values()), atol=1e-4
@@ -186,7 +193,9 @@ def test_a_workdir_of_another_config_is_refused_with_the_difference(folder, fini
 
 def test_a_loss_that_is_not_finite_stops_the_run(folder):
     workdir = folder / "nonfinite"
-    arguments = tiny_arguments(folder, optimizer__learning_rate=1e30, optimizer__clip_norm=0.0, optimizer__warmup_fraction=0.0)
+    arguments = tiny_arguments(
+        folder, optimizer__learning_rate=1e30, optimizer__clip_norm=0.0, optimizer__warmup_fraction=0.0
+    )
     _, err = run("main", [*arguments, f"--workdir={workdir}"], status=2)
     assert "not finite at step" in err and "checkpoint of step 0 is good" in err
     assert Checkpoints(workdir).steps == [0]
@@ -244,7 +253,9 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing_behind(folder, overrides
 
 
 def test_a_batch_that_devices_do_not_divide_is_refused_with_the_nearest(folder):
-    _, err = run("main", [*tiny_arguments(folder, data__batch_size=20), f"--workdir={folder / 'bad'}"], devices=8, status=2)
+    _, err = run(
+        "main", [*tiny_arguments(folder, data__batch_size=20), f"--workdir={folder / 'bad'}"], devices=8, status=2
+    )
     assert "not divisible by 8 devices; nearest: 16, 24" in err
 
 

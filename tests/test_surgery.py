@@ -1,6 +1,5 @@
 """Students by surgery: the right layers in the right places, fresh sizes, heads."""
 
-import encoder_cases as cases
 import jax
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from jaxdistill.encoders import surgery
 from jaxdistill.encoders.model import load
 from jaxdistill.encoders.sentence import embed, hidden_states, param_shapes
 
+import encoder_cases as cases
 
 embed, hidden_states = (jax.jit(function, static_argnums=0) for function in (embed, hidden_states))
 

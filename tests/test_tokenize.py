@@ -4,11 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from tiny_text import SENTENCES, bare, byte_level, made_up, sentence_piece, store_of, untrimmed, word_piece
 from tokenizers import processors
 
 from jaxdistill.core import InputError
 from jaxdistill.data import tokenize
+
+from tiny_text import SENTENCES, bare, byte_level, made_up, sentence_piece, store_of, untrimmed, word_piece
 
 KINDS = {"word_piece": word_piece, "byte_level": byte_level, "sentence_piece": sentence_piece, "untrimmed": untrimmed}
 

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
-from tiny_text import SENTENCES, bare, sentence_piece, store_of, word_piece
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jaxdistill.core import InputError
 from jaxdistill.data import views
+
+from tiny_text import SENTENCES, bare, sentence_piece, store_of, word_piece
 
 AUGMENTATIONS = ["delete_words", "delete_words:0.9", "delete_one_word", "crop", "crop:0.5", "identity"]
 

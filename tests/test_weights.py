@@ -9,7 +9,6 @@ import shutil
 import zipfile
 from collections import OrderedDict
 
-import encoder_cases as cases
 import numpy as np
 import pytest
 import safetensors.torch
@@ -18,6 +17,8 @@ import torch
 from jaxdistill.core import InputError
 from jaxdistill.encoders.model import load
 from jaxdistill.encoders.torch_file import read_torch_file
+
+import encoder_cases as cases
 
 
 @pytest.fixture(scope="module")

@@ -141,14 +141,10 @@ class HeldoutComposer:
             for item in pattern_list(patterns.TRAIN_PATTERNS)
             if any(slot in vocabulary.HELDOUT for slot, _ in slot_keys(ALTERNATIVES.sub("", item[1])))
         ]
-        self.pattern_counts = collections.Counter(
-            topic for topic, _ in self.new_patterns + self.old_patterns
-        )
+        self.pattern_counts = collections.Counter(topic for topic, _ in self.new_patterns + self.old_patterns)
         # Where a slot has held-out entries, about half of the choices fall on them.
         self.slots = {slot: self.mixed(slot, entries) for slot, entries in vocabulary.TRAIN.items()}
-        self.heldout_texts = {
-            slot: {item[""] for item in entries} for slot, entries in vocabulary.HELDOUT.items()
-        }
+        self.heldout_texts = {slot: {item[""] for item in entries} for slot, entries in vocabulary.HELDOUT.items()}
 
     @staticmethod
     def mixed(slot, entries):

@@ -74,7 +74,7 @@ def entry(fields, text):
     values = [value.strip() for value in text.split("|")]
     if len(values) != len(fields):
         raise ValueError(f"expected fields {fields}, got {text!r}")
-    for position, (field, value) in enumerate(zip(fields, values)):
+    for position, (field, value) in enumerate(zip(fields, values, strict=False)):
         name = "" if position == 0 else field.rstrip("+*")
         prefix = name + "_" if name else ""
         if field.endswith("+"):
@@ -559,7 +559,8 @@ HELDOUT_TABLES = {
     "newsevent": "a derailment; an oil spill; a tsunami; a chemical blaze",
     "purchase": "a grand piano; a lawnmower; a hot tub; a treadmill; a sewing machine",
     "trait": "arrogant; witty; frugal; clumsy; diligent; gullible",
-    "good": "superb; exquisite; delightful", "bad": "lousy; atrocious; tedious",
+    "good": "superb; exquisite; delightful",
+    "bad": "lousy; atrocious; tedious",
     "invention": "loom|transform the textile trade;parachute|rescue aviators;barometer|forecast storms",
     "crime": "counterfeit banknotes; vandalize a kiosk; kidnap a heiress; launder cash",
     "officetask": "audit the ledgers; proofread the newsletter; reimburse the consultant; shred the memos",

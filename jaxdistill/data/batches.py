@@ -114,9 +114,7 @@ class Batches:
         for step in range(steps):
             _, streams = self._examples(step)
             batches.append([sentences.lengths.reshape(self.groups, -1) for sentences in streams])
-        return packing.choose_shapes(
-            batches, [stream.longest for stream in self._streams], most=self._most_shapes
-        )
+        return packing.choose_shapes(batches, [stream.longest for stream in self._streams], most=self._most_shapes)
 
     def rows_at(self, step: int) -> Int[np.ndarray, " b"]:
         """Store rows of a step's examples, in the batch's order."""

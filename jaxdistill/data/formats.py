@@ -150,7 +150,7 @@ def _jsonl(path: Path, file: IO[bytes], columns: Mapping[str, str]) -> Iterator[
         except (json.JSONDecodeError, RecursionError) as error:
             raise InputError(f"{place} is no JSON: {error}; .jsonl holds an object a line.") from None
         if not isinstance(row, dict):
-            raise InputError(f"{place} is {type(row).__name__}, not an object such as {{\"text\": \"...\"}}.")
+            raise InputError(f'{place} is {type(row).__name__}, not an object such as {{"text": "..."}}.')
         yield tuple(checked_text(row[name], place, name) for name in chosen_columns(list(row), columns, place))
 
 

@@ -175,17 +175,13 @@ def choose_shapes(
     ]
     fullest = [np.array([batch[s].sum(axis=1).max() for batch in batches]) for s in range(streams)]
     largest = tuple(_covering(_margin_rows(needs[s], fullest[s], lengths[s]), lengths[s]) for s in range(streams))
-    levels = [
-        tuple(_covering(_quantile_rows(needs[s], level), lengths[s]) for s in range(streams)) for level in LEVELS
-    ]
+    levels = [tuple(_covering(_quantile_rows(needs[s], level), lengths[s]) for s in range(streams)) for level in LEVELS]
     fits = {shapes: _fits(shapes, needs, lengths) for shapes in (*levels, largest)}
     tight = min(
         (tuple(dict.fromkeys((*smaller, largest))) for smaller in combinations(levels, most - 2)),
         key=lambda sets: _mean_slots(sets, fits),
     )
-    any_batch = tuple(
-        Shape(batches[0][s].shape[1], lengths[s][0]) for s in range(streams)
-    )  # a row for each sentence
+    any_batch = tuple(Shape(batches[0][s].shape[1], lengths[s][0]) for s in range(streams))  # a row for each sentence
     return (*tight, any_batch) if any_batch not in tight else tight
 
 

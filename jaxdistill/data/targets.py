@@ -110,9 +110,7 @@ class Targets:
         return sound
 
 
-def open_targets(
-    folder: str | Path, digest: str, rows: int, width: int, *, dtype: str = "float32"
-) -> Targets:
+def open_targets(folder: str | Path, digest: str, rows: int, width: int, *, dtype: str = "float32") -> Targets:
     """The store of targets with that digest below `folder`: as far as it was made, or a new one.
 
     Args:

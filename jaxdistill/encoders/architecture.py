@@ -42,8 +42,7 @@ class Architecture:
             object.__setattr__(self, "embedding_size", self.hidden_size)
         if self.hidden_size % self.heads:
             raise InputError(
-                f"hidden_size={self.hidden_size} is not divisible by heads={self.heads};"
-                " change one of them."
+                f"hidden_size={self.hidden_size} is not divisible by heads={self.heads}; change one of them."
             )
         if self.layers < 1:
             raise InputError(f"layers={self.layers} leaves no layer; an encoder needs at least one.")
@@ -85,8 +84,7 @@ class Pooling:
                 raise InputError(f"pooling {name} {value!r} is not known; choose from {POOLING_HELP}.")
         if self.tokens == "pooler" and self.layers != "last":
             raise InputError(
-                f"pooling pooler:{self.layers} does not exist: a pooler reads the last layer;"
-                " use pooler or cls."
+                f"pooling pooler:{self.layers} does not exist: a pooler reads the last layer; use pooler or cls."
             )
 
     @classmethod
@@ -145,8 +143,7 @@ class EncoderDefinition:
         self.pooling.indices(self.architecture.layers)
         if self.pooling.tokens == "pooler" and not self.architecture.pooler:
             raise InputError(
-                f"pooling pooler needs a pooler, which this {self.architecture.family} encoder lacks;"
-                " use cls."
+                f"pooling pooler needs a pooler, which this {self.architecture.family} encoder lacks; use cls."
             )
         width = self.pooled_width
         for index, dense in enumerate(self.dense):

@@ -45,8 +45,7 @@ def check_exportable(definition: EncoderDefinition) -> None:
         )
     if pooling.layers == "second_to_last" and definition.architecture.layers == 1:
         raise InputError(
-            f"pooling {pooling} cannot be exported from one layer: none would be left;"
-            f" use {pooling.tokens}."
+            f"pooling {pooling} cannot be exported from one layer: none would be left; use {pooling.tokens}."
         )
     for dense in definition.dense:
         if dense.activation not in DENSE_ACTIVATIONS.values():
@@ -73,9 +72,7 @@ def exported(
         pooler = {f"dense/0/{part}": params[f"transformer/pooler/{part}"] for part in ("kernel", "bias")}
         params = params | moved | pooler
     tokens = "cls" if pooling.tokens == "pooler" else pooling.tokens
-    definition = dataclasses.replace(
-        definition, architecture=architecture, pooling=Pooling(tokens=tokens), dense=dense
-    )
+    definition = dataclasses.replace(definition, architecture=architecture, pooling=Pooling(tokens=tokens), dense=dense)
     return definition, {path: params[path] for path in param_shapes(definition)}
 
 
@@ -96,8 +93,7 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "") -> None:
         (folder / "README.md").write_text(card or _short_card(model), "utf-8")
     except (OSError, safetensors.SafetensorError) as error:
         raise InputError(
-            f"the model could not be written to {folder} ({error});"
-            " free space or choose another."
+            f"the model could not be written to {folder} ({error}); free space or choose another."
         ) from None
 
 
@@ -135,8 +131,11 @@ def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray],
     width = {"word_embedding_dimension": definition.architecture.hidden_size}
     _write_json(folder / paths[1] / "config.json", width | flags | {"include_prompt": True})
     for index, dense in enumerate(definition.dense):
-        _write_dense(dense, {part: params[f"dense/{i}/{part}"] for i, part in _dense_parts(definition) if i == index},
-                     folder / paths[2 + index])
+        _write_dense(
+            dense,
+            {part: params[f"dense/{i}/{part}"] for i, part in _dense_parts(definition) if i == index},
+            folder / paths[2 + index],
+        )
     if definition.normalize:
         _write_json(folder / paths[-1] / "config.json", {})
 

@@ -25,8 +25,7 @@ def locate(spec: str) -> Path:
         raise InputError(f"model {spec} is a file; give the folder that it lies in.")
     if not spec or spec.startswith((".", "/", "~")) or spec.count("/") > 1 or spec.endswith("/"):
         raise InputError(
-            f"model folder {spec!r} does not exist;"
-            " give a folder, package:NAME/PATH, or a hub name ORG/MODEL."
+            f"model folder {spec!r} does not exist; give a folder, package:NAME/PATH, or a hub name ORG/MODEL."
         )
     return _from_hub(spec)
 

@@ -82,9 +82,7 @@ def load(spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "")
     modules = read_modules(folder)
     architecture = read_architecture(modules.transformer)
     definition = _definition(architecture, modules, pooling, folder)
-    tokenizer = read_tokenizer(
-        modules.transformer, vocab_size=architecture.vocab_size, lower_case=modules.lower_case
-    )
+    tokenizer = read_tokenizer(modules.transformer, vocab_size=architecture.vocab_size, lower_case=modules.lower_case)
     length = _max_length(max_length, modules, architecture)
     tokenizer.enable_truncation(length)
     prompts, default_prompt = _prompts(modules, prompt, folder)
@@ -105,8 +103,7 @@ def read_architecture(folder: Path) -> Architecture:
     config = read_json(folder / "config.json")
     if "model_type" not in config:
         raise InputError(
-            f"{folder}/config.json has no model_type, so its family is unknown;"
-            " add it, for instance 'bert'."
+            f"{folder}/config.json has no model_type, so its family is unknown; add it, for instance 'bert'."
         )
     return family(config["model_type"]).architecture(config)
 
@@ -131,8 +128,7 @@ def _params(definition: EncoderDefinition, modules: Modules, folder: Path) -> di
     names = module.names(architecture)
     if "transformer/pooler/kernel" in shapes.keys() - names.keys():
         raise InputError(
-            f"{folder}: pooling pooler needs a pooler, which {architecture.family} does not have;"
-            " use cls."
+            f"{folder}: pooling pooler needs a pooler, which {architecture.family} does not have; use cls."
         )
     tensors = read_checkpoint(modules.transformer)
     params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=str(folder))
@@ -150,8 +146,7 @@ def _max_length(asked: int, modules: Modules, architecture: Architecture) -> int
     if asked:
         if not 2 < asked <= longest:
             raise InputError(
-                f"max_length={asked} is not possible;"
-                f" this encoder has positions for 3 to {longest} tokens."
+                f"max_length={asked} is not possible; this encoder has positions for 3 to {longest} tokens."
             )
         return asked
     return min(modules.max_length or length_limit(modules.transformer) or longest, longest)

@@ -123,8 +123,7 @@ def _pooling(path: Path) -> Pooling:
     modes = [modes] if isinstance(modes, str) else list(modes)
     if len(modes) != 1 or modes[0] not in POOLING_MODES:
         raise InputError(
-            f"{path} asks for pooling {' + '.join(modes) or 'by nothing'};"
-            " one of cls, mean, max can be read."
+            f"{path} asks for pooling {' + '.join(modes) or 'by nothing'}; one of cls, mean, max can be read."
         )
     if config.get("include_prompt") is False:
         raise InputError(f"{path} has include_prompt=false: pooling without the prompt's tokens is not supported.")

@@ -45,9 +45,7 @@ def mean_of_tokens(x: Float[Array, "g t d"], owner: Int[Array, "g t"], sentences
     return jnp.einsum("gnt,gtd->gnd", member, x, precision=jax.lax.Precision.HIGHEST) / count
 
 
-def first_tokens(
-    x: Float[Array, "g t d"], owner: Int[Array, "g t"], first: Int[Array, "g n"]
-) -> Float[Array, "g n d"]:
+def first_tokens(x: Float[Array, "g t d"], owner: Int[Array, "g t"], first: Int[Array, "g n"]) -> Float[Array, "g n d"]:
     """Each sentence's first token."""
     present = jnp.take_along_axis(owner, first, axis=1) == jnp.arange(first.shape[-1])[None, :]
     return jnp.where(present[..., None], jnp.take_along_axis(x, first[..., None], axis=1), 0.0)

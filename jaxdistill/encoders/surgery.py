@@ -99,12 +99,9 @@ def fresh(
         )
         if architecture.pooler:
             raise InputError(
-                "pooling pooler does not go with an embedding width of its own: ELECTRA has no pooler;"
-                " use cls."
+                "pooling pooler does not go with an embedding width of its own: ELECTRA has no pooler; use cls."
             )
-    definition = EncoderDefinition(
-        architecture=architecture, pooling=chosen, normalize=template.definition.normalize
-    )
+    definition = EncoderDefinition(architecture=architecture, pooling=chosen, normalize=template.definition.normalize)
     params = {path: np.asarray(array) for path, array in init_params(definition, key).items()}
     source = f"fresh {architecture.family} of width {width} and depth {depth}, tokenizer of {template.source}"
     return dataclasses.replace(template, definition=definition, params=params, source=source)

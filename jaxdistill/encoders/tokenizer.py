@@ -55,7 +55,6 @@ def _converted(folder: Path) -> tokenizers.Tokenizer:
         from transformers import AutoTokenizer
     except ImportError:
         raise InputError(
-            f"{folder} has {files[0]} but no tokenizer.json;"
-            " to convert it: pip install transformers"
+            f"{folder} has {files[0]} but no tokenizer.json; to convert it: pip install transformers"
         ) from None
     return AutoTokenizer.from_pretrained(str(folder), use_fast=True).backend_tokenizer

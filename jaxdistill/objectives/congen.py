@@ -124,7 +124,11 @@ class ConGen:
             mesh=mesh,
         )
         weights = jnp.array([self.alpha, 1 - self.alpha] if student.shape[1] == 2 else [1.0], jnp.float32)
-        names = ("control", "generalize") if student.shape[1] == 2 else (("control",) if self.alpha > 0 else ("generalize",))
+        names = (
+            ("control", "generalize")
+            if student.shape[1] == 2
+            else (("control",) if self.alpha > 0 else ("generalize",))
+        )
         metrics = {f"loss/{name}": jnp.mean(losses[:, i]) for i, name in enumerate(names)}
         metrics["loss/kl"] = jnp.mean(losses @ weights - entropy)
         metrics["cosine/teacher"] = jnp.mean(jnp.sum(student[:, 0] * teacher, axis=-1))

@@ -13,7 +13,9 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 
-def product(x: Float[Array, "... i"], kernel: Float[Array, "i o"], *, compute_dtype: DTypeLike) -> Float[Array, "... o"]:
+def product(
+    x: Float[Array, "... i"], kernel: Float[Array, "i o"], *, compute_dtype: DTypeLike
+) -> Float[Array, "... o"]:
     """`x @ kernel` with operands in `compute_dtype` and a float32 result.
 
     float32 means float32: by default, TPUs and GPUs would round the operands.

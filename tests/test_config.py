@@ -1,0 +1,151 @@
+"""Configs and the command line: every option is spelled out and read, and every preset builds and takes a step."""
+
+import dataclasses
+import json
+import re
+
+import jax
+import numpy as np
+import pytest
+import transformers
+
+from jaxdistill import build, main, objectives
+from jaxdistill import config as configs
+from jaxdistill import mesh as meshes
+from jaxdistill.core import InputError
+from jaxdistill.mesh import batch_sharding, place
+
+from conftest import ROOT
+from program import write_text
+from tiny_models import tiny_tokenizer
+
+CONFIGS = sorted((ROOT / "configs").glob("*.py"))
+PRESETS = [(path, preset) for path in CONFIGS for preset in main.load_config_module(path).PRESETS]
+
+
+def load(path, preset):
+    return main.load_config_module(path).get_config(preset)
+
+
+@pytest.mark.parametrize("path, preset", PRESETS, ids=lambda value: getattr(value, "stem", value))
+def test_every_preset_spells_out_every_option(path, preset):
+    parsed = configs.parse(load(path, preset).to_dict())
+    options = {key: value for key, value in parsed.objective.items() if key != "name"}
+    objectives.make(parsed.objective["name"], options)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_config_is_plain_data_and_has_a_tiny_preset(path):
+    assert "jaxdistill" not in re.findall(r"^(?:from|import) (\w+)", path.read_text(), re.MULTILINE)
+    assert "tiny" in main.load_config_module(path).PRESETS
+
+
+def test_every_option_is_read_somewhere():
+    source = "\n".join(path.read_text() for path in (ROOT / "jaxdistill").rglob("*.py") if path.name != "config.py")
+    for section in (configs.Data, configs.Teacher, configs.Student, configs.Optimizer, configs.Evals, configs.Run):
+        for field in dataclasses.fields(section):
+            assert re.search(rf"\.{field.name}\b", source), f"{section.__name__}.{field.name} is read nowhere"
+
+
+def test_extensions_are_options_that_exist():
+    known = configs.flat(configs.parse(load(CONFIGS[0], "tiny").to_dict()))
+    assert set(configs.EXTENSIONS) <= set(known)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda raw: raw["data"].update(txt="x"), r"data\.txt is unknown\. Did you mean text"),
+        (lambda raw: raw["data"].pop("text"), r"data\.text is missing"),
+        (lambda raw: raw["run"].update(steps="many"), r"run\.steps='many' is a str; it must be a int"),
+        (lambda raw: raw["run"].update(steps=True), r"run\.steps=True is a bool"),
+        (lambda raw: raw.update(extra={}), "extra is unknown"),
+        (lambda raw: raw["objective"].pop("name"), r"objective\.name is missing"),
+    ],
+)
+def test_a_wrong_key_or_type_is_refused_with_its_name(change, words):
+    raw = load(CONFIGS[0], "tiny").to_dict()
+    change(raw)
+    with pytest.raises(InputError, match=words):
+        configs.parse(raw)
+
+
+def test_a_changed_option_is_an_extension_or_another_training():
+    before = configs.flat(configs.parse(load(CONFIGS[0], "tiny").to_dict()))
+    configs.refuse_other_training(before, before | {"run.steps": 999, "evals.every": 3}, workdir="w")
+    with pytest.raises(InputError, match=r"objective\.alpha: 0\.5 there, 0\.6 now"):
+        configs.refuse_other_training(before, before | {"objective.alpha": 0.6}, workdir="w")
+
+
+def test_command_line_values_reach_the_config():
+    given = [
+        "--config=configs/congen.py:tiny",
+        "--workdir=w",
+        "--config.objective.alpha=0.25",
+        "--config.data.weights=(1.0,2.0)",
+    ]
+    raw, workdir, dry_run = main.parse_flags(given)
+    assert (raw["objective"]["alpha"], tuple(raw["data"]["weights"]), workdir, dry_run) == (
+        0.25,
+        (1.0, 2.0),
+        "w",
+        False,
+    )
+
+
+# One step of every named preset: its own families and options on small, randomly initialised checkpoints.
+FAMILIES = {
+    "roberta": (transformers.RobertaConfig, dict(type_vocab_size=1, pad_token_id=0, max_position_embeddings=70)),
+    "distilbert": (transformers.DistilBertConfig, None),
+    "bert": (transformers.BertConfig, dict(max_position_embeddings=70)),
+}
+
+
+def family_of(checkpoint: str) -> str:
+    """What the named hub checkpoint is made of; multilingual MiniLM is a BERT body with XLM-R's tokenizer."""
+    return next((family for family in ("roberta", "distilbert") if family in checkpoint.lower()), "bert")
+
+
+def write_checkpoint(folder, family):
+    """A plain Hugging Face folder, without pooling, as the paper's checkpoints are."""
+    if (folder / "config.json").exists():
+        return str(folder)
+    tokenizer = tiny_tokenizer(folder, max_length=64)
+    kind, more = FAMILIES[family]
+    vocab = tokenizer.get_vocab_size()
+    if family == "distilbert":
+        config = kind(vocab_size=vocab, dim=32, n_layers=2, n_heads=2, hidden_dim=64, max_position_embeddings=70)
+    else:
+        sizes = dict(vocab_size=vocab, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+        config = kind(**sizes, **more)
+    transformers.AutoModel.from_config(config).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("checkpoints")
+    write_text(folder, rows=200)
+    return folder
+
+
+@pytest.mark.parametrize("preset", [preset for path, preset in PRESETS if preset.startswith("paper-")])
+def test_every_paper_preset_builds_and_takes_a_step(preset, checkpoints, monkeypatch):
+    one = meshes.make_mesh(devices=jax.devices()[:1])  # compiles in half the time of eight devices
+    monkeypatch.setattr(meshes, "make_mesh", lambda **_: one)
+    raw = load(ROOT / "configs" / "congen.py", preset).to_dict()
+    teacher, student = family_of(raw["teacher"]["model"]), family_of(raw["student"]["model"])
+    raw["teacher"]["model"] = write_checkpoint(checkpoints / teacher, teacher)
+    raw["student"]["model"] = write_checkpoint(checkpoints / student, student)
+    raw["data"] |= dict(
+        text=str(checkpoints / "text.txt"), max_length=32, cache_folder=str(checkpoints / "cache"), batch_size=16
+    )
+    raw["objective"]["queue_size"] = 48
+    run = build.build(configs.parse(json.loads(json.dumps(raw))), checkpoints / "w", progress=False)
+    state = run.first_state(run.seeds())
+    before = {name: np.asarray(array) for name, array in state.params["student"].items()}
+    batch = place(run.batches.batch_at(0), batch_sharding(run.mesh))
+    for _ in range(2):  # the first update of a warm-up has the rate 0
+        state, metrics = run.train_step(state, run.teacher_params, batch)
+    assert np.isfinite(jax.device_get(metrics["loss"]))
+    assert any(np.any(before[name] != np.asarray(array)) for name, array in state.params["student"].items())

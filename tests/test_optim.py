@@ -1,0 +1,56 @@
+"""The optimiser: what the schedule gives, and AdamW without bias correction by hand."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdistill.core import InputError
+from jaxdistill.optim import make_optimizer, make_schedule
+
+from compiled import ADAMW
+
+
+def test_the_warm_up_begins_at_zero_and_the_schedule_ends_there():
+    schedule = make_schedule(dataclasses.replace(ADAMW, learning_rate=1.0), 100)
+    assert [round(float(schedule(step)), 6) for step in (0, 5, 10, 55, 100)] == [0.0, 0.5, 1.0, 0.5, 0.0]
+
+
+def test_an_unknown_schedule_is_refused():
+    with pytest.raises(InputError, match="linear, cosine, constant"):
+        make_schedule(dataclasses.replace(ADAMW, schedule="square"), 10)
+
+
+@pytest.mark.parametrize("bias_correction", [True, False])
+@jax.numpy_dtype_promotion("standard")  # optax raises floats to integer powers
+def test_twenty_updates_equal_the_plain_form(bias_correction):
+    options = dataclasses.replace(
+        ADAMW,
+        learning_rate=0.01,
+        schedule="constant",
+        warmup_fraction=0.0,
+        eps=1e-6,
+        bias_correction=bias_correction,
+        clip_norm=0.5,
+    )
+    random = np.random.default_rng(0)
+    params = {"a/kernel": random.standard_normal((3, 2)), "a/bias": random.standard_normal(2)}
+    gradients = [{name: random.standard_normal(p.shape) for name, p in params.items()} for _ in range(20)]
+    optimizer = make_optimizer(options, 20)
+    ours = {name: jnp.float32(p) for name, p in params.items()}
+    state = optimizer.init(ours)
+    m, v = ({name: np.zeros_like(p) for name, p in params.items()} for _ in range(2))
+    for step, gradient in enumerate(gradients, start=1):
+        updates, state = optimizer.update({n: jnp.float32(g) for n, g in gradient.items()}, state, ours)
+        ours = {name: ours[name] + updates[name] for name in ours}
+        norm = np.sqrt(sum(np.sum(g**2) for g in gradient.values()))
+        for name, g in gradient.items():
+            g = g * min(1.0, 0.5 / norm)
+            m[name], v[name] = 0.9 * m[name] + 0.1 * g, 0.999 * v[name] + 0.001 * g**2
+            c1, c2 = (1 - 0.9**step, 1 - 0.999**step) if bias_correction else (1.0, 1.0)
+            decay = 0.01 * params[name] if name.endswith("kernel") else 0.0
+            params[name] = params[name] - 0.01 * (m[name] / c1 / (np.sqrt(v[name] / c2) + 1e-6) + decay)
+    for name in params:
+        np.testing.assert_allclose(ours[name], params[name], atol=2e-5)

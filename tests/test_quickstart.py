@@ -1,0 +1,19 @@
+"""The quickstart's promise: on the embedded text, a student of three layers comes closer to its teacher."""
+
+import json
+
+from program import run
+
+MARGIN = 0.03
+"""Gain in agreement with the teacher that the README states; measured in more than this many steps there."""
+
+
+def test_forty_steps_bring_the_student_closer_to_the_real_teacher(tmp_path):
+    options = ["--config.run.steps=40", "--config.evals.every=40", f"--config.data.cache_folder={tmp_path / 'cache'}"]
+    out, _ = run("main", ["--config=configs/congen.py:quickstart", *options, f"--workdir={tmp_path / 'run'}"])
+    scores = json.loads((tmp_path / "run" / "results.json").read_text())["scores"]
+    before, after = scores["student before"], scores["student after"]
+    assert after["agreement/spearman"] > before["agreement/spearman"] + MARGIN
+    assert scores["teacher"]["agreement/spearman"] > 0.999
+    for words in ("graded pairs", "parameters", "weights file", "sentences/s", "export", "training.png"):
+        assert words in out
