@@ -204,7 +204,7 @@ def _typed(value: Any, kind: Any, name: str) -> Any:
             raise InputError(f"{name}={value!r} is not allowed; allowed: {', '.join(map(str, typing.get_args(kind)))}.")
         return value
     if origin is tuple:
-        return _frozen(value)
+        return _tuple(value, typing.get_args(kind), name)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(kind, types.UnionType) or not isinstance(kind, type):
@@ -214,8 +214,14 @@ def _typed(value: Any, kind: Any, name: str) -> Any:
     return value
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(item) for item in value) if isinstance(value, (list, tuple)) else value
+def _tuple(value: Any, kinds: tuple[Any, ...], name: str) -> tuple:
+    if not isinstance(value, (list, tuple)):
+        raise InputError(f"{name}={value!r} is a {type(value).__name__}; it must be a tuple such as (1.0, 2.0).")
+    if kinds[-1] is Ellipsis:
+        kinds = (kinds[0],) * len(value)
+    if len(kinds) != len(value):
+        raise InputError(f"{name}={value!r} has {len(value)} parts; it must have {len(kinds)}.")
+    return tuple(_typed(item, kind, f"{name}[{i}]") for i, (item, kind) in enumerate(zip(value, kinds, strict=True)))
 
 
 def flat(config: Config) -> dict[str, Any]:

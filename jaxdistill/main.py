@@ -50,12 +50,13 @@ def parse_flags(arguments: Sequence[str]) -> tuple[dict[str, Any], str, bool]:
     flags.DEFINE_string("workdir", None, "", flag_values=values)
     flags.DEFINE_bool("dry_run", False, "", flag_values=values)
     arguments = [_with_shipped_config(argument) for argument in _joined(arguments)]
+    _refuse_unknown_overrides(arguments)
     program = sys.argv
     try:
         sys.argv = ["jaxdistill.main", *arguments]  # NOTE: config_flags looks for overrides there and nowhere else
         rest = values(sys.argv)[1:]
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError, SyntaxError) as error:
-        raise InputError(_clear(error, arguments)) from error
+        raise InputError(_clear(error)) from error
     finally:
         sys.argv = program
     if rest:
@@ -102,24 +103,29 @@ def shipped_configs() -> list[pathlib.Path]:
     return sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
 
 
-def _clear(error: Exception, arguments: Sequence[str]) -> str:
+def _refuse_unknown_overrides(arguments: Sequence[str]) -> None:
+    """`--config.section.option` must be an option of the config that the command line names."""
+    given = [argument.split("=")[0].lstrip("-") for argument in arguments if argument.lstrip("-").startswith("config.")]
+    path = next((argument.split("=", 1)[1] for argument in arguments if argument.startswith("--config=")), "")
+    if not given or not path:
+        return
+    sections = load_config_module(pathlib.Path(path.split(":")[0])).get_config().to_dict()
+    known = [f"config.{section}.{option}" for section, options in sections.items() for option in options]
+    for name in given:
+        if name not in known:
+            raise InputError(f"unknown option --{name}.{did_you_mean(name, known)} --help lists the options.")
+
+
+def _clear(error: Exception) -> str:
     """One line for what the flag libraries say in several."""
-    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if "Error whilst parsing config file" in str(error):  # with a traceback, whose last line says what it is
+        return str(error).strip().splitlines()[-1].split(": ", 1)[-1]
+    text = " ".join(str(error).split()) or type(error).__name__
     unknown = re.search(r"Unknown command line flag '([^']+)'", text)
     if unknown:
-        known = ["config", "workdir", "dry_run", "help", *_overridable(arguments)]
-        return f"unknown option --{unknown[1]}.{did_you_mean(unknown[1], known)} --help lists the options."
+        meant = did_you_mean(unknown[1], ("config", "workdir", "dry_run", "help"))
+        return f"unknown option --{unknown[1]}.{meant} --help lists the options."
     return text
-
-
-def _overridable(arguments: Sequence[str]) -> list[str]:
-    """`config.section.option` of every option of the config that the command line names."""
-    path = next((argument.split("=", 1)[1] for argument in arguments if argument.startswith("--config=")), "")
-    try:
-        loaded = load_config_module(pathlib.Path(path.split(":")[0])).get_config().to_dict()
-    except (OSError, SyntaxError, AttributeError):
-        return []
-    return [f"config.{section}.{option}" for section, options in loaded.items() for option in options]
 
 
 def load_config_module(path: pathlib.Path):

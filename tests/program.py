@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 import jax
 import numpy as np
+import pytest
 
+from jaxdistill import cli
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import SentenceModel
@@ -84,7 +86,6 @@ def environment(devices: int = 1) -> dict[str, str]:
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} {QUICK_COMPILATION}",
         "JAX_COMPILATION_CACHE_DIR": str(COMPILED),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
-        "PYTHONWARNINGS": "default",
     }
 
 
@@ -110,3 +111,15 @@ def series(workdir: pathlib.Path, name: str) -> dict[int, float]:
     """Step to value of a metric."""
     lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
     return {line["step"]: line[name] for line in lines if name in line}
+
+
+def refused(module, arguments: Sequence[str], capsys) -> str:
+    """The one line of a program that refuses its input, run in this process."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        cli.run(module.main, [str(argument) for argument in arguments])
+    captured = capsys.readouterr().err
+    lines = [line for line in captured.splitlines() if "tokenising" not in line and line.strip()]
+    assert stopped.value.code == cli.BAD_INPUT
+    assert len(lines) == 1 and lines[0].startswith("error: "), captured
+    return lines[0]

@@ -110,7 +110,7 @@ def compose_train(count=TRAIN_COUNT, seed=SEED):
     active = {pattern: 0 for _, pattern in pattern_list(patterns.TRAIN_PATTERNS)}
     seen, sentences = set(), []
     while len(sentences) < count and active:
-        for pattern in [pattern for pattern in active for _ in range(turns(pattern))]:
+        for pattern in [each for each in active for _ in range(turns(each))]:
             if pattern not in active:
                 continue
             settled = choose_alternatives(framed(pattern, randomness), randomness)

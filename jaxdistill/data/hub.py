@@ -26,7 +26,9 @@ def rows(spec: str, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     count = 0
     for count, row in enumerate(table, start=1):
         values = (row[name].decode() if isinstance(row[name], bytes) else row[name] for name in names)
-        yield tuple(formats.checked_text(value, f"{spec} row {count}", name) for value, name in zip(values, names, strict=False))
+        yield tuple(
+            formats.checked_text(value, f"{spec} row {count}", name) for value, name in zip(values, names, strict=False)
+        )
     if not count:
         raise InputError(f"{spec} is empty: it has no row of text.")
 
