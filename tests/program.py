@@ -79,29 +79,43 @@ def tiny_arguments(folder: pathlib.Path, **overrides) -> list[str]:
     return ["--config=configs/congen.py:tiny", *(f"--config.{name}={value}" for name, value in options.items())]
 
 
-def environment(devices: int = 1) -> dict[str, str]:
+def environment(devices: int = 1, *, quick: bool = True) -> dict[str, str]:
+    """`quick`: compile without optimising, for models whose steps take no time."""
     kept = {name: value for name, value in os.environ.items() if name not in ("JAXDISTILL_DATA", "XLA_FLAGS")}
     return kept | {
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} {QUICK_COMPILATION}",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} {QUICK_COMPILATION if quick else ''}",
         "JAX_COMPILATION_CACHE_DIR": str(COMPILED),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
     }
 
 
-def start(module: str, arguments: Sequence[str], *, devices: int = 1, cwd: pathlib.Path = ROOT) -> subprocess.Popen:
+def start(
+    module: str, arguments: Sequence[str], *, devices: int = 1, cwd: pathlib.Path = ROOT, quick: bool = True
+) -> subprocess.Popen:
     """The program in the background."""
     command = [sys.executable, "-m", f"jaxdistill.{module}", *map(str, arguments)]
     return subprocess.Popen(
-        command, cwd=cwd, env=environment(devices), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=cwd,
+        env=environment(devices, quick=quick),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
 def run(
-    module: str, arguments: Sequence[str], *, devices: int = 1, cwd: pathlib.Path = ROOT, status: int = 0
+    module: str,
+    arguments: Sequence[str],
+    *,
+    devices: int = 1,
+    cwd: pathlib.Path = ROOT,
+    status: int = 0,
+    quick: bool = True,
 ) -> tuple[str, str]:
     """(stdout, stderr) of the program, which must end with `status`."""
-    process = start(module, arguments, devices=devices, cwd=cwd)
+    process = start(module, arguments, devices=devices, cwd=cwd, quick=quick)
     out, err = process.communicate(timeout=400)
     assert process.returncode == status, f"status {process.returncode}\n{out[-3000:]}\n{err[-3000:]}"
     return out, err

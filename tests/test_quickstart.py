@@ -10,7 +10,9 @@ MARGIN = 0.03
 
 def test_forty_steps_bring_the_student_closer_to_the_real_teacher(tmp_path):
     options = ["--config.run.steps=40", "--config.evals.every=40", f"--config.data.cache_folder={tmp_path / 'cache'}"]
-    out, _ = run("main", ["--config=configs/congen.py:quickstart", *options, f"--workdir={tmp_path / 'run'}"])
+    out, _ = run(
+        "main", ["--config=configs/congen.py:quickstart", *options, f"--workdir={tmp_path / 'run'}"], quick=False
+    )
     scores = json.loads((tmp_path / "run" / "results.json").read_text())["scores"]
     before, after = scores["student before"], scores["student after"]
     assert after["agreement/spearman"] > before["agreement/spearman"] + MARGIN
