@@ -165,7 +165,7 @@ def quickstart() -> ConfigDict:
     config.data.pack_shapes = 3
     config.objective.queue_size = 2048
     config.evals.every = 30
-    config.run.steps = 150
+    config.run.steps = 90
     config.evals.best = "agreement/spearman"
     config.evals.pairs = "package:jaxdistill/assets/graded_pairs.tsv"
     config.evals.agreement = "package:jaxdistill/assets/heldout.txt"
