@@ -85,7 +85,10 @@ def as_torch_lays_it(path: str, array: np.ndarray) -> np.ndarray:
 
 def write_safetensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
     """Writes tensors so that transformers and sentence-transformers read them."""
+    path.touch()  # with the user's usual permissions, where safetensors alone would let only the owner read
+    mode = path.stat().st_mode
     safetensors.numpy.save_file(dict(tensors), path, metadata={"format": "pt"})
+    path.chmod(mode)
 
 
 def _parameter(tensors, name: str, path: str, shape: tuple[int, ...], source: str) -> np.ndarray:
