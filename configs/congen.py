@@ -180,6 +180,8 @@ def tiny() -> ConfigDict:
     config.data.pack_shapes = 2
     config.objective.queue_size = 64
     config.evals.every = 10
-    config.run.steps = 20
+    config.evals.best = "pairs/spearman"
+    config.evals.agreement = ""
+    config.run.steps = 10
     config.run.log_every = 5
     return config

@@ -71,6 +71,7 @@ def tiny_arguments(folder: pathlib.Path, **overrides) -> list[str]:
         "objective.queue_size": 40,
         "evals.pairs": "",
         "evals.agreement": "",
+        "evals.best": "",
         "evals.every": 5,
         "run.steps": 20,
         "run.log_every": 1,
