@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from jaxdistill.mesh import make_mesh
-from jaxdistill.objectives.congen import ConGen, push, rows_oldest_first, unit
+from jaxdistill.objectives.congen import ConGen, push, rows_oldest_first
+from jaxdistill.ops.norm import unit
 from jaxdistill.ops.queue_xent import queue_cross_entropy
 
 KEYS = ("queue+batch", "queue", "queue+own")

@@ -5,7 +5,6 @@ Parameters are a plain dict of paths; the NNX modules exist only while JAX trace
 
 from functools import lru_cache
 
-import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
@@ -16,6 +15,7 @@ from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear
 from jaxdistill.encoders.pooling import pooled
 from jaxdistill.encoders.transformer import Transformer
+from jaxdistill.ops.norm import unit
 
 
 class SentenceEncoder(nnx.Module):
@@ -56,7 +56,7 @@ def embed(
         x = jnp.tanh(encoder.transformer.pooler(x, compute_dtype))
     for dense, linear in zip(definition.dense, encoder.dense, strict=True):
         x = ACTIVATION_FUNCTIONS[dense.activation](linear(x, compute_dtype))
-    return unit_length(x) if (definition.normalize if normalize is None else normalize) else x
+    return unit(x) if (definition.normalize if normalize is None else normalize) else x
 
 
 def hidden_states(
@@ -70,11 +70,6 @@ def hidden_states(
 ) -> list[Float[Array, "g r l d"]]:
     """Token vectors of the embeddings and of every layer, first to last."""
     return merged(definition, params).transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat)
-
-
-def unit_length(x: Float[Array, "... d"]) -> Float[Array, "... d"]:
-    """`x` scaled to length 1; zeros stay zeros, with a finite gradient."""
-    return x * jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x, axis=-1, keepdims=True), 1e-24))
 
 
 def init_params(definition: EncoderDefinition, key: Array) -> Params:

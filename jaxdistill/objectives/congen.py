@@ -23,6 +23,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from jaxdistill.core import InputError, Params
+from jaxdistill.ops.norm import unit
 from jaxdistill.ops.queue_xent import queue_cross_entropy
 
 KEYS = ("queue+batch", "queue", "queue+own")
@@ -148,9 +149,3 @@ def rows_oldest_first(queue: Queue, queue_size: int) -> Float[Array, "k e"]:
     blocks, batch_size, width = queue.ring.shape
     ordered = jnp.roll(queue.ring, -(queue.pushes % blocks), axis=0).reshape(blocks * batch_size, width)
     return ordered[blocks * batch_size - queue_size :]
-
-
-def unit(x: Float[Array, "... e"]) -> Float[Array, "... e"]:
-    """`x` at unit length; a zero vector stays zero, with a finite gradient."""
-    squared = jnp.sum(jnp.square(x), axis=-1, keepdims=True)
-    return x * jax.lax.rsqrt(jnp.maximum(squared, 1e-24))
