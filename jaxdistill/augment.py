@@ -1,0 +1,218 @@
+"""How does text get a second view? A table of sentences beside rewritten ones, for `objective.generalize_view`.
+
+  python -m jaxdistill.augment --method=synonyms --input=text.txt --output=synonyms.tsv
+  python -m jaxdistill.augment --method=mlm --model=bert-folder --input='texts/*.gz' --output=mlm.tsv
+  python -m jaxdistill.augment --method=translate --model=en-de --back_model=de-en --input=text.txt --output=back.tsv
+
+Training reads the table with
+  --config.data.text=synonyms.tsv --config.data.columns='(("text","text"),("synonyms","synonyms"))'
+  --config.objective.generalize_view=synonyms
+
+A killed program goes on where it stopped when it is started again. A row depends on the seed, the method, its own text
+and its number alone (for mlm and translate up to rounding).
+
+Source: Limkonchotiwat et al., ConGen, Findings of EMNLP 2022, table 6, where these views are compared.
+"""
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import tqdm
+
+from jaxdistill.cli import Parser, did_you_mean, run
+from jaxdistill.core import InputError
+from jaxdistill.data import wordnet
+from jaxdistill.data.resumable import ResumableTable, one_line
+from jaxdistill.data.sources import TEXT, content_digest, read
+from jaxdistill.encoders.locate import locate
+
+CHUNK = 1024
+"""Rows written at a time: what a killed run repeats at most. Those of a chunk are computed in order of length."""
+
+Rewrite = Callable[[Sequence[str], Sequence[random.Random], Callable[[int], None]], list[str]]
+"""Sentences, random numbers for each, and whom to tell how many are done, to rewritten sentences."""
+
+REQUIRED = object()
+OPTIONS: dict[str, tuple[type, dict[str, Any], str]] = {
+    "rate": (float, {"synonyms": 0.1, "mlm": 0.15}, "chance of each word or token to be replaced, in (0, 1)"),
+    "wordnet": (str, {"synonyms": ""}, "folder of WordNet's index.noun and so on; default: where it usually lies"),
+    "senses": (int, {"synonyms": 0}, "a word's most frequent senses that count, for each part of speech; 0: all"),
+    "model": (str, {"mlm": REQUIRED, "translate": REQUIRED}, "folder of the masked language or translation model"),
+    "top_k": (int, {"mlm": 10}, "likeliest other words that a replacement is drawn from; 1: always the likeliest"),
+    "back_model": (str, {"translate": None}, "folder of a model that translates back; without it, one way"),
+    "source_language": (str, {"translate": ""}, "code of the text's language, for models of many languages"),
+    "target_language": (str, {"translate": ""}, "code of the language to translate to, likewise"),
+    "prefix": (str, {"translate": ""}, "text that --model wants before each sentence"),
+    "back_prefix": (str, {"translate": ""}, "text that --back_model wants before each sentence"),
+    "beams": (int, {"translate": 4}, "width of the beam search; 1: greedy"),
+    "max_length": (int, {"translate": 128}, "tokens read of a sentence and written at the most"),
+    "batch_size": (int, {"mlm": 128, "translate": 32}, "sentences computed together"),
+}
+"""Type, defaults by the methods that have it, and help of each option that not all methods have."""
+
+FOLDERS = ("wordnet", "model", "back_model")
+"""Options that name a folder, whose content determines the rows."""
+
+
+def augment_file(
+    rewrite: Rewrite, table: ResumableTable, texts: Iterator[str], *, method: str, seed: int, bar: tqdm.tqdm
+) -> None:
+    """Writes each text and its rewritten form to `table`, from the first row that is not there yet."""
+    table.begin()
+    bar.update(table.counts["rows"])
+    texts = islice(texts, table.counts["rows"], None)
+    while chunk := list(islice(texts, CHUNK)):
+        first = table.counts["rows"]
+        rngs = [random.Random(f"{seed} {method} {row} {text}") for row, text in enumerate(chunk, start=first)]
+        rewritten = rewrite(chunk, rngs, bar.update)
+        table.append(list(zip(chunk, rewritten, strict=True)), _changes(chunk, rewritten))
+    table.finish()
+
+
+def _changes(texts: Sequence[str], rewritten: Sequence[str]) -> Counter[str]:
+    """How many rows differ, how many words there are, and how many of them their new sentence lacks."""
+    counts = Counter()
+    for text, new in zip(texts, rewritten, strict=True):
+        words = Counter(text.split())
+        counts.update(changed=int(text != new), words=words.total(), lost=(words - Counter(new.split())).total())
+    return counts
+
+
+def _synonyms(options: Mapping[str, Any]) -> Rewrite:
+    database = wordnet.WordNet(options["wordnet"], senses=options["senses"])
+
+    def rewrite(texts, rngs, advance):
+        advance(len(texts))
+        pairs = zip(texts, rngs, strict=True)
+        return [wordnet.replaced(text, database, rate=options["rate"], rng=rng) for text, rng in pairs]
+
+    return rewrite
+
+
+def _mlm(options: Mapping[str, Any]) -> Rewrite:
+    from jaxdistill.encoders import masked_lm
+    from jaxdistill.substitute import Substituter
+
+    numbers = {name: options[name] for name in ("rate", "top_k", "batch_size")}
+    return Substituter(masked_lm.load(options["model"]), **numbers)
+
+
+def _translate(options: Mapping[str, Any]) -> Rewrite:
+    from jaxdistill.translate import Translator
+
+    shared = {name: options[name] for name in ("beams", "max_length", "batch_size")}
+    source, target = options["source_language"], options["target_language"]
+    there = Translator(
+        options["model"], source_language=source, target_language=target, prefix=options["prefix"], **shared
+    )
+    if not options["back_model"]:
+        return lambda texts, rngs, advance: there(texts, advance)
+    back = Translator(
+        options["back_model"], source_language=target, target_language=source, prefix=options["back_prefix"], **shared
+    )
+    return lambda texts, rngs, advance: back(there(texts), advance)
+
+
+METHODS = {"synonyms": _synonyms, "mlm": _mlm, "translate": _translate}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """`python -m jaxdistill.augment`."""
+    given = _parser().parse_args(arguments)
+    options = method_options(given.method, vars(given))
+    if Path(given.output).suffix != ".tsv":
+        raise InputError(f"--output={given.output} must end in .tsv: it is a table with two columns.")
+    back = "back_translation" if options.get("back_model") else "translation"
+    column = given.column or (back if given.method == "translate" else given.method)
+    if column == TEXT or column != one_line(column):
+        raise InputError(f"--column={column!r} cannot be the second column's name; {TEXT!r} is the first's.")
+    columns = {TEXT: given.text_column}
+    common = {"method": given.method, "seed": given.seed, "column": column, "text_column": given.text_column}
+    folders = {name: _folder(name, options[name]) for name in FOLDERS if name in options and options[name] is not None}
+    origin = common | options | {name: _digest(folder) for name, folder in folders.items()}
+    origin["input"] = content_digest(given.input, columns)
+    table = ResumableTable(Path(given.output), (TEXT, column), origin)
+    if table.complete:
+        print(f"{given.output} is complete: {table.counts['rows']:,} rows, made with these options; nothing was done.")
+        return
+    total = sum(1 for _ in read(given.input, columns))
+    rewrite = METHODS[given.method](options | {name: str(folder) for name, folder in folders.items()})
+    with tqdm.tqdm(total=total, unit="sentence", disable=given.quiet, dynamic_ncols=True) as bar:
+        texts = (text for (text,) in read(given.input, columns))
+        augment_file(rewrite, table, texts, method=given.method, seed=given.seed, bar=bar)
+    counts = table.counts
+    print(f"{given.output}: {counts['rows']:,} rows with the columns {TEXT} and {column}")
+    print(
+        f"{counts['changed'] / counts['rows']:.1%} of the rows and"
+        f" {counts['lost'] / max(counts['words'], 1):.1%} of {counts['words']:,} words changed"
+    )
+
+
+def method_options(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The method's own options, checked: as given, or the defaults."""
+    if method not in METHODS:
+        raise InputError(
+            f"unknown method {method!r}; known: {', '.join(METHODS)}.{did_you_mean(method, list(METHODS))}"
+        )
+    options = {}
+    for name, (_, defaults, _) in OPTIONS.items():
+        value = given[name]
+        if value is not None and method not in defaults:
+            raise InputError(f"--{name} is an option of --method={' and '.join(defaults)}, not of {method}.")
+        if method in defaults:
+            options[name] = defaults[method] if value is None else value
+        if options.get(name) is REQUIRED:
+            raise InputError(f"--method={method} needs --{name}: {OPTIONS[name][2]}.")
+    if not 0.0 < options.get("rate", 0.5) < 1.0:
+        raise InputError(f"--rate={options['rate']} must lie between 0 and 1, both excluded.")
+    for name, least in {"top_k": 1, "beams": 1, "max_length": 1, "batch_size": 1, "senses": 0}.items():
+        if options.get(name, least) < least:
+            raise InputError(f"--{name}={options[name]} must be at least {least}.")
+    return options
+
+
+def _folder(option: str, spec: str) -> Path:
+    """The local folder that an option names; models are not fetched from a hub."""
+    if option == "wordnet":
+        return wordnet.found_folder(spec)
+    if not spec.startswith("package:") and not Path(spec).expanduser().is_dir():
+        raise InputError(f"--{option}={spec} is no local folder; give one, or package:NAME/PATH.")
+    return locate(spec)
+
+
+def _digest(folder: Path) -> str:
+    """What a folder holds, as one number."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        with open(path, "rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        digest.update(f"{path.relative_to(folder)} {content} ".encode())
+    return digest.hexdigest()
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m jaxdistill.augment", description=__doc__)
+    parser.add_argument("--method", required=True, help=", ".join(METHODS))
+    parser.add_argument(
+        "--input", required=True, action="append", help="text as for training: file, glob, hf:..., tfds:...; repeatable"
+    )
+    parser.add_argument("--output", required=True, help="the .tsv file to write")
+    parser.add_argument("--text_column", default=TEXT, help="column of a table that holds the sentences")
+    parser.add_argument("--column", default="", help="name of the second column; default: by the method")
+    parser.add_argument("--seed", type=int, default=0, help="of all random choices")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    for name, (kind, defaults, text) in OPTIONS.items():
+        known = ", ".join(
+            f"{method}: {value!r}" for method, value in defaults.items() if value not in (REQUIRED, "", None)
+        )
+        parser.add_argument(f"--{name}", type=kind, help=f"({', '.join(defaults)}) {text}" + f"; {known}" * bool(known))
+    return parser
+
+
+if __name__ == "__main__":
+    run(main)

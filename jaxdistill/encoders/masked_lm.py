@@ -1,0 +1,176 @@
+"""Which words does a masked language model expect? Our encoder's body, and the head that its pre-training ended with.
+
+The head is a dense layer, its activation, a LayerNorm, and the word embeddings as output layer, with a bias a word.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from functools import lru_cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxdistill.core import InputError, Params, Tokens
+from jaxdistill.encoders.architecture import Architecture, EncoderDefinition
+from jaxdistill.encoders.hugging_face import with_kernel_and_bias, with_scale_and_bias
+from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, LayerNorm, Linear
+from jaxdistill.encoders.locate import locate
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.encoders.model import load as load_model
+from jaxdistill.encoders.modules import read_modules
+from jaxdistill.encoders.sentence import hidden_states, joined
+from jaxdistill.encoders.weights import params_from_tensors, read_checkpoint
+from jaxdistill.ops.dense import product
+
+MASK_TOKENS = ("[MASK]", "<mask>")
+EMBEDDING = "transformer/embeddings/word/embedding"
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadNames:
+    """A family's names of the head's tensors."""
+
+    dense: str
+    norm: str
+    bias: str
+    output: str
+    """Output layer where it is stored; its weight is the word embeddings' and its bias is `bias` where it is not."""
+    activation: str = ""
+    """Empty: as in the body."""
+
+
+_ROBERTA = HeadNames("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder", "gelu")
+HEADS = {
+    "bert": HeadNames(
+        "cls.predictions.transform.dense",
+        "cls.predictions.transform.LayerNorm",
+        "cls.predictions.bias",
+        "cls.predictions.decoder",
+    ),
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "mpnet": _ROBERTA,
+    "distilbert": HeadNames("vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector"),
+    "electra": HeadNames(
+        "generator_predictions.dense",
+        "generator_predictions.LayerNorm",
+        "generator_lm_head.bias",
+        "generator_lm_head",
+        "gelu",
+    ),
+}
+
+
+class Head(nnx.Module):
+    """Hidden states to the width of the word embeddings."""
+
+    def __init__(self, a: Architecture, *, rngs: nnx.Rngs):
+        self.activation = HEADS[a.family].activation or a.activation
+        self.dense = Linear(a.hidden_size, a.embedding_size, rngs=rngs)
+        self.norm = LayerNorm(a.embedding_size, a.layer_norm_eps)
+
+    def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m h"]:
+        return self.norm(ACTIVATION_FUNCTIONS[self.activation](self.dense(x, jnp.float32)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class MaskedLanguageModel:
+    """An encoder with a head that predicts words."""
+
+    model: SentenceModel
+    params: Params
+    """The body's as in `model`, and the head's under `head/`."""
+    mask_id: int
+
+
+def load(spec: str) -> MaskedLanguageModel:
+    """Loads a masked language model of a known family.
+
+    Raises:
+      InputError: what `model.load` refuses, or no head: names the tensor that is missing.
+    """
+    model = load_model(spec, pooling="mean")
+    folder = read_modules(locate(spec)).transformer
+    mask_ids = [model.tokenizer.token_to_id(token) for token in MASK_TOKENS]
+    mask_id = next((id for id in mask_ids if id is not None), None)
+    if mask_id is None:
+        raise InputError(f"{folder}: the tokenizer has neither of the mask tokens {' and '.join(MASK_TOKENS)}.")
+    head = _head_params(model.definition.architecture, read_checkpoint(folder), str(folder))
+    output = {"head/output/embedding": model.params[EMBEDDING]}
+    return MaskedLanguageModel(model=model, params=model.params | output | head, mask_id=mask_id)
+
+
+def word_logits(
+    definition: EncoderDefinition, params: Params, tokens: Tokens, slots: Int[Array, " m"]
+) -> Float[Array, "m v"]:
+    """Unnormalised log-probabilities of every word of the vocabulary at some places.
+
+    Args:
+      definition: static under `jax.jit`.
+      params: as a `MaskedLanguageModel` has them.
+      tokens: sentences with mask tokens.
+      slots: places, counted through all groups and rows.
+    """
+    states = hidden_states(definition, params, tokens)[-1]
+    x = states.reshape(-1, states.shape[-1])[slots]
+    graph, paths = _head_structure(definition.architecture)
+    head = nnx.merge(graph, nnx.from_flat_state([(path, nnx.Param(params[_joined(path)])) for path, _ in paths]))
+    logits = product(head(x), params["head/output/embedding"].T, compute_dtype=jnp.float32)
+    return logits + params["head/output/bias"][None]
+
+
+@partial(jax.jit, static_argnames=("definition", "count"))
+def likeliest_words(
+    definition: EncoderDefinition,
+    params: Params,
+    tokens: Tokens,
+    slots: Int[Array, " m"],
+    allowed: Bool[Array, "kinds v"],
+    kinds: Int[Array, " m"],
+    originals: Int[Array, " m"],
+    *,
+    count: int,
+) -> tuple[Float[Array, "m k"], Int[Array, "m k"]]:
+    """Logits and ids of the `count` words that fit best, best first; -inf where fewer may stand there.
+
+    Args:
+      allowed: which words are of which kind.
+      kinds: what kind of word each place must have.
+      originals: a word that each place must not have.
+    """
+    logits = word_logits(definition, params, tokens, slots)
+    words = jnp.arange(logits.shape[-1], dtype=originals.dtype)
+    fits = allowed[kinds] & (words[None] != originals[:, None])
+    return jax.lax.top_k(jnp.where(fits, logits, -jnp.inf), min(count, logits.shape[-1]))
+
+
+def _head_params(a: Architecture, tensors: Mapping[str, np.ndarray], source: str) -> dict[str, np.ndarray]:
+    theirs = HEADS[a.family]
+    own_weight, own_bias = (f"{theirs.output}.{part}" for part in ("weight", "bias"))
+    names = with_kernel_and_bias({"head/dense": theirs.dense}) | with_scale_and_bias({"head/norm": theirs.norm})
+    names["head/output/bias"] = own_bias if own_bias in tensors else theirs.bias
+    if own_weight in tensors:
+        names["head/output/embedding"] = own_weight
+    if f"{theirs.dense}.weight" not in tensors:
+        raise InputError(
+            f"{source}: tensor {theirs.dense}.weight is missing from the weights, so there is no head that predicts words;"
+            " give a masked language model."
+        )
+    shapes = {_joined(path): shape for path, shape in _head_structure(a)[1]}
+    shapes |= {"head/output/bias": (a.vocab_size,), "head/output/embedding": (a.vocab_size, a.embedding_size)}
+    places = (theirs.dense, theirs.norm, *names.values())
+    of_head = {name: tensor for name, tensor in tensors.items() if name.startswith(places)}
+    return params_from_tensors(of_head, names, shapes, source=source)
+
+
+def _joined(path: tuple[str | int, ...]) -> str:
+    return joined(("head", *path))
+
+
+@lru_cache(maxsize=16)
+def _head_structure(a: Architecture):
+    graph, state = nnx.split(nnx.eval_shape(lambda: Head(a, rngs=nnx.Rngs(params=0))))
+    return graph, tuple((path, tuple(variable.shape)) for path, variable in nnx.to_flat_state(state))

@@ -1,0 +1,157 @@
+"""Which words does a masked language model put in the place of some of a sentence's own?
+
+Tokens of letters and digits are masked, all chosen ones of a sentence at once, and each is replaced by another token of
+its kind (one that begins a word, or one that goes on with it), so that the rest of the raw text stays as it is.
+What the model cannot read of a long sentence is never masked.
+"""
+
+import random
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import tokenizers
+from jaxtyping import Float, Int
+
+from jaxdistill.data.packing import pad
+from jaxdistill.data.wordnet import with_case_of
+from jaxdistill.encoders.masked_lm import MaskedLanguageModel, likeliest_words
+from jaxdistill.inference import SLOTS_PER_SENTENCE, padded_length
+
+SUBWORD = "##"
+SPACE_MARKS = ("\u0120", "\u2581")
+"""What the pieces of byte-level and of sentencepiece tokenizers have for the space before them."""
+UNUSABLE, CONTINUES, AFTER_SPACE, OTHER = range(4)
+"""Kinds of tokens; `OTHER` begins a word in a WordPiece vocabulary, and a text or the rest of a word in the others."""
+
+
+class Masked(NamedTuple):
+    """A sentence with some of its tokens chosen."""
+
+    text: str
+    ids: Int[np.ndarray, " l"]
+    """The sentence's own tokens."""
+    places: list[int]
+    """Which of them are masked."""
+    spans: list[tuple[int, int]]
+    """Characters of the text that each masked token covers."""
+    draws: list[float]
+    """A random number in [0, 1) for each."""
+
+
+class Substituter:
+    """Sentences with a share of their tokens replaced."""
+
+    def __init__(self, language_model: MaskedLanguageModel, *, rate: float, top_k: int, batch_size: int):
+        """
+        Args:
+          language_model: the model that chooses.
+          rate: share of tokens to mask, in (0, 1).
+          top_k: tokens that a replacement is drawn from, in proportion to their probabilities.
+          batch_size: sentences of 32 tokens that are computed together; more of shorter ones.
+        """
+        self.model, self.mask_id = language_model.model, language_model.mask_id
+        self.params = jax.device_put(language_model.params)
+        self.rate, self.top_k, self.batch_size = rate, top_k, batch_size
+        self.words, self.kinds = vocabulary(self.model.tokenizer, self.model.definition.architecture.vocab_size)
+        self.allowed = jax.device_put(np.stack([self.kinds == kind for kind in range(OTHER + 1)]))
+
+    def __call__(
+        self, texts: Sequence[str], rngs: Sequence[random.Random], advance: Callable[[int], None]
+    ) -> list[str]:
+        """The sentences, rewritten; each uses its own random numbers, `advance` is told how many are done."""
+        encodings = self.model.tokenizer.encode_batch(list(texts))
+        masked = [self._masked(*one) for one in zip(texts, encodings, rngs, strict=True)]
+        results = list(texts)
+        busy = [row for row, sentence in enumerate(masked) if sentence.places]
+        advance(len(texts) - len(busy))
+        for rows in self._batches(busy, masked):
+            batch = [masked[row] for row in rows]
+            logits, ids = self._likeliest(batch)
+            start = 0
+            for row, sentence in zip(rows, batch, strict=True):
+                end = start + len(sentence.places)
+                results[row] = self._rewritten(sentence, logits[start:end], ids[start:end])
+                start = end
+            advance(len(rows))
+        return results
+
+    def _masked(self, text: str, encoding: tokenizers.Encoding, rng: random.Random) -> Masked:
+        ids, end = np.asarray(encoding.ids, np.int32), 0
+        places, spans, draws = [], [], []
+        for place, (begin, stop) in enumerate(encoding.offsets):
+            apart = end <= begin < stop  # not a second token of the same character
+            end = max(end, stop)
+            if self.kinds[ids[place]] != UNUSABLE and apart and rng.random() < self.rate:
+                places.append(place)
+                spans.append((begin, stop))
+                draws.append(rng.random())
+        return Masked(text, ids, places, spans, draws)
+
+    def _batches(self, rows: Sequence[int], masked: Sequence[Masked]) -> Iterator[list[int]]:
+        """Rows computed together, the longest first so that a lack of memory shows at once."""
+        rows = sorted(rows, key=lambda row: -len(masked[row].ids))
+        while rows:
+            most = max(self.batch_size * SLOTS_PER_SENTENCE // self._length(masked[rows[0]].ids), 1)
+            yield rows[:most]
+            rows = rows[most:]
+
+    def _length(self, ids: Int[np.ndarray, " l"]) -> int:
+        return padded_length(len(ids), self.model.max_length)
+
+    def _likeliest(self, batch: Sequence[Masked]) -> tuple[Float[np.ndarray, "m k"], Int[np.ndarray, "m k"]]:
+        """Logits and ids of the replacements of all masked tokens, one sentence behind the other."""
+        length, sequences = self._length(batch[0].ids), []
+        for sentence in batch:
+            sequences.append(sentence.ids.copy())
+            sequences[-1][sentence.places] = self.mask_id
+        slots = np.concatenate([row * length + np.array(one.places) for row, one in enumerate(batch)])
+        originals = np.concatenate([one.ids[one.places] for one in batch])
+        # Counts are rounded up to powers of two, so that little is compiled.
+        missing = _power_of_two(len(slots)) - len(slots)
+        slots, padded = (np.pad(array, (0, missing)).astype(np.int32) for array in (slots, originals))
+        definition = self.model.definition
+        tokens = pad(sequences, length=length, count=_power_of_two(len(batch)), pad_id=definition.architecture.pad_id)
+        found = likeliest_words(
+            definition, self.params, tokens, slots, self.allowed, self.kinds[padded], padded, count=self.top_k
+        )
+        return tuple(np.asarray(array)[: len(originals)] for array in found)
+
+    def _rewritten(self, sentence: Masked, logits: np.ndarray, ids: np.ndarray) -> str:
+        parts, end = [], 0
+        for place, (begin, stop), draw, scores, words in zip(
+            sentence.places, sentence.spans, sentence.draws, logits, ids, strict=True
+        ):
+            covered = sentence.text[begin:stop]
+            original = covered.lstrip()
+            word = self.words[words[drawn(scores, draw)]] if np.isfinite(scores[0]) else original
+            if self.words[sentence.ids[place]] != original:
+                word = with_case_of(original, word)  # the tokenizer lower-cases, so the model writes lower case
+            parts += [sentence.text[end:begin], covered[: len(covered) - len(original)], word]
+            end = stop
+        return "".join([*parts, sentence.text[end:]])
+
+
+def drawn(logits: Float[np.ndarray, " k"], draw: float) -> int:
+    """A choice in proportion to the softmax of `logits`, made by a number in [0, 1)."""
+    weights = np.exp(logits.astype(np.float64) - logits[0])
+    return min(int(np.searchsorted(np.cumsum(weights), draw * weights.sum(), side="right")), len(logits) - 1)
+
+
+def vocabulary(tokenizer: tokenizers.Tokenizer, size: int) -> tuple[list[str], Int[np.ndarray, " v"]]:
+    """What each token writes, and its kind; punctuation, special tokens and parts of characters are unusable."""
+    special = {id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    words, kinds = [""] * size, np.full(size, UNUSABLE, np.int32)
+    for token, id in tokenizer.get_vocab().items():
+        word = tokenizer.decode([id], skip_special_tokens=False).strip(f" {SPACE_MARKS[-1]}").removeprefix(SUBWORD)
+        if id in special or not word or not all(unicodedata.category(letter)[0] in "LMN" for letter in word):
+            continue
+        words[id] = word
+        kinds[id] = CONTINUES if token.startswith(SUBWORD) else AFTER_SPACE if token.startswith(SPACE_MARKS) else OTHER
+    return words, kinds
+
+
+def _power_of_two(count: int) -> int:
+    return 1 << (count - 1).bit_length()

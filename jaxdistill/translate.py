@@ -1,0 +1,101 @@
+"""How are sentences translated? By a local sequence-to-sequence model of transformers, which needs PyTorch."""
+
+import importlib.util
+from collections.abc import Callable, Sequence
+
+from jaxdistill.core import InputError
+
+EXTRA = "pip install 'jaxdistill[augment]'"
+
+
+class Translator:
+    """Sentences in one language to sentences in another, by beam search: nothing is random."""
+
+    def __init__(
+        self,
+        folder: str,
+        *,
+        source_language: str = "",
+        target_language: str = "",
+        prefix: str = "",
+        beams: int,
+        max_length: int,
+        batch_size: int,
+    ):
+        """
+        Args:
+          folder: with a model that `AutoModelForSeq2SeqLM` loads, and its tokenizer.
+          source_language: code in a model of many languages (NLLB, M2M100, mBART), such as `eng_Latn`; else empty.
+          target_language: likewise.
+          prefix: goes before each sentence, such as T5's `translate English to German: ` or Marian's `>>deu<< `.
+          beams: width of the beam search; 1 is greedy.
+          max_length: tokens of a sentence that are read, and that are written at the most.
+          batch_size: sentences that are translated together.
+        """
+        self.tokenizer, self.model = _loaded(folder)
+        self.prefix, self.batch_size = prefix, batch_size
+        positions = getattr(self.model.config, "max_position_embeddings", max_length)
+        self.max_length = min(max_length, positions, self.tokenizer.model_max_length)
+        self.options = {"num_beams": beams, "max_new_tokens": self.max_length, "do_sample": False}
+        many = hasattr(self.tokenizer, "src_lang")
+        if many != bool(source_language) or many != bool(target_language):
+            needs = "needs" if many else "has no use for"
+            raise InputError(f"{folder}: this model {needs} --source_language and --target_language.")
+        if many:
+            self._language_id(source_language)
+            self.tokenizer.src_lang = source_language
+            self.options["forced_bos_token_id"] = self._language_id(target_language)
+
+    def __call__(self, texts: Sequence[str], advance: Callable[[int], None] = lambda count: None) -> list[str]:
+        """Translations; blank sentences stay as they are, `advance` is told how many are done."""
+        results = list(texts)
+        rows = sorted((row for row, text in enumerate(texts) if text.strip()), key=lambda row: -len(texts[row]))
+        advance(len(texts) - len(rows))
+        for start in range(0, len(rows), self.batch_size):
+            batch = rows[start : start + self.batch_size]
+            for row, translation in zip(batch, self._translated([texts[row] for row in batch]), strict=True):
+                results[row] = translation.strip()
+            advance(len(batch))
+        return results
+
+    def _translated(self, texts: Sequence[str]) -> list[str]:
+        encoded = self.tokenizer(
+            [self.prefix + text for text in texts],
+            return_tensors="pt",
+            padding=True,
+            truncation=True,
+            max_length=self.max_length,
+        ).to(self.model.device)
+        inputs = {name: encoded[name] for name in ("input_ids", "attention_mask")}
+        return self.tokenizer.batch_decode(self.model.generate(**inputs, **self.options), skip_special_tokens=True)
+
+    def _language_id(self, code: str) -> int:
+        """The token that says a language; M2M100 writes it in another way than its code."""
+        try:
+            if hasattr(self.tokenizer, "get_lang_id"):
+                return self.tokenizer.get_lang_id(code)
+            found = self.tokenizer.convert_tokens_to_ids(code)
+        except KeyError:
+            found = None
+        if found in (None, self.tokenizer.unk_token_id):
+            raise InputError(f"{self.tokenizer.name_or_path}: the tokenizer knows no language {code!r}.")
+        return found
+
+
+def _loaded(folder: str):
+    """Tokenizer and model, on a GPU where torch sees one."""
+    if importlib.util.find_spec("torch") is None:
+        raise InputError(f"--method=translate needs PyTorch, which is not installed; run: {EXTRA}")
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+    from transformers.utils import is_torch_cuda_available, logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # each of the libraries below has its own
+        reason = " ".join(str(error).split())[:200]
+        extra = f" (for what is not installed: {EXTRA})" if isinstance(error, ImportError) else ""
+        raise InputError(f"{folder} cannot be loaded as a translation model: {reason}{extra}") from None
+    return tokenizer, model.eval().to("cuda" if is_torch_cuda_available() else "cpu")

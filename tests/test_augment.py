@@ -1,0 +1,485 @@
+"""A second column of rewritten sentences: by WordNet, by a masked language model, by translation; killed and resumed."""
+
+import errno
+import importlib.util
+import json
+import random
+import re
+import time
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+import transformers
+from tokenizers import AddedToken
+
+from jaxdistill import augment, substitute
+from jaxdistill.core import InputError
+from jaxdistill.data.resumable import ResumableTable
+from jaxdistill.data.sources import read
+from jaxdistill.data.wordnet import WordNet, replaced
+from jaxdistill.encoders import masked_lm
+from jaxdistill.substitute import Substituter, drawn, vocabulary
+from jaxdistill.translate import Translator
+
+import encoder_cases as cases
+from program import refused, run, start
+from tiny_text import SENTENCES, byte_level, made_up, sentence_piece
+
+SYNSETS = {
+    "noun": [["dog", "Canis_familiaris"], ["dog", "frump"], ["goose", "fathead"], ["a", "angstrom"], ["cat"]],
+    "verb": [["sing", "chant"], ["rain", "rain_down"]],
+    "adj": [["old", "aged(p)"], ["blue", "azure"]],
+    "adv": [],
+}
+EXCEPTIONS = {"noun": "geese goose\n", "verb": "sang sing\n"}
+SIZES = dict(layers=1, attention_heads=2, ffn_dim=16)
+
+
+def write_wordnet(folder) -> str:
+    """A database of a few words in WordNet's format."""
+    folder.mkdir()
+    for pos, synsets in SYNSETS.items():
+        data, places = "  1 licence\n", {}
+        for lemmas in synsets:
+            for lemma in lemmas:
+                places.setdefault(re.sub(r"\(.*", "", lemma).lower(), []).append(f"{len(data):08d}")
+            words = " ".join(f"{lemma} 0" for lemma in lemmas)
+            data += f"{len(data):08d} 00 {pos[0]} {len(lemmas):02x} {words} 001 @ 00000000 n 0000 | what it means\n"
+        lines = [f"{word} {pos[0]} {len(at)} 1 @ {len(at)} 0 {' '.join(at)}  \n" for word, at in sorted(places.items())]
+        (folder / f"data.{pos}").write_text(data)
+        (folder / f"index.{pos}").write_text("  1 licence\n" + "".join(lines))
+        (folder / f"{pos}.exc").write_text(EXCEPTIONS.get(pos, ""))
+    return str(folder)
+
+
+def write_masked_lm(folder, family="bert", *, tokenizer=None, **changes) -> torch.nn.Module:
+    """A random masked language model of transformers in a folder, with weights of a size that matters."""
+    kind, options = cases.CONFIGS[family]
+    torch.manual_seed(0)
+    model = transformers.AutoModelForMaskedLM.from_config(kind(**(options | changes))).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.normal_(1.0 if re.search(r"[nN]orm\.weight", name) else 0.0, 0.2)
+    model.save_pretrained(folder)
+    cases.write_tokenizer(folder)
+    if tokenizer is not None:
+        tokenizer.save(str(folder / "tokenizer.json"))
+    return model
+
+
+def write_translator(folder, *, seed=0) -> str:
+    """A random Marian with a tokenizer of words."""
+    torch.manual_seed(seed)
+    sizes = {f"{side}_{what}": size for side in ("encoder", "decoder") for what, size in SIZES.items()}
+    ids = dict(pad_token_id=0, eos_token_id=3, bos_token_id=2, decoder_start_token_id=0, forced_eos_token_id=3)
+    config = transformers.MarianConfig(vocab_size=99, d_model=16, max_position_embeddings=24, **sizes, **ids)
+    transformers.MarianMTModel(config).save_pretrained(folder)
+    cases.write_tokenizer(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def wordnet(tmp_path_factory):
+    return write_wordnet(tmp_path_factory.mktemp("database") / "wordnet")
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bert")
+    return str(folder), write_masked_lm(folder)
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory):
+    return write_translator(tmp_path_factory.mktemp("marian"))
+
+
+@pytest.fixture
+def text(tmp_path):
+    (tmp_path / "text.txt").write_text("\n".join([*made_up(60), ""]) + "\n", encoding="utf-8")
+    return str(tmp_path / "text.txt")
+
+
+def words_of(rng, count):
+    """Sentences that the tokenizers of `encoder_cases` know."""
+    return [" ".join(f"w{rng.integers(90)}" for _ in range(rng.integers(1, 12))) for _ in range(count)]
+
+
+def write_words(folder, count=50) -> str:
+    (folder / "words.txt").write_text("\n".join(words_of(np.random.default_rng(0), count)) + "\n")
+    return str(folder / "words.txt")
+
+
+def augmented(*arguments) -> list[tuple[str, ...]]:
+    """What the program, run in this process, writes: its rows, the header among them."""
+    arguments = [str(argument) for argument in arguments]
+    augment.main([*arguments, "--quiet"])
+    (output,) = (argument.split("=")[1] for argument in arguments if argument.startswith("--output"))
+    return [tuple(line.split("\t")) for line in Path(output).read_text("utf-8").split("\n")[:-1]]
+
+
+# Synonyms
+
+
+def test_synonyms_are_the_other_lemmas_of_all_synsets_and_of_irregular_base_forms(wordnet):
+    database = WordNet(wordnet)
+    assert database.synonyms("dog") == ["Canis familiaris", "frump"]
+    assert database.synonyms("geese") == ["fathead"] and database.synonyms("sang") == ["chant"]
+    assert database.synonyms("old") == ["aged"]
+    assert database.synonyms("cat") == database.synonyms("dogs") == []
+    assert WordNet(wordnet, senses=1).synonyms("dog") == ["Canis familiaris"]
+
+
+def test_replacing_keeps_case_punctuation_and_function_words(wordnet):
+    database = WordNet(wordnet, senses=1)
+    new = replaced("A Dog, a GOOSE; dogs  don't sang: \u201cOld!\u201d", database, rate=0.999, rng=random.Random(0))
+    assert new == "A Canis familiaris, a Fathead; dogs  don't chant: \u201cAged!\u201d"
+    assert replaced("the dog", database, rate=0.999, rng=random.Random(0)) == "the canis familiaris"
+
+
+def test_the_rate_is_the_share_of_words_replaced(wordnet):
+    new = replaced("blue " * 4000, WordNet(wordnet), rate=0.1, rng=random.Random(0))
+    assert 320 < new.count("azure") < 480  # 4 standard deviations are 76
+
+
+@pytest.mark.parametrize("missing", ["index.verb", "data.adj", "noun.exc"])
+def test_an_incomplete_or_mixed_database_is_refused_by_name(tmp_path, missing):
+    folder = Path(write_wordnet(tmp_path / "wordnet"))
+    (folder / "data.noun").write_text((folder / "data.verb").read_text())
+    with pytest.raises(InputError, match="data.noun and index.noun do not belong together"):
+        WordNet(folder).synonyms("dog")
+    (folder / "index.adv").write_text("word\n")
+    with pytest.raises(InputError, match="index.adv:1 is no entry"):
+        WordNet(folder)
+    (folder / missing).unlink()
+    with pytest.raises(InputError, match=rf"{missing} cannot be read|index.adv:1"):
+        WordNet(folder)
+
+
+def test_the_real_wordnet_is_read_whole():
+    try:
+        database = WordNet()
+    except InputError as error:
+        pytest.skip(str(error))
+    assert "couch" in database.synonyms("sofa") and "felicitous" in database.synonyms("happy")
+    assert "fathead" in database.synonyms("geese")
+    for index in database._index.values():
+        for word in list(index)[::200]:
+            assert all(re.fullmatch(r"[^\s_()]+( [^\s_()]+)*", lemma) for lemma in database.synonyms(word)), word
+
+
+# The table and its program
+
+
+def test_the_table_is_read_back_row_for_row(wordnet, text, tmp_path):
+    table = augmented("--method=synonyms", f"--wordnet={wordnet}", f"--input={text}", f"--output={tmp_path / 's.tsv'}")
+    assert table[0] == ("text", "synonyms")
+    texts = [text for (text,) in read([text])]
+    back = list(read([str(tmp_path / "s.tsv")], {"text": "", "other": "synonyms"}))
+    assert back == table[1:]
+    assert [row[0] for row in back] == texts and texts[-1] == "" == back[-1][1]
+    assert 5 < sum(one != other for one, other in back) < 55
+
+
+def test_a_cell_with_tabs_and_line_ends_stays_one_cell(wordnet, tmp_path):
+    given = ["one\ttwo\r\nthree", "\u2028dog\x0b\x85 ", "", "\ufeffcat\t"]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"s": line}) + "\n" for line in given))
+    augmented("--method=synonyms", f"--wordnet={wordnet}", f"--input={tmp_path / 't.jsonl'}", "--text_column=s",
+              "--column=other", f"--output={tmp_path / 'o.tsv'}")  # fmt: skip
+    back = [row[0] for row in read([str(tmp_path / "o.tsv")], ["text", "other"])]
+    assert back == ["one two three", "\u2028dog\x0b\x85 ", "", "\ufeffcat "]
+
+
+def arguments_of(method, wordnet, bert, marian) -> list[str]:
+    return {
+        "synonyms": ["--method=synonyms", f"--wordnet={wordnet}", "--rate=0.5"],
+        "mlm": ["--method=mlm", f"--model={bert[0]}", "--rate=0.4", "--batch_size=4"],
+        "translate": ["--method=translate", f"--model={marian}", "--max_length=6", "--beams=2", "--batch_size=4"],
+    }[method]
+
+
+@pytest.mark.parametrize("method", ["synonyms", "mlm", "translate"])
+def test_a_row_depends_on_seed_text_and_number_alone(method, wordnet, bert, marian, tmp_path, monkeypatch):
+    method = arguments_of(method, wordnet, bert, marian)
+    words = write_words(tmp_path)
+    lines = Path(words).read_text().splitlines()
+    (tmp_path / "fewer.txt").write_text("\n".join(line.replace("w1", "old dog") for line in lines[:20]) + "\n")
+    (tmp_path / "more.txt").write_text("\n".join([*lines[:20], *["rain"] * 5]) + "\n")
+    (tmp_path / "words.txt").write_text("\n".join(line.replace("w1", "old dog") for line in lines) + "\n")
+    whole = augmented(*method, f"--input={words}", f"--output={tmp_path / 'whole.tsv'}")
+    monkeypatch.setattr(augment, "CHUNK", 7)
+    assert augmented(*method, f"--input={words}", f"--output={tmp_path / 'chunks.tsv'}") == whole
+    assert augmented(*method, f"--input={tmp_path / 'fewer.txt'}", f"--output={tmp_path / 'fewer.tsv'}") == whole[:21]
+    if "--method=translate" not in method:
+        seeded = augmented(*method, f"--input={words}", f"--output={tmp_path / 'seed.tsv'}", "--seed=1")
+        assert seeded[0] == whole[0] and seeded != whole
+
+
+@pytest.mark.parametrize("method", ["synonyms", "mlm", "translate"])
+def test_an_interrupted_run_goes_on_to_the_same_bytes(method, wordnet, bert, marian, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(augment, "CHUNK", 8)
+    words = write_words(tmp_path)
+    arguments = [*arguments_of(method, wordnet, bert, marian), f"--input={words}"]
+    augmented(*arguments, f"--output={tmp_path / 'whole.tsv'}")
+    summary = capsys.readouterr().out
+    append, calls = ResumableTable.append, []
+
+    def interrupted(self, rows, counts):
+        calls.append(len(rows))
+        if len(calls) == 4:
+            with open(self.partial, "a") as file:
+                file.write("half a chu")
+            raise KeyboardInterrupt
+        append(self, rows, counts)
+
+    monkeypatch.setattr(ResumableTable, "append", interrupted)
+    output = tmp_path / "stopped.tsv"
+    with pytest.raises(KeyboardInterrupt):
+        augmented(*arguments, f"--output={output}")
+    assert not output.exists() and json.loads((tmp_path / "stopped.tsv.json").read_text())["counts"]["rows"] == 24
+    capsys.readouterr()
+    augmented(*arguments, f"--output={output}")
+    assert calls == [8] * 4 + [8] * 3 + [2]
+    assert output.read_bytes() == (tmp_path / "whole.tsv").read_bytes()
+    assert capsys.readouterr().out == summary.replace("whole", "stopped")
+    assert not output.with_name("stopped.tsv.partial").exists()
+
+
+def test_the_real_program_killed_and_started_again_writes_the_same_bytes(wordnet, tmp_path):
+    (tmp_path / "text.txt").write_text("\n".join(made_up(60_000)) + "\n")
+    arguments = ["--method=synonyms", f"--wordnet={wordnet}", f"--input={tmp_path / 'text.txt'}"]
+    output, note = tmp_path / "killed.tsv", tmp_path / "killed.tsv.json"
+    process = start("augment", [*arguments, f"--output={output}"])
+    while not note.exists() or json.loads(note.read_text())["counts"].get("rows", 0) < 2000:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+    process.kill()
+    process.communicate()
+    assert not output.exists() and output.with_name("killed.tsv.partial").stat().st_size > 10_000
+    out, err = run("augment", [*arguments, f"--output={output}"])
+    assert "60,000 rows with the columns text and synonyms" in out and "sentence/s" in err
+    augmented(*arguments, f"--output={tmp_path / 'whole.tsv'}")
+    assert output.read_bytes() == (tmp_path / "whole.tsv").read_bytes()
+
+
+def test_a_finished_table_is_left_alone_and_other_options_are_refused(wordnet, text, tmp_path, capsys):
+    arguments = ["--method=synonyms", f"--wordnet={wordnet}", f"--input={text}", f"--output={tmp_path / 's.tsv'}"]
+    augmented(*arguments)
+    before = (tmp_path / "s.tsv").stat().st_mtime_ns
+    words = len(Path(text).read_text().split())
+    assert f"of {words} words changed" in capsys.readouterr().out
+    augmented(*arguments)
+    assert "is complete: 61 rows" in capsys.readouterr().out
+    assert "was made from something else (seed was 0, is 1)" in refused(augment, [*arguments, "--seed=1"], capsys)
+    assert "(rate was 0.1, is 0.2)" in refused(augment, [*arguments, "--rate=0.2"], capsys)
+    with open(text, "a") as file:
+        file.write("one more\n")
+    assert "something else (input was" in refused(augment, arguments, capsys)
+    assert (tmp_path / "s.tsv").stat().st_mtime_ns == before
+    with open(tmp_path / "s.tsv", "a") as file:
+        file.write("more\n")
+    Path(text).write_text(Path(text).read_text().removesuffix("one more\n"))
+    assert "was changed after it was written" in refused(augment, arguments, capsys)
+
+
+def test_what_another_program_wrote_is_never_overwritten(wordnet, text, tmp_path, capsys):
+    arguments = ["--method=synonyms", f"--wordnet={wordnet}", f"--input={text}", f"--output={tmp_path / 's.tsv'}"]
+    (tmp_path / "s.tsv").write_text("mine")
+    assert "exists, without a sound s.tsv.json" in refused(augment, arguments, capsys)
+    assert (tmp_path / "s.tsv").read_text() == "mine"
+
+
+def test_a_full_disk_is_one_clear_line(wordnet, text, tmp_path, capsys, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ResumableTable, "_write_note", full)
+    arguments = ["--method=synonyms", f"--wordnet={wordnet}", f"--input={text}", f"--output={tmp_path / 's.tsv'}"]
+    assert "s.tsv could not be written: no space left" in refused(augment, [*arguments, "--quiet"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["--method=synonym"], "unknown method 'synonym'; known: synonyms, mlm, translate. Did you mean synonyms?"),
+        (["--method=synonyms", "--wordnett=x"], "Did you mean --wordnet?"),
+        (["--method=synonyms", "--top_k=3"], "--top_k is an option of --method=mlm, not of synonyms"),
+        (["--method=synonyms", "--rate=1"], "--rate=1.0 must lie between 0 and 1"),
+        (["--method=mlm", "--model=.", "--rate=0"], "--rate=0.0 must lie between 0 and 1"),
+        (["--method=mlm", "--model=.", "--rate=many"], "invalid float value: 'many'"),
+        (["--method=mlm", "--model=.", "--top_k=0"], "--top_k=0 must be at least 1"),
+        (["--method=mlm"], "--method=mlm needs --model"),
+        (["--method=mlm", "--model=absent"], "--model=absent is no local folder"),
+        (["--method=translate", "--model=.", "--back_model=org/name"], "--back_model=org/name is no local folder"),
+        (
+            ["--method=synonyms", "--wordnet=absent"],
+            "no folder absent; run apt-get install wordnet-base, or unzip nltk",
+        ),
+        (["--method=synonyms", "--wordnet=.", "--output=x.txt"], "must end in .tsv"),
+        (["--method=synonyms", "--wordnet=.", "--column=text"], "cannot be the second column's name"),
+        (["--method=synonyms", "--wordnet=.", "--input=absent.txt"], "absent.txt does not exist"),
+    ],
+)
+def test_every_fault_is_one_line(wrong, said, text, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    wrong = [argument.replace("=.", "=here") for argument in wrong]
+    standard = [f"--input={text}"] * (not any("--input" in argument for argument in wrong)) + ["--output=o.tsv"]
+    assert said in refused(augment, [*standard, *wrong], capsys)
+    assert not list(tmp_path.glob("o.tsv*"))
+
+
+def test_where_wordnet_is_looked_for_is_said(text, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("NLTK_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(Path, "is_dir", lambda path: False)
+    line = refused(augment, ["--method=synonyms", f"--input={text}", f"--output={tmp_path / 's.tsv'}"], capsys)
+    assert "/usr/share/wordnet" in line and f"{tmp_path}/data/corpora/wordnet" in line and "wordnet-base" in line
+
+
+# Masked language models
+
+
+@pytest.mark.parametrize("family", sorted(cases.CONFIGS))
+def test_logits_are_those_of_transformers(family, tmp_path):
+    model = write_masked_lm(tmp_path, family)
+    ours = masked_lm.load(str(tmp_path))
+    sequences = cases.random_sequences()
+    slots = np.concatenate([row * 32 + np.arange(len(ids)) for row, ids in enumerate(sequences)])
+    logits = masked_lm.word_logits(
+        ours.model.definition, ours.params, cases.padded(sequences), jnp.asarray(slots, jnp.int32)
+    )
+    with torch.no_grad():
+        theirs = np.concatenate([model(input_ids=torch.as_tensor(ids)[None]).logits[0].numpy() for ids in sequences])
+    assert theirs.std() > 0.3
+    # float32 sums in another order, through 4 layers and a head
+    np.testing.assert_allclose(np.asarray(logits), theirs, rtol=0, atol=2e-5)
+
+
+def test_an_output_layer_of_its_own_is_read(tmp_path):
+    model = write_masked_lm(tmp_path, "bert", tie_word_embeddings=False)
+    ours = masked_lm.load(str(tmp_path))
+    decoder = model.cls.predictions.decoder
+    np.testing.assert_array_equal(ours.params["head/output/embedding"], decoder.weight.detach().numpy())
+    np.testing.assert_array_equal(ours.params["head/output/bias"], decoder.bias.detach().numpy())
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
+def test_a_checkpoint_without_a_head_is_refused_by_its_tensor(family, tmp_path):
+    cases.write_encoder(tmp_path, family)
+    with pytest.raises(InputError, match=rf"tensor {masked_lm.HEADS[family].dense}.weight is missing"):
+        masked_lm.load(str(tmp_path))
+
+
+def test_the_likeliest_other_word_is_taken_where_top_k_is_one(bert):
+    folder, model = bert
+    sentence = [f"w{index}" for index in (5, 17, 40, 8, 61, 33)]
+    substituter = Substituter(masked_lm.load(folder), rate=0.5, top_k=1, batch_size=4)
+    (new,) = substituter([" ".join(sentence)], [random.Random(4)], lambda count: None)
+    changed = [place for place, word in enumerate(new.split()) if word != sentence[place]]
+    ids = torch.tensor([2, *(6 + int(word[1:]) for word in sentence), 3])
+    original = ids.clone()
+    for place in changed:
+        ids[place + 1] = cases.SPECIAL_IDS["[MASK]"]
+    with torch.no_grad():
+        logits = model(input_ids=ids[None]).logits[0]
+    assert 0 < len(changed) < 6
+    for place in changed:
+        logits[place + 1, :6] = -torch.inf
+        logits[place + 1, original[place + 1]] = -torch.inf
+        assert new.split()[place] == f"w{int(logits[place + 1].argmax()) - 6}"
+
+
+def test_the_rate_is_the_share_of_tokens_replaced_by_others(bert):
+    texts = words_of(np.random.default_rng(1), 200)
+    substituter = Substituter(masked_lm.load(bert[0]), rate=0.15, top_k=10, batch_size=16)
+    done = []
+    new = substituter(texts, [random.Random(row) for row in range(200)], done.append)
+    pairs = [
+        pair for one, other in zip(texts, new, strict=True) for pair in zip(one.split(), other.split(), strict=True)
+    ]
+    share = np.mean([one != other for one, other in pairs])
+    assert abs(share - 0.15) < 4 * (0.15 * 0.85 / len(pairs)) ** 0.5
+    assert sum(done) == 200
+
+
+@pytest.mark.parametrize("kind", [byte_level, sentence_piece])
+def test_only_words_change_whatever_the_tokenizer(kind, tmp_path):
+    tokenizer = kind()
+    tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True)])
+    write_masked_lm(tmp_path, "roberta", tokenizer=tokenizer, vocab_size=tokenizer.get_vocab_size())
+    substituter = Substituter(masked_lm.load(str(tmp_path)), rate=0.9, top_k=5, batch_size=16)
+    new = substituter(SENTENCES, [random.Random(row) for row in range(len(SENTENCES))], lambda count: None)
+    assert sum(one != other for one, other in zip(SENTENCES, new, strict=True)) >= 5
+    for one, other in zip(SENTENCES, new, strict=True):
+        assert re.sub(r"\w+", "x", other) == re.sub(r"\w+", "x", one)
+
+
+def test_a_word_piece_is_replaced_by_one_of_its_kind(tmp_path):
+    from tiny_models import tiny_tokenizer
+
+    words, kinds = vocabulary(tiny_tokenizer(tmp_path), 100)
+    ids = {word + str(kind): id for id, (word, kind) in enumerate(zip(words, kinds, strict=True))}
+    assert f"a{substitute.CONTINUES}" in ids and f"a{substitute.OTHER}" in ids and f"rain{substitute.OTHER}" in ids
+    assert {"[MASK]", "?", "##?", "."}.isdisjoint(words)
+
+
+def test_words_are_drawn_in_proportion_to_their_probabilities():
+    logits = np.log(np.array([0.6, 0.3, 0.1], np.float32))
+    assert [drawn(logits, draw) for draw in (0.0, 0.59, 0.61, 0.89, 0.91, 1.0)] == [0, 0, 1, 1, 2, 2]
+    assert drawn(np.array([1.0, -np.inf], np.float32), 0.999) == 0
+
+
+# Translation
+
+
+def test_there_and_back_are_two_models(marian, tmp_path):
+    other = write_translator(tmp_path / "back", seed=1)
+    words = write_words(tmp_path, 9)
+    common = ["--method=translate", f"--input={words}", "--max_length=5", "--beams=1", f"--model={marian}"]
+    one_way = augmented(*common, f"--output={tmp_path / 'one.tsv'}")
+    both = augmented(*common, f"--back_model={other}", f"--output={tmp_path / 'both.tsv'}")
+    assert one_way[0] == ("text", "translation") and both[0] == ("text", "back_translation")
+    assert len(one_way) == len(both) == 10
+    options = dict(beams=1, max_length=5, batch_size=32)
+    there = Translator(marian, **options)([row[0] for row in one_way[1:]])
+    assert there == [row[1] for row in one_way[1:]]
+    assert Translator(other, **options)(there) == [row[1] for row in both[1:]]
+
+
+def test_a_model_of_many_languages_needs_their_codes(tmp_path, marian):
+    letters = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3} | {x: 4 + i for i, x in enumerate("\u2581abcd")}
+    tokenizer = transformers.NllbTokenizer(vocab=letters, merges=[], src_lang="eng_Latn")
+    tokenizer.save_pretrained(tmp_path)
+    sizes = {f"{side}_{what}": size for side in ("encoder", "decoder") for what, size in SIZES.items()}
+    config = transformers.M2M100Config(vocab_size=len(tokenizer), d_model=16, max_position_embeddings=24, **sizes)
+    transformers.M2M100ForConditionalGeneration(config).save_pretrained(tmp_path)
+    options = dict(beams=1, max_length=5, batch_size=2)
+    languages = dict(source_language="fra_Latn", target_language="deu_Latn")
+    translator = Translator(str(tmp_path), **languages, **options)
+    assert translator.tokenizer("a").input_ids[0] == tokenizer.convert_tokens_to_ids("fra_Latn")
+    assert translator.options["forced_bos_token_id"] == tokenizer.convert_tokens_to_ids("deu_Latn")
+    assert len(translator(["a b", "", "c"])) == 3
+    with pytest.raises(InputError, match="needs --source_language and"):
+        Translator(str(tmp_path), **options)
+    with pytest.raises(InputError, match="no language 'german'"):
+        Translator(str(tmp_path), **(languages | {"target_language": "german"}), **options)
+    with pytest.raises(InputError, match="has no use for --source_language"):
+        Translator(marian, **languages, **options)
+
+
+def test_without_torch_the_extra_is_named(marian, text, tmp_path, capsys, monkeypatch):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "torch" else find_spec(name, *a))
+    arguments = ["--method=translate", f"--model={marian}", f"--input={text}", f"--output={tmp_path / 't.tsv'}"]
+    assert "needs PyTorch, which is not installed; run: pip install 'jaxdistill[augment]'" in refused(
+        augment, arguments, capsys
+    )
+
+
+def test_a_folder_that_holds_no_translation_model_is_refused(bert, text, tmp_path, capsys):
+    arguments = ["--method=translate", f"--model={bert[0]}", f"--input={text}", f"--output={tmp_path / 't.tsv'}"]
+    assert "cannot be loaded as a translation model" in refused(augment, arguments, capsys)
