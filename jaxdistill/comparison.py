@@ -1,0 +1,166 @@
+"""Which options were best? Means over seeds, table and plot of the points of a sweep."""
+
+import itertools
+import json
+import pathlib
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.box import MARKDOWN, SIMPLE_HEAD, Box
+from rich.markup import escape
+from rich.table import Table
+
+from jaxdistill.plots import LOSS_COLOR, METRIC_COLORS
+from jaxdistill.summary import as_text
+
+Row = dict[str, Any]
+"""A point: `point` (its name), `options` (those that differ between points), `seed`; of its training the exit `status`
+(None: not yet run), `failure` (a line), `metric`, and in [-1, 1] the best `score` by that metric and `sts_average`."""
+SCORES = ("score", "sts_average")
+LOG_AXIS_FROM = 20
+"""An axis of values above 0 is logarithmic if the largest is more than this many times the smallest."""
+
+
+def means(rows: Sequence[Row]) -> list[Row]:
+    """Of each choice of options: its seeds, and mean and standard deviation of each score over those that have it.
+
+    The deviation is that of a sample (n - 1), None for one value; a score that no seed has is None.
+    """
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(str(row["options"]), []).append(row)
+    return [
+        {"options": group[0]["options"], "seeds": [row["seed"] for row in group]}
+        | {name: _mean([row[name] for row in group if row[name] is not None]) for name in SCORES}
+        for group in groups.values()
+    ]
+
+
+def _mean(values: list[float]) -> dict[str, float | None] | None:
+    if not values:
+        return None
+    return {"mean": statistics.fmean(values), "sd": statistics.stdev(values) if len(values) > 1 else None}
+
+
+def table(rows: Sequence[Row], *, box: Box = SIMPLE_HEAD) -> Table:
+    """A line for each point; with several seeds, the first line of each choice of options has its means."""
+    groups = means(rows)
+    shown = [name for name in SCORES if name == "score" or any(group[name] for group in groups)]
+    several = any(len(group["seeds"]) > 1 for group in groups)
+    result = Table(box=box)
+    for option in rows[0]["options"]:
+        result.add_column(option)
+    result.add_column("seed", justify="right")
+    for name in shown:
+        result.add_column(f"{metric_of(rows) if name == 'score' else 'STS average'} × 100", justify="right")
+        if several:
+            result.add_column("mean ± s.d.", justify="right", no_wrap=True)
+    for group in groups:
+        for place, row in enumerate(row for row in rows if row["options"] == group["options"]):
+            cells = [escape(str(value)) for value in (*row["options"].values(), row["seed"])]
+            for name in shown:
+                cells.append(f"failed ({row['status']})" if row["status"] else hundred(row[name]))
+                if several:
+                    cells.append("" if place else mean_text(group[name]))
+            result.add_row(*cells)
+    return result
+
+
+def hundred(score: float | None) -> str:
+    """A score as it is printed."""
+    return "-" if score is None else f"{100 * score:.2f}"
+
+
+def mean_text(mean: dict[str, float | None] | None) -> str:
+    """`78.22 ± 0.10`, without the deviation where there is one value."""
+    if mean is None:
+        return "-"
+    return hundred(mean["mean"]) + (f" ± {hundred(mean['sd'])}" if mean["sd"] is not None else "")
+
+
+def metric_of(rows: Sequence[Row]) -> str:
+    """The metric of the scores, if all points share one."""
+    names = {row["metric"] for row in rows if row["metric"]}
+    return names.pop() if len(names) == 1 else "dev score"
+
+
+def axis_of(values: Sequence[Any]) -> str:
+    """`linear`, `log` or `category`."""
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return "category"
+    return "log" if min(values) > 0 and max(values) > LOG_AXIS_FROM * min(values) else "linear"
+
+
+def lines(rows: Sequence[Row]) -> dict[str, list[tuple[Any, float, float]]]:
+    """Label to (first option, mean score, standard deviation or 0): a line for each choice of the other options.
+
+    Where the first option decides the others, as in a list of teachers with their pooling, there is one line.
+    """
+    groups = [group for group in means(rows) if group["score"]]
+    firsts = [next(iter(group["options"].values()), "") for group in groups]
+    one = len({str(first) for first in firsts}) == len(groups)
+    found: dict[str, list[tuple[Any, float, float]]] = {}
+    for first, group in zip(firsts, groups, strict=True):
+        others = list(group["options"].items())[1:]
+        label = "" if one else ", ".join(f"{name}={value}" for name, value in others)
+        found.setdefault(label, []).append((first, group["score"]["mean"], group["score"]["sd"] or 0.0))
+    return found
+
+
+def plot(rows: Sequence[Row], out_png: pathlib.Path, *, title: str) -> None:
+    """Best score against the first option, with bars of one standard deviation over seeds."""
+    # Imported here: matplotlib is slow to import.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.0, 4.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, fontweight="bold")
+    panel = figure.subplots()
+    drawn = lines(rows)
+    firsts = [first for points in drawn.values() for first, _, _ in points]
+    axis, categories = axis_of(firsts), list(dict.fromkeys(map(str, firsts)))
+    for color, (label, points) in zip(itertools.cycle((LOSS_COLOR, *METRIC_COLORS)), drawn.items(), strict=False):
+        placed = [(categories.index(str(x)) if axis == "category" else x, *rest) for x, *rest in points]
+        x, mean, spread = zip(*sorted(placed), strict=True)
+        bars = [100 * value for value in spread] if any(spread) else None
+        joined = dict(linestyle="none" if axis == "category" else "-", marker="o", capsize=4)
+        panel.errorbar(x, [100 * value for value in mean], yerr=bars, color=color, label=label, **joined)
+    if axis == "category":
+        labels = [name if len(name) < 40 else f"{name[:18]}...{name[-18:]}" for name in categories]
+        panel.set_xticks(range(len(labels)), labels)
+        if max(map(len, labels)) > 12:
+            panel.tick_params(axis="x", labelrotation=20)
+    elif axis == "log":
+        panel.set_xscale("log")
+        panel.set_xticks(sorted(set(firsts)), [f"{value:g}" for value in sorted(set(firsts))])
+        panel.minorticks_off()
+    panel.set_xlabel(next(iter(rows[0]["options"]), "configuration"))
+    panel.set_ylabel(f"best {metric_of(rows)} × 100")
+    panel.grid(alpha=0.25)
+    panel.spines[["top", "right"]].set_visible(False)
+    if len(drawn) > 1:
+        panel.legend(frameon=False, fontsize=9)
+    figure.savefig(out_png, dpi=130)
+
+
+def write(report: Mapping[str, Any], rows: Sequence[Row], folder: pathlib.Path) -> None:
+    """`sweep.json`, whole at any time."""
+    temporary = folder / "sweep.json.new"
+    content = {**report, "points": rows, "means": means(rows)}
+    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(folder / "sweep.json")
+
+
+def show(report: Mapping[str, Any], rows: Sequence[Row], folder: pathlib.Path) -> None:
+    """Prints the table and what failed; writes both to `sweep.md`, and the plot if there is any score."""
+    failures = [f"{row['point']} {row['failure']}" for row in rows if row["failure"]]
+    tabulated = as_text(table(rows, box=MARKDOWN), width=1000).strip()
+    parts = [f"`{report['command']}`", tabulated, "s.d.: over seeds, n - 1.", *failures]
+    (folder / "sweep.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    print("\n".join([as_text(table(rows), width=160), *failures]))
+    print(f"table: {folder / 'sweep.md'}, numbers: {folder / 'sweep.json'}")
+    if any(row["score"] is not None for row in rows):
+        plot(rows, folder / "sweep.png", title=folder.resolve().name)
+        print(f"plot: {folder / 'sweep.png'}")

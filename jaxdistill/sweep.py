@@ -1,0 +1,248 @@
+"""Which options are best? Trains every point of a grid, one process after another, and compares them.
+
+  python -m jaxdistill.sweep --grid=congen_alpha --workdir=runs/alpha --seeds=0,1,2 --config.data.text=TEXT
+  python -m jaxdistill.sweep --config=configs/congen.py:quickstart --workdir=runs/queue \\
+    --grid='objective.queue_size=64,2048;optimizer.learning_rate=1e-4,5e-4'
+
+--config.SECTION.OPTION=VALUE holds for every point. The same command again continues where it stopped, also with more
+points or seeds. DIR gets sweep.md, sweep.json and sweep.png, and a workdir and a log for each point.
+"""
+
+import fcntl
+import hashlib
+import itertools
+import json
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jaxdistill import comparison
+from jaxdistill import config as configs
+from jaxdistill.cli import Parser, did_you_mean, run
+from jaxdistill.comparison import Row, hundred
+from jaxdistill.core import InputError
+from jaxdistill.evals import agreement, pairs, sts
+from jaxdistill.main import load_config_module, parse_flags, shipped_configs
+from jaxdistill.stages import in_order, is_finished
+
+SEED = "run.seed"
+POINT_FAILED = 1
+
+
+class Point(NamedTuple):
+    """One training of the grid."""
+
+    options: dict[str, Any]
+    """The swept options without the seed, as the config types them."""
+    config: configs.Config
+    """All options."""
+    arguments: tuple[str, ...]
+    """Of `jaxdistill.main`, without the workdir."""
+
+    @property
+    def shown(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in (self.options | {SEED: self.config.run.seed}).items())
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        plain = self.shown.replace(" ", ",")
+        safe = re.sub(r"[^A-Za-z0-9_.=,+-]", "-", plain)[:150]
+        return safe if safe == plain else f"{safe}-{hashlib.sha256(plain.encode()).hexdigest()[:8]}"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """`python -m jaxdistill.sweep`. NOTE: nothing here may start JAX's devices; the trainings need them."""
+    given = [argument for argument in arguments if argument.startswith("--config.")]
+    options = _parser().parse_args([argument for argument in arguments if argument not in given])
+    config, grid = read_grid(options.grid)
+    config = options.config or config
+    if not config:
+        raise InputError("--config is missing; only a study file brings its own.")
+    base = configs.flat(whole_config([f"--config={config}", *given]))
+    planned = plan(config, given, points(grid, _split(options.seeds, ",")))
+    folder = pathlib.Path(options.workdir)
+    refuse_other_sweep(folder, base, planned)
+    if options.dry_run:
+        for number, point in enumerate(planned, start=1):
+            print(f"point {number} of {len(planned)}: {point.shown}{', done before' if scores(point, folder) else ''}")
+        return
+    seeds = [f"--seeds={options.seeds}"] if options.seeds else []
+    said = shlex.join([f"--config={config}", f"--grid={options.grid}", *seeds, *given])
+    report = {"command": f"python -m jaxdistill.sweep {said} --workdir=DIR", "base": base}
+    rows = train_all(planned, folder, report)
+    comparison.show(report, rows, folder)
+    if any(row["status"] for row in rows):
+        sys.exit(POINT_FAILED)
+
+
+def _parser() -> Parser:
+    lines = [f"  {name}: {load_config_module(path).__doc__.splitlines()[0]}" for name, path in studies().items()]
+    parser = Parser(prog="python -m jaxdistill.sweep", description=__doc__, epilog="\n".join(["studies:", *lines]))
+    parser.add_argument("--config", default="", help="FILE[:PRESET]; default: the study's")
+    parser.add_argument("--grid", required=True, help="study file, name of a study, or 'option=value,value;option=...'")
+    parser.add_argument("--seeds", default="", help="run.seed of every point, for instance 0,1,2")
+    parser.add_argument("--workdir", required=True, help="folder of the sweep")
+    parser.add_argument("--dry_run", action="store_true", help="list the points and stop")
+    return parser
+
+
+def studies() -> dict[str, pathlib.Path]:
+    """Name to file of the studies that come with the package, or lie beside it in a clone."""
+    return {path.stem: path for path in sorted((shipped_configs()[0].parent / "studies").glob("*.py"))}
+
+
+def read_grid(text: str) -> tuple[str, Any]:
+    """(config or "", grid) of a study file, of a shipped study's name, or of `option=value,value;option=value`."""
+    path, shipped = pathlib.Path(text), studies()
+    if "=" in text and not path.is_file():
+        parts = [part.partition("=") for part in _split(text, ";")]
+        return "", {option: _split(values, ",") for option, _, values in parts}
+    if not path.is_file():
+        if path.stem not in shipped or path.parent.name not in ("", "studies"):
+            close = did_you_mean(path.stem, list(shipped))
+            raise InputError(f"study {text!r} does not exist; shipped: {', '.join(shipped)}.{close}")
+        path = shipped[path.stem]
+    try:
+        module = load_config_module(path)
+    except Exception as error:  # whatever a user's file raises
+        raise InputError(f"study {path} cannot be read ({type(error).__name__}: {error}).") from error
+    return getattr(module, "CONFIG", ""), getattr(module, "GRID", None)
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """The parts between separators; those inside brackets separate nothing. None of an empty text."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([{") - (letter in ")]}")
+        parts = [*parts, ""] if letter == separator and not depth else [*parts[:-1], parts[-1] + letter]
+    return [part.strip() for part in parts] if text else []
+
+
+def points(grid: Any, seeds: Sequence[Any] = ()) -> list[dict[str, Any]]:
+    """Options of every training: all combinations of a dict of lists, or a list's dicts as they are; seeds fastest."""
+    if isinstance(grid, Mapping) and all(isinstance(values, list) for values in grid.values()):
+        grid = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    if not grid or not isinstance(grid, list) or not all(isinstance(options, Mapping) and options for options in grid):
+        raise InputError("the grid must be a dict of option to list of values, or a list of dicts, and not empty.")
+    if seeds and any(SEED in options for options in grid):
+        raise InputError(f"{SEED} is in the grid and in --seeds; give it once.")
+    return [{**options, **seed} for options in grid for seed in ([{SEED: seed} for seed in seeds] or [{}])]
+
+
+def whole_config(arguments: Sequence[str]) -> configs.Config:
+    """All options as the training will read them; raises `InputError` as it would."""
+    raw, _, _ = parse_flags([*arguments, "--workdir=unused"])
+    return configs.parse(raw)
+
+
+def plan(config: str, given: Sequence[str], chosen: Sequence[Mapping[str, Any]]) -> list[Point]:
+    """The trainings of the chosen options, each once; every command line is read before the first one runs."""
+    for name in (argument.split("=")[0].removeprefix("--config.") for argument in given):
+        if any(name in options for options in chosen):
+            raise InputError(f"{name} is in the grid and on the command line; give it once.")
+    planned: dict[str, Point] = {}
+    for options in chosen:
+        arguments = (f"--config={config}", *given, *(f"--config.{name}={value}" for name, value in options.items()))
+        whole = whole_config(arguments)
+        typed = configs.flat(whole)
+        point = Point({name: typed[name] for name in options if name != SEED}, whole, arguments)
+        planned.setdefault(point.name, point)
+    return list(planned.values())
+
+
+def refuse_other_sweep(folder: pathlib.Path, base: Mapping[str, Any], planned: Sequence[Point]) -> None:
+    """Raises `InputError` unless the folder is new, or was made with the same config and with no other points."""
+    path, now = folder / "sweep.json", {point.name: point for point in planned}
+    if not path.exists():
+        if folder.exists() and any(folder.iterdir()):
+            raise InputError(f"{folder} is not empty and not the folder of a sweep; use another --workdir.")
+        return
+    before = json.loads(path.read_text(encoding="utf-8"))
+    gone = "; ".join(row["point"] for row in before["points"] if row["point"] not in now)
+    if gone:
+        raise InputError(f"{folder} was made with a grid that also has {gone}: keep it, or use another --workdir.")
+    for row in before["points"]:
+        there = before["base"] | row["options"] | {SEED: row["seed"]}
+        configs.refuse_other_training(there, configs.flat(now[row["point"]].config), workdir=str(folder))
+
+
+def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[str, Any]) -> list[Row]:
+    """Trains what is not done, and writes the report before the first point and after each."""
+    swept = dict.fromkeys(name for point in planned for name in point.options)
+    rows = [
+        {"point": point.name, "options": {name: configs.flat(point.config)[name] for name in swept}}
+        | {"seed": point.config.run.seed, "status": None, "failure": None}
+        | {"metric": None, "score": None, "sts_average": None}
+        for point in planned
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    comparison.write(report, rows, folder)
+    for number, (point, row) in enumerate(zip(planned, rows, strict=True), start=1):
+        print(f"point {number} of {len(planned)}: {point.shown}", end=" ... ", flush=True)
+        begun, before = time.monotonic(), scores(point, folder)
+        row["status"] = 0 if before else train(point, folder)
+        row |= scores(point, folder) or {}
+        if row["status"]:
+            log = folder / f"{point.name}.log"
+            row["failure"] = f"failed with status {row['status']}: {last_line(log)} (see {log})"
+        took = "done before" if before else f"{(time.monotonic() - begun) / 60:.1f} minutes"
+        print(row["failure"] or f"{hundred(row['score'])} ({took})")
+        comparison.write(report, rows, folder)
+    return rows
+
+
+def train(point: Point, folder: pathlib.Path) -> int:
+    """Exit status of the point's training. Ctrl-C is handed on, so that it saves and leaves."""
+    command = [sys.executable, "-m", "jaxdistill.main", *point.arguments, f"--workdir={folder / point.name}"]
+    with (folder / f"{point.name}.log").open("ab") as log:
+        try:
+            # The training inherits the lock: a sweep that was killed may have left it running.
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"{folder / point.name} is being trained by another process; end that first.") from None
+        # A session of its own: the terminal would send it a second Ctrl-C, on which it leaves without saving.
+        unbuffered = os.environ | {"PYTHONUNBUFFERED": "1"}
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=unbuffered, start_new_session=True)
+    interrupted = False
+    while process.returncode is None:
+        try:
+            process.wait()
+        except KeyboardInterrupt:
+            interrupted = True
+            process.send_signal(signal.SIGINT)
+            print("stopping as soon as the training has saved; the same command continues from there", flush=True)
+    if interrupted:
+        raise KeyboardInterrupt
+    return process.returncode
+
+
+def scores(point: Point, folder: pathlib.Path) -> Row | None:
+    """Best dev score and STS average, of the last stage, of a point that is trained to its end; None for any other."""
+    stages, workdir = in_order(point.config), folder / point.name
+    folders = [workdir / f"stage{number}" for number, _ in enumerate(stages, start=1)] if len(stages) > 1 else [workdir]
+    try:
+        if not all(is_finished(*stage) for stage in zip(folders, stages, strict=True)):
+            return None
+        named = json.loads((folders[-1] / "results.json").read_text(encoding="utf-8"))["scores"]["student after"]
+    except json.JSONDecodeError:  # cut off while it was written
+        return None
+    first = next((name for name in (pairs.METRIC, sts.DEV_METRIC, agreement.METRIC) if name in named), None)
+    metric = stages[-1].evals.best or first
+    return {"metric": metric, "score": named.get(metric), "sts_average": named.get("average")}
+
+
+def last_line(log: pathlib.Path) -> str:
+    return re.split(r"[\r\n]+", log.read_text(encoding="utf-8", errors="replace").strip())[-1]
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, and as the training itself takes it
+    run(main)
