@@ -18,13 +18,14 @@ from jax.typing import DTypeLike
 from jaxdistill import mesh as meshes
 from jaxdistill import objectives, optim, step
 from jaxdistill.config import Config
-from jaxdistill.core import InputError, Objective, Params, Task, TrainState
+from jaxdistill.core import InputError, Objective, Params, Sizes, Task, TrainState
 from jaxdistill.data import batches, sources, targets, tokenize
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.folder import check_exportable
 from jaxdistill.encoders.model import SentenceModel, load
 from jaxdistill.evals import agreement, select, sts
 from jaxdistill.inference import Embedder
+from jaxdistill.nested import Nested
 from jaxdistill.ops.dense import has_bfloat16_units
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,8 @@ class Run:
     optimizer: optax.GradientTransformation
     teacher_params: Params
     """On the mesh; empty where the step has no teacher."""
+    sizes: Sizes
+    """What the objective is told of both encoders."""
     like: TrainState
     """Shapes of the state."""
     shardings: TrainState
@@ -72,17 +75,11 @@ class Run:
             step.make_state,
             objective=self.objective,
             optimizer=self.optimizer,
-            batch_size=self.config.data.batch_size,
-            width=self.width,
+            sizes=self.sizes,
         )
         return jax.jit(make, out_shardings=self.shardings)(
             self.student.params, seeds, jax.random.key(self.config.run.seed)
         )
-
-    @property
-    def width(self) -> int:
-        """The teacher's width, which the objective compares in."""
-        return self.student.definition.embedding_width
 
 
 def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
@@ -92,9 +89,10 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
     if not 2 <= config.data.pack_shapes <= 4:
         raise InputError(f"data.pack_shapes={config.data.pack_shapes} must be 2, 3 or 4.")
     dtype = compute_dtype(config.run.precision)
-    objective = objectives.make(config.objective["name"], {k: v for k, v in config.objective.items() if k != "name"})
+    objective = make_objective(config)
     teacher = load_teacher(config)
-    student = make_student(config, teacher)
+    student = make_student(config, teacher, workdir)
+    check_parts(config, objective, groups, mesh)
     store = tokenised(
         config,
         student,
@@ -102,17 +100,19 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
         progress=progress,
     )
     source = _Targets(config, objective, teacher, store, mesh, dtype, progress)
-    if source.width != student.definition.embedding_width:
+    if source.width not in (0, student.definition.embedding_width):
         raise InputError(
             f"the student's vectors have {student.definition.embedding_width} numbers, the teacher's {source.width}; "
             f"set student.head to tanh or linear, which maps to the teacher's width."
         )
+    if objective.reads:
+        check_same_tokens(objective, student, teacher, store)
     held_out = 0 if _needs_no_held_out(config) else min(HELD_OUT, store.rows // 20 * 2)
     data = batches.Batches(
         store,
         source.store,
         student_views=objective.student_views,
-        teacher_views=objective.teacher_views,
+        teacher_views=() if objective.reads else objective.teacher_views,
         batch_size=config.data.batch_size,
         groups=groups,
         seed=config.run.seed,
@@ -130,16 +130,15 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
             f"run.steps={config.run.steps} and run.epochs={config.run.epochs} give no step; set one above 0."
         )
     optimizer = optim.make_optimizer(config.optimizer, steps)
+    sizes = sizes_of(student, teacher, batch_size=data.batch_size)
     like = jax.eval_shape(
-        partial(
-            step.make_state, objective=objective, optimizer=optimizer, batch_size=data.batch_size, width=source.width
-        ),
+        partial(step.make_state, objective=objective, optimizer=optimizer, sizes=sizes),
         student.params,
-        np.zeros((objective.reserve_rows, source.width), np.float32) if objective.reserve_rows else None,
+        np.zeros((objective.reserve_rows, sizes.width), np.float32) if objective.reserve_rows else None,
         jax.random.key(config.run.seed),
     )
     shardings = meshes.shardings(like, mesh, config.run.sharding)
-    live = source.store is not None
+    live = source.store is not None or bool(objective.reads)
     teacher_shardings = meshes.shardings(teacher.params, mesh, config.run.sharding) if live else {}
     return Run(
         config=config,
@@ -155,6 +154,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
         schedule=optim.make_schedule(config.optimizer, steps),
         optimizer=optimizer,
         teacher_params=meshes.place(teacher.params, teacher_shardings) if live else {},
+        sizes=sizes,
         like=like,
         shardings=shardings,
         train_step=step.make_train_step(
@@ -167,10 +167,76 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
             teacher_shardings=teacher_shardings,
             compute_dtype=dtype,
             remat=config.run.remat,
+            teacher_dropout=config.teacher.dropout,
+            accumulate=config.run.accumulate,
         ),
         seeds=lambda: source.rows(drawn[: objective.reserve_rows]) if objective.reserve_rows else None,
         tasks=tasks,
         best=select.choose(tasks, config.evals.best).metric,
+    )
+
+
+def make_objective(config: Config) -> Objective:
+    """The objective with its options, over nested widths where asked."""
+    options = {key: value for key, value in config.objective.items() if key != "name"}
+    objective = objectives.make(config.objective["name"], options)
+    if config.student.dims:
+        objective = Nested(objective=objective, dims=config.student.dims, targets=config.student.dims_targets)
+    if objective.teacher_views and not config.teacher.model:
+        raise InputError(f"objective {config.objective['name']} needs a teacher; set teacher.model.")
+    for option, wanted, why in (
+        ("teacher.dropout", config.teacher.dropout, "differ at every step"),
+        (f"objective {config.objective['name']}", bool(objective.reads), "include single tokens or layers"),
+    ):
+        if wanted and (config.teacher.targets != "live" or config.teacher.model.startswith("vectors:")):
+            raise InputError(f"{option} needs targets that {why}; set teacher.targets=live and name a teacher model.")
+    return objective
+
+
+def check_parts(config: Config, objective: Objective, groups: int, mesh: Mesh) -> None:
+    """Raises `InputError` if the gradient of a batch is not that of its parts, or the parts are not whole groups."""
+    parts = config.run.accumulate
+    if parts == 1:
+        return
+    if objective.couples_examples:
+        raise InputError(
+            f"run.accumulate={parts}: with {config.objective['name']}, an example's loss depends on the others of its batch, "
+            "so gradients of parts do not add up; use run.remat for less memory."
+        )
+    most = groups // mesh.shape["data"]
+    if parts < 1 or most % parts:
+        raise InputError(
+            f"run.accumulate={parts} does not divide the {most} groups of a device; raise data.pack_groups."
+        )
+
+
+def check_same_tokens(objective: Objective, student: SentenceModel, teacher: SentenceModel, store) -> None:
+    """Raises `InputError` if the teacher cannot read the student's tokens, which its own tokens are compared with."""
+    if tuple(objective.student_views) != tuple(objective.teacher_views):
+        raise InputError(
+            f"token by token, both must read the same views, not {objective.student_views} and "
+            f"{objective.teacher_views}."
+        )
+    if student.tokenizer.get_vocab() != teacher.tokenizer.get_vocab() or student.prompt != teacher.prompt:
+        raise InputError(
+            "token by token, student and teacher must share tokenizer and prompt; cut the student from the "
+            "teacher, or choose an objective of whole sentences."
+        )
+    longest = teacher.definition.architecture.longest
+    if store.max_length > longest:
+        raise InputError(f"data.max_length={store.max_length} is more than the teacher reads; at most {longest}.")
+
+
+def sizes_of(student: SentenceModel, teacher: SentenceModel | None, *, batch_size: int) -> Sizes:
+    """What an objective is told of both encoders."""
+    mine, other = student.definition.architecture, teacher.definition.architecture if teacher else None
+    return Sizes(
+        batch_size=batch_size,
+        width=student.definition.embedding_width,
+        hidden=mine.hidden_size,
+        layers=mine.layers,
+        teacher_hidden=other.hidden_size if other else 0,
+        teacher_layers=other.layers if other else 0,
     )
 
 
@@ -184,38 +250,60 @@ def compute_dtype(precision: str) -> DTypeLike:
 
 
 def load_teacher(config: Config) -> SentenceModel | None:
-    """The teacher's model; None if its vectors are given."""
+    """The teacher's model; None if its vectors are given or there is none."""
     spec = config.teacher
     if spec.targets not in ("live", "store"):
         raise InputError(f"teacher.targets={spec.targets!r} is unknown; allowed: live, store.")
-    if spec.model.startswith("vectors:"):
+    if not spec.model or spec.model.startswith("vectors:"):
         return None
     return load(spec.model, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt)
 
 
-def make_student(config: Config, teacher: SentenceModel | None) -> SentenceModel:
-    """The untrained student: a checkpoint or the teacher, cut or made afresh, with its head."""
+def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib.Path) -> SentenceModel:
+    """The untrained student: a checkpoint, the teacher or the stage before, cut or made afresh, with its head."""
     spec = config.student
     if spec.model == "teacher" and teacher is None:
-        raise InputError("student.model='teacher' needs a teacher model; with vectors, name the student's checkpoint.")
-    model = teacher if spec.model == "teacher" else load(spec.model, pooling=spec.pooling, prompt=spec.prompt)
+        raise InputError("student.model='teacher' needs a teacher model; without one, name the student's checkpoint.")
+    source = str(previous_export(workdir)) if spec.model == "previous" else spec.model
+    model = teacher if source == "teacher" else load(source, pooling=spec.pooling, prompt=spec.prompt)
     if spec.layers and (spec.width or spec.depth):
         raise InputError("student.layers cuts an encoder and student.width makes a fresh one; set only one of them.")
     if bool(spec.width) != bool(spec.depth):
         raise InputError(f"student.width={spec.width} and student.depth={spec.depth}: a fresh student needs both.")
-    of_body, of_head = jax.random.split(jax.random.key(config.run.seed ^ 0x57D))
+    of_body, of_head, of_tables = jax.random.split(jax.random.key(config.run.seed ^ 0x57D), 3)
     if spec.layers:
         model = surgery.from_layers(model, spec.layers)
     if spec.width:
         model = surgery.fresh(model, of_body, width=spec.width, depth=spec.depth)
+    if spec.embedding:
+        model = surgery.compact(model, spec.embedding, key=of_tables, init=spec.embedding_init)
     if spec.head not in ("none", "tanh", "linear"):
         raise InputError(f"student.head={spec.head!r} is unknown; allowed: none, tanh, linear.")
     if spec.head != "none":
-        width = teacher.definition.embedding_width if teacher else _vectors_width(config)
+        width = head_width(config, model, teacher)
         activation = "tanh" if spec.head == "tanh" else "identity"
         model = surgery.add_head(model, width, key=of_head, activation=activation, init=spec.head_init)
     check_exportable(kept(config, model).definition)
     return model
+
+
+def previous_export(workdir: pathlib.Path) -> pathlib.Path:
+    """The export of the stage before that of `workdir`, `.../stage2`."""
+    number = workdir.name.removeprefix("stage")
+    folder = workdir.parent / f"stage{int(number) - 1}" / "export" if number.isdigit() else None
+    if folder is None or not folder.is_dir():
+        raise InputError(
+            f"student.model='previous' needs the export of a stage before {workdir}; it is for the options of a stage "
+            "that follows one (--config.then.student.model)."
+        )
+    return folder
+
+
+def head_width(config: Config, student: SentenceModel, teacher: SentenceModel | None) -> int:
+    """Numbers that a head gives: the teacher's, or without a teacher the student's own (SimCSE's MLP)."""
+    if config.teacher.model.startswith("vectors:"):
+        return np.load(config.teacher.model.removeprefix("vectors:"), mmap_mode="r").shape[1]
+    return (teacher or student).definition.embedding_width
 
 
 def kept(config: Config, student: SentenceModel) -> SentenceModel:
@@ -280,14 +368,22 @@ class _Targets:
         self.store, self.arrays = None, ()
         """Tokens for a live teacher, or one array of targets for each teacher view."""
         self.embedder = Embedder(teacher, mesh=mesh, compute_dtype=dtype) if teacher else None
+        self.width = 0
+        """Of the vectors that the objective is given; 0 for none."""
+        if not self._views:
+            return
+        if teacher is not None:
+            self.width = teacher.definition.embedding_width
+        if objective.reads:
+            return
         if teacher is None:
             array = targets.vectors(config.teacher.model, store.input_rows)
             self.arrays = (targets.Selected(array, store.input_row),) * len(self._views)
+            self.width = array.shape[1]
         elif config.teacher.targets == "store":
             self.arrays = tuple(self._stored(config, view, dtype, progress) for view in self._views)
         else:
             self.store = tokenised(config, teacher, max_length=teacher.max_length, progress=progress)
-        self.width = self.arrays[0].shape[1] if teacher is None else teacher.definition.embedding_width
 
     def _stored(self, config: Config, view: str, dtype, progress: bool):
         if view not in self.text.columns:
@@ -310,9 +406,9 @@ class _Targets:
         """The teacher's embeddings of some rows of the text, for the first teacher view."""
         if self.arrays:
             return np.asarray(self.arrays[0][np.asarray(rows)], np.float32)
-        view = self._views[0] if self._views[0] in self.text.columns else "text"
+        view = self._views[0] if self._views and self._views[0] in self.text.columns else "text"
         log.info("teacher embeddings of %d reserved sentences", len(rows))
-        return self.embedder.encode_ids([self.store.ids(view, row) for row in rows])
+        return self.embedder.encode([self.text.text(view, row) for row in rows])
 
     def agreement_task(self, config: Config, held_out: Sequence[int]) -> Task | None:
         """Agreement over the pairs of a file, or over held-out sentences: each with its neighbour and with a random one."""
@@ -321,7 +417,7 @@ class _Targets:
         if config.evals.agreement:
             sentences = [text for (text,) in sources.read(split_specs(config.evals.agreement)) if text.strip()]
             return agreement.agreement_task(self.embedder.encode, *agreement.neighbouring_pairs(sentences))
-        if len(held_out) < 4:
+        if len(held_out) < 4 or (self.embedder is None and not self.arrays):
             return None
         vectors = dict(zip((self.text.text("text", row) for row in held_out), self.rows(held_out), strict=True))
         return agreement.held_out_task(vectors, seed=config.run.seed)
@@ -337,10 +433,6 @@ def _tasks(config: Config, source: _Targets, held_out: Sequence[int]) -> Mapping
     return select.available_tasks(
         data_folder=data_folder(), pairs_file=pairs_file, agreement_task=source.agreement_task(config, held_out)
     )
-
-
-def _vectors_width(config: Config) -> int:
-    return np.load(config.teacher.model.removeprefix("vectors:"), mmap_mode="r").shape[1]
 
 
 def _bar(what: str, rows: int, shown: bool):

@@ -46,7 +46,8 @@ class Teacher:
     """The frozen model whose embeddings are the targets."""
 
     model: str
-    """Folder, `package:NAME/PATH`, hub name, or `vectors:FILE.npy` with one row for each sentence of the text."""
+    """Folder, `package:NAME/PATH`, hub name, or `vectors:FILE.npy` with one row for each sentence of the text; empty for
+    an objective without a teacher."""
     pooling: str
     """Empty: as the checkpoint says. Needed for a checkpoint that does not say."""
     max_length: int
@@ -55,6 +56,8 @@ class Teacher:
     """Name of a prompt of the checkpoint, put before every sentence; empty: its default."""
     targets: str
     """`live`: the teacher runs inside the training step. `store`: its embeddings are computed once and kept on disk."""
+    dropout: bool
+    """Run the live teacher with its own dropout, as DistilCSE's code does for CKD."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,19 +65,30 @@ class Student:
     """The model to train."""
 
     model: str
-    """Folder, `package:NAME/PATH` or hub name; `teacher`: cut from the teacher."""
+    """Folder, `package:NAME/PATH` or hub name; `teacher`: cut from the teacher; `previous`: the best student of the stage
+    before, in the options of a stage that follows one."""
     layers: str
     """Which layers to keep: empty for all, `last:3`, `first:3`, `even:3`, or a list `1,3,5`."""
     width: int
     """Above 0: a fresh, untrained encoder of this width with the family and tokenizer of `model`, and `depth` layers."""
     depth: int
+    embedding: int
+    """Above 0: embedding tables of this width and a projection to the layers' (SimTDE), exported as ELECTRA."""
+    embedding_init: str
+    """Compact tables from the truncated singular value decomposition of the model's (`svd`), or at `random` (SimTDE)."""
     pooling: str
     """Empty: as the checkpoint says. Needed for a checkpoint that does not say."""
     prompt: str
+    dims: tuple[int, ...]
+    """Nested widths of the vectors that are trained beside the whole one, such as (64, 128, 256) (Matryoshka)."""
+    dims_targets: str
+    """What a nested width is compared with: `truncated`, the teacher's vectors cut to the same width, or `projected`, the
+    whole ones, through a matrix for each width that is not exported."""
     head: str
     """`none`, or a Dense layer to the teacher's width: `tanh` (ConGen), `linear`."""
     head_init: str
-    """`uniform` (PyTorch's default, ConGen) or `identity`, for a student that starts aligned with the teacher."""
+    """`uniform` (PyTorch's default, ConGen), `normal` (deviation 0.02, SimCSE) or `identity`, for a student that starts
+    aligned with the teacher."""
     keep_head: bool
     """Evaluate and export with the head (as ConGen does) or without."""
     dropout: float
@@ -90,8 +104,12 @@ class Optimizer:
     """After the warm-up: `linear` or `cosine` to 0, or `constant`."""
     warmup_fraction: float
     """Share of all steps over which the rate rises linearly from 0."""
+    warmup_steps: int
+    """Above 0: so many steps instead of that share."""
     weight_decay: float
-    """Decoupled, times the learning rate; not on biases and norms."""
+    """Decoupled, times the learning rate."""
+    decay: str
+    """What it acts on: `matrices` (not on biases and norms, as BERT and ConGen have it) or `all` (PyTorch's AdamW)."""
     b1: float
     b2: float
     eps: float
@@ -131,6 +149,9 @@ class Run:
     precision: str
     """Matrix products in `float32` or `bfloat16` (sums, softmax, norms and losses stay float32); `auto`: bfloat16 where
     the device has units for it."""
+    accumulate: int
+    """Parts of a batch whose gradients are summed before the update, for less memory; refused where an example's loss
+    depends on the others of the batch."""
     remat: bool
     """Recompute activations in the backward pass: less memory, about a third more work."""
     model_axis: int
@@ -156,6 +177,8 @@ class Config:
     optimizer: Optimizer
     evals: Evals
     run: Run
+    then: "Config | None" = None
+    """The stage that follows: all options of another training, whose student may be `previous`."""
 
 
 EXTENSIONS = (
@@ -167,15 +190,16 @@ EXTENSIONS = (
 
 def parse(raw: Mapping[str, Any]) -> Config:
     """The config of a plain nested mapping; raises `InputError` for unknown, missing or mistyped options."""
-    sections = {field.name: field for field in dataclasses.fields(Config)}
-    _same_keys(raw, sections, prefix="")
+    sections = {field.name: field for field in dataclasses.fields(Config) if field.name != "then"}
+    then = raw.get("then")
+    _same_keys({name: value for name, value in raw.items() if name != "then"}, sections, prefix="")
     built = {
         name: dict(raw[name]) if name == "objective" else options_from(field.type, raw[name], prefix=name)
         for name, field in sections.items()
     }
     if "name" not in built["objective"]:
         raise InputError("objective.name is missing.")
-    return Config(**built)
+    return Config(**built, then=parse(then) if then else None)
 
 
 def options_from(kind: type, raw: Mapping[str, Any], *, prefix: str) -> Any:
@@ -226,8 +250,9 @@ def _tuple(value: Any, kinds: tuple[Any, ...], name: str) -> tuple:
 
 def flat(config: Config) -> dict[str, Any]:
     """`{"data.text": ..., "objective.alpha": ...}`, values as JSON would give them back."""
-    nested = json.loads(json.dumps(dataclasses.asdict(config)))
-    return {f"{section}.{key}": value for section, options in nested.items() for key, value in options.items()}
+    nested = json.loads(json.dumps(dataclasses.asdict(dataclasses.replace(config, then=None))))
+    own = {f"{section}.{key}": value for section, options in nested.items() for key, value in (options or {}).items()}
+    return own | ({f"then.{key}": value for key, value in flat(config.then).items()} if config.then else {})
 
 
 def digest(config: Config) -> str:

@@ -2,7 +2,8 @@
 
 Axis letters, used in every signature of the project:
 `b` examples, `v` student views, `w` teacher views, `d` student width, `e` embedding width, `k` queue rows,
-`g` groups, `r` rows of a group, `l` token slots of a row, `n` sentences of a group (`b * v == g * n`).
+`g` groups, `r` rows of a group, `l` token slots of a row, `n` sentences of a group (`b * v == g * n`),
+`s` layers, `h` width of a layer, `t` words of the vocabulary.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -62,6 +63,39 @@ class TrainState(NamedTuple):
     """One random key, folded with the step; never advanced."""
 
 
+class Encoded(NamedTuple):
+    """What an objective sees of an encoder: always `sentences`, and of the rest what its `reads` names."""
+
+    sentences: Float[Array, "b v e"]
+    """Vectors behind pooling and dense layers, not normalised."""
+    owner: Int[Array, "g r l"] | None = None
+    """Which sentence a token slot belongs to, -1 for padding; there with any of the following."""
+    embeddings: Float[Array, "g r l h"] | None = None
+    """Output of the embedding block at each token slot, in the width of the layers."""
+    hidden: Float[Array, "s g r l h"] | None = None
+    """Outputs of all layers, first to last."""
+    vocabulary: Float[Array, "t h"] | None = None
+    """The table of word embeddings, in the width of the layers."""
+
+
+READS = ("embeddings", "hidden", "vocabulary")
+"""What an objective may read beside sentence vectors. It needs a live teacher that shares the student's tokens."""
+
+
+class Sizes(NamedTuple):
+    """What an objective may need to know to make its parameters and state."""
+
+    batch_size: int
+    width: int
+    """Of sentence vectors, student's and teacher's alike."""
+    hidden: int
+    """Width of the student's layers."""
+    layers: int
+    teacher_hidden: int
+    """0 without a teacher model, likewise `teacher_layers`."""
+    teacher_layers: int
+
+
 class Objective(Protocol):
     """A training objective: a frozen dataclass of its options, one file under `objectives/`, arrays in and arrays out."""
 
@@ -71,23 +105,19 @@ class Objective(Protocol):
     """Names of views that the teacher reads; empty without a teacher."""
     reserve_rows: int
     """Sentences kept out of training, whose teacher embeddings seed the objective's state."""
+    reads: Sequence[str]
+    """Which of `READS` it looks at, in student and teacher; then the teacher reads the student's views."""
+    couples_examples: bool
+    """Whether an example's loss depends on the others of its batch; gradients of parts of a batch then do not add up."""
 
-    def init(
-        self, key: jax.Array, *, batch_size: int, width: int, seeds: Float[Array, "k e"] | None
-    ) -> tuple[Params, Any]:
+    def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Any]:
         """The objective's own parameters and its first state."""
         ...
 
     def __call__(
-        self,
-        params: Params,
-        state: Any,
-        student: Float[Array, "b v d"],
-        targets: Float[Array, "b w e"],
-        *,
-        mesh: jax.sharding.Mesh,
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded | None, *, mesh: jax.sharding.Mesh
     ) -> tuple[Float[Array, " b"], Any, dict[str, Float[Array, ""]]]:
-        """Per-example loss, the next state, and scalars to log."""
+        """Per-example loss, the next state, and scalars to log. No gradient goes into the teacher."""
         ...
 
 

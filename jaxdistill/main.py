@@ -38,9 +38,9 @@ def main(arguments: Sequence[str]) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
     # Imported here: a wrong flag is told before JAX is loaded.
-    from jaxdistill.distill import distill
+    from jaxdistill.stages import run_stages
 
-    distill(config, pathlib.Path(workdir), dry_run=dry_run, command=command_line(arguments))
+    run_stages(config, pathlib.Path(workdir), dry_run=dry_run, command=command_line(arguments))
 
 
 def parse_flags(arguments: Sequence[str]) -> tuple[dict[str, Any], str, bool]:
@@ -93,6 +93,7 @@ def _with_shipped_config(argument: str) -> str:
             raise InputError(
                 f"config file {path} does not exist; shipped: {', '.join(known)}.{did_you_mean(str(path), known)}"
             )
+    _let_configs_import_each_other(path)
     return f"--config={path}{preset}"
 
 
@@ -103,17 +104,37 @@ def shipped_configs() -> list[pathlib.Path]:
     return sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
 
 
+def _let_configs_import_each_other(path: pathlib.Path) -> None:
+    """A config file may import its neighbours and the shipped ones by their plain names."""
+    for folder in (path.resolve().parent, *{file.parent.resolve() for file in shipped_configs()}):
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
+
+
 def _refuse_unknown_overrides(arguments: Sequence[str]) -> None:
     """`--config.section.option` must be an option of the config that the command line names."""
     given = [argument.split("=")[0].lstrip("-") for argument in arguments if argument.lstrip("-").startswith("config.")]
     path = next((argument.split("=", 1)[1] for argument in arguments if argument.startswith("--config=")), "")
     if not given or not path:
         return
-    sections = load_config_module(pathlib.Path(path.split(":")[0])).get_config().to_dict()
-    known = [f"config.{section}.{option}" for section, options in sections.items() for option in options]
+    name, _, preset = path.partition(":")
+    get_config = load_config_module(pathlib.Path(name)).get_config
+    try:
+        sections = (get_config(preset) if preset else get_config()).to_dict()
+    except ValueError:
+        return  # an unknown preset is told where the config is loaded
+    known = [f"config.{option}" for option in _option_names(sections)]
     for name in given:
         if name not in known:
             raise InputError(f"unknown option --{name}.{did_you_mean(name, known)} --help lists the options.")
+
+
+def _option_names(options: dict[str, Any]) -> list[str]:
+    """`section.option` of a nested config."""
+    names: list[str] = []
+    for key, value in options.items():
+        names += [f"{key}.{name}" for name in _option_names(value)] if isinstance(value, dict) else [key]
+    return names
 
 
 def _clear(error: Exception) -> str:
@@ -130,6 +151,7 @@ def _clear(error: Exception) -> str:
 
 def load_config_module(path: pathlib.Path):
     """A config file as a module."""
+    _let_configs_import_each_other(path)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -10,6 +10,7 @@ from jaxdistill.config import Optimizer
 from jaxdistill.core import InputError
 
 SCHEDULES = ("linear", "cosine", "constant")
+DECAYS = ("matrices", "all")
 
 
 def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
@@ -19,7 +20,7 @@ def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
     """
     if options.schedule not in SCHEDULES:
         raise InputError(f"optimizer.schedule={options.schedule!r} is unknown; allowed: {', '.join(SCHEDULES)}.")
-    warmup = math.ceil(round(options.warmup_fraction * steps, 6))
+    warmup = options.warmup_steps or math.ceil(round(options.warmup_fraction * steps, 6))
     rest = max(steps - warmup, 1)
     after = {
         "linear": optax.linear_schedule(options.learning_rate, 0.0, rest),
@@ -33,12 +34,14 @@ def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
 
 def make_optimizer(options: Optimizer, steps: int) -> optax.GradientTransformation:
     """AdamW: clip, Adam with or without bias correction, decoupled weight decay, minus the learning rate."""
+    if options.decay not in DECAYS:
+        raise InputError(f"optimizer.decay={options.decay!r} is unknown; allowed: {', '.join(DECAYS)}.")
     adam = optax.scale_by_adam if options.bias_correction else scale_by_adam_without_correction
     clip = [optax.clip_by_global_norm(options.clip_norm)] if options.clip_norm > 0 else []
     return optax.chain(
         *clip,
         adam(b1=options.b1, b2=options.b2, eps=options.eps),
-        optax.add_decayed_weights(options.weight_decay, mask=is_decayed),
+        optax.add_decayed_weights(options.weight_decay, mask=is_decayed if options.decay == "matrices" else None),
         optax.scale_by_learning_rate(make_schedule(options, steps)),
     )
 

@@ -71,7 +71,7 @@ def teacher_scores(run: build.Run) -> dict[str, float]:
 
 def probe(run: build.Run, batch) -> tuple[float, float]:
     """(bytes a device, seconds a step), from a step that is thrown away."""
-    seeds = np.ones((run.objective.reserve_rows, run.width), np.float32) if run.objective.reserve_rows else None
+    seeds = np.ones((run.objective.reserve_rows, run.sizes.width), np.float32) if run.objective.reserve_rows else None
     state = run.first_state(seeds)
     batch = meshes.place(batch, meshes.batch_sharding(run.mesh))
     memory = run.train_step.lower(state, run.teacher_params, batch).compile().memory_analysis()

@@ -4,7 +4,8 @@ The step is pure: state, frozen teacher and batch in, next state and metrics out
 device is the compiler's business; the code says only how its arguments lie on the mesh.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,9 +15,9 @@ from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
-from jaxdistill.core import Batch, Objective, Params, Tokens, TrainState
+from jaxdistill.core import Batch, Encoded, Objective, Params, Sizes, Tokens, TrainState
 from jaxdistill.encoders.architecture import EncoderDefinition
-from jaxdistill.encoders.sentence import embed
+from jaxdistill.encoders.sentence import embed, vectors_and_states, vocabulary
 from jaxdistill.mesh import batch_sharding, replicated
 
 TrainStep = Callable[[TrainState, Params, Batch], tuple[TrainState, dict[str, Array]]]
@@ -33,42 +34,63 @@ def make_train_step(
     teacher_shardings: Any,
     compute_dtype: DTypeLike,
     remat: bool,
+    teacher_dropout: bool = False,
+    accumulate: int = 1,
 ) -> TrainStep:
     """The jitted step `(state, teacher_params, batch) -> (state, metrics)`; the state is donated.
 
     Args:
       student: its dropout rates are those of training.
-      teacher: None when targets come from a store.
+      teacher: None when targets come from a store, or when there are none. It reads the teacher's tokens, or the
+        student's own where the objective compares token by token.
       shardings: how the state lies on the mesh, before and after.
+      teacher_dropout: as DistilCSE's code has it.
+      accumulate: parts of the batch that are computed one after the other; divides the groups of each device.
     """
-    views = len(objective.student_views)
+    encode = partial(encoded, reads=objective.reads, compute_dtype=compute_dtype)
 
-    def targets_of(teacher_params: Params, batch: Batch) -> Float[Array, "b w e"]:
+    def targets_of(teacher_params: Params, batch: Batch, key: Array) -> Encoded | None:
         if batch.targets is not None:
-            return batch.targets
-        vectors = embed(teacher, teacher_params, batch.teacher, compute_dtype=compute_dtype)
-        return jax.lax.stop_gradient(by_example(vectors, len(objective.teacher_views)))
+            return Encoded(batch.targets)
+        if teacher is None:
+            return None
+        tokens = batch.student if objective.reads else batch.teacher
+        views = len(objective.teacher_views)
+        key = jax.random.fold_in(key, 1) if teacher_dropout else None
+        return jax.lax.stop_gradient(encode(teacher, teacher_params, tokens, views=views, key=key))
 
     def loss_of(params, objective_state, targets, batch: Batch, key: Array):
-        vectors = embed(
-            student,
-            params["student"],
-            batch.student,
-            key=key,
-            compute_dtype=compute_dtype,
-            remat=remat,
-            normalize=False,
-        )
-        losses, objective_state, metrics = objective(
-            params["objective"], objective_state, by_example(vectors, views), targets, mesh=mesh
-        )
+        views = len(objective.student_views)
+        vectors = encode(student, params["student"], batch.student, views=views, key=key, remat=remat)
+        losses, objective_state, metrics = objective(params["objective"], objective_state, vectors, targets, mesh=mesh)
         return jnp.mean(losses), (objective_state, metrics)
+
+    def gradients_of(state: TrainState, teacher_params: Params, batch: Batch, key: Array):
+        """((loss, (objective's next state, metrics)), gradients) of a batch or a part of it."""
+        targets = targets_of(teacher_params, batch, key)
+        gradient = jax.value_and_grad(loss_of, has_aux=True)
+        return gradient(state.params, state.objective, targets, batch, key)
+
+    def accumulated(state: TrainState, teacher_params: Params, batch: Batch, key: Array):
+        """As `gradients_of`: the mean over the batch's parts. Their objectives have no state, see `build`."""
+        parts = split_groups(batch, accumulate)
+
+        def add(total, part):
+            index, batch = part
+            (loss, (_, metrics)), gradients = gradients_of(state, teacher_params, batch, jax.random.fold_in(key, index))
+            return jax.tree.map(lambda x, y: x + y / accumulate, total, (loss, metrics, gradients)), None
+
+        first = jax.tree.map(lambda x: x[0], parts)
+        (loss, (_, metrics)), gradients = jax.eval_shape(gradients_of, state, teacher_params, first, key)
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (loss, metrics, gradients))
+        indices = jnp.arange(accumulate, dtype=jnp.int32)
+        (loss, metrics, gradients), _ = jax.lax.scan(add, zeros, (indices, parts))
+        return (loss, (state.objective, metrics)), gradients
 
     def train_step(state: TrainState, teacher_params: Params, batch: Batch):
         key = jax.random.fold_in(state.key, state.step)
-        targets = targets_of(teacher_params, batch)
-        gradient = jax.value_and_grad(loss_of, has_aux=True)
-        (loss, (objective_state, metrics)), gradients = gradient(state.params, state.objective, targets, batch, key)
+        compute = gradients_of if accumulate == 1 else accumulated
+        (loss, (objective_state, metrics)), gradients = compute(state, teacher_params, batch, key)
         with jax.numpy_dtype_promotion("standard"):  # optax raises floats to integer powers
             updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
         metrics = {"loss": loss, "gradient_norm": optax.tree.norm(gradients), **metrics}
@@ -80,6 +102,39 @@ def make_train_step(
         in_shardings=(shardings, teacher_shardings, batch_sharding(mesh)),
         out_shardings=(shardings, replicated(mesh)),
         donate_argnums=0,
+    )
+
+
+def split_groups(batch: Batch, count: int) -> Batch:
+    """A batch as `count` batches of whole groups, on a new leading axis; each device's groups stay where they are."""
+    groups = batch.student.ids.shape[0]
+
+    def split(x: Array) -> Array:
+        parts = x.reshape(groups // count, count, x.shape[0] // groups, *x.shape[1:]).swapaxes(0, 1)
+        return parts.reshape(count, x.shape[0] // count, *x.shape[1:])
+
+    return jax.tree.map(split, batch)
+
+
+def encoded(
+    definition: EncoderDefinition,
+    params: Params,
+    tokens: Tokens,
+    *,
+    views: int,
+    reads: Sequence[str],
+    key: Array | None,
+    compute_dtype: DTypeLike,
+    remat: bool = False,
+) -> Encoded:
+    """What an objective sees of an encoder."""
+    vectors, states = vectors_and_states(definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat)
+    return Encoded(
+        sentences=by_example(vectors, views),
+        owner=tokens.owner if reads else None,
+        embeddings=states[0] if "embeddings" in reads else None,
+        hidden=jnp.stack(states[1:]) if "hidden" in reads else None,
+        vocabulary=vocabulary(definition, params, compute_dtype) if "vocabulary" in reads else None,
     )
 
 
@@ -96,13 +151,10 @@ def make_state(
     *,
     objective: Objective,
     optimizer: optax.GradientTransformation,
-    batch_size: int,
-    width: int,
+    sizes: Sizes,
 ) -> TrainState:
     """The state before step 1; run it under `jax.jit` so that the optimiser's state lies as the parameters do."""
-    objective_params, objective_state = objective.init(
-        jax.random.fold_in(key, 0x0B7EC71), batch_size=batch_size, width=width, seeds=seeds
-    )
+    objective_params, objective_state = objective.init(jax.random.fold_in(key, 0x0B7EC71), sizes, seeds)
     params = {"student": student, "objective": objective_params}
     return TrainState(jnp.int32(0), params, optimizer.init(params), objective_state, key)
 

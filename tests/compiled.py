@@ -10,14 +10,14 @@ import numpy as np
 from jaxdistill import mesh as meshes
 from jaxdistill import optim, step
 from jaxdistill.config import Optimizer
-from jaxdistill.core import Batch, Tokens
+from jaxdistill.core import Batch, Sizes, Tokens
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.objectives.congen import ConGen
 
 ADAMW = Optimizer(
     learning_rate=1e-3, schedule="linear", warmup_fraction=0.1, weight_decay=0.01, b1=0.9, b2=0.999, eps=1e-8,
-    bias_correction=True, clip_norm=1.0,
+    bias_correction=True, clip_norm=1.0, warmup_steps=0, decay="matrices",
 )  # fmt: skip
 BYTES = {"f32": 4, "s32": 4, "u32": 4, "bf16": 2, "pred": 1, "f16": 2, "s64": 8, "u8": 1, "s8": 1}
 COLLECTIVES = "all-gather|all-reduce|reduce-scatter|collective-permute|all-to-all|ragged-all-to-all"
@@ -36,10 +36,14 @@ def definition(*, width: int = 32, layers: int = 1) -> EncoderDefinition:
 
 def congen(queue_size: int, **changed) -> ConGen:
     options = dict(
-        alpha=0.5, student_temperature=0.05, teacher_temperature=0.05, queue_size=queue_size, keys="queue+batch",
+        alpha=0.5, student_temperature=0.05, teacher_temperature=0.05, queue_size=queue_size, key_set="queue+batch",
         queue_init="sentences", control_view="text", generalize_view="delete_words",
     )  # fmt: skip
     return ConGen(**(options | changed))
+
+
+def sizes(batch_size: int) -> Sizes:
+    return Sizes(batch_size=batch_size, width=32, hidden=32, layers=1, teacher_hidden=32, teacher_layers=2)
 
 
 def tokens(groups: int, sentences: int, rows: int = 2, length: int = 32) -> Tokens:
@@ -54,7 +58,7 @@ def train_step(mesh, objective, *, batch_size: int, groups: int, compute_dtype=j
     shapes = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in param_shapes(student).items()}
     of_teacher = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in param_shapes(teacher).items()}
     seeds = jax.ShapeDtypeStruct((objective.queue_size, 32), jnp.float32)
-    make = partial(step.make_state, objective=objective, optimizer=optimizer, batch_size=batch_size, width=32)
+    make = partial(step.make_state, objective=objective, optimizer=optimizer, sizes=sizes(batch_size))
     like = jax.eval_shape(make, shapes, seeds, jax.eval_shape(lambda: jax.random.key(0)))
     shardings = meshes.shardings(like, mesh, ())
     jitted = step.make_train_step(

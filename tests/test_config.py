@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 import transformers
+from ml_collections import ConfigDict
 
 from jaxdistill import build, main, objectives
 from jaxdistill import config as configs
@@ -16,10 +17,10 @@ from jaxdistill.core import InputError
 from jaxdistill.mesh import batch_sharding, place
 
 from conftest import ROOT
-from program import write_text
 from tiny_models import tiny_tokenizer
+from tiny_text import made_up
 
-CONFIGS = sorted((ROOT / "configs").glob("*.py"))
+CONFIGS = main.shipped_configs()
 PRESETS = [(path, preset) for path in CONFIGS for preset in main.load_config_module(path).PRESETS]
 
 
@@ -48,7 +49,7 @@ def test_every_option_is_read_somewhere():
 
 
 def test_extensions_are_options_that_exist():
-    known = configs.flat(configs.parse(load(CONFIGS[0], "tiny").to_dict()))
+    known = configs.flat(configs.parse(load(ROOT / "configs" / "congen.py", "tiny").to_dict()))
     assert set(configs.EXTENSIONS) <= set(known)
 
 
@@ -64,14 +65,14 @@ def test_extensions_are_options_that_exist():
     ],
 )
 def test_a_wrong_key_or_type_is_refused_with_its_name(change, words):
-    raw = load(CONFIGS[0], "tiny").to_dict()
+    raw = load(ROOT / "configs" / "congen.py", "tiny").to_dict()
     change(raw)
     with pytest.raises(InputError, match=words):
         configs.parse(raw)
 
 
 def test_a_changed_option_is_an_extension_or_another_training():
-    before = configs.flat(configs.parse(load(CONFIGS[0], "tiny").to_dict()))
+    before = configs.flat(configs.parse(load(ROOT / "configs" / "congen.py", "tiny").to_dict()))
     configs.refuse_other_training(before, before | {"run.steps": 999, "evals.every": 3}, workdir="w")
     with pytest.raises(InputError, match=r"objective\.alpha: 0\.5 there, 0\.6 now"):
         configs.refuse_other_training(before, before | {"objective.alpha": 0.6}, workdir="w")
@@ -91,6 +92,17 @@ def test_command_line_values_reach_the_config():
         "w",
         False,
     )
+
+
+def test_every_option_can_be_given_on_the_command_line():
+    """Some names, such as `keys`, are methods of ConfigDict and would be shadowed."""
+    for path in CONFIGS:
+        raw = load(path, "tiny").to_dict()
+        names = [f"{section}.{option}" for section, options in raw.items() for option in options or ()]
+        assert not [name for name in names if hasattr(ConfigDict, name.split(".")[1])], path
+        given = [f"--config.{name}={raw[name.split('.')[0]][name.split('.')[1]]}" for name in names]
+        again, _, _ = main.parse_flags([f"--config={path}:tiny", "--workdir=w", *given])
+        assert again == raw
 
 
 # One step of every named preset: its own families and options on small, randomly initialised checkpoints.
@@ -125,23 +137,44 @@ def write_checkpoint(folder, family):
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkpoints")
-    write_text(folder, rows=200)
+    lines = ["\t".join((*row, row[0])) for row in zip(made_up(200, words=6), made_up(200, words=5), strict=True)]
+    (folder / "text.tsv").write_text("\n".join(["text\tpositive\tnegative", *lines]) + "\n", encoding="utf-8")
     return folder
 
 
-@pytest.mark.parametrize("preset", [preset for path, preset in PRESETS if preset.startswith("paper-")])
-def test_every_paper_preset_builds_and_takes_a_step(preset, checkpoints, monkeypatch):
+def on_random_models(raw: dict, checkpoints) -> dict:
+    """The options with small random checkpoints of the same families instead of the models, and a small text."""
+    for part in ("teacher", "student"):
+        name = raw[part]["model"]
+        if name not in ("", "teacher", "previous"):
+            family = family_of(name)
+            raw[part]["model"] = write_checkpoint(checkpoints / family, family)
+    raw["data"] |= dict(
+        text=str(checkpoints / "text.tsv"), max_length=32, cache_folder=str(checkpoints / "cache"), batch_size=16,
+        columns=tuple((name, name) for name in ("text", "positive", "negative")), pack_shapes=2, weights=(),
+    )  # fmt: skip
+    raw["teacher"]["pooling"] = raw["teacher"]["pooling"] or "mean"
+    raw["student"]["pooling"] = raw["student"]["pooling"] or "mean"
+    raw["student"]["layers"] = raw["student"]["layers"] and "last:2"
+    raw["student"] |= {
+        name: raw["student"][name] and small for name, small in dict(width=32, depth=2, embedding=8).items()
+    }
+    if raw["objective"].get("queue_size"):
+        raw["objective"]["queue_size"] = 48
+    raw["evals"] |= dict(pairs="package:jaxdistill/assets/graded_pairs.tsv", agreement="", best="")
+    return raw
+
+
+NAMED = [(path, preset) for path, preset in PRESETS if not preset.startswith("tiny")]
+
+
+@pytest.mark.parametrize("path, preset", NAMED, ids=lambda value: getattr(value, "stem", value))
+def test_every_named_preset_builds_and_takes_a_step(path, preset, checkpoints, monkeypatch):
     one = meshes.make_mesh(devices=jax.devices()[:1])  # compiles in half the time of eight devices
     monkeypatch.setattr(meshes, "make_mesh", lambda **_: one)
-    raw = load(ROOT / "configs" / "congen.py", preset).to_dict()
-    teacher, student = family_of(raw["teacher"]["model"]), family_of(raw["student"]["model"])
-    raw["teacher"]["model"] = write_checkpoint(checkpoints / teacher, teacher)
-    raw["student"]["model"] = write_checkpoint(checkpoints / student, student)
-    raw["data"] |= dict(
-        text=str(checkpoints / "text.txt"), max_length=32, cache_folder=str(checkpoints / "cache"), batch_size=16
-    )
-    raw["objective"]["queue_size"] = 48
-    run = build.build(configs.parse(json.loads(json.dumps(raw))), checkpoints / "w", progress=False)
+    raw = on_random_models(json.loads(json.dumps(load(path, preset).to_dict())), checkpoints)
+    raw["then"] = None  # its stages are presets of their own kind, and need the stage before
+    run = build.build(configs.parse(raw), checkpoints / "w", progress=False)
     state = run.first_state(run.seeds())
     before = {name: np.asarray(array) for name, array in state.params["student"].items()}
     batch = place(run.batches.batch_at(0), batch_sharding(run.mesh))

@@ -9,13 +9,15 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "jaxdistill"
 LAYERS = (
     ("__init__", "core", "versions"),
     ("cli", "config", "mesh", "metrics", "ops", "assets", "plots", "summary"),
-    ("optim", "checkpoint", "encoders", "objectives", "data", "evals", "card"),
+    ("optim", "checkpoint", "encoders", "objectives", "nested", "data", "evals", "card", "translate", "comparison"),
     ("step",),
     ("inference",),
-    ("build", "export"),
+    ("build", "export", "substitute"),
     ("train", "overview"),
-    ("distill", "encode", "evaluate"),
+    ("distill", "encode", "evaluate", "augment"),
+    ("stages",),
     ("main",),
+    ("sweep",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 ALLOWED = {

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
+from transformers import get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 
 from jaxdistill.core import InputError
 from jaxdistill.optim import make_optimizer, make_schedule
@@ -54,3 +56,43 @@ def test_twenty_updates_equal_the_plain_form(bias_correction):
             params[name] = params[name] - 0.01 * (m[name] / c1 / (np.sqrt(v[name] / c2) + 1e-6) + decay)
     for name in params:
         np.testing.assert_allclose(ours[name], params[name], atol=2e-5)
+
+
+@pytest.mark.parametrize("decay", ["matrices", "all"])
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+@jax.numpy_dtype_promotion("standard")
+def test_twenty_updates_follow_torch(decay, schedule):
+    """Warm-up in steps, schedule, decay mask and clipping, as the papers' scripts put them together."""
+    options = dataclasses.replace(
+        ADAMW, learning_rate=0.02, schedule=schedule, warmup_steps=5, warmup_fraction=0.5, weight_decay=0.1, decay=decay,
+        b2=0.98, clip_norm=1.0,
+    )  # fmt: skip
+    random = np.random.default_rng(1)
+    start = {"a/kernel": random.standard_normal((3, 2)), "a/bias": random.standard_normal(2)}
+    gradients = [{name: random.standard_normal(p.shape) for name, p in start.items()} for _ in range(20)]
+    theirs = {name: torch.nn.Parameter(torch.tensor(p)) for name, p in start.items()}
+    groups = [
+        {"params": [p], "weight_decay": 0.1 if decay == "all" or name.endswith("kernel") else 0.0}
+        for name, p in theirs.items()
+    ]
+    adamw = torch.optim.AdamW(groups, lr=0.02, betas=(0.9, 0.98), eps=options.eps)
+    make = {"linear": get_linear_schedule_with_warmup, "cosine": get_cosine_schedule_with_warmup}[schedule]
+    scheduler = make(adamw, num_warmup_steps=5, num_training_steps=20)
+    optimizer = make_optimizer(options, 20)
+    ours = {name: jnp.float32(p) for name, p in start.items()}
+    state = optimizer.init(ours)
+    for gradient in gradients:
+        updates, state = optimizer.update({n: jnp.float32(g) for n, g in gradient.items()}, state, ours)
+        ours = {name: ours[name] + updates[name] for name in ours}
+        for name, parameter in theirs.items():
+            parameter.grad = torch.tensor(gradient[name])
+        torch.nn.utils.clip_grad_norm_(theirs.values(), 1.0)
+        adamw.step()
+        scheduler.step()
+        for name in ours:
+            np.testing.assert_allclose(ours[name], theirs[name].detach(), atol=2e-5)
+
+
+def test_an_unknown_decay_is_refused():
+    with pytest.raises(InputError, match="matrices, all"):
+        make_optimizer(dataclasses.replace(ADAMW, decay="none"), 10)

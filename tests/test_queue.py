@@ -7,24 +7,32 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxdistill.core import Encoded, Sizes
 from jaxdistill.mesh import make_mesh
-from jaxdistill.objectives.congen import ConGen, push, rows_oldest_first
+from jaxdistill.objectives.congen import ConGen
 from jaxdistill.ops.norm import unit
-from jaxdistill.ops.queue_xent import queue_cross_entropy
+from jaxdistill.ops.ring import Ring, oldest_first, push, softmax_over_ring
 
 KEYS = ("queue+batch", "queue", "queue+own")
 
 
 def make_congen(**changed) -> ConGen:
     options = dict(
-        alpha=0.5, student_temperature=0.07, teacher_temperature=0.05, queue_size=40, keys="queue+batch",
+        alpha=0.5, student_temperature=0.07, teacher_temperature=0.05, queue_size=40, key_set="queue+batch",
         queue_init="sentences", control_view="text", generalize_view="delete_words",
     )  # fmt: skip
     return ConGen(**(options | changed))
 
 
+def sizes(batch_size: int, width: int) -> Sizes:
+    return Sizes(batch_size=batch_size, width=width, hidden=width, layers=1, teacher_hidden=width, teacher_layers=1)
+
+
 def run(objective, state, student, targets, mesh):
-    return jax.jit(lambda *arrays: objective({}, *arrays, mesh=mesh))(state, student, targets)
+    def call(state, student, targets):
+        return objective({}, state, Encoded(student), Encoded(targets), mesh=mesh)
+
+    return jax.jit(call)(state, student, targets)
 
 
 def unit_rows(random, *shape):
@@ -59,13 +67,13 @@ def plain_loss(student, teacher, queue, *, keys, alpha, tau_s, tau_t):
 def test_value_and_gradient_equal_the_plain_form(keys, queue_size, devices):
     random = np.random.default_rng(0)
     student, teacher, seeds = unit_rows(random, 8, 2, 16), unit_rows(random, 8, 16), unit_rows(random, queue_size, 16)
-    objective = make_congen(keys=keys, queue_size=queue_size, alpha=0.3)
+    objective = make_congen(key_set=keys, queue_size=queue_size, alpha=0.3)
     mesh = make_mesh(devices=jax.devices()[:devices])
-    _, state = objective.init(jax.random.key(0), batch_size=8, width=16, seeds=seeds)
+    _, state = objective.init(jax.random.key(0), sizes(8, 16), seeds)
     newest = np.concatenate([seeds, teacher])[-queue_size:] if keys == "queue" else seeds
 
     def total(student):
-        losses, state_, metrics = objective({}, state, student, teacher[:, None], mesh=mesh)
+        losses, state_, metrics = objective({}, state, Encoded(student), Encoded(teacher[:, None]), mesh=mesh)
         return jnp.sum(losses), (losses, metrics)
 
     (_, (losses, metrics)), gradient = jax.jit(jax.value_and_grad(total, has_aux=True))(student)
@@ -79,37 +87,46 @@ def test_value_and_gradient_equal_the_plain_form(keys, queue_size, devices):
 @pytest.mark.parametrize("block_rows", [16, 24])
 def test_the_size_of_blocks_does_not_matter(mesh, block_rows):
     random = np.random.default_rng(1)
-    student, teacher, ring = unit_rows(random, 16, 1, 8), unit_rows(random, 16, 8), unit_rows(random, 7, 16, 8)
-    options = dict(skip=5, own=False, student_temperature=0.1, teacher_temperature=0.1, mesh=mesh)
-    blocks, whole_ring = (
-        jax.jit(partial(queue_cross_entropy, block_rows=rows, **options)) for rows in (block_rows // 8, 1024)
+    queries, ring = 10 * unit_rows(random, 16, 2, 8), Ring(unit_rows(random, 7, 16, 8), jnp.int32(4))
+    blocks, whole = (
+        jax.jit(partial(softmax_over_ring, skip=5, starts_full=True, mesh=mesh, block_rows=rows))(queries, ring)
+        for rows in (block_rows // 8, 1024)
     )
-    value, entropy = blocks(student, teacher, ring, newest=jnp.int32(3))
-    whole, whole_entropy = whole_ring(student, teacher, ring, newest=jnp.int32(3))
-    np.testing.assert_allclose(value, whole, atol=1e-5)
-    np.testing.assert_allclose(entropy, whole_entropy, atol=1e-5)
+    for one, other in zip(blocks, whole, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_blocks_that_were_never_written_hold_no_keys(mesh):
+    random = np.random.default_rng(7)
+    rows = unit_rows(random, 16, 8)
+    ring = push(push(Ring(jnp.zeros((5, 8, 8)), jnp.int32(0)), rows[:8]), rows[8:])
+    queries = 10 * unit_rows(random, 8, 1, 8)
+    lse, average = jax.jit(partial(softmax_over_ring, skip=0, starts_full=False, mesh=mesh))(queries, ring)
+    logits = np.asarray(queries[:, 0] @ rows.T, np.float64)
+    np.testing.assert_allclose(lse[:, 0], np.log(np.exp(logits).sum(axis=1)), atol=1e-5)
+    np.testing.assert_allclose(average[:, 0], softmax(logits) @ rows, atol=1e-5)
 
 
 def test_two_keys_by_hand(mesh):
     """Teacher at (1, 0), student at (0, 1), keys are both: p = softmax(1, 0), q = softmax(0, 1) at temperature 1."""
     one = make_mesh(devices=jax.devices()[:1])
-    objective = make_congen(alpha=1.0, queue_size=2, keys="queue", student_temperature=1.0, teacher_temperature=1.0)
-    _, state = objective.init(jax.random.key(0), batch_size=1, width=2, seeds=np.float32([[9, 9], [0, 1]]))
+    objective = make_congen(alpha=1.0, queue_size=2, key_set="queue", student_temperature=1.0, teacher_temperature=1.0)
+    _, state = objective.init(jax.random.key(0), sizes(1, 2), np.float32([[9, 9], [0, 1]]))
     losses, state, _ = run(objective, state, np.float32([[[0, 1]]]), np.float32([[[1, 0]]]), one)
     e = np.e
     np.testing.assert_allclose(losses[0], -(e * np.log(1 / (1 + e)) + np.log(e / (1 + e))) / (1 + e), rtol=1e-6)
-    np.testing.assert_allclose(rows_oldest_first(state, 2), [[0, 1], [1, 0]])
+    np.testing.assert_allclose(oldest_first(state, 2), [[0, 1], [1, 0]])
 
 
 def test_a_student_equal_to_its_teacher_has_no_divergence_and_no_gradient(mesh):
     random = np.random.default_rng(2)
     teacher, seeds = unit_rows(random, 8, 16), unit_rows(random, 24, 16)
     objective = make_congen(queue_size=24, student_temperature=0.05)
-    _, state = objective.init(jax.random.key(0), batch_size=8, width=16, seeds=seeds)
+    _, state = objective.init(jax.random.key(0), sizes(8, 16), seeds)
     student = np.repeat(teacher[:, None], 2, axis=1)
 
     def total(student):
-        losses, _, metrics = objective({}, state, student, teacher[:, None], mesh=mesh)
+        losses, _, metrics = objective({}, state, Encoded(student), Encoded(teacher[:, None]), mesh=mesh)
         return jnp.sum(losses), metrics["loss/kl"]
 
     (_, kl), gradient = jax.jit(jax.value_and_grad(total, has_aux=True))(student)
@@ -121,7 +138,7 @@ def test_an_infinite_temperature_makes_every_key_equal(mesh):
     random = np.random.default_rng(3)
     student, teacher, seeds = unit_rows(random, 8, 2, 16), unit_rows(random, 8, 16), unit_rows(random, 24, 16)
     objective = make_congen(queue_size=24, student_temperature=1e6, teacher_temperature=1e6)
-    _, state = objective.init(jax.random.key(0), batch_size=8, width=16, seeds=seeds)
+    _, state = objective.init(jax.random.key(0), sizes(8, 16), seeds)
     losses, _, _ = run(objective, state, student, teacher[:, None], mesh)
     np.testing.assert_allclose(losses, np.log(24 + 8), atol=1e-4)
 
@@ -130,8 +147,10 @@ def test_no_gradient_reaches_the_teacher(mesh):
     random = np.random.default_rng(4)
     student, teacher, seeds = unit_rows(random, 8, 2, 16), unit_rows(random, 8, 16), unit_rows(random, 24, 16)
     objective = make_congen(queue_size=24)
-    _, state = objective.init(jax.random.key(0), batch_size=8, width=16, seeds=seeds)
-    gradient = jax.jit(jax.grad(lambda t: jnp.sum(objective({}, state, student, t, mesh=mesh)[0])))(teacher[:, None])
+    _, state = objective.init(jax.random.key(0), sizes(8, 16), seeds)
+    gradient = jax.jit(jax.grad(lambda t: jnp.sum(objective({}, state, Encoded(student), Encoded(t), mesh=mesh)[0])))(
+        teacher[:, None]
+    )
     assert not np.any(gradient)
 
 
@@ -139,21 +158,21 @@ def test_no_gradient_reaches_the_teacher(mesh):
 def test_queue_forgets_oldest_first(queue_size):
     random = np.random.default_rng(5)
     seeds = unit_rows(random, queue_size, 4)
-    _, queue = make_congen(queue_size=queue_size).init(jax.random.key(0), batch_size=8, width=4, seeds=seeds)
-    np.testing.assert_allclose(rows_oldest_first(queue, queue_size), seeds, atol=1e-6)
+    _, queue = make_congen(queue_size=queue_size).init(jax.random.key(0), sizes(8, 4), seeds)
+    np.testing.assert_allclose(oldest_first(queue, queue_size), seeds, atol=1e-6)
     history = list(seeds)
     for _ in range(3 * -(-queue_size // 8) + 1):
         batch = unit_rows(random, 8, 4)
         queue = jax.jit(push)(queue, batch)
         history.extend(batch)
-        np.testing.assert_allclose(rows_oldest_first(queue, queue_size), history[-queue_size:], atol=1e-6)
+        np.testing.assert_allclose(oldest_first(queue, queue_size), history[-queue_size:], atol=1e-6)
 
 
 def test_permuting_the_batch_permutes_the_losses(mesh):
     random = np.random.default_rng(6)
     student, teacher, seeds = unit_rows(random, 8, 2, 16), unit_rows(random, 8, 1, 16), unit_rows(random, 24, 16)
     objective = make_congen(queue_size=24)
-    _, state = objective.init(jax.random.key(0), batch_size=8, width=16, seeds=seeds)
+    _, state = objective.init(jax.random.key(0), sizes(8, 16), seeds)
     order = random.permutation(8)
     losses, _, _ = run(objective, state, student, teacher, mesh)
     permuted, _, _ = run(objective, state, student[order], teacher[order], mesh)
@@ -171,7 +190,7 @@ def test_a_zero_vector_has_a_finite_gradient():
         (dict(alpha=1.5), "alpha=1.5"),
         (dict(student_temperature=0.0), "above 0"),
         (dict(queue_size=0), "at least 1"),
-        (dict(keys="batch"), "allowed: queue[+]batch"),
+        (dict(key_set="batch"), "allowed: queue[+]batch"),
         (dict(queue_init="zeros"), "sentences, random"),
     ],
 )

@@ -3,13 +3,19 @@
 import jax
 import numpy as np
 import pytest
+from sentence_transformers import SentenceTransformer
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders import surgery
+from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
+from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load
+from jaxdistill.encoders.modules import read_json
 from jaxdistill.encoders.sentence import embed, hidden_states, param_shapes
+from jaxdistill.inference import Embedder
 
 import encoder_cases as cases
+from tiny_text import made_up
 
 embed, hidden_states = (jax.jit(function, static_argnums=0) for function in (embed, hidden_states))
 
@@ -112,5 +118,59 @@ def test_a_head_can_be_dropped_again(teacher):
 
 
 def test_an_unknown_head_start_is_refused(teacher):
-    with pytest.raises(InputError, match="head init 'zeros' is not known; use uniform or identity"):
+    with pytest.raises(InputError, match="head init 'zeros' is not known; use uniform, normal or identity"):
         surgery.add_head(teacher, 8, key=jax.random.key(0), init="zeros")
+
+
+TEACHER_WIDTHS = [("bert", "svd"), ("bert", "random"), ("roberta", "svd")]
+
+
+@pytest.mark.parametrize(("family", "init"), TEACHER_WIDTHS)
+def test_compact_embeddings_are_an_electra_that_transformers_loads(family, init, tmp_path):
+    cases.write_encoder(tmp_path / "teacher", family)
+    teacher = load(str(tmp_path / "teacher"), pooling="mean")
+    student = surgery.compact(teacher, 8, key=jax.random.key(0), init=init)
+    assert {name: array.shape for name, array in student.params.items()} == param_shapes(student.definition)
+    save(student, tmp_path / "student")
+    assert read_json(tmp_path / "student" / "config.json")["model_type"] == "electra"
+    theirs = SentenceTransformer(str(tmp_path / "student"), device="cpu")
+    sentences = made_up(20, words=5)
+    ours = Embedder(load(str(tmp_path / "student"))).encode(sentences)
+    np.testing.assert_allclose(ours, theirs.encode(sentences), atol=1e-5)
+
+
+def test_a_compact_embedding_of_nearly_full_width_keeps_the_teachers_embeddings(teacher):
+    """The tables lose next to nothing at this width, so that what is left is the norm in another basis."""
+    width = teacher.definition.architecture.hidden_size - 1
+    tokens = cases.padded(cases.random_sequences(3))
+    wanted = hidden_states(teacher.definition, teacher.params, tokens)[0]
+    real = np.asarray(tokens.owner) >= 0
+    left = {}
+    for init in ("svd", "random"):
+        student = surgery.compact(teacher, width, key=jax.random.key(0), init=init)
+        given = hidden_states(student.definition, student.params, tokens)[0]
+        left[init] = np.square(np.asarray(given - wanted)[real]).mean() / np.square(np.asarray(wanted)[real]).mean()
+    assert left["svd"] < 0.05 < left["random"]
+
+
+@pytest.mark.parametrize(
+    ("width", "compact", "layers", "paper"),
+    [(768, 384, 3, 34.1), (768, 384, 12, 97.9), (384, 128, 3, 9.5), (128, 64, 2, 2.4), (128, 32, 2, 1.4)],
+)
+def test_parameters_are_as_many_as_the_paper_counts_with_a_pooler(width, compact, layers, paper):
+    architecture = Architecture(
+        family="electra", vocab_size=30522, hidden_size=width, layers=layers, heads=2, intermediate_size=4 * width,
+        max_positions=512, token_types=2, embedding_size=compact,
+    )  # fmt: skip
+    shapes = param_shapes(EncoderDefinition(architecture=architecture, pooling=Pooling.parse("mean")))
+    count = sum(int(np.prod(shape)) for shape in shapes.values()) + width * width + width
+    assert round(count / 1e6, 1) == paper
+
+
+@pytest.mark.parametrize(
+    ("width", "init", "words"),
+    [(999, "svd", "must be below"), (8, "pca", "allowed: svd, random"), (0, "svd", "must be below")],
+)
+def test_a_compact_width_that_does_not_fit_is_refused(width, init, words, teacher):
+    with pytest.raises(InputError, match=words):
+        surgery.compact(teacher, width, key=jax.random.key(0), init=init)

@@ -49,6 +49,23 @@ def embed(
       remat: recompute each layer in the backward pass instead of keeping its activations.
       normalize: whether vectors get unit length; None: as the definition says.
     """
+    vectors, _ = vectors_and_states(
+        definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat, normalize=normalize
+    )
+    return vectors
+
+
+def vectors_and_states(
+    definition: EncoderDefinition,
+    params: Params,
+    tokens: Tokens,
+    *,
+    key: Array | None = None,
+    compute_dtype: DTypeLike = jnp.float32,
+    remat: bool = False,
+    normalize: bool | None = None,
+) -> tuple[Float[Array, "g n e"], list[Float[Array, "g r l h"]]]:
+    """As `embed`, and the token vectors behind the embeddings and behind every layer, first to last."""
     encoder = merged(definition, params)
     states = encoder.transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat)
     x = pooled(definition.pooling, states, tokens)
@@ -56,7 +73,14 @@ def embed(
         x = jnp.tanh(encoder.transformer.pooler(x, compute_dtype))
     for dense, linear in zip(definition.dense, encoder.dense, strict=True):
         x = ACTIVATION_FUNCTIONS[dense.activation](linear(x, compute_dtype))
-    return unit(x) if (definition.normalize if normalize is None else normalize) else x
+    return (unit(x) if (definition.normalize if normalize is None else normalize) else x), states
+
+
+def vocabulary(definition: EncoderDefinition, params: Params, compute_dtype: DTypeLike) -> Float[Array, "t h"]:
+    """The word embeddings of the whole vocabulary, in the width of the layers."""
+    embeddings = merged(definition, params).transformer.embeddings
+    table = embeddings.word.embedding[...]
+    return table if embeddings.projection is None else embeddings.projection(table, compute_dtype)
 
 
 def hidden_states(

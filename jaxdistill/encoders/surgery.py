@@ -8,7 +8,7 @@ from jaxtyping import Array
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
-from jaxdistill.encoders.layers import uniform_as_torch
+from jaxdistill.encoders.layers import INITIAL_DEVIATION, uniform_as_torch
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.encoders.sentence import init_params
 
@@ -107,6 +107,81 @@ def fresh(
     return dataclasses.replace(template, definition=definition, params=params, source=source)
 
 
+COMPACT_POSITIONS = 4
+"""Places at which every word is looked at when a compact embedding block is fitted to the block that it replaces."""
+
+
+def compact(model: SentenceModel, width: int, *, key: Array, init: str) -> SentenceModel:
+    """The model with embedding tables of `width` and a projection to its layers' width: SimTDE's student, as ELECTRA.
+
+    Args:
+      model: its layers are kept; its tables, all of them, are replaced.
+      width: of the new word, position and token type tables and of their norm.
+      key: of the random weights.
+      init: `random`, or `svd`: the tables are the model's in the basis of the word table's first right singular
+        vectors, and the projection maps the new block's output to the old one's by least squares over the vocabulary.
+    """
+    old = model.definition.architecture
+    if not 0 < width < old.hidden_size:
+        raise InputError(f"student.embedding={width} must be below the encoder's width of {old.hidden_size}.")
+    if init not in ("svd", "random"):
+        raise InputError(f"student.embedding_init={init!r} is unknown; allowed: svd, random.")
+    if old.embedding_size != old.hidden_size or old.relative_buckets:
+        raise InputError(
+            f"student.embedding cannot replace the embeddings of a {old.family} encoder; use a BERT or RoBERTa."
+        )
+    if model.definition.pooling.tokens == "pooler":
+        raise InputError("student.embedding makes an ELECTRA model, which has no pooler; use the pooling cls or mean.")
+    architecture = dataclasses.replace(
+        old, family="electra", embedding_size=width, pooler=False, max_positions=old.longest, position_offset=0,
+        token_types=old.token_types or 2,
+    )  # fmt: skip
+    definition = dataclasses.replace(model.definition, architecture=architecture)
+    fresh_params = init_params(definition, key)
+    block = "transformer/embeddings/"
+    params = {path: model.params.get(path, fresh_params[path]) for path in fresh_params if not path.startswith(block)}
+    params |= {path: np.asarray(array) for path, array in fresh_params.items() if path.startswith(block)}
+    if init == "svd":
+        params |= _factored(model, definition)
+    return dataclasses.replace(
+        model, definition=definition, params=params, source=f"{model.source}, embeddings of width {width} ({init})"
+    )
+
+
+def _factored(model: SentenceModel, definition: EncoderDefinition) -> dict[str, np.ndarray]:
+    """The embedding block of `compact` from the model's own."""
+    names = {
+        part: f"transformer/embeddings/{part}" for part in ("word", "position", "token_type", "norm", "projection")
+    }
+    old, new = model.definition.architecture, definition.architecture
+    word = model.params[names["word"] + "/embedding"]
+    position = model.params[names["position"] + "/embedding"][old.position_offset :]
+    types = model.params.get(names["token_type"] + "/embedding", np.zeros((2, old.hidden_size), np.float32))
+    _, basis = np.linalg.eigh(np.cov(word.astype(np.float64), rowvar=False))
+    basis = basis[:, ::-1][:, : new.embedding_size].astype(np.float32)
+    # Where words are looked at: every word at a few of the first places, drawn from its number so that all places occur.
+    ids = np.tile(np.arange(len(word)), COMPACT_POSITIONS)
+    places = (ids * 7 + np.repeat(np.arange(COMPACT_POSITIONS), len(word)) * 13) % min(32, len(position))
+    wanted = _normalized(word[ids] + position[places] + types[0], old.layer_norm_eps)
+    wanted = wanted * model.params[names["norm"] + "/scale"] + model.params[names["norm"] + "/bias"]
+    small = [(table @ basis).astype(np.float32) for table in (word, position, types)]
+    given = _normalized(small[0][ids] + small[1][places] + small[2][0], new.layer_norm_eps)
+    given = np.concatenate([given, np.ones((len(given), 1), np.float32)], axis=1)
+    solution = np.linalg.solve((given.T @ given).astype(np.float64), (given.T @ wanted).astype(np.float64))
+    return {
+        names["word"] + "/embedding": small[0],
+        names["position"] + "/embedding": small[1],
+        names["token_type"] + "/embedding": small[2],
+        names["projection"] + "/kernel": solution[:-1].astype(np.float32),
+        names["projection"] + "/bias": solution[-1].astype(np.float32),
+    }
+
+
+def _normalized(x: np.ndarray, eps: float) -> np.ndarray:
+    centred = x - x.mean(axis=1, keepdims=True)
+    return centred / np.sqrt(np.mean(centred * centred, axis=1, keepdims=True) + eps)
+
+
 def add_head(
     model: SentenceModel, out_features: int, *, key: Array, activation: str = "tanh", init: str = "uniform"
 ) -> SentenceModel:
@@ -116,18 +191,21 @@ def add_head(
       out_features: width of the new vectors, for instance the teacher's.
       key: of the random weights.
       activation: of the new layer.
-      init: `uniform` as torch starts a linear layer; `identity` keeps the features, cut off or filled up with zeros, so
+      init: `uniform` as torch starts a linear layer; `normal` as Hugging Face starts one; `identity` keeps the features, cut off or filled up with zeros, so
         that a student cut from its teacher stays aligned with it.
     """
     width = model.definition.embedding_width
     if init == "identity":
         kernel, bias = np.eye(width, out_features, dtype=np.float32), np.zeros(out_features, np.float32)
+    elif init == "normal":
+        kernel = INITIAL_DEVIATION * np.asarray(jax.random.normal(key, (width, out_features), np.float32))
+        bias = np.zeros(out_features, np.float32)
     elif init == "uniform":
         of_kernel, of_bias = jax.random.split(key)
         kernel = np.asarray(uniform_as_torch(of_kernel, (width, out_features), width))
         bias = np.asarray(uniform_as_torch(of_bias, (out_features,), width))
     else:
-        raise InputError(f"head init {init!r} is not known; use uniform or identity.")
+        raise InputError(f"head init {init!r} is not known; use uniform, normal or identity.")
     index = len(model.definition.dense)
     dense = (*model.definition.dense, Dense(in_features=width, out_features=out_features, activation=activation))
     return dataclasses.replace(

@@ -3,7 +3,7 @@
 Paper: Limkonchotiwat et al., ConGen: Unsupervised Control and Generalization Distillation For Sentence Representation,
 Findings of EMNLP 2022. Code consulted: github.com/KornWtp/ConGen.
 
-Paper and code differ in the keys, and `keys` names both: the code compares over the queue *and* the batch (k + b keys)
+Paper and code differ in the keys, and `key_set` names both: the code compares over the queue *and* the batch (k + b keys)
 and enqueues afterwards; the paper dequeues, enqueues the batch and compares over the k rows of the queue. `queue+own` is
 SEED's form: the queue and the sentence's own teacher embedding.
 
@@ -15,30 +15,17 @@ Deliberate differences from the code:
 """
 
 import dataclasses
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from jaxdistill.core import InputError, Params
+from jaxdistill.core import Encoded, InputError, Params, Sizes
 from jaxdistill.ops.norm import unit
-from jaxdistill.ops.queue_xent import queue_cross_entropy
+from jaxdistill.ops.ring import Ring, push, softmax_over_ring
 
 KEYS = ("queue+batch", "queue", "queue+own")
-
-
-class Queue(NamedTuple):
-    """A first-in-first-out queue of teacher sentences as a ring of batches."""
-
-    ring: Float[Array, "c b e"]
-    """`c` batches; `dynamic_update_slice` replaces the oldest. Sharded over `b`, so that a write moves nothing.
-
-    `c = ceil(k / b)`, and one more where the batch is compared beside the k rows before it (`queue+batch`) or must not be
-    compared at all (`queue+own`): every form writes first and reads then, in place."""
-    pushes: Int[Array, ""]
-    """Batches written so far. The oldest block is `pushes mod c`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,7 +39,7 @@ class ConGen:
     teacher_temperature: float
     queue_size: int
     """k. Any size works; the ring holds up to two batches more."""
-    keys: str
+    key_set: str
     """`queue+batch` (code), `queue` (paper) or `queue+own` (SEED)."""
     queue_init: str
     """`sentences`: teacher embeddings of sampled training sentences, which then are no anchors; `random`: unit vectors."""
@@ -60,6 +47,9 @@ class ConGen:
     """What the student reads for the control term and the teacher for both."""
     generalize_view: str
     """The second view: a column of the text (back-translation) or an augmentation (`delete_words`)."""
+
+    reads = ()
+    couples_examples = True
 
     def __post_init__(self):
         if not 0 <= self.alpha <= 1:
@@ -69,8 +59,8 @@ class ConGen:
                 raise InputError(f"objective.{name}={getattr(self, name)} must be above 0; the papers use 0.05 to 0.1.")
         if self.queue_size < 1:
             raise InputError(f"objective.queue_size={self.queue_size} must be at least 1.")
-        if self.keys not in KEYS:
-            raise InputError(f"objective.keys={self.keys!r} is unknown; allowed: {', '.join(KEYS)}.")
+        if self.key_set not in KEYS:
+            raise InputError(f"objective.key_set={self.key_set!r} is unknown; allowed: {', '.join(KEYS)}.")
         if self.queue_init not in ("sentences", "random"):
             raise InputError(f"objective.queue_init={self.queue_init!r} is unknown; allowed: sentences, random.")
 
@@ -90,40 +80,41 @@ class ConGen:
     def reserve_rows(self) -> int:
         return self.queue_size if self.queue_init == "sentences" else 0
 
-    def init(
-        self, key: jax.Array, *, batch_size: int, width: int, seeds: Float[Array, "k e"] | None
-    ) -> tuple[Params, Queue]:
-        """An empty parameter set and a full queue, oldest row first; `seeds` are normalised here."""
+    def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Ring]:
+        """An empty parameter set and a full queue, oldest row first; `seeds` are normalised here.
+
+        The ring has `ceil(k / b)` blocks, and one more where the batch is compared beside the k rows before it
+        (`queue+batch`) or must not be compared at all (`queue+own`): every form writes first and reads then, in place.
+        """
+        batch_size, width = sizes.batch_size, sizes.width
         if self.queue_init == "random":
             seeds = jax.random.normal(key, (self.queue_size, width))
-        blocks = -(-self.queue_size // batch_size) + (self.keys != "queue")
+        blocks = -(-self.queue_size // batch_size) + (self.key_set != "queue")
         ring = jnp.pad(unit(jnp.asarray(seeds)), ((blocks * batch_size - self.queue_size, 0), (0, 0)))
-        return {}, Queue(ring.reshape(blocks, batch_size, width), jnp.int32(0))
+        return {}, Ring(ring.reshape(blocks, batch_size, width), jnp.int32(0))
 
     def __call__(
-        self,
-        params: Params,
-        state: Queue,
-        student: Float[Array, "b v e"],
-        targets: Float[Array, "b 1 e"],
-        *,
-        mesh: Mesh,
-    ) -> tuple[Float[Array, " b"], Queue, dict[str, Float[Array, ""]]]:
+        self, params: Params, state: Ring, student: Encoded, teacher: Encoded, *, mesh: Mesh
+    ) -> tuple[Float[Array, " b"], Ring, dict[str, Float[Array, ""]]]:
         """Section 3.3 of the paper: cross-entropy between similarity distributions, averaged over the views by alpha."""
-        student, teacher = unit(student), unit(jax.lax.stop_gradient(targets[:, 0]))
+        student = unit(student.sentences)
+        teacher = unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))
         queue = push(state, teacher)
-        blocks, batch_size, _ = queue.ring.shape
-        losses, entropy = queue_cross_entropy(
-            student,
-            teacher,
-            queue.ring,
-            newest=(queue.pushes - 1) % blocks,
-            skip=-self.queue_size % batch_size,
-            own=self.keys == "queue+own",
-            student_temperature=self.student_temperature,
-            teacher_temperature=self.teacher_temperature,
+        queries = jnp.concatenate(
+            [student / self.student_temperature, teacher[:, None] / self.teacher_temperature], axis=1
+        )
+        lse, average = softmax_over_ring(
+            queries,
+            queue,
+            teacher if self.key_set == "queue+own" else None,
+            skip=-self.queue_size % queue.ring.shape[1],
+            starts_full=True,
             mesh=mesh,
         )
+        # Cross-entropies of the views to the teacher's distribution, and last that distribution's own entropy.
+        wanted = jax.lax.stop_gradient(average[:, -1:])
+        terms = lse - jnp.sum(queries * wanted, axis=-1)
+        losses, entropy = terms[:, :-1], terms[:, -1]
         weights = jnp.array([self.alpha, 1 - self.alpha] if student.shape[1] == 2 else [1.0], jnp.float32)
         names = (
             ("control", "generalize")
@@ -134,18 +125,3 @@ class ConGen:
         metrics["loss/kl"] = jnp.mean(losses @ weights - entropy)
         metrics["cosine/teacher"] = jnp.mean(jnp.sum(student[:, 0] * teacher, axis=-1))
         return losses @ weights, queue, metrics
-
-
-def push(queue: Queue, rows: Float[Array, "b e"]) -> Queue:
-    """Replaces the oldest batch of the queue."""
-    oldest = queue.pushes % queue.ring.shape[0]
-    zero = jnp.zeros_like(oldest)
-    ring = jax.lax.dynamic_update_slice(queue.ring, rows[None].astype(queue.ring.dtype), (oldest, zero, zero))
-    return Queue(ring, queue.pushes + 1)
-
-
-def rows_oldest_first(queue: Queue, queue_size: int) -> Float[Array, "k e"]:
-    """The queue's rows in the order in which they came."""
-    blocks, batch_size, width = queue.ring.shape
-    ordered = jnp.roll(queue.ring, -(queue.pushes % blocks), axis=0).reshape(blocks * batch_size, width)
-    return ordered[blocks * batch_size - queue_size :]

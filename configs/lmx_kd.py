@@ -1,0 +1,51 @@
+"""LMX-KD, SimTDE's comparison: a narrower student, whose embeddings and layers follow the teacher's through matrices.
+
+    python -m jaxdistill.main --config=configs/lmx_kd.py:PRESET --workdir=runs/NAME
+
+minilm-l3   a fresh encoder of 3 layers and width 384 on your text; as wide as all-MiniLM-L6-v2, so without matrices
+minilm-192  a fresh encoder of 3 layers and width 192, with matrices
+tiny        the path from text to export in a minute; proves nothing about quality
+paper       LMX-KD-384-L12(384) of SimTDE's Table 2: 79.11
+
+After TinyBERT (Jiao et al., Findings of EMNLP 2020) without its attention loss, as SimTDE's section 4 says.
+"""
+
+from _presets import chosen, minilm_l3, tiny
+from ml_collections import ConfigDict
+from simtde import paper as simtde_paper
+from simtde import simtde
+
+
+def fresh(width: int) -> ConfigDict:
+    config = minilm_l3(**simtde(sentence_loss="cosine_mae", hidden_weight=1.0, hidden_map="even"))
+    config.student.layers = ""
+    config.student.width = width
+    config.student.depth = 3
+    if width != 384:
+        config.student.head = "linear"
+    return config
+
+
+def paper() -> ConfigDict:
+    """The sentence vectors meet through a linear layer too, which is dropped at the end."""
+    config = simtde_paper("paper-384-l12", hidden_weight=1.0)
+    config.student.embedding = 0
+    config.student.layers = ""
+    config.student.width = 384
+    config.student.depth = 12
+    config.student.head = "linear"
+    config.student.keep_head = False
+    return config
+
+
+PRESETS = {
+    "minilm-l3": lambda: fresh(384),
+    "minilm-192": lambda: fresh(192),
+    "tiny": lambda: tiny(fresh(192)),
+    "paper": paper,
+}
+
+
+def get_config(preset: str = "minilm-l3") -> ConfigDict:
+    """The preset's options, all of them spelled out."""
+    return chosen("lmx_kd", PRESETS, preset)

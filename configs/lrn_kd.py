@@ -1,0 +1,35 @@
+"""LRN-KD, SimTDE's comparison: the teacher's last layers at full width, trained on sentences and layers' outputs.
+
+    python -m jaxdistill.main --config=configs/lrn_kd.py:PRESET --workdir=runs/NAME
+
+minilm-l3   layers 1, 3, 5 of all-MiniLM-L6-v2 on your text, compared with the teacher's layers 1, 3, 5
+tiny        the path from text to export in a minute; proves nothing about quality
+paper       LRN-KD-768-L2(768) of SimTDE's Table 2: 79.53
+
+After BERT-PKD (Sun et al., EMNLP 2019) without its soft targets, as SimTDE's section 4 says; the weight of the layers is
+not in its text.
+"""
+
+from _presets import chosen, minilm_l3, tiny
+from ml_collections import ConfigDict
+from simtde import paper as simtde_paper
+from simtde import simtde
+
+
+def aligned() -> ConfigDict:
+    return minilm_l3(**simtde(alpha=0.0, sentence_loss="cosine_mae", hidden_weight=0.1, hidden_map="even"))
+
+
+def paper() -> ConfigDict:
+    config = simtde_paper("paper-384-l3", alpha=0.0, hidden_weight=1.0)
+    config.student.embedding = 0
+    config.student.layers = "last:2"
+    return config
+
+
+PRESETS = {"minilm-l3": aligned, "tiny": lambda: tiny(aligned()), "paper": paper}
+
+
+def get_config(preset: str = "minilm-l3") -> ConfigDict:
+    """The preset's options, all of them spelled out."""
+    return chosen("lrn_kd", PRESETS, preset)

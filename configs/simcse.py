@@ -1,0 +1,110 @@
+"""SimCSE (Gao et al., EMNLP 2021), unsupervised and supervised, and DistilFACE. No teacher.
+
+    python -m jaxdistill.main --config=configs/simcse.py:PRESET --workdir=runs/NAME --config.data.text=FILE
+
+minilm-l3       unsupervised, from layers 1, 3, 5 of all-MiniLM-L6-v2, on your text
+minilm-l3-sup   supervised: a file with the columns text, positive, negative
+tiny            the path from text to export in a minute; proves nothing about quality
+unsup-bert unsup-bert-large unsup-roberta unsup-roberta-large
+                SimCSE's rows on wiki1m_for_simcse.txt; 76.25 for BERT-base in its Table 5, users report 73.5 to 75.3
+sup-bert sup-bert-large
+                on nli_for_simcse.csv; 81.57 for BERT-base
+simtde-teacher  SimTDE's teacher: supervised, mean-pooled, no MLP; its text is a mix of pair sets of your choice
+distilface      DistilFACE (Lim and others): DistilBERT, mean of the last four layers, 20,000 steps; its paper has 72.10,
+                and a second run of its authors with the same settings and seed 70.58
+distilface-alternative   batch 64, learning rate 5e-5, 30,000 steps: 72.17 in its authors' notebook
+
+The MLP is the student's head: dropped at the end without labels, kept with them. Text files: see the papers' repositories.
+"""
+
+from functools import partial
+
+from _presets import chosen, options, tiny
+from _presets import minilm_l3 as layers_of_minilm
+from ml_collections import ConfigDict
+
+TRIPLETS = (("text", "sent0"), ("positive", "sent1"), ("negative", "hard_neg"))
+
+
+def simcse(**changed) -> dict:
+    """The objective with its options."""
+    defaults = dict(
+        name="simcse",
+        temperature=0.05,
+        learn_temperature=False,
+        views=("text", "text"),
+        negative_weight=1.0,
+        among="others",
+    )
+    return defaults | changed
+
+
+def papers(student: str, *, batch_size: int, learning_rate: float, supervised: bool = False) -> ConfigDict:
+    """SimCSE's scripts: first token, an MLP in training, no weight decay, no warm-up."""
+    config = options(**simcse(**(dict(views=("text", "positive", "negative")) if supervised else {})))
+    config.data.max_length = 32
+    config.data.batch_size = batch_size
+    config.data.dedupe = False
+    config.data.columns = TRIPLETS if supervised else ()
+    config.student.model = student
+    config.student.pooling = "cls"
+    config.student.head = "tanh"
+    config.student.head_init = "normal"
+    config.student.keep_head = supervised
+    config.optimizer.learning_rate = learning_rate
+    config.optimizer.warmup_fraction = 0.0
+    config.optimizer.weight_decay = 0.0
+    config.optimizer.eps = 1e-8
+    config.evals.every = 125
+    config.run.epochs = 3.0 if supervised else 1.0
+    config.run.seed = 42
+    return config
+
+
+def simtde_teacher() -> ConfigDict:
+    config = papers("google-bert/bert-base-uncased", batch_size=512, learning_rate=5e-5, supervised=True)
+    config.student.pooling = "mean"
+    config.student.head = "none"
+    return config
+
+
+def distilface(batch_size: int, learning_rate: float, steps: int) -> ConfigDict:
+    config = papers("distilbert/distilbert-base-uncased", batch_size=batch_size, learning_rate=learning_rate)
+    config.student.pooling = "mean:last4"
+    config.student.head = "none"
+    config.run.steps = steps
+    return config
+
+
+def minilm_l3(supervised: bool = False) -> ConfigDict:
+    """From the teacher's layers; its dropout is on, as the two views of a sentence differ in nothing else."""
+    config = layers_of_minilm(**simcse(**(dict(views=("text", "positive", "negative")) if supervised else {})))
+    config.student.dropout = 0.1
+    config.optimizer.learning_rate = 5e-5
+    if supervised:
+        config.data.columns = tuple((name, name) for name in ("text", "positive", "negative"))
+        config.run.steps, config.run.epochs = 0, 1.0
+    return config
+
+
+PRESETS = {
+    "minilm-l3": minilm_l3,
+    "minilm-l3-sup": partial(minilm_l3, supervised=True),
+    "tiny": lambda: tiny(minilm_l3()),
+    "unsup-bert": partial(papers, "google-bert/bert-base-uncased", batch_size=64, learning_rate=3e-5),
+    "unsup-bert-large": partial(papers, "google-bert/bert-large-uncased", batch_size=64, learning_rate=1e-5),
+    "unsup-roberta": partial(papers, "FacebookAI/roberta-base", batch_size=512, learning_rate=1e-5),
+    "unsup-roberta-large": partial(papers, "FacebookAI/roberta-large", batch_size=512, learning_rate=3e-5),
+    "sup-bert": partial(papers, "google-bert/bert-base-uncased", batch_size=512, learning_rate=5e-5, supervised=True),
+    "sup-bert-large": partial(
+        papers, "google-bert/bert-large-uncased", batch_size=512, learning_rate=1e-5, supervised=True
+    ),
+    "simtde-teacher": simtde_teacher,
+    "distilface": partial(distilface, 128, 1e-5, 20_000),
+    "distilface-alternative": partial(distilface, 64, 5e-5, 30_000),
+}
+
+
+def get_config(preset: str = "minilm-l3") -> ConfigDict:
+    """The preset's options, all of them spelled out."""
+    return chosen("simcse", PRESETS, preset)

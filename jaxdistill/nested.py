@@ -1,0 +1,106 @@
+"""Any objective over nested widths of the student's vectors: their first numbers are useful by themselves.
+
+Source: Kusupati et al., Matryoshka Representation Learning, NeurIPS 2022; none of the distillation papers has it. What a
+shorter vector is compared with can be chosen:
+
+    truncated   the teacher's vectors cut to the same width: right for a teacher that was trained with nested widths itself
+    projected   the whole vectors, through a matrix for each width that never leaves training: right for any other
+                teacher, whose first numbers mean no more than its last ones
+
+Truncated, every width has a state of its own (a queue of that width); projected, all share one.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jaxtyping import Array, Float
+
+from jaxdistill.core import Encoded, InputError, Objective, Params, Sizes
+
+TARGETS = ("truncated", "projected")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Nested:
+    """An objective for the whole vector and for its first `dims` numbers; the loss is the mean over the widths."""
+
+    objective: Objective
+    dims: tuple[int, ...]
+    targets: str
+
+    def __post_init__(self):
+        if self.targets not in TARGETS:
+            raise InputError(f"student.dims_targets={self.targets!r} is unknown; allowed: {', '.join(TARGETS)}.")
+        if any(low >= high for low, high in zip((0, *self.dims), self.dims, strict=False)):
+            raise InputError(f"student.dims={self.dims} must be positive and rising, such as (64, 128, 256).")
+
+    @property
+    def student_views(self) -> Sequence[str]:
+        return self.objective.student_views
+
+    @property
+    def teacher_views(self) -> Sequence[str]:
+        return self.objective.teacher_views
+
+    @property
+    def reserve_rows(self) -> int:
+        return self.objective.reserve_rows
+
+    @property
+    def reads(self) -> Sequence[str]:
+        return self.objective.reads
+
+    @property
+    def couples_examples(self) -> bool:
+        return self.objective.couples_examples
+
+    @property
+    def _projected(self) -> bool:
+        return self.targets == "projected" and bool(self.teacher_views)
+
+    def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Any]:
+        """The objective's own for each width, and the matrices."""
+        shorter = [dim for dim in self.dims if dim != sizes.width]
+        if shorter and shorter[-1] > sizes.width:
+            raise InputError(f"student.dims={self.dims} goes beyond the student's vectors of {sizes.width} numbers.")
+        of_matrices, of_whole, *keys = jax.random.split(key, 2 + len(shorter))
+        params, whole = self.objective.init(of_whole, sizes, seeds)
+        if self._projected:
+            matrices = {
+                f"nested/{dim}/kernel": dim**-0.5 * jax.random.normal(one, (dim, sizes.width), jnp.float32)
+                for dim, one in zip(shorter, jax.random.split(of_matrices, max(len(shorter), 1)), strict=False)
+            }
+            return params | matrices, {"whole": whole}
+        states = {
+            str(dim): self.objective.init(
+                one, sizes._replace(width=dim), None if seeds is None else jnp.asarray(seeds)[:, :dim]
+            )[1]
+            for dim, one in zip(shorter, keys, strict=True)
+        }
+        return params, {"whole": whole, **states}
+
+    def __call__(
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded | None, *, mesh: Mesh
+    ) -> tuple[Float[Array, " b"], Any, dict[str, Float[Array, ""]]]:
+        """Mean of the losses; the metrics are the whole vector's, and each width's loss."""
+        losses, whole, metrics = self.objective(params, state["whole"], student, teacher, mesh=mesh)
+        total, states = losses, {"whole": whole}
+        width = student.sentences.shape[-1]
+        shorter = [dim for dim in self.dims if dim != width]
+        for dim in shorter:
+            cut = student._replace(sentences=student.sentences[..., :dim])
+            if self._projected:
+                matrix = params[f"nested/{dim}/kernel"]
+                through = jnp.matmul(cut.sentences, matrix, precision=jax.lax.Precision.HIGHEST)
+                one, _, _ = self.objective(params, state["whole"], cut._replace(sentences=through), teacher, mesh=mesh)
+            else:
+                wanted = None if teacher is None else teacher._replace(sentences=teacher.sentences[..., :dim])
+                one, states[str(dim)], _ = self.objective(params, state[str(dim)], cut, wanted, mesh=mesh)
+            metrics[f"loss/{dim}"] = jnp.mean(one)
+            total = total + one
+        metrics[f"loss/{width}"] = jnp.mean(losses)
+        return total / (1 + len(shorter)), states, metrics

@@ -1,0 +1,93 @@
+"""L2, Dual-L2, SKD and DistilCSE's KD: the student's vectors equal the teacher's.
+
+    L2        s(x1) = t(x1)
+    Dual-L2   and s(x2) = t(x1), x2 a second view or a translation (Reimers and Gurevych, EMNLP 2020)
+    SKD       and s(x1) = s(x2); with `third=teacher`, t(x2) = s(x1), as the code of CL-ReLKT has it
+    KD        s(x1) W + b = t(x1): L2 with `student.head=linear`, `student.keep_head=False`
+
+Papers: ConGen (Limkonchotiwat et al., Findings of EMNLP 2022), section 4.1, for the first three, whose code is not
+public; DistilCSE (Xu et al., 2021), section 3.1, for KD. Neither says how the terms are weighed: here, equally.
+
+Differences: a mean over numbers where DistilCSE's text has a sum, as its code has it; `distance=cosine` is what
+sentence-transformers recommends for embedding distillation, and in none of the papers.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jaxtyping import Array, Float
+
+from jaxdistill.core import Encoded, InputError, Params, Sizes
+from jaxdistill.ops.norm import unit
+
+DISTANCES = ("squared", "cosine")
+THIRD_TERMS = ("none", "views", "teacher")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Embedding:
+    """Options of L2, Dual-L2, SKD and KD; the loss is the mean of the terms."""
+
+    distance: str
+    """`squared`: mean over the vector's numbers of the squared difference; `cosine`: 1 - cosine similarity."""
+    normalize: bool
+    """Compare vectors of unit length; False: as the models give them (KD)."""
+    view: str
+    """What teacher and student read."""
+    second_view: str
+    """What the student also reads, for the teacher's same target (Dual-L2, SKD); empty: nothing."""
+    third: str
+    """SKD's third term: `none`, `views` (student's views with each other) or `teacher` (the teacher's second view)."""
+
+    couples_examples = False
+    reads = ()
+    reserve_rows = 0
+
+    def __post_init__(self):
+        if self.distance not in DISTANCES:
+            raise InputError(f"objective.distance={self.distance!r} is unknown; allowed: {', '.join(DISTANCES)}.")
+        if self.third not in THIRD_TERMS:
+            raise InputError(f"objective.third={self.third!r} is unknown; allowed: {', '.join(THIRD_TERMS)}.")
+        if self.third != "none" and not self.second_view:
+            raise InputError(f"objective.third={self.third!r} compares two views; set objective.second_view.")
+        if self.distance == "cosine" and not self.normalize:
+            raise InputError("objective.distance='cosine' does not see lengths; set objective.normalize to True.")
+
+    @property
+    def student_views(self) -> tuple[str, ...]:
+        return (self.view, self.second_view) if self.second_view else (self.view,)
+
+    @property
+    def teacher_views(self) -> tuple[str, ...]:
+        return (self.view, self.second_view) if self.third == "teacher" else (self.view,)
+
+    def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
+        """Nothing to learn, nothing to keep."""
+        return {}, ()
+
+    def __call__(
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
+    ) -> tuple[Float[Array, " b"], Any, dict[str, Float[Array, ""]]]:
+        """Equations of ConGen's section 4.1 (its baselines)."""
+        mine, wanted = student.sentences, jax.lax.stop_gradient(teacher.sentences)
+        if self.normalize:
+            mine, wanted = unit(mine), unit(wanted)
+        terms = {"first": self.between(mine[:, 0], wanted[:, 0])}
+        if self.second_view:
+            terms["second"] = self.between(mine[:, 1], wanted[:, 0])
+        if self.third == "views":
+            terms["third"] = self.between(mine[:, 0], mine[:, 1])
+        if self.third == "teacher":
+            terms["third"] = self.between(mine[:, 0], wanted[:, 1])
+        metrics = {f"loss/{name}": jnp.mean(term) for name, term in terms.items()}
+        metrics["cosine/teacher"] = jnp.mean(jnp.sum(unit(mine[:, 0]) * unit(wanted[:, 0]), axis=-1))
+        return sum(terms.values()) / len(terms), state, metrics
+
+    def between(self, x: Float[Array, "b e"], y: Float[Array, "b e"]) -> Float[Array, " b"]:
+        """The distance of each pair of rows."""
+        if self.distance == "cosine":
+            return 1.0 - jnp.sum(x * y, axis=-1)
+        return jnp.mean(jnp.square(x - y), axis=-1)

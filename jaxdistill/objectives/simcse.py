@@ -1,0 +1,105 @@
+"""SimCSE and Mirror-BERT: two views of a sentence find each other among the batch's others. No teacher.
+
+    unsupervised SimCSE   views ("text", "text"): the same sentence under two dropout masks
+    supervised SimCSE     views ("text", "positive", "negative"): columns of the text; also DistilCSE's second stage
+    Mirror-BERT           views ("text", "mask_span"), `among="both"`, random span masks, drophead
+    DistilFACE            unsupervised SimCSE with the mean of the last four layers
+
+Papers: Gao et al., SimCSE, EMNLP 2021, equations 1, 4 and 5; Liu et al., Mirror-BERT, EMNLP 2021, equation 1. Code
+consulted: github.com/princeton-nlp/SimCSE, github.com/cambridgeltl/mirror-bert, github.com/caskcsg/sentemb (stage 2,
+whose temperature is learned). The MLP of SimCSE is the student's head (`student.head=tanh`), kept or not at export.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jaxtyping import Array, Float
+
+from jaxdistill.core import Encoded, InputError, Params, Sizes
+from jaxdistill.ops.norm import unit
+
+AMONG = ("others", "both")
+LARGEST_SCALE = 100.0
+OWN_SIMILARITY = -1e9
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SimCSE:
+    """Options of SimCSE and Mirror-BERT."""
+
+    temperature: float
+    """Divides the cosine similarities; where it is learned, its start. SimCSE: 0.05, Mirror-BERT: 0.04."""
+    learn_temperature: bool
+    """Learn the scale 1 / temperature with the student (DistilCSE's second stage)."""
+    views: tuple[str, ...]
+    """Anchor, positive and, with a third one, hard negative."""
+    negative_weight: float
+    """Weight of an example's own hard negative in the sum, as a factor; 1: as any other. SimCSE's alpha of table C.1."""
+    among: str
+    """`others`: an anchor's positive among the batch's positives; `both`: each of the 2b sentences among all others
+    (NT-Xent, Mirror-BERT)."""
+
+    couples_examples = True
+    reads = ()
+    reserve_rows = 0
+    teacher_views = ()
+
+    def __post_init__(self):
+        if not self.temperature > 0:
+            raise InputError(f"objective.temperature={self.temperature} must be above 0; SimCSE has 0.05.")
+        if len(self.views) not in (2, 3):
+            raise InputError(f"objective.views={self.views} must be two views, or three with a hard negative.")
+        if not self.negative_weight > 0:
+            raise InputError(
+                f"objective.negative_weight={self.negative_weight} must be above 0; 1 is SimCSE's default."
+            )
+        if self.among not in AMONG:
+            raise InputError(f"objective.among={self.among!r} is unknown; allowed: {', '.join(AMONG)}.")
+        if self.among == "both" and len(self.views) == 3:
+            raise InputError("objective.among='both' has no place for a hard negative; give two views.")
+
+    @property
+    def student_views(self) -> tuple[str, ...]:
+        return self.views
+
+    def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
+        """The scale, if it is learned."""
+        return ({"log_scale": jnp.float32(-math.log(self.temperature))} if self.learn_temperature else {}), ()
+
+    def __call__(
+        self, params: Params, state: Any, student: Encoded, teacher: None, *, mesh: Mesh
+    ) -> tuple[Float[Array, " b"], Any, dict[str, Float[Array, ""]]]:
+        """Equation 5 of SimCSE, of which equation 4 is the case without hard negatives."""
+        vectors = unit(student.sentences)
+        scale = 1.0 / self.temperature
+        if self.learn_temperature:
+            scale = jnp.minimum(jnp.exp(params["log_scale"]), LARGEST_SCALE)
+        losses = self.nt_xent(vectors, scale) if self.among == "both" else self.info_nce(vectors, scale)
+        cosine = jnp.mean(jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1))
+        return losses, state, {"cosine/positive": cosine, "temperature": jnp.float32(1.0) / scale}
+
+    def info_nce(self, vectors: Float[Array, "b v e"], scale) -> Float[Array, " b"]:
+        """Each anchor among the batch's positives and hard negatives."""
+        count = vectors.shape[0]
+        logits = scale * _products(vectors[:, 0], vectors[:, 1])
+        if len(self.views) == 3:
+            own = jnp.eye(count, dtype=jnp.float32) * math.log(self.negative_weight)
+            logits = jnp.concatenate([logits, scale * _products(vectors[:, 0], vectors[:, 2]) + own], axis=1)
+        positive = scale * jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
+        return jax.nn.logsumexp(logits, axis=1) - positive
+
+    def nt_xent(self, vectors: Float[Array, "b 2 e"], scale) -> Float[Array, " b"]:
+        """Each of an example's two sentences among the 2b - 1 others; the mean of the two."""
+        count, views, width = vectors.shape
+        every = vectors.reshape(count * views, width)
+        logits = scale * _products(every, every) + OWN_SIMILARITY * jnp.eye(count * views, dtype=jnp.float32)
+        positive = scale * jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
+        return jnp.mean(jax.nn.logsumexp(logits, axis=1).reshape(count, views), axis=1) - positive
+
+
+def _products(x: Float[Array, "n e"], y: Float[Array, "m e"]) -> Float[Array, "n m"]:
+    return jnp.einsum("ne,me->nm", x, y, precision=jax.lax.Precision.HIGHEST)

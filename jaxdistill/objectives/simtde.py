@@ -1,0 +1,152 @@
+"""SimTDE, LRN-KD and LMX-KD: the student's tokens, layers and sentences equal the teacher's.
+
+    SimTDE   alpha * L_TE + (1 - alpha) * L_SE: output of the embedding block, and sentence vectors
+    LRN-KD   layer reduction: L_SE and the layers' outputs, same width (after BERT-PKD)
+    LMX-KD   learnable matrices: the same from a narrower student, each output through a matrix of its own (TinyBERT)
+
+Paper: Xie et al., SimTDE: Simple Transformer Distillation for Sentence Embeddings, SIGIR 2023, equations 1 to 5 and
+table 2 for the comparisons and ablations. Its code is not public. Where it is silent:
+  * L_TE compares the outputs of the embedding blocks at the tokens of the batch (`token_loss=batch`), or the tables of
+    word embeddings (`vocabulary`); its text types the matrix as width x vocabulary, and the input as a sentence.
+  * L_TE is a mean over real tokens and numbers, L_SE over sentences and numbers.
+  * Which layers LRN-KD and LMX-KD pair: `last` (the teacher's last ones) or `even`.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jaxtyping import Array, Float
+
+from jaxdistill.core import Encoded, InputError, Params, Sizes
+from jaxdistill.ops.norm import unit
+
+TOKEN_LOSSES = ("batch", "vocabulary")
+SENTENCE_LOSSES = ("mse", "kl", "cosine_mse", "cosine_mae")
+MAPS = ("last", "even")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SimTDE:
+    """Options of SimTDE; `loss = alpha * tokens + (1 - alpha) * sentences + hidden_weight * layers`."""
+
+    alpha: float
+    """Weight of the token loss in [0, 1]; the paper has 0.5."""
+    token_loss: str
+    """`batch`: the embedding block's output at the batch's tokens; `vocabulary`: the whole table of word embeddings."""
+    sentence_loss: str
+    """`mse` of the vectors, `kl` of their softmax, or of 1 - cosine its square (`cosine_mse`) or itself (`cosine_mae`)."""
+    hidden_weight: float
+    """Weight of the layers' outputs; 0 in SimTDE, above it in LRN-KD and LMX-KD."""
+    hidden_map: str
+    """Which of the teacher's layers the student's are compared with: `last` or `even`."""
+    view: str
+    """What teacher and student read."""
+
+    couples_examples = False
+    reserve_rows = 0
+
+    def __post_init__(self):
+        if not 0 <= self.alpha <= 1:
+            raise InputError(f"objective.alpha={self.alpha} is not in [0, 1].")
+        if self.hidden_weight < 0:
+            raise InputError(f"objective.hidden_weight={self.hidden_weight} must be 0 or more.")
+        for name, allowed in (
+            ("token_loss", TOKEN_LOSSES), ("sentence_loss", SENTENCE_LOSSES), ("hidden_map", MAPS),
+        ):  # fmt: skip
+            if getattr(self, name) not in allowed:
+                raise InputError(f"objective.{name}={getattr(self, name)!r} is unknown; allowed: {', '.join(allowed)}.")
+
+    @property
+    def student_views(self) -> tuple[str, ...]:
+        return (self.view,)
+
+    @property
+    def teacher_views(self) -> tuple[str, ...]:
+        return (self.view,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        tokens = ("embeddings" if self.token_loss == "batch" else "vocabulary",) if self.alpha > 0 else ()
+        return (*tokens, *(("hidden",) if self.hidden_weight > 0 else ()))
+
+    def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
+        """LMX-KD's matrices, where the widths differ."""
+        if sizes.layers > sizes.teacher_layers > 0 and self.hidden_weight > 0:
+            raise InputError(
+                f"the student has {sizes.layers} layers and the teacher {sizes.teacher_layers}: there is no layer to "
+                "compare each with; set objective.hidden_weight to 0 or make the student shallower."
+            )
+        if sizes.hidden == sizes.teacher_hidden or not self.reads:
+            return {}, ()
+        names = (["tokens"] if self.alpha > 0 else []) + (
+            [f"layers/{layer}" for layer in range(sizes.layers)] if self.hidden_weight > 0 else []
+        )
+        shape, deviation = (sizes.hidden, sizes.teacher_hidden), sizes.hidden**-0.5
+        keys = jax.random.split(key, len(names))
+        return {
+            f"matrix/{name}/kernel": deviation * jax.random.normal(one, shape, jnp.float32)
+            for name, one in zip(names, keys, strict=True)
+        }, ()
+
+    def __call__(
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
+    ) -> tuple[Float[Array, " b"], Any, dict[str, Float[Array, ""]]]:
+        """Equation 5; the token and layer terms are means over the batch."""
+        teacher = jax.lax.stop_gradient(teacher)
+        sentences = self.of_sentences(student.sentences[:, 0], teacher.sentences[:, 0])
+        metrics = {"loss/sentences": jnp.mean(sentences)}
+        losses = (1.0 - self.alpha) * sentences
+        if self.alpha > 0:
+            metrics["loss/tokens"] = self.of_tokens(params, student, teacher)
+            losses = losses + self.alpha * metrics["loss/tokens"]
+        if self.hidden_weight > 0:
+            metrics["loss/layers"] = self.of_layers(params, student, teacher)
+            losses = losses + self.hidden_weight * metrics["loss/layers"]
+        cosine = jnp.sum(unit(student.sentences[:, 0]) * unit(teacher.sentences[:, 0]), axis=-1)
+        metrics["cosine/teacher"] = jnp.mean(cosine)
+        return losses, state, metrics
+
+    def of_sentences(self, mine: Float[Array, "b e"], wanted: Float[Array, "b e"]) -> Float[Array, " b"]:
+        """L_SE, equation 4, or one of the forms that the paper compares it with."""
+        if self.sentence_loss == "mse":
+            return jnp.mean(jnp.square(mine - wanted), axis=-1)
+        if self.sentence_loss == "kl":
+            log_p, log_q = jax.nn.log_softmax(wanted, axis=-1), jax.nn.log_softmax(mine, axis=-1)
+            return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
+        missing = 1.0 - jnp.sum(unit(mine) * unit(wanted), axis=-1)
+        return jnp.square(missing) if self.sentence_loss == "cosine_mse" else missing
+
+    def of_tokens(self, params: Params, student: Encoded, teacher: Encoded) -> Float[Array, ""]:
+        """L_TE, equation 3."""
+        if self.token_loss == "vocabulary":
+            return jnp.mean(jnp.square(_through(params, "tokens", student.vocabulary) - teacher.vocabulary))
+        return _masked_mean(_through(params, "tokens", student.embeddings) - teacher.embeddings, student.owner)
+
+    def of_layers(self, params: Params, student: Encoded, teacher: Encoded) -> Float[Array, ""]:
+        """Mean over the student's layers."""
+        mine, wanted = len(student.hidden), len(teacher.hidden)
+        chosen = range(wanted - mine, wanted)
+        if self.hidden_map == "even":
+            chosen = [round((layer + 1) * wanted / mine) - 1 for layer in range(mine)]
+        terms = [
+            _masked_mean(
+                _through(params, f"layers/{layer}", student.hidden[layer]) - teacher.hidden[other], student.owner
+            )
+            for layer, other in enumerate(chosen)
+        ]
+        return sum(terms) / len(terms)
+
+
+def _through(params: Params, name: str, x: Float[Array, "... h"]) -> Float[Array, "... e"]:
+    """`x` in the teacher's width."""
+    matrix = params.get(f"matrix/{name}/kernel")
+    return x if matrix is None else jnp.matmul(x, matrix, precision=jax.lax.Precision.HIGHEST)
+
+
+def _masked_mean(difference: Float[Array, "g r l h"], owner: Float[Array, "g r l"]) -> Float[Array, ""]:
+    """Mean square over real tokens and numbers."""
+    real = (owner >= 0).astype(jnp.float32)
+    return jnp.sum(jnp.mean(jnp.square(difference), axis=-1) * real) / jnp.maximum(jnp.sum(real), 1.0)

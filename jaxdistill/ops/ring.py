@@ -1,0 +1,189 @@
+"""How is a softmax over a long queue of keys used in a loss without ever building its logits?
+
+For queries `q` and keys `x_j`, two things are needed of `softmax(q . x)`: its log-sum-exp and the average of the keys
+under it, and the second is the gradient of the first:
+
+    d lse(q) / d q = sum_j softmax(q . x)_j x_j
+
+One pass over blocks of keys with running maxima (the recurrence of online softmax) gives both. `[b, k]` is never built,
+and the backward pass costs nothing: the average is kept from the forward one. Losses follow by plain arithmetic:
+
+    InfoNCE with the positive t, temperature 1/c                lse(c s) - c s . t
+    cross-entropy to p = softmax(t . x / teacher_temperature)   lse(s / tau) - s . (sum_j p_j x_j) / tau
+
+The queue is a ring of batches `[c, b, e]`, split over `b` among the devices, and already holds the batch: what is
+written before it is read needs no second copy. Each device scans its own keys for all sentences of the batch; the
+partial results are merged by one reduce-scatter. What crosses devices depends on the batch and not on the queue.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Float, Int
+
+MASKED = -1e30  # finite, so that a block with no valid key gives no NaN; the merge weighs it with exp(-1e30) = 0
+BLOCK_ROWS = 1024
+
+
+class Ring(NamedTuple):
+    """A first-in-first-out queue of teacher sentences as a ring of batches."""
+
+    ring: Float[Array, "c b e"]
+    """`c` batches; `dynamic_update_slice` replaces the oldest. Sharded over `b`, so that a write moves nothing."""
+    pushes: Int[Array, ""]
+    """Batches written so far. The oldest block is `pushes mod c`."""
+
+
+def push(ring: Ring, rows: Float[Array, "b e"]) -> Ring:
+    """Replaces the oldest batch."""
+    oldest = ring.pushes % ring.ring.shape[0]
+    zero = jnp.zeros_like(oldest)
+    written = jax.lax.dynamic_update_slice(ring.ring, rows[None].astype(ring.ring.dtype), (oldest, zero, zero))
+    return Ring(written, ring.pushes + 1)
+
+
+def oldest_first(ring: Ring, count: int) -> Float[Array, "k e"]:
+    """The newest `count` rows in the order in which they came."""
+    blocks, batch_size, width = ring.ring.shape
+    ordered = jnp.roll(ring.ring, -(ring.pushes % blocks), axis=0).reshape(blocks * batch_size, width)
+    return ordered[blocks * batch_size - count :]
+
+
+def softmax_over_ring(
+    queries: Float[Array, "b q e"],
+    ring: Ring,
+    own: Float[Array, "b e"] | None = None,
+    *,
+    skip: int,
+    starts_full: bool,
+    mesh: Mesh,
+    block_rows: int = BLOCK_ROWS,
+) -> tuple[Float[Array, "b q"], Float[Array, "b q e"]]:
+    """Log-sum-exp of each query's products with the keys, and the average of the keys under their softmax.
+
+    The gradient of the first with respect to the queries is the second; the second and the keys have none.
+
+    Args:
+      queries: already divided by their temperatures.
+      ring: the queue after the batch was written; the block after the newest one is the oldest.
+      own: with it, the keys are the queue without the batch, and each example's own row of `own`.
+      skip: how many leading rows of the oldest block are no keys any more.
+      starts_full: whether blocks that were never written hold keys too.
+      mesh: devices; the batch lies on its `data` axis.
+      block_rows: keys a device looks at together; bounds the memory.
+    """
+    ring, own = jax.lax.stop_gradient((ring, own))
+    local = partial(_local, skip=skip, starts_full=starts_full, block_rows=block_rows)
+    sharded = jax.shard_map(
+        local,
+        mesh=mesh,
+        in_specs=(P("data"), P(None, "data"), P(), None if own is None else P("data")),
+        out_specs=(P("data"), P("data")),
+        check_vma=False,
+    )
+    return _with_gradient(sharded, queries, ring.ring, ring.pushes, own)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _with_gradient(local, queries, rows, pushes, own):
+    return local(queries, rows, pushes, own)
+
+
+def _forward(local, queries, rows, pushes, own):
+    lse, average = local(queries, rows, pushes, own)
+    return (lse, average), average
+
+
+def _backward(local, average, cotangents):
+    return average * cotangents[0][..., None], None, None, None
+
+
+_with_gradient.defvjp(_forward, _backward)
+
+
+def _local(queries, rows, pushes, own, *, skip, starts_full, block_rows):
+    """One device's part: `queries [b/devices, q, e]`, `rows [c, b/devices, e]`, `own [b/devices, e]`."""
+    b, q, e = queries.shape
+    flat = queries.reshape(b * q, e)
+    everyone = jax.lax.all_gather(flat, "data", tiled=True)
+    filled = rows.shape[0] if starts_full else pushes
+    scanned = _scan_ring(
+        everyone,
+        rows,
+        (pushes - 1) % rows.shape[0],
+        filled,
+        skip=skip,
+        without_newest=own is not None,
+        block_rows=block_rows,
+    )
+    carry = _merge(scanned)
+    if own is not None:
+        carry = _absorb_own(carry, flat, jnp.repeat(own, q, axis=0))
+    maximum, total, average = carry
+    return (maximum + jnp.log(total)).reshape(b, q), (average / total[:, None]).reshape(b, q, e)
+
+
+def _scan_ring(queries, ring, newest, filled, *, skip, without_newest, block_rows):
+    """Running (maximum, sum of exponentials, weighted sum of keys) of each query over this device's part of the ring."""
+    blocks, b, e = ring.shape
+    together = min(max(block_rows // b, 1), blocks)
+    row = jax.lax.axis_index("data") * b + jnp.arange(b)
+
+    def absorb(carry, start, count):
+        block = jax.lax.dynamic_slice_in_dim(ring, start, count, axis=0)
+        index = start + jnp.arange(count, dtype=jnp.int32)
+        hidden = (index == (newest + 1) % blocks)[:, None] & (row < skip)[None, :]
+        hidden = hidden | (index >= filled)[:, None]
+        if without_newest:
+            hidden = hidden | (index == newest)[:, None]
+        return _absorb(carry, queries, block.reshape(count * b, e), ~hidden.reshape(count * b))
+
+    carry = (
+        jnp.full(queries.shape[0], MASKED, jnp.float32),
+        jnp.zeros(queries.shape[0], jnp.float32),
+        jnp.zeros(queries.shape, jnp.float32),
+    )
+    full = blocks // together
+    carry = jax.lax.fori_loop(
+        jnp.int32(0), jnp.int32(full), lambda i, carry: absorb(carry, i * jnp.int32(together), together), carry
+    )
+    if blocks % together:
+        carry = absorb(carry, jnp.int32(full * together), blocks % together)
+    return carry
+
+
+def _absorb(carry, queries, keys, valid):
+    maximum, total, weighted = carry
+    keys = keys.astype(jnp.float32)
+    logits = jnp.einsum("qe,ke->qk", queries, keys, precision=jax.lax.Precision.HIGHEST)
+    logits = jnp.where(valid[None, :], logits, MASKED)
+    new = jnp.maximum(maximum, jnp.max(logits, axis=1))
+    weights = jnp.where(valid[None, :], jnp.exp(logits - new[:, None]), 0.0)
+    scale = jnp.exp(maximum - new)
+    keys_sum = jnp.einsum("qk,ke->qe", weights, keys, precision=jax.lax.Precision.HIGHEST)
+    return new, total * scale + jnp.sum(weights, axis=1), weighted * scale[:, None] + keys_sum
+
+
+def _absorb_own(carry, queries, positive):
+    """As `_absorb`, with one key for each query."""
+    maximum, total, weighted = carry
+    logits = jnp.sum(queries * positive, axis=-1)
+    new = jnp.maximum(maximum, logits)
+    scale, weight = jnp.exp(maximum - new), jnp.exp(logits - new)
+    return new, total * scale + weight, weighted * scale[:, None] + weight[:, None] * positive
+
+
+def _merge(carry):
+    """Merges the devices' partial results and hands each device its own sentences."""
+    maximum, total, weighted = carry
+    highest = jax.lax.pmax(maximum, "data")
+    scale = jnp.exp(maximum - highest)
+    sums = jnp.concatenate([weighted * scale[:, None], (total * scale)[:, None]], axis=1)
+    sums = jax.lax.psum_scatter(sums, "data", scatter_dimension=0, tiled=True)
+    mine = sums.shape[0]
+    start = jax.lax.axis_index("data") * mine
+    return jax.lax.dynamic_slice_in_dim(highest, start, mine), sums[:, -1], sums[:, :-1]

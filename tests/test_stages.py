@@ -1,0 +1,70 @@
+"""Two stages in one command: the second begins with the best student of the first; a kill in either is no loss."""
+
+import json
+import signal
+
+import pytest
+
+from jaxdistill import main
+from jaxdistill.config import parse
+from jaxdistill.stages import in_order
+
+import program
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("stages")
+
+
+def arguments(folder, **overrides) -> list[str]:
+    """A run of `ckd.py:tiny-two-stage` on a random teacher: 8 steps, and 6."""
+    plain = program.tiny_arguments(folder, **{"run__steps": 8, "evals__every": 4} | overrides)[1:]
+    text = folder / "text.txt"
+    then = {
+        "data.text": text, "data.batch_size": 16, "data.max_length": 32, "data.cache_folder": folder / "cache",
+        "teacher.model": folder / "model", "evals.pairs": "", "evals.best": "", "evals.every": 3, "run.steps": 6,
+        "run.log_every": 1, "run.precision": "float32",
+    }  # fmt: skip
+    return [
+        "--config=configs/ckd.py:tiny-two-stage", *plain, *(f"--config.then.{name}={value}" for name, value in then.items())
+    ]  # fmt: skip
+
+
+def test_the_second_stage_begins_with_the_first_ones_export(folder):
+    out, _ = program.run("main", [*arguments(folder), f"--workdir={folder / 'w'}"])
+    assert "stage 1 of 2: ckd" in out and "stage 2 of 2: simcse" in out
+    first, second = (json.loads((folder / "w" / f"stage{n}" / "results.json").read_text()) for n in (1, 2))
+    assert first["last_step"] == 8 and second["last_step"] == 6
+    after, before = first["scores"]["student after"], second["scores"]["student before"]
+    name = "agreement/spearman"
+    assert name in after and name in before
+    again, _ = program.run("main", [*arguments(folder), f"--workdir={folder / 'w'}"])
+    assert again.count("is finished") == 2
+
+
+def test_a_run_killed_in_the_second_stage_ends_as_an_undisturbed_one(folder):
+    process = program.start("main", [*arguments(folder), f"--workdir={folder / 'k'}"])
+    for line in process.stdout:
+        if "stage 2 of 2" in line:
+            break
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    out, _ = program.run("main", [*arguments(folder), f"--workdir={folder / 'k'}"])
+    assert "stage 1 of 2 is finished" in out
+    for stage in ("stage1", "stage2"):
+        straight, killed = ((folder / run / stage / "export" / "model.safetensors").read_bytes() for run in ("w", "k"))
+        assert straight == killed
+
+
+def test_previous_without_a_stage_before_is_refused(folder, capsys, tmp_path):
+    given = [*program.tiny_arguments(folder), "--config.student.model=previous", f"--workdir={tmp_path / 'w'}"]
+    assert "needs the export of a stage before" in program.refused(main, given, capsys)
+
+
+def test_stages_come_in_their_order():
+    raw, _, _ = main.parse_flags(["--config=configs/ckd.py:two-stage", "--workdir=w", "--config.then.run.seed=7"])
+    stages = in_order(parse(raw))
+    assert [stage.objective["name"] for stage in stages] == ["ckd", "simcse"]
+    assert [stage.run.seed for stage in stages] == [0, 7]
+    assert all(stage.then is None for stage in stages)
