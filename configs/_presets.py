@@ -33,6 +33,7 @@ def options(**objective) -> ConfigDict:
                 layers="",
                 width=0,
                 depth=0,
+                vocabulary=0,
                 embedding=0,
                 embedding_init="svd",
                 pooling="mean",
@@ -43,6 +44,7 @@ def options(**objective) -> ConfigDict:
                 head_init="uniform",
                 keep_head=True,
                 dropout=-1.0,
+                drophead=0.0,
             ),
             objective=objective,
             optimizer=dict(
@@ -88,8 +90,10 @@ def minilm_l3(**objective) -> ConfigDict:
     config.student.layers = "even:3"
     config.student.pooling = ""
     config.student.dropout = 0.0
+    if objective.get("distance") == "squared":
+        config.optimizer.eps = 1e-8  # mean squares of unit vectors have gradients of 1e-7 a number
     config.evals.every = 100
-    config.run.steps = 700
+    config.run.steps = 900
     return config
 
 

@@ -5,6 +5,7 @@ import hashlib
 import logging
 import os
 import pathlib
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -15,11 +16,11 @@ import optax
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
+from jaxdistill import cli, objectives, optim, step
 from jaxdistill import mesh as meshes
-from jaxdistill import objectives, optim, step
 from jaxdistill.config import Config
 from jaxdistill.core import InputError, Objective, Params, Sizes, Task, TrainState
-from jaxdistill.data import batches, sources, targets, tokenize
+from jaxdistill.data import batches, sources, targets, tokenize, wordpiece
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.folder import check_exportable
 from jaxdistill.encoders.model import SentenceModel, load
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 
 QUEUE_SEED = 16349
 """The code of ConGen draws the sentences of its first queue with this seed, whatever the run's own is."""
+TOKENIZER_FOLDER = "tokenizer"
+"""Where a workdir keeps a tokenizer that was trained for its student."""
 HELD_OUT = 2000
 """Sentences kept out of training for the agreement with the teacher, where no file of them is given."""
 
@@ -158,7 +161,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
         like=like,
         shardings=shardings,
         train_step=step.make_train_step(
-            student=with_dropout(student, config.student.dropout).definition,
+            student=with_dropout(student, config.student.dropout, drophead=config.student.drophead).definition,
             teacher=teacher.definition if live else None,
             objective=objective,
             optimizer=optimizer,
@@ -270,11 +273,17 @@ def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib
         raise InputError("student.layers cuts an encoder and student.width makes a fresh one; set only one of them.")
     if bool(spec.width) != bool(spec.depth):
         raise InputError(f"student.width={spec.width} and student.depth={spec.depth}: a fresh student needs both.")
+    if spec.vocabulary and not spec.width:
+        raise InputError(
+            f"student.vocabulary={spec.vocabulary} is for a fresh student, which has no words yet; set student.width and "
+            "student.depth, or student.vocabulary=0."
+        )
     of_body, of_head, of_tables = jax.random.split(jax.random.key(config.run.seed ^ 0x57D), 3)
     if spec.layers:
         model = surgery.from_layers(model, spec.layers)
     if spec.width:
-        model = surgery.fresh(model, of_body, width=spec.width, depth=spec.depth)
+        words = own_tokenizer(config, workdir) if spec.vocabulary else None
+        model = surgery.fresh(model, of_body, width=spec.width, depth=spec.depth, tokenizer_folder=words)
     if spec.embedding:
         model = surgery.compact(model, spec.embedding, key=of_tables, init=spec.embedding_init)
     if spec.head not in ("none", "tanh", "linear"):
@@ -285,6 +294,32 @@ def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib
         model = surgery.add_head(model, width, key=of_head, activation=activation, init=spec.head_init)
     check_exportable(kept(config, model).definition)
     return model
+
+
+def own_tokenizer(config: Config, workdir: pathlib.Path) -> pathlib.Path:
+    """The folder of the tokenizer that is trained on the text: the one that the run keeps, or that of the cache."""
+    kept = workdir / TOKENIZER_FOLDER
+    if kept.is_dir():
+        return kept
+    columns = dict(config.data.columns) or {sources.TEXT: sources.TEXT}
+    read = {sources.TEXT, *make_objective(config).student_views}
+    return wordpiece.trained(
+        split_specs(config.data.text),
+        entries=config.student.vocabulary,
+        cache_folder=cache_folder(config) / "tokenizers",
+        columns={name: column for name, column in columns.items() if name in read},
+    )
+
+
+def keep_tokenizer(run: Run) -> None:
+    """Copies a tokenizer that was trained for the run into its workdir, for when text and cache are gone or changed."""
+    kept = run.workdir / TOKENIZER_FOLDER
+    if not run.config.student.vocabulary or kept.is_dir():
+        return
+    unfinished = kept.with_name(f".{kept.name}.new")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.copytree(run.student.tokenizer_folder, unfinished)
+    unfinished.rename(kept)
 
 
 def previous_export(workdir: pathlib.Path) -> pathlib.Path:
@@ -311,13 +346,14 @@ def kept(config: Config, student: SentenceModel) -> SentenceModel:
     return student if config.student.keep_head or config.student.head == "none" else surgery.drop_head(student)
 
 
-def with_dropout(student: SentenceModel, rate: float) -> SentenceModel:
-    """The student with this rate of dropout everywhere; negative: its own."""
-    if rate < 0:
-        return student
-    if rate >= 1:
+def with_dropout(student: SentenceModel, rate: float, *, drophead: float = 0.0) -> SentenceModel:
+    """The student with this rate of dropout everywhere (negative: its own), and this rate of dropped heads."""
+    if not rate < 1:
         raise InputError(f"student.dropout={rate} must be below 1.")
-    architecture = dataclasses.replace(student.definition.architecture, hidden_dropout=rate, attention_dropout=rate)
+    if not 0 <= drophead < 1:
+        raise InputError(f"student.drophead={drophead} must be 0 or more and below 1.")
+    rates = dict(hidden_dropout=rate, attention_dropout=rate) if rate >= 0 else {}
+    architecture = dataclasses.replace(student.definition.architecture, drophead=drophead, **rates)
     return dataclasses.replace(student, definition=dataclasses.replace(student.definition, architecture=architecture))
 
 
@@ -342,8 +378,8 @@ def split_specs(text: str) -> list[str]:
 
 
 def cache_folder(config: Config) -> pathlib.Path:
-    chosen = config.data.cache_folder or os.environ.get("JAXDISTILL_CACHE") or "~/.cache/jaxdistill"
-    return pathlib.Path(chosen).expanduser()
+    """Where the run's tokens and targets are kept."""
+    return pathlib.Path(config.data.cache_folder).expanduser() if config.data.cache_folder else cli.cache_folder()
 
 
 def data_folder() -> pathlib.Path | None:

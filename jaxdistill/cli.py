@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import os
+import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
@@ -10,6 +11,8 @@ from jaxdistill.core import InputError
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+COMPILED_BYTES = 2 << 30
+"""Compiled programs that are kept; the least recently used ones go."""
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
@@ -36,8 +39,16 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message}. --help lists the options.")
 
 
+def cache_folder() -> pathlib.Path:
+    """Where tokenised text, stored targets and compiled programs are kept for the next run."""
+    return pathlib.Path(os.environ.get("JAXDISTILL_CACHE") or "~/.cache/jaxdistill").expanduser()
+
+
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
     """Runs a program's `main`: bad input ends in one line and status 2, Ctrl-C in status 130."""
+    # Read by JAX when it is imported, which is later.
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder() / "compiled"))
+    os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(COMPILED_BYTES))
     try:
         main(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()

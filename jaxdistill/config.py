@@ -21,7 +21,8 @@ class Data:
     """Where the sentences come from."""
 
     text: str
-    """Sources, separated by commas: paths, globs, `hf:name:split:column`, `tfds:name:split:column`, `assets:NAME`."""
+    """Sources, separated by commas: paths, globs, `hf:name:split:column`, `tfds:name:split:column`,
+    `package:NAME/PATH`."""
     weights: tuple[float, ...]
     """Relative sampling rate of each source; empty: every sentence equally often."""
     columns: tuple[tuple[str, str], ...]
@@ -72,6 +73,9 @@ class Student:
     width: int
     """Above 0: a fresh, untrained encoder of this width with the family and tokenizer of `model`, and `depth` layers."""
     depth: int
+    vocabulary: int
+    """Above 0, for a fresh encoder: a BERT whose WordPiece tokenizer of so many entries is trained on `data.text`, in all
+    columns that the student's views read; lower case, accents kept. 0: the tokenizer of `model`."""
     embedding: int
     """Above 0: embedding tables of this width and a projection to the layers' (SimTDE), exported as ELECTRA."""
     embedding_init: str
@@ -93,6 +97,8 @@ class Student:
     """Evaluate and export with the head (as ConGen does) or without."""
     dropout: float
     """Rate of all dropout layers while training; negative: as the checkpoint says (0.1 for BERT)."""
+    drophead: float
+    """Probability of a whole head of attention to be dropped while training, for each sentence and layer (DropHead)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

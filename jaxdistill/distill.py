@@ -12,6 +12,7 @@ from jaxdistill.card import Facts, write_facts
 from jaxdistill.config import Config, flat
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import agreement, pairs, sts
+from jaxdistill.evals.remembered import remembered
 from jaxdistill.export import card_of, export, weights_bytes
 from jaxdistill.inference import Embedder
 from jaxdistill.overview import print_overview
@@ -36,6 +37,8 @@ def distill(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: st
         say("dry run: stopped before step 1")
         return
     claim_workdir(workdir, config, write=leads)
+    if leads:
+        build.keep_tokenizer(run)
     outcome = train(run, progress=True)
     if leads:
         finish(run, outcome, teacher_scores, command)
@@ -62,6 +65,7 @@ def finish(run: build.Run, outcome: Outcome, teacher_scores: dict[str, float], c
         "command": command,
         "config": flat(run.config),
         "seconds_in_this_process": outcome.seconds,
+        "best_metric": run.best,
         "best_step": outcome.step,
         "last_step": outcome.last_step,
         "scores": scores,
@@ -85,7 +89,8 @@ def _sts_scores(run: build.Run, model: SentenceModel) -> dict[str, float]:
     folder = build.data_folder()
     if not run.config.evals.sts or folder is None:
         return {}
-    return sts.sts(Embedder(model).encode, folder)
+    what = [model.digest(), sts.digest(folder)]
+    return remembered(build.cache_folder(run.config) / "scores", what, lambda: sts.sts(Embedder(model).encode, folder))
 
 
 def _measured(run: build.Run, model: SentenceModel, scores: dict[str, float], exported: pathlib.Path) -> Measured:

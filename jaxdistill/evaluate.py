@@ -1,10 +1,10 @@
-"""How good is a sentence encoder? Scores any checkpoint on the STS sets or on your own graded pairs.
+"""How good is a sentence encoder? Scores any checkpoint on the STS sets, on your own graded pairs, or on translations.
 
   python -m jaxdistill.evaluate --model=runs/l3/export --tasks=sts --data=DATA
   python -m jaxdistill.evaluate --model=A --model=B --tasks=pairs --pairs=pairs.tsv --out=results.json
 
-Tasks, separated by commas: sts (STS12-16, STS-B, SICK-R and STS-B dev), sts-b-dev, pairs, or single sets such
-as sick-r.
+Tasks, separated by commas: sts (STS12-16, STS-B, SICK-R and STS-B dev), sts-b-dev, pairs, bitext (translations found among
+others, from multilingual/ of the data folder), or single sets such as sick-r.
 """
 
 import json
@@ -16,16 +16,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rich.table import Table
+
 from jaxdistill.cli import Parser, did_you_mean, run
 from jaxdistill.core import Embed, InputError
 from jaxdistill.encoders.model import load
+from jaxdistill.evals import bitext
 from jaxdistill.evals.pairs import pairs_spearman, read_pairs
 from jaxdistill.evals.sts import PROTOCOL, SETS, sts, sts_folder
 from jaxdistill.inference import Embedder
 from jaxdistill.summary import as_text, score_table
 from jaxdistill.versions import versions
 
-TASKS = ("sts", "pairs", *SETS)
+TASKS = ("sts", "pairs", "bitext", *SETS)
 Score = Callable[[Embed], Mapping[str, float]]
 
 
@@ -44,6 +47,10 @@ def chosen_tasks(names: Sequence[str], *, data: str, pairs: str) -> list[Score]:
             raise InputError("task pairs needs --pairs=FILE, a .tsv or .csv file with score, sentence1, sentence2.")
         graded = read_pairs(pairs)
         tasks.append(lambda embed: {"pairs": pairs_spearman(embed, graded)})
+    if "bitext" in names:
+        if not data:
+            raise InputError("task bitext needs --data=FOLDER with multilingual/*.tsv.gz, or JAXDISTILL_DATA.")
+        tasks.append(bitext.bitext_task(data))
     return tasks
 
 
@@ -85,14 +92,26 @@ def main(arguments: Sequence[str]) -> None:
     out = _writable(given.out)
     options = {key: getattr(given, key) for key in ("pooling", "max_length", "prompt", "batch_size")}
     results = [evaluate(spec, tasks, **options) for spec in given.model]
-    columns = list(dict.fromkeys(name for result in results for name in result["scores"]))
-    scores = {f"{row['model']}": row["scores"] for row in results}
-    print(as_text(score_table(scores, columns), width=160))
+    for table in tables({f"{row['model']}": row["scores"] for row in results}):
+        print(as_text(table, width=160))
     if out:
         source = given.data or "Hugging Face hub"
-        report = {"protocol": PROTOCOL, "data": source, "versions": versions(), "models": results}
+        protocol = f"{PROTOCOL}; {bitext.PROTOCOL}" if "bitext" in names else PROTOCOL
+        report = {"protocol": protocol, "data": source, "versions": versions(), "models": results}
         out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
         print(f"written to {out}")
+
+
+def tables(scores: Mapping[str, Mapping[str, float]]) -> list[Table]:
+    """What is printed: a line a model with its correlations, and a line a set and direction with recalls."""
+    measured = list(dict.fromkeys(name for named in scores.values() for name in named))
+    recalls = [name for name in measured if name.endswith(bitext.METRIC)]
+    correlations = [name for name in measured if name not in recalls]
+    by_set = {
+        name.removesuffix(bitext.METRIC): {model: named[name] for model, named in scores.items()} for name in recalls
+    }
+    found = [score_table(scores, correlations)] if correlations else []
+    return found + ([score_table(by_set, list(scores), what="recall@1 × 100")] if recalls else [])
 
 
 def _parser() -> Parser:
@@ -104,7 +123,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--data",
         default=os.environ.get("JAXDISTILL_DATA", ""),
-        help="data folder with sts/*.tsv.gz; default: $JAXDISTILL_DATA, or else the Hugging Face hub",
+        help="data folder with sts/*.tsv.gz and multilingual/*.tsv.gz; default: $JAXDISTILL_DATA, or else the Hugging Face hub",
     )
     parser.add_argument("--pairs", default="", help="graded pairs for the task pairs")
     parser.add_argument("--pooling", default="", help="needed where a checkpoint does not say its pooling")

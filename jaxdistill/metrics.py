@@ -5,6 +5,7 @@ import json
 import math
 import os
 import pathlib
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -80,7 +81,7 @@ class Progress:
             unit="step",
             disable=not shown,
             dynamic_ncols=True,
-            mininterval=1.0,
+            mininterval=1.0 if sys.stderr.isatty() else 30.0,
             smoothing=0.1,
         )
         self._batch_size = batch_size

@@ -51,10 +51,12 @@ def comparison_table(rows: Mapping[str, Measured], *, title: str = "") -> Table:
     return table
 
 
-def score_table(scores: Mapping[str, Mapping[str, float]], columns: Sequence[str]) -> Table:
-    """A line for each model, a column for each score, x 100 with two decimals."""
+def score_table(
+    scores: Mapping[str, Mapping[str, float]], columns: Sequence[str], *, what: str = "Spearman × 100"
+) -> Table:
+    """A line for each model, a column for each score, x 100 with two decimals; `what` they are stands in the corner."""
     table = Table(box=SIMPLE_HEAD)
-    table.add_column("Spearman × 100", overflow="fold")
+    table.add_column(what, overflow="fold")
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     for model, named in scores.items():

@@ -28,7 +28,6 @@ from jaxdistill import config as configs
 from jaxdistill.cli import Parser, did_you_mean, run
 from jaxdistill.comparison import Row, hundred
 from jaxdistill.core import InputError
-from jaxdistill.evals import agreement, pairs, sts
 from jaxdistill.main import load_config_module, parse_flags, shipped_configs
 from jaxdistill.stages import in_order, is_finished
 
@@ -231,11 +230,10 @@ def scores(point: Point, folder: pathlib.Path) -> Row | None:
     try:
         if not all(is_finished(*stage) for stage in zip(folders, stages, strict=True)):
             return None
-        named = json.loads((folders[-1] / "results.json").read_text(encoding="utf-8"))["scores"]["student after"]
+        results = json.loads((folders[-1] / "results.json").read_text(encoding="utf-8"))
     except json.JSONDecodeError:  # cut off while it was written
         return None
-    first = next((name for name in (pairs.METRIC, sts.DEV_METRIC, agreement.METRIC) if name in named), None)
-    metric = stages[-1].evals.best or first
+    metric, named = results["best_metric"], results["scores"]["student after"]
     return {"metric": metric, "score": named.get(metric), "sts_average": named.get("average")}
 
 

@@ -58,13 +58,12 @@ class NonFinite(InputError):
 
 def train(run: build.Run, *, progress: bool) -> Outcome:
     """Trains from the latest checkpoint of the workdir, or from step 0, to the end."""
-    checkpoints = Checkpoints(run.workdir, keep=run.config.run.keep)
-    state, track = _first_or_restored(run, checkpoints)
-    first_step = int(state.step)
     begun = time.monotonic()
-    loop = _Loop(run, checkpoints, first_step, track, progress)
-    with _Interrupts() as interrupts, contextlib.closing(loop):
-        state = loop.go(state, interrupts)
+    with _Interrupts() as interrupts:
+        checkpoints = Checkpoints(run.workdir, keep=run.config.run.keep)
+        state, track = _first_or_restored(run, checkpoints)
+        with contextlib.closing(_Loop(run, checkpoints, int(state.step), track, progress)) as loop:
+            state = loop.go(state, interrupts)
     checkpoints.close()
     return _outcome(run, time.monotonic() - begun)
 
@@ -269,6 +268,10 @@ def read_config(workdir: pathlib.Path) -> Config | None:
         return parse(json.loads(path.read_text(encoding="utf-8")))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is damaged ({error}); remove {workdir} to start anew.") from error
+    except InputError as error:
+        raise InputError(
+            f"{path} was written by another version of this program ({error}); use another --workdir."
+        ) from None
 
 
 def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None:

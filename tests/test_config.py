@@ -17,7 +17,7 @@ from jaxdistill.core import InputError
 from jaxdistill.mesh import batch_sharding, place
 
 from conftest import ROOT
-from tiny_models import tiny_tokenizer
+from tiny_models import tiny_model, tiny_tokenizer
 from tiny_text import made_up
 
 CONFIGS = main.shipped_configs()
@@ -78,6 +78,14 @@ def test_a_changed_option_is_an_extension_or_another_training():
         configs.refuse_other_training(before, before | {"objective.alpha": 0.6}, workdir="w")
 
 
+@pytest.mark.parametrize("option, value", [("dropout", 1.0), ("drophead", 1.0), ("drophead", -0.1)])
+def test_a_rate_that_is_none_is_refused(option, value, tmp_path):
+    student = tiny_model(tmp_path)
+    rates = {"rate": 0.1, "drophead": 0.0} | {"rate" if option == "dropout" else option: value}
+    with pytest.raises(InputError, match=f"student.{option}={value}"):
+        build.with_dropout(student, rates["rate"], drophead=rates["drophead"])
+
+
 def test_command_line_values_reach_the_config():
     given = [
         "--config=configs/congen.py:tiny",
@@ -113,6 +121,9 @@ FAMILIES = {
 }
 
 
+COLUMNS = ("text", "positive", "negative", "translation")
+
+
 def family_of(checkpoint: str) -> str:
     """What the named hub checkpoint is made of; multilingual MiniLM is a BERT body with XLM-R's tokenizer."""
     return next((family for family in ("roberta", "distilbert") if family in checkpoint.lower()), "bert")
@@ -126,7 +137,7 @@ def write_checkpoint(folder, family):
     kind, more = FAMILIES[family]
     vocab = tokenizer.get_vocab_size()
     if family == "distilbert":
-        config = kind(vocab_size=vocab, dim=32, n_layers=2, n_heads=2, hidden_dim=64, max_position_embeddings=70)
+        config = kind(vocab_size=vocab, dim=32, n_layers=4, n_heads=2, hidden_dim=64, max_position_embeddings=70)
     else:
         sizes = dict(vocab_size=vocab, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
         config = kind(**sizes, **more)
@@ -137,8 +148,8 @@ def write_checkpoint(folder, family):
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkpoints")
-    lines = ["\t".join((*row, row[0])) for row in zip(made_up(200, words=6), made_up(200, words=5), strict=True)]
-    (folder / "text.tsv").write_text("\n".join(["text\tpositive\tnegative", *lines]) + "\n", encoding="utf-8")
+    lines = ["\t".join((*row, *row)) for row in zip(made_up(200, words=6), made_up(200, words=5), strict=True)]
+    (folder / "text.tsv").write_text("\n".join(["\t".join(COLUMNS), *lines]) + "\n", encoding="utf-8")
     return folder
 
 
@@ -151,13 +162,14 @@ def on_random_models(raw: dict, checkpoints) -> dict:
             raw[part]["model"] = write_checkpoint(checkpoints / family, family)
     raw["data"] |= dict(
         text=str(checkpoints / "text.tsv"), max_length=32, cache_folder=str(checkpoints / "cache"), batch_size=16,
-        columns=tuple((name, name) for name in ("text", "positive", "negative")), pack_shapes=2, weights=(),
+        columns=tuple((name, name) for name in COLUMNS), pack_shapes=2, weights=(),
     )  # fmt: skip
     raw["teacher"]["pooling"] = raw["teacher"]["pooling"] or "mean"
     raw["student"]["pooling"] = raw["student"]["pooling"] or "mean"
     raw["student"]["layers"] = raw["student"]["layers"] and "last:2"
     raw["student"] |= {
-        name: raw["student"][name] and small for name, small in dict(width=32, depth=2, embedding=8).items()
+        name: raw["student"][name] and small
+        for name, small in dict(width=32, depth=2, embedding=8, vocabulary=256).items()
     }
     if raw["objective"].get("queue_size"):
         raw["objective"]["queue_size"] = 48

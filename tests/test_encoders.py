@@ -1,5 +1,7 @@
 """The forward pass: parity with transformers, poolings, packing, sharding, dropout, precision."""
 
+import dataclasses
+import itertools
 import re
 from functools import partial
 
@@ -207,6 +209,45 @@ def test_dropout_keeps_the_mean_and_the_rate():
     dropped = np.asarray(dropout(jnp.ones((400, 500)), 0.1, jax.random.bits(jax.random.key(0), (4, 2), jnp.uint32), 3))
     assert abs((dropped == 0).mean() - 0.1) < 0.003
     assert abs(dropped.mean() - 1.0) < 0.003
+
+
+def test_drophead_drops_whole_heads_of_a_sentence_and_scales_the_others():
+    from jaxdistill.encoders.layers import drophead
+
+    owner = jnp.asarray([[[0, 0, 1, 1, 1, -1], [2, 2, 2, 2, -1, -1]]] * 200, jnp.int32)
+    seed = jax.random.bits(jax.random.key(0), (2,), jnp.uint32)
+    scale = np.asarray(drophead(0.3, seed, owner, sentences=3, heads=4))
+    first = scale[np.asarray(owner) == 0].reshape(200, 2, 4)
+    assert np.array_equal(first[:, 0], first[:, 1]), "all tokens of a sentence share a draw"
+    assert not np.array_equal(scale[:, 0, 0], scale[:, 0, 2]), "another sentence has another"
+    kept = (scale > 0).sum(-1, keepdims=True)
+    np.testing.assert_allclose(scale[scale > 0], np.broadcast_to(4 / np.maximum(kept, 1), scale.shape)[scale > 0])
+    assert abs((scale[:, :, 0] == 0).mean() - 0.3) < 0.05
+
+
+def test_a_dropped_head_is_one_whose_rows_of_the_output_matrix_are_zero(small):
+    definition, params = with_pooling(small[0], "mean"), dict(small[1])
+    rates = dict(hidden_dropout=0.0, attention_dropout=0.0)
+    definition = dataclasses.replace(
+        definition, architecture=dataclasses.replace(definition.architecture, layers=1, **rates)
+    )
+    dropping = dataclasses.replace(definition, architecture=dataclasses.replace(definition.architecture, drophead=0.5))
+    tokens = cases.padded(cases.random_sequences(2)[:1])
+    heads, path = definition.architecture.heads, "transformer/layers/0/attention/output/kernel"
+    candidates = {}
+    for dropped in itertools.chain.from_iterable(itertools.combinations(range(heads), n) for n in range(heads + 1)):
+        kept = np.array([0.0 if head in dropped else heads / max(heads - len(dropped), 1) for head in range(heads)])
+        by_row = np.repeat(kept, definition.architecture.hidden_size // heads)[:, None].astype(np.float32)
+        candidates[dropped] = np.asarray(jitted_embed(definition, params | {path: params[path] * by_row}, tokens))
+    seen = set()
+    for seed in range(12):
+        got = np.asarray(jitted_embed(dropping, params, tokens, key=jax.random.key(seed)))
+        differences = {dropped: np.abs(got - vector).max() for dropped, vector in candidates.items()}
+        nearest = min(differences, key=differences.get)
+        assert differences[nearest] < 1e-5
+        seen.add(nearest)
+    assert len(seen) > 1
+    assert np.array_equal(jitted_embed(dropping, params, tokens), candidates[()]), "off without a key"
 
 
 @pytest.mark.parametrize(("pooling", "key"), [("mean", 1), ("cls", None), ("pooler", None), ("max", None)])

@@ -1,5 +1,6 @@
 """The evaluation program, on a tiny model and on the real teacher."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -68,6 +69,21 @@ def test_several_models_are_compared_in_one_table(tiny, tiny_data, tmp_path, cap
     assert [line[0] for line in lines if line and line[0].startswith("/")] == [str(tiny), str(other)]
 
 
+def test_translations_have_a_table_of_their_own(tiny, tiny_data, tmp_path, capsys):
+    folder, out = tiny_data / "multilingual", tmp_path / "results.json"
+    folder.mkdir()
+    rows = ["en\tde", "the cat sleeps\tder kater pennt", "rain\tregen", "a dog\tein hund"]
+    (folder / "tatoeba.en-de.test.tsv.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
+    evaluate.main([f"--model={tiny}", "--tasks=bitext,sts-b", f"--data={tiny_data}", f"--out={out}"])
+    report = json.loads(out.read_text())
+    scores = report["models"][0]["scores"]
+    assert list(scores) == ["sts-b", "tatoeba.en-de/en-de recall@1", "tatoeba.en-de/de-en recall@1"]
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["tatoeba.en-de/de-en", f"{100 * scores['tatoeba.en-de/de-en recall@1']:.2f}"] in lines
+    assert ["recall@1", "×", "100", str(tiny)] in lines and ["Spearman", "×", "100", "sts-b"] in lines
+    assert "SimCSE" in report["protocol"] and "recall at 1" in report["protocol"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -75,6 +91,8 @@ def test_several_models_are_compared_in_one_table(tiny, tiny_data, tmp_path, cap
         (["--tasks=,"], "names no task"),
         (["--taks=sts"], "unknown option --taks. Did you mean --tasks"),
         (["--tasks=pairs"], "needs --pairs"),
+        (["--tasks=bitext", "--data="], "needs --data=FOLDER with multilingual"),
+        (["--tasks=bitext", "--data=absent"], "absent: no bitext is there"),
         (["--data=absent"], "absent: not a data folder"),
     ],
 )

@@ -6,6 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders import surgery
@@ -67,7 +68,11 @@ def bert_folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("pooling", ["cls", "max", "pooler", "mean:second_to_last", "cls:second_to_last"])
+@pytest.mark.parametrize(
+    "pooling",
+    ["cls", "max", "pooler", "mean:second_to_last", "cls:second_to_last", "mean:last4", "mean:last2", "mean:first_last",
+     "mean:all", "cls:last2", "max:last4"],
+)  # fmt: skip
 def test_poolings_that_the_format_can_express_give_the_same_vectors(tmp_path, bert_folder, pooling):
     model = surgery.add_head(load(str(bert_folder), pooling=pooling), 24, key=jax.random.key(0))
     model = dataclasses.replace(model, definition=dataclasses.replace(model.definition, normalize=True))
@@ -77,7 +82,17 @@ def test_poolings_that_the_format_can_express_give_the_same_vectors(tmp_path, be
     assert not any(loading_report(tmp_path).values())
 
 
-@pytest.mark.parametrize("pooling", ["mean:last4", "mean:last4:concat", "max:first_last", "mean:all:max", "cls:last2"])
+@pytest.mark.parametrize("weights", [[1.0, 2.0], [0.0, 0.0], [1.0], [1.0, 0.5]])
+def test_other_weights_of_layers_than_those_of_a_mean_are_refused(tmp_path, bert_folder, weights):
+    save(load(str(bert_folder), pooling="mean:last2"), tmp_path)
+    path = tmp_path / "1_WeightedLayerPooling" / "model.safetensors"
+    assert safetensors.numpy.load_file(path)["layer_weights"].tolist() == [1.0, 1.0]
+    safetensors.numpy.save_file({"layer_weights": np.float32(weights)}, path)
+    with pytest.raises(InputError, match="weighs layers as"):
+        load(str(tmp_path))
+
+
+@pytest.mark.parametrize("pooling", ["mean:last4:max", "mean:last4:concat", "mean:all:max"])
 def test_poolings_that_the_format_cannot_express_are_refused(tmp_path, bert_folder, pooling):
     model = load(str(bert_folder), pooling=pooling)
     with pytest.raises(InputError, match=f"pooling {pooling}.* cannot be exported"):
@@ -144,7 +159,7 @@ def test_modules_of_an_unknown_type_or_order_are_refused(tmp_path, bert_folder):
     path = saved(tmp_path, bert_folder) / "modules.json"
     modules = json.loads(path.read_text())
     path.write_text(path.read_text().replace("models.Dense", "models.LSTM"))
-    with pytest.raises(InputError, match="has a module of type LSTM; Transformer, Pooling, Dense and Normalize"):
+    with pytest.raises(InputError, match="has a module of type LSTM; Transformer, WeightedLayerPooling, Pooling"):
         load(str(tmp_path))
     for module in modules[1:]:
         module["idx"] = 3 - module["idx"]

@@ -8,13 +8,13 @@ import pytest
 PACKAGE = pathlib.Path(__file__).parent.parent / "jaxdistill"
 LAYERS = (
     ("__init__", "core", "versions"),
-    ("cli", "config", "mesh", "metrics", "ops", "assets", "plots", "summary"),
+    ("cli", "config", "installed", "mesh", "metrics", "ops", "assets", "plots", "summary"),
     ("optim", "checkpoint", "encoders", "objectives", "nested", "data", "evals", "card", "translate", "comparison"),
     ("step",),
     ("inference",),
     ("build", "export", "substitute"),
     ("train", "overview"),
-    ("distill", "encode", "evaluate", "augment"),
+    ("distill", "encode", "evaluate", "augment", "quantize"),
     ("stages",),
     ("main",),
     ("sweep",),

@@ -72,12 +72,12 @@ def make_tokens(random, sentences: int) -> Tokens:
 
 
 class World:
-    """A student with dropout, a teacher, batches and the step of an objective, on some devices."""
+    """A student with dropout (of numbers and heads), a teacher, batches and the step of an objective, on some devices."""
 
-    def __init__(self, objective, devices: int, *, accumulate: int = 1, dropout: float = 0.1):
+    def __init__(self, objective, devices: int, *, accumulate: int = 1, dropout: float = 0.1, drophead: float = 0.0):
         self.mesh = meshes.make_mesh(devices=jax.devices()[:devices])
         student, teacher = definition(), definition(layers=TEACHER_LAYERS)
-        rates = dict(hidden_dropout=dropout, attention_dropout=dropout)
+        rates = dict(hidden_dropout=dropout, attention_dropout=dropout, drophead=drophead)
         student = dataclasses.replace(student, architecture=dataclasses.replace(student.architecture, **rates))
         random = np.random.default_rng(0)
         sizes = Sizes(batch_size=BATCH, width=32, hidden=32, layers=1, teacher_hidden=32, teacher_layers=TEACHER_LAYERS)
@@ -145,6 +145,15 @@ def test_four_devices_train_as_one_does_with_dropout_on(name):
     assert one[0]["gradient_norm"] > 0
     for path, array in params_of(one_state).items():
         np.testing.assert_allclose(array, params_of(four_state)[path], atol=2e-3, err_msg=path)
+
+
+def test_four_devices_drop_the_same_heads_as_one():
+    objective = SimCSE(**SIMCSE)
+    (one, _), (four, _), (none, _) = (
+        World(objective, devices, dropout=0.0, drophead=rate).run() for devices, rate in ((1, 0.5), (4, 0.5), (1, 0.0))
+    )
+    np.testing.assert_allclose([m["loss"] for m in one], [m["loss"] for m in four], rtol=2e-5)
+    assert abs(one[0]["loss"] - none[0]["loss"]) > 1e-4
 
 
 @every

@@ -58,7 +58,7 @@ def test_a_run_ends_with_an_export_a_table_and_a_plot(finished):
     assert (workdir / "export" / "model.safetensors").stat().st_size > 1000
     assert (workdir / "training.png").read_bytes()[:4] == b"\x89PNG"
     results = json.loads((workdir / "results.json").read_text())
-    assert results["last_step"] == 20
+    assert results["last_step"] == 20 and results["best_metric"] == "agreement/spearman"
     assert "student after" in out and "agreement with the teacher" in out
     assert "estimated time" in out and "teacher's own dev scores" in out
     assert "sentences/s" in err  # the progress bar
@@ -195,6 +195,15 @@ def test_a_workdir_of_another_config_is_refused_with_the_difference(folder, fini
     assert "optimizer.learning_rate: 0.0005 there, 0.01 now" in line
 
 
+def test_a_workdir_of_another_version_is_refused(folder, tmp_path, capsys):
+    older, _, _ = main.parse_flags([*tiny_arguments(folder), "--workdir=w"])
+    del older["student"]["pooling"]
+    (tmp_path / "config.json").write_text(json.dumps(older))
+    line = refused(main, [*tiny_arguments(folder), f"--workdir={tmp_path}"], capsys)
+    assert "written by another version of this program (config key student.pooling is missing" in line
+    assert "use another --workdir" in line
+
+
 def test_a_loss_that_is_not_finite_stops_the_run(folder):
     workdir = folder / "nonfinite"
     arguments = tiny_arguments(
@@ -244,7 +253,7 @@ def test_a_mistyped_option_is_one_clear_line(folder, changed, words, capsys):
         (dict(student__pooling="mean:last4", student__model="FOLDER/model"), "pooling"),
         (dict(run__precision="float8"), "float32"),
         (dict(student__layers="7"), "layers"),
-        (dict(objective__generalize_view="shuffle"), "shuffle"),
+        (dict(objective__control_view="shuffle"), "shuffle"),
     ],
 )
 def test_bad_input_is_one_clear_line_and_leaves_nothing_behind(folder, overrides, words, capsys, monkeypatch):

@@ -1,13 +1,16 @@
-"""Views: what each keeps, and that deleting a word from tokens is deleting it from the text."""
+"""Views: what each keeps, that deleting a word from tokens is deleting it from the text, and masked spans."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_packing import unpacked
 
 from jaxdistill.core import InputError
 from jaxdistill.data import views
+from jaxdistill.data.batches import Batches
 
+from tiny_models import tiny_tokenizer
 from tiny_text import SENTENCES, bare, sentence_piece, store_of, word_piece
 
 AUGMENTATIONS = ["delete_words", "delete_words:0.9", "delete_one_word", "crop", "crop:0.5", "identity"]
@@ -27,7 +30,20 @@ def test_a_column_is_a_view_and_wins_over_an_augmentation():
 
 
 @pytest.mark.parametrize(
-    "name", ["delete_wrods", "delete_words:x", "crop:1", "crop:0", "delete_one_word:0.1", "", "crop:nan"]
+    "name",
+    [
+        "delete_wrods",
+        "delete_words:x",
+        "crop:1",
+        "crop:0",
+        "delete_one_word:0.1",
+        "",
+        "crop:nan",
+        "mask_span:0",
+        "mask_span:0.1",
+        "mask_span:30",
+        "mask_span:-1",
+    ],
 )
 def test_a_view_that_is_none_is_refused(name):
     with pytest.raises(InputError, match="view"):
@@ -91,3 +107,60 @@ def test_deleting_from_tokens_is_deleting_from_the_text(tmp_path, tokenizer, nam
         keep = views.kept(view, found.words, found.lengths, uniform)
         left = [word for number, word in enumerate(sentence.split()) if number in found.words[keep]]
         assert found.ids[keep].tolist() == bare(tokenizer()).encode(" ".join(left)).ids
+
+
+LONG = "a dog and two cats watch the rain"
+
+
+@pytest.mark.parametrize(
+    "uniform, expected",
+    [
+        (0.0, " [MASK]  and two cats watch the rain"),
+        (0.5, "a dog and two  [MASK] watch the rain"),  # floor(0.5 * (33 - 5)) = 14
+        (0.999, "a dog and two cats watch th [MASK] n"),  # the last character is never masked
+    ],
+)
+def test_mask_span_puts_a_mask_in_place_of_five_characters(uniform, expected):
+    assert views.span_masked(LONG, "[MASK]", characters=5, uniform=uniform) == expected
+
+
+def test_mask_span_masks_the_first_place_of_the_drawn_characters_as_mirror_bert_does():
+    text = "the cat, the dog, the bird, the fish"
+    assert views.span_masked(text, "<mask>", characters=4, uniform=0.9) == " <mask> cat, the dog, the bird, the fish"
+
+
+def test_mask_span_leaves_short_sentences_alone():
+    assert views.span_masked("x" * 29, "[MASK]", characters=5, uniform=0.5) == "x" * 29
+
+
+def masked_batches(folder, seed: int = 1, **options) -> Batches:
+    lines = [f"{LONG} {number}" for number in range(64)]
+    store = store_of(folder, lines, tokenizer=tiny_tokenizer(folder / "tokenizer"), **options)
+    return Batches(store, student_views=("text", "mask_span:8"), batch_size=8, groups=2, seed=seed)
+
+
+def test_masked_sentences_are_tokenised_anew_with_one_mask_token(tmp_path):
+    batches, mask = masked_batches(tmp_path), tiny_tokenizer(tmp_path / "tokenizer").token_to_id("[MASK]")
+    pairs = unpacked(batches.batch_at(0).student)
+    for plain, masked in zip(pairs[::2], pairs[1::2], strict=True):
+        assert masked.count(mask) == 1 and mask not in plain
+        place = masked.index(mask)
+        assert plain[0] == masked[0] and plain[-1] == masked[-1] and place not in (0, len(masked) - 1)
+
+
+def test_masks_depend_on_seed_and_step_alone(tmp_path):
+    one, same, other = (masked_batches(tmp_path, seed) for seed in (1, 1, 2))
+    later = [same.batch_at(step).student.ids for step in (9, 3)]
+    assert np.array_equal(one.batch_at(3).student.ids, later[1])
+    assert not np.array_equal(one.batch_at(3).student.ids, other.batch_at(3).student.ids)
+
+
+def test_masked_sentences_are_never_longer_than_the_text_allows(tmp_path):
+    batches = masked_batches(tmp_path, max_length=20)
+    assert max(len(s) for step in range(20) for s in unpacked(batches.batch_at(step).student)) == 20
+
+
+def test_a_tokenizer_without_a_mask_is_refused(tmp_path):
+    store = store_of(tmp_path, [f"{LONG} {number}" for number in range(20)])
+    with pytest.raises(InputError, match="no mask token"):
+        Batches(store, student_views=("text", "mask_span"), batch_size=8).batch_at(0)

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from queue import Full, Queue
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxdistill.core import Batch, InputError, Tokens
-from jaxdistill.data import packing, views
+from jaxdistill.data import packing, sources, views
 from jaxdistill.data.tokenize import TokenStore
 
 SIMULATED_STEPS = 192
@@ -246,9 +246,7 @@ def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float]) -> li
     """For each source its rows and how many of them an epoch takes; empty without weights."""
     if not weights:
         return []
-    if len(weights) != len(store.source_rows) or not all(0 < weight < float("inf") for weight in weights):
-        got = f"weights {list(weights)} for {len(store.source_rows)} sources"
-        raise InputError(f"{got}; give one positive number for each, or none.")
+    sources.check_weights(weights, sources=len(store.source_rows))
     ends = np.cumsum(np.asarray(weights, np.float64) / sum(weights)) * len(rows)
     counts = np.diff(np.round(ends).astype(int), prepend=0)
     source = store.source_of_row[rows]
@@ -265,13 +263,7 @@ def _viewed(stream: _Stream, rows: np.ndarray, uniform) -> packing.Ragged:
     parts = []
     for view in stream.views:
         use = uses[view] = uses.get(view, -1) + 1
-        found = stream.store.gather(view.column, rows)
-        if view.is_random:
-            keep = views.kept(view, found.words, found.lengths, uniform(use))
-            sentence = np.repeat(np.arange(len(rows)), found.lengths)
-            parts.append((found.ids[keep], np.bincount(sentence[keep], minlength=len(rows))))
-        else:
-            parts.append((found.ids, found.lengths))
+        parts.append(views.viewed(view, stream.store, rows, partial(uniform, use)))
     return packing.Ragged(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 

@@ -6,12 +6,12 @@ inside an installed package), `hf:NAME[:CONFIG]:SPLIT:COLUMN` or `tfds:NAME:SPLI
 
 import glob
 import hashlib
-import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from jaxdistill.core import InputError
 from jaxdistill.data import formats, hub
+from jaxdistill.installed import in_package
 
 Row = tuple[str, ...]
 """The texts of one row, in the order of the columns asked for."""
@@ -68,6 +68,13 @@ def files(spec: str) -> list[Path]:
     raise InputError(f"{spec} does not exist; name a file, a glob, hf:NAME:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
 
 
+def check_weights(weights: Sequence[float], *, sources: int) -> None:
+    """Raises `InputError` unless there is no weight, or one positive number for each source."""
+    if weights and (len(weights) != sources or not all(0 < weight < float("inf") for weight in weights)):
+        got = f"weights {list(weights)} for {sources} sources"
+        raise InputError(f"{got}; give one positive number for each, or none.")
+
+
 def content_digest(specs: Sequence[str], columns: Mapping[str, str] | Sequence[str] = (TEXT,)) -> str:
     """sha256 of what the specs hold now: bytes of files, texts of hub sets. The names do not enter it."""
     digest = hashlib.sha256()
@@ -93,11 +100,7 @@ def _update(digest, path: Path) -> None:
 
 
 def _packaged(spec: str) -> Path:
-    name, _, inside = spec.removeprefix("package:").partition("/")
-    found = importlib.util.find_spec(name) if name.isidentifier() else None
-    if found is None or not found.submodule_search_locations:
-        raise InputError(f"{spec}: no installed package {name!r}; the form is package:NAME/PATH.")
-    path = Path(found.submodule_search_locations[0]) / inside
+    path = in_package(spec)
     if not path.is_file():
-        raise InputError(f"{spec}: package {name} has no file {inside!r}.")
+        raise InputError(f"{spec} is no file of that package.")
     return path

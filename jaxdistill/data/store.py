@@ -6,14 +6,19 @@ Flat arrays on disk, one set for each column: `ids` of all sentences one behind 
 
 import json
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
+from tokenizers import Tokenizer
 
 from jaxdistill.core import InputError
-from jaxdistill.data.words import PROTECTED, STARTS
+from jaxdistill.data.words import PROTECTED, STARTS, Encoded, encoded
+
+MASKS = ("[MASK]", "<mask>")
+"""Mask tokens of the encoders' tokenizers."""
 
 
 class Gathered(NamedTuple):
@@ -26,10 +31,15 @@ class Gathered(NamedTuple):
 
 
 class TokenStore:
-    """Random access to tokenised rows; opened, not copied into memory."""
+    """Random access to tokenised rows; opened, not copied into memory.
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    Args:
+      folder: written by `tokenize.build`.
+      tokenizer: the one that made the tokens, for views that change the text; changed here, so give a copy.
+    """
+
+    def __init__(self, folder: Path, tokenizer: Tokenizer | None = None):
+        self.folder, self._tokenizer = folder, tokenizer
         info = json.loads((folder / "store.json").read_text())
         self.digest: str = info["digest"]
         """Of everything that determines the tokens."""
@@ -106,6 +116,21 @@ class TokenStore:
         """All sentences of a column as a lazy sequence."""
         self._of(column, "starts")
         return Texts(self, column)
+
+    def tokenised(self, texts: Sequence[str], *, max_length: int) -> Encoded:
+        """Other texts in the tokens of this store, with its prompt."""
+        self._tokenizer.enable_truncation(max_length)
+        return encoded(self._tokenizer, texts, self._info["prompt"], max_length)
+
+    @cached_property
+    def mask_token(self) -> str:
+        """Text of the tokenizer's mask token, which it reads as one token; raises `InputError` if it has none."""
+        found = next((mask for mask in MASKS if self._tokenizer.token_to_id(mask) is not None), None)
+        if found is None:
+            raise InputError(f"the tokenizer has no mask token ({', '.join(MASKS)}); choose a view without masks.")
+        if self._tokenizer.token_to_id(found) not in self._tokenizer.get_added_tokens_decoder():
+            self._tokenizer.add_special_tokens([found])
+        return found
 
     @property
     def keys(self) -> Int[np.ndarray, " rows"]:

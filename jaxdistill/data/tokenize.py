@@ -68,13 +68,13 @@ def build(
     folder = Path(cache_folder) / digest
     if folder.exists():
         if is_whole(folder):
-            return TokenStore(folder)
+            return TokenStore(folder, tokenizer)
         log.warning("the token store %s is damaged and is built again", folder)
         shutil.rmtree(folder)
     draft = _Draft(tokenizer, list(wanted), prompt, dedupe, max_length)
     info = {"digest": digest, "content": content, "prompt": prompt, "max_length": max_length, "dedupe": dedupe}
     _write_whole(folder, lambda draft_folder: draft.write(draft_folder, specs, wanted, info, progress))
-    return TokenStore(folder)
+    return TokenStore(folder, tokenizer)
 
 
 @dataclasses.dataclass
@@ -197,9 +197,7 @@ def _check(specs, wanted: Mapping[str, str], tokenizer: Tokenizer, max_length: i
         raise InputError("no text is given; name at least one file, glob or data set (data.text).")
     if "text" not in wanted:
         raise InputError(f"columns are {', '.join(wanted) or 'empty'}; one of them must be 'text'.")
-    if weights and (len(weights) != len(specs) or not all(0 < weight < float("inf") for weight in weights)):
-        got = f"weights {list(weights)} for {len(specs)} sources"
-        raise InputError(f"{got}; give one positive number for each, or none.")
+    sources.check_weights(weights, sources=len(specs))
     least = tokenizer.num_special_tokens_to_add(False) + len(tokenizer.encode(prompt, add_special_tokens=False)) + 1
     if max_length < least:
         raise InputError(

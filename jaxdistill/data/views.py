@@ -1,12 +1,15 @@
-"""What does a view of a sentence keep? Word-level augmentations on token ids that are already there.
+"""What does a view show of a sentence? Words that go, on token ids that are already there, or a masked span of its text.
 
 A view is named by a text column (`text`, `translation`, ...) or by an augmentation of `text`: `identity`,
 `delete_words` (every word goes with probability 0.1), `delete_one_word`, `crop` (a contiguous 90 % of the words
 stay). `delete_words:0.2` and `crop:0.2` set the share that goes. Words are the raw text's, between white space, so
 deleting one from the tokens is the same as deleting it from the text wherever tokens do not depend on the neighbours.
+
+`mask_span` (Mirror-BERT) puts the tokenizer's mask token in place of 5 characters of the text, `mask_span:8` in place of
+8, and tokenises it anew.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,10 +17,14 @@ from jaxtyping import Bool, Float, Int
 
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError
+from jaxdistill.data.store import TokenStore
 
 RATES = {"delete_words": 0.1, "crop": 0.1}
 """Augmentations that take a rate, with their defaults (ConGen, table 6; SimCSE, table 1)."""
-AUGMENTATIONS = ("identity", "delete_words", "delete_one_word", "crop")
+MASKED_CHARACTERS = 5
+SHORTEST_MASKED = 30
+"""Characters of the shortest sentence that gets a mask (Mirror-BERT's code, `erase_and_mask`)."""
+AUGMENTATIONS = ("identity", "delete_words", "delete_one_word", "crop", "mask_span")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +35,8 @@ class View:
     augmentation: str = "identity"
     rate: float = 0.0
     """Share of words that go, in (0, 1)."""
+    characters: int = 0
+    """How many of them `mask_span` replaces."""
 
     @property
     def is_random(self) -> bool:
@@ -39,6 +48,8 @@ def parse(name: str, columns: Sequence[str]) -> View:
     if name in columns:
         return View(column=name)
     kind, _, rate = name.partition(":")
+    if kind == "mask_span":
+        return View(column="text", augmentation=kind, characters=_characters(name, rate))
     if kind not in AUGMENTATIONS or (rate and kind not in RATES):
         known = (*columns, *AUGMENTATIONS)
         raise InputError(f"unknown view {name!r}; known: {', '.join(known)}.{did_you_mean(name, known)}")
@@ -49,6 +60,72 @@ def parse(name: str, columns: Sequence[str]) -> View:
     if kind in RATES and not 0.0 < share < 1.0:
         raise InputError(f"view {name!r}: the rate is a number between 0 and 1, for instance {kind}:0.1.")
     return View(column="text", augmentation=kind, rate=share)
+
+
+def _characters(name: str, given: str) -> int:
+    if not given:
+        return MASKED_CHARACTERS
+    if not (given.isascii() and given.isdigit() and 0 < int(given) < SHORTEST_MASKED):
+        raise InputError(
+            f"view {name!r}: a mask replaces 1 to {SHORTEST_MASKED - 1} characters, for instance mask_span:5."
+        )
+    return int(given)
+
+
+def viewed(
+    view: View,
+    store: TokenStore,
+    rows: Int[np.ndarray, " b"],
+    uniform: Callable[[], Float[np.ndarray, "b u"]],
+) -> tuple[Int[np.ndarray, " t"], Int[np.ndarray, " b"]]:
+    """Token ids of some rows as a view shows them, one sentence behind the other, and the length of each.
+
+    Args:
+      view: what to do.
+      store: where the rows are.
+      rows: numbers of the rows.
+      uniform: gives the random numbers, see `kept`; asked only by a random view.
+    """
+    if view.augmentation == "mask_span":
+        return _masked(view, store, rows, uniform()[:, 0])
+    found = store.gather(view.column, rows)
+    if not view.is_random:
+        return found.ids, found.lengths
+    keep = kept(view, found.words, found.lengths, uniform())
+    sentence = np.repeat(np.arange(len(rows)), found.lengths)
+    return found.ids[keep], np.bincount(sentence[keep], minlength=len(rows))
+
+
+def _masked(view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """NOTE: a mask inside a word can make more tokens of it; they are cut at the longest sentence of the text."""
+    mask = store.mask_token
+    texts = [
+        span_masked(store.text(view.column, row), mask, characters=view.characters, uniform=draw)
+        for row, draw in zip(rows, uniform, strict=True)
+    ]
+    tokens = store.tokenised(texts, max_length=store.longest(view.column))
+    return tokens.ids, tokens.lengths
+
+
+def span_masked(text: str, mask: str, *, characters: int, uniform: float) -> str:
+    """`text` with `mask` in place of a random span; unchanged if it is shorter than 30 characters.
+
+    As in the code of Mirror-BERT, the first place where the drawn characters occur is masked, and the last character
+    never is. Unlike there, RoBERTa's mask is its own `<mask>`, not the text `[MASK]`, which its tokenizer spells.
+
+    Source: Liu et al., Mirror-BERT, EMNLP 2021, section 2.1; github.com/cambridgeltl/mirror-bert, `erase_and_mask`.
+
+    Args:
+      text: the sentence.
+      mask: text of the mask token.
+      characters: how many it replaces.
+      uniform: a random number in [0, 1): where the span begins.
+    """
+    if len(text) < SHORTEST_MASKED:
+        return text
+    begin = int(uniform * (len(text) - characters))
+    left, right = text.split(text[begin : begin + characters], 1)
+    return f"{left} {mask} {right}"
 
 
 def kept(

@@ -36,6 +36,9 @@ class Architecture:
     pad_id: int = 0
     hidden_dropout: float = 0.1
     attention_dropout: float = 0.1
+    drophead: float = dataclasses.field(default=0.0, repr=False)
+    """Rate at which a sentence goes without a head of attention in training. NOTE: not in `repr`, which digests of
+    models and of stored targets are made of: no vector outside of training depends on it."""
 
     def __post_init__(self):
         if not self.embedding_size:
@@ -99,6 +102,11 @@ class Pooling:
         if self.layers in ("last", "second_to_last"):
             return self.tokens if self.layers == "last" else f"{self.tokens}:{self.layers}"
         return f"{self.tokens}:{self.layers}:{self.combine}"
+
+    @property
+    def averages_layers(self) -> bool:
+        """Whether it is a mean of several layers."""
+        return self.layers not in ("last", "second_to_last") and self.combine == "mean"
 
     def indices(self, layers: int) -> tuple[int, ...]:
         """Which of the `layers + 1` hidden states are read; 0 is the embeddings' output."""

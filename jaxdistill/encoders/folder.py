@@ -15,7 +15,7 @@ import safetensors
 import tokenizers
 
 from jaxdistill.core import InputError
-from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
+from jaxdistill.encoders.architecture import Dense, EncoderDefinition
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.encoders.modules import DENSE_ACTIVATIONS, OLD_POOLING_FLAGS, read_json
@@ -38,10 +38,10 @@ UNWANTED_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of
 def check_exportable(definition: EncoderDefinition) -> None:
     """Raises InputError for a pooling that the sentence-transformers format has no words for."""
     pooling = definition.pooling
-    if pooling.layers not in ("last", "second_to_last"):
+    if pooling.layers not in ("last", "second_to_last") and not pooling.averages_layers:
         raise InputError(
-            f"pooling {pooling} cannot be exported: the sentence-transformers format pools one layer."
-            " Use cls, pooler, mean, max, or second_to_last, which is exported without the last layer."
+            f"pooling {pooling} cannot be exported: the sentence-transformers format pools one layer or a mean of layers."
+            f" Use {pooling.tokens}, or {pooling.tokens}:{pooling.layers}, which averages them."
         )
     if pooling.layers == "second_to_last" and definition.architecture.layers == 1:
         raise InputError(
@@ -72,7 +72,8 @@ def exported(
         pooler = {f"dense/0/{part}": params[f"transformer/pooler/{part}"] for part in ("kernel", "bias")}
         params = params | moved | pooler
     tokens = "cls" if pooling.tokens == "pooler" else pooling.tokens
-    definition = dataclasses.replace(definition, architecture=architecture, pooling=Pooling(tokens=tokens), dense=dense)
+    pooling = dataclasses.replace(pooling, tokens=tokens, layers=pooling.layers if pooling.averages_layers else "last")
+    definition = dataclasses.replace(definition, architecture=architecture, pooling=pooling, dense=dense)
     return definition, {path: params[path] for path in param_shapes(definition)}
 
 
@@ -116,11 +117,14 @@ def _write_transformer(definition: EncoderDefinition, params: dict[str, np.ndarr
     width = architecture.hidden_size
     absent = {"transformer/pooler/kernel": np.zeros((width, width)), "transformer/pooler/bias": np.zeros(width)}
     write_safetensors(tensors_from_params(absent | params, names), folder / "model.safetensors")
-    _write_json(folder / "config.json", module.config(architecture))
+    # Read by sentence-transformers, which hands all layers on to the mean over them.
+    states = {"output_hidden_states": True} if definition.pooling.averages_layers else {}
+    _write_json(folder / "config.json", module.config(architecture) | states)
 
 
 def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray], folder: Path) -> None:
-    kinds = ["Transformer", "Pooling", *["Dense"] * len(definition.dense), *["Normalize"] * definition.normalize]
+    kinds = ["Transformer", *["WeightedLayerPooling"] * definition.pooling.averages_layers, "Pooling"]
+    kinds += [*["Dense"] * len(definition.dense), *["Normalize"] * definition.normalize]
     paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds) if index)]
     entries = [
         {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -129,15 +133,28 @@ def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray],
     _write_json(folder / "modules.json", entries)
     flags = {flag: mode == definition.pooling.tokens for flag, mode in OLD_POOLING_FLAGS.items()}
     width = {"word_embedding_dimension": definition.architecture.hidden_size}
-    _write_json(folder / paths[1] / "config.json", width | flags | {"include_prompt": True})
+    if definition.pooling.averages_layers:
+        _write_layer_weights(definition, folder / paths[1])
+    pooling = kinds.index("Pooling")
+    _write_json(folder / paths[pooling] / "config.json", width | flags | {"include_prompt": True})
     for index, dense in enumerate(definition.dense):
         _write_dense(
             dense,
             {part: params[f"dense/{i}/{part}"] for i, part in _dense_parts(definition) if i == index},
-            folder / paths[2 + index],
+            folder / paths[pooling + 1 + index],
         )
     if definition.normalize:
         _write_json(folder / paths[-1] / "config.json", {})
+
+
+def _write_layer_weights(definition: EncoderDefinition, folder: Path) -> None:
+    """The mean of some layers, as weights 1 and 0."""
+    layers = definition.architecture.layers
+    chosen = definition.pooling.indices(layers)
+    config = {"word_embedding_dimension": definition.architecture.hidden_size, "layer_start": chosen[0]}
+    _write_json(folder / "config.json", config | {"num_hidden_layers": layers})
+    weights = np.isin(np.arange(chosen[0], layers + 1), chosen).astype(np.float32)
+    write_safetensors({"layer_weights": weights}, folder / "model.safetensors")
 
 
 def _write_dense(dense: Dense, params: dict[str, np.ndarray], folder: Path) -> None:

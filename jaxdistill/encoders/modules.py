@@ -5,8 +5,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jaxdistill.core import InputError
-from jaxdistill.encoders.architecture import Dense, Pooling
+from jaxdistill.encoders.architecture import LAYER_CHOICES, Dense, Pooling
+from jaxdistill.encoders.weights import read_checkpoint
 
 POOLING_MODES = {"cls": "cls", "max": "max", "mean": "mean"}
 """Values of `pooling_mode` that can be read, to ours."""
@@ -66,12 +69,13 @@ def read_modules(folder: Path) -> Modules:
     paths = [folder / entry.get("path", "") for entry in entries]
     dense_folders = tuple(path for kind, path in zip(kinds, paths, strict=True) if kind == "Dense")
     _check_order(kinds, folder)
+    places = dict(zip(kinds, paths, strict=True))
     general = folder / "config_sentence_transformers.json"
     general = read_json(general) if general.exists() else {}
     length = _transformer_options(paths[0])
     return Modules(
         transformer=paths[0],
-        pooling=_pooling(paths[1] / "config.json") if len(paths) > 1 else None,
+        pooling=_pooling(places["Pooling"], places.get("WeightedLayerPooling")) if "Pooling" in places else None,
         dense=tuple(_dense(path / "config.json") for path in dense_folders),
         dense_folders=dense_folders,
         normalize="Normalize" in kinds,
@@ -97,17 +101,19 @@ def _entries(folder: Path) -> list[dict[str, Any]]:
 
 def _check_order(kinds: list[str], folder: Path) -> None:
     for kind in kinds:
-        if kind not in ("Transformer", "Pooling", "Dense", "Normalize"):
+        if kind not in ("Transformer", "WeightedLayerPooling", "Pooling", "Dense", "Normalize"):
             raise InputError(
                 f"{folder}/modules.json has a module of type {kind};"
-                " Transformer, Pooling, Dense and Normalize can be read."
+                " Transformer, WeightedLayerPooling, Pooling, Dense and Normalize can be read."
             )
     body = kinds[:-1] if kinds[-1] == "Normalize" else kinds
+    body = body[:1] + body[2:] if body[1:2] == ["WeightedLayerPooling"] and len(body) > 2 else body
     expected = ["Transformer"] + ["Pooling"] * (len(body) > 1) + ["Dense"] * (len(body) - 2)
     if body != expected:
         raise InputError(
             f"{folder}/modules.json has the order {', '.join(kinds)};"
-            " Transformer, Pooling, any number of Dense and at most one Normalize at the end can be read."
+            " Transformer, perhaps WeightedLayerPooling, Pooling, any number of Dense and at most one Normalize at the end"
+            " can be read."
         )
 
 
@@ -117,7 +123,8 @@ def _transformer_options(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def _pooling(path: Path) -> Pooling:
+def _pooling(folder: Path, layers_folder: Path | None) -> Pooling:
+    path = folder / "config.json"
     config = read_json(path)
     modes = config.get("pooling_mode", [mode for flag, mode in OLD_POOLING_FLAGS.items() if config.get(flag)])
     modes = [modes] if isinstance(modes, str) else list(modes)
@@ -127,7 +134,23 @@ def _pooling(path: Path) -> Pooling:
         )
     if config.get("include_prompt") is False:
         raise InputError(f"{path} has include_prompt=false: pooling without the prompt's tokens is not supported.")
-    return Pooling(tokens=POOLING_MODES[modes[0]])
+    return Pooling(tokens=POOLING_MODES[modes[0]], layers=_layers(layers_folder) if layers_folder else "last")
+
+
+def _layers(folder: Path) -> str:
+    """Which of our choices of layers a WeightedLayerPooling averages."""
+    config = read_json(folder / "config.json")
+    layers, start = config.get("num_hidden_layers", 12), config.get("layer_start", 4)
+    weights = read_checkpoint(folder).get("layer_weights", np.zeros(0))
+    if len(weights) == layers + 1 - start and weights.any() and np.ptp(weights[weights != 0.0]) <= 1e-6:
+        averaged = tuple(start + np.flatnonzero(weights))
+        for choice in LAYER_CHOICES:
+            possible = choice != "last4" or layers >= 3
+            if possible and Pooling(tokens="mean", layers=choice).indices(layers) == averaged:
+                return choice
+    raise InputError(
+        f"{folder} weighs layers as {weights.tolist()} from {start} on; plain means of {', '.join(LAYER_CHOICES)} can be read."
+    )
 
 
 def _dense(path: Path) -> Dense:

@@ -1,6 +1,7 @@
 """How is a student made? From a teacher's layers, afresh with a given size, and with or without a dense head."""
 
 import dataclasses
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.layers import INITIAL_DEVIATION, uniform_as_torch
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.encoders.sentence import init_params
+from jaxdistill.encoders.tokenizer import read_tokenizer
 
 LAYERS_HELP = "last:3, first:3, even:3 or a list such as 1,3,5 (counted from 0)"
 
@@ -64,6 +66,7 @@ def fresh(
     intermediate: int = 0,
     embedding: int = 0,
     pooling: str = "",
+    tokenizer_folder: Path | None = None,
 ) -> SentenceModel:
     """A student of a given size with random weights, and the tokenizer, prompts and pooling of `template`.
 
@@ -77,7 +80,11 @@ def fresh(
       embedding: width of the embedding tables; 0: `width`. Another width makes it an ELECTRA model,
         whose format has it.
       pooling: empty: the template's.
+      tokenizer_folder: of a tokenizer made as BERT's, see `data.wordpiece`; it makes the student a BERT. None: the
+        template's.
     """
+    if tokenizer_folder is not None:
+        template = _with_tokenizer(template, tokenizer_folder)
     chosen = Pooling.parse(pooling) if pooling else template.definition.pooling
     architecture = dataclasses.replace(
         template.definition.architecture,
@@ -105,6 +112,25 @@ def fresh(
     params = {path: np.asarray(array) for path, array in init_params(definition, key).items()}
     source = f"fresh {architecture.family} of width {width} and depth {depth}, tokenizer of {template.source}"
     return dataclasses.replace(template, definition=definition, params=params, source=source)
+
+
+def _with_tokenizer(template: SentenceModel, folder: Path) -> SentenceModel:
+    """A BERT to make fresh ones from, without parameters, that reads the tokens of `folder`."""
+    tokenizer = read_tokenizer(folder, vocab_size=None, lower_case=False)
+    tokenizer.enable_truncation(template.max_length)
+    old, entries = template.definition.architecture, tokenizer.get_vocab_size()
+    architecture = dataclasses.replace(
+        old, family="bert", vocab_size=entries, pad_id=tokenizer.token_to_id("[PAD]"), max_positions=old.longest,
+        position_offset=0, token_types=2, relative_buckets=0,
+    )  # fmt: skip
+    return dataclasses.replace(
+        template,
+        definition=dataclasses.replace(template.definition, architecture=architecture),
+        params={},
+        tokenizer=tokenizer,
+        tokenizer_folder=folder,
+        source=f"its own with {entries:,} entries",
+    )
 
 
 COMPACT_POSITIONS = 4

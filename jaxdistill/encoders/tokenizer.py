@@ -11,12 +11,12 @@ UNLIMITED = 10**6
 """Tokenizers without a limit of their own have 1e30 as `model_max_length`."""
 
 
-def read_tokenizer(folder: Path, *, vocab_size: int, lower_case: bool) -> tokenizers.Tokenizer:
+def read_tokenizer(folder: Path, *, vocab_size: int | None, lower_case: bool) -> tokenizers.Tokenizer:
     """The tokenizer in `folder`; its own padding and truncation are switched off.
 
     Args:
       folder: with `tokenizer.json`, or older files that transformers can convert.
-      vocab_size: rows of the word embedding; a tokenizer that needs more is refused.
+      vocab_size: rows of the word embedding; a tokenizer that needs more is refused. None: there is none yet.
       lower_case: lower-case the text first (`do_lower_case` of sentence-transformers).
     """
     path = folder / "tokenizer.json"
@@ -29,7 +29,7 @@ def read_tokenizer(folder: Path, *, vocab_size: int, lower_case: bool) -> tokeni
     tokenizer.no_padding()
     tokenizer.no_truncation()
     largest = max(tokenizer.get_vocab(with_added_tokens=True).values())
-    if largest >= vocab_size:
+    if vocab_size is not None and largest >= vocab_size:
         raise InputError(
             f"{folder}: the tokenizer has ids up to {largest}, the word embedding only {vocab_size} rows;"
             " they do not belong together."

@@ -15,7 +15,16 @@ from jaxtyping import Array, Float, Int
 
 from jaxdistill.core import Tokens
 from jaxdistill.encoders.architecture import Architecture
-from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, LayerNorm, Linear, Table, contraction, dropout, expanded
+from jaxdistill.encoders.layers import (
+    ACTIVATION_FUNCTIONS,
+    LayerNorm,
+    Linear,
+    Table,
+    contraction,
+    drophead,
+    dropout,
+    expanded,
+)
 from jaxdistill.ops.dense import product
 
 SITES_PER_LAYER = 3
@@ -57,6 +66,7 @@ class Attention(nnx.Module):
         self,
         x: Float[Array, "g r l d"],
         bias: Float[Array, "g r #h l l"],
+        head_scale: Float[Array, "g r l h"] | None,
         *,
         seeds: Array | None,
         site: int,
@@ -73,8 +83,11 @@ class Attention(nnx.Module):
         # The scale goes on the queries, which are fewer than the scores.
         scores = contraction("grqhs,grkhs->grhqk", query * (1.0 / math.sqrt(size)), keys, compute_dtype)
         weights = dropout(jax.nn.softmax(scores + bias, axis=-1), self.attention_rate, seeds, site)
-        mixed = contraction("grhqk,grkhs->grqhs", weights, value, compute_dtype).reshape(x.shape)
-        return self.norm(x + dropout(self.output(mixed, compute_dtype), self.rate, seeds, site + 1))
+        mixed = contraction("grhqk,grkhs->grqhs", weights, value, compute_dtype)
+        if head_scale is not None:
+            mixed = mixed * head_scale[..., None]
+        output = self.output(mixed.reshape(x.shape), compute_dtype)
+        return self.norm(x + dropout(output, self.rate, seeds, site + 1))
 
 
 class Layer(nnx.Module):
@@ -87,8 +100,8 @@ class Layer(nnx.Module):
         self.output = Linear(a.intermediate_size, a.hidden_size, rngs=rngs)
         self.norm = LayerNorm(a.hidden_size, a.layer_norm_eps)
 
-    def __call__(self, x, bias, *, seeds: Array | None, site: int, compute_dtype: DTypeLike):
-        x = self.attention(x, bias, seeds=seeds, site=site, compute_dtype=compute_dtype)
+    def __call__(self, x, bias, head_scale, *, seeds: Array | None, site: int, compute_dtype: DTypeLike):
+        x = self.attention(x, bias, head_scale, seeds=seeds, site=site, compute_dtype=compute_dtype)
         hidden = ACTIVATION_FUNCTIONS[self.activation](self.intermediate(x, compute_dtype))
         return self.norm(x + dropout(self.output(hidden, compute_dtype), self.rate, seeds, site + 2))
 
@@ -101,23 +114,40 @@ class Transformer(nnx.Module):
         self.relative_bias = Table(a.relative_buckets, a.heads, rngs=rngs) if a.relative_buckets else None
         self.layers = nnx.List([Layer(a, rngs=rngs) for _ in range(a.layers)])
         self.pooler = Linear(a.hidden_size, a.hidden_size, rngs=rngs) if a.pooler else None
+        self.heads, self.drophead = a.heads, a.drophead
 
     def __call__(
         self, tokens: Tokens, *, key: Array | None, compute_dtype: DTypeLike, remat: bool
     ) -> list[Float[Array, "g r l d"]]:
         """Hidden states: the embeddings' output, then each layer's."""
-        seeds = None if key is None else jax.random.bits(key, (1 + SITES_PER_LAYER * len(self.layers), 2), jnp.uint32)
+        seeds, head_seeds = self.seeds(key)
         x = self.embeddings(tokens, seeds=seeds, compute_dtype=compute_dtype)
         bias = self.attention_bias(tokens.owner)
         states = [x]
         for index, layer in enumerate(self.layers):
 
-            def apply(x, bias, seeds, layer=layer, site=1 + SITES_PER_LAYER * index):
-                return layer(x, bias, seeds=seeds, site=site, compute_dtype=compute_dtype)
+            def apply(x, bias, head_scale, seeds, layer=layer, site=1 + SITES_PER_LAYER * index):
+                return layer(x, bias, head_scale, seeds=seeds, site=site, compute_dtype=compute_dtype)
 
-            x = (jax.checkpoint(apply) if remat else apply)(x, bias, seeds)
+            head_scale = None if head_seeds is None else self.head_scale(tokens, head_seeds[index])
+            x = (jax.checkpoint(apply) if remat else apply)(x, bias, head_scale, seeds)
             states.append(x)
         return states
+
+    def seeds(self, key: Array | None) -> tuple[Int[Array, "s 2"] | None, Int[Array, "s 2"] | None]:
+        """Seeds of every place that drops numbers, and of every layer that drops heads; None where nothing is dropped."""
+        if key is None:
+            return None, None
+        sites = 1 + SITES_PER_LAYER * len(self.layers)
+        seeds = jax.random.bits(key, (sites, 2), jnp.uint32)
+        if self.drophead == 0.0:
+            return seeds, None
+        return seeds, jax.random.bits(jax.random.fold_in(key, 1), (len(self.layers), 2), jnp.uint32)
+
+    def head_scale(self, tokens: Tokens, seed: Int[Array, " 2"]) -> Float[Array, "g r l h"]:
+        """A layer's draw of heads, token by token."""
+        sentences = tokens.first.shape[-1]
+        return drophead(self.drophead, seed, tokens.owner, sentences=sentences, heads=self.heads)
 
     def attention_bias(self, owner: Int[Array, "g r l"]) -> Float[Array, "g r #h l l"]:
         """What is added to attention scores: the mask between sentences and MPNet's relative positions."""

@@ -66,7 +66,7 @@ def read_pairs(path: str | Path) -> GradedPairs:
 def _graded_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
     """`(line, score, sentence1, sentence2)` of each row, the header applied."""
     order, width = (0, 1, 2), 3
-    for index, (line, fields) in enumerate(_rows(path)):
+    for index, (line, fields) in enumerate(table_rows(path)):
         names = [field.strip().lower() for field in fields]
         if index == 0 and set(COLUMNS) <= set(names):
             order, width = tuple(names.index(column) for column in COLUMNS), len(fields)
@@ -79,8 +79,8 @@ def _graded_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
         yield line, *(fields[place] for place in order)
 
 
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """`(line, fields)` of each row that is not blank."""
+def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """`(line, fields)` of each row of a `.tsv` or `.csv` file that is not blank."""
     suffix = _suffix(path)
     if suffix not in (".tsv", ".csv"):
         raise InputError(

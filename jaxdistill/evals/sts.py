@@ -9,6 +9,7 @@ tokenised: an uncased model gets nearly the same score from both, a cased one ne
 test pairs, the original file 4,927.
 """
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -86,6 +87,15 @@ def sts(embed: Embed, folder: str | Path | None, sets: Sequence[str] = tuple(SET
     if set(TESTS) <= set(scores):
         scores["average"] = float(np.mean([scores[name] for name in TESTS]))
     return scores
+
+
+def digest(folder: str | Path) -> str:
+    """SHA-256 of the protocol and of all files of the sets that are there."""
+    sha = hashlib.sha256(PROTOCOL.encode())
+    paths = (sts_folder(folder) / source.file for source in SETS.values())
+    for path in paths:
+        sha.update(path.read_bytes() if path.is_file() else b"")
+    return sha.hexdigest()
 
 
 def read_set(name: str, folder: str | Path | None) -> GradedPairs:

@@ -1,0 +1,159 @@
+"""How does a fresh student get a tokenizer of its own? WordPiece is trained on the text, once, and kept by its digest.
+
+As that of BERT uncased, but for accents: text is lower-cased and keeps its accents, which tell words apart in most
+languages (German `schon` and `schön`). Ids 0 to 4 are the special tokens. The folder is one that `transformers` loads
+as `BertTokenizer`.
+
+NOTE left alone, `tokenizers` numbers single characters in the order of a hash table that differs between processes, and
+of two equally frequent pairs it merges the one with lower numbers: the same text gives other entries each time. Here
+all characters are counted first and numbered by their frequency, so that the same text gives the same tokenizer.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from jaxdistill.core import InputError
+from jaxdistill.data import sources
+
+FORMAT = 1
+"""Version of how a tokenizer is trained; part of the digest."""
+SPECIAL = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+SETTINGS = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": False} | SPECIAL
+"""`tokenizer_config.json`. NOTE without `strip_accents` transformers would take the accents off with the capitals."""
+LEAST_ENTRIES = 256
+MOST_CHARACTERS = 1000
+"""Rarer characters are unknown; a quarter of the entries at the most, as each is there twice, `a` and `##a`."""
+LEAST_COUNT = 2
+"""Occurrences of a pair that is merged."""
+
+log = logging.getLogger(__name__)
+
+
+def trained(
+    specs: Sequence[str],
+    *,
+    entries: int,
+    cache_folder: str | Path,
+    columns: Mapping[str, str] | Sequence[str] = ("text",),
+) -> Path:
+    """The folder of a tokenizer for the text of `specs`, from the cache where it was trained before.
+
+    Args:
+      specs: files, globs and hub sets, see `sources`; each row counts once, whatever the weights of a run.
+      entries: of its vocabulary; fewer where the text has no more pieces that occur twice.
+      cache_folder: holds one folder for each tokenizer, named by its digest; written whole or not at all.
+      columns: as in `sources.read`; all of them are learnt from.
+    """
+    if entries < LEAST_ENTRIES:
+        raise InputError(
+            f"student.vocabulary={entries} is too small; 0 for none of its own, or {LEAST_ENTRIES} or more."
+        )
+    if not specs:
+        raise InputError(f"student.vocabulary={entries} learns from the text, and none is given; set data.text.")
+    wanted = sources.column_map(columns)
+    inputs = [FORMAT, sources.content_digest(specs, wanted), wanted, entries]
+    folder = Path(cache_folder) / hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
+    if not folder.is_dir():
+        tokenizer = learnt(lambda: _texts(specs, wanted), entries)
+        _write_whole(tokenizer, folder)
+        log.info("a tokenizer of %d entries was trained on the text: %s", tokenizer.get_vocab_size(), folder)
+    return folder
+
+
+def learnt(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
+    """A WordPiece tokenizer.
+
+    Args:
+      texts: gives an iterator over the sentences; called twice.
+      entries: see `trained`.
+    """
+    most = min(MOST_CHARACTERS, (entries - len(SPECIAL)) // 4)
+    characters = frequent_characters(texts(), most)
+    # Only the names of the entries and their order are taken from this one, in which `##a` is a special token.
+    draft = _bert_like(models.WordPiece(unk_token=SPECIAL["unk_token"]))
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=entries,
+        min_frequency=LEAST_COUNT,
+        special_tokens=[*SPECIAL.values(), *(f"##{character}" for character in characters)],
+        initial_alphabet=characters,
+        limit_alphabet=len(characters),
+        show_progress=False,
+    )
+    draft.train_from_iterator(texts(), trainer)
+    tokenizer = _bert_like(models.WordPiece(draft.get_vocab(), unk_token=SPECIAL["unk_token"]))
+    tokenizer.add_special_tokens(list(SPECIAL.values()))
+    special = [(token, tokenizer.token_to_id(token)) for token in (SPECIAL["cls_token"], SPECIAL["sep_token"])]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=special
+    )
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    return tokenizer
+
+
+def frequent_characters(texts: Iterator[str], most: int) -> list[str]:
+    """The `most` frequent characters of the normalised text, most frequent first, ties by code point."""
+    normalizer, counts = _normalizer(), Counter()
+    for text in texts:
+        counts.update(normalizer.normalize_str(text))
+    visible = (character for character in counts if not character.isspace())
+    return sorted(visible, key=lambda character: (-counts[character], character))[:most]
+
+
+def _normalizer() -> normalizers.Normalizer:
+    return normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=SETTINGS["strip_accents"], lowercase=True
+    )
+
+
+def _bert_like(model: models.WordPiece) -> Tokenizer:
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = _normalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer
+
+
+def _texts(specs: Sequence[str], wanted: Mapping[str, str]) -> Iterator[str]:
+    for row in sources.read(specs, wanted):
+        yield from row
+
+
+def _write_whole(tokenizer: Tokenizer, folder: Path) -> None:
+    """Fills a temporary folder, then renames it: a killed run leaves no half tokenizer."""
+    vocabulary = tokenizer.get_vocab()
+    files = {
+        "tokenizer.json": tokenizer.to_str(pretty=True),
+        "tokenizer_config.json": json.dumps(SETTINGS, indent=2) + "\n",
+        "vocab.txt": "".join(f"{entry}\n" for entry in sorted(vocabulary, key=vocabulary.get)),
+    }
+    draft = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
+        for name, content in files.items():
+            (draft / name).write_text(content, encoding="utf-8")
+        os.replace(draft, folder)
+    except OSError as error:
+        if folder.is_dir():
+            return  # another process wrote the same one meanwhile
+        raise InputError(
+            f"the tokenizer cannot be written in {folder.parent}: {error.strerror}; "
+            f"free space there or choose another cache folder."
+        ) from None
+    finally:
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)

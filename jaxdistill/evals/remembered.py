@@ -1,0 +1,34 @@
+"""Scores of a model that was scored before: the same teacher is not evaluated again in every run that it teaches."""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from jaxdistill.versions import versions
+
+
+def remembered(folder: Path, what: Sequence[str], score: Callable[[], Mapping[str, float]]) -> dict[str, float]:
+    """The scores that `score` gives, from `folder` where they were made before of the same things.
+
+    Args:
+      folder: holds a file for each list of scores; made when it is not there.
+      what: digests of all that determines the scores: the model and the sets. Versions of the libraries are added.
+      score: makes them.
+    """
+    key = json.dumps([*what, versions()], sort_keys=True)
+    path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # not there, or damaged
+        scores = dict(score())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".new", delete=False, encoding="utf-8") as draft:
+            json.dump(scores, draft)
+        os.replace(draft.name, path)
+    except OSError:
+        pass  # they are only not remembered
+    return scores

@@ -1,0 +1,109 @@
+"""Bitext retrieval, by hand and on files, with embeddings that need no model."""
+
+import gzip
+import logging
+
+import numpy as np
+import pytest
+
+from jaxdistill.core import InputError
+from jaxdistill.evals import bitext
+
+EN, DE = ("one", "two", "three", "four"), ("eins", "zwei", "drei", "vier")
+ANGLES = {"one": 0, "two": 30, "three": 60, "four": 90, "eins": 5, "zwei": 50, "drei": 65, "vier": 70}
+
+
+def on_a_circle(sentences):
+    """A vector of any length at an angle for each sentence."""
+    angles = np.deg2rad([ANGLES[sentence] for sentence in sentences])
+    lengths = 1.0 + np.arange(len(sentences))
+    return (np.stack([np.cos(angles), np.sin(angles)], axis=1) * lengths[:, None]).astype(np.float32)
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if path.suffix != ".gz" or content[:2] == b"\x1f\x8b" else gzip.compress(content))
+    return path
+
+
+def table(first=EN, second=DE, header="en\tde"):
+    return "\n".join([header, *("\t".join(pair) for pair in zip(first, second, strict=True))]).encode()
+
+
+def test_recall_by_hand():
+    """Each English word is nearest to its own; `zwei` (at 50) and `vier` (at 70) are nearest to `three` (at 60)."""
+    task = bitext.BitextTask(sets=(bitext.Bitext(name="x.en-de", languages=("en", "de"), first=EN, second=DE),))
+    assert task(on_a_circle) == {"x.en-de/en-de recall@1": 1.0, "x.en-de/de-en recall@1": 0.5}
+
+
+def test_equal_sentences_are_one_candidate_and_each_is_embedded_once():
+    calls = []
+
+    def embed(sentences):
+        calls.append(list(sentences))
+        return on_a_circle(sentences)
+
+    repeated = bitext.Bitext(name="x.en-de", languages=("en", "de"), first=("one", "two"), second=("eins", "eins"))
+    other = bitext.Bitext(name="y.en-de", languages=("en", "de"), first=EN, second=DE)
+    scores = bitext.BitextTask(sets=(repeated, other))(embed)
+    assert scores["x.en-de/en-de recall@1"] == 1.0
+    assert scores["x.en-de/de-en recall@1"] == 0.5  # `eins` is nearer to `one`, and is asked for both
+    assert len(calls) == 1 and len(calls[0]) == len(set(calls[0])) == 8
+
+
+def test_blocks_do_not_show():
+    random = np.random.default_rng(0)
+    queries, candidates = random.normal(size=(37, 8)), random.normal(size=(20, 8))
+    expected = np.argmax(queries @ candidates.T, axis=1)
+    for block_rows in (1, 10, 37, 100):
+        np.testing.assert_array_equal(bitext.nearest(queries, candidates, block_rows=block_rows), expected)
+
+
+def test_a_model_that_gives_one_vector_finds_next_to_nothing():
+    task = bitext.BitextTask(sets=(bitext.Bitext(name="x.en-de", languages=("en", "de"), first=EN, second=DE),))
+    assert set(task(lambda sentences: np.ones((len(sentences), 3))).values()) == {0.25}
+
+
+def test_useless_vectors_are_an_error():
+    task = bitext.BitextTask(sets=(bitext.Bitext(name="x.en-de", languages=("en", "de"), first=EN, second=DE),))
+    with pytest.raises(InputError, match="NaN or infinity for 8 of 8"):
+        task(lambda sentences: np.full((len(sentences), 3), np.nan))
+
+
+def test_sets_that_are_not_there_are_left_out_with_a_line(tmp_path, caplog):
+    caplog.set_level(logging.WARNING)
+    write(tmp_path / "multilingual" / "tatoeba.en-de.test.tsv.gz", table(DE, EN, header="de\ten"))
+    for folder in (tmp_path, tmp_path / "multilingual"):
+        (found,) = bitext.bitext_task(folder).sets
+        assert (found.name, found.languages, found.first, found.second) == ("tatoeba.en-de", ("en", "de"), EN, DE)
+    assert "left out: multi30k2016.en-de, multi30k2016.en-fr, tatoeba.en-fr" in caplog.text
+
+
+def test_a_folder_without_any_set_is_an_error(tmp_path):
+    with pytest.raises(InputError, match=r"no bitext is there; multilingual/multi30k2016.en-de.test.tsv.gz"):
+        bitext.bitext_task(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (table(header="en\tfr"), "the columns are en, fr; en and de are needed"),
+        (b"", "the columns are none; en and de are needed"),
+        (b"en\tde\none\teins\ntwo\n", r"gz:3: 1 fields, 2 are expected \(en, de\)"),
+        (b"en\tde\none\teins\ntwo\t \n", r"gz:3: an empty sentence"),
+        (b"en\tde\none\teins\n", "1 pairs of sentences; retrieval needs at least 2"),
+        (b"en\tde\none\teins\xff\n", r"gz:2: not UTF-8 \(byte 9"),
+        (b"\x1f\x8bnot gzip", "damaged gzip"),
+    ],
+)
+def test_a_malformed_file_of_bitext_is_one_clear_error(tmp_path, content, message):
+    path = write(tmp_path / "x.en-de.test.tsv.gz", content)
+    with pytest.raises(InputError, match=message) as error:
+        bitext.read_bitext(path, "x.en-de")
+    assert "\n" not in str(error.value)
+
+
+def test_real_sets_have_1000_pairs(data_folder):
+    sets = bitext.bitext_task(data_folder).sets
+    assert [found.name for found in sets] == list(bitext.SETS)
+    assert all(len(found.first) == len(found.second) == 1000 for found in sets)
