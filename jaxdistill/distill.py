@@ -72,7 +72,9 @@ def finish(run: build.Run, outcome: Outcome, teacher_scores: dict[str, float], c
         "measured": {name: dataclasses.asdict(value) for name, value in measured.items()},
         "versions": versions(),
     }
-    (run.workdir / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    unfinished = run.workdir / "results.json.new"
+    unfinished.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    unfinished.replace(run.workdir / "results.json")
     print(as_text(comparison_table(measured)))
     for name, named in scores.items():
         if "average" in named:
@@ -90,7 +92,9 @@ def _sts_scores(run: build.Run, model: SentenceModel) -> dict[str, float]:
     if not run.config.evals.sts or folder is None:
         return {}
     what = [model.digest(), sts.digest(folder)]
-    return remembered(build.cache_folder(run.config) / "scores", what, lambda: sts.sts(Embedder(model).encode, folder))
+    return remembered(
+        build.cache_folder(run.config) / "scores", what, lambda: sts.sts(Embedder(model).encode, folder, sts.TESTS)
+    )
 
 
 def _measured(run: build.Run, model: SentenceModel, scores: dict[str, float], exported: pathlib.Path) -> Measured:

@@ -6,6 +6,7 @@ import inspect
 import logging
 import pathlib
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -189,7 +190,7 @@ def _option_lines(section: str, kind: type, note: str = "") -> list[str]:
 def command_line(arguments: Sequence[str]) -> str:
     """The command that repeats the run, for its model card."""
     kept = [argument for argument in arguments if not argument.startswith("--workdir")]
-    return " ".join(["python -m jaxdistill.main", *kept, "--workdir=DIR"])
+    return f"python -m jaxdistill.main {shlex.join([*kept, '--workdir=DIR'])}"
 
 
 if __name__ == "__main__":
