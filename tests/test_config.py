@@ -15,6 +15,7 @@ from jaxdistill import config as configs
 from jaxdistill import mesh as meshes
 from jaxdistill.core import InputError
 from jaxdistill.mesh import batch_sharding, place
+from jaxdistill.stages import run_stages
 
 from conftest import ROOT
 from tiny_models import tiny_model, tiny_tokenizer
@@ -194,3 +195,17 @@ def test_every_named_preset_builds_and_takes_a_step(path, preset, checkpoints, m
         state, metrics = run.train_step(state, run.teacher_params, batch)
     assert np.isfinite(jax.device_get(metrics["loss"]))
     assert any(np.any(before[name] != np.asarray(array)) for name, array in state.params["student"].items())
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_config_trains_from_tiny_to_its_export(path, checkpoints, monkeypatch, capsys):
+    one = meshes.make_mesh(devices=jax.devices()[:1])
+    monkeypatch.setattr(meshes, "make_mesh", lambda **_: one)
+    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
+    raw = on_random_models(json.loads(json.dumps(load(path, "tiny").to_dict())), checkpoints)
+    raw["run"] |= dict(steps=2, log_every=1)
+    raw["evals"]["every"] = 2
+    run_stages(configs.parse(raw), checkpoints / "tiny" / path.stem, dry_run=False, command="")
+    assert "export (reloaded and compared)" in capsys.readouterr().out
+    results = json.loads((checkpoints / "tiny" / path.stem / "results.json").read_text())
+    assert results["last_step"] == 2 and np.isfinite(results["scores"]["student after"]["pairs/spearman"])
