@@ -1,6 +1,8 @@
 """Strict test process: 8 CPU devices, no silent rank or dtype promotion, no network."""
 
 import os
+import pathlib
+import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Compiling is most of what the tests do: without the optimiser it takes two thirds of the time.
@@ -8,12 +10,13 @@ QUICK_COMPILATION = "--xla_backend_optimization_level=0 --xla_llvm_disable_expen
 os.environ["XLA_FLAGS"] = (
     f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8 {QUICK_COMPILATION}"
 )
+# What several tests compile alike is compiled once, also by the programs that they start.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(pathlib.Path(tempfile.gettempdir()) / "jaxdistill-test-compiled")
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
-import pathlib  # noqa: E402 - the environment must be set before JAX is imported
-
-import jax  # noqa: E402
+import jax  # noqa: E402 - the environment must be set before JAX is imported
 import pytest  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -5,7 +5,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 
 import jax
@@ -23,7 +22,6 @@ from tiny_models import tiny_tokenizer
 from tiny_text import made_up
 
 ROOT = pathlib.Path(__file__).parent.parent
-COMPILED = pathlib.Path(tempfile.gettempdir()) / "jaxdistill-test-compiled"
 
 
 def write_teacher(folder: pathlib.Path, *, layers: int = 2, hidden_size: int = 16) -> str:
@@ -86,8 +84,6 @@ def environment(devices: int = 1, *, quick: bool = True) -> dict[str, str]:
     return kept | {
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} {QUICK_COMPILATION if quick else ''}",
-        "JAX_COMPILATION_CACHE_DIR": str(COMPILED),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
     }
 
 

@@ -75,7 +75,7 @@ def test_a_wrong_key_or_type_is_refused_with_its_name(change, words):
 def test_a_changed_option_is_an_extension_or_another_training():
     before = configs.flat(configs.parse(load(ROOT / "configs" / "congen.py", "tiny").to_dict()))
     configs.refuse_other_training(before, before | {"run.steps": 999, "evals.every": 3}, workdir="w")
-    with pytest.raises(InputError, match=r"objective\.alpha: 0\.5 there, 0\.6 now"):
+    with pytest.raises(InputError, match=r"objective\.alpha: 1\.0 there, 0\.6 now"):
         configs.refuse_other_training(before, before | {"objective.alpha": 0.6}, workdir="w")
 
 
@@ -151,6 +151,9 @@ def checkpoints(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkpoints")
     lines = ["\t".join((*row, *row)) for row in zip(made_up(200, words=6), made_up(200, words=5), strict=True)]
     (folder / "text.tsv").write_text("\n".join(["\t".join(COLUMNS), *lines]) + "\n", encoding="utf-8")
+    graded = zip(range(40), made_up(40), made_up(40, seed=1), strict=True)  # fewer are all alike to a random model
+    lines = ["score\tsentence1\tsentence2", *(f"{score}\t{first}\t{second}" for score, first, second in graded)]
+    (folder / "pairs.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
 
 
@@ -174,7 +177,7 @@ def on_random_models(raw: dict, checkpoints) -> dict:
     }
     if raw["objective"].get("queue_size"):
         raw["objective"]["queue_size"] = 48
-    raw["evals"] |= dict(pairs="package:jaxdistill/assets/graded_pairs.tsv", agreement="", best="")
+    raw["evals"] |= dict(pairs=str(checkpoints / "pairs.tsv"), agreement="", best="")
     return raw
 
 

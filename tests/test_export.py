@@ -109,8 +109,8 @@ def test_a_full_disk_is_one_clear_line_and_loses_nothing(model, tmp_path, monkey
 
 
 def test_a_pooling_that_the_format_cannot_express_is_refused(tmp_path):
-    with pytest.raises(InputError, match="mean:last2"):
-        export(tiny_model(tmp_path / "tokenizer", pooling="mean:last2"), tmp_path / "export")
+    with pytest.raises(InputError, match="mean:last2:max"):
+        export(tiny_model(tmp_path / "tokenizer", pooling="mean:last2:max"), tmp_path / "export")
     assert not (tmp_path / "export").exists()
 
 
