@@ -123,11 +123,11 @@ def tiny(config: ConfigDict) -> ConfigDict:
     config.data.pack_shapes = 2
     if "queue_size" in config.objective:
         config.objective.queue_size = 64
-    config.evals.every = 10
+    config.evals.every = 6
     config.evals.best = "pairs/spearman"
     config.evals.agreement = ""
-    config.run.steps = 10
-    config.run.log_every = 5
+    config.run.steps = 6
+    config.run.log_every = 3
     return config
 
 

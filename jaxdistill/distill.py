@@ -21,7 +21,7 @@ from jaxdistill.summary import Measured, as_text, comparison_table
 from jaxdistill.train import Outcome, claim_workdir, train
 from jaxdistill.versions import versions
 
-SPEED_SENTENCES = 512
+SPEED_SENTENCES = 256
 """Sentences of the training text that the speed of encoding is measured on."""
 
 
