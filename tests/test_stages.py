@@ -31,9 +31,14 @@ def arguments(folder, **overrides) -> list[str]:
     ]  # fmt: skip
 
 
-def test_the_second_stage_begins_with_the_first_ones_export(folder):
-    out, _ = program.run("main", [*arguments(folder), f"--workdir={folder / 'w'}"])
-    assert "stage 1 of 2: ckd" in out and "stage 2 of 2: simcse" in out
+@pytest.fixture(scope="module")
+def finished(folder) -> str:
+    """What an undisturbed run in `w` printed."""
+    return program.run("main", [*arguments(folder), f"--workdir={folder / 'w'}"])[0]
+
+
+def test_the_second_stage_begins_with_the_first_ones_export(folder, finished):
+    assert "stage 1 of 2: ckd" in finished and "stage 2 of 2: simcse" in finished
     first, second = (json.loads((folder / "w" / f"stage{n}" / "results.json").read_text()) for n in (1, 2))
     assert first["last_step"] == 8 and second["last_step"] == 6
     after, before = first["scores"]["student after"], second["scores"]["student before"]
@@ -43,7 +48,7 @@ def test_the_second_stage_begins_with_the_first_ones_export(folder):
     assert again.count("is finished") == 2
 
 
-def test_a_run_killed_in_the_second_stage_ends_as_an_undisturbed_one(folder):
+def test_a_run_killed_in_the_second_stage_ends_as_an_undisturbed_one(folder, finished):
     process = program.start("main", [*arguments(folder), f"--workdir={folder / 'k'}"])
     for line in process.stdout:
         if "stage 2 of 2" in line:
