@@ -16,10 +16,9 @@ paper and code go on with stage 2. Text: NEWS5M (`ffgcc/NEWS5M` on the hub); tri
 you download and name with --config.then.data.text.
 """
 
-from _presets import NLI, TEACHER, chosen, minilm_l3, options, tiny
+from _presets import TEACHER, chosen, congens_setting, minilm_l3, options, tiny
 from ml_collections import ConfigDict
-
-TRIPLETS = (("text", "sent0"), ("positive", "sent1"), ("negative", "hard_neg"))
+from simcse import PLAIN_TRIPLETS, TRIPLETS, VIEWS_OF_TRIPLETS, simcse
 
 
 def ckd(**changed) -> dict:
@@ -54,11 +53,7 @@ def distilcse(objective: dict, *, batch_size: int) -> ConfigDict:
 
 def second_stage(config: ConfigDict, *, batch_size: int) -> ConfigDict:
     """Supervised contrastive fine-tuning of the previous stage's best student; its temperature is learned."""
-    objective = dict(
-        name="simcse", temperature=0.05, learn_temperature=True, views=("text", "positive", "negative"),
-        negative_weight=1.0, among="others",
-    )  # fmt: skip
-    then = options(**objective)
+    then = options(**simcse(views=VIEWS_OF_TRIPLETS, learn_temperature=True))
     then.data = config.data.copy_and_resolve_references()
     then.data.text = ""
     then.data.columns = TRIPLETS
@@ -89,16 +84,8 @@ def hub(*, batch_size: int, second_batch_size: int, learned: bool) -> ConfigDict
 
 def adapted() -> ConfigDict:
     """ConGen's comparison: its teacher, text and optimiser."""
-    config = options(**ckd())
-    config.data.text = NLI
-    config.teacher.model = "princeton-nlp/unsup-simcse-roberta-large"
-    config.teacher.pooling = "mean"
-    config.teacher.targets = "store"
-    config.student.model = "google-bert/bert-base-uncased"
+    config = congens_setting(**ckd())
     config.student.head = "linear"
-    config.optimizer.learning_rate = 5e-5
-    config.optimizer.bias_correction = False
-    config.run.epochs = 20.0
     return config
 
 
@@ -108,7 +95,7 @@ def aligned() -> ConfigDict:
 
 def two_stage() -> ConfigDict:
     config = second_stage(aligned(), batch_size=128)
-    config.then.data.columns = (("text", "text"), ("positive", "positive"), ("negative", "negative"))
+    config.then.data.columns = PLAIN_TRIPLETS
     config.then.run.epochs = 1.0
     return config
 

@@ -18,7 +18,7 @@ which its Table 6 puts within 0.7 points. Give a back-translated file with
 
 from functools import partial
 
-from _presets import NLI, chosen, options
+from _presets import chosen, congens_setting
 from _presets import minilm_l3 as layers_of_minilm
 from _presets import quickstart as on_embedded_text
 from _presets import tiny as for_a_minute
@@ -39,6 +39,7 @@ PAPER = {
     "mdistilbert": ("distilbert/distilbert-base-multilingual-cased", 0.05, 0.07, 65536, 3e-4),
     "mminilm-l12": ("microsoft/Multilingual-MiniLM-L12-H384", 0.05, 0.07, 65536, 3e-4),
 }
+MULTILINGUAL = ("mdistilbert", "mminilm-l12")
 
 
 def congen(**changed) -> dict:
@@ -60,22 +61,16 @@ def congen(**changed) -> dict:
 def paper(row: str) -> ConfigDict:
     """A row of Table 7, with what the released code does where the paper is silent."""
     student, teacher_temperature, student_temperature, queue_size, learning_rate = PAPER[row]
-    config = options(
+    config = congens_setting(
+        student,
         **congen(
             student_temperature=student_temperature, teacher_temperature=teacher_temperature, queue_size=queue_size
-        )
+        ),
     )
-    config.data.text = "" if row in ("mdistilbert", "mminilm-l12") else NLI  # multilingual: English and translations
-    config.teacher.model = "princeton-nlp/unsup-simcse-roberta-large"
-    config.teacher.pooling = (
-        "mean"  # what the code's loader makes of this checkpoint; SimCSE itself reads the first token
-    )
-    config.teacher.targets = "store"
-    config.student.model = student
+    if row in MULTILINGUAL:
+        config.data.text = ""  # English and translations, which the user names
     config.student.head = "tanh"
     config.optimizer.learning_rate = learning_rate
-    config.optimizer.bias_correction = False
-    config.run.epochs = 20.0
     config.run.seed = 1000
     return config
 

@@ -13,9 +13,10 @@ The text, NEWS5M, is on the hub.
 
 from _presets import chosen, minilm_l3, tiny
 from ckd import distilcse
+from l2 import l2
 from ml_collections import ConfigDict
 
-KD = dict(name="embedding", distance="squared", normalize=False, view="text", second_view="", third="none")
+KD = l2(normalize=False)
 
 
 def aligned() -> ConfigDict:

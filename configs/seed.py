@@ -11,38 +11,29 @@ SEED was made for images. ConGen's Table 5 has 76.25 (BERT-tiny) to 79.29 (BERT-
 76.85 and 80.06.
 """
 
-from _presets import NLI, chosen, minilm_l3, options, tiny
+from _presets import chosen, congens_setting, minilm_l3, tiny
+from congen import congen
 from ml_collections import ConfigDict
 
 
 def seed(**changed) -> dict:
     """ConGen's objective as SEED's code has it."""
-    defaults = dict(
-        name="congen",
+    form = dict(
         alpha=1.0,
         student_temperature=0.2,
         teacher_temperature=1e-4,
         queue_size=65536,
         key_set="queue+own",
         queue_init="random",
-        control_view="text",
         generalize_view="text",
     )
-    return defaults | changed
+    return congen(**(form | changed))
 
 
 def hub(objective: dict) -> ConfigDict:
     """With ConGen's teacher, student and text."""
-    config = options(**objective)
-    config.data.text = NLI
-    config.teacher.model = "princeton-nlp/unsup-simcse-roberta-large"
-    config.teacher.pooling = "mean"
-    config.teacher.targets = "store"
-    config.student.model = "google-bert/bert-base-uncased"
+    config = congens_setting(**objective)
     config.student.head = "tanh"
-    config.optimizer.learning_rate = 5e-5
-    config.optimizer.bias_correction = False
-    config.run.epochs = 20.0
     return config
 
 

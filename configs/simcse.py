@@ -32,7 +32,11 @@ from _presets import chosen, options, tiny
 from _presets import minilm_l3 as layers_of_minilm
 from ml_collections import ConfigDict
 
-TRIPLETS = (("text", "sent0"), ("positive", "sent1"), ("negative", "hard_neg"))
+VIEWS_OF_TRIPLETS = ("text", "positive", "negative")
+TRIPLETS = tuple(zip(VIEWS_OF_TRIPLETS, ("sent0", "sent1", "hard_neg"), strict=True))
+"""Columns of SimCSE's own file; ..."""
+PLAIN_TRIPLETS = tuple((name, name) for name in VIEWS_OF_TRIPLETS)
+"""... of a file whose columns are called as the views are."""
 
 
 def simcse(**changed) -> dict:
@@ -50,7 +54,7 @@ def simcse(**changed) -> dict:
 
 def papers(student: str, *, batch_size: int, learning_rate: float, supervised: bool = False) -> ConfigDict:
     """SimCSE's scripts: first token, an MLP in training, no weight decay, no warm-up."""
-    config = options(**simcse(**(dict(views=("text", "positive", "negative")) if supervised else {})))
+    config = options(**simcse(**(dict(views=VIEWS_OF_TRIPLETS) if supervised else {})))
     config.data.max_length = 32
     config.data.batch_size = batch_size
     config.data.dedupe = False
@@ -107,11 +111,11 @@ def distilface(batch_size: int, learning_rate: float, steps: int) -> ConfigDict:
 
 def minilm_l3(supervised: bool = False) -> ConfigDict:
     """From the teacher's layers; its dropout is on, as the two views of a sentence differ in nothing else."""
-    config = layers_of_minilm(**simcse(**(dict(views=("text", "positive", "negative")) if supervised else {})))
+    config = layers_of_minilm(**simcse(**(dict(views=VIEWS_OF_TRIPLETS) if supervised else {})))
     config.student.dropout = 0.1
     config.optimizer.learning_rate = 5e-5
     if supervised:
-        config.data.columns = tuple((name, name) for name in ("text", "positive", "negative"))
+        config.data.columns = PLAIN_TRIPLETS
         config.run.steps, config.run.epochs = 0, 1.0
     return config
 

@@ -10,46 +10,28 @@ code        as the code of CL-ReLKT has it, where SKD comes from: between the te
 The paper has STS averages of 68.83 (BERT-tiny) to 77.44 (RoBERTa-base); its own code of SKD is not public.
 """
 
-from _presets import NLI, chosen, minilm_l3, options, tiny
+from _presets import chosen, minilm_l3, tiny
+from dual_l2 import dual_l2
+from l2 import paper as l2_paper
 from ml_collections import ConfigDict
 
 
-def objective(**changed) -> dict:
-    """The objective with its options."""
-    defaults = dict(
-        name="embedding", distance="squared", normalize=True, view="text", second_view="delete_words", third="views"
-    )
-    return defaults | changed
-
-
-def paper() -> ConfigDict:
-    """ConGen's baseline for BERT-base; what its text leaves open is as in ConGen's own row of Table 7."""
-    config = options(**objective())
-    config.data.text = NLI
-    config.teacher.model = "princeton-nlp/unsup-simcse-roberta-large"
-    config.teacher.pooling = "mean"
-    config.teacher.targets = "store"
-    config.student.model = "google-bert/bert-base-uncased"
-    config.student.head = "linear"
-    config.optimizer.learning_rate = 5e-5
-    config.optimizer.bias_correction = False
-    config.run.epochs = 20.0
-    config.run.seed = 1000
-    return config
+def skd(**changed) -> dict:
+    """Dual-L2's objective with a third term."""
+    return dual_l2(**(dict(third="views") | changed))
 
 
 def code() -> ConfigDict:
     """CL-ReLKT's form, whose teacher reads both views and so runs in the step."""
-    config = paper()
+    config = l2_paper(**skd(third="teacher"))
     config.teacher.targets = "live"
-    config.objective.third = "teacher"
     return config
 
 
 PRESETS = {
-    "minilm-l3": lambda: minilm_l3(**objective()),
-    "tiny": lambda: tiny(minilm_l3(**objective())),
-    "paper": paper,
+    "minilm-l3": lambda: minilm_l3(**skd()),
+    "tiny": lambda: tiny(minilm_l3(**skd())),
+    "paper": lambda: l2_paper(**skd()),
     "code": code,
 }
 
