@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jaxdistill.core import InputError
+from jaxdistill.files import write_whole
 from jaxdistill.versions import versions
 
 FACTS_FILE = "card.json"
@@ -40,10 +41,7 @@ class Facts:
 
 def write_facts(folder: str | Path, facts: Facts) -> None:
     """Writes `card.json` into a workdir or an export, whole or not at all."""
-    path = Path(folder) / FACTS_FILE
-    temporary = path.with_suffix(".json.unfinished")
-    temporary.write_text(json.dumps(dataclasses.asdict(facts), indent=2) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_whole(Path(folder) / FACTS_FILE, json.dumps(dataclasses.asdict(facts), indent=2) + "\n")
 
 
 def read_facts(folder: str | Path) -> Facts | None:

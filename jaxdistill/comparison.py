@@ -11,6 +11,7 @@ from rich.box import MARKDOWN, SIMPLE_HEAD, Box
 from rich.markup import escape
 from rich.table import Table
 
+from jaxdistill.files import write_whole
 from jaxdistill.plots import LOSS_COLOR, METRIC_COLORS
 from jaxdistill.summary import as_text
 
@@ -147,10 +148,8 @@ def plot(rows: Sequence[Row], out_png: pathlib.Path, *, title: str) -> None:
 
 def write(report: Mapping[str, Any], rows: Sequence[Row], folder: pathlib.Path) -> None:
     """`sweep.json`, whole at any time."""
-    temporary = folder / "sweep.json.new"
     content = {**report, "points": rows, "means": means(rows)}
-    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(folder / "sweep.json")
+    write_whole(folder / "sweep.json", json.dumps(content, indent=2) + "\n")
 
 
 def show(report: Mapping[str, Any], rows: Sequence[Row], folder: pathlib.Path) -> None:

@@ -14,6 +14,7 @@ from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import agreement, pairs, sts
 from jaxdistill.evals.remembered import remembered
 from jaxdistill.export import card_of, export, weights_bytes
+from jaxdistill.files import write_whole
 from jaxdistill.inference import Embedder
 from jaxdistill.overview import print_overview
 from jaxdistill.plots import training_plot
@@ -72,9 +73,7 @@ def finish(run: build.Run, outcome: Outcome, teacher_scores: dict[str, float], c
         "measured": {name: dataclasses.asdict(value) for name, value in measured.items()},
         "versions": versions(),
     }
-    unfinished = run.workdir / "results.json.new"
-    unfinished.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    unfinished.replace(run.workdir / "results.json")
+    write_whole(run.workdir / "results.json", json.dumps(results, indent=2) + "\n")
     print(as_text(comparison_table(measured)))
     for name, named in scores.items():
         if "average" in named:

@@ -26,6 +26,7 @@ from jaxdistill.config import Config, flat, parse, refuse_other_training
 from jaxdistill.core import InputError, TrainState
 from jaxdistill.data.batches import prefetch
 from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.files import write_whole
 from jaxdistill.inference import Embedder
 from jaxdistill.metrics import Progress, Writers
 
@@ -284,7 +285,4 @@ def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None
     if not write:
         return
     workdir.mkdir(parents=True, exist_ok=True)
-    nested = json.dumps(dataclasses.asdict(config), indent=2)
-    temporary = workdir / "config.json.new"
-    temporary.write_text(nested, encoding="utf-8")
-    temporary.replace(workdir / "config.json")
+    write_whole(workdir / "config.json", json.dumps(dataclasses.asdict(config), indent=2))

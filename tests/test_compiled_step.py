@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
 from jaxdistill.mesh import make_mesh
@@ -14,6 +15,16 @@ from jaxdistill.mesh import make_mesh
 from compiled import congen, moved_bytes, train_step
 
 SLICES = {"v5e:2x4": 8, "v5e:16x16": 256}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_from_the_cache():
+    """What is measured is compiled here; and JAX cannot read back what it compiled for a TPU that is not there."""
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()  # it asks once for each process
+    yield
+    jax.config.update("jax_enable_compilation_cache", True)
+    compilation_cache.reset_cache()
 
 
 def compiled(mesh, queue_size, *, batch_size, groups, **options):

@@ -8,7 +8,7 @@ import pytest
 PACKAGE = pathlib.Path(__file__).parent.parent / "jaxdistill"
 LAYERS = (
     ("__init__", "core", "versions"),
-    ("cli", "config", "installed", "mesh", "metrics", "ops", "assets", "plots", "summary"),
+    ("cli", "config", "files", "installed", "mesh", "metrics", "ops", "assets", "plots", "summary"),
     ("optim", "checkpoint", "encoders", "objectives", "nested", "data", "evals", "card", "translate", "comparison"),
     ("step",),
     ("inference",),

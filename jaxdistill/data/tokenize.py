@@ -4,14 +4,11 @@ Memory used while building does not grow with the text, but for a set of 8-byte 
 """
 
 import dataclasses
-import errno
 import hashlib
 import json
 import logging
-import os
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -24,6 +21,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.data.store import TokenStore, is_whole
 from jaxdistill.data.words import encoded
+from jaxdistill.files import fill_whole
 
 FORMAT = 1
 """Version of the layout on disk; part of the digest."""
@@ -73,7 +71,12 @@ def build(
         shutil.rmtree(folder)
     draft = _Draft(tokenizer, list(wanted), prompt, dedupe, max_length)
     info = {"digest": digest, "content": content, "prompt": prompt, "max_length": max_length, "dedupe": dedupe}
-    _write_whole(folder, lambda draft_folder: draft.write(draft_folder, specs, wanted, info, progress))
+    fill_whole(
+        folder,
+        lambda unfinished: draft.write(unfinished, specs, wanted, info, progress),
+        what="the token store",
+        is_whole=is_whole,
+    )
     return TokenStore(folder, tokenizer)
 
 
@@ -170,26 +173,6 @@ class _Files(ExitStack):
         ends = self._end.get(name, 0) + np.cumsum(lengths, dtype=np.int64)
         self._end[name] = int(ends[-1])
         self.append(name, ends)
-
-
-def _write_whole(folder: Path, write: Callable[[Path], None]) -> None:
-    """Lets `write` fill a temporary folder, then renames it: a killed run leaves no half store."""
-    draft = None
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
-        write(draft)
-        os.replace(draft, folder)
-    except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and is_whole(folder):
-            return  # another process wrote the same store meanwhile
-        raise InputError(
-            f"the token store cannot be written in {folder.parent}: {error.strerror}; "
-            f"free space there or choose another cache folder."
-        ) from None
-    finally:
-        if draft is not None:
-            shutil.rmtree(draft, ignore_errors=True)
 
 
 def _check(specs, wanted: Mapping[str, str], tokenizer: Tokenizer, max_length: int, prompt: str, weights) -> None:

@@ -12,9 +12,6 @@ all characters are counted first and numbered by their frequency, so that the sa
 import hashlib
 import json
 import logging
-import os
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +20,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
+from jaxdistill.files import fill_whole
 
 FORMAT = 1
 """Version of how a tokenizer is trained; part of the digest."""
@@ -70,7 +68,7 @@ def trained(
     folder = Path(cache_folder) / hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
     if not folder.is_dir():
         tokenizer = learnt(lambda: _texts(specs, wanted), entries)
-        _write_whole(tokenizer, folder)
+        fill_whole(folder, lambda unfinished: _write(tokenizer, unfinished), what="the tokenizer")
         log.info("a tokenizer of %d entries was trained on the text: %s", tokenizer.get_vocab_size(), folder)
     return folder
 
@@ -132,28 +130,12 @@ def _texts(specs: Sequence[str], wanted: Mapping[str, str]) -> Iterator[str]:
         yield from row
 
 
-def _write_whole(tokenizer: Tokenizer, folder: Path) -> None:
-    """Fills a temporary folder, then renames it: a killed run leaves no half tokenizer."""
+def _write(tokenizer: Tokenizer, folder: Path) -> None:
     vocabulary = tokenizer.get_vocab()
     files = {
         "tokenizer.json": tokenizer.to_str(pretty=True),
         "tokenizer_config.json": json.dumps(SETTINGS, indent=2) + "\n",
         "vocab.txt": "".join(f"{entry}\n" for entry in sorted(vocabulary, key=vocabulary.get)),
     }
-    draft = None
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
-        for name, content in files.items():
-            (draft / name).write_text(content, encoding="utf-8")
-        os.replace(draft, folder)
-    except OSError as error:
-        if folder.is_dir():
-            return  # another process wrote the same one meanwhile
-        raise InputError(
-            f"the tokenizer cannot be written in {folder.parent}: {error.strerror}; "
-            f"free space there or choose another cache folder."
-        ) from None
-    finally:
-        if draft is not None:
-            shutil.rmtree(draft, ignore_errors=True)
+    for name, content in files.items():
+        (folder / name).write_text(content, encoding="utf-8")

@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from jaxdistill.files import write_whole
 from jaxdistill.versions import versions
 
 
@@ -26,9 +25,7 @@ def remembered(folder: Path, what: Sequence[str], score: Callable[[], Mapping[st
         scores = dict(score())
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".new", delete=False, encoding="utf-8") as draft:
-            json.dump(scores, draft)
-        os.replace(draft.name, path)
+        write_whole(path, json.dumps(scores))
     except OSError:
         pass  # they are only not remembered
     return scores

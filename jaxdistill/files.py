@@ -1,0 +1,52 @@
+"""How are files written whole or not at all? Beside their place first, then renamed: a killed run leaves nothing half."""
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from jaxdistill.core import InputError
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a text file; what was there before stays until the new one is complete. Raises `OSError`."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def fill_whole(
+    folder: Path, fill: Callable[[Path], None], *, what: str, is_whole: Callable[[Path], bool] = Path.is_dir
+) -> None:
+    """Makes a folder of the cache.
+
+    Args:
+      folder: its place, named by a digest of what it will hold.
+      fill: writes the content into a folder that is given another name at first.
+      what: is said of it in errors.
+      is_whole: whether a folder that another process put there meanwhile will do.
+
+    Raises:
+      InputError: it cannot be written.
+    """
+    draft = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
+        fill(draft)
+        os.replace(draft, folder)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and is_whole(folder):
+            return
+        raise InputError(
+            f"{what} cannot be written in {folder.parent}: {error.strerror}; "
+            f"free space there or choose another cache folder."
+        ) from None
+    finally:
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
