@@ -337,7 +337,7 @@ def previous_export(workdir: pathlib.Path) -> pathlib.Path:
 def head_width(config: Config, student: SentenceModel, teacher: SentenceModel | None) -> int:
     """Numbers that a head gives: the teacher's, or without a teacher the student's own (SimCSE's MLP)."""
     if config.teacher.model.startswith("vectors:"):
-        return np.load(config.teacher.model.removeprefix("vectors:"), mmap_mode="r").shape[1]
+        return targets.opened(config.teacher.model).shape[1]
     return (teacher or student).definition.embedding_width
 
 

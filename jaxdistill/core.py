@@ -14,6 +14,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 Array = jax.Array | np.ndarray
+MASK_TOKENS = ("[MASK]", "<mask>")
+"""What tokenizers call the token that stands for a hidden one."""
+
 Params = dict[str, Array]
 """Parameters, flat: path such as `transformer/layers/0/attention/query/kernel` to array."""
 

@@ -4,7 +4,8 @@ Sentences are grouped by length and padded to one of a few shapes, so that littl
 compiled. The result does not depend on the order of the sentences beyond rounding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -133,7 +134,15 @@ def padded_length(tokens: int, max_length: int) -> int:
     return max(min(length, max_length), tokens)
 
 
-def prompt_text(model: SentenceModel, name: str | None) -> str:
+class Prompted(Protocol):
+    """A model with named prompts."""
+
+    source: str
+    prompts: Mapping[str, str]
+    default_prompt: str | None
+
+
+def prompt_text(model: Prompted, name: str | None) -> str:
     """The text that a named prompt puts before a sentence."""
     name = model.default_prompt if name is None else name
     if not name:

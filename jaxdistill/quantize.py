@@ -13,6 +13,7 @@ Source: quantisation after training as in DistilFACE (section 4.2), whose code u
 6.9 % of the score lost. Tables are rounded here too, which torch leaves as they are.
 """
 
+import importlib
 import json
 import os
 import shutil
@@ -32,7 +33,7 @@ from jaxdistill.encoders.model import load as load_model
 from jaxdistill.encoders.onnx_graph import IDS, MASK, VECTORS, quantized_graph
 from jaxdistill.evals.agreement import METRIC, held_out_task
 from jaxdistill.evals.sts import DEV_METRIC, StsDevTask, read_set
-from jaxdistill.inference import Embedder
+from jaxdistill.inference import Embedder, prompt_text
 
 GRAPH, TOKENIZER, SETTINGS = "model.onnx", "tokenizer.json", "quantized.json"
 PIP_COMMAND = "pip install onnx onnxruntime"
@@ -45,7 +46,7 @@ class Quantized:
     """An 8-bit sentence encoder in ONNX Runtime: `encode(sentences) -> float32 [n, e]`."""
 
     def __init__(self, folder: Path, session, tokenizer: Tokenizer, settings: dict):
-        self.folder, self._session, self._tokenizer = folder, session, tokenizer
+        self.source, self._session, self._tokenizer = str(folder), session, tokenizer
         self.pad_id: int = settings["pad_id"]
         self.prompts: dict[str, str] = settings["prompts"]
         self.default_prompt: str | None = settings["default_prompt"]
@@ -62,7 +63,7 @@ class Quantized:
         """
         if isinstance(sentences, str):
             raise InputError("encode takes a list of sentences; put the sentence in a list.")
-        prefix = self._prefix(prompt)
+        prefix = prompt_text(self, prompt)
         ids = [encoding.ids for encoding in self._tokenizer.encode_batch_fast([prefix + text for text in sentences])]
         order = np.argsort([len(sentence) for sentence in ids], kind="stable")
         vectors = np.zeros((len(ids), self._session.get_outputs()[0].shape[1]), np.float32)
@@ -70,13 +71,6 @@ class Quantized:
             rows = order[start : start + batch_size]
             vectors[rows] = self._session.run([VECTORS], self._padded([ids[row] for row in rows]))[0]
         return vectors
-
-    def _prefix(self, prompt: str | None) -> str:
-        name = self.default_prompt if prompt is None else prompt
-        if name and name not in self.prompts:
-            known = ", ".join(self.prompts) or "none"
-            raise InputError(f"prompt {name!r} is unknown to {self.folder}; it has: {known}.")
-        return self.prompts[name] if name else ""
 
     def _padded(self, ids: Sequence[list[int]]) -> dict[str, np.ndarray]:
         lengths = np.array([[len(sentence)] for sentence in ids])
@@ -144,8 +138,6 @@ def refuse_filled(folder: Path) -> None:
 
 def _imported(name: str):
     """An optional package."""
-    import importlib
-
     try:
         return importlib.import_module(name)
     except ImportError:

@@ -20,7 +20,7 @@ import encoder_cases as cases
 from conftest import TEACHER
 
 TOLERANCE = 1e-5  # float32 sums in another order, on vectors of length 1
-jitted_embed = jax.jit(embed, static_argnums=0, static_argnames=("compute_dtype", "remat", "normalize"))
+jitted_embed = jax.jit(embed, static_argnums=0, static_argnames=("compute_dtype", "remat"))
 
 
 @pytest.fixture(scope="module", params=cases.CONFIGS)
@@ -40,8 +40,10 @@ def unit(x):
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
-def sentences(model, tokens, **options):
-    return np.asarray(jitted_embed(model.definition, model.params, tokens, **options)).reshape(tokens.first.size, -1)
+def sentences(model, tokens):
+    """Vectors of unit length."""
+    definition = dataclasses.replace(model.definition, normalize=True)
+    return np.asarray(jitted_embed(definition, model.params, tokens)).reshape(tokens.first.size, -1)
 
 
 def arrangements(sequences):
@@ -57,7 +59,7 @@ def test_every_family_equals_transformers_padded_and_packed(pair, arrangement):
     theirs, ours = pair
     sequences = cases.random_sequences(12)
     expected = np.stack([cases.torch_states(theirs, s)[-1].mean(0).numpy() for s in sequences])
-    got = sentences(ours, arrangements(sequences)[arrangement], normalize=True)
+    got = sentences(ours, arrangements(sequences)[arrangement])
     assert np.abs(got - unit(expected)).max() <= TOLERANCE
 
 
@@ -100,7 +102,7 @@ def test_pooling_equals_plain_torch(bert, pooling):
     expected = np.stack([PLAIN_POOLINGS[pooling](cases.torch_states(theirs, s)).numpy() for s in sequences])
     assert ours.definition.embedding_width == expected.shape[-1]
     for tokens in (cases.padded(sequences), cases.packed(sequences, groups=2, rows=3)):
-        assert np.abs(sentences(ours, tokens, normalize=True) - unit(expected)).max() <= TOLERANCE
+        assert np.abs(sentences(ours, tokens) - unit(expected)).max() <= TOLERANCE
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "mpnet"])
@@ -110,7 +112,7 @@ def test_pooler_output_equals_transformers(tmp_path, family):
     sequences = cases.random_sequences(4)
     with torch.no_grad():
         outputs = [theirs(input_ids=torch.as_tensor(s)[None]).pooler_output[0].numpy() for s in sequences]
-    got = sentences(ours, cases.packed(sequences, groups=2, rows=3), normalize=True)
+    got = sentences(ours, cases.packed(sequences, groups=2, rows=3))
     assert np.abs(got - unit(np.stack(outputs))).max() <= TOLERANCE
 
 
@@ -130,13 +132,13 @@ def small():
     )  # fmt: skip
     dense = (Dense(in_features=16, out_features=12), Dense(in_features=12, out_features=8, activation="identity"))
     mean = Pooling(tokens="mean")
-    definition = EncoderDefinition(architecture=architecture, pooling=mean, dense=dense, normalize=True)
+    definition = EncoderDefinition(architecture=architecture, pooling=mean, dense=dense)
     return definition, init_params(definition, jax.random.key(0))
 
 
 def with_pooling(definition, pooling):
     pooling = Pooling.parse(pooling)
-    return EncoderDefinition(architecture=definition.architecture, pooling=pooling, normalize=True)
+    return EncoderDefinition(architecture=definition.architecture, pooling=pooling)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])

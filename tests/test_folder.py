@@ -25,11 +25,12 @@ def tokens_of(model, texts):
     return cases.padded([np.asarray(e.ids) for e in model.tokenizer.encode_batch(texts)], length=64)
 
 
-jitted_embed = jax.jit(embed, static_argnums=0, static_argnames="normalize")
+jitted_embed = jax.jit(embed, static_argnums=0)
 
 
 def ours(model, texts=TEXTS):
-    return np.asarray(jitted_embed(model.definition, model.params, tokens_of(model, texts), normalize=True))[:, 0]
+    definition = dataclasses.replace(model.definition, normalize=True)
+    return np.asarray(jitted_embed(definition, model.params, tokens_of(model, texts)))[:, 0]
 
 
 def theirs(folder, texts=TEXTS):

@@ -14,10 +14,9 @@ import numpy as np
 from jaxtyping import Bool, Int
 from tokenizers import Tokenizer
 
-from jaxdistill.core import InputError
+from jaxdistill.core import MASK_TOKENS, InputError
 from jaxdistill.data.words import PROTECTED, STARTS, Encoded, encoded
 
-MASKS = ("[MASK]", "<mask>")
 """Mask tokens of the encoders' tokenizers."""
 
 
@@ -125,9 +124,11 @@ class TokenStore:
     @cached_property
     def mask_token(self) -> str:
         """Text of the tokenizer's mask token, which it reads as one token; raises `InputError` if it has none."""
-        found = next((mask for mask in MASKS if self._tokenizer.token_to_id(mask) is not None), None)
+        found = next((mask for mask in MASK_TOKENS if self._tokenizer.token_to_id(mask) is not None), None)
         if found is None:
-            raise InputError(f"the tokenizer has no mask token ({', '.join(MASKS)}); choose a view without masks.")
+            raise InputError(
+                f"the tokenizer has no mask token ({', '.join(MASK_TOKENS)}); choose a view without masks."
+            )
         if self._tokenizer.token_to_id(found) not in self._tokenizer.get_added_tokens_decoder():
             self._tokenizer.add_special_tokens([found])
         return found

@@ -149,12 +149,8 @@ def fill(
         advance(len(block))
 
 
-def vectors(path: str | Path, rows: int) -> Float[np.ndarray, "rows e"]:
-    """The user's own teacher vectors, memory-mapped: one row for each row of the text, empty rows and repeats included.
-
-    Raises:
-      InputError: no .npy file of floats, another number of rows, or a value that is not finite (names the row).
-    """
+def opened(path: str | Path) -> Float[np.ndarray, "rows e"]:
+    """The user's own teacher vectors, memory-mapped and not looked into. Raises InputError: no .npy file of floats."""
     path = Path(str(path).removeprefix("vectors:")).expanduser()
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -165,6 +161,16 @@ def vectors(path: str | Path, rows: int) -> Float[np.ndarray, "rows e"]:
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind != "f":
         got = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else "an archive"
         raise InputError(f"{path} holds {got}; it must be a float array [sentences, width].")
+    return array
+
+
+def vectors(path: str | Path, rows: int) -> Float[np.ndarray, "rows e"]:
+    """As `opened`, checked: one row for each row of the text, empty rows and repeats included.
+
+    Raises:
+      InputError: also for another number of rows, or a value that is not finite (names the row).
+    """
+    path, array = str(path).removeprefix("vectors:"), opened(path)
     if array.shape[0] != rows or array.shape[1] < 1:
         raise InputError(
             f"{path} has {array.shape[0]} rows of {array.shape[1]}, the text has {rows}; give one vector a row."

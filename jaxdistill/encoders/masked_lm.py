@@ -13,7 +13,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxdistill.core import InputError, Params, Tokens
+from jaxdistill.core import MASK_TOKENS, InputError, Params, Tokens
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition
 from jaxdistill.encoders.hugging_face import with_kernel_and_bias, with_scale_and_bias
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, LayerNorm, Linear
@@ -25,7 +25,6 @@ from jaxdistill.encoders.sentence import hidden_states, joined
 from jaxdistill.encoders.weights import params_from_tensors, read_checkpoint
 from jaxdistill.ops.dense import product
 
-MASK_TOKENS = ("[MASK]", "<mask>")
 EMBEDDING = "transformer/embeddings/word/embedding"
 
 

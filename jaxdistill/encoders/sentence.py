@@ -36,7 +36,6 @@ def embed(
     key: Array | None = None,
     compute_dtype: DTypeLike = jnp.float32,
     remat: bool = False,
-    normalize: bool | None = None,
 ) -> Float[Array, "g n e"]:
     """One vector for each sentence.
 
@@ -47,12 +46,8 @@ def embed(
       key: switches dropout on.
       compute_dtype: of matrix products; sums and everything else are float32.
       remat: recompute each layer in the backward pass instead of keeping its activations.
-      normalize: whether vectors get unit length; None: as the definition says.
     """
-    vectors, _ = vectors_and_states(
-        definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat, normalize=normalize
-    )
-    return vectors
+    return vectors_and_states(definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat)[0]
 
 
 def vectors_and_states(
@@ -63,7 +58,6 @@ def vectors_and_states(
     key: Array | None = None,
     compute_dtype: DTypeLike = jnp.float32,
     remat: bool = False,
-    normalize: bool | None = None,
 ) -> tuple[Float[Array, "g n e"], list[Float[Array, "g r l h"]]]:
     """As `embed`, and the token vectors behind the embeddings and behind every layer, first to last."""
     encoder = merged(definition, params)
@@ -73,7 +67,7 @@ def vectors_and_states(
         x = jnp.tanh(encoder.transformer.pooler(x, compute_dtype))
     for dense, linear in zip(definition.dense, encoder.dense, strict=True):
         x = ACTIVATION_FUNCTIONS[dense.activation](linear(x, compute_dtype))
-    return (unit(x) if (definition.normalize if normalize is None else normalize) else x), states
+    return (unit(x) if definition.normalize else x), states
 
 
 def vocabulary(definition: EncoderDefinition, params: Params, compute_dtype: DTypeLike) -> Float[Array, "t h"]:

@@ -217,8 +217,8 @@ def add_head(
       out_features: width of the new vectors, for instance the teacher's.
       key: of the random weights.
       activation: of the new layer.
-      init: `uniform` as torch starts a linear layer; `normal` as Hugging Face starts one; `identity` keeps the features, cut off or filled up with zeros, so
-        that a student cut from its teacher stays aligned with it.
+      init: `uniform` as torch starts a linear layer; `normal` as Hugging Face starts one; `identity` keeps the
+        features, cut off or filled up with zeros, so that a student cut from its teacher stays aligned with it.
     """
     width = model.definition.embedding_width
     if init == "identity":
