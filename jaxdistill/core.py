@@ -40,6 +40,8 @@ class Tokens(NamedTuple):
     """Place of a token in its sentence, from 0; 0 for padding."""
     first: Int[Array, "g n"]
     """Where each sentence begins: an index into its group's `r * l` slots."""
+    types: Int[Array, "g r l"] | None = None
+    """Which sentence of a pair a token belongs to, 0 or 1, where a sequence is a pair (cross-encoders); None: all 0."""
 
 
 class Batch(NamedTuple):

@@ -5,6 +5,7 @@ compiled. The result does not depend on the order of the sentences beyond roundi
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 import jax
@@ -13,13 +14,14 @@ import numpy as np
 import tqdm
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError, Params
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.encoders.model import load as load_model
+from jaxdistill.evals.similarity import cosines
 from jaxdistill.mesh import batch_sharding, make_mesh, place, replicated
 from jaxdistill.step import make_embed
 
@@ -30,7 +32,7 @@ SLOTS_PER_SENTENCE = 32
 
 
 class Embedder:
-    """A sentence encoder ready for use: `encode(sentences) -> float32 [n, e]`."""
+    """A model ready for use: `encode(sentences) -> float32 [n, e]`, and `score(first, second)` for pairs of sentences."""
 
     def __init__(
         self,
@@ -77,8 +79,10 @@ class Embedder:
           params: other parameters of the same model, on the same mesh (a student in training).
 
         Raises:
-          InputError: a single string instead of a list, or an unknown prompt.
+          InputError: a single string instead of a list, an unknown prompt, or a cross-encoder, which has no vectors.
         """
+        if self.model.definition.reads_pairs:
+            raise InputError(f"{self.model.source} is a cross-encoder: it has no vectors of sentences; score pairs.")
         if isinstance(sentences, str):
             raise InputError("encode takes a list of sentences; put the sentence in a list.")
         prefix = prompt_text(self.model, prompt)
@@ -86,15 +90,51 @@ class Embedder:
         ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
         return self.encode_ids(ids, progress=progress, params=params)
 
+    def score(
+        self,
+        first: Sequence[str],
+        second: Sequence[str],
+        *,
+        progress: bool = False,
+        params: Params | None = None,
+    ) -> Float[np.ndarray, " n"]:
+        """How alike the two sentences of each pair are: cosine similarity in [-1, 1], or a cross-encoder's in (0, 1).
+
+        A sentence encoder reads each distinct sentence once. A cross-encoder reads the pair as one sequence, the first
+        sentence first; too long a pair loses tokens of its longer sentence (`longest_first`).
+
+        Args:
+          first, second: of the same length.
+          progress, params: as in `encode`.
+        """
+        if not self.model.definition.reads_pairs:
+            embed = partial(self.encode, progress=progress, params=params)
+            return cosines(embed, first, second).astype(np.float32)
+        self.model.tokenizer.enable_truncation(self.model.max_length, strategy="longest_first")
+        encodings = self.model.tokenizer.encode_batch_fast(list(zip(first, second, strict=True)))
+        ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
+        firsts = np.array([encoding.type_ids.count(0) for encoding in encodings], np.int64)
+        logits = self.encode_ids(ids, firsts=firsts, progress=progress, params=params)[:, 0]
+        return 1.0 / (1.0 + np.exp(-logits))
+
     def encode_ids(
-        self, ids: Sequence[np.ndarray], *, progress: bool = False, params: Params | None = None
+        self,
+        ids: Sequence[np.ndarray],
+        *,
+        firsts: Int[np.ndarray, " n"] | None = None,
+        progress: bool = False,
+        params: Params | None = None,
     ) -> Float[np.ndarray, "n e"]:
-        """As `encode`, for tokenised sentences with their special tokens."""
+        """As `encode`, for tokenised sentences with their special tokens; or for pairs, whose logits it gives.
+
+        Args:
+          firsts: for pairs, tokens of type 0, those of the first sentence.
+        """
         vectors = np.zeros((len(ids), self.width), np.float32)
         params = self.params if params is None else params
         with tqdm.tqdm(total=len(ids), unit="sentence", disable=not progress, dynamic_ncols=True) as bar:
             waiting = None
-            for rows, tokens in self._batches(ids):
+            for rows, tokens in self._batches(ids, firsts):
                 result = self._embed(params, tokens)
                 if waiting is not None:
                     _fetch(vectors, *waiting)
@@ -105,7 +145,7 @@ class Embedder:
                 bar.update(len(waiting[0]))
         return vectors
 
-    def _batches(self, ids: Sequence[np.ndarray]):
+    def _batches(self, ids: Sequence[np.ndarray], firsts: Int[np.ndarray, " n"] | None):
         """(rows, padded tokens), longest first so that a lack of memory shows at once."""
         order = np.argsort([-len(sentence) for sentence in ids], kind="stable")
         devices = self.mesh.shape["data"]
@@ -117,7 +157,11 @@ class Embedder:
             count = min(1 << (len(rows) - 1).bit_length(), most)
             count = -(-count // devices) * devices
             tokens = pad(
-                [ids[row] for row in rows], length=length, count=count, pad_id=self.model.definition.architecture.pad_id
+                [ids[row] for row in rows],
+                length=length,
+                count=count,
+                pad_id=self.model.definition.architecture.pad_id,
+                firsts=None if firsts is None else firsts[rows],
             )
             yield rows, place(tokens, batch_sharding(self.mesh))
             start += most

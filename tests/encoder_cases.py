@@ -34,7 +34,7 @@ def write_tokenizer(folder: Path, *, extra_words: int = 0) -> None:
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     tokenizer.add_special_tokens(list(SPECIAL_IDS))
     tokenizer.enable_padding(length=20)
@@ -49,16 +49,32 @@ def torch_encoder(family: str, seed: int = 0, **changes) -> torch.nn.Module:
     kind, options = CONFIGS[family]
     torch.manual_seed(seed)
     model = transformers.AutoModel.from_config(kind(**(options | changes))).eval()
+    _randomise(model)
+    return model
+
+
+def _randomise(model: torch.nn.Module) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             is_scale = "LayerNorm.weight" in name or "layer_norm.weight" in name
             parameter.normal_(1.0 if is_scale else 0.0, 0.2)
-    return model
 
 
 def write_encoder(folder: Path, family: str, **changes) -> torch.nn.Module:
     """Writes a plain transformers folder with a tokenizer; returns the torch model."""
     model = torch_encoder(family, **changes)
+    model.save_pretrained(folder)
+    write_tokenizer(folder)
+    return model
+
+
+def write_cross_encoder(folder: Path, family: str, *, num_labels: int = 1) -> torch.nn.Module:
+    """The same with a head for pairs of sentences."""
+    kind, options = CONFIGS[family]
+    torch.manual_seed(0)
+    config = kind(**options, num_labels=num_labels)
+    model = transformers.AutoModelForSequenceClassification.from_config(config).eval()
+    _randomise(model)
     model.save_pretrained(folder)
     write_tokenizer(folder)
     return model

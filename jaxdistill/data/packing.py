@@ -47,6 +47,8 @@ class Ragged(NamedTuple):
 
     ids: Int[np.ndarray, " t"]
     lengths: Int[np.ndarray, " n"]
+    firsts: Int[np.ndarray, " n"] | None = None
+    """Where each is a pair of sentences: tokens of type 0, those of the first sentence."""
 
 
 class Placement(NamedTuple):
@@ -103,10 +105,10 @@ def balanced_order(lengths: Int[np.ndarray, " b"], groups: int) -> Int[np.ndarra
     return np.array([example for group in members for example in sorted(group)], np.int64)
 
 
-def ragged(sequences: Sequence[Int[np.ndarray, " l"]]) -> Ragged:
+def ragged(sequences: Sequence[Int[np.ndarray, " l"]], firsts: Int[np.ndarray, " n"] | None = None) -> Ragged:
     """Sentences one behind the other."""
     lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
-    return Ragged(np.concatenate(sequences) if lengths.sum() else np.zeros(0, np.int32), lengths)
+    return Ragged(np.concatenate(sequences) if lengths.sum() else np.zeros(0, np.int32), lengths, firsts)
 
 
 def pack(sentences: Ragged, shape: Shape, *, groups: int, pad_id: int) -> Tokens | None:
@@ -126,14 +128,22 @@ def pack(sentences: Ragged, shape: Shape, *, groups: int, pad_id: int) -> Tokens
     return _filled(sentences, first, shape, pad_id)
 
 
-def pad(sequences: Sequence[Int[np.ndarray, " l"]], *, length: int, count: int, pad_id: int) -> Tokens:
+def pad(
+    sequences: Sequence[Int[np.ndarray, " l"]],
+    *,
+    length: int,
+    count: int,
+    pad_id: int,
+    firsts: Int[np.ndarray, " n"] | None = None,
+) -> Tokens:
     """The padded form, `[count, 1, length]` with one sentence a group; missing sentences are all padding.
 
-    Sentences must not be longer than `length`.
+    Sentences must not be longer than `length`. For pairs, `firsts` is as in `Ragged`.
     """
     missing = count - len(sequences)
     assert missing >= 0, f"{len(sequences)} sentences for {count} rows"
-    sentences = ragged([*sequences, *[np.zeros(0, np.int32)] * missing])
+    firsts = None if firsts is None else np.concatenate([firsts, np.zeros(missing, np.int64)])
+    sentences = ragged([*sequences, *[np.zeros(0, np.int32)] * missing], firsts)
     assert sentences.lengths.max() <= length, f"a sentence of {sentences.lengths.max()} tokens for {length} slots"
     return _filled(sentences, np.zeros((count, 1), np.int64), Shape(1, length), pad_id)
 
@@ -150,8 +160,12 @@ def _filled(sentences: Ragged, first: Int[np.ndarray, "g n"], shape: Shape, pad_
     ids.reshape(-1)[slot] = sentences.ids
     owner.reshape(-1)[slot] = np.repeat(np.tile(np.arange(count), groups), lengths)
     place.reshape(-1)[slot] = position
+    types = None
+    if sentences.firsts is not None:
+        types = np.zeros(full, np.int32)
+        types.reshape(-1)[slot] = position >= np.repeat(sentences.firsts, lengths)
     # a sentence without a token may have been placed behind the last slot
-    return Tokens(ids, owner, place, np.minimum(first, shape.slots - 1).astype(np.int32))
+    return Tokens(ids, owner, place, np.minimum(first, shape.slots - 1).astype(np.int32), types)
 
 
 def choose_shapes(

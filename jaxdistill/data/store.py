@@ -17,8 +17,6 @@ from tokenizers import Tokenizer
 from jaxdistill.core import MASK_TOKENS, InputError
 from jaxdistill.data.words import PROTECTED, STARTS, Encoded, encoded
 
-"""Mask tokens of the encoders' tokenizers."""
-
 
 class Gathered(NamedTuple):
     """Sentences of a store, one behind the other."""

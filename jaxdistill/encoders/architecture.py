@@ -22,7 +22,7 @@ class Architecture:
     max_positions: int
     """Rows of the position table; a sentence may have `max_positions - position_offset` tokens."""
     token_types: int = 0
-    """Rows of the token type table; 0: no such table. A sentence is always of type 0."""
+    """Rows of the token type table; 0: no such table. A sentence is of type 0, the second one of a pair of type 1."""
     embedding_size: int = 0
     """Width of the embedding tables where they are projected to `hidden_size` (ELECTRA); 0: `hidden_size`."""
     activation: str = "gelu"
@@ -132,6 +132,9 @@ class Dense:
     out_features: int
     bias: bool = True
     activation: str = "tanh"
+    drops: bool = dataclasses.field(default=False, repr=False)
+    """Whether numbers of what it reads are dropped in training, at the rate of the hidden states (heads of
+    cross-encoders). NOTE: not in `repr`, which digests are made of: no vector outside of training depends on it."""
 
     def __post_init__(self):
         if self.activation not in ACTIVATIONS:
@@ -140,12 +143,17 @@ class Dense:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderDefinition:
-    """A sentence encoder: body, pooling, dense layers, and whether its vectors are scaled to unit length."""
+    """A sentence encoder: body, pooling, dense layers, and whether its vectors are scaled to unit length.
+
+    A cross-encoder is one that reads pairs of sentences and gives one number, a logit.
+    """
 
     architecture: Architecture
     pooling: Pooling
     dense: tuple[Dense, ...] = ()
     normalize: bool = False
+    reads_pairs: bool = dataclasses.field(default=False, repr=False)
+    """NOTE: not in `repr`, so that digests of sentence encoders are what they were; a vector of one number is unlike any."""
 
     def __post_init__(self):
         self.pooling.indices(self.architecture.layers)

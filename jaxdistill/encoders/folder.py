@@ -19,6 +19,7 @@ from jaxdistill.encoders.architecture import Dense, EncoderDefinition
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.encoders.modules import DENSE_ACTIVATIONS, OLD_POOLING_FLAGS, read_json
+from jaxdistill.encoders.pair_head import KIND, head_names
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.weights import as_torch_lays_it, tensors_from_params, write_safetensors
 
@@ -37,6 +38,8 @@ UNWANTED_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of
 
 def check_exportable(definition: EncoderDefinition) -> None:
     """Raises InputError for a pooling that the sentence-transformers format has no words for."""
+    if definition.reads_pairs:
+        return
     pooling = definition.pooling
     if pooling.layers not in ("last", "second_to_last") and not pooling.averages_layers:
         raise InputError(
@@ -84,13 +87,19 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "") -> None:
       InputError: a pooling that cannot be expressed, or a folder that cannot be written.
     """
     folder = Path(folder)
-    definition, params = exported(model.definition, model.params)
+    definition, params = model.definition, model.params
+    if not definition.reads_pairs:
+        definition, params = exported(definition, params)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write_transformer(definition, params, folder)
-        _write_modules(definition, params, folder)
+        if definition.reads_pairs:
+            _write_cross_encoder(definition, params, folder)
+        else:
+            _write_transformer(definition, params, folder)
+            _write_modules(definition, params, folder)
         _write_tokenizer(model, folder)
-        _write_settings(model, folder)
+        if not definition.reads_pairs:
+            _write_settings(model, folder)
         (folder / "README.md").write_text(card or _short_card(model), "utf-8")
     except (OSError, safetensors.SafetensorError) as error:
         raise InputError(
@@ -120,6 +129,19 @@ def _write_transformer(definition: EncoderDefinition, params: dict[str, np.ndarr
     # Read by sentence-transformers, which hands all layers on to the mean over them.
     states = {"output_hidden_states": True} if definition.pooling.averages_layers else {}
     _write_json(folder / "config.json", module.config(architecture) | states)
+
+
+def _write_cross_encoder(definition: EncoderDefinition, params: dict[str, np.ndarray], folder: Path) -> None:
+    """A classifier of one label, which `CrossEncoder` and `AutoModelForSequenceClassification` read."""
+    architecture = definition.architecture
+    module = family(architecture.family)
+    body = {path: f"{module.PREFIXES[0]}{name}" for path, name in module.names(architecture).items()}
+    write_safetensors(tensors_from_params(params, body | head_names(architecture)), folder / "model.safetensors")
+    config = module.config(architecture)
+    kinds = [name.removesuffix("Model") + KIND for name in config["architectures"]]
+    sigmoid = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
+    labels = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    _write_json(folder / "config.json", config | {"architectures": kinds, "sentence_transformers": sigmoid} | labels)
 
 
 def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray], folder: Path) -> None:
@@ -179,6 +201,9 @@ def _write_tokenizer(model: SentenceModel, folder: Path) -> None:
     origin = model.tokenizer_folder / "tokenizer_config.json"
     config = read_json(origin) if origin.exists() else _tokenizer_config(tokenizer)
     config = {key: value for key, value in config.items() if key not in UNWANTED_SETTINGS}
+    if model.definition.reads_pairs and model.definition.architecture.token_types > 1:
+        # What a tokenizer without a class of its own would not give the model.
+        config |= {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
     _write_json(folder / "tokenizer_config.json", config | {"model_max_length": model.max_length})
 
 
@@ -204,6 +229,11 @@ def _write_settings(model: SentenceModel, folder: Path) -> None:
 
 
 def _short_card(model: SentenceModel) -> str:
+    if model.definition.reads_pairs:
+        return (
+            "---\nlibrary_name: sentence-transformers\npipeline_tag: text-ranking\n---\n\n"
+            f"A cross-encoder with {model.parameter_count:,} parameters, made of {model.source}.\n"
+        )
     return (
         "---\nlibrary_name: sentence-transformers\npipeline_tag: sentence-similarity\n---\n\n"
         f"A sentence encoder with {model.definition.embedding_width} dimensions and {model.parameter_count:,}"

@@ -14,6 +14,7 @@ from jaxdistill.encoders.architecture import POOLING_HELP, Architecture, Encoder
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.modules import Modules, read_json, read_modules
+from jaxdistill.encoders.pair_head import cross_definition, head_names, is_cross_encoder
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.tokenizer import length_limit, read_tokenizer
 from jaxdistill.encoders.weights import params_from_tensors, read_checkpoint
@@ -23,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class SentenceModel:
-    """A sentence encoder with its weights, tokenizer and prompts."""
+    """A sentence encoder, or a cross-encoder, with its weights, tokenizer and prompts."""
 
     definition: EncoderDefinition
     params: dict[str, np.ndarray]
@@ -67,11 +68,12 @@ class SentenceModel:
 
 
 def load(spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "") -> SentenceModel:
-    """Loads a sentence encoder.
+    """Loads a sentence encoder, or a cross-encoder: a classifier of one label.
 
     Args:
       spec: a Hugging Face or sentence-transformers folder, `package:NAME/PATH`, or a hub name.
-      pooling: such as `mean` or `cls`; needed where the checkpoint does not say it, and wins where it does.
+      pooling: such as `mean` or `cls`; needed where the checkpoint does not say it, and wins where it does. A
+        cross-encoder's body is read as a sentence encoder with it.
       max_length: tokens of the longest sentence; 0: what the checkpoint says.
       prompt: the name of one of the checkpoint's prompts, or the text itself.
 
@@ -81,7 +83,8 @@ def load(spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "")
     folder = locate(str(spec))
     modules = read_modules(folder)
     architecture = read_architecture(modules.transformer)
-    definition = _definition(architecture, modules, pooling, folder)
+    crosses = not pooling and is_cross_encoder(read_json(modules.transformer / "config.json"), folder)
+    definition = cross_definition(architecture) if crosses else _definition(architecture, modules, pooling, folder)
     tokenizer = read_tokenizer(modules.transformer, vocab_size=architecture.vocab_size, lower_case=modules.lower_case)
     length = _max_length(max_length, modules, architecture)
     tokenizer.enable_truncation(length)
@@ -132,6 +135,10 @@ def _params(definition: EncoderDefinition, modules: Modules, folder: Path) -> di
         )
     tensors = read_checkpoint(modules.transformer)
     params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=str(folder))
+    if definition.reads_pairs:
+        of_head = head_names(architecture)
+        heads = {name: tensor for name, tensor in tensors.items() if name in of_head.values()}
+        params |= params_from_tensors(heads, of_head, shapes, source=str(folder))
     for index, dense_folder in enumerate(modules.dense_folders):
         dense_names = {f"dense/{index}/kernel": "linear.weight"}
         if definition.dense[index].bias:

@@ -5,6 +5,7 @@ Parameters are a plain dict of paths; the NNX modules exist only while JAX trace
 
 from functools import lru_cache
 
+import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
@@ -12,7 +13,7 @@ from jaxtyping import Array, Float
 
 from jaxdistill.core import Params, Tokens
 from jaxdistill.encoders.architecture import EncoderDefinition
-from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear
+from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, dropout
 from jaxdistill.encoders.pooling import pooled
 from jaxdistill.encoders.transformer import Transformer
 from jaxdistill.ops.norm import unit
@@ -65,7 +66,9 @@ def vectors_and_states(
     x = pooled(definition.pooling, states, tokens)
     if definition.pooling.tokens == "pooler":
         x = jnp.tanh(encoder.transformer.pooler(x, compute_dtype))
-    for dense, linear in zip(definition.dense, encoder.dense, strict=True):
+    seeds = None if key is None else jax.random.bits(jax.random.fold_in(key, 2), (len(definition.dense), 2), jnp.uint32)
+    for place, (dense, linear) in enumerate(zip(definition.dense, encoder.dense, strict=True)):
+        x = dropout(x, definition.architecture.hidden_dropout if dense.drops else 0.0, seeds, place)
         x = ACTIVATION_FUNCTIONS[dense.activation](linear(x, compute_dtype))
     return (unit(x) if definition.normalize else x), states
 

@@ -46,9 +46,14 @@ class Embeddings(nnx.Module):
     def __call__(self, tokens: Tokens, *, seeds: Array | None, compute_dtype: DTypeLike) -> Float[Array, "g r l d"]:
         x = self.word(tokens.ids) + self.position(tokens.position + self.position_offset)
         if self.token_type is not None:
-            x = x + expanded(self.token_type.embedding[0], x)
+            x = x + self.of_type(tokens.types, x)
         x = dropout(self.norm(x), self.rate, seeds, 0)
         return x if self.projection is None else self.projection(x, compute_dtype)
+
+    def of_type(self, types: Int[Array, "g r l"] | None, x: Float[Array, "g r l h"]) -> Float[Array, "g r l h"]:
+        """Token type embeddings; a family whose table has one row (RoBERTa) does not tell the sentences of a pair apart."""
+        table = self.token_type.embedding
+        return expanded(table[0], x) if types is None or table.shape[0] == 1 else self.token_type(types)
 
 
 class Attention(nnx.Module):

@@ -1,0 +1,102 @@
+"""What makes a cross-encoder of an encoder? A head on the first token that gives one number, a logit, for a pair.
+
+The heads are those of Hugging Face's `...ForSequenceClassification` with one label, family by family: BERT's is a linear
+layer on its pooler, the others' a dense layer, its activation, and a linear one. Some dropout lies before each of these
+layers, in training, at the rate of the hidden states (DistilBERT's own has 0.2 before the last layer alone).
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from jaxdistill.core import InputError
+from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
+from jaxdistill.encoders.hugging_face import with_kernel_and_bias
+from jaxdistill.encoders.layers import INITIAL_DEVIATION
+
+KIND = "ForSequenceClassification"
+"""What the `architectures` of a `config.json` end with."""
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadNames:
+    """A family's names of the head's layers; `activation` is the hidden layer's."""
+
+    output: str
+    hidden: str = ""
+    """Empty: BERT, whose pooler is the hidden layer."""
+    activation: str = "tanh"
+    drops_input: bool = True
+
+
+_ROBERTA = HeadNames("classifier.out_proj", "classifier.dense")
+HEADS = {
+    "bert": HeadNames("classifier"),
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "mpnet": _ROBERTA,
+    "electra": HeadNames("classifier.out_proj", "classifier.dense", "gelu"),
+    "distilbert": HeadNames("classifier", "pre_classifier", "relu", drops_input=False),
+}
+
+
+def cross_definition(architecture: Architecture) -> EncoderDefinition:
+    """The cross-encoder with this body."""
+    head = HEADS[architecture.family]
+    width = architecture.hidden_size
+    hidden = Dense(in_features=width, out_features=width, activation=head.activation, drops=head.drops_input)
+    return EncoderDefinition(
+        architecture=dataclasses.replace(architecture, pooler=not head.hidden),
+        pooling=Pooling(tokens="cls" if head.hidden else "pooler"),
+        dense=(
+            *([hidden] if head.hidden else []),
+            Dense(in_features=width, out_features=1, activation="identity", drops=True),
+        ),
+        reads_pairs=True,
+    )
+
+
+def head_names(architecture: Architecture) -> dict[str, str]:
+    """Our paths of the head's parameters to the checkpoint's tensor names."""
+    head = HEADS[architecture.family]
+    layers = [name for name in (head.hidden, head.output) if name]
+    return with_kernel_and_bias({f"dense/{place}": name for place, name in enumerate(layers)})
+
+
+def is_cross_encoder(config: Mapping[str, Any], folder: Path) -> bool:
+    """Whether a `config.json` is that of a cross-encoder; InputError for a classifier of several labels."""
+    if not any(str(name).endswith(KIND) for name in config.get("architectures") or []):
+        return False
+    labels = len(config["id2label"]) if "id2label" in config else config.get("num_labels", 2)
+    if labels != 1:
+        raise InputError(
+            f"{folder} is a classifier with {labels} labels; a cross-encoder has one. To read its body as a sentence "
+            "encoder, name a pooling."
+        )
+    return True
+
+
+def fresh_head(
+    definition: EncoderDefinition, params: Mapping[str, np.ndarray], key: Array
+) -> tuple[EncoderDefinition, dict[str, np.ndarray]]:
+    """The cross-encoder with an encoder's body and a new head, weights with deviation 0.02 and no biases.
+
+    A pooler is kept if there is one. NOTE: one of zeros, which exports of encoders without a pooler hold, is made anew.
+    """
+    cross = cross_definition(definition.architecture)
+    width = definition.architecture.hidden_size
+    layers = {f"dense/{place}": dense.out_features for place, dense in enumerate(cross.dense)}
+    pooler = params.get("transformer/pooler/kernel")
+    if cross.architecture.pooler and (pooler is None or not np.any(pooler)):
+        layers["transformer/pooler"] = width
+    body = {path: array for path, array in params.items() if path.startswith("transformer/")}
+    for path, layer_key in zip(layers, jax.random.split(key, len(layers)), strict=True):
+        normal = jax.random.normal(layer_key, (width, layers[path]), np.float32)
+        body |= {f"{path}/kernel": INITIAL_DEVIATION * np.asarray(normal), f"{path}/bias": np.zeros(layers[path])}
+    unread = () if cross.architecture.pooler else ("transformer/pooler/kernel", "transformer/pooler/bias")
+    return cross, {path: np.asarray(array, np.float32) for path, array in body.items() if path not in unread}

@@ -1,0 +1,147 @@
+"""Cross-encoders: parity with transformers and sentence-transformers on the same weights, there and back."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from jaxdistill.core import InputError
+from jaxdistill.data.packing import Ragged, Shape, pack, pad
+from jaxdistill.encoders.folder import save
+from jaxdistill.encoders.model import load
+from jaxdistill.encoders.pair_head import HEADS, fresh_head
+from jaxdistill.encoders.sentence import embed
+from jaxdistill.inference import Embedder
+
+import encoder_cases as cases
+
+PAIRS = [
+    ("w1 w2 w3", "w4"),
+    ("w4", "w1 w2 w3"),
+    ("w5 w6 w7 w8 w9", "w5 w6 w7 w8 w9"),
+    ("w1 " * 40, "w2 w3"),
+    ("w2 w3", "w1 " * 40),
+    ("w1 " * 40, "w2 " * 41),
+]
+FIRST, SECOND = ([pair[side] for pair in PAIRS] for side in (0, 1))
+
+
+@pytest.fixture(scope="module", params=sorted(HEADS))
+def pair(request, tmp_path_factory):
+    """A torch classifier of one label, and ours loaded from its folder."""
+    folder = tmp_path_factory.mktemp(request.param)
+    return cases.write_cross_encoder(folder, request.param), load(str(folder)), folder
+
+
+def sigmoid(x):
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def torch_logits(theirs, model, pairs=PAIRS):
+    """One pair at a time, without padding."""
+    model.tokenizer.enable_truncation(model.max_length, strategy="longest_first")
+    logits = []
+    for encoding in model.tokenizer.encode_batch(pairs):
+        types = {"token_type_ids": torch.as_tensor(encoding.type_ids)[None]}
+        if getattr(theirs.config, "type_vocab_size", 0) != 2:
+            types = {}
+        with torch.no_grad():
+            logits.append(theirs(input_ids=torch.as_tensor(encoding.ids)[None], **types).logits[0, 0].item())
+    return np.array(logits)
+
+
+def test_every_family_equals_transformers(pair):
+    theirs, ours, _ = pair
+    assert ours.definition.reads_pairs and ours.definition.embedding_width == 1
+    assert np.abs(Embedder(ours).score(FIRST, SECOND) - sigmoid(torch_logits(theirs, ours))).max() <= 1e-5
+
+
+def test_packed_pairs_equal_padded_ones(pair):
+    _, ours, _ = pair
+    encodings = ours.tokenizer.encode_batch(PAIRS)
+    ids = [np.asarray(encoding.ids) for encoding in encodings]
+    firsts = np.array([encoding.type_ids.count(0) for encoding in encodings])
+    alone = pad(ids, length=40, count=len(ids), pad_id=0, firsts=firsts)
+    together = pack(
+        Ragged(np.concatenate(ids), np.array([len(i) for i in ids]), firsts), Shape(3, 64), groups=2, pad_id=0
+    )
+    jitted = jax.jit(embed, static_argnums=0)
+    got = [np.asarray(jitted(ours.definition, ours.params, tokens)).ravel() for tokens in (alone, together)]
+    np.testing.assert_allclose(*got, atol=1e-5)
+
+
+def test_it_survives_the_way_out_and_back(pair, tmp_path):
+    theirs, ours, _ = pair
+    save(ours, tmp_path)
+    back, report = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert back.config.num_labels == 1
+    wanted = torch_logits(theirs, ours)
+    np.testing.assert_allclose(torch_logits(back.eval(), ours), wanted, atol=1e-6)
+    np.testing.assert_allclose(Embedder(load(str(tmp_path))).score(FIRST, SECOND), sigmoid(wanted), atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_sentence_transformers_loads_the_export_as_a_cross_encoder(family, tmp_path):
+    from sentence_transformers import CrossEncoder
+
+    cases.write_cross_encoder(tmp_path / "theirs", family)
+    ours = load(str(tmp_path / "theirs"))
+    save(ours, tmp_path / "export")
+    theirs = CrossEncoder(str(tmp_path / "export"), device="cpu")
+    np.testing.assert_allclose(theirs.predict(PAIRS), Embedder(ours).score(FIRST, SECOND), atol=1e-5)
+
+
+def test_a_new_head_on_an_exported_sentence_encoder_has_a_pooler_that_is_not_zero(tmp_path):
+    cases.write_encoder(tmp_path / "theirs", "bert")
+    save(load(str(tmp_path / "theirs"), pooling="mean"), tmp_path / "export")
+    bi = load(str(tmp_path / "export"))
+    definition, params = fresh_head(bi.definition, bi.params, jax.random.key(0))
+    assert 0.015 < params["transformer/pooler/kernel"].std() < 0.025
+    assert definition.reads_pairs and params["dense/0/kernel"].shape == (32, 1)
+
+
+def test_the_body_of_a_cross_encoder_can_be_a_sentence_encoder(tmp_path):
+    theirs = cases.write_cross_encoder(tmp_path, "roberta")
+    ours = load(str(tmp_path), pooling="mean")
+    ids = np.arange(6, 16)
+    with torch.no_grad():
+        wanted = theirs.roberta(input_ids=torch.as_tensor(ids)[None]).last_hidden_state[0].mean(0).numpy()
+    got = np.asarray(jax.jit(embed, static_argnums=0)(ours.definition, ours.params, cases.padded([ids])))[0, 0]
+    np.testing.assert_allclose(got, wanted, atol=1e-5)
+
+
+def test_dropout_is_on_with_a_key_alone_and_reaches_the_head(pair):
+    _, ours, _ = pair
+    tokens = pad([np.arange(2, 9)], length=8, count=1, pad_id=0, firsts=np.array([4]))
+    jitted = jax.jit(embed, static_argnums=0)
+    exact = jitted(ours.definition, ours.params, tokens)
+    assert np.array_equal(exact, jitted(ours.definition, ours.params, tokens))
+    drawn = {
+        float(jitted(ours.definition, ours.params, tokens, key=jax.random.key(seed))[0, 0, 0]) for seed in range(4)
+    }
+    assert len(drawn) == 4 and float(exact[0, 0, 0]) not in drawn
+    assert [dense.drops for dense in ours.definition.dense][-1]
+
+
+def test_a_classifier_of_several_labels_is_refused(tmp_path):
+    cases.write_cross_encoder(tmp_path, "bert", num_labels=3)
+    with pytest.raises(InputError, match="is a classifier with 3 labels; a cross-encoder has one"):
+        load(str(tmp_path))
+
+
+def test_a_head_that_is_missing_is_named(tmp_path):
+    cases.write_encoder(tmp_path, "bert")
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match="tensor classifier.weight is missing"):
+        load(str(tmp_path))
+
+
+def test_a_cross_encoder_has_no_vectors(pair):
+    with pytest.raises(InputError, match="is a cross-encoder: it has no vectors"):
+        Embedder(pair[1]).encode(["w1"])
