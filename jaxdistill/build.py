@@ -5,6 +5,7 @@ import hashlib
 import logging
 import os
 import pathlib
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,11 +17,11 @@ import optax
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
-from jaxdistill import cli, objectives, optim, step
+from jaxdistill import cli, labels, objectives, optim, step
 from jaxdistill import mesh as meshes
 from jaxdistill.config import Config
-from jaxdistill.core import InputError, Objective, Params, Sizes, Task, TrainState
-from jaxdistill.data import batches, sources, targets, tokenize, wordpiece
+from jaxdistill.core import LABELS, SECOND, InputError, Objective, Params, Sizes, Task, TrainState
+from jaxdistill.data import batches, sources, targets, tokenize, views, wordpiece
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.folder import check_exportable
 from jaxdistill.encoders.model import SentenceModel, load
@@ -93,6 +94,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
         raise InputError(f"data.pack_shapes={config.data.pack_shapes} must be 2, 3 or 4.")
     dtype = compute_dtype(config.run.precision)
     objective = make_objective(config)
+    labellers = load_labellers(config, objective, workdir)
     teacher = load_teacher(config)
     student = make_student(config, teacher, workdir)
     check_parts(config, objective, groups, mesh)
@@ -102,7 +104,8 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
         max_length=min(config.data.max_length, student.definition.architecture.longest),
         progress=progress,
     )
-    source = _Targets(config, objective, teacher, store, mesh, dtype, progress)
+    check_form(objective, student)
+    source = _Targets(config, objective, teacher, labellers, store, mesh, dtype, progress)
     if source.width not in (0, student.definition.embedding_width):
         raise InputError(
             f"the student's vectors have {student.definition.embedding_width} numbers, the teacher's {source.width}; "
@@ -183,6 +186,15 @@ def make_objective(config: Config) -> Objective:
     """The objective with its options, over nested widths where asked."""
     options = {key: value for key, value in config.objective.items() if key != "name"}
     objective = objectives.make(config.objective["name"], options)
+    if (config.teacher.targets == "labels") != (tuple(objective.teacher_views) == (LABELS,)):
+        raise InputError(
+            f"teacher.targets={config.teacher.targets!r} does not go with objective {config.objective['name']}: scores of "
+            "pairs (labels) are the targets of trans_encoder, and of no other."
+        )
+    if config.student.dims and config.teacher.targets == "labels":
+        raise InputError(
+            "student.dims: a score of a pair has no nested widths; leave it empty with teacher.targets=labels."
+        )
     if config.student.dims:
         objective = Nested(objective=objective, dims=config.student.dims, targets=config.student.dims_targets)
     if objective.teacher_views and not config.teacher.model:
@@ -255,11 +267,31 @@ def compute_dtype(precision: str) -> DTypeLike:
 def load_teacher(config: Config) -> SentenceModel | None:
     """The teacher's model; None if its vectors are given or there is none."""
     spec = config.teacher
-    if spec.targets not in ("live", "store"):
-        raise InputError(f"teacher.targets={spec.targets!r} is unknown; allowed: live, store.")
-    if not spec.model or spec.model.startswith("vectors:"):
+    if spec.targets not in ("live", "store", "labels"):
+        raise InputError(f"teacher.targets={spec.targets!r} is unknown; allowed: live, store, labels.")
+    if not spec.model or spec.model.startswith("vectors:") or spec.targets == "labels":
         return None
     return load(spec.model, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt)
+
+
+def load_labellers(config: Config, objective: Objective, workdir: pathlib.Path) -> list[SentenceModel]:
+    """The models that score the pairs; empty where none does."""
+    if config.teacher.targets != "labels":
+        return []
+    spec = config.teacher
+    names = [stage_export(name, workdir) for name in split_specs(spec.model)]
+    return [load(name, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt) for name in names]
+
+
+def check_form(objective: Objective, student: SentenceModel) -> None:
+    """Raises `InputError` if a cross-encoder would read single sentences, or a sentence encoder pairs."""
+    pairs = any(view in views.PAIRS for view in objective.student_views)
+    if pairs != student.definition.reads_pairs:
+        are = "a cross-encoder, which reads pairs" if student.definition.reads_pairs else "a sentence encoder"
+        raise InputError(
+            f"the student is {are}, and the objective's views are {', '.join(objective.student_views)}; student.head=pair "
+            "makes a cross-encoder for views of pairs, and student.pooling a sentence encoder of a cross-encoder."
+        )
 
 
 def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib.Path) -> SentenceModel:
@@ -267,7 +299,7 @@ def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib
     spec = config.student
     if spec.model == "teacher" and teacher is None:
         raise InputError("student.model='teacher' needs a teacher model; without one, name the student's checkpoint.")
-    source = str(previous_export(workdir)) if spec.model == "previous" else spec.model
+    source = stage_export(spec.model, workdir)
     model = teacher if source == "teacher" else load(source, pooling=spec.pooling, prompt=spec.prompt)
     if spec.layers and (spec.width or spec.depth):
         raise InputError("student.layers cuts an encoder and student.width makes a fresh one; set only one of them.")
@@ -286,9 +318,13 @@ def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib
         model = surgery.fresh(model, of_body, width=spec.width, depth=spec.depth, tokenizer_folder=words)
     if spec.embedding:
         model = surgery.compact(model, spec.embedding, key=of_tables, init=spec.embedding_init)
-    if spec.head not in ("none", "tanh", "linear"):
-        raise InputError(f"student.head={spec.head!r} is unknown; allowed: none, tanh, linear.")
-    if spec.head != "none":
+    if spec.head not in ("none", "tanh", "linear", "pair"):
+        raise InputError(f"student.head={spec.head!r} is unknown; allowed: none, tanh, linear, pair.")
+    if spec.head == "pair":
+        if not spec.keep_head:
+            raise InputError("student.keep_head=False: without its head, student.head=pair is no cross-encoder.")
+        model = surgery.cross_encoder(model, key=of_head)
+    elif spec.head != "none":
         width = head_width(config, model, teacher)
         activation = "tanh" if spec.head == "tanh" else "identity"
         model = surgery.add_head(model, width, key=of_head, activation=activation, init=spec.head_init)
@@ -322,16 +358,20 @@ def keep_tokenizer(run: Run) -> None:
     unfinished.rename(kept)
 
 
-def previous_export(workdir: pathlib.Path) -> pathlib.Path:
-    """The export of the stage before that of `workdir`, `.../stage2`."""
-    number = workdir.name.removeprefix("stage")
-    folder = workdir.parent / f"stage{int(number) - 1}" / "export" if number.isdigit() else None
-    if folder is None or not folder.is_dir():
+def stage_export(name: str, workdir: pathlib.Path) -> str:
+    """`previous` or `stage3` as the export of that stage of the run, whose own stage is `workdir`; other names as they are."""
+    named = re.fullmatch(r"previous|stage(\d+)", name)
+    if not named:
+        return name
+    own = re.fullmatch(r"stage(\d+)", workdir.name)
+    number = int(named[1] or (int(own[1]) - 1 if own else 0))
+    folder = workdir.parent / f"stage{number}" / "export"
+    if own is None or number >= int(own[1]) or not folder.is_dir():
         raise InputError(
-            f"student.model='previous' needs the export of a stage before {workdir}; it is for the options of a stage "
+            f"model {name!r} is the export of a stage before {workdir}, and there is none; it is for the options of a stage "
             "that follows one (--config.then.student.model)."
         )
-    return folder
+    return str(folder)
 
 
 def head_width(config: Config, student: SentenceModel, teacher: SentenceModel | None) -> int:
@@ -399,7 +439,7 @@ def data_folder() -> pathlib.Path | None:
 class _Targets:
     """The teacher's embeddings: live, stored, or the user's own vectors."""
 
-    def __init__(self, config, objective: Objective, teacher, store: tokenize.TokenStore, mesh, dtype, progress: bool):
+    def __init__(self, config, objective: Objective, teacher, labellers, store, mesh, dtype, progress: bool):
         self.text, self.teacher, self._views = store, teacher, tuple(objective.teacher_views)
         self.store, self.arrays = None, ()
         """Tokens for a live teacher, or one array of targets for each teacher view."""
@@ -407,6 +447,11 @@ class _Targets:
         self.width = 0
         """Of the vectors that the objective is given; 0 for none."""
         if not self._views:
+            return
+        if labellers:
+            folder = cache_folder(config) / "labels"
+            made = labels.labels(labellers, store, folder, mesh=mesh, compute_dtype=dtype, progress=progress)
+            self.arrays = (made,)
             return
         if teacher is not None:
             self.width = teacher.definition.embedding_width
@@ -455,6 +500,11 @@ class _Targets:
             return agreement.agreement_task(self.embedder.encode, *agreement.neighbouring_pairs(sentences))
         if len(held_out) < 4 or (self.embedder is None and not self.arrays):
             return None
+        if self._views == (LABELS,):
+            first, second = (
+                tuple(self.text.text(column, row) for row in held_out) for column in (sources.TEXT, SECOND)
+            )
+            return agreement.AgreementTask(first=first, second=second, teacher=self.rows(held_out)[:, 0])
         vectors = dict(zip((self.text.text("text", row) for row in held_out), self.rows(held_out), strict=True))
         return agreement.held_out_task(vectors, seed=config.run.seed)
 

@@ -48,7 +48,8 @@ class Teacher:
 
     model: str
     """Folder, `package:NAME/PATH`, hub name, or `vectors:FILE.npy` with one row for each sentence of the text; empty for
-    an objective without a teacher."""
+    an objective without a teacher. For labels: one or several models, separated by commas, also stages before this one
+    (`previous`, `stage2`)."""
     pooling: str
     """Empty: as the checkpoint says. Needed for a checkpoint that does not say."""
     max_length: int
@@ -56,7 +57,8 @@ class Teacher:
     prompt: str
     """Name of a prompt of the checkpoint, put before every sentence; empty: its default."""
     targets: str
-    """`live`: the teacher runs inside the training step. `store`: its embeddings are computed once and kept on disk."""
+    """`live`: the teacher runs inside the training step. `store`: its embeddings are computed once and kept on disk.
+    `labels`: likewise the mean of the scores that one or several models give to the pairs of the columns text and second."""
     dropout: bool
     """Run the live teacher with its own dropout, as DistilCSE's code does for CKD."""
 
@@ -66,8 +68,8 @@ class Student:
     """The model to train."""
 
     model: str
-    """Folder, `package:NAME/PATH` or hub name; `teacher`: cut from the teacher; `previous`: the best student of the stage
-    before, in the options of a stage that follows one."""
+    """Folder, `package:NAME/PATH` or hub name; `teacher`: cut from the teacher; `previous` or `stage2`: the best student of
+    the stage before or of that stage, in the options of a stage that follows one."""
     layers: str
     """Which layers to keep: empty for all, `last:3`, `first:3`, `even:3`, or a list `1,3,5`."""
     width: int
@@ -89,7 +91,8 @@ class Student:
     """What a nested width is compared with: `truncated`, the teacher's vectors cut to the same width, or `projected`, the
     whole ones, through a matrix for each width that is not exported."""
     head: str
-    """`none`, or a Dense layer to the teacher's width: `tanh` (ConGen), `linear`."""
+    """`none`, or a Dense layer to the teacher's width: `tanh` (ConGen), `linear`; `pair`: a cross-encoder's head, which gives
+    one number for a pair of sentences."""
     head_init: str
     """`uniform` (PyTorch's default, ConGen), `normal` (deviation 0.02, SimCSE) or `identity`, for a student that starts
     aligned with the teacher."""

@@ -7,7 +7,7 @@ Axis letters, used in every signature of the project:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -83,6 +83,11 @@ class Encoded(NamedTuple):
     """The table of word embeddings, in the width of the layers."""
 
 
+LABELS = "labels"
+"""The one teacher view of an objective whose targets are scores of pairs of sentences, `[b, 1, 1]`."""
+SECOND = "second"
+"""The column of the text that holds the second sentence of a pair; the first is in `text`."""
+
 READS = ("embeddings", "hidden", "vocabulary")
 """What an objective may read beside sentence vectors. It needs a live teacher that shares the student's tokens."""
 
@@ -107,7 +112,7 @@ class Objective(Protocol):
     student_views: Sequence[str]
     """Names of views that the student reads, for instance `("text", "delete_words")`; repeats are allowed."""
     teacher_views: Sequence[str]
-    """Names of views that the teacher reads; empty without a teacher."""
+    """Names of views that the teacher reads; empty without a teacher; `(LABELS,)` where it scores pairs."""
     reserve_rows: int
     """Sentences kept out of training, whose teacher embeddings seed the objective's state."""
     reads: Sequence[str]
@@ -130,9 +135,18 @@ Embed = Callable[[Sequence[str]], Float[np.ndarray, "n e"]]
 """Sentences to vectors. Evaluation tasks know nothing else of a model, so that any model can be scored."""
 
 
-class Task(Protocol):
-    """An evaluation: one file under `evals/`."""
+@runtime_checkable
+class Scorer(Protocol):
+    """A cross-encoder in use: scores pairs of sentences, of which it has no vectors."""
 
-    def __call__(self, embed: Embed) -> Mapping[str, float]:
+    def score(self, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
+        """How alike the sentences of each pair are."""
+        ...
+
+
+class Task(Protocol):
+    """An evaluation: one file under `evals/`. Those of pairs of sentences take cross-encoders too."""
+
+    def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
         """Named scores in [-1, 1]."""
         ...

@@ -4,12 +4,14 @@ import dataclasses
 import json
 import pathlib
 import time
+from functools import partial
 
 import jax
 
 from jaxdistill import build, mesh
 from jaxdistill.card import Facts, write_facts
 from jaxdistill.config import Config, flat
+from jaxdistill.core import SECOND, Scorer
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import agreement, pairs, sts
 from jaxdistill.evals.remembered import remembered
@@ -92,7 +94,7 @@ def _sts_scores(run: build.Run, model: SentenceModel) -> dict[str, float]:
         return {}
     what = [model.digest(), sts.digest(folder)]
     return remembered(
-        build.cache_folder(run.config) / "scores", what, lambda: sts.sts(Embedder(model).encode, folder, sts.TESTS)
+        build.cache_folder(run.config) / "scores", what, lambda: sts.sts(Embedder(model).in_use(), folder, sts.TESTS)
     )
 
 
@@ -109,12 +111,13 @@ def _measured(run: build.Run, model: SentenceModel, scores: dict[str, float], ex
 
 
 def encoding_rate(run: build.Run, model: SentenceModel) -> float:
-    """Sentences of the training text that are encoded in a second, compilation not counted."""
-    embedder = Embedder(model)
-    sentences = run.store.texts("text")[:SPEED_SENTENCES]
-    embedder.encode(sentences)
+    """Sentences (a cross-encoder: pairs) of the training text that are read in a second, compilation not counted."""
+    read, sentences = Embedder(model).in_use(), run.store.texts("text")[:SPEED_SENTENCES]
+    if isinstance(read, Scorer):
+        read = partial(read.score, run.store.texts(SECOND)[:SPEED_SENTENCES])
+    read(sentences)
     begun = time.monotonic()
-    embedder.encode(sentences)
+    read(sentences)
     return len(sentences) / (time.monotonic() - begun)
 
 

@@ -4,9 +4,9 @@ Sentences are grouped by length and padded to one of a few shapes, so that littl
 compiled. The result does not depend on the order of the sentences beyond rounding.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Int
 
 from jaxdistill.cli import did_you_mean
-from jaxdistill.core import InputError, Params
+from jaxdistill.core import Embed, InputError, Params, Scorer
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.encoders.model import load as load_model
@@ -117,6 +117,12 @@ class Embedder:
         logits = self.encode_ids(ids, firsts=firsts, progress=progress, params=params)[:, 0]
         return 1.0 / (1.0 + np.exp(-logits))
 
+    def in_use(self, params: Params | None = None) -> Embed | Scorer:
+        """What evaluations are given: the function `encode`, or a cross-encoder's `score`."""
+        if self.model.definition.reads_pairs:
+            return _PairScorer(partial(self.score, params=params))
+        return partial(self.encode, params=params)
+
     def encode_ids(
         self,
         ids: Sequence[np.ndarray],
@@ -165,6 +171,12 @@ class Embedder:
             )
             yield rows, place(tokens, batch_sharding(self.mesh))
             start += most
+
+
+class _PairScorer(NamedTuple):
+    """A cross-encoder for evaluations."""
+
+    score: Callable[..., Float[np.ndarray, " n"]]
 
 
 def _fetch(vectors: np.ndarray, rows: np.ndarray, result: jax.Array) -> None:

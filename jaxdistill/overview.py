@@ -66,7 +66,7 @@ def teacher_scores(run: build.Run) -> dict[str, float]:
     if run.teacher is None:
         return {}
     embedder = Embedder(run.teacher, mesh=run.mesh)
-    return {name: value for task in run.tasks.values() for name, value in task(embedder.encode).items()}
+    return {name: value for task in run.tasks.values() for name, value in task(embedder.in_use()).items()}
 
 
 def probe(run: build.Run, batch) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jaxdistill.core import InputError
+from jaxdistill.summary import StageRow
 
 LOSS_COLOR, METRIC_COLORS = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6")
 
@@ -33,6 +34,37 @@ def training_plot(
     metrics = {name: _series(rows, name) for name in _spearman_names(rows)}
     figure = _figure(loss, metrics, title, loss_unit)
     Path(out_png).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out_png, dpi=130)
+    return Path(out_png)
+
+
+def stage_plot(rows: Sequence[StageRow], out_png: str | Path) -> Path:
+    """Draws the dev score before and after each stage of a chain, a line for each form; returns the path of the PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.0, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    panel = figure.subplots()
+    for color, form in zip(METRIC_COLORS, dict.fromkeys(row.form for row in rows), strict=False):
+        known = [row for row in rows if row.form == form and row.after is not None]
+        numbers = [row.number for row in known]
+        name = f"{form}-encoder" if form else "student"
+        panel.plot(
+            numbers, [100 * row.after for row in known], color=color, marker="o", label=f"{name}, best checkpoint"
+        )
+        before = [(row.number, 100 * row.before) for row in known if row.before is not None and form != "cross"]
+        if before:
+            panel.plot(
+                *zip(*before, strict=True), color=color, marker="o", alpha=0.35, linewidth=1.0, label=f"{name}, before"
+            )
+    panel.set_xticks([row.number for row in rows])
+    panel.set_xlabel("stage")
+    panel.set_ylabel("dev evaluation, Spearman × 100")
+    panel.set_title("Stages", loc="left", fontsize=11)
+    panel.grid(alpha=0.25)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.legend(frameon=False)
     figure.savefig(out_png, dpi=130)
     return Path(out_png)
 

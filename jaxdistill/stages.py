@@ -1,14 +1,21 @@
-"""Several trainings in a row: each hands its best student on to the next (two-stage DistilCSE)."""
+"""Several trainings in a row: each hands its best student on to the next (two-stage DistilCSE, Trans-Encoder)."""
 
 import dataclasses
 import json
 import pathlib
+import shutil
+from collections.abc import Sequence
 
 import jax
 
 from jaxdistill.config import Config, flat
 from jaxdistill.distill import distill
+from jaxdistill.plots import stage_plot
+from jaxdistill.summary import StageRow, as_text, stage_table
 from jaxdistill.train import read_config
+
+INHERITED = (("data", "text"), ("data", "cache_folder"), ("evals", "pairs"))
+"""Options that a stage takes from the one before where they are empty."""
 
 
 def run_stages(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: str) -> None:
@@ -29,16 +36,60 @@ def run_stages(config: Config, workdir: pathlib.Path, *, dry_run: bool, command:
         _say(f"stage {number} of {len(stages)}: {stage.objective['name']} in {folder}")
         distill(stage, folder, dry_run=dry_run, command=command)
         if dry_run:
-            break  # the next stage's student is not there yet
+            return  # the next stage's student is not there yet
+    if jax.process_index() == 0:
+        summarise(stages, workdir)
 
 
 def in_order(config: Config) -> list[Config]:
-    """The stages, each without those that follow it."""
+    """The stages, each without those that follow it; text, cache folder and graded pairs that one does not name are those
+    of the stage before."""
     stages = []
     while config is not None:
-        stages.append(dataclasses.replace(config, then=None))
+        stage = dataclasses.replace(config, then=None)
+        for section, option in INHERITED if stages else ():
+            options = getattr(stage, section)
+            if not getattr(options, option):
+                before = getattr(getattr(stages[-1], section), option)
+                stage = dataclasses.replace(stage, **{section: dataclasses.replace(options, **{option: before})})
+        stages.append(stage)
         config = config.then
     return stages
+
+
+def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
+    """A table and a plot of all stages; where several forms of encoders were trained, the best of each is copied out."""
+    rows = []
+    for number, stage in enumerate(stages, start=1):
+        results = json.loads((workdir / f"stage{number}" / "results.json").read_text(encoding="utf-8"))
+        metric, scores = results["best_metric"], results["scores"]
+        rows.append(
+            StageRow(
+                number=number,
+                form=stage.objective.get("form", ""),
+                student=stage.student.model,
+                metric=metric,
+                before=scores["student before"].get(metric),
+                after=scores["student after"].get(metric),
+                sts=scores["student after"].get("average"),
+            )
+        )
+    print(as_text(stage_table(rows)))
+    print(f"plot: {stage_plot(rows, workdir / 'stages.png')}")
+    for form in sorted({row.form for row in rows if row.form}):
+        best = max((row for row in rows if row.form == form), key=lambda row: row.after)
+        folder = copied(workdir / f"stage{best.number}" / "export", workdir / f"best-{form}")
+        _say(f"best {form}-encoder: stage {best.number}, {100 * best.after:.2f} {best.metric}: {folder}")
+
+
+def copied(export: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """The export under another name, in place of an earlier one."""
+    unfinished = folder.with_name(f".{folder.name}.unfinished")
+    for path in (unfinished, folder):
+        shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(export, unfinished)
+    unfinished.rename(folder)
+    return folder
 
 
 def is_finished(folder: pathlib.Path, config: Config) -> bool:

@@ -51,6 +51,36 @@ def comparison_table(rows: Mapping[str, Measured], *, title: str = "") -> Table:
     return table
 
 
+@dataclass(frozen=True, kw_only=True)
+class StageRow:
+    """What a stage of a chain of trainings came to; scores in [-1, 1], None where there is none."""
+
+    number: int
+    form: str
+    """`bi` or `cross`; empty for objectives that train one form alone."""
+    student: str
+    """What its student began as."""
+    metric: str
+    """Which evaluation chose its best checkpoint."""
+    before: float | None
+    after: float | None
+    sts: float | None
+    """Average of the seven STS tests."""
+
+
+def stage_table(rows: Sequence[StageRow]) -> Table:
+    """A line for each stage."""
+    table = Table(box=SIMPLE_HEAD)
+    for name in ("stage", "form", "student", "metric"):
+        table.add_column(name, overflow="fold")
+    for name in ("before", "after", "STS"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        scores = ("-" if score is None else f"{100 * score:.2f}" for score in (row.before, row.after, row.sts))
+        table.add_row(str(row.number), row.form or "-", row.student, row.metric, *scores)
+    return table
+
+
 def score_table(
     scores: Mapping[str, Mapping[str, float]], columns: Sequence[str], *, what: str = "Spearman × 100"
 ) -> Table:

@@ -149,7 +149,7 @@ class _Loop:
         params = state.params["student"]
         scores: dict[str, float] = {}
         for task in self.run.tasks.values():
-            scores |= task(lambda sentences: self.embedder.encode(sentences, params=params))
+            scores |= task(self.embedder.in_use(params))
         score, best = scores[self.run.best], self.track["best"]
         if best is None or score > best:
             self.track["since_best"] = 0

@@ -122,7 +122,7 @@ FAMILIES = {
 }
 
 
-COLUMNS = ("text", "positive", "negative", "translation")
+COLUMNS = ("text", "positive", "negative", "translation", "second")
 
 
 def family_of(checkpoint: str) -> str:
@@ -149,7 +149,7 @@ def write_checkpoint(folder, family):
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkpoints")
-    lines = ["\t".join((*row, *row)) for row in zip(made_up(200, words=6), made_up(200, words=5), strict=True)]
+    lines = ["\t".join((*row, *row, row[0])) for row in zip(made_up(200, words=6), made_up(200, words=5), strict=True)]
     (folder / "text.tsv").write_text("\n".join(["\t".join(COLUMNS), *lines]) + "\n", encoding="utf-8")
     graded = zip(range(40), made_up(40), made_up(40, seed=1), strict=True)  # fewer are all alike to a random model
     lines = ["score\tsentence1\tsentence2", *(f"{score}\t{first}\t{second}" for score, first, second in graded)]
@@ -160,10 +160,13 @@ def checkpoints(tmp_path_factory):
 def on_random_models(raw: dict, checkpoints) -> dict:
     """The options with small random checkpoints of the same families instead of the models, and a small text."""
     for part in ("teacher", "student"):
-        name = raw[part]["model"]
-        if name not in ("", "teacher", "previous"):
-            family = family_of(name)
-            raw[part]["model"] = write_checkpoint(checkpoints / family, family)
+        names = raw[part]["model"].split(",")
+        raw[part]["model"] = ",".join(
+            name
+            if name in ("", "teacher", "previous") or name.startswith("stage")
+            else write_checkpoint(checkpoints / family_of(name), family_of(name))
+            for name in names
+        )
     raw["data"] |= dict(
         text=str(checkpoints / "text.tsv"), max_length=32, cache_folder=str(checkpoints / "cache"), batch_size=16,
         columns=tuple((name, name) for name in COLUMNS), pack_shapes=2, weights=(),
@@ -178,6 +181,8 @@ def on_random_models(raw: dict, checkpoints) -> dict:
     if raw["objective"].get("queue_size"):
         raw["objective"]["queue_size"] = 48
     raw["evals"] |= dict(pairs=str(checkpoints / "pairs.tsv"), agreement="", best="")
+    if raw.get("then"):
+        raw["then"] = on_random_models(raw["then"], checkpoints)
     return raw
 
 
@@ -206,9 +211,15 @@ def test_every_config_trains_from_tiny_to_its_export(path, checkpoints, monkeypa
     monkeypatch.setattr(meshes, "make_mesh", lambda **_: one)
     monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
     raw = on_random_models(json.loads(json.dumps(load(path, "tiny").to_dict())), checkpoints)
-    raw["run"] |= dict(steps=2, log_every=1)
-    raw["evals"]["every"] = 2
-    run_stages(configs.parse(raw), checkpoints / "tiny" / path.stem, dry_run=False, command="")
+    stage = raw
+    while stage:
+        stage["run"] |= dict(steps=2, log_every=1)
+        stage["evals"]["every"] = 2
+        stage = stage.get("then")
+    workdir = checkpoints / "tiny" / path.stem
+    run_stages(configs.parse(raw), workdir, dry_run=False, command="")
     assert "export (reloaded and compared)" in capsys.readouterr().out
-    results = json.loads((checkpoints / "tiny" / path.stem / "results.json").read_text())
-    assert results["last_step"] == 2 and np.isfinite(results["scores"]["student after"]["pairs/spearman"])
+    of_stages = list(workdir.glob("stage*/results.json"))
+    for path_of_results in of_stages or [workdir / "results.json"]:
+        results = json.loads(path_of_results.read_text())
+        assert results["last_step"] == 2 and np.isfinite(results["scores"]["student after"]["pairs/spearman"])

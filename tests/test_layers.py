@@ -8,11 +8,13 @@ import pytest
 PACKAGE = pathlib.Path(__file__).parent.parent / "jaxdistill"
 LAYERS = (
     ("__init__", "core", "versions"),
-    ("cli", "config", "files", "installed", "mesh", "metrics", "ops", "assets", "plots", "summary"),
+    ("cli", "config", "files", "installed", "mesh", "metrics", "ops", "assets", "summary"),
+    ("plots",),
     ("optim", "checkpoint", "encoders", "objectives", "nested", "data", "evals", "card", "translate", "comparison"),
     ("step",),
     ("inference",),
-    ("build", "export", "substitute"),
+    ("labels", "export", "substitute"),
+    ("build",),
     ("train", "overview"),
     ("distill", "encode", "evaluate", "augment", "quantize"),
     ("stages",),

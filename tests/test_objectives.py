@@ -22,6 +22,7 @@ from jaxdistill.objectives.ckd import CKD
 from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.objectives.simtde import SimTDE
+from jaxdistill.objectives.trans_encoder import TransEncoder
 
 from compiled import ADAMW, congen, definition
 
@@ -31,12 +32,14 @@ SIMCSE = dict(
     temperature=0.1, learn_temperature=True, views=("text", "positive", "negative"), negative_weight=2.0, among="others"
 )
 SIMTDE = dict(alpha=0.4, token_loss="batch", sentence_loss="mse", hidden_weight=0.3, hidden_map="even", view="text")
+TRANS_ENCODER = dict(form="bi", loss="mse", negatives="clip", both_orders=False)
 CASES = {
     "congen": congen(20),
     "embedding": Embedding(**EMBEDDING),
     "ckd": CKD(**CKD_OPTIONS),
     "simcse": SimCSE(**SIMCSE),
     "simtde": SimTDE(**SIMTDE),
+    "trans_encoder": TransEncoder(**TRANS_ENCODER),
 }
 NESTED = {
     "nested congen": Nested(objective=CASES["congen"], dims=(8, 16), targets="truncated"),
@@ -395,6 +398,50 @@ def test_simtde_compares_through_matrices_where_the_widths_differ(mesh):
     )
     losses, _, metrics = objective(params, (), student, teacher, mesh=mesh)
     np.testing.assert_allclose(losses, 0.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("negatives", ["clip", "raw"])
+@pytest.mark.parametrize(
+    "form, loss", [("bi", "mse"), ("bi", "log_cosh"), ("bi", "bce"), ("cross", "bce"), ("cross", "mse")]
+)
+def test_regressions_of_labels_equal_plain_torch(form, loss, negatives, mesh):
+    objective = TransEncoder(form=form, loss=loss, negatives=negatives, both_orders=form == "cross")
+    random = np.random.default_rng(11)
+    width = 8 if form == "bi" else 1
+    student = Encoded(random.standard_normal((8, 2, width)).astype(np.float32))
+    labels = random.uniform(-1.0, 1.0, (8, 1, 1)).astype(np.float32)
+    losses, (gradient, _) = value_and_gradient(objective, mesh, student, Encoded(labels), {}, ())
+    s, y = as_torch(student.sentences).requires_grad_(), as_torch(labels[:, 0, 0])
+    y = y.clamp(min=0) if negatives == "clip" else y
+    each = {
+        "mse": partial(F.mse_loss, reduction="none"),
+        "bce": partial(F.binary_cross_entropy_with_logits, reduction="none"),
+        "log_cosh": lambda x, y: torch.log(torch.cosh(x - y)),
+    }[loss]
+    predictions = [F.cosine_similarity(s[:, 0], s[:, 1])] if form == "bi" else [s[:, 0, 0], s[:, 1, 0]]
+    expected = torch.stack([each(x, y) for x in predictions]).mean(dim=0)
+    expected.mean().backward()
+    np.testing.assert_allclose(losses, expected.detach(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(gradient, s.grad, atol=1e-5)
+
+
+def test_a_label_below_zero_by_hand(mesh):
+    """A logit of -10 for the label -1: softplus(-10) - (-10)(-1), below 0 as it is and nearly 0 clipped."""
+    student, labels = Encoded(np.float32([[[-10.0]]])), Encoded(np.float32([[[-1.0]]]))
+    for negatives, expected in (("raw", math.log1p(math.exp(-10)) - 10.0), ("clip", math.log1p(math.exp(-10)))):
+        objective = TransEncoder(form="cross", loss="bce", negatives=negatives, both_orders=False)
+        losses, _, metrics = objective({}, (), student, labels, mesh=mesh)
+        np.testing.assert_allclose(losses, [expected], rtol=1e-6)
+        assert metrics["label/negative"] == 1.0
+
+
+def test_a_bi_encoder_that_finds_pairs_as_its_labels_say_has_no_loss(mesh):
+    vectors = np.float32([[[1, 0], [1, 1]], [[0, 2], [3, 0]]])
+    labels = np.float32([[[np.sqrt(0.5)]], [[0.0]]])
+    for loss in ("mse", "log_cosh"):
+        objective = TransEncoder(**TRANS_ENCODER | dict(loss=loss))
+        losses, _, _ = objective({}, (), Encoded(vectors), Encoded(labels), mesh=mesh)
+        np.testing.assert_allclose(losses, 0.0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["embedding", "simtde"])

@@ -64,7 +64,7 @@ def test_a_run_killed_in_the_second_stage_ends_as_an_undisturbed_one(folder, fin
 
 def test_previous_without_a_stage_before_is_refused(folder, capsys, tmp_path):
     given = [*program.tiny_arguments(folder), "--config.student.model=previous", f"--workdir={tmp_path / 'w'}"]
-    assert "needs the export of a stage before" in program.refused(main, given, capsys)
+    assert "is the export of a stage before" in program.refused(main, given, capsys)
 
 
 def test_stages_come_in_their_order():

@@ -25,7 +25,7 @@ class _Stream(NamedTuple):
 
     @property
     def longest(self) -> int:
-        return max(self.store.longest(view.column) for view in self.views)
+        return max(view.longest(self.store) for view in self.views)
 
 
 class Batches:
@@ -221,7 +221,10 @@ def padding_share(batch: Batch) -> float:
 def _stream(store: TokenStore, names: Sequence[str]) -> _Stream:
     if not names:
         raise InputError("no view is named; the student and a live teacher need at least one each, such as 'text'.")
-    return _Stream(store, tuple(views.parse(name, store.columns) for name in names))
+    parsed = tuple(views.parse(name, store.columns) for name in names)
+    if len({bool(view.second) for view in parsed}) > 1:
+        raise InputError(f"views {', '.join(names)}: pairs and single sentences cannot be read in one run.")
+    return _Stream(store, parsed)
 
 
 def _split(store: TokenStore, reserve_rows: int, reserve_seed: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -264,7 +267,9 @@ def _viewed(stream: _Stream, rows: np.ndarray, uniform) -> packing.Ragged:
     for view in stream.views:
         use = uses[view] = uses.get(view, -1) + 1
         parts.append(views.viewed(view, stream.store, rows, partial(uniform, use)))
-    return packing.Ragged(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    ids, lengths = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
+    pairs = [part.firsts for part in parts if part.firsts is not None]
+    return packing.Ragged(ids, lengths, np.concatenate(pairs) if len(pairs) == len(parts) else None)
 
 
 def _example_major(sentences: packing.Ragged, order: np.ndarray) -> packing.Ragged:
@@ -274,4 +279,5 @@ def _example_major(sentences: packing.Ragged, order: np.ndarray) -> packing.Ragg
     starts = np.cumsum(sentences.lengths) - sentences.lengths
     lengths = sentences.lengths[place]
     within = np.arange(len(sentences.ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return packing.Ragged(sentences.ids[np.repeat(starts[place], lengths) + within], lengths)
+    firsts = None if sentences.firsts is None else sentences.firsts[place]
+    return packing.Ragged(sentences.ids[np.repeat(starts[place], lengths) + within], lengths, firsts)

@@ -27,6 +27,18 @@ class Gathered(NamedTuple):
     lengths: Int[np.ndarray, " b"]
 
 
+class PairTemplate(NamedTuple):
+    """How a tokenizer joins two sentences: `begin`, the first, `between`, the second, `end`."""
+
+    begin: Int[np.ndarray, " t"]
+    between: Int[np.ndarray, " t"]
+    end: Int[np.ndarray, " t"]
+    between_first: int
+    """How many tokens of `between` are of the first sentence's type."""
+    has_types: bool
+    """Whether the second sentence has a type of its own."""
+
+
 class TokenStore:
     """Random access to tokenised rows; opened, not copied into memory.
 
@@ -60,7 +72,9 @@ class TokenStore:
 
     def _of(self, column: str, kind: str) -> np.ndarray:
         if column not in self._place:
-            raise InputError(f"the text has no column {column!r}; it has {', '.join(self.columns)}.")
+            raise InputError(
+                f"the text has no column {column!r}; it has {', '.join(self.columns)}. Name the column in data.columns."
+            )
         return self._arrays[f"{self._place[column]}.{kind}"]
 
     def lengths(self, column: str) -> Int[np.ndarray, " rows"]:
@@ -118,6 +132,19 @@ class TokenStore:
         """Other texts in the tokens of this store, with its prompt."""
         self._tokenizer.enable_truncation(max_length)
         return encoded(self._tokenizer, texts, self._info["prompt"], max_length)
+
+    @cached_property
+    def pair_template(self) -> "PairTemplate":
+        """The special tokens that the tokenizer puts around the two sentences of a pair."""
+        self._tokenizer.no_truncation()
+        encoding = self._tokenizer.encode(self.text("text", 0), self.text("text", 0))
+        ids, types = np.asarray(encoding.ids, np.int64), np.asarray(encoding.type_ids)
+        of = np.array([2 if sequence is None else sequence for sequence in encoding.sequence_ids])
+        starts = [int(np.argmax(of == sentence)) for sentence in (0, 1)]
+        ends = [len(of) - int(np.argmax(of[::-1] == sentence)) for sentence in (0, 1)]
+        parts = (slice(0, starts[0]), slice(ends[0], starts[1]), slice(ends[1], len(of)))
+        begin, between, end = (ids[part] for part in parts)
+        return PairTemplate(begin, between, end, int((types[parts[1]] == 0).sum()), bool(types[parts[2]].any()))
 
     @cached_property
     def mask_token(self) -> str:

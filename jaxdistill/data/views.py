@@ -5,6 +5,9 @@ A view is named by a text column (`text`, `translation`, ...) or by an augmentat
 stay). `delete_words:0.2` and `crop:0.2` set the share that goes. Words are the raw text's, between white space, so
 deleting one from the tokens is the same as deleting it from the text wherever tokens do not depend on the neighbours.
 
+`pair` shows the sentences of the columns `text` and `second` as one sequence, as a cross-encoder reads them; `pair:reversed`
+shows them the other way round.
+
 `mask_span` (Mirror-BERT) puts the tokenizer's mask token in place of 5 characters of the text, `mask_span:8` in place of
 8, and tokenises it anew.
 """
@@ -16,7 +19,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from jaxdistill.cli import did_you_mean
-from jaxdistill.core import InputError
+from jaxdistill.core import SECOND, InputError
+from jaxdistill.data.packing import Ragged, ragged
 from jaxdistill.data.store import TokenStore
 
 RATES = {"delete_words": 0.1, "crop": 0.1}
@@ -24,6 +28,7 @@ RATES = {"delete_words": 0.1, "crop": 0.1}
 MASKED_CHARACTERS = 5
 SHORTEST_MASKED = 30
 """Characters of the shortest sentence that gets a mask (Mirror-BERT's code, `erase_and_mask`)."""
+PAIRS = ("pair", "pair:reversed")
 AUGMENTATIONS = ("identity", "delete_words", "delete_one_word", "crop", "mask_span")
 
 
@@ -37,10 +42,18 @@ class View:
     """Share of words that go, in (0, 1)."""
     characters: int = 0
     """How many of them `mask_span` replaces."""
+    second: str = ""
+    """Column of the second sentence of a pair."""
 
     @property
     def is_random(self) -> bool:
         return self.augmentation != "identity"
+
+    def longest(self, store: TokenStore) -> int:
+        """Tokens of the longest sequence that it shows."""
+        if not self.second:
+            return store.longest(self.column)
+        return min(store.longest(self.column) + store.longest(self.second), store.max_length)
 
 
 def parse(name: str, columns: Sequence[str]) -> View:
@@ -48,10 +61,19 @@ def parse(name: str, columns: Sequence[str]) -> View:
     if name in columns:
         return View(column=name)
     kind, _, rate = name.partition(":")
+    if name in PAIRS:
+        missing = [column for column in ("text", SECOND) if column not in columns]
+        if missing:
+            raise InputError(
+                f"view {name!r} needs the columns text and {SECOND}; the text has {', '.join(columns)}: name them in "
+                f"data.columns."
+            )
+        column, second = ("text", SECOND) if name == "pair" else (SECOND, "text")
+        return View(column=column, second=second)
     if kind == "mask_span":
         return View(column="text", augmentation=kind, characters=_characters(name, rate))
     if kind not in AUGMENTATIONS or (rate and kind not in RATES):
-        known = (*columns, *AUGMENTATIONS)
+        known = (*columns, *AUGMENTATIONS, *PAIRS)
         raise InputError(f"unknown view {name!r}; known: {', '.join(known)}.{did_you_mean(name, known)}")
     try:
         share = float(rate) if rate else RATES.get(kind, 0.0)
@@ -77,8 +99,8 @@ def viewed(
     store: TokenStore,
     rows: Int[np.ndarray, " b"],
     uniform: Callable[[], Float[np.ndarray, "b u"]],
-) -> tuple[Int[np.ndarray, " t"], Int[np.ndarray, " b"]]:
-    """Token ids of some rows as a view shows them, one sentence behind the other, and the length of each.
+) -> Ragged:
+    """Token ids of some rows as a view shows them, one sentence behind the other.
 
     Args:
       view: what to do.
@@ -86,17 +108,55 @@ def viewed(
       rows: numbers of the rows.
       uniform: gives the random numbers, see `kept`; asked only by a random view.
     """
+    if view.second:
+        return _joined(store, view.column, view.second, rows)
     if view.augmentation == "mask_span":
         return _masked(view, store, rows, uniform()[:, 0])
     found = store.gather(view.column, rows)
     if not view.is_random:
-        return found.ids, found.lengths
+        return Ragged(found.ids, found.lengths)
     keep = kept(view, found.words, found.lengths, uniform())
     sentence = np.repeat(np.arange(len(rows)), found.lengths)
-    return found.ids[keep], np.bincount(sentence[keep], minlength=len(rows))
+    return Ragged(found.ids[keep], np.bincount(sentence[keep], minlength=len(rows)))
 
 
-def _masked(view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _joined(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Ragged:
+    """Pairs as the tokenizer joins and truncates them (`longest_first`).
+
+    NOTE: where both sentences were cut when the text was tokenised, the odd token may go to the other of the two.
+    """
+    template = store.pair_template
+    sides = [_contents(store, column, rows) for column in (first, second)]
+    room = store.max_length - sum(len(part) for part in (template.begin, template.between, template.end))
+    sequences, firsts = [], []
+    for one, other in zip(*sides, strict=True):
+        one, other = _both_cut(one, other, room)
+        sequences.append(np.concatenate([template.begin, one, template.between, other, template.end]))
+        of_first = len(template.begin) + len(one) + template.between_first
+        firsts.append(of_first if template.has_types else len(sequences[-1]))
+    return ragged(sequences, np.array(firsts, np.int64))
+
+
+def _contents(store: TokenStore, column: str, rows: np.ndarray) -> list[np.ndarray]:
+    """Tokens of some sentences without special tokens and prompt."""
+    found = store.gather(column, rows)
+    inside = found.words >= 0
+    sentence = np.repeat(np.arange(len(rows)), found.lengths)
+    lengths = np.bincount(sentence[inside], minlength=len(rows))
+    return np.split(found.ids[inside], np.cumsum(lengths)[:-1])
+
+
+def _both_cut(one: np.ndarray, other: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """The longer is cut first, then both are cut to the same length; the longer keeps the odd token."""
+    short, long = sorted((len(one), len(other)))
+    if short + long > room:
+        long = max(short, room - short)
+        if short + long > room:
+            short, long = room // 2, room - room // 2
+    return (one[:short], other[:long]) if len(one) <= len(other) else (one[:long], other[:short])
+
+
+def _masked(view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndarray) -> Ragged:
     """NOTE: a mask inside a word can make more tokens of it; they are cut at the longest sentence of the text."""
     mask = store.mask_token
     texts = [
@@ -104,7 +164,7 @@ def _masked(view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndarray
         for row, draw in zip(rows, uniform, strict=True)
     ]
     tokens = store.tokenised(texts, max_length=store.longest(view.column))
-    return tokens.ids, tokens.lengths
+    return Ragged(tokens.ids, tokens.lengths)
 
 
 def span_masked(text: str, mask: str, *, characters: int, uniform: float) -> str:

@@ -11,6 +11,7 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.layers import INITIAL_DEVIATION, uniform_as_torch
 from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.encoders.pair_head import fresh_head
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.encoders.tokenizer import read_tokenizer
 
@@ -238,6 +239,21 @@ def add_head(
         model,
         definition=dataclasses.replace(model.definition, dense=dense),
         params=model.params | {f"dense/{index}/kernel": kernel, f"dense/{index}/bias": bias},
+    )
+
+
+def cross_encoder(model: SentenceModel, *, key: Array) -> SentenceModel:
+    """A cross-encoder with the model's body and a new head; one that is a cross-encoder already keeps its own."""
+    if model.definition.reads_pairs:
+        return model
+    definition, params = fresh_head(model.definition, model.params, key)
+    return dataclasses.replace(
+        model,
+        definition=definition,
+        params=params,
+        prompts={},
+        default_prompt=None,
+        source=f"cross-encoder of {model.source}",
     )
 
 

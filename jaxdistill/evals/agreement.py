@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.core import Embed, InputError
-from jaxdistill.evals.similarity import cosines, spearman
+from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.evals.similarity import cosines, similarities, spearman
 
 METRIC = "agreement/spearman"
 
@@ -25,9 +25,9 @@ class AgreementTask:
     teacher: Float[np.ndarray, " n"]
     """The teacher's cosine similarity of each pair."""
 
-    def __call__(self, embed: Embed) -> Mapping[str, float]:
+    def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
         """`agreement/spearman`, in [-1, 1]; 1 for the teacher itself."""
-        student = cosines(embed, self.first, self.second)
+        student = similarities(embed, self.first, self.second)
         return {METRIC: spearman(self.teacher, student, what="agreement with the teacher")}
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.core import Embed, InputError
-from jaxdistill.evals.similarity import cosines, spearman
+from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.evals.similarity import similarities, spearman
 
 COLUMNS = ("score", "sentence1", "sentence2")
 METRIC = "pairs/spearman"
@@ -38,14 +38,14 @@ class PairsTask:
 
     pairs: GradedPairs
 
-    def __call__(self, embed: Embed) -> Mapping[str, float]:
+    def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
         """`pairs/spearman`."""
         return {METRIC: pairs_spearman(embed, self.pairs)}
 
 
-def pairs_spearman(embed: Embed, pairs: GradedPairs) -> float:
-    """Spearman correlation between the model's cosine similarities and the scores, in [-1, 1]."""
-    return spearman(pairs.scores, cosines(embed, pairs.first, pairs.second), what=pairs.name)
+def pairs_spearman(embed: Embed | Scorer, pairs: GradedPairs) -> float:
+    """Spearman correlation between the similarities that the model finds and the scores, in [-1, 1]."""
+    return spearman(pairs.scores, similarities(embed, pairs.first, pairs.second), what=pairs.name)
 
 
 def read_pairs(path: str | Path) -> GradedPairs:

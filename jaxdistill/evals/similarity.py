@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.core import Embed, InputError
+from jaxdistill.core import Embed, InputError, Scorer
 
 CONSTANT = 1e-7
 """Similarities that span less than this are rounding of float32, not a ranking."""
@@ -39,6 +39,19 @@ def cosines(embed: Embed, first: Sequence[str], second: Sequence[str]) -> Float[
     vectors = unit_vectors(embed, distinct)
     left, right = [row[sentence] for sentence in first], [row[sentence] for sentence in second]
     return np.einsum("ne,ne->n", vectors[left], vectors[right])
+
+
+def similarities(model: Embed | Scorer, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
+    """How alike a model finds each pair: its own score where it reads pairs, else cosine similarity.
+
+    Raises:
+      InputError: NaN or infinity, or what `cosines` refuses.
+    """
+    if not isinstance(model, Scorer):
+        return cosines(model, first, second)
+    scores = np.asarray(model.score(first, second), np.float64)
+    _refuse(~np.isfinite(scores), "NaN or infinity", first)
+    return scores
 
 
 def spearman(reference: Float[np.ndarray, " n"], similarities: Float[np.ndarray, " n"], *, what: str) -> float:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxdistill.cli import did_you_mean
-from jaxdistill.core import Embed, InputError
+from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs
 
 PROTOCOL = "Spearman of cosine similarity and gold score, all pairs of a set together (SimCSE)"
@@ -61,20 +61,23 @@ class StsDevTask:
 
     pairs: GradedPairs
 
-    def __call__(self, embed: Embed) -> Mapping[str, float]:
+    def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
         """`sts-b-dev/spearman`."""
         return {DEV_METRIC: pairs_spearman(embed, self.pairs)}
 
 
-def sts(embed: Embed, folder: str | Path | None, sets: Sequence[str] = tuple(SETS)) -> dict[str, float]:
+def sts(embed: Embed | Scorer, folder: str | Path | None, sets: Sequence[str] = tuple(SETS)) -> dict[str, float]:
     """Score of each set in [-1, 1], and `average` when all seven tests are among them.
 
-    Each distinct sentence is embedded once, also when several sets share it, in one call of `embed`.
+    Each distinct sentence is embedded once, also when several sets share it, in one call of `embed`. A cross-encoder
+    scores the pairs of each set.
 
     Args:
       folder: a data folder, or None for the hub.
     """
     graded = {name: read_set(name, folder) for name in sets}
+    if isinstance(embed, Scorer):
+        return _with_average({name: pairs_spearman(embed, pairs) for name, pairs in graded.items()})
     sentences = list(dict.fromkeys(s for pairs in graded.values() for s in (*pairs.first, *pairs.second)))
     row = {sentence: index for index, sentence in enumerate(sentences)}
     vectors = np.asarray(embed(sentences))
@@ -84,6 +87,10 @@ def sts(embed: Embed, folder: str | Path | None, sets: Sequence[str] = tuple(SET
         name: pairs_spearman(lambda texts: vectors[[row[text] for text in texts]], pairs)
         for name, pairs in graded.items()
     }
+    return _with_average(scores)
+
+
+def _with_average(scores: dict[str, float]) -> dict[str, float]:
     if set(TESTS) <= set(scores):
         scores["average"] = float(np.mean([scores[name] for name in TESTS]))
     return scores

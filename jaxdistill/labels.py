@@ -1,0 +1,98 @@
+"""How alike do labellers find the two sentences of each row? Scores of all pairs, made once, stored and resumed.
+
+A labeller is a sentence encoder (cosine similarity, in [-1, 1]) or a cross-encoder (sigmoid, in (0, 1)); several of them
+are averaged, as in Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, section 2.4). A sentence encoder reads every
+distinct sentence once, however many pairs it is in; a cross-encoder reads each pair once, in its own order.
+"""
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import tqdm
+from jax.sharding import Mesh
+from jax.typing import DTypeLike
+from jaxtyping import Float
+
+from jaxdistill.core import SECOND
+from jaxdistill.data import targets
+from jaxdistill.data.tokenize import TokenStore
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.inference import Embedder
+
+log = logging.getLogger(__name__)
+
+
+def labels(
+    labellers: Sequence[SentenceModel],
+    store: TokenStore,
+    folder: Path,
+    *,
+    mesh: Mesh,
+    compute_dtype: DTypeLike,
+    progress: bool,
+) -> Float[np.ndarray, "rows 1"]:
+    """The mean score of each row's pair over the labellers, in the order of the store.
+
+    Args:
+      labellers: bi- or cross-encoders.
+      store: text with the columns `text` and `second`; its tokens are not used.
+      folder: keeps the scores, and the vectors that they are made of, by the digest of what made them.
+      progress: show bars.
+    """
+    scores = []
+    for labeller in labellers:
+        embedder = Embedder(labeller, mesh=mesh, compute_dtype=compute_dtype)
+        made = _of_pairs if labeller.definition.reads_pairs else _of_sentences
+        scores.append(made(embedder, store, folder, np.dtype(compute_dtype).name, progress))
+    mean = np.mean(scores, axis=0, dtype=np.float32)
+    log.info(
+        "labels: %s pairs by %s, mean %.3f, %s of them below 0",
+        f"{len(mean):,}",
+        ", ".join(labeller.source for labeller in labellers),
+        mean.mean(),
+        f"{int((mean < 0.0).sum()):,}",
+    )
+    return mean[:, None]
+
+
+def _of_pairs(embedder: Embedder, store: TokenStore, folder: Path, dtype: str, progress: bool) -> np.ndarray:
+    """A cross-encoder's scores."""
+
+    def score(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        first, second = zip(*pairs, strict=True)
+        return embedder.score(first, second)[:, None]
+
+    pairs = list(zip(store.texts("text"), store.texts(SECOND), strict=True))
+    return _stored(embedder, store, folder, dtype, score, pairs, 1, "labelling pairs", progress)[:, 0]
+
+
+def _of_sentences(embedder: Embedder, store: TokenStore, folder: Path, dtype: str, progress: bool) -> np.ndarray:
+    """Cosine similarities of a sentence encoder's vectors."""
+    row: dict[str, int] = {}
+    sides = [[row.setdefault(text, len(row)) for text in store.texts(column)] for column in ("text", SECOND)]
+    vectors = _stored(
+        embedder, store, folder, dtype, embedder.encode, list(row), embedder.width, "labelling sentences", progress
+    )
+    scores = np.zeros(store.rows, np.float32)
+    for begin in range(0, store.rows, targets.BLOCK_ROWS):
+        block = slice(begin, begin + targets.BLOCK_ROWS)
+        left, right = (np.asarray(vectors[side[block]], np.float64) for side in sides)
+        lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+        scores[block] = np.einsum("ne,ne->n", left, right) / np.maximum(lengths, 1e-12)
+    return scores
+
+
+def _stored(
+    embedder: Embedder, store: TokenStore, folder: Path, dtype: str, made, texts: list, width: int, what: str, progress
+) -> np.ndarray:
+    """Rows that `made` gives for `texts`, from the disk as far as they are there."""
+    name = f"{what} {embedder.model.digest()} {store.content_digest} {dtype}"
+    digest = hashlib.sha256(name.encode()).hexdigest()[:32]
+    found = targets.open_targets(folder, digest, len(texts), width)
+    shown = progress and not found.complete
+    with tqdm.tqdm(total=len(texts), desc=what, disable=not shown, dynamic_ncols=True) as bar:
+        targets.fill(found, made, texts, advance=bar.update)
+    return found.array

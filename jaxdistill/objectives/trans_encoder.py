@@ -1,0 +1,91 @@
+"""Trans-Encoder: a bi- or a cross-encoder regresses the scores that labellers gave to pairs of sentences.
+
+    bi      cosine(s(x1), s(x2)) = y, a squared error (equation 3)
+    cross   s([x1, x2]) = logit of y, a soft binary cross-entropy (equation 2)
+
+Paper: Liu et al., Trans-Encoder, ICLR 2022, sections 2.2 and 2.3; code consulted: github.com/amzn/trans-encoder. The
+scores are a bi-encoder's cosine similarities or a cross-encoder's sigmoids, averaged over several labellers in mutual
+distillation. The paper's minus sign before equation 3 is a slip: the code minimises the squared error.
+
+Differences: the code takes negative cosine similarities as they are, which makes the cross-entropy unbounded below
+(`negatives=raw`); the default sets them to 0. Both orders of a pair are in the same batch here, not anywhere in the
+epoch.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jaxtyping import Array, Float
+
+from jaxdistill.core import LABELS, SECOND, Encoded, InputError, Params, Sizes
+from jaxdistill.ops.norm import unit
+
+FORMS = ("bi", "cross")
+LOSSES = ("bce", "mse", "log_cosh")
+NEGATIVES = ("clip", "raw")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TransEncoder:
+    """Options of both directions of Trans-Encoder."""
+
+    form: str
+    """What is trained: a `bi`-encoder, whose prediction is a cosine, or a `cross`-encoder, whose prediction is a logit."""
+    loss: str
+    """`bce`, `mse` or `log_cosh` of prediction and label. Paper: bce for cross, mse for bi; its Table 8 says that neither
+    converges well otherwise, log-cosh for bi apart."""
+    negatives: str
+    """Labels below 0 are set to 0 (`clip`) or taken as they are (`raw`, the paper's code)."""
+    both_orders: bool
+    """A cross-encoder reads each pair both ways round (the paper's code, but for QNLI)."""
+
+    couples_examples = False
+    reads = ()
+    reserve_rows = 0
+    teacher_views = (LABELS,)
+
+    def __post_init__(self):
+        for name, allowed in (("form", FORMS), ("loss", LOSSES), ("negatives", NEGATIVES)):
+            value = getattr(self, name)
+            if value not in allowed:
+                raise InputError(f"objective.{name}={value!r} is unknown; allowed: {', '.join(allowed)}.")
+        if self.form == "bi" and self.both_orders:
+            raise InputError("objective.both_orders is for cross-encoders: a cosine is the same both ways round.")
+
+    @property
+    def student_views(self) -> tuple[str, ...]:
+        if self.form == "bi":
+            return ("text", SECOND)
+        return ("pair", "pair:reversed") if self.both_orders else ("pair",)
+
+    def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
+        """Nothing to learn, nothing to keep."""
+        return {}, ()
+
+    def __call__(
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
+    ) -> tuple[Float[Array, " b"], Any, dict[str, Float[Array, ""]]]:
+        """Equations 2 and 3, the mean over a pair's orders."""
+        labels = jax.lax.stop_gradient(teacher.sentences[:, :, 0])
+        below = jnp.mean((labels < 0.0).astype(jnp.float32))
+        if self.negatives == "clip":
+            labels = jnp.maximum(labels, 0.0)
+        if self.form == "bi":
+            vectors = unit(student.sentences)
+            predictions = jnp.sum(vectors[:, :1] * vectors[:, 1:], axis=-1)
+        else:
+            predictions = student.sentences[:, :, 0]
+        losses = jnp.mean(self.between(predictions, jnp.broadcast_to(labels, predictions.shape)), axis=1)
+        return losses, state, {"prediction": jnp.mean(predictions), "label": jnp.mean(labels), "label/negative": below}
+
+    def between(self, x: Float[Array, "b o"], y: Float[Array, "b o"]) -> Float[Array, "b o"]:
+        """The loss of each prediction `x` for its label `y`."""
+        if self.loss == "bce":
+            return jax.nn.softplus(x) - x * y
+        if self.loss == "mse":
+            return jnp.square(x - y)
+        distance = jnp.abs(x - y)  # log cosh, without overflow
+        return distance + jax.nn.softplus(-2.0 * distance) - jnp.log(jnp.float32(2.0))

@@ -1,0 +1,190 @@
+"""Trans-Encoder: pairs as the tokenizer joins them, labels made once, cycles that are killed and end as undisturbed ones."""
+
+import json
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxdistill import labels, main
+from jaxdistill.data import tokenize, views
+from jaxdistill.encoders import surgery
+from jaxdistill.encoders.model import load
+from jaxdistill.inference import Embedder
+from jaxdistill.mesh import make_mesh
+
+import program
+from tiny_models import tiny_model
+from tiny_text import made_up
+
+COLUMNS = {"text": "sentence1", "second": "sentence2"}
+
+
+def write_pairs(path, pairs):
+    rows = ["sentence1\tsentence2", *("\t".join(pair) for pair in pairs)]
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+def store_of_pairs(folder, pairs, tokenizer, max_length):
+    path = write_pairs(folder / "pairs.tsv", pairs)
+    return tokenize.build(
+        [str(path)], tokenizer=tokenizer, max_length=max_length, cache_folder=folder / "cache", columns=COLUMNS
+    )
+
+
+words = st.lists(st.sampled_from(["cat", "dog", "sleeps", "rain"]), min_size=1, max_size=12).map(" ".join)
+
+
+@settings(max_examples=40, deadline=None)
+@given(pairs=st.lists(st.tuples(words, words), min_size=1, max_size=5), backwards=st.booleans())
+def test_a_pair_is_what_the_tokenizer_makes_of_it(pairs, backwards, tmp_path_factory):
+    """Where both are longer than the text's longest sentence, which of them keeps the odd token is not known any more."""
+    folder = tmp_path_factory.mktemp("pairs")
+    model = tiny_model(folder / "model", max_length=16)
+    store = store_of_pairs(folder, pairs, model.tokenizer, 16)
+    view = views.parse("pair:reversed" if backwards else "pair", store.columns)
+    found = views.viewed(view, store, np.arange(len(pairs)), None)
+    model.tokenizer.enable_truncation(16, strategy="longest_first")
+    sequences = np.split(found.ids, np.cumsum(found.lengths)[:-1])
+    assert max(found.lengths) <= view.longest(store)
+    for sequence, first, pair in zip(sequences, found.firsts, pairs, strict=True):
+        wanted = model.tokenizer.encode(*(pair[::-1] if backwards else pair))
+        if max(len(sentence.split()) for sentence in pair) <= 14:
+            assert sequence.tolist() == wanted.ids
+            assert (np.arange(len(sequence)) >= first).astype(int).tolist() == wanted.type_ids
+
+
+@pytest.fixture
+def pairs():
+    sentences = made_up(12, words=4)
+    return [(sentences[i], sentences[(5 * i + 3) % 12]) for i in range(12)] + [(sentences[0], sentences[1])]
+
+
+def made(labellers, store, folder):
+    return labels.labels(
+        labellers, store, folder, mesh=make_mesh(devices=jax.devices()[:1]), compute_dtype=jnp.float32, progress=False
+    )
+
+
+def test_labels_are_the_mean_of_cosines_and_sigmoids(pairs, tmp_path):
+    bi = tiny_model(tmp_path / "model")
+    cross = surgery.cross_encoder(bi, key=jax.random.key(0))
+    store = store_of_pairs(tmp_path, pairs, bi.tokenizer, 16)
+    first, second = zip(*pairs, strict=True)
+    cosines, sigmoids = Embedder(bi).score(first, second), Embedder(cross).score(first, second)
+    found = made([bi, cross], store, tmp_path / "labels")
+    np.testing.assert_allclose(found[:, 0], (cosines + sigmoids) / 2, atol=1e-6)
+    np.testing.assert_allclose(made([bi], store, tmp_path / "labels")[:, 0], cosines, atol=1e-6)
+
+
+def test_a_sentence_is_labelled_once_and_nothing_is_labelled_again(pairs, tmp_path, monkeypatch):
+    bi = tiny_model(tmp_path / "model")
+    store = store_of_pairs(tmp_path, pairs, bi.tokenizer, 16)
+    read = []
+    encode = Embedder.encode
+    monkeypatch.setattr(Embedder, "encode", lambda self, texts, **_: read.extend(texts) or encode(self, texts))
+    whole = made([bi], store, tmp_path / "labels")
+    assert sorted(read) == sorted({sentence for pair in pairs for sentence in pair})
+    read.clear()
+    np.testing.assert_array_equal(made([bi], store, tmp_path / "labels"), whole)
+    assert not read
+
+
+def test_labelling_goes_on_where_it_was_killed(pairs, tmp_path, monkeypatch):
+    cross = surgery.cross_encoder(tiny_model(tmp_path / "model"), key=jax.random.key(0))
+    store = store_of_pairs(tmp_path, pairs, cross.tokenizer, 16)
+    whole = made([cross], store, tmp_path / "other")
+    monkeypatch.setattr(labels.targets, "BLOCK_ROWS", 4)
+    read = []
+    score = Embedder.score
+
+    def dies(self, first, second):
+        if len(read) == 8:
+            raise KeyboardInterrupt
+        read.extend(zip(first, second, strict=True))
+        return score(self, first, second)
+
+    monkeypatch.setattr(Embedder, "score", dies)
+    with pytest.raises(KeyboardInterrupt):
+        made([cross], store, tmp_path / "labels")
+    read.append(None)  # lives on
+    np.testing.assert_allclose(made([cross], store, tmp_path / "labels"), whole, atol=1e-6)
+    assert [pair for pair in read if pair] == pairs
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trans_encoder")
+    program.write_teacher(folder)
+    sentences = made_up(300, words=5)
+    write_pairs(folder / "pairs.tsv", zip(sentences, sentences[1:] + sentences[:1], strict=True))
+    return folder
+
+
+def arguments(folder, **changed) -> list[str]:
+    """One cycle on a random teacher, cross-encoder first; 4 steps each."""
+    both = {
+        "teacher.model": folder / "model", "student.model": folder / "model", "student.layers": "", "evals.best": "",
+        "evals.every": 2, "run.steps": 4, "run.log_every": 1, "run.precision": "float32", "data.batch_size": 16,
+    }  # fmt: skip
+    first = {"data.text": folder / "pairs.tsv", "evals.pairs": "", "data.cache_folder": folder / "cache"}
+    then = {f"then.{name}": value for name, value in both.items() if name != "teacher.model"}
+    given = both | first | then | changed
+    return ["--config=configs/trans_encoder.py:tiny", *(f"--config.{name}={value}" for name, value in given.items())]
+
+
+@pytest.fixture(scope="module")
+def finished(folder) -> str:
+    return program.run("main", [*arguments(folder), f"--workdir={folder / 'w'}"])[0]
+
+
+def test_a_cycle_ends_with_the_best_encoder_of_each_form(folder, finished):
+    assert "stage 1 of 2: trans_encoder" in finished and "best bi-encoder: stage 2" in finished
+    assert "best cross-encoder: stage 1" in finished
+    bi, cross = load(str(folder / "w" / "best-bi")), load(str(folder / "w" / "best-cross"))
+    assert cross.definition.reads_pairs and not bi.definition.reads_pairs
+    assert (folder / "w" / "stages.png").stat().st_size > 10_000
+    assert finished.count("labels: 300 pairs by") == 2
+    results = [json.loads((folder / "w" / f"stage{n}" / "results.json").read_text()) for n in (1, 2)]
+    assert all(r["best_metric"] == "agreement/spearman" for r in results)
+    text = [r["config"]["data.text"] for r in results]
+    assert text[0] == text[1] == str(folder / "pairs.tsv"), "a stage without a text reads that of the stage before"
+
+
+@pytest.mark.parametrize("line", ["stage 1 of 2", "stage 2 of 2"])
+def test_a_run_killed_in_a_stage_ends_as_an_undisturbed_one(folder, finished, line):
+    name = line.replace(" ", "")
+    process = program.start("main", [*arguments(folder), f"--workdir={folder / name}"])
+    for said in process.stdout:
+        if line in said:
+            break
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    out, _ = program.run("main", [*arguments(folder), f"--workdir={folder / name}"])
+    assert ("stage 1 of 2 is finished" in out) == ("stage 2" in line)
+    for form in ("bi", "cross"):
+        straight, killed = (folder / run / f"best-{form}" / "model.safetensors" for run in ("w", name))
+        assert straight.read_bytes() == killed.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "changed, words",
+    [
+        ({"student.head": "none"}, "student.head=pair makes a cross-encoder"),
+        ({"objective.form": "bi", "objective.both_orders": "False"}, "the student is a cross-encoder, which reads pairs"),
+        ({"objective.form": "bi"}, "a cosine is the same both ways round"),
+        ({"teacher.targets": "store"}, "does not go with objective trans_encoder"),
+        ({"student.dims": "(8,)"}, "a score of a pair has no nested widths"),
+        ({"data.columns": "(('text', 'sentence1'),)"}, "the text has no column 'second'"),
+        ({"teacher.model": "stage3"}, "model 'stage3' is the export of a stage before"),
+        ({"student.keep_head": "False"}, "without its head"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_trained_is_refused(folder, finished, changed, words, capsys, tmp_path):
+    given = [*arguments(folder, **changed), f"--workdir={tmp_path / 'w'}"]
+    assert words in program.refused(main, given, capsys)
