@@ -46,7 +46,6 @@ def stage(form: str, *, model: str, pooling: str, labellers: Sequence[str], nega
     """One direction, with the settings of the paper's Table 16 for base models on STS."""
     config = options(**trans_encoder(form, negatives=negatives))
     config.data.columns = COLUMNS
-    config.data.dedupe = False
     config.teacher.targets = "labels"
     config.teacher.model = ",".join(labellers)
     config.student.model = model

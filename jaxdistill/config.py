@@ -28,7 +28,7 @@ class Data:
     columns: tuple[tuple[str, str], ...]
     """(view, column of the file) for tables, for instance `(("text", "en"), ("translation", "de"))`; empty: one column."""
     dedupe: bool
-    """Keep only the first of repeated sentences (case ignored)."""
+    """Keep only the first of repeated sentences, or pairs of them (case ignored)."""
     max_length: int
     """Longest tokenised sentence that the student sees in training, special tokens included."""
     batch_size: int

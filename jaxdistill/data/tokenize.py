@@ -17,7 +17,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from tqdm import tqdm
 
-from jaxdistill.core import InputError
+from jaxdistill.core import SECOND, InputError
 from jaxdistill.data import sources
 from jaxdistill.data.store import TokenStore, is_whole
 from jaxdistill.data.words import encoded
@@ -52,7 +52,8 @@ def build(
       cache_folder: holds one folder for each store, named by its digest; written whole or not at all.
       columns: as in `sources.read`; must have `text`.
       prompt: put before every sentence; its tokens count as special, so no view deletes them.
-      dedupe: keep the first of the rows whose `text` is equal after stripping and case folding.
+      dedupe: keep the first of the rows whose `text` is equal after stripping and case folding; of pairs, those whose `text`
+        and `second` are, either way round.
       weights: only checked here: none, or one positive number for each spec.
       progress: show a progress bar.
 
@@ -119,7 +120,7 @@ class _Draft:
 
     def _kept(self, rows: Iterator[tuple[str, ...]], seen: set[bytes]) -> Iterator[tuple[int, list[str]]]:
         """Rows to keep, stripped, with their number in the input."""
-        text = self.columns.index("text")
+        identity = [place for place, column in enumerate(self.columns) if column in ("text", SECOND)]
         for row in rows:
             number, self.input_rows = self.input_rows, self.input_rows + 1
             cells = [cell.strip() for cell in row]
@@ -127,7 +128,7 @@ class _Draft:
                 self.empty += 1
                 continue
             if self.dedupe:
-                key = _key(cells[text].casefold())
+                key = _key("\0".join(sorted(cells[place].casefold() for place in identity)))
                 if key in seen:
                     self.duplicates += 1
                     continue
