@@ -40,7 +40,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def cache_folder() -> pathlib.Path:
-    """Where tokenised text, stored targets and compiled programs are kept for the next run."""
+    """Where tokenised text, vectors and compiled programs are kept for the next run."""
     return pathlib.Path(os.environ.get("JAXDISTILL_CACHE") or "~/.cache/jaxdistill").expanduser()
 
 
@@ -57,6 +57,6 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None =
         sys.exit(BAD_INPUT)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stopped:
+        print(f"interrupted{stopped}", file=sys.stderr)
         sys.exit(INTERRUPTED)

@@ -54,7 +54,7 @@ class Embedder:
         self.model = model
         self.mesh = mesh or make_mesh(devices=jax.local_devices())
         self.params = place(model.params, replicated(self.mesh)) if params is None else params
-        self._batch_size = batch_size
+        self.batch_size = batch_size
         self._embed = make_embed(model.definition, self.mesh, compute_dtype)
 
     @property
@@ -158,7 +158,7 @@ class Embedder:
         start = 0
         while start < len(order):
             length = padded_length(len(ids[order[start]]), self.model.max_length)
-            most = max(self._batch_size * SLOTS_PER_SENTENCE // length, 1)
+            most = max(self.batch_size * SLOTS_PER_SENTENCE // length, 1)
             rows = order[start : start + most]
             count = min(1 << (len(rows) - 1).bit_length(), most)
             count = -(-count // devices) * devices
