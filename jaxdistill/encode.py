@@ -16,14 +16,13 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import tqdm
 
-from jaxdistill.cli import Parser, run
+from jaxdistill.cli import Interrupts, Parser, run
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import TEXT, content_digest, read
 from jaxdistill.data.vectors import VectorFile, write_parquet
 from jaxdistill.files import unwritable
-from jaxdistill.inference import Embedder, load, prompt_text
+from jaxdistill.inference import Embedder, load, progress_bar
 
 CHUNK = 8192
 """Sentences in memory at a time; enough of them that grouping by length leaves little padding."""
@@ -68,16 +67,24 @@ def encode_file(
     vectors = encoded(embedder, specs, output.with_name(f"{output.name}.partial"), origin, progress=progress)
     try:
         if output.suffix == ".parquet":
-            table = output.with_name(f"{output.name}.unfinished")
-            write_parquet(table, vectors.path, sentences(specs, column) if keep_text else None)
-            table.replace(output)
-            vectors.path.unlink()
+            _as_table(vectors, output, sentences(specs, column) if keep_text else None)
         else:
             vectors.path.replace(output)
         vectors.file.note.unlink()
     except OSError as error:
         raise unwritable(output, error) from error
     return vectors.rows, vectors.counts["truncated"]
+
+
+def _as_table(vectors: VectorFile, output: Path, texts: Iterator[str] | None) -> None:
+    """Parquet cannot be continued after a kill, so that the table is written in one go, from the finished rows."""
+    table = output.with_name(f"{output.name}.unfinished")
+    try:
+        write_parquet(table, vectors.path, texts)
+        table.replace(output)
+    finally:
+        table.unlink(missing_ok=True)
+    vectors.path.unlink()
 
 
 def origin_of(
@@ -87,7 +94,7 @@ def origin_of(
     return {
         "model": embedder.model.digest(),
         "max_length": embedder.model.max_length,
-        "prompt": prompt_text(embedder.model, prompt),
+        "prompt": embedder.prefix(prompt),
         "input": content_digest(specs, {TEXT: column}),
         "column": column,
         "batch_size": embedder.batch_size,
@@ -106,20 +113,22 @@ def encoded(
     column, prompt, chunk = origin["column"], origin["prompt"], origin["chunk"]
     count = sum(1 for _ in sentences(specs, column))
     vectors = VectorFile(path, origin, rows=count, width=embedder.width)
-    with tqdm.tqdm(total=count, unit="sentence", disable=not progress, dynamic_ncols=True) as bar:
-        bar.update(vectors.done)
+    with Interrupts() as interrupts, progress_bar(count, shown=progress) as bar:
+
+        def advance(sentences: int) -> None:
+            bar.update(sentences)
+            if interrupts.asked:
+                done = f"{vectors.done:,} of {count:,} sentences are done"
+                raise KeyboardInterrupt(f": {done}; give the same command again to go on")
+
+        advance(vectors.done)
         # All but the last chunk are of one size, and a batch holds rows of one chunk: a resumed run computes the same.
         rest = islice(sentences(specs, column), vectors.done, None)
-        try:
-            while texts := list(islice(rest, chunk)):
-                encodings = embedder.model.tokenizer.encode_batch_fast([prompt + text for text in texts])
-                truncated = sum(bool(encoding.overflowing) for encoding in encodings)
-                ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
-                vectors.append(embedder.encode_ids(ids), {"truncated": truncated})
-                bar.update(len(texts))
-        except KeyboardInterrupt:
-            done = f"{vectors.done:,} of {count:,} sentences are done"
-            raise KeyboardInterrupt(f": {done}; give the same command again to go on") from None
+        while texts := list(islice(rest, chunk)):
+            encodings = embedder.model.tokenizer.encode_batch_fast([prompt + text for text in texts])
+            truncated = sum(bool(encoding.overflowing) for encoding in encodings)
+            ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
+            vectors.append(embedder.encode_ids(ids, advance=advance), {"truncated": truncated})
     return vectors
 
 

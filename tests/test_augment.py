@@ -298,7 +298,7 @@ def test_a_full_disk_is_one_clear_line(wordnet, text, tmp_path, capsys, monkeypa
 
     monkeypatch.setattr(GrowingFile, "_write_note", full)
     arguments = ["--method=synonyms", f"--wordnet={wordnet}", f"--input={text}", f"--output={tmp_path / 's.tsv'}"]
-    assert "s.tsv could not be written: no space left" in refused(augment, [*arguments, "--quiet"], capsys)
+    assert "s.tsv.partial could not be written: no space left" in refused(augment, [*arguments, "--quiet"], capsys)
 
 
 @pytest.mark.parametrize(

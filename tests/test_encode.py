@@ -132,7 +132,7 @@ def test_wrong_options_are_one_clear_line(text, model, capsys, wrong, said):
 
 
 def test_a_vector_that_is_not_finite_is_named_by_its_row(embedder, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(embedder, "encode_ids", lambda ids: np.full((len(ids), 16), np.nan))
+    monkeypatch.setattr(embedder, "encode_ids", lambda ids, **_: np.full((len(ids), 16), np.nan))
     with pytest.raises(InputError, match="row 0 is not finite; check its weights"):
         encode_file(embedder, [text], tmp_path / "v.npy", progress=False)
 
@@ -141,14 +141,14 @@ def test_a_vector_that_is_not_finite_is_named_by_its_row(embedder, text, tmp_pat
 
 
 def stopped_after(embedder, monkeypatch, chunks: int):
-    """The embedder is interrupted once in place of the chunk that follows; gives the sizes of all chunks."""
+    """Ctrl-C comes while the chunk behind these is computed; gives the sizes of all chunks."""
     encode_ids, sizes = embedder.encode_ids, []
 
-    def counted(ids):
+    def counted(ids, **options):
         sizes.append(len(ids))
         if len(sizes) == chunks + 1:
-            raise KeyboardInterrupt
-        return encode_ids(ids)
+            signal.raise_signal(signal.SIGINT)
+        return encode_ids(ids, **options)
 
     monkeypatch.setattr(embedder, "encode_ids", counted)
     return sizes
@@ -218,7 +218,7 @@ embedder = load(sys.argv[1])
 embedder.encode(["rain"])
 width = 512
 type(embedder).width = width
-type(embedder).encode_ids = lambda self, ids: np.ones((len(ids), width), np.float32)
+type(embedder).encode_ids = lambda self, ids, **_: np.ones((len(ids), width), np.float32)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 before = peak()
 for kind in ("npy", "parquet"):

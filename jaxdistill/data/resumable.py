@@ -61,7 +61,10 @@ class GrowingFile:
             raise unwritable(self.path, error) from error
 
     def append(self, content: bytes, counts: Mapping[str, int]) -> None:
-        """Writes a chunk behind those that are there, and notes it once it is on the disk."""
+        """Writes a chunk behind those that are there, and notes it once it is on the disk.
+
+        NOTE written, not mapped: a map onto a disk that runs full ends the process, without an error.
+        """
         try:
             with open(self.path, "r+b") as file:
                 file.seek(self.counts["bytes"])
