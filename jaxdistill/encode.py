@@ -115,8 +115,8 @@ def encoded(
     vectors = VectorFile(path, origin, rows=count, width=embedder.width)
     with Interrupts() as interrupts, progress_bar(count, shown=progress) as bar:
 
-        def advance(sentences: int) -> None:
-            bar.update(sentences)
+        def advance(rows: int) -> None:
+            bar.update(rows)
             if interrupts.asked:
                 done = f"{vectors.done:,} of {count:,} sentences are done"
                 raise KeyboardInterrupt(f": {done}; give the same command again to go on")

@@ -95,7 +95,7 @@ class _Loop:
         self.pending: list[tuple[int, dict[str, jax.Array]]] = []
         """Steps whose metrics have not been looked at."""
 
-    def go(self, state: TrainState, interrupts: "_Interrupts") -> TrainState:
+    def go(self, state: TrainState, interrupts: Interrupts) -> TrainState:
         """The loop itself."""
         run, evals, options = self.run, self.run.config.evals, self.run.config.run
         sharding = meshes.batch_sharding(run.mesh)

@@ -139,6 +139,8 @@ def test_a_vector_that_is_not_finite_is_named_by_its_row(embedder, text, tmp_pat
 
 # Killed and resumed
 
+ROWS = 2 * encode.CHUNK + 1000
+
 
 def stopped_after(embedder, monkeypatch, chunks: int):
     """Ctrl-C comes while the chunk behind these is computed; gives the sizes of all chunks."""
@@ -190,7 +192,7 @@ def test_what_was_made_from_something_else_is_begun_anew(embedder, text, tmp_pat
 
 @pytest.mark.parametrize("kind", ["npy", "parquet"])
 def test_the_real_program_killed_and_started_again_writes_the_same_bytes(model, tmp_path, kind):
-    (tmp_path / "text.txt").write_text("\n".join(made_up(20_000, words=3)) + "\n")
+    (tmp_path / "text.txt").write_text("\n".join(made_up(ROWS, words=2)) + "\n")
     arguments = [f"--model={model}", f"--input={tmp_path / 'text.txt'}", *(["--keep_text"] * (kind == "parquet"))]
     output, note = tmp_path / f"killed.{kind}", tmp_path / f"killed.{kind}.partial.json"
     process = start("encode", [*arguments, f"--output={output}"], devices=8)
@@ -200,11 +202,11 @@ def test_the_real_program_killed_and_started_again_writes_the_same_bytes(model, 
     process.send_signal(signal.SIGKILL)
     process.communicate()
     done = json.loads(note.read_text())["counts"]["rows"]
-    assert not output.exists() and done < 20_000
+    assert not output.exists() and done < ROWS
     encode.main([*arguments, f"--output={output}", "--quiet"])
     encode.main([*arguments, f"--output={tmp_path / f'whole.{kind}'}", "--quiet"])
     assert output.read_bytes() == (tmp_path / f"whole.{kind}").read_bytes()
-    assert vectors.shape(output) == (20_000, 16)
+    assert vectors.shape(output) == (ROWS, 16)
 
 
 MEASURE = """
