@@ -14,6 +14,7 @@ that searches its teacher's index, as in LEAF (arXiv 2509.12539).
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ from jaxdistill.data.resumable import one_line
 from jaxdistill.data.sources import TEXT
 from jaxdistill.data.vectors import blocks, shape
 from jaxdistill.encode import encoded, origin_of, sentences
+from jaxdistill.evals.similarity import unit_vectors
 from jaxdistill.inference import Embedder, load
 from jaxdistill.ops.nearest import nearest
 from jaxdistill.summary import as_text
@@ -100,6 +102,7 @@ def main(arguments: Sequence[str]) -> None:
     if given.top is not None and given.top < 1:
         raise InputError(f"--top={given.top} must be at least 1.")
     embedder = load(given.model, pooling=given.pooling, max_length=given.max_length, batch_size=given.batch_size)
+    asked = unit_vectors(partial(embedder.encode, prompt=given.prompt or None), queries)
     vectors = Path(given.vectors) if given.vectors else _computed(embedder, given)
     rows, width = shape(vectors)
     if given.vectors:
@@ -108,7 +111,6 @@ def main(arguments: Sequence[str]) -> None:
     if given.top is not None and given.top > rows:
         raise InputError(f"--top={given.top} is more than the corpus has: {rows:,} rows; give {rows:,} or fewer.")
     top = min(TOP, rows) if given.top is None else given.top
-    asked = embedder.encode(queries, prompt=given.prompt or None)
     found = search(asked, vectors, given.corpus, column=given.column, top=top)
     for query, hits in zip(queries, found, strict=True):
         print(as_text(hits_table(query, hits), width=LINE_WIDTH) + "\n")

@@ -116,6 +116,7 @@ def test_another_model_may_have_read_the_corpus(model, corpus, tmp_path, capsys)
         (["--query=a", "--vectors={0}/nan.npy"], "nan.npy: row 5 is not finite; make that vector again."),
         (["--query=a", "--vectors=v.npy", "--corpus_model=m"], "leave out --corpus_model and --corpus_prompt"),
         (["--query=a", "--corpus_model={0}/wide"], "wide gives vectors of 20 numbers, "),
+        (["--query=a", "--prompt=passage"], "prompt 'passage' is unknown"),
         (["--query=a", "--quary=b"], "unknown option --quary. Did you mean --query?"),
     ],
 )
