@@ -4,8 +4,11 @@ import argparse
 import difflib
 import os
 import pathlib
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from jaxdistill.core import InputError
 
@@ -40,8 +43,35 @@ class Parser(argparse.ArgumentParser):
 
 
 def cache_folder() -> pathlib.Path:
-    """Where tokenised text, stored targets and compiled programs are kept for the next run."""
+    """Where tokenised text, vectors and compiled programs are kept for the next run."""
     return pathlib.Path(os.environ.get("JAXDISTILL_CACHE") or "~/.cache/jaxdistill").expanduser()
+
+
+class Interrupts:
+    """Ctrl-C and SIGTERM ask a loop to save and leave; a second one ends the process at once.
+
+    NOTE without it, an interrupt that comes inside JAX may be lost (in its callback of the garbage collector), or crash the
+    process at its end.
+    """
+
+    def __enter__(self) -> "Interrupts":
+        self.asked = False
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def _ask(self, number, frame) -> None:
+        self.asked = True
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def __exit__(self, *_) -> None:
+        self._restore()
 
 
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
@@ -57,6 +87,6 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None =
         sys.exit(BAD_INPUT)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stopped:
+        print(f"interrupted{stopped}", file=sys.stderr)
         sys.exit(INTERRUPTED)

@@ -1,26 +1,32 @@
 """How do the sentences of a file become a file of vectors? One row each, in order, in bounded memory.
 
   python -m jaxdistill.encode --model=runs/l3/export --input=sentences.txt --output=vectors.npy
+  python -m jaxdistill.encode --model=runs/l3/export --input='texts/*.gz' --output=vectors.parquet --keep_text
+
+`np.load(FILE, mmap_mode="r")` opens a `.npy` file of any size; a `.parquet` file has the vectors in the column `embedding`.
+Rows gather in OUTPUT.partial. A killed program goes on there when the same command is given again, to the same bytes
+as an undisturbed one (on other devices: up to rounding); with another model, text or option it begins anew.
 
 An empty line keeps its row: it is encoded as an empty sentence. Longer sentences than the model reads are truncated,
 and counted.
 """
 
-import errno
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import tqdm
 
-from jaxdistill.cli import Parser, run
+from jaxdistill.cli import Interrupts, Parser, run
 from jaxdistill.core import InputError
-from jaxdistill.data.sources import TEXT, read
-from jaxdistill.inference import Embedder, load, prompt_text
+from jaxdistill.data.sources import TEXT, content_digest, read
+from jaxdistill.data.vectors import VectorFile, write_parquet
+from jaxdistill.files import unwritable
+from jaxdistill.inference import Embedder, load, progress_bar
 
 CHUNK = 8192
 """Sentences in memory at a time; enough of them that grouping by length leaves little padding."""
+FORMATS = (".npy", ".parquet")
 
 
 def encode_file(
@@ -30,79 +36,119 @@ def encode_file(
     *,
     column: str = TEXT,
     prompt: str | None = None,
+    keep_text: bool = False,
     progress: bool = True,
     chunk: int = CHUNK,
 ) -> tuple[int, int]:
-    """Writes a float32 `.npy` of shape [sentences, width]; returns how many sentences there are and were truncated.
+    """Writes float32 vectors of shape [sentences, width]; goes on where an earlier call was killed.
 
-    The file gets its name when it is complete.
+    Args:
+      specs: the text, as for training.
+      output: a `.npy` or `.parquet` file, which gets its name when it is complete.
+      column: of a table, that holds the sentences.
+      prompt: name of one of the model's prompts; None: its default one.
+      keep_text: write the sentences beside their vectors; for `.parquet`.
+      chunk: sentences that are computed together; what a killed call repeats at most.
+
+    Returns:
+      How many sentences there are, and how many of them were truncated.
+
+    Raises:
+      InputError: text that cannot be read, an output that cannot be written, or a vector that is not finite.
     """
     output = Path(output)
-    prefix = prompt_text(embedder.model, prompt)
-    count = sum(1 for _ in _sentences(specs, column))
-    if not count:
-        raise InputError(f"{', '.join(specs)}: no sentences; nothing was written.")
-    unfinished = output.with_name(f".{output.name}.unfinished")
+    if output.suffix not in FORMATS:
+        raise InputError(f"--output={output} must end in {' or '.join(FORMATS)}.")
+    if keep_text and output.suffix != ".parquet":
+        raise InputError(f"--keep_text needs a table: --output={output.with_suffix('.parquet')}.")
+    if output.is_dir():
+        raise InputError(f"--output={output} is a folder; name a file.")
+    origin = origin_of(embedder, specs, column=column, prompt=prompt, chunk=chunk)
+    vectors = encoded(embedder, specs, output.with_name(f"{output.name}.partial"), origin, progress=progress)
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        truncated = _fill(embedder, _sentences(specs, column), unfinished, count, prefix, progress, chunk)
-        unfinished.replace(output)
+        if output.suffix == ".parquet":
+            _as_table(vectors, output, sentences(specs, column) if keep_text else None)
+        else:
+            vectors.path.replace(output)
+        vectors.file.note.unlink()
     except OSError as error:
-        reason = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or str(error)
-        raise InputError(f"{output} could not be written: {reason}.") from error
+        raise unwritable(output, error) from error
+    return vectors.rows, vectors.counts["truncated"]
+
+
+def _as_table(vectors: VectorFile, output: Path, texts: Iterator[str] | None) -> None:
+    """Parquet cannot be continued after a kill, so that the table is written in one go, from the finished rows."""
+    table = output.with_name(f"{output.name}.unfinished")
+    try:
+        write_parquet(table, vectors.path, texts)
+        table.replace(output)
     finally:
-        unfinished.unlink(missing_ok=True)
-    return count, truncated
+        table.unlink(missing_ok=True)
+    vectors.path.unlink()
 
 
-def _fill(embedder, sentences, path, count, prefix, progress, chunk) -> int:
-    """Writes the vectors of all sentences to `path`; returns how many were truncated."""
-    truncated = start = 0
-    _reserve(path, count, embedder.width)
-    with tqdm.tqdm(total=count, unit="sentence", disable=not progress, dynamic_ncols=True) as bar:
-        while texts := list(islice(sentences, chunk)):
-            encodings = embedder.model.tokenizer.encode_batch_fast([prefix + text for text in texts])
-            truncated += sum(bool(encoding.overflowing) for encoding in encodings)
-            vectors = embedder.encode_ids([np.asarray(encoding.ids, np.int32) for encoding in encodings])
-            # Opened anew for each chunk: pages of a map that stays open count as memory of the process.
-            rows = np.lib.format.open_memmap(path, mode="r+")
-            rows[start : start + len(texts)] = vectors
-            rows.flush()
-            del rows
-            start += len(texts)
-            bar.update(len(texts))
-    return truncated
+def origin_of(
+    embedder: Embedder, specs: Sequence[str], *, column: str = TEXT, prompt: str | None = None, chunk: int = CHUNK
+) -> dict[str, object]:
+    """Everything that determines the vectors, beside the devices."""
+    return {
+        "model": embedder.model.digest(),
+        "max_length": embedder.model.max_length,
+        "prompt": embedder.prefix(prompt),
+        "input": content_digest(specs, {TEXT: column}),
+        "column": column,
+        "batch_size": embedder.batch_size,
+        "chunk": chunk,
+    }
 
 
-def _reserve(path: Path, count: int, width: int) -> None:
-    """Makes the file at its full size. NOTE a map onto a disk that runs full ends the process, without an error."""
-    with open(path, "wb") as file:
-        np.lib.format.write_array_header_1_0(
-            file,
-            {
-                "descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)),
-                "fortran_order": False,
-                "shape": (count, width),
-            },
-        )
-        zeros = bytes(min(1 << 20, 4 * count * width))
-        left = 4 * count * width
-        while left:
-            left -= file.write(zeros[:left])
+def encoded(
+    embedder: Embedder, specs: Sequence[str], path: Path, origin: dict[str, object], *, progress: bool = True
+) -> VectorFile:
+    """The vectors of all sentences, complete, in the `.npy` file `path`; what it already holds is kept.
+
+    Args:
+      origin: of `origin_of`. It holds the options too: what determines the vectors and what is computed are one.
+    """
+    column, prompt, chunk = origin["column"], origin["prompt"], origin["chunk"]
+    count = sum(1 for _ in sentences(specs, column))
+    vectors = VectorFile(path, origin, rows=count, width=embedder.width)
+    with Interrupts() as interrupts, progress_bar(count, shown=progress) as bar:
+
+        def advance(rows: int) -> None:
+            bar.update(rows)
+            if interrupts.asked:
+                done = f"{vectors.done:,} of {count:,} sentences are done"
+                raise KeyboardInterrupt(f": {done}; give the same command again to go on")
+
+        advance(vectors.done)
+        # All but the last chunk are of one size, and a batch holds rows of one chunk: a resumed run computes the same.
+        rest = islice(sentences(specs, column), vectors.done, None)
+        while texts := list(islice(rest, chunk)):
+            encodings = embedder.model.tokenizer.encode_batch_fast([prompt + text for text in texts])
+            truncated = sum(bool(encoding.overflowing) for encoding in encodings)
+            ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
+            vectors.append(embedder.encode_ids(ids, advance=advance), {"truncated": truncated})
+    return vectors
 
 
-def _sentences(specs: Sequence[str], column: str) -> Iterator[str]:
+def sentences(specs: Sequence[str], column: str) -> Iterator[str]:
+    """The texts of all rows, one behind the other."""
     return (text for (text,) in read(specs, {TEXT: column}))
 
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.encode`."""
     given = _parser().parse_args(arguments)
-    if Path(given.output).suffix != ".npy":
-        raise InputError(f"--output={given.output} must end in .npy: the vectors are a NumPy array.")
     embedder = load(given.model, pooling=given.pooling, max_length=given.max_length, batch_size=given.batch_size)
     count, truncated = encode_file(
-        embedder, given.input, given.output, column=given.column, prompt=given.prompt or None, progress=not given.quiet
+        embedder,
+        given.input,
+        given.output,
+        column=given.column,
+        prompt=given.prompt or None,
+        keep_text=given.keep_text,
+        progress=not given.quiet,
     )
     print(f"{given.output}: {count:,} vectors of {embedder.width} numbers, float32")
     if truncated:
@@ -116,7 +162,8 @@ def _parser() -> Parser:
     parser.add_argument(
         "--input", required=True, action="append", help="text as for training: file, glob, hf:..., tfds:...; repeatable"
     )
-    parser.add_argument("--output", required=True, help="the .npy file to write")
+    parser.add_argument("--output", required=True, help="the .npy or .parquet file to write")
+    parser.add_argument("--keep_text", action="store_true", help=".parquet: write the sentences too, as column text")
     parser.add_argument("--column", default=TEXT, help="column of a table that holds the sentences")
     parser.add_argument(
         "--prompt", default="", help="name of a prompt of the checkpoint; default: the checkpoint's default"

@@ -20,6 +20,13 @@ def write_whole(path: Path, text: str) -> None:
         unfinished.unlink(missing_ok=True)
 
 
+def unwritable(path: Path, error: OSError) -> InputError:
+    """What to say of a file whose writing failed, in one line."""
+    full = "no space left on the disk; free some and give the same command again"
+    reason = full if error.errno == errno.ENOSPC else error.strerror or str(error)
+    return InputError(f"{path} could not be written: {reason}.")
+
+
 def fill_whole(
     folder: Path, fill: Callable[[Path], None], *, what: str, is_whole: Callable[[Path], bool] = Path.is_dir
 ) -> None:

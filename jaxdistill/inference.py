@@ -54,13 +54,19 @@ class Embedder:
         self.model = model
         self.mesh = mesh or make_mesh(devices=jax.local_devices())
         self.params = place(model.params, replicated(self.mesh)) if params is None else params
-        self._batch_size = batch_size
+        self.batch_size = batch_size
         self._embed = make_embed(model.definition, self.mesh, compute_dtype)
 
     @property
     def width(self) -> int:
         """Numbers in a vector."""
         return self.model.definition.embedding_width
+
+    def prefix(self, prompt: str | None) -> str:
+        """The text before each sentence; InputError for an unknown prompt, or a cross-encoder, which has no vectors."""
+        if self.model.definition.reads_pairs:
+            raise InputError(f"{self.model.source} is a cross-encoder: it has no vectors of sentences; score pairs.")
+        return prompt_text(self.model, prompt)
 
     def encode(
         self,
@@ -81,14 +87,13 @@ class Embedder:
         Raises:
           InputError: a single string instead of a list, an unknown prompt, or a cross-encoder, which has no vectors.
         """
-        if self.model.definition.reads_pairs:
-            raise InputError(f"{self.model.source} is a cross-encoder: it has no vectors of sentences; score pairs.")
         if isinstance(sentences, str):
             raise InputError("encode takes a list of sentences; put the sentence in a list.")
-        prefix = prompt_text(self.model, prompt)
+        prefix = self.prefix(prompt)
         encodings = self.model.tokenizer.encode_batch_fast([prefix + sentence for sentence in sentences])
         ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
-        return self.encode_ids(ids, progress=progress, params=params)
+        with progress_bar(len(ids), shown=progress) as bar:
+            return self.encode_ids(ids, advance=bar.update, params=params)
 
     def score(
         self,
@@ -114,7 +119,8 @@ class Embedder:
         encodings = self.model.tokenizer.encode_batch_fast(list(zip(first, second, strict=True)))
         ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
         firsts = np.array([encoding.type_ids.count(0) for encoding in encodings], np.int64)
-        logits = self.encode_ids(ids, firsts=firsts, progress=progress, params=params)[:, 0]
+        with progress_bar(len(ids), shown=progress) as bar:
+            logits = self.encode_ids(ids, firsts=firsts, advance=bar.update, params=params)[:, 0]
         return 1.0 / (1.0 + np.exp(-logits))
 
     def in_use(self, params: Params | None = None) -> Embed | Scorer:
@@ -128,27 +134,25 @@ class Embedder:
         ids: Sequence[np.ndarray],
         *,
         firsts: Int[np.ndarray, " n"] | None = None,
-        progress: bool = False,
+        advance: Callable[[int], object] = lambda rows: None,
         params: Params | None = None,
     ) -> Float[np.ndarray, "n e"]:
         """As `encode`, for tokenised sentences with their special tokens; or for pairs, whose logits it gives.
 
         Args:
           firsts: for pairs, tokens of type 0, those of the first sentence.
+          advance: is told after each batch how many rows it had.
         """
         vectors = np.zeros((len(ids), self.width), np.float32)
         params = self.params if params is None else params
-        with tqdm.tqdm(total=len(ids), unit="sentence", disable=not progress, dynamic_ncols=True) as bar:
-            waiting = None
-            for rows, tokens in self._batches(ids, firsts):
-                result = self._embed(params, tokens)
-                if waiting is not None:
-                    _fetch(vectors, *waiting)
-                    bar.update(len(waiting[0]))
-                waiting = (rows, result)
+        waiting = None
+        for rows, tokens in self._batches(ids, firsts):
+            result = self._embed(params, tokens)
             if waiting is not None:
-                _fetch(vectors, *waiting)
-                bar.update(len(waiting[0]))
+                advance(_fetch(vectors, *waiting))
+            waiting = (rows, result)
+        if waiting is not None:
+            advance(_fetch(vectors, *waiting))
         return vectors
 
     def _batches(self, ids: Sequence[np.ndarray], firsts: Int[np.ndarray, " n"] | None):
@@ -158,7 +162,7 @@ class Embedder:
         start = 0
         while start < len(order):
             length = padded_length(len(ids[order[start]]), self.model.max_length)
-            most = max(self._batch_size * SLOTS_PER_SENTENCE // length, 1)
+            most = max(self.batch_size * SLOTS_PER_SENTENCE // length, 1)
             rows = order[start : start + most]
             count = min(1 << (len(rows) - 1).bit_length(), most)
             count = -(-count // devices) * devices
@@ -173,14 +177,20 @@ class Embedder:
             start += most
 
 
+def progress_bar(sentences: int, *, shown: bool) -> tqdm.tqdm:
+    """Counts sentences on a line of the terminal."""
+    return tqdm.tqdm(total=sentences, unit="sentence", disable=not shown, dynamic_ncols=True)
+
+
 class _PairScorer(NamedTuple):
     """A cross-encoder for evaluations."""
 
     score: Callable[..., Float[np.ndarray, " n"]]
 
 
-def _fetch(vectors: np.ndarray, rows: np.ndarray, result: jax.Array) -> None:
+def _fetch(vectors: np.ndarray, rows: np.ndarray, result: jax.Array) -> int:
     vectors[rows] = np.asarray(result)[: len(rows), 0]
+    return len(rows)
 
 
 def padded_length(tokens: int, max_length: int) -> int:

@@ -11,8 +11,6 @@ import json
 import logging
 import math
 import pathlib
-import signal
-import threading
 import time
 from typing import Any
 
@@ -22,6 +20,7 @@ import numpy as np
 from jaxdistill import build
 from jaxdistill import mesh as meshes
 from jaxdistill.checkpoint import Checkpoints
+from jaxdistill.cli import Interrupts
 from jaxdistill.config import Config, flat, parse, refuse_other_training
 from jaxdistill.core import InputError, TrainState
 from jaxdistill.data.batches import prefetch
@@ -60,7 +59,7 @@ class NonFinite(InputError):
 def train(run: build.Run, *, progress: bool) -> Outcome:
     """Trains from the latest checkpoint of the workdir, or from step 0, to the end."""
     begun = time.monotonic()
-    with _Interrupts() as interrupts:
+    with Interrupts() as interrupts:
         checkpoints = Checkpoints(run.workdir, keep=run.config.run.keep)
         state, track = _first_or_restored(run, checkpoints)
         with contextlib.closing(_Loop(run, checkpoints, int(state.step), track, progress)) as loop:
@@ -96,7 +95,7 @@ class _Loop:
         self.pending: list[tuple[int, dict[str, jax.Array]]] = []
         """Steps whose metrics have not been looked at."""
 
-    def go(self, state: TrainState, interrupts: "_Interrupts") -> TrainState:
+    def go(self, state: TrainState, interrupts: Interrupts) -> TrainState:
         """The loop itself."""
         run, evals, options = self.run, self.run.config.evals, self.run.config.run
         sharding = meshes.batch_sharding(run.mesh)
@@ -198,29 +197,6 @@ class _Loop:
         self.bar.close()
         if self.writers:
             self.writers.close()
-
-
-class _Interrupts:
-    """Ctrl-C and SIGTERM ask the loop to save and leave; a second one ends the process at once."""
-
-    def __enter__(self) -> "_Interrupts":
-        self.asked = False
-        self._before: dict[int, Any] = {}
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._ask)
-        return self
-
-    def _ask(self, number, frame) -> None:
-        self.asked = True
-        self._restore()
-
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def __exit__(self, *_) -> None:
-        self._restore()
 
 
 def _outcome(run: build.Run, seconds: float) -> Outcome:

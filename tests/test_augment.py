@@ -17,7 +17,7 @@ from tokenizers import AddedToken
 
 from jaxdistill import augment, substitute
 from jaxdistill.core import InputError
-from jaxdistill.data.resumable import ResumableTable
+from jaxdistill.data.resumable import GrowingFile, ResumableTable
 from jaxdistill.data.sources import read
 from jaxdistill.data.wordnet import WordNet, replaced
 from jaxdistill.encoders import masked_lm
@@ -296,9 +296,9 @@ def test_a_full_disk_is_one_clear_line(wordnet, text, tmp_path, capsys, monkeypa
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(ResumableTable, "_write_note", full)
+    monkeypatch.setattr(GrowingFile, "_write_note", full)
     arguments = ["--method=synonyms", f"--wordnet={wordnet}", f"--input={text}", f"--output={tmp_path / 's.tsv'}"]
-    assert "s.tsv could not be written: no space left" in refused(augment, [*arguments, "--quiet"], capsys)
+    assert "s.tsv.partial could not be written: no space left" in refused(augment, [*arguments, "--quiet"], capsys)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import transformers
 
 from jaxdistill.core import InputError
 from jaxdistill.data.packing import Ragged, Shape, pack, pad
+from jaxdistill.encode import encode_file
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load
 from jaxdistill.encoders.pair_head import HEADS, fresh_head
@@ -148,3 +149,5 @@ def test_a_head_that_is_missing_is_named(tmp_path):
 def test_a_cross_encoder_has_no_vectors(pair):
     with pytest.raises(InputError, match="is a cross-encoder: it has no vectors"):
         Embedder(pair[1]).encode(["w1"])
+    with pytest.raises(InputError, match="is a cross-encoder: it has no vectors"):
+        encode_file(Embedder(pair[1]), ["text.txt"], "vectors.npy")

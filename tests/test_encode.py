@@ -1,18 +1,28 @@
-"""A file of sentences becomes a file of vectors, row for row."""
+"""A file of sentences becomes a file of vectors, row for row; killed and resumed, and in bounded memory."""
 
 import errno
 import gzip
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+from pyarrow import parquet
 
-from jaxdistill import encode
+from jaxdistill import cli, encode
 from jaxdistill.core import InputError
+from jaxdistill.data import resumable, vectors
 from jaxdistill.encode import encode_file
 from jaxdistill.encoders.folder import save
 from jaxdistill.inference import Embedder
 
+from program import ROOT, environment, refused, start
 from tiny_models import tiny_model
+from tiny_text import made_up
 
 SENTENCES = ["the cat sleeps", "", "rain", "a dog, and another dog?", "the rain in may 1999 " * 10, "", "dog"]
 
@@ -26,6 +36,13 @@ def embedder(tmp_path):
 def text(tmp_path):
     (tmp_path / "sentences.txt").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
     return str(tmp_path / "sentences.txt")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    save(tiny_model(folder / "tokenizer"), folder / "export")
+    return str(folder / "export")
 
 
 def test_every_line_has_its_row_also_an_empty_one(embedder, text, tmp_path):
@@ -63,23 +80,160 @@ def test_bad_text_leaves_an_earlier_output_as_it_was(embedder, tmp_path, content
     with pytest.raises(InputError, match="bad.txt"):
         encode_file(embedder, [str(tmp_path / "bad.txt")], tmp_path / "v.npy", progress=False)
     assert (tmp_path / "v.npy").read_bytes() == b"earlier"
-    assert not list(tmp_path.glob(".*unfinished"))
+    assert sorted(path.name for path in tmp_path.glob("*.*")) == ["bad.txt", "v.npy"]
 
 
-def test_a_full_disk_is_one_clear_line(embedder, text, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("kind", "when"), [("npy", "rows"), ("parquet", "table")])
+def test_a_full_disk_is_one_clear_line_and_the_same_call_goes_on(embedder, text, tmp_path, monkeypatch, kind, when):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(encode, "_reserve", full)
-    with pytest.raises(InputError, match="v.npy could not be written: no space left"):
+    output = tmp_path / f"v.{kind}"
+    with monkeypatch.context() as patch:
+        patch.setattr(*{"rows": (resumable.os, "fsync"), "table": (parquet.ParquetWriter, "write_table")}[when], full)
+        with pytest.raises(InputError, match=f"v.{kind}.* could not be written: no space left on the disk; free some"):
+            encode_file(embedder, [text], output, progress=False)
+    encode_file(embedder, [text], output, progress=False)
+    assert vectors.shape(output) == (7, 16)
+    assert sorted(path.name for path in tmp_path.glob("v.*")) == [output.name]
+
+
+def test_the_program_says_what_it_wrote_and_what_was_truncated(text, model, tmp_path, capsys):
+    encode.main([f"--model={model}", f"--input={text}", f"--output={tmp_path / 'v.npy'}", "--quiet"])
+    printed = capsys.readouterr().out
+    assert "7 vectors of 16 numbers" in printed and "2 sentences (28.6%) were longer than 16 tokens" in printed
+
+
+def test_a_table_holds_the_same_vectors_beside_their_sentences(embedder, text, tmp_path):
+    encode_file(embedder, [text], tmp_path / "v.npy", progress=False)
+    for name, columns in (("v.parquet", ["embedding"]), ("t.parquet", ["text", "embedding"])):
+        encode_file(embedder, [text], tmp_path / name, keep_text="text" in columns, progress=False)
+        table = parquet.read_table(tmp_path / name)
+        assert table.column_names == columns and str(table.schema.field("embedding").type).endswith("float>[16]")
+        (block,) = vectors.blocks(tmp_path / name)
+        np.testing.assert_array_equal(block, np.load(tmp_path / "v.npy"))
+    assert table["text"].to_pylist() == SENTENCES
+    assert sorted(path.name for path in tmp_path.glob("*.*")) == ["sentences.txt", "t.parquet", "v.npy", "v.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["--output=v.txt"], "--output=v.txt must end in .npy or .parquet."),
+        (["--output=v.npy", "--keep_text"], "--keep_text needs a table: --output=v.parquet."),
+        (["--output=v.npy", "--promt=query"], "unknown option --promt. Did you mean --prompt?"),
+        (["--output=v.npy", "--prompt=passage"], "prompt 'passage' is unknown"),
+        (["--output=v.npy", "--column=words", "--input=absent.tsv"], "absent.tsv does not exist"),
+        ([], "the following arguments are required: --output"),
+    ],
+)
+def test_wrong_options_are_one_clear_line(text, model, capsys, wrong, said):
+    assert said in refused(encode, [f"--model={model}", f"--input={text}", *wrong, "--quiet"], capsys)
+
+
+def test_a_vector_that_is_not_finite_is_named_by_its_row(embedder, text, tmp_path, monkeypatch):
+    monkeypatch.setattr(embedder, "encode_ids", lambda ids, **_: np.full((len(ids), 16), np.nan))
+    with pytest.raises(InputError, match="row 0 is not finite; check its weights"):
         encode_file(embedder, [text], tmp_path / "v.npy", progress=False)
 
 
-def test_the_program_says_what_it_wrote_and_what_was_truncated(text, tmp_path, capsys):
-    folder = tmp_path / "model"
-    save(tiny_model(tmp_path / "tokenizer"), folder)
-    encode.main([f"--model={folder}", f"--input={text}", f"--output={tmp_path / 'v.npy'}", "--quiet"])
-    printed = capsys.readouterr().out
-    assert "7 vectors of 16 numbers" in printed and "2 sentences (28.6%) were longer than 16 tokens" in printed
-    with pytest.raises(InputError, match="must end in .npy"):
-        encode.main([f"--model={folder}", f"--input={text}", "--output=vectors.txt"])
+# Killed and resumed
+
+ROWS = 2 * encode.CHUNK + 1000
+
+
+def stopped_after(embedder, monkeypatch, chunks: int):
+    """Ctrl-C comes while the chunk behind these is computed; gives the sizes of all chunks."""
+    encode_ids, sizes = embedder.encode_ids, []
+
+    def counted(ids, **options):
+        sizes.append(len(ids))
+        if len(sizes) == chunks + 1:
+            signal.raise_signal(signal.SIGINT)
+        return encode_ids(ids, **options)
+
+    monkeypatch.setattr(embedder, "encode_ids", counted)
+    return sizes
+
+
+def test_control_c_says_how_to_go_on_and_only_the_rest_is_computed(embedder, text, tmp_path, monkeypatch, capsys):
+    sizes, output = stopped_after(embedder, monkeypatch, 2), tmp_path / "v.npy"
+    with pytest.raises(SystemExit) as ended:
+        cli.run(lambda _: encode_file(embedder, [text], output, progress=False, chunk=2), [])
+    line = "interrupted: 4 of 7 sentences are done; give the same command again to go on\n"
+    assert (ended.value.code, capsys.readouterr().err) == (cli.INTERRUPTED, line)
+    assert not output.exists()
+    assert encode_file(embedder, [text], output, progress=False, chunk=2) == (7, 2)
+    assert sizes == [2, 2, 2, 2, 1]
+    encode_file(embedder, [text], tmp_path / "whole.npy", progress=False, chunk=2)
+    assert output.read_bytes() == (tmp_path / "whole.npy").read_bytes()
+
+
+@pytest.mark.parametrize("change", ["prompt", "input", "model", "chunk", "damage"])
+def test_what_was_made_from_something_else_is_begun_anew(embedder, text, tmp_path, monkeypatch, caplog, change):
+    output = tmp_path / "v.npy"
+    stopped_after(embedder, monkeypatch, 2)
+    with pytest.raises(KeyboardInterrupt):
+        encode_file(embedder, [text], output, progress=False, chunk=2)
+    options = {"chunk": 3 if change == "chunk" else 2, "prompt": "query" if change == "prompt" else None}
+    if change == "input":
+        Path(text).write_text(Path(text).read_text().replace("rain", "dogs"))
+    if change == "model":
+        embedder = Embedder(tiny_model(tmp_path / "other", seed=1))
+    if change == "damage":
+        Path(f"{output}.partial").write_bytes(b"")
+    encode_file(embedder, [text], output, progress=False, **options)
+    assert "v.npy.partial" in caplog.text and "begun anew" in caplog.text
+    assert change == "damage" or f"({change} was " in caplog.text
+    monkeypatch.undo()
+    expected = embedder.encode(Path(text).read_text().splitlines(), prompt=options["prompt"])
+    np.testing.assert_allclose(np.load(output), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+def test_the_real_program_killed_and_started_again_writes_the_same_bytes(model, tmp_path, kind):
+    (tmp_path / "text.txt").write_text("\n".join(made_up(ROWS, words=2)) + "\n")
+    arguments = [f"--model={model}", f"--input={tmp_path / 'text.txt'}", *(["--keep_text"] * (kind == "parquet"))]
+    output, note = tmp_path / f"killed.{kind}", tmp_path / f"killed.{kind}.partial.json"
+    process = start("encode", [*arguments, f"--output={output}"], devices=8)
+    while not note.exists() or json.loads(note.read_text())["counts"].get("rows", 0) < encode.CHUNK:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    done = json.loads(note.read_text())["counts"]["rows"]
+    assert not output.exists() and done < ROWS
+    encode.main([*arguments, f"--output={output}", "--quiet"])
+    encode.main([*arguments, f"--output={tmp_path / f'whole.{kind}'}", "--quiet"])
+    assert output.read_bytes() == (tmp_path / f"whole.{kind}").read_bytes()
+    assert vectors.shape(output) == (ROWS, 16)
+
+
+MEASURE = """
+import pathlib, resource, sys
+import numpy as np
+import pyarrow.parquet
+from jaxdistill import encode, search
+from jaxdistill.inference import load
+
+embedder = load(sys.argv[1])
+embedder.encode(["rain"])
+width = 512
+type(embedder).width = width
+type(embedder).encode_ids = lambda self, ids, **_: np.ones((len(ids), width), np.float32)
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+before = peak()
+for kind in ("npy", "parquet"):
+    encode.encode_file(embedder, [sys.argv[2]], f"{sys.argv[3]}/v.{kind}", progress=False)
+    search.search(np.ones((2, width)), pathlib.Path(f"{sys.argv[3]}/v.{kind}"), [sys.argv[2]], top=3)
+print(peak() - before)
+"""
+
+
+def test_memory_does_not_grow_with_the_rows(model, tmp_path):
+    (tmp_path / "text.txt").write_text("rain\n" * 80_000)
+    command = [sys.executable, "-c", MEASURE, model, str(tmp_path / "text.txt"), str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "v.npy").stat().st_size >> 20 == 156
+    assert int(done.stdout) < 100, "MiB more than before, for two files of 156 MiB"

@@ -17,7 +17,7 @@ LAYERS = (
     ("build",),
     ("train", "overview"),
     ("distill", "encode", "evaluate", "augment", "quantize"),
-    ("stages",),
+    ("stages", "search"),
     ("main",),
     ("sweep",),
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.data import targets
+from jaxdistill.data import resumable, targets
 
 TEXTS = [f"sentence {i}" for i in range(25)]
 
@@ -51,9 +51,9 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
 def test_rows_that_were_written_but_not_noted_are_written_again(tmp_path):
     store = targets.open_targets(tmp_path, "d", 25, 2)
     store.append(embed(TEXTS[:10]))
-    note = (store.folder / "progress.json").read_text()
+    note = store.file.note.read_text()
     store.append(embed(TEXTS[10:20]) + 99)
-    (store.folder / "progress.json").write_text(note)
+    store.file.note.write_text(note)
     again = targets.open_targets(tmp_path, "d", 25, 2)
     targets.fill(again, embed, TEXTS)
     np.testing.assert_array_equal(again.array, embed(TEXTS))
@@ -76,15 +76,15 @@ def test_another_digest_has_targets_of_its_own(tmp_path):
 def test_damaged_or_foreign_targets_are_made_again(tmp_path, caplog, change):
     store = targets.open_targets(tmp_path, "d", 25, 2)
     targets.fill(store, embed, TEXTS)
-    note = json.loads((store.folder / "progress.json").read_text())
-    if change in note:
-        (store.folder / "progress.json").write_text(json.dumps(note | {change: "other"}))
+    note = json.loads(store.file.note.read_text())
+    if change in note["origin"]:
+        store.file.note.write_text(json.dumps(note | {"origin": note["origin"] | {change: "other"}}))
     elif change == "cut":
         store.path.write_bytes(store.path.read_bytes()[:-8])
     else:
-        (store.folder / "progress.json").write_text("{")
+        store.file.note.write_text("{")
     assert targets.open_targets(tmp_path, "d", 25, 2).done == 0
-    assert "are made again" in caplog.text
+    assert "begun anew" in caplog.text
 
 
 def test_half_precision_halves_the_file(tmp_path):
@@ -110,8 +110,8 @@ def test_a_full_disk_is_one_clear_line(tmp_path, monkeypatch):
     def full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(targets.os, "fsync", full)
-    with pytest.raises(InputError, match="No space left on device; free space or choose another folder"):
+    monkeypatch.setattr(resumable.os, "fsync", full)
+    with pytest.raises(InputError, match="targets.npy could not be written: no space left on the disk"):
         store.append(embed(TEXTS[:10]))
     assert targets.open_targets(tmp_path, "d", 25, 2).done == 0
 
@@ -119,7 +119,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path, monkeypatch):
 def test_texts_and_rows_must_agree(tmp_path):
     with pytest.raises(InputError, match="24 texts for targets of 25 rows"):
         targets.fill(targets.open_targets(tmp_path, "d", 25, 2), embed, TEXTS[:24])
-    with pytest.raises(InputError, match=r"the shape \(3,\), not \(2,\)"):
+    with pytest.raises(InputError, match=r"the shape \(3,\) do not go into .*, of \(2,\)"):
         targets.open_targets(tmp_path, "d", 25, 2).append(np.zeros((4, 3)))
 
 

@@ -57,7 +57,7 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
         if source not in available:
             raise InputError(
                 f"{place} has no column {source!r}, it has {', '.join(map(repr, available)) or 'none'}; "
-                f"name the one to use with data.columns.{name}."
+                f"name the one to use (data.columns.{name} in training, an option of the other programs)."
             )
         chosen.append(source)
     return chosen

@@ -1,22 +1,91 @@
-"""How is a long table written so that a killed program goes on? In chunks, with a note of what is there.
+"""How is a long file written so that a killed program goes on? In chunks, with a note of what is there.
 
-Rows gather in `FILE.partial`, which becomes `FILE` at the end. `FILE.json` holds what determines the rows, how many
-bytes of them are sound, and counts for a summary; it stays beside the finished table.
+The note holds what determines the content, how many bytes of it are sound, and counts for a summary. It is replaced in
+one move after a chunk is on the disk; what lies behind the sound bytes is written again.
 """
 
-import errno
 import json
 import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from jaxdistill.core import InputError
+from jaxdistill.files import unwritable, write_whole
+
+
+class Note(NamedTuple):
+    """What is said of a file that grows."""
+
+    origin: dict[str, object]
+    """Everything that determines the content."""
+    counts: Counter[str]
+    """What the chunks so far add up to; `rows` and `bytes` among it."""
+
+
+class GrowingFile:
+    """A file that grows chunk by chunk, and its note."""
+
+    def __init__(self, path: Path, note: Path, origin: Mapping[str, object]):
+        """
+        Args:
+          path: of the file.
+          note: of its note.
+          origin: everything that determines the content, as JSON can hold it.
+        """
+        self.path, self.note, self.origin = path, note, dict(origin)
+        self.counts: Counter[str] = Counter()
+
+    def noted(self) -> Note | None:
+        """What the run before noted; None without a sound note."""
+        try:
+            noted = json.loads(self.note.read_text("utf-8"))
+            return Note(dict(noted["origin"]), Counter(noted["counts"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def changes(self, origin: Mapping[str, object]) -> str:
+        """What sets another origin apart from this one, for a reader; empty if nothing does."""
+        names = [name for name in {**origin, **self.origin} if origin.get(name) != self.origin.get(name)]
+        return ", ".join(f"{name} was {origin.get(name)!s:.12}, is {self.origin.get(name)!s:.12}" for name in names)
+
+    def begin(self) -> None:
+        """Makes file and note where there is no row yet, so that it shows early when they cannot be written."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._write_note()
+            self.path.write_bytes(b"")
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+
+    def append(self, content: bytes, counts: Mapping[str, int]) -> None:
+        """Writes a chunk behind those that are there, and notes it once it is on the disk.
+
+        NOTE written, not mapped: a map onto a disk that runs full ends the process, without an error.
+        """
+        try:
+            with open(self.path, "r+b") as file:
+                file.seek(self.counts["bytes"])
+                file.truncate()
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            self.counts.update({"bytes": len(content), **counts})
+            self._write_note()
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+
+    def _write_note(self) -> None:
+        write_whole(self.note, json.dumps({"origin": self.origin, "counts": self.counts}, indent=1) + "\n")
 
 
 class ResumableTable:
-    """A `.tsv` file that grows chunk by chunk: as far as it was written, or a new one."""
+    """A `.tsv` file that grows chunk by chunk: as far as it was written, or a new one.
+
+    Rows gather in `FILE.partial`, which becomes `FILE` at the end; the note `FILE.json` stays beside it.
+    """
 
     def __init__(self, path: Path, columns: Sequence[str], origin: Mapping[str, object]):
         """
@@ -28,81 +97,51 @@ class ResumableTable:
         Raises:
           InputError: something else is there under that name, or it was begun with another origin.
         """
-        self.path, self.columns, self.origin = path, columns, dict(origin)
-        self.partial, self.note = (path.with_name(path.name + suffix) for suffix in (".partial", ".json"))
-        self.counts: Counter[str] = Counter()
-        """What the chunks so far add up to; `rows` and `bytes` among it."""
+        self.path, self.columns = path, columns
+        self.partial, note = (path.with_name(path.name + suffix) for suffix in (".partial", ".json"))
+        self.file = GrowingFile(self.partial, note, origin)
         self.complete = path.exists()
         if self.complete or self.partial.exists():
             self._take_up()
 
+    @property
+    def counts(self) -> Counter[str]:
+        """What the chunks so far add up to; `rows` and `bytes` among it."""
+        return self.file.counts
+
     def begin(self) -> None:
         """Makes the files where there is no row yet, so that it shows early when they cannot be written."""
-        if self.counts["rows"]:
-            return
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._write_note()
-            self.partial.write_bytes(b"")
-        except OSError as error:
-            raise self._unwritable(error) from error
+        if not self.counts["rows"]:
+            self.file.begin()
 
     def append(self, rows: Sequence[Sequence[str]], counts: Mapping[str, int]) -> None:
         """Writes a chunk behind those that are there, and notes it once it is on the disk."""
         lines = rows if self.counts["bytes"] else [self.columns, *rows]
-        text = "".join("\t".join(map(one_line, line)) + "\n" for line in lines).encode()
-        try:
-            with open(self.partial, "r+b") as file:
-                file.seek(self.counts["bytes"])
-                file.truncate()
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            self.counts.update({"rows": len(rows), "bytes": len(text), **counts})
-            self._write_note()
-        except OSError as error:
-            raise self._unwritable(error) from error
+        text = "".join("\t".join(map(one_line, line)) + "\n" for line in lines)
+        self.file.append(text.encode(), {"rows": len(rows), **counts})
 
     def finish(self) -> None:
         """Gives the table its name."""
         try:
             self.partial.replace(self.path)
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise unwritable(self.path, error) from error
         self.complete = True
 
     def _take_up(self) -> None:
         """Reads the note; refuses rows that are not those that are asked for."""
         there = self.path if self.complete else self.partial
-        try:
-            noted = json.loads(self.note.read_text("utf-8"))
-            origin, counts = dict(noted["origin"]), Counter(noted["counts"])
-        except (OSError, ValueError, KeyError, TypeError):
-            raise InputError(
-                f"{there} exists, without a sound {self.note.name}; move it or name another file."
-            ) from None
-        if not self.complete and not counts["rows"]:
+        noted = self.file.noted()
+        if noted is None:
+            raise InputError(f"{there} exists, without a sound {self.file.note.name}; move it or name another file.")
+        if not self.complete and not noted.counts["rows"]:
             return
-        other = [name for name in {**origin, **self.origin} if origin.get(name) != self.origin.get(name)]
-        if other:
-            changes = ", ".join(
-                f"{name} was {origin.get(name)!s:.12}, is {self.origin.get(name)!s:.12}" for name in other
-            )
+        if changes := self.file.changes(noted.origin):
             raise InputError(f"{there} was made from something else ({changes}); move it or name another file.")
         size = there.stat().st_size
-        if size < counts["bytes"] or (self.complete and size != counts["bytes"]):
+        if size < noted.counts["bytes"] or (self.complete and size != noted.counts["bytes"]):
             raise InputError(f"{there} was changed after it was written; delete it to have it made again.")
-        self.counts = counts
-
-    def _write_note(self) -> None:
-        """Replaces the note in one move."""
-        draft = self.note.with_name(self.note.name + ".new")
-        draft.write_text(json.dumps({"origin": self.origin, "counts": self.counts}, indent=1) + "\n", "utf-8")
-        draft.replace(self.note)
-
-    def _unwritable(self, error: OSError) -> InputError:
-        reason = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or str(error)
-        return InputError(f"{self.path} could not be written: {reason}.")
+        self.file.counts = noted.counts
 
 
 def one_line(text: str) -> str:

@@ -1,0 +1,197 @@
+"""How are the vectors of millions of rows kept in a file? Written block by block, resumed, and read block by block.
+
+A `.npy` file of shape [rows, width], or the column `embedding` of a `.parquet` table: fixed-size lists of float32, with
+the sentences in the column `text` where they are wanted.
+"""
+
+import io
+import logging
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import DTypeLike
+
+from jaxdistill.core import InputError
+from jaxdistill.data.resumable import GrowingFile
+from jaxdistill.data.sources import TEXT
+
+BLOCK_ROWS = 8192
+"""Rows of a file that are in memory at a time."""
+EMBEDDING = "embedding"
+"""Column of a Parquet table."""
+
+log = logging.getLogger(__name__)
+
+
+class VectorFile:
+    """A `.npy` file of one vector a row, complete or still being made; its note lies beside it."""
+
+    def __init__(
+        self, path: Path, origin: Mapping[str, object], *, rows: int, width: int, dtype: DTypeLike = np.float32
+    ):
+        """Takes up what is there, or begins anew, with a line in the log where something else is there.
+
+        Args:
+          path: of the file.
+          origin: everything that determines the vectors, as JSON can hold it.
+          rows, width: shape of the whole.
+          dtype: as which the numbers are kept.
+
+        Raises:
+          InputError: it cannot be written.
+        """
+        self.path, self.rows, self.width, self.dtype = path, rows, width, np.dtype(dtype)
+        shape = {"rows": rows, "width": width, "dtype": self.dtype.str}
+        self.file = GrowingFile(path, path.with_name(path.name + ".json"), {**origin, **shape})
+        if not self._take_up():
+            self.file.begin()
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What the blocks so far add up to; `rows` among it."""
+        return self.file.counts
+
+    @property
+    def done(self) -> int:
+        """Rows that are there."""
+        return self.file.counts["rows"]
+
+    @property
+    def complete(self) -> bool:
+        return self.done == self.rows
+
+    @property
+    def array(self) -> Float[np.ndarray, "rows e"]:
+        """All vectors, memory-mapped."""
+        if not self.complete:
+            raise InputError(f"{self.path} has {self.done} of {self.rows} rows; let the run that makes it finish.")
+        return np.asarray(np.load(self.path, mmap_mode="r"))
+
+    def append(self, block: Float[np.ndarray, "n e"], counts: Mapping[str, int] | None = None) -> None:
+        """Writes the next rows behind those that are there; `counts` are added to the note's.
+
+        Raises:
+          InputError: another width, a value that is not finite (names the row), or a disk that is full.
+        """
+        if block.shape[1:] != (self.width,):
+            raise InputError(f"vectors of the shape {block.shape[1:]} do not go into {self.path}, of ({self.width},).")
+        block = block.astype(self.dtype)
+        _check_finite(block, self.done, "the model's vector of", "check its weights")
+        header = b"" if self.done else self._header()
+        self.file.append(header + block.tobytes(), {"rows": len(block), **(counts or {})})
+
+    def _take_up(self) -> bool:
+        """Whether rows of the same origin are there, and as many as the note says."""
+        if not self.path.exists():
+            return False
+        noted = self.file.noted()
+        if noted is None:
+            log.warning("%s has no sound note beside it and is begun anew", self.path)
+            return False
+        if changes := self.file.changes(noted.origin):
+            log.warning("%s was made from something else and is begun anew (%s)", self.path, changes)
+            return False
+        if self.path.stat().st_size < noted.counts["bytes"]:
+            log.warning("%s is damaged and is begun anew", self.path)
+            return False
+        self.file.counts = noted.counts
+        return True
+
+    def _header(self) -> bytes:
+        header = io.BytesIO()
+        description = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False}
+        np.lib.format.write_array_header_1_0(header, description | {"shape": (self.rows, self.width)})
+        return header.getvalue()
+
+
+def opened(path: Path) -> Float[np.ndarray, "rows e"]:
+    """The vectors of a `.npy` file, memory-mapped and not looked into. Raises InputError: no file of vectors."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist; give a .npy file of vectors, one for each row of the text.") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path} is no whole .npy file of numbers ({error}).") from None
+    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind != "f":
+        got = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else "an archive"
+        raise InputError(f"{path} holds {got}; it must be a float array [sentences, width].")
+    return np.asarray(array)
+
+
+def shape(path: Path) -> tuple[int, int]:
+    """Rows and width of the vectors in a `.npy` or `.parquet` file; InputError as `blocks`."""
+    if path.suffix != ".parquet":
+        return opened(path).shape
+    table = _table(path)
+    return table.metadata.num_rows, table.schema_arrow.field(EMBEDDING).type.list_size
+
+
+def blocks(path: Path) -> Iterator[Float[np.ndarray, "n e"]]:
+    """The vectors of a `.npy` or `.parquet` file in order, `BLOCK_ROWS` of them at a time.
+
+    Raises:
+      InputError: no file of vectors, or a value that is not finite (names the row).
+    """
+    start = 0
+    for block in _parquet_blocks(path) if path.suffix == ".parquet" else _npy_blocks(path):
+        _check_finite(block, start, f"{path}:", "make that vector again")
+        yield block
+        start += len(block)
+
+
+def write_parquet(path: Path, vectors: Path, texts: Iterator[str] | None = None) -> None:
+    """Writes the rows of a file of vectors as a table, with their sentences where those are given. Raises `OSError`."""
+    import pyarrow
+    from pyarrow import parquet
+
+    width = shape(vectors)[1]
+    fields = [(TEXT, pyarrow.string())] * (texts is not None)
+    schema = pyarrow.schema([*fields, (EMBEDDING, pyarrow.list_(pyarrow.float32(), width))])
+    # Hardly a number occurs twice: a dictionary of them would only be tried in vain.
+    with parquet.ParquetWriter(path, schema, use_dictionary=False) as writer:
+        for block in blocks(vectors):
+            numbers = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(block.astype(np.float32).ravel()), width)
+            columns = [pyarrow.array(islice(texts, len(block)), pyarrow.string())] if texts is not None else []
+            writer.write_table(pyarrow.table([*columns, numbers], schema=schema))
+
+
+def _npy_blocks(path: Path) -> Iterator[np.ndarray]:
+    for start in range(0, len(opened(path)), BLOCK_ROWS):
+        # Opened anew for each block: pages of a map that stays open count as memory of the process.
+        yield np.array(opened(path)[start : start + BLOCK_ROWS])
+
+
+def _parquet_blocks(path: Path) -> Iterator[np.ndarray]:
+    table = _table(path)
+    for batch in table.iter_batches(BLOCK_ROWS, columns=[EMBEDDING]):
+        lists = batch.column(EMBEDDING)
+        if lists.null_count:
+            raise InputError(f"{path}: a row has no vector; write the table again.")
+        yield lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), lists.type.list_size)
+
+
+def _table(path: Path):
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        table = parquet.ParquetFile(path)
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist; give a file of vectors that encode wrote.") from None
+    except (OSError, pyarrow.ArrowException) as error:
+        raise InputError(f"{path} is no whole Parquet file: {str(error).splitlines()[0]}") from None
+    columns = {field.name: field.type for field in table.schema_arrow}
+    kind = columns.get(EMBEDDING)
+    if kind is None or not pyarrow.types.is_fixed_size_list(kind) or not pyarrow.types.is_floating(kind.value_type):
+        has = ", ".join(f"{name}: {kind}" for name, kind in columns.items())
+        raise InputError(f"{path} has {has}; vectors are fixed-size lists of floats in a column {EMBEDDING!r}.")
+    return table
+
+
+def _check_finite(block: np.ndarray, start: int, whose: str, advice: str) -> None:
+    bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
+    if len(bad):
+        raise InputError(f"{whose} row {start + bad[0]} is not finite; {advice}.")

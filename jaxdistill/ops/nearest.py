@@ -1,0 +1,51 @@
+"""Which rows of an array that does not fit into memory are most alike to a query? Exact, block by block."""
+
+from collections.abc import Iterable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from jaxdistill.ops.norm import unit
+
+QUERY_ROWS = 1024
+"""Queries that are compared with a block at a time."""
+
+
+def nearest(
+    queries: Float[np.ndarray, "q e"], blocks: Iterable[Float[np.ndarray, "n e"]], *, count: int
+) -> tuple[Float[np.ndarray, "q k"], Int[np.ndarray, "q k"]]:
+    """The `count` rows with the largest cosine similarity to each query, best first.
+
+    Args:
+      queries: of any length above 0; a zero vector is equally unlike to all, with cosine 0.
+      blocks: the rows, some at a time, read once; one block and its similarities are in memory.
+      count: rows for each query; fewer come back where there are fewer.
+
+    Returns:
+      Cosines in [-1, 1], and numbers of rows from 0; of equal cosines the first row comes first.
+    """
+    cosines, rows = np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.int64)
+    parts = [np.asarray(queries[at : at + QUERY_ROWS], np.float32) for at in range(0, len(queries), QUERY_ROWS)]
+    start = 0
+    for block in blocks:
+        candidates = np.asarray(block, np.float32)
+        found = [_nearest_in(part, candidates, count=min(count, len(block))) for part in parts]
+        values, places = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        # Earlier rows stand first, and the sort keeps the order of equal ones.
+        cosines, rows = np.concatenate([cosines, values], axis=1), np.concatenate([rows, places + start], axis=1)
+        order = np.argsort(-cosines, axis=1, kind="stable")[:, :count]
+        cosines, rows = np.take_along_axis(cosines, order, axis=1), np.take_along_axis(rows, order, axis=1)
+        start += len(block)
+    return cosines, rows
+
+
+@partial(jax.jit, static_argnames="count")
+def _nearest_in(
+    queries: Float[Array, "q e"], block: Float[Array, "n e"], *, count: int
+) -> tuple[Float[Array, "q k"], Int[Array, "q k"]]:
+    # In full precision: accelerators would round the operands, and with them the ranking.
+    cosines = jnp.einsum("qe,ne->qn", unit(queries), unit(block), precision=jax.lax.Precision.HIGHEST)
+    return jax.lax.top_k(cosines, count)

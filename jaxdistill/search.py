@@ -1,0 +1,165 @@
+"""Which sentences of a text does a model find nearest to a query? A first look, exact, in bounded memory.
+
+  python -m jaxdistill.search --model=runs/l3/export --corpus=sentences.txt --query="A cat sleeps." --query="Rain."
+  python -m jaxdistill.search --model=runs/l3/export --corpus=text.parquet --vectors=text.parquet --queries=queries.txt
+  python -m jaxdistill.search --model=runs/l3/export --corpus_model=TEACHER --corpus=sentences.txt --query="Rain."
+
+Prints a table for each query: rank, cosine similarity, row of the corpus from 1 (the line of a .txt file), sentence.
+
+The corpus's vectors are those that `jaxdistill.encode` wrote (`--vectors`), or are computed and kept in the cache folder
+for the next search. With `--corpus_model` another model has read the corpus than reads the queries: a small student
+that searches its teacher's index, as in LEAF (arXiv 2509.12539).
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from jaxdistill.cli import Parser, cache_folder, run
+from jaxdistill.core import InputError
+from jaxdistill.data.resumable import one_line
+from jaxdistill.data.sources import TEXT
+from jaxdistill.data.vectors import blocks, shape
+from jaxdistill.encode import encoded, origin_of, sentences
+from jaxdistill.evals.similarity import unit_vectors
+from jaxdistill.inference import Embedder, load
+from jaxdistill.ops.nearest import nearest
+from jaxdistill.summary import as_text
+
+TOP = 10
+"""Sentences that are shown for a query where none other number is given."""
+LINE_WIDTH = 120
+"""Characters of a line of the tables; a longer sentence is cut there."""
+
+
+class Hit(NamedTuple):
+    """A sentence that was found."""
+
+    cosine: float
+    row: int
+    """In the corpus, from 0."""
+    sentence: str
+
+
+def search(
+    queries: Float[np.ndarray, "q e"], vectors: Path, specs: Sequence[str], *, column: str = TEXT, top: int
+) -> list[list[Hit]]:
+    """The `top` nearest sentences of each query, best first; of equally near ones the first.
+
+    Args:
+      queries: their vectors, of any length above 0.
+      vectors: a `.npy` or `.parquet` file with one vector for each row of the corpus.
+      specs: the corpus, as text for training is given.
+      column: of a table, that holds the sentences.
+    """
+    cosines, rows = nearest(queries, blocks(vectors), count=top)
+    wanted = set(rows.flat)
+    found = {row: text for row, text in enumerate(sentences(specs, column)) if row in wanted}
+    return [
+        [Hit(float(cosine), int(row), found[row]) for cosine, row in zip(*ranked, strict=True)]
+        for ranked in zip(cosines, rows, strict=True)
+    ]
+
+
+def corpus_vectors(
+    embedder: Embedder, specs: Sequence[str], *, column: str, prompt: str | None, progress: bool
+) -> Path:
+    """The file with the corpus's vectors in the cache folder, made where it is not there or not complete."""
+    origin = origin_of(embedder, specs, column=column, prompt=prompt)
+    digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:32]
+    return encoded(embedder, specs, cache_folder() / "vectors" / f"{digest}.npy", origin, progress=progress).path
+
+
+def hits_table(query: str, hits: Sequence[Hit]) -> Table:
+    """What is printed for a query."""
+    # Text, not str: brackets in a sentence are no mark-up.
+    table = Table(title=Text(one_line(query)), box=SIMPLE_HEAD, title_justify="left")
+    for name in ("rank", "cosine", "row"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("sentence", no_wrap=True, overflow="ellipsis")
+    for rank, hit in enumerate(hits, start=1):
+        table.add_row(str(rank), f"{hit.cosine:.4f}", f"{hit.row + 1:,}", Text(one_line(hit.sentence)))
+    return table
+
+
+def main(arguments: Sequence[str]) -> None:
+    """`python -m jaxdistill.search`."""
+    given = _parser().parse_args(arguments)
+    queries = [*given.query, *(sentences([given.queries], TEXT) if given.queries else [])]
+    if not queries or not all(query.strip() for query in queries):
+        raise InputError("a query is empty or missing; give --query=TEXT or --queries=FILE, a query a line.")
+    if given.vectors and (given.corpus_model or given.corpus_prompt):
+        raise InputError("--vectors are the corpus's already; leave out --corpus_model and --corpus_prompt, or them.")
+    if given.top is not None and given.top < 1:
+        raise InputError(f"--top={given.top} must be at least 1.")
+    embedder = load(given.model, pooling=given.pooling, max_length=given.max_length, batch_size=given.batch_size)
+    asked = unit_vectors(partial(embedder.encode, prompt=given.prompt or None), queries)
+    vectors = Path(given.vectors) if given.vectors else _computed(embedder, given)
+    rows, width = shape(vectors)
+    if given.vectors:
+        _check_rows(vectors, rows, sum(1 for _ in sentences(given.corpus, given.column)))
+    _check_width(width, embedder, given)
+    if given.top is not None and given.top > rows:
+        raise InputError(f"--top={given.top} is more than the corpus has: {rows:,} rows; give {rows:,} or fewer.")
+    top = min(TOP, rows) if given.top is None else given.top
+    found = search(asked, vectors, given.corpus, column=given.column, top=top)
+    for query, hits in zip(queries, found, strict=True):
+        print(as_text(hits_table(query, hits), width=LINE_WIDTH) + "\n")
+
+
+def _computed(embedder: Embedder, given) -> Path:
+    reader = load(given.corpus_model, batch_size=given.batch_size) if given.corpus_model else embedder
+    _check_width(reader.width, embedder, given)  # before hours of work
+    return corpus_vectors(
+        reader, given.corpus, column=given.column, prompt=given.corpus_prompt or None, progress=not given.quiet
+    )
+
+
+def _check_rows(vectors: Path, rows: int, sentences: int) -> None:
+    if rows != sentences:
+        raise InputError(f"{vectors} has {rows:,} rows, the corpus {sentences:,}; give the vectors of this very text.")
+
+
+def _check_width(width: int, embedder: Embedder, given) -> None:
+    if width != embedder.width:
+        raise InputError(
+            f"{given.vectors or given.corpus_model} gives vectors of {width} numbers, {given.model} of {embedder.width}; "
+            f"both must be in one space, such as a student that keeps its head and its teacher."
+        )
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m jaxdistill.search", description=__doc__)
+    parser.add_argument("--model", required=True, help="reads the queries: folder, package:NAME/PATH or hub name")
+    parser.add_argument(
+        "--corpus",
+        required=True,
+        action="append",
+        help="text as for training: file, glob, hf:..., tfds:...; repeatable",
+    )
+    parser.add_argument("--query", action="append", default=[], help="a sentence to look for; repeatable")
+    parser.add_argument("--queries", default="", help="a file of them, or a table with the column text")
+    parser.add_argument("--top", type=int, help=f"sentences shown for a query; default: {TOP}, or all of fewer")
+    parser.add_argument("--vectors", default="", help="the corpus's vectors, .npy or .parquet, written by encode")
+    parser.add_argument("--corpus_model", default="", help="reads the corpus, as its checkpoint says; default: --model")
+    parser.add_argument("--column", default=TEXT, help="column of a table that holds the corpus's sentences")
+    parser.add_argument("--prompt", default="", help="name of a prompt of --model for the queries; default: its own")
+    parser.add_argument("--corpus_prompt", default="", help="the same for the corpus, of the model that reads it")
+    parser.add_argument("--pooling", default="", help="of --model, needed where the checkpoint does not say it")
+    parser.add_argument("--max_length", type=int, default=0, help="tokens of a sentence for --model; 0: as it says")
+    parser.add_argument("--batch_size", type=int, default=128, help="sentences computed together")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    return parser
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,138 @@
+"""Nearest sentences of a query: exact, block by block, from computed or stored vectors."""
+
+import re
+
+import numpy as np
+import pytest
+
+from jaxdistill import encode, search
+from jaxdistill.data import vectors
+from jaxdistill.encoders.folder import save
+from jaxdistill.ops import nearest as nearest_rows
+from jaxdistill.ops.nearest import nearest
+
+from program import refused
+from tiny_models import tiny_model
+
+CORPUS = ["the cat sleeps", "rain", "a dog, and another dog?", "the cat sleeps [not]", "dog", "the dog sleeps", ""]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    save(tiny_model(folder / "tokenizer"), folder / "export")
+    return str(folder / "export")
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "corpus.txt").write_text("\n".join(CORPUS) + "\n", encoding="utf-8")
+    return str(tmp_path / "corpus.txt")
+
+
+def found(arguments, capsys) -> list[tuple[str, ...]]:
+    """(rank, cosine, row, sentence) of every line that the program prints."""
+    capsys.readouterr()
+    search.main([*arguments, "--quiet"])
+    return re.findall(r"^ +(\d+) +(-?[\d.]+) +([\d,]+) *(.*?) *$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_a_case_by_hand():
+    rows = np.array([[3.0, 0.0], [0.0, 2.0], [1.0, 1.0], [-1.0, 0.0], [0.0, 0.0]])
+    cosines, numbers = nearest(np.array([[2.0, 0.0], [0.0, 1.0]]), [rows[:2], rows[2:]], count=4)
+    half = 0.5**0.5
+    np.testing.assert_allclose(cosines, [[1, half, 0, 0], [1, half, 0, 0]], atol=1e-6)
+    np.testing.assert_array_equal(numbers, [[0, 2, 1, 4], [1, 2, 0, 3]])
+
+
+@pytest.mark.parametrize("block_rows", [1, 7, 32, 100])
+def test_blocks_find_what_brute_force_finds(block_rows, monkeypatch):
+    monkeypatch.setattr(nearest_rows, "QUERY_ROWS", 4)
+    rng = np.random.default_rng(block_rows)
+    queries, rows = rng.normal(size=(9, 5)), rng.normal(size=(100, 5))
+    rows[50:60] = rows[:10]
+    unit = [array / np.linalg.norm(array, axis=1, keepdims=True) for array in (queries, rows)]
+    exact = unit[0] @ unit[1].T
+    blocks = (rows[start : start + block_rows] for start in range(0, 100, block_rows))
+    cosines, numbers = nearest(queries, blocks, count=12)
+    np.testing.assert_allclose(cosines, -np.sort(-exact, axis=1)[:, :12], atol=1e-6)
+    np.testing.assert_allclose(cosines, np.take_along_axis(exact, numbers, axis=1), atol=1e-6)
+    assert all(len(set(row)) == 12 for row in numbers)
+
+
+def test_fewer_rows_than_wanted_all_come_back():
+    cosines, numbers = nearest(np.ones((1, 2)), [np.eye(2)], count=5)
+    assert cosines.shape == numbers.shape == (1, 2)
+
+
+def test_the_sentence_itself_is_nearest_and_its_row_is_the_line(model, corpus, capsys):
+    arguments = [f"--model={model}", f"--corpus={corpus}", "--query=the cat sleeps [not]", "--query=dog", "--top=2"]
+    rows = found(arguments, capsys)
+    assert [row[0] for row in rows] == ["1", "2", "1", "2"]
+    assert rows[0][1:] == ("1.0000", "4", "the cat sleeps [not]") and rows[2][1:] == ("1.0000", "5", "dog")
+
+
+def test_stored_computed_and_kept_vectors_give_the_same(model, corpus, tmp_path, capsys, monkeypatch):
+    (tmp_path / "queries.txt").write_text("the cat sleeps\nrain\n")
+    arguments = [f"--model={model}", f"--corpus={corpus}", f"--queries={tmp_path / 'queries.txt'}"]
+    computed = found(arguments, capsys)
+    assert len(computed) == 2 * len(CORPUS)
+    for name in ("v.npy", "v.parquet"):
+        encode.main([f"--model={model}", f"--input={corpus}", f"--output={tmp_path / name}", "--quiet"])
+        assert found([*arguments, f"--vectors={tmp_path / name}"], capsys) == computed
+    monkeypatch.setattr(vectors.VectorFile, "append", lambda *_: pytest.fail("computed again"))
+    assert found(arguments, capsys) == computed
+    with open(corpus, "a") as file:
+        file.write("rain\n")
+    with pytest.raises(pytest.fail.Exception, match="computed again"):
+        found(arguments, capsys)
+
+
+def test_another_model_may_have_read_the_corpus(model, corpus, tmp_path, capsys):
+    save(tiny_model(tmp_path / "tokenizer", seed=3), tmp_path / "teacher")
+    arguments = [f"--model={model}", f"--corpus={corpus}", "--query=dog"]
+    asymmetric = found([*arguments, f"--corpus_model={tmp_path / 'teacher'}"], capsys)
+    encode.main([f"--model={tmp_path / 'teacher'}", f"--input={corpus}", f"--output={tmp_path / 'v.npy'}", "--quiet"])
+    assert found([*arguments, f"--vectors={tmp_path / 'v.npy'}"], capsys) == asymmetric != found(arguments, capsys)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ([], "a query is empty or missing; give --query=TEXT or --queries=FILE"),
+        (["--query="], "a query is empty or missing"),
+        (["--query=a", "--corpus=absent.txt"], "absent.txt does not exist"),
+        (["--query=a", "--corpus={0}/empty.txt"], "empty.txt is empty: it has no row of text"),
+        (["--queries={0}/absent.txt"], "absent.txt does not exist"),
+        (["--query=a", "--top=8"], "--top=8 is more than the corpus has: 7 rows; give 7 or fewer."),
+        (["--query=a", "--top=0"], "--top=0 must be at least 1"),
+        (["--query=a", "--vectors={0}/absent.npy"], "absent.npy does not exist; give a .npy file of vectors"),
+        (["--query=a", "--vectors={0}/absent.parquet"], "absent.parquet does not exist; give a file of vectors"),
+        (["--query=a", "--vectors={0}/empty.parquet"], "empty.parquet is no whole Parquet file"),
+        (["--query=a", "--vectors={0}/text.parquet"], "text.parquet has text: string; vectors are fixed-size lists"),
+        (["--query=a", "--vectors={0}/short.npy"], "short.npy has 6 rows, the corpus 7; give the vectors of this"),
+        (["--query=a", "--vectors={0}/wide.npy"], "wide.npy gives vectors of 17 numbers, "),
+        (["--query=a", "--vectors={0}/nan.npy"], "nan.npy: row 5 is not finite; make that vector again."),
+        (["--query=a", "--vectors=v.npy", "--corpus_model=m"], "leave out --corpus_model and --corpus_prompt"),
+        (["--query=a", "--corpus_model={0}/wide"], "wide gives vectors of 20 numbers, "),
+        (["--query=a", "--prompt=passage"], "prompt 'passage' is unknown"),
+        (["--query=a", "--quary=b"], "unknown option --quary. Did you mean --query?"),
+    ],
+)
+def test_what_cannot_be_searched_is_one_clear_line(model, corpus, tmp_path, capsys, wrong, said):
+    import pyarrow
+    from pyarrow import parquet
+
+    for name in ("empty.txt", "empty.parquet"):
+        (tmp_path / name).write_bytes(b"")
+    parquet.write_table(pyarrow.table({"text": ["a"]}), tmp_path / "text.parquet")
+    nan = np.ones((7, 16), np.float32)
+    nan[5, 3] = np.nan
+    for name, array in {"short": np.ones((6, 16)), "wide": np.ones((7, 17)), "nan": nan}.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    if "--corpus_model={0}/wide" in wrong:
+        save(tiny_model(tmp_path / "tokenizer", head=20), tmp_path / "wide")
+    arguments = [option.format(tmp_path) for option in wrong]
+    line = refused(search, [f"--model={model}", f"--corpus={corpus}", *arguments, "--quiet"], capsys)
+    assert said in line
