@@ -25,6 +25,7 @@ def main(arguments):
         tokenizer=load(given.model).tokenizer,
         max_length=given.max_length,
         cache_folder=given.cache,
+        dedupe=True,
         progress=True,
     )
     print(f"{store.rows:,} sentences, {store.lengths('text').mean():.1f} tokens each")
