@@ -250,6 +250,10 @@ def test_a_mistyped_option_is_one_clear_line(folder, changed, words, capsys):
         (dict(objective__name="congenn"), "Did you mean congen?"),
         (dict(evals__best="sts-b/spearman"), "agreement/spearman"),
         (dict(teacher__pooling="middle"), "middle"),
+        (
+            dict(teacher__model="vectors:nowhere.npy", student__model="FOLDER/model", student__head="tanh"),
+            "nowhere.npy does not exist",
+        ),
         (dict(student__pooling="mean:last4", student__model="FOLDER/model"), "pooling"),
         (dict(run__precision="float8"), "float32"),
         (dict(student__layers="7"), "layers"),
