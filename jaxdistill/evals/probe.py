@@ -32,7 +32,7 @@ STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2)
 """SentEval's grid, in its order: of two that are equally good the first is taken."""
 FOLDS = 10
 SEED = 1111
-TOLERANCE = 1e-8
+TOLERANCE = 1e-9
 """Predicted decrease of the mean loss, in nats, at which a classifier is trained."""
 MOST_STEPS = 2000
 
@@ -169,9 +169,9 @@ def _on_test(found: np.ndarray, labels: np.ndarray, test: np.ndarray) -> Accurac
 class _Fit(NamedTuple):
     """A classifier on its way; momentum of Nesterov's method in the last two."""
 
-    weights: Float[Array, "d k"]
+    weights: Float[Array, "k d"]
     bias: Float[Array, " k"]
-    ahead: tuple[Float[Array, "d k"], Float[Array, " k"]]
+    ahead: tuple[Float[Array, "k d"], Float[Array, " k"]]
     """The point at which the next gradient is taken."""
     age: Float[Array, ""]
     """Steps since momentum was last dropped."""
@@ -197,21 +197,23 @@ def _train(
     """
     axes, variances = _principal_axes(features, trains.any(axis=0))
     if classes == 2:  # one column: the difference of the two classes' weights, penalised half as much
-        targets, strengths, curvature = (labels == 1).astype(jnp.float32)[:, None], strengths / 2, 0.25
+        targets, strengths, curvature = (labels == 1).astype(jnp.float32)[None], strengths / 2, 0.25
     else:
-        targets, curvature = jax.nn.one_hot(labels, classes), 0.5
-    weight_of_row = trains / trains.sum(axis=1, keepdims=True)
+        targets, curvature = jax.nn.one_hot(labels, classes, axis=0), 0.5
+    rows = trains.sum(axis=1).astype(jnp.float32)
+    weight_of_row = trains.astype(jnp.float32) / rows[:, None]
     # A fold's covariance is at most this many times that of all rows.
-    curvature = curvature * trains.any(axis=0).sum() / trains.sum(axis=1).min()
+    curvature = curvature * trains.any(axis=0).sum().astype(jnp.float32) / rows.min()
 
     def step(fit: _Fit, weight_of_row: Float[Array, " n"], strength: Float[Array, ""]) -> _Fit:
         weights, bias = fit.ahead
-        logits = axes @ weights + bias
-        probabilities = jax.nn.sigmoid(logits) if classes == 2 else jax.nn.softmax(logits, axis=-1)
-        residual = (probabilities - targets) * weight_of_row[:, None]
-        gradient = axes.T @ residual + strength * weights
-        bias_gradient = residual.sum(axis=0)
-        inverse = (1.0 / (curvature * variances + strength))[:, None]
+        # `k n` and `k d`: with the classes last, XLA copies the transposed features in every step on a CPU.
+        logits = weights @ axes.T + bias[:, None]
+        probabilities = jax.nn.sigmoid(logits) if classes == 2 else jax.nn.softmax(logits, axis=0)
+        residual = (probabilities - targets) * weight_of_row[None]
+        gradient = residual @ axes + strength * weights
+        bias_gradient = residual.sum(axis=1)
+        inverse = 1.0 / (curvature * variances + strength)[None]
         new_weights, new_bias = weights - inverse * gradient, bias - bias_gradient / curvature
         moved, bias_moved = new_weights - fit.weights, new_bias - fit.bias
         uphill = jnp.sum(gradient * moved) + jnp.sum(bias_gradient * bias_moved) > 0
@@ -236,12 +238,12 @@ def _train(
             decrease=jnp.full_like(fits.decrease, jnp.inf),
         )
         count, fits = jax.lax.while_loop(unfinished, one_more, (0, fresh))
-        logits = jax.vmap(lambda weights, bias: axes @ weights + bias)(fits.weights, fits.bias)
-        found = logits[..., 0] > 0 if classes == 2 else jnp.argmax(logits, axis=-1)
+        logits = jax.vmap(lambda weights, bias: weights @ axes.T + bias[:, None])(fits.weights, fits.bias)
+        found = logits[:, 0] > 0 if classes == 2 else jnp.argmax(logits, axis=1)
         return fits, (found.astype(jnp.uint8), count)
 
-    m, d, k = trains.shape[0], features.shape[1], targets.shape[1]
-    weights, bias = jnp.zeros((m, d, k)), jnp.zeros((m, k))
+    m, d, k = trains.shape[0], features.shape[1], targets.shape[0]
+    weights, bias = jnp.zeros((m, k, d)), jnp.zeros((m, k))
     start = _Fit(weights, bias, (weights, bias), jnp.zeros(m), jnp.zeros(m))
     _, found = jax.lax.scan(at_strength, start, strengths)
     return found
@@ -254,9 +256,10 @@ def _principal_axes(
 
     A rotation changes neither the penalty nor the predictions, and a shift only the bias, which is not penalised.
     """
-    count = used.sum()
-    centred = features - jnp.einsum("nd,n->d", features, used.astype(features.dtype)) / count
-    covariance = jnp.einsum("nd,ne,n->de", centred, centred, used.astype(features.dtype)) / count
+    count = used.sum().astype(features.dtype)
+    centred = features - jnp.where(used[:, None], features, 0.0).sum(axis=0, keepdims=True) / count
+    of_used = jnp.where(used[:, None], centred, 0.0)
+    covariance = of_used.T @ of_used / count
     variances, rotation = jnp.linalg.eigh(covariance)
     # Rounding leaves the axes correlated by about 1e-7 of the largest variance.
     return centred @ rotation, jnp.maximum(variances, 0.0) + 1e-6 * variances[-1]
