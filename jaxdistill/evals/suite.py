@@ -246,7 +246,7 @@ def _bitext(sources: Sources) -> Iterator[Unit | str]:
         yield _no_folder("bitext")
         return
     paths = bitext.files(sources.data)
-    lines = {name: _absent(name, [path]) for name, path in paths.items()}
+    lines = {name: _absent(f"bitext/{name}", [path]) for name, path in paths.items()}
     yield from filter(None, lines.values())
     present = [name for name, line in lines.items() if not line]
     for asymmetric in _ways(sources) if present else ():
