@@ -132,5 +132,5 @@ class Task(Protocol):
     """An evaluation: one file under `evals/`."""
 
     def __call__(self, embed: Embed) -> Mapping[str, float]:
-        """Named scores in [-1, 1]."""
+        """Named scores in [-1, 1], and measures in the units that their names or the task's docstring say."""
         ...

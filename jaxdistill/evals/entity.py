@@ -1,6 +1,6 @@
 """Does a model find the entity that a query means in a catalogue?
 
-Entity resolution of SimTDE (Xie et al., ICASSP 2023, section 4.2 and Table 3): every query is compared with every entity
+Entity resolution of SimTDE (Xie et al., SIGIR 2023, section 4.2 and Table 3): every query is compared with every entity
 of its language; recall at `k` is the share of queries with a right entity among the `k` nearest by cosine similarity.
 SimTDE's radio stations are not public: the files are the user's own, one for each language, named by what stands before
 the suffix (`de.tsv`, `stations.de.csv.gz`), with the columns `query`, `entity`, `label` (1: the entity is meant, 0: not).

@@ -2,8 +2,8 @@
 
 All on STS-B dev (`sts/stsb.dev.tsv.gz`), vectors at unit length:
 
-- Alignment, the expected distance of pairs that mean the same (gold score above 4, as SimCSE, Gao et al., EMNLP 2021,
-  section 3), and uniformity, the logarithm of an expected Gaussian potential over pairs of distinct sentences. Lower is
+- Alignment, the expected distance of pairs that mean the same (gold score above 4, as in SimCSE, Gao et al., EMNLP
+  2021), and uniformity, the logarithm of an expected Gaussian potential over pairs of distinct sentences. Lower is
   better. Twice: Wang and Isola's (ICML 2020, https://arxiv.org/abs/2005.10242), of squared distances, and that of
   DistilCSE's equation 8, of plain distances. NOTE the minus before the expectation in the alignment of equation 8
   contradicts the sentence below it (expected distance, lower is better); it is left out here.

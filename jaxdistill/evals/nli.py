@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool, Int
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import probe
-from jaxdistill.evals.tables import labelled, part_of
-from jaxdistill.evals.transfer import pair_features, row_vectors
+from jaxdistill.evals.tables import part_of
+from jaxdistill.evals.transfer import Rows, pair_features, read_splits, row_vectors
 
 CLASSES = ("entailment", "neutral", "contradiction")
 SNLI_STRENGTH = 1e-9
@@ -37,23 +36,20 @@ PROTOCOLS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class NliTask:
-    """The evaluation on one set that was read, its files one behind the other."""
+    """The evaluation on one set that was read; its splits are the files of `SPLITS`."""
 
     name: str
-    sentences: tuple[tuple[str, str], ...]
-    labels: Int[np.ndarray, " n"]
-    rows: Mapping[str, Bool[np.ndarray, " n"]]
-    """Which rows are of a file of `SPLITS`."""
+    rows: Rows
 
     def __call__(self, embed: Embed) -> Mapping[str, float]:
         """Accuracy in [0, 1], by its name in `SCORES`."""
-        first, second = row_vectors(embed, self.sentences)
-        features = pair_features(first, second)
+        first, second = row_vectors(embed, self.rows.sentences)
+        features, labels, split = pair_features(first, second), self.rows.labels, self.rows.split
         if self.name == "sick-e":
-            found = probe.dev_selection(features, self.labels, self.rows["sick.trial"], self.rows["sick.test"])
+            found = probe.dev_selection(features, labels, split["sick.trial"], split["sick.test"])
         else:
             features = np.concatenate([first, second, features], axis=1)
-            found = probe.one_strength(features, self.labels, self.rows["snli.test"], SNLI_STRENGTH)
+            found = probe.one_strength(features, labels, split["snli.test"], SNLI_STRENGTH)
         return {SCORES[self.name]: found.accuracy}
 
 
@@ -69,11 +65,5 @@ def protocol(name: str) -> str:
 
 def nli_task(folder: str | Path, name: str) -> NliTask:
     """The evaluation on a set of a data folder; InputError with file and line for a bad row."""
-    read = [labelled(path, ("premise", "hypothesis"), CLASSES) for path in files(folder, name)]
-    split_of = np.repeat(SPLITS[name], [len(labels) for labels, _ in read])
-    return NliTask(
-        name=name,
-        sentences=tuple(row for _, texts in read for row in texts),
-        labels=np.concatenate([labels for labels, _ in read]),
-        rows={split: split_of == split for split in SPLITS[name]},
-    )
+    paths = dict(zip(SPLITS[name], files(folder, name), strict=True))
+    return NliTask(name=name, rows=read_splits(paths, ("premise", "hypothesis"), CLASSES))

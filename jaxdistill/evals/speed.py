@@ -1,6 +1,6 @@
 """How fast and how large is a model?
 
-SimTDE's Table 4 (Xie et al., ICASSP 2023, section 4.3): the time of a pass over the STS-B test set, 2,758 sentences, at
+SimTDE's Table 4 (Xie et al., SIGIR 2023, section 4.3): the time of a pass over the STS-B test set, 2,758 sentences, at
 batch 1, one sentence a call; here also in one call of batches of 128. Differences from it: sentences per second, because
 a pass is of both sides of all pairs; a single pass at batch 1, which is an average over 2,758 calls, and the mean of three
 at batch 128. Compiling is not counted. The figures are of the machine as it was: they are never remembered.

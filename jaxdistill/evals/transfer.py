@@ -40,7 +40,7 @@ class TransferSet:
 _NESTED = TransferSet(
     splits=("all",),
     protocol="ten folds, L2 chosen in ten folds of the other nine",
-    score=lambda features, labels, rows: probe.nested_folds(features, labels),
+    score=lambda features, labels, split: probe.nested_folds(features, labels),
 )
 SETS: Mapping[str, TransferSet] = {
     "mr": _NESTED,
@@ -50,43 +50,50 @@ SETS: Mapping[str, TransferSet] = {
     "sst2": TransferSet(
         splits=("train", "dev", "test"),
         protocol="test accuracy, L2 chosen on dev",
-        score=lambda features, labels, rows: probe.dev_selection(features, labels, rows["dev"], rows["test"]),
+        score=lambda features, labels, split: probe.dev_selection(features, labels, split["dev"], split["test"]),
     ),
     "trec": TransferSet(
         splits=("train", "test"),
         protocol="test accuracy, L2 chosen in ten folds of train",
-        score=lambda features, labels, rows: probe.train_folds(features, labels, rows["test"]),
+        score=lambda features, labels, split: probe.train_folds(features, labels, split["test"]),
         classes=TREC_CLASSES,
     ),
     "mrpc": TransferSet(
         splits=("train", "test"),
         protocol="test accuracy and F1 of [|u - v|, u * v], L2 chosen in ten folds of train",
-        score=lambda features, labels, rows: probe.train_folds(features, labels, rows["test"]),
+        score=lambda features, labels, split: probe.train_folds(features, labels, split["test"]),
         pairs=True,
     ),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransferTask:
-    """The evaluation on one set that was read, its splits one behind the other."""
+class Rows:
+    """Labelled sentences or pairs of all splits of a set, one behind the other."""
 
-    name: str
     sentences: tuple[tuple[str, ...], ...]
     """One sentence a row, or two."""
     labels: Int[np.ndarray, " n"]
-    rows: Mapping[str, Bool[np.ndarray, " n"]]
+    split: Mapping[str, Bool[np.ndarray, " n"]]
     """Which rows are of a split."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferTask:
+    """The evaluation on one set that was read."""
+
+    name: str
+    rows: Rows
 
     def __call__(self, embed: Embed) -> Mapping[str, float]:
         """`transfer/NAME`: accuracy in [0, 1]; for MRPC also `transfer/mrpc f1`."""
         chosen = SETS[self.name]
-        vectors = row_vectors(embed, self.sentences)
+        vectors = row_vectors(embed, self.rows.sentences)
         features = pair_features(*vectors) if chosen.pairs else vectors[0]
-        found = chosen.score(features, self.labels, self.rows)
+        found = chosen.score(features, self.rows.labels, self.rows.split)
         scores = {f"transfer/{self.name}": found.accuracy}
         if chosen.pairs:
-            scores[f"transfer/{self.name} f1"] = f1(self.labels[self.rows["test"]], found.predicted)
+            scores[f"transfer/{self.name} f1"] = f1(self.rows.labels[self.rows.split["test"]], found.predicted)
         return scores
 
 
@@ -122,12 +129,22 @@ def transfer_task(folder: str | Path, name: str) -> TransferTask:
     """The evaluation on a set of a data folder; InputError with file and line for a bad row."""
     chosen = SETS[name]
     columns = ("sentence1", "sentence2") if chosen.pairs else ("sentence",)
-    read = [labelled(path, columns, chosen.classes) for path in files(folder, name)]
-    labels = np.concatenate([found for found, _ in read])
-    split_of = np.repeat(chosen.splits, [len(found) for found, _ in read])
-    return TransferTask(
-        name=name,
+    paths = dict(zip(chosen.splits, files(folder, name), strict=True))
+    return TransferTask(name=name, rows=read_splits(paths, columns, chosen.classes))
+
+
+def read_splits(paths: Mapping[str, Path], columns: Sequence[str], classes: Sequence[str]) -> Rows:
+    """The rows of all splits of a set; InputError with file and line for a bad one.
+
+    Args:
+      paths: name of a split to its file.
+      columns: of sentences.
+      classes: names in the column `label`.
+    """
+    read = [labelled(path, columns, classes) for path in paths.values()]
+    split_of = np.repeat(list(paths), [len(labels) for labels, _ in read])
+    return Rows(
         sentences=tuple(row for _, texts in read for row in texts),
-        labels=labels,
-        rows={split: split_of == split for split in chosen.splits},
+        labels=np.concatenate([labels for labels, _ in read]),
+        split={name: split_of == name for name in paths},
     )
