@@ -25,7 +25,7 @@ def scikit_learn(features, labels, strength):
     penalty = (2 if labels.max() == 1 else 1) / (len(labels) * strength)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn announces changes of its own
-        return LogisticRegression(C=penalty, tol=1e-6, max_iter=2000).fit(features, labels)
+        return LogisticRegression(C=penalty, tol=1e-6, solver="newton-cholesky").fit(features, labels)
 
 
 def scikit_learn_folds(labels):

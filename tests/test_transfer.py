@@ -32,7 +32,7 @@ def scikit_learn(features, labels, strength):
     penalty = (2 if labels.max() == 1 else 1) / (len(labels) * strength)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn announces changes of its own
-        return LogisticRegression(C=penalty, max_iter=2000).fit(features, labels)
+        return LogisticRegression(C=penalty, solver="newton-cholesky").fit(features, labels)
 
 
 def test_pair_features_by_hand():
@@ -114,11 +114,11 @@ def test_mrpc_equals_plain_scikit_learn(data_folder):
     from sklearn.metrics import f1_score
     from sklearn.model_selection import StratifiedKFold
 
-    task = transfer.transfer_task(data_folder, "mrpc")
-    found = task(hashed_words)
-    first, second = (hashed_words(texts) for texts in zip(*task.rows.sentences, strict=True))
-    features, labels = transfer.pair_features(first, second), task.rows.labels
-    train, test = task.rows.split["train"], task.rows.split["test"]
+    rows = transfer.transfer_task(data_folder, "mrpc").rows
+    found = transfer.TransferTask(name="mrpc", rows=rows)(hashed_words)
+    first, second = (hashed_words(texts) for texts in zip(*rows.sentences, strict=True))
+    features, labels = transfer.pair_features(first, second), rows.labels
+    train, test = rows.split["train"], rows.split["test"]
     x, y = features[train], labels[train]
     folds = list(StratifiedKFold(10, shuffle=True, random_state=1111).split(x, y))
     scores = [

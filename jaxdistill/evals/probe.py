@@ -58,13 +58,13 @@ def nested_folds(features: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n
         folds[rows] = stratified_folds(labels[rows])
         inner.append(folds)
         trains += [(folds >= 0) & (folds != held_out) for held_out in range(FOLDS)] + [outer != fold]
-    right = predictions(features, labels, np.stack(trains), STRENGTHS)
-    right = right.reshape(len(STRENGTHS), FOLDS, FOLDS + 1, len(labels))
+    found = predictions(features, labels, np.stack(trains), STRENGTHS)
+    found = found.reshape(len(STRENGTHS), FOLDS, FOLDS + 1, len(labels))
     predicted, accuracies = np.empty_like(labels), []
     for fold in range(FOLDS):
-        chosen = np.argmax(_fold_accuracy(right[:, fold, :FOLDS], labels, inner[fold]))
+        chosen = np.argmax(_fold_accuracy(found[:, fold, :FOLDS], labels, inner[fold]))
         test = outer == fold
-        predicted[test] = right[chosen, fold, FOLDS, test]
+        predicted[test] = found[chosen, fold, FOLDS, test]
         accuracies.append(np.mean(predicted[test] == labels[test]))
     return Accuracy(accuracy=float(np.mean(accuracies)), predicted=predicted)
 
