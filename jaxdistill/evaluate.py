@@ -68,28 +68,22 @@ def evaluate(
     """
     start, digest = time.perf_counter(), model.digest()
     known = suite.Model(
-        embed=_embed(model, batch_size),
+        embed=_embed(model, batch_size, progress=sys.stderr.isatty()),
         embed_in_batches=partial(_embed, model),
         parameters=model.parameter_count,
         size_bytes=_weights_bytes(spec),
         index=index.embed,
     )
-    scores, failed, neighbours = {}, {}, {}
+    found, failed, seconds = {}, {}, {}
     for unit in units:
-        what = [unit.digest(), digest, index.digest if unit.asks_index else ""]
+        begun = time.perf_counter()
         try:
-            found = (
-                remembered(cache_folder() / "scores", what, partial(unit.run, known))
-                if unit.is_repeatable
-                else unit.run(known)
-            )
+            found[unit.name] = _found(unit, known, [digest, index.digest if unit.asks_index else ""])
+            seconds[unit.name] = round(time.perf_counter() - begun, 1)
         except InputError as error:
             failed[unit.name] = str(error)
             print(f"failed: {unit.name} of {spec}: {error}", file=sys.stderr)
-            continue
-        scores |= {name: float(score) for name, score in found["scores"].items()}
-        if "neighbours" in found:
-            neighbours[unit.name] = found["neighbours"]
+    scores = {name: float(score) for values in found.values() for name, score in values["scores"].items()}
     return {
         "model": spec,
         "digest": digest,
@@ -100,10 +94,18 @@ def evaluate(
         "max_length": model.max_length,
         "prompt": model.prompt,
         "seconds": round(time.perf_counter() - start, 1),
+        "seconds_of_task": seconds,
         "scores": scores | suite.averages(scores),
         "failed": failed,
-        "neighbours": neighbours,
+        "neighbours": {name: values["neighbours"] for name, values in found.items() if "neighbours" in values},
     }
+
+
+def _found(unit: Unit, model: suite.Model, digests: Sequence[str]) -> dict[str, Any]:
+    """What the unit finds of the model, from the cache where it was found before; `digests` are of the models it asks."""
+    if not unit.is_repeatable:
+        return unit.run(model)
+    return remembered(cache_folder() / "scores", [unit.digest(), *digests], partial(unit.run, model))
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -184,11 +186,11 @@ def _index(spec: str) -> Index:
     if not spec:
         return Index(embed=None, digest="")
     model = load(spec)
-    return Index(embed=_embed(model, BATCH_SIZE), digest=model.digest())
+    return Index(embed=_embed(model, BATCH_SIZE, progress=sys.stderr.isatty()), digest=model.digest())
 
 
-def _embed(model: SentenceModel, batch_size: int) -> Embed:
-    return partial(Embedder(model, batch_size=batch_size).encode, progress=sys.stderr.isatty())
+def _embed(model: SentenceModel, batch_size: int, *, progress: bool = False) -> Embed:
+    return partial(Embedder(model, batch_size=batch_size).encode, progress=progress)
 
 
 def _weights_bytes(spec: str) -> int:

@@ -57,8 +57,9 @@ def comparison_table(rows: Mapping[str, Measured], *, title: str = "") -> Table:
 
 
 def plain(value: float) -> str:
-    """A value with a unit of its own: four decimals of a small one, none of a large one."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.4f}"
+    """A value with a unit of its own: four decimals below 10, one below 100, none of a larger one."""
+    decimals = 4 if abs(value) < 10 else 1 if abs(value) < 100 else 0
+    return f"{value:,.{decimals}f}"
 
 
 def score_table(

@@ -137,6 +137,7 @@ def test_the_program_writes_what_it_measured_into_a_folder(tiny, data, tmp_path,
     report = json.loads((tmp_path / "report" / "results.json").read_text())
     (model,) = report["models"]
     assert model["failed"] == {} and len(report["absent"]) == 5
+    assert set(model["seconds_of_task"]) == set(report["protocol"])
     assert set(report["protocol"]) == set(report["files"]) == {"sts", "transfer/mr", "transfer/cr", "geometry", "speed"}
     assert model["scores"]["speed/parameters"] == model["parameters"] and model["size_bytes"] > 0
     assert report["seed"] == 1111 and "folds" in report["protocol"]["transfer/mr"]
@@ -156,7 +157,7 @@ def test_a_finished_unit_is_not_run_twice(tiny, data, capsys, monkeypatch):
     def never(*_, **__):
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(evaluate, "_embed", lambda *_: never)
+    monkeypatch.setattr(evaluate, "_embed", lambda *_, **__: never)
     again, _ = run(options, capsys)
     assert again == before
 
@@ -183,7 +184,7 @@ def test_what_fails_costs_itself_only(tiny, data, tmp_path, capsys):
 
 def test_vectors_that_are_not_numbers_are_a_line_each_and_are_not_remembered(tiny, data, tmp_path, capsys, monkeypatch):
     useless = lambda texts: np.full((len(texts), 4), np.nan)  # noqa: E731 - stands in for a function
-    monkeypatch.setattr(evaluate, "_embed", lambda *_: useless)
+    monkeypatch.setattr(evaluate, "_embed", lambda *_, **__: useless)
     options = [f"--model={tiny}", "--tasks=sts-b-dev,transfer,geometry", f"--data={data}", "--out="]
     _, errors = run(options, capsys, status=2)
     failed = [line for line in errors if line.startswith("failed: ")]
@@ -203,3 +204,11 @@ def test_an_index_of_the_model_itself_gives_the_same_scores_and_one_of_another_w
     save(tiny_model(tmp_path / "tokenizer", head=8), tmp_path / "narrow")
     _, errors = run([*options, f"--index_model={tmp_path / 'narrow'}"], capsys, status=2)
     assert any("the queries have 16 numbers and the index 8" in line for line in errors)
+
+
+def test_real_tracks_of_sts_2017_have_250_pairs(data_folder):
+    for track in multilingual.TRACKS:
+        task = multilingual.multilingual_task(data_folder, track)
+        assert len(task.pairs.scores) == 250
+        scores = task(lambda texts: np.random.default_rng(0).normal(size=(len(texts), 8)))
+        assert list(scores) == [f"sts17/{track}"] and abs(scores[f"sts17/{track}"]) < 0.3
