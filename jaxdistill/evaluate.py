@@ -119,6 +119,8 @@ def main(arguments: Sequence[str]) -> None:
         try:
             model = load(spec, pooling=given.pooling, max_length=given.max_length, prompt=given.prompt)
         except InputError as error:
+            if len(given.model) == 1:
+                raise
             unloaded[spec] = str(error)
             print(f"failed: model {spec}: {error}", file=sys.stderr)
             continue

@@ -21,7 +21,7 @@ from jaxdistill.evals.tables import labelled, part_of
 
 TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 BINARY = ("0", "1")
-Protocol = Callable[
+Scoring = Callable[
     [Float[np.ndarray, "n d"], Int[np.ndarray, " n"], Mapping[str, Bool[np.ndarray, " n"]]], probe.Accuracy
 ]
 
@@ -32,7 +32,7 @@ class TransferSet:
 
     splits: tuple[str, ...]
     protocol: str
-    score: Protocol
+    score: Scoring
     classes: tuple[str, ...] = BINARY
     pairs: bool = False
 
