@@ -148,5 +148,5 @@ class Task(Protocol):
     """An evaluation: one file under `evals/`. Those of pairs of sentences take cross-encoders too."""
 
     def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
-        """Named scores in [-1, 1]."""
+        """Named scores in [-1, 1], and measures in the units that their names or the task's docstring say."""
         ...

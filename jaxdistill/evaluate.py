@@ -1,117 +1,208 @@
-"""How good is a sentence encoder? Scores any checkpoint on the STS sets, on your own graded pairs, or on translations.
+"""How good is a sentence encoder? Scores any checkpoint on what the papers report, or on your own pairs and entities.
 
   python -m jaxdistill.evaluate --model=runs/l3/export --tasks=sts --data=DATA
-  python -m jaxdistill.evaluate --model=A --model=B --tasks=pairs --pairs=pairs.tsv --out=results.json
+  python -m jaxdistill.evaluate --model=A --model=B --tasks=sts,multilingual,transfer,nli,pairs,retrieval,geometry,speed \\
+    --data=DATA --out=report/
 
-Tasks, separated by commas: sts (STS12-16, STS-B, SICK-R and STS-B dev), sts-b-dev, pairs, bitext (translations found among
-others, from multilingual/ of the data folder), or single sets such as sick-r.
+Tasks, separated by commas:
+
+  sts            STS12-16, STS-B, SICK-R, STS-B dev, and the subsets of STS12-16; also single sets such as sick-r
+  multilingual   the seven tracks of STS 2017
+  transfer       MR, CR, SUBJ, MPQA, SST2, TREC, MRPC: logistic regression on frozen vectors
+  nli            SICK-E, and SNLI with another training set: likewise
+  pairs          AUC on QQP, QNLI, MRPC; with --pairs=FILE the correlation with your own graded pairs instead
+  retrieval      bitext (translations found among others; also alone, as bitext), entities (--entities=FILE), and
+                 the neighbours of random captions; with --index_model=TEACHER also in an index that the teacher made
+  geometry       alignment, uniformity, anisotropy, edit distance, an out-of-domain example
+  speed          sentences/s at batch 1 and 128, parameters, bytes
+
+Sets that are not in the data folder are left out with a line, or refused with --strict. What was measured before of the
+same model and files is not measured again, except speed. What cannot be read or scored is told in a line, the rest goes
+on, and the program ends with status 2.
 """
 
+import argparse
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from jaxdistill.cli import Parser, did_you_mean, run
-from jaxdistill.core import Embed, InputError
-from jaxdistill.encoders.model import load
-from jaxdistill.evals import bitext
-from jaxdistill.evals.pairs import pairs_spearman, read_pairs
-from jaxdistill.evals.sts import PROTOCOL, SETS, sts, sts_folder
+from jaxdistill.cli import Parser, cache_folder, run
+from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.encoders.locate import locate
+from jaxdistill.encoders.model import SentenceModel, load
+from jaxdistill.evals import probe, suite
+from jaxdistill.evals.remembered import remembered
+from jaxdistill.evals.suite import Unit
+from jaxdistill.export import weights_bytes
+from jaxdistill.files import write_whole
 from jaxdistill.inference import Embedder
-from jaxdistill.summary import as_text, score_table
+from jaxdistill.summary import as_text, hundredfold, plain, score_table
 from jaxdistill.versions import versions
 
-TASKS = ("sts", "pairs", "bitext", *SETS)
-Score = Callable[[Embed], Mapping[str, float]]
+RESULTS = "results.json"
+BATCH_SIZE = 128
 
 
-def chosen_tasks(names: Sequence[str], *, data: str, pairs: str) -> list[Score]:
-    """The evaluations of the task names, their files checked; InputError for an unknown one."""
-    for name in names:
-        if name not in TASKS:
-            raise InputError(f"task {name!r} is unknown; there are {', '.join(TASKS)}.{did_you_mean(name, TASKS)}")
-    tasks: list[Score] = []
-    sets = tuple(SETS) if "sts" in names else tuple(name for name in names if name in SETS)
-    if sets:
-        folder = sts_folder(data) if data else None
-        tasks.append(lambda embed: sts(embed, folder, sets))
-    if "pairs" in names:
-        if not pairs:
-            raise InputError("task pairs needs --pairs=FILE, a .tsv or .csv file with score, sentence1, sentence2.")
-        graded = read_pairs(pairs)
-        tasks.append(lambda embed: {"pairs": pairs_spearman(embed, graded)})
-    if "bitext" in names:
-        if not data:
-            raise InputError("task bitext needs --data=FOLDER with multilingual/*.tsv.gz, or JAXDISTILL_DATA.")
-        tasks.append(bitext.bitext_task(data))
-    return tasks
+class Index(NamedTuple):
+    """The model that makes the index of asymmetric retrieval, if there is one."""
+
+    embed: Embed | None
+    digest: str
 
 
 def evaluate(
-    spec: str,
-    tasks: Sequence[Score],
-    *,
-    pooling: str = "",
-    max_length: int = 0,
-    prompt: str = "",
-    batch_size: int = 128,
+    spec: str, model: SentenceModel, units: Sequence[Unit], index: Index, *, batch_size: int
 ) -> dict[str, Any]:
-    """What a results file says of one model: what it is, its scores in [-1, 1], and the time it took."""
-    model = load(spec, pooling=pooling, max_length=max_length, prompt=prompt)
-    embedder = Embedder(model, batch_size=batch_size)
-    embed = partial(embedder.encode, progress=sys.stderr.isatty())
-    start = time.perf_counter()
-    scores = {name: float(score) for task in tasks for name, score in task(embed).items()}
+    """What a results file says of one model: what it is, its scores, which units failed and why, and the time it took.
+
+    Args:
+      spec: what the model was loaded from.
+      batch_size: sentences of 32 tokens that are computed together.
+    """
+    start, digest = time.perf_counter(), model.digest()
+    known = suite.Model(
+        embed=_embed(model, batch_size, progress=sys.stderr.isatty()),
+        embed_in_batches=partial(_embed, model),
+        parameters=model.parameter_count,
+        size_bytes=_weights_bytes(spec),
+        index=index.embed,
+    )
+    found, failed, seconds = {}, {}, {}
+    for unit in units:
+        begun = time.perf_counter()
+        try:
+            found[unit.name] = _found(unit, known, [digest, index.digest if unit.asks_index else ""])
+            seconds[unit.name] = round(time.perf_counter() - begun, 1)
+        except InputError as error:
+            failed[unit.name] = str(error)
+            print(f"failed: {unit.name} of {spec}: {error}", file=sys.stderr)
+    scores = {name: float(score) for values in found.values() for name, score in values["scores"].items()}
     return {
         "model": spec,
-        "digest": model.digest(),
+        "digest": digest,
         "parameters": model.parameter_count,
+        "size_bytes": known.size_bytes,
         "embedding_width": model.definition.embedding_width,
         "pooling": str(model.definition.pooling),
         "max_length": model.max_length,
-        "prompt": prompt or model.default_prompt or "",
+        "prompt": model.prompt,
         "seconds": round(time.perf_counter() - start, 1),
-        "scores": scores,
+        "seconds_of_task": seconds,
+        "scores": scores | suite.averages(scores),
+        "failed": failed,
+        "neighbours": {name: values["neighbours"] for name, values in found.items() if "neighbours" in values},
     }
+
+
+def _found(unit: Unit, model: suite.Model, digests: Sequence[str]) -> dict[str, Any]:
+    """What the unit finds of the model, from the cache where it was found before; `digests` are of the models it asks."""
+    if not unit.is_repeatable:
+        return unit.run(model)
+    return remembered(cache_folder() / "scores", [unit.digest(), *digests], partial(unit.run, model))
 
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.evaluate`."""
     given = _parser().parse_args(arguments)
-    names = [name.strip() for name in given.tasks.split(",") if name.strip()]
-    tasks = chosen_tasks(names, data=given.data, pairs=given.pairs)
-    if not tasks:
-        raise InputError(f"--tasks names no task; there are {', '.join(TASKS)}.")
+    plan = _planned(given)
     out = _writable(given.out)
-    options = {key: getattr(given, key) for key in ("pooling", "max_length", "prompt", "batch_size")}
-    results = [evaluate(spec, tasks, **options) for spec in given.model]
-    for table in tables({f"{row['model']}": row["scores"] for row in results}):
+    index = _index(given.index_model)
+    results, unloaded = [], {}
+    for spec in given.model:
+        try:
+            model = load(spec, pooling=given.pooling, max_length=given.max_length, prompt=given.prompt)
+        except InputError as error:
+            if len(given.model) == 1:
+                raise
+            unloaded[spec] = str(error)
+            print(f"failed: model {spec}: {error}", file=sys.stderr)
+            continue
+        results.append(evaluate(spec, model, plan.units, index, batch_size=given.batch_size))
+    for table in tables({row["model"]: row["scores"] for row in results}):
         print(as_text(table, width=160))
     if out:
-        source = given.data or "Hugging Face hub"
-        protocol = f"{PROTOCOL}; {bitext.PROTOCOL}" if "bitext" in names else PROTOCOL
-        report = {"protocol": protocol, "data": source, "versions": versions(), "models": results}
-        out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        report = {
+            "protocol": {unit.name: unit.protocol for unit in plan.units},
+            "files": {unit.name: unit.digest() for unit in plan.units},
+            "seed": probe.SEED,
+            "data": given.data or "Hugging Face hub",
+            "index_model": given.index_model,
+            "versions": versions(),
+            "absent": plan.absent,
+            "failed": unloaded,
+            "models": results,
+        }
+        write_whole(out, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
         print(f"written to {out}")
+    failures = len(unloaded) + sum(len(row["failed"]) for row in results)
+    if failures:
+        raise InputError(f"{failures} of the evaluations or models failed; a line above says why for each.")
 
 
 def tables(scores: Mapping[str, Mapping[str, float]]) -> list[Table]:
-    """What is printed: a line a model with its correlations, and a line a set and direction with recalls."""
+    """What is printed: a line a model with its correlations on whole sets, and a line a score for all others."""
     measured = list(dict.fromkeys(name for named in scores.values() for name in named))
-    recalls = [name for name in measured if name.endswith(bitext.METRIC)]
-    correlations = [name for name in measured if name not in recalls]
-    by_set = {
-        name.removesuffix(bitext.METRIC): {model: named[name] for model, named in scores.items()} for name in recalls
-    }
-    found = [score_table(scores, correlations)] if correlations else []
-    return found + ([score_table(by_set, list(scores), what="recall@1 × 100")] if recalls else [])
+    whole = [name for name in measured if "/" not in name]
+    found = [score_table(scores, whole)] if whole else []
+    for what in dict.fromkeys(suite.measure(name) for name in measured if name not in whole):
+        rows = {
+            name: {model: named[name] for model, named in scores.items() if name in named}
+            for name in measured
+            if name not in whole and suite.measure(name) == what
+        }
+        shown = plain if what == suite.PLAIN else hundredfold
+        found.append(score_table(rows, list(scores), what=what, shown=shown))
+    return found
+
+
+def _planned(given: argparse.Namespace) -> suite.Suite:
+    """The units that can run; InputError where there is none, or one is absent under --strict."""
+    names = _separated(given.tasks)
+    if not names:
+        raise InputError(f"--tasks names no task; there are {', '.join(suite.TASKS)}.")
+    plan = suite.planned(
+        names,
+        suite.Sources(
+            data=given.data,
+            pairs=given.pairs,
+            entities=_separated(given.entities),
+            asymmetric=bool(given.index_model),
+        ),
+    )
+    if plan.absent and (given.strict or not plan.units):
+        also = f" ({len(plan.absent)} sets are absent, which --strict refuses.)" if given.strict else ""
+        raise InputError(f"{plan.absent[0]}{also}")
+    for line in plan.absent:
+        print(f"skipped: {line}", file=sys.stderr)
+    return plan
+
+
+def _index(spec: str) -> Index:
+    if not spec:
+        return Index(embed=None, digest="")
+    model = load(spec)
+    return Index(embed=_embed(model, BATCH_SIZE, progress=sys.stderr.isatty()), digest=model.digest())
+
+
+def _embed(model: SentenceModel, batch_size: int, *, progress: bool = False) -> Embed | Scorer:
+    return Embedder(model, batch_size=batch_size).in_use(progress=progress)
+
+
+def _weights_bytes(spec: str) -> int:
+    """Size of a model's weights on disk: safetensors where there are any, else PyTorch's."""
+    folder = locate(spec)
+    return weights_bytes(folder) or sum(path.stat().st_size for path in folder.rglob("pytorch_model*.bin"))
+
+
+def _separated(words: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in words.split(",") if word.strip())
 
 
 def _parser() -> Parser:
@@ -123,14 +214,23 @@ def _parser() -> Parser:
     parser.add_argument(
         "--data",
         default=os.environ.get("JAXDISTILL_DATA", ""),
-        help="data folder with sts/*.tsv.gz and multilingual/*.tsv.gz; default: $JAXDISTILL_DATA, or else the Hugging Face hub",
+        help="data folder with sts/, transfer/ and so on; default: $JAXDISTILL_DATA, or else the Hugging Face hub for STS",
     )
-    parser.add_argument("--pairs", default="", help="graded pairs for the task pairs")
+    parser.add_argument("--strict", action="store_true", help="refuse to start when a set is not there")
+    parser.add_argument("--pairs", default="", help="graded pairs for the task pairs: score, sentence1, sentence2")
+    parser.add_argument(
+        "--entities", default="", help="files of query, entity, label, one a language; commas between them"
+    )
+    parser.add_argument(
+        "--index_model", default="", help="makes the index of asymmetric retrieval, such as the teacher"
+    )
     parser.add_argument("--pooling", default="", help="needed where a checkpoint does not say its pooling")
     parser.add_argument("--max_length", type=int, default=0, help="tokens of a sentence; 0: as the checkpoint says")
     parser.add_argument("--prompt", default="", help="name of a prompt of the checkpoint, or its text")
-    parser.add_argument("--batch_size", type=int, default=128)
-    parser.add_argument("--out", default="results.json", help="file for the results; default: results.json")
+    parser.add_argument("--batch_size", type=int, default=BATCH_SIZE)
+    parser.add_argument(
+        "--out", default=RESULTS, help=f"file for the results, or a folder with / behind; default: {RESULTS}"
+    )
     return parser
 
 
@@ -138,7 +238,7 @@ def _writable(out: str) -> Path | None:
     """The results file, tried before minutes of work; None when none is wanted (`--out=`)."""
     if not out:
         return None
-    path = Path(out)
+    path = Path(out) / RESULTS if out.endswith("/") or Path(out).is_dir() else Path(out)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("a", encoding="utf-8").close()

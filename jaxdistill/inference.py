@@ -123,11 +123,11 @@ class Embedder:
             logits = self.encode_ids(ids, firsts=firsts, advance=bar.update, params=params)[:, 0]
         return 1.0 / (1.0 + np.exp(-logits))
 
-    def in_use(self, params: Params | None = None) -> Embed | Scorer:
+    def in_use(self, params: Params | None = None, *, progress: bool = False) -> Embed | Scorer:
         """What evaluations are given: the function `encode`, or a cross-encoder's `score`."""
         if self.model.definition.reads_pairs:
-            return _PairScorer(partial(self.score, params=params))
-        return partial(self.encode, params=params)
+            return _PairScorer(partial(self.score, params=params, progress=progress))
+        return partial(self.encode, params=params, progress=progress)
 
     def encode_ids(
         self,
@@ -183,9 +183,14 @@ def progress_bar(sentences: int, *, shown: bool) -> tqdm.tqdm:
 
 
 class _PairScorer(NamedTuple):
-    """A cross-encoder for evaluations."""
+    """A cross-encoder for evaluations; those that need vectors are refused."""
 
     score: Callable[..., Float[np.ndarray, " n"]]
+
+    def __call__(self, sentences: Sequence[str]):
+        raise InputError(
+            "a cross-encoder has no vectors of sentences, which this evaluation needs; name tasks of pairs."
+        )
 
 
 def _fetch(vectors: np.ndarray, rows: np.ndarray, result: jax.Array) -> int:

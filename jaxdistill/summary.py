@@ -1,7 +1,7 @@
 """What came of a distillation: one table of teacher, student before and student after."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
@@ -25,10 +25,15 @@ class Measured:
     sentences_per_s: float | None = None
 
 
+def hundredfold(score: float) -> str:
+    """A score in [-1, 1] as the papers print it."""
+    return f"{100 * score:.2f}"
+
+
 ROWS = (
-    ("agreement with the teacher (Spearman × 100)", "agreement", lambda value: f"{100 * value:.2f}"),
-    ("graded pairs (Spearman × 100)", "pairs", lambda value: f"{100 * value:.2f}"),
-    ("STS average of 7 (Spearman × 100)", "sts", lambda value: f"{100 * value:.2f}"),
+    ("agreement with the teacher (Spearman × 100)", "agreement", hundredfold),
+    ("graded pairs (Spearman × 100)", "pairs", hundredfold),
+    ("STS average of 7 (Spearman × 100)", "sts", hundredfold),
     ("parameters", "parameters", lambda value: f"{value:,}"),
     ("weights file (MB)", "size_bytes", lambda value: f"{value / 1e6:.1f}"),
     ("encoding (sentences/s)", "sentences_per_s", lambda value: f"{value:,.0f}"),
@@ -81,16 +86,26 @@ def stage_table(rows: Sequence[StageRow]) -> Table:
     return table
 
 
+def plain(value: float) -> str:
+    """A value with a unit of its own: four decimals below 10, one below 100, none of a larger one."""
+    decimals = 4 if abs(value) < 10 else 1 if abs(value) < 100 else 0
+    return f"{value:,.{decimals}f}"
+
+
 def score_table(
-    scores: Mapping[str, Mapping[str, float]], columns: Sequence[str], *, what: str = "Spearman × 100"
+    scores: Mapping[str, Mapping[str, float]],
+    columns: Sequence[str],
+    *,
+    what: str = "Spearman × 100",
+    shown: Callable[[float], str] = hundredfold,
 ) -> Table:
-    """A line for each model, a column for each score, x 100 with two decimals; `what` they are stands in the corner."""
+    """A line for each model, a column for each score; `what` they are stands in the corner."""
     table = Table(box=SIMPLE_HEAD)
     table.add_column(what, overflow="fold")
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     for model, named in scores.items():
-        table.add_row(model, *(f"{100 * named[column]:.2f}" if column in named else "-" for column in columns))
+        table.add_row(model, *(shown(named[column]) if column in named else "-" for column in columns))
     return table
 
 

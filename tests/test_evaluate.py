@@ -32,6 +32,11 @@ TEACHER_SCORES = {
 }
 
 
+@pytest.fixture(autouse=True)
+def no_memory_of_other_tests(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
 @pytest.fixture
 def tiny(tmp_path):
     save(tiny_model(tmp_path / "tokenizer"), tmp_path / "tiny")
@@ -56,7 +61,7 @@ def test_scores_are_printed_and_written(tiny, tiny_data, tmp_path, capsys):
     expected = sts.sts(Embedder(evaluate.load(str(tiny))).encode, tiny_data)
     assert result["scores"] == pytest.approx(expected | {"pairs": expected["sts12"]})
     assert (result["digest"], result["pooling"]) == (evaluate.load(str(tiny)).digest(), "mean")
-    assert "SimCSE" in report["protocol"] and {"jaxdistill", "jax", "python"} <= set(report["versions"])
+    assert "SimCSE" in report["protocol"]["sts"] and {"jaxdistill", "jax", "python"} <= set(report["versions"])
     printed = capsys.readouterr().out
     assert f"{100 * expected['average']:.2f}" in printed and "sick-r" in printed
 
@@ -79,9 +84,10 @@ def test_translations_have_a_table_of_their_own(tiny, tiny_data, tmp_path, capsy
     scores = report["models"][0]["scores"]
     assert list(scores) == ["sts-b", "tatoeba.en-de/en-de recall@1", "tatoeba.en-de/de-en recall@1"]
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["tatoeba.en-de/de-en", f"{100 * scores['tatoeba.en-de/de-en recall@1']:.2f}"] in lines
-    assert ["recall@1", "×", "100", str(tiny)] in lines and ["Spearman", "×", "100", "sts-b"] in lines
-    assert "SimCSE" in report["protocol"] and "recall at 1" in report["protocol"]
+    assert ["tatoeba.en-de/de-en", "recall@1", f"{100 * scores['tatoeba.en-de/de-en recall@1']:.2f}"] in lines
+    assert ["recall", "×", "100", str(tiny)] in lines and ["Spearman", "×", "100", "sts-b"] in lines
+    assert "SimCSE" in report["protocol"]["sts"] and "recall at 1" in report["protocol"]["bitext"]
+    assert report["absent"][0].startswith("bitext/multi30k2016.en-de: ") and len(report["absent"]) == 6
 
 
 @pytest.mark.parametrize(
@@ -90,9 +96,9 @@ def test_translations_have_a_table_of_their_own(tiny, tiny_data, tmp_path, capsy
         (["--tasks=sst"], "task 'sst' is unknown.*Did you mean sts"),
         (["--tasks=,"], "names no task"),
         (["--taks=sts"], "unknown option --taks. Did you mean --tasks"),
-        (["--tasks=pairs"], "needs --pairs"),
+        (["--tasks=pairs", "--data="], "needs --pairs"),
         (["--tasks=bitext", "--data="], "needs --data=FOLDER with multilingual"),
-        (["--tasks=bitext", "--data=absent"], "absent: no bitext is there"),
+        (["--tasks=bitext", "--data=absent"], "absent: not a data folder"),
         (["--data=absent"], "absent: not a data folder"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 
 from jaxdistill.core import InputError
 from jaxdistill.plots import _series, _smooth, training_plot
-from jaxdistill.summary import Measured, as_text, comparison_table, score_table
+from jaxdistill.summary import Measured, as_text, comparison_table, plain, score_table
 
 
 def write_metrics(path, steps=500):
@@ -87,3 +87,7 @@ def test_scores_are_shown_times_100_with_two_decimals():
     rows = [line.split() for line in text.splitlines()]
     assert ["runs/a", "72.37", "78.87"] in rows
     assert ["b", "50.00", "-"] in rows
+
+
+def test_measures_have_decimals_by_their_size():
+    assert [plain(value) for value in (-1.23456, 29.8389, 140.4, 22565376)] == ["-1.2346", "29.8", "140", "22,565,376"]

@@ -4,12 +4,13 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from jaxdistill.files import write_whole
 from jaxdistill.versions import versions
 
 
-def remembered(folder: Path, what: Sequence[str], score: Callable[[], Mapping[str, float]]) -> dict[str, float]:
+def remembered(folder: Path, what: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
     """The scores that `score` gives, from `folder` where they were made before of the same things.
 
     Args:

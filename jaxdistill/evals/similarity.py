@@ -16,17 +16,26 @@ CONSTANT = 1e-7
 """Similarities that span less than this are rounding of float32, not a ranking."""
 
 
+def finite_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
+    """Embeddings as the model gives them.
+
+    Raises:
+      InputError: wrong number of vectors, NaN or infinity; names the first sentence concerned.
+    """
+    vectors = np.asarray(embed(sentences))
+    if vectors.ndim != 2 or len(vectors) != len(sentences):
+        raise InputError(f"{len(sentences)} sentences gave vectors of shape {vectors.shape}; one row each is needed.")
+    _refuse(~np.isfinite(vectors).all(axis=1), "NaN or infinity", sentences)
+    return vectors
+
+
 def unit_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
     """Embeddings of unit length in float64.
 
     Raises:
-      InputError: wrong number of vectors, NaN or infinity, or a zero vector; names the first sentence concerned.
+      InputError: as `finite_vectors`, or a zero vector.
     """
-    vectors = np.asarray(embed(sentences), dtype=np.float64)
-    if vectors.ndim != 2 or len(vectors) != len(sentences):
-        raise InputError(f"{len(sentences)} sentences gave vectors of shape {vectors.shape}; one row each is needed.")
-    finite = np.isfinite(vectors).all(axis=1)
-    _refuse(~finite, "NaN or infinity", sentences)
+    vectors = finite_vectors(embed, sentences).astype(np.float64)
     lengths = np.linalg.norm(vectors, axis=1)
     _refuse(lengths == 0.0, "a zero vector", sentences)
     return vectors / lengths[:, None]

@@ -2,6 +2,7 @@
 
 Protocol of SimCSE (Gao et al., EMNLP 2021, appendix B), called `all` there: Spearman's correlation between cosine
 similarity and gold score over all pairs of a set together, no trained regressor. The average is over the seven tests.
+SentEval's own protocol, the mean over a set's subsets, gives values that are several points off and are not comparable.
 
 The sets come from a data folder (`sts/sts12.test.tsv.gz` and so on; the folder or its `sts` may be named) or from the
 Hugging Face hub. NOTE the hub's copies are in original case and spacing, the SentEval files are lower-cased and
@@ -11,7 +12,7 @@ test pairs, the original file 4,927.
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import numpy as np
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs
+from jaxdistill.evals.tables import part_of
 
 PROTOCOL = "Spearman of cosine similarity and gold score, all pairs of a set together (SimCSE)"
 DEV_METRIC = "sts-b-dev/spearman"
@@ -52,6 +54,9 @@ SETS: Mapping[str, StsSet] = {
     ),
     "sts-b-dev": StsSet(file="stsb.dev.tsv.gz", hub="mteb/stsbenchmark-sts", split="validation"),
 }
+SUBSETS = ("sts12", "sts13", "sts14", "sts15", "sts16")
+"""Sets that SentEval also scores by subset; STS-B and SICK-R it does not."""
+SUBSET_PROTOCOL = "of STS12-16 also each subset, their mean, and their mean weighted by pairs (SentEval)"
 TESTS = tuple(name for name in SETS if name != "sts-b-dev")
 
 
@@ -66,7 +71,9 @@ class StsDevTask:
         return {DEV_METRIC: pairs_spearman(embed, self.pairs)}
 
 
-def sts(embed: Embed | Scorer, folder: str | Path | None, sets: Sequence[str] = tuple(SETS)) -> dict[str, float]:
+def sts(
+    embed: Embed | Scorer, folder: str | Path | None, sets: Sequence[str] = tuple(SETS), *, subsets: bool = False
+) -> dict[str, float]:
     """Score of each set in [-1, 1], and `average` when all seven tests are among them.
 
     Each distinct sentence is embedded once, also when several sets share it, in one call of `embed`. A cross-encoder
@@ -74,26 +81,55 @@ def sts(embed: Embed | Scorer, folder: str | Path | None, sets: Sequence[str] = 
 
     Args:
       folder: a data folder, or None for the hub.
+      subsets: also `sts12/MSRpar` and so on, `sts12/mean` and `sts12/weighted mean`, for `SUBSETS` whose files name them,
+        and `average/mean` and `average/weighted mean`, in which the other sets count as a whole.
     """
     graded = {name: read_set(name, folder) for name in sets}
-    if isinstance(embed, Scorer):
-        return _with_average({name: pairs_spearman(embed, pairs) for name, pairs in graded.items()})
-    sentences = list(dict.fromkeys(s for pairs in graded.values() for s in (*pairs.first, *pairs.second)))
+    known = embed if isinstance(embed, Scorer) else _embedded_once(embed, graded.values())
+    scores = {name: pairs_spearman(known, pairs) for name, pairs in graded.items()}
+    if set(TESTS) <= set(scores):
+        scores["average"] = float(np.mean([scores[name] for name in TESTS]))
+    return scores | (_subset_scores(known, graded, scores) if subsets else {})
+
+
+def _embedded_once(embed: Embed, sets: Iterable[GradedPairs]) -> Embed:
+    """The embedding of any of the sets' sentences."""
+    sentences = list(dict.fromkeys(s for pairs in sets for s in (*pairs.first, *pairs.second)))
     row = {sentence: index for index, sentence in enumerate(sentences)}
     vectors = np.asarray(embed(sentences))
     if len(vectors) != len(sentences):
         raise InputError(f"{len(sentences)} sentences gave {len(vectors)} vectors; one row each is needed.")
-    scores = {
-        name: pairs_spearman(lambda texts: vectors[[row[text] for text in texts]], pairs)
-        for name, pairs in graded.items()
-    }
-    return _with_average(scores)
+
+    return lambda texts: vectors[[row[text] for text in texts]]
 
 
-def _with_average(scores: dict[str, float]) -> dict[str, float]:
-    if set(TESTS) <= set(scores):
-        scores["average"] = float(np.mean([scores[name] for name in TESTS]))
-    return scores
+def _subset_scores(
+    embed: Embed | Scorer, graded: Mapping[str, GradedPairs], scores: Mapping[str, float]
+) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, pairs in graded.items():
+        parts = dict.fromkeys(pairs.subsets) if name in SUBSETS else {}
+        if len(parts) > 1:
+            by_part = {part: _subset(pairs, part) for part in parts}
+            of_part = {part: pairs_spearman(embed, chosen) for part, chosen in by_part.items()}
+            sizes = [len(chosen.scores) for chosen in by_part.values()]
+            found |= {f"{name}/{part}": score for part, score in of_part.items()}
+            found[f"{name}/mean"] = float(np.mean(list(of_part.values())))
+            found[f"{name}/weighted mean"] = float(np.average(list(of_part.values()), weights=sizes))
+    if "average" in scores and found:
+        for mean in ("mean", "weighted mean"):
+            found[f"average/{mean}"] = float(np.mean([found.get(f"{name}/{mean}", scores[name]) for name in TESTS]))
+    return found
+
+
+def _subset(pairs: GradedPairs, part: str) -> GradedPairs:
+    rows = [row for row, subset in enumerate(pairs.subsets) if subset == part]
+    return GradedPairs(
+        name=f"{pairs.name}, subset {part}",
+        first=tuple(pairs.first[row] for row in rows),
+        second=tuple(pairs.second[row] for row in rows),
+        scores=pairs.scores[rows],
+    )
 
 
 def digest(folder: str | Path) -> str:
@@ -114,9 +150,8 @@ def read_set(name: str, folder: str | Path | None) -> GradedPairs:
 
 def sts_folder(folder: str | Path) -> Path:
     """The folder that holds the STS files: `folder/sts`, or `folder` itself."""
-    inside = Path(folder) / "sts"
-    found = inside if inside.is_dir() else Path(folder)
-    if not (found / SETS["sts-b-dev"].file).is_file():
+    found = part_of(folder, "sts")
+    if not any((found / source.file).is_file() for source in SETS.values()):
         raise InputError(
             f"{folder}: not a data folder; sts/{SETS['sts-b-dev'].file} and the like are looked for there."
         )

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from jaxdistill.core import InputError
 from jaxdistill.ops.norm import unit
 
 QUERY_ROWS = 1024
@@ -26,12 +27,20 @@ def nearest(
 
     Returns:
       Cosines in [-1, 1], and numbers of rows from 0; of equal cosines the first row comes first.
+
+    Raises:
+      InputError: queries and rows are of different widths.
     """
     cosines, rows = np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.int64)
     parts = [np.asarray(queries[at : at + QUERY_ROWS], np.float32) for at in range(0, len(queries), QUERY_ROWS)]
     start = 0
     for block in blocks:
         candidates = np.asarray(block, np.float32)
+        if queries.shape[1] != candidates.shape[1]:
+            raise InputError(
+                f"the queries have {queries.shape[1]} numbers and the index {candidates.shape[1]}: an index of another model "
+                "needs vectors of the same width; query it with a student that keeps its head."
+            )
         found = [_nearest_in(part, candidates, count=min(count, len(block))) for part in parts]
         values, places = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
         # Earlier rows stand first, and the sort keeps the order of equal ones.

@@ -1,0 +1,94 @@
+"""How do a model's vectors lie on the sphere, and does it compare meanings or words?
+
+All on STS-B dev (`sts/stsb.dev.tsv.gz`), vectors at unit length:
+
+- Alignment, the expected distance of pairs that mean the same (gold score above 4, as in SimCSE, Gao et al., EMNLP
+  2021), and uniformity, the logarithm of an expected Gaussian potential over pairs of distinct sentences. Lower is
+  better. Twice: Wang and Isola's (ICML 2020, https://arxiv.org/abs/2005.10242), of squared distances, and that of
+  DistilCSE's equation 8, of plain distances. NOTE the minus before the expectation in the alignment of equation 8
+  contradicts the sentence below it (expected distance, lower is better); it is left out here.
+- Anisotropy: mean cosine of pairs of distinct sentences (Ethayarajh, EMNLP 2019); 0 for uniform directions.
+- ConGen's appendix A.3: Spearman's correlation of cosine similarity and word-level edit distance; near 0 for a model
+  that does not look at words. The gold scores' own stands beside it.
+- ConGen's out-of-domain example (section Limitation): the cosine of two clinical sentences whose gold score is 0;
+  ConGen-BERT-Base gives 0.3 in the paper.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxdistill.core import Embed, InputError
+from jaxdistill.evals.pairs import GradedPairs
+from jaxdistill.evals.similarity import spearman, unit_vectors
+
+ALIKE = 4.0
+"""Pairs with a higher score mean the same; of 5."""
+OUT_OF_DOMAIN = (
+    "The risks and benefits of the procedure were discussed, and the patient consented to this procedure",
+    "The content of this note has been reproduced, signed by an authorized physician in the space above, and mailed to "
+    "the patient's parents, the patient's home care company.",
+)
+PROTOCOL = (
+    "STS-B dev; alignment of pairs above 4 and uniformity by Wang and Isola and by DistilCSE's equation 8; mean cosine of "
+    "all pairs; Spearman of cosine and word-level edit distance (ConGen A.3); cosine of ConGen's clinical example"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeometryTask:
+    """The evaluation on STS-B dev."""
+
+    pairs: GradedPairs
+
+    def __call__(self, embed: Embed) -> Mapping[str, float]:
+        """`geometry/...`: losses in units of length or nats, cosines and correlations in [-1, 1]."""
+        distinct = list(dict.fromkeys([*self.pairs.first, *self.pairs.second]))
+        vectors = dict(zip(distinct, unit_vectors(embed, distinct), strict=True))
+        first = np.stack([vectors[text] for text in self.pairs.first])
+        second = np.stack([vectors[text] for text in self.pairs.second])
+        alike = self.pairs.scores > ALIKE
+        if not alike.any():
+            raise InputError(f"{self.pairs.name}: no pair has a score above {ALIKE:g}; alignment needs some.")
+        between = pairwise_cosines(np.stack(list(vectors.values())))
+        both = zip(self.pairs.first, self.pairs.second, strict=True)
+        edits = np.array([edit_distance(one.split(), other.split()) for one, other in both])
+        similarities = np.einsum("ne,ne->n", first, second)
+        return {
+            "geometry/alignment": alignment(first[alike], second[alike], power=2),
+            "geometry/uniformity": uniformity(between, power=2),
+            "geometry/alignment (DistilCSE)": alignment(first[alike], second[alike], power=1),
+            "geometry/uniformity (DistilCSE)": uniformity(between, power=1),
+            "geometry/anisotropy": float(np.mean(between)),
+            "geometry/edit distance": spearman(edits, similarities, what=self.pairs.name),
+            "geometry/edit distance of gold": spearman(edits, self.pairs.scores, what=self.pairs.name),
+            "geometry/out-of-domain cosine": float(np.prod(unit_vectors(embed, OUT_OF_DOMAIN), axis=0).sum()),
+        }
+
+
+def alignment(first: Float[np.ndarray, "n e"], second: Float[np.ndarray, "n e"], *, power: int) -> float:
+    """`E ||f(x) - f(y)||^power` over pairs of unit vectors: 2 in Wang and Isola's equation 1, 1 in DistilCSE's 8."""
+    return float(np.mean(np.linalg.norm(first - second, axis=1) ** power))
+
+
+def uniformity(cosines: Float[np.ndarray, " n"], *, power: int) -> float:
+    """`log E exp(-2 ||f(x) - f(y)||^power)` from cosines of pairs: 2 in Wang and Isola's equation 2, 1 in DistilCSE's 8."""
+    distances = np.sqrt(np.maximum(2.0 - 2.0 * cosines, 0.0))
+    return float(np.log(np.mean(np.exp(-2.0 * distances**power))))
+
+
+def pairwise_cosines(vectors: Float[np.ndarray, "n e"]) -> Float[np.ndarray, " m"]:
+    """Cosines of all `m = n (n - 1) / 2` pairs of unit vectors."""
+    return (vectors @ vectors.T)[np.triu_indices(len(vectors), k=1)]
+
+
+def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
+    """Levenshtein distance of two lists of words: the fewest insertions, deletions and replacements."""
+    row = list(range(len(second) + 1))
+    for count, word in enumerate(first, start=1):
+        before, row[0] = row[0], count
+        for place, other in enumerate(second, start=1):
+            before, row[place] = row[place], min(row[place] + 1, row[place - 1] + 1, before + (word != other))
+    return row[-1]

@@ -1,0 +1,44 @@
+"""How well does a model rank pairs of Spanish, Arabic and mixed sentences: STS 2017?
+
+The seven tracks of SemEval-2017 task 1 (Cer et al., https://arxiv.org/abs/1708.00055), 250 pairs each; Spearman's
+correlation of cosine similarity and gold score, as for English STS (the task itself reports Pearson's). They come from a
+data folder: `multilingual/sts17.es-en.test.tsv.gz` and so on.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from jaxdistill.core import Embed
+from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs
+from jaxdistill.evals.tables import part_of
+
+PROTOCOL = "Spearman of cosine similarity and gold score"
+TRACKS = ("ar-ar", "en-ar", "es-es", "es-en", "es-en-mt", "en-en", "en-tr")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultilingualTask:
+    """The evaluation on one track."""
+
+    track: str
+    pairs: GradedPairs
+
+    def __call__(self, embed: Embed) -> Mapping[str, float]:
+        """`sts17/TRACK`, in [-1, 1]."""
+        return {f"sts17/{self.track}": pairs_spearman(embed, self.pairs)}
+
+
+def files(folder: str | Path, track: str) -> tuple[Path, ...]:
+    """The file of a track."""
+    return (part_of(folder, "multilingual") / f"sts17.{track}.test.tsv.gz",)
+
+
+def protocol(track: str) -> str:
+    """How a track is scored: all alike."""
+    return PROTOCOL
+
+
+def multilingual_task(folder: str | Path, track: str) -> MultilingualTask:
+    """The evaluation on a track of a data folder."""
+    return MultilingualTask(track=track, pairs=read_pairs(*files(folder, track)))

@@ -1,0 +1,87 @@
+"""Which captions does a model find nearest to a caption?
+
+ConGen's qualitative study (section 5, Table 12, after SimCSE): random sentences of the Flickr30k captions are looked for
+among all others. Here among a random 20,000, because vectors of all 150,000 take longer than the other evaluations
+together. There is no gold answer; beside the sentences found stands how near they are.
+
+Where another model made the index (asymmetric search, LEAF, arXiv 2509.12539), its own answers are the gold ones:
+`overlap` is the share of them that the model's queries find.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxdistill.core import Embed, InputError
+from jaxdistill.evals.similarity import unit_vectors
+from jaxdistill.evals.tables import lines, part_of
+from jaxdistill.ops.nearest import nearest
+
+QUERIES = 100
+SHOWN = 5
+"""Queries whose neighbours are kept to be read."""
+CAPTIONS = 20_000
+RANKS = (1, 5, 10)
+PROTOCOL = f"{QUERIES} of {CAPTIONS:,} random Flickr30k captions, looked for among the others (ConGen, Table 12)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeighboursStudy:
+    """The study on captions that were read; the first of them are the queries."""
+
+    captions: tuple[str, ...]
+    queries: int = QUERIES
+    index: Embed | None = None
+    """Makes the vectors of the index, where the model that is asked does not."""
+
+    def __call__(self, embed: Embed) -> tuple[Mapping[str, float], Sequence[Mapping[str, Any]]]:
+        """Scores in [-1, 1], and the sentences found for the first queries.
+
+        Scores: `nearest/cosine@k`, the mean cosine of the neighbours up to rank `k`, and with an index of another model
+        `nearest/overlap@k`. Sentences: `query`, and `found`, a list of `[cosine, sentence]`, the nearest first.
+        """
+        index = unit_vectors(self.index or embed, self.captions)
+        queries = index[: self.queries] if self.index is None else unit_vectors(embed, self.captions[: self.queries])
+        found, cosines = _others(queries, index)
+        scores = {f"nearest/cosine@{rank}": float(np.mean(cosines[:, :rank])) for rank in RANKS}
+        if self.index is not None:
+            own, _ = _others(index[: self.queries], index)
+            for rank in RANKS:
+                shared = [len(set(a) & set(b)) for a, b in zip(own[:, :rank], found[:, :rank], strict=True)]
+                scores[f"nearest/overlap@{rank}"] = float(np.mean(shared) / min(rank, own.shape[1]))
+        examples = [
+            {
+                "query": self.captions[query],
+                "found": [
+                    [round(float(cosine), 4), self.captions[row]]
+                    for row, cosine in zip(found[query], cosines[query], strict=True)
+                ],
+            }
+            for query in range(min(SHOWN, self.queries))
+        ]
+        return scores, examples
+
+
+def _others(queries: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The nearest rows of the index but the query's own, which has the query's number, and their cosines."""
+    cosines, rows = nearest(queries, [index], count=RANKS[-1] + 1)
+    # Stable: the query's own row goes last and the others keep their order; where it was not found, the last one goes.
+    order = np.argsort(rows == np.arange(len(queries))[:, None], axis=1, kind="stable")[:, :-1]
+    return np.take_along_axis(rows, order, axis=1), np.take_along_axis(cosines, order, axis=1)
+
+
+def file(folder: str | Path) -> Path:
+    """The captions of a data folder."""
+    return part_of(folder, "text") / "captions_flickr30k.txt.gz"
+
+
+def neighbours_study(path: str | Path, *, seed: int, index: Embed | None = None) -> NeighboursStudy:
+    """The study on random sentences of a text file."""
+    captions = list(dict.fromkeys(text for _, text in lines(Path(path)) if text.strip()))
+    if len(captions) <= QUERIES:
+        raise InputError(f"{path}: {len(captions)} different sentences; more than {QUERIES} are needed.")
+    chosen = np.random.default_rng(seed).permutation(len(captions))[:CAPTIONS]
+    return NeighboursStudy(captions=tuple(captions[row] for row in chosen), index=index)

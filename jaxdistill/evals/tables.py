@@ -1,0 +1,104 @@
+"""How is a table of an evaluation read? Every complaint names the file and the line.
+
+Tables are `.tsv` (no quoting) or `.csv` (standard quoting), plain or `.gz`, in UTF-8.
+"""
+
+import csv
+import gzip
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int
+
+from jaxdistill.core import InputError
+
+
+def part_of(folder: str | Path, part: str) -> Path:
+    """`folder/part` of a data folder, or `folder` itself where that is the part."""
+    inside = Path(folder) / part
+    return inside if inside.is_dir() else Path(folder)
+
+
+def columns(path: str | Path, names: Sequence[str]) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """`(line, cells)` of the named columns of a table with a header; white space around cells is dropped.
+
+    Raises:
+      InputError: a column is not there, a line has another number of fields than the header or an empty cell, or the
+        table has no row.
+    """
+    rows = table_rows(Path(path))
+    header = [field.strip() for field in next(rows, (0, []))[1]]
+    absent = [name for name in names if name not in header]
+    if absent:
+        raise InputError(f"{path}: the columns are {', '.join(header) or 'none'}; {' and '.join(names)} are needed.")
+    places, line = [header.index(name) for name in names], 0
+    for line, fields in rows:
+        if len(fields) != len(header):
+            raise InputError(f"{path}:{line}: {len(fields)} fields, {len(header)} are expected ({', '.join(header)}).")
+        cells = tuple(fields[place].strip() for place in places)
+        if not all(cells):
+            raise InputError(f"{path}:{line}: column {names[cells.index('')]} is empty.")
+        yield line, cells
+    if not line:
+        raise InputError(f"{path}: a header and no row.")
+
+
+def labelled(
+    path: str | Path, sentences: Sequence[str], classes: Sequence[str], *, label: str = "label"
+) -> tuple[Int[np.ndarray, " n"], list[tuple[str, ...]]]:
+    """Class numbers and sentences of each row of a table with a column of class names.
+
+    Args:
+      sentences: names of the columns of sentences.
+      classes: the class names; the number of a class is its place here.
+
+    Raises:
+      InputError: as `columns`, or another label.
+    """
+    number: Mapping[str, int] = {name: place for place, name in enumerate(classes)}
+    labels, texts = [], []
+    for line, (name, *row) in columns(path, (label, *sentences)):
+        if name not in number:
+            raise InputError(f"{path}:{line}: {label} {name!r:.40} is none of {', '.join(classes)}.")
+        labels.append(number[name])
+        texts.append(tuple(row))
+    return np.array(labels), texts
+
+
+def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """`(line, fields)` of each row of a `.tsv` or `.csv` file that is not blank."""
+    suffix = table_suffix(path)
+    if suffix not in (".tsv", ".csv"):
+        raise InputError(f"{path}: a table is read from .tsv or .csv, plain or .gz; got {suffix or 'no suffix'!r}.")
+    if suffix == ".tsv":
+        rows = ((line, text.split("\t")) for line, text in lines(path))
+    else:
+        texts = csv.reader((text + "\n" for _, text in lines(path)), strict=True)
+        rows = ((texts.line_num, fields) for fields in texts)
+    try:
+        yield from (row for row in rows if any(field.strip() for field in row[1]))
+    except csv.Error as error:
+        raise InputError(f"{path}:{texts.line_num}: not readable as CSV ({error}).") from error
+
+
+def table_suffix(path: Path) -> str:
+    """`.tsv` or the like, `.gz` put aside."""
+    return Path(path.name.removesuffix(".gz")).suffix.lower()
+
+
+def lines(path: Path) -> Iterator[tuple[int, str]]:
+    """`(line, text)` of each line of a text file, plain or `.gz`."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file.")
+    line = 0
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+            for line, raw in enumerate(file, start=1):
+                text = raw.decode("utf-8-sig" if line == 1 else "utf-8")
+                yield line, text.rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}:{line}: not UTF-8 (byte {error.start + 1} of the line).") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: damaged gzip file after line {line} ({error}).") from error

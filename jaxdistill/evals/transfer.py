@@ -1,0 +1,150 @@
+"""What do sentence vectors tell about sentiment, subjectivity, kinds of question, paraphrase: MR, CR, SUBJ, MPQA, SST2, TREC, MRPC?
+
+SentEval's protocol (Conneau and Kiela, LREC 2018; ConGen's Table 10): a logistic regression on frozen vectors, see
+`probe.py` for how it is trained and how it differs from SentEval's. MRPC's features are `[|u - v|, u * v]`; beside its
+accuracy stands the F1 of paraphrases. Vectors are taken as the model gives them: their length acts on the penalty.
+
+The sets come from a data folder: `transfer/mr.all.tsv.gz`, `transfer/sst2.train.tsv.gz` and so on.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from jaxdistill.core import Embed
+from jaxdistill.evals import probe
+from jaxdistill.evals.similarity import finite_vectors
+from jaxdistill.evals.tables import labelled, part_of
+
+TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+BINARY = ("0", "1")
+Scoring = Callable[
+    [Float[np.ndarray, "n d"], Int[np.ndarray, " n"], Mapping[str, Bool[np.ndarray, " n"]]], probe.Accuracy
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferSet:
+    """How a set is split, what its classes are called, and how its classifier is trained and tested."""
+
+    splits: tuple[str, ...]
+    protocol: str
+    score: Scoring
+    classes: tuple[str, ...] = BINARY
+    pairs: bool = False
+
+
+_NESTED = TransferSet(
+    splits=("all",),
+    protocol="ten folds, L2 chosen in ten folds of the other nine",
+    score=lambda features, labels, split: probe.nested_folds(features, labels),
+)
+SETS: Mapping[str, TransferSet] = {
+    "mr": _NESTED,
+    "cr": _NESTED,
+    "subj": _NESTED,
+    "mpqa": _NESTED,
+    "sst2": TransferSet(
+        splits=("train", "dev", "test"),
+        protocol="test accuracy, L2 chosen on dev",
+        score=lambda features, labels, split: probe.dev_selection(features, labels, split["dev"], split["test"]),
+    ),
+    "trec": TransferSet(
+        splits=("train", "test"),
+        protocol="test accuracy, L2 chosen in ten folds of train",
+        score=lambda features, labels, split: probe.train_folds(features, labels, split["test"]),
+        classes=TREC_CLASSES,
+    ),
+    "mrpc": TransferSet(
+        splits=("train", "test"),
+        protocol="test accuracy and F1 of [|u - v|, u * v], L2 chosen in ten folds of train",
+        score=lambda features, labels, split: probe.train_folds(features, labels, split["test"]),
+        pairs=True,
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Labelled sentences or pairs of all splits of a set, one behind the other."""
+
+    sentences: tuple[tuple[str, ...], ...]
+    """One sentence a row, or two."""
+    labels: Int[np.ndarray, " n"]
+    split: Mapping[str, Bool[np.ndarray, " n"]]
+    """Which rows are of a split."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferTask:
+    """The evaluation on one set that was read."""
+
+    name: str
+    rows: Rows
+
+    def __call__(self, embed: Embed) -> Mapping[str, float]:
+        """`transfer/NAME`: accuracy in [0, 1]; for MRPC also `transfer/mrpc f1`."""
+        chosen = SETS[self.name]
+        vectors = row_vectors(embed, self.rows.sentences)
+        features = pair_features(*vectors) if chosen.pairs else vectors[0]
+        found = chosen.score(features, self.rows.labels, self.rows.split)
+        scores = {f"transfer/{self.name}": found.accuracy}
+        if chosen.pairs:
+            scores[f"transfer/{self.name} f1"] = f1(self.rows.labels[self.rows.split["test"]], found.predicted)
+        return scores
+
+
+def row_vectors(embed: Embed, rows: Sequence[tuple[str, ...]]) -> list[Float[np.ndarray, "n e"]]:
+    """Vectors of each column of sentences; each distinct sentence is embedded once, all in one call."""
+    distinct = {text: number for number, text in enumerate(dict.fromkeys(text for row in rows for text in row))}
+    vectors = finite_vectors(embed, list(distinct))
+    return [vectors[[distinct[text] for text in column]] for column in zip(*rows, strict=True)]
+
+
+def pair_features(first: Float[np.ndarray, "n e"], second: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n d"]:
+    """`[|u - v|, u * v]`, `d = 2 e`."""
+    return np.concatenate([np.abs(first - second), first * second], axis=1)
+
+
+def f1(labels: Int[np.ndarray, " n"], predicted: Int[np.ndarray, " n"]) -> float:
+    """F1 of class 1 in [0, 1]: the harmonic mean of precision and recall; 0 where neither side has any of it."""
+    either = np.sum(labels == 1) + np.sum(predicted == 1)
+    return float(2 * np.sum((labels == 1) & (predicted == 1)) / max(either, 1))
+
+
+def files(folder: str | Path, name: str) -> tuple[Path, ...]:
+    """The files of a set, one for each split."""
+    return tuple(part_of(folder, "transfer") / f"{name}.{split}.tsv.gz" for split in SETS[name].splits)
+
+
+def protocol(name: str) -> str:
+    """How a set is scored."""
+    return f"{probe.PROTOCOL}; {SETS[name].protocol}"
+
+
+def transfer_task(folder: str | Path, name: str) -> TransferTask:
+    """The evaluation on a set of a data folder; InputError with file and line for a bad row."""
+    chosen = SETS[name]
+    columns = ("sentence1", "sentence2") if chosen.pairs else ("sentence",)
+    paths = dict(zip(chosen.splits, files(folder, name), strict=True))
+    return TransferTask(name=name, rows=read_splits(paths, columns, chosen.classes))
+
+
+def read_splits(paths: Mapping[str, Path], columns: Sequence[str], classes: Sequence[str]) -> Rows:
+    """The rows of all splits of a set; InputError with file and line for a bad one.
+
+    Args:
+      paths: name of a split to its file.
+      columns: of sentences.
+      classes: names in the column `label`.
+    """
+    read = [labelled(path, columns, classes) for path in paths.values()]
+    split_of = np.repeat(list(paths), [len(labels) for labels, _ in read])
+    return Rows(
+        sentences=tuple(row for _, texts in read for row in texts),
+        labels=np.concatenate([labels for labels, _ in read]),
+        split={name: split_of == name for name in paths},
+    )

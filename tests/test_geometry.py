@@ -1,0 +1,101 @@
+"""Geometry, the area under the ROC curve, and speed: by hand and by their limits."""
+
+import gzip
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import pdist
+
+from jaxdistill.core import InputError
+from jaxdistill.evals import auc, geometry
+from jaxdistill.evals.pairs import GradedPairs
+from jaxdistill.evals.speed import SpeedTask
+
+
+def test_alignment_and_uniformity_by_hand():
+    """Right angles: distance sqrt(2), and its square 2."""
+    one, other = np.eye(2)[:1], np.eye(2)[1:]
+    assert geometry.alignment(one, other, power=2) == pytest.approx(2.0)
+    assert geometry.alignment(one, other, power=1) == pytest.approx(2.0**0.5)
+    assert geometry.alignment(one, one, power=2) == 0.0
+    right_angle_and_same = np.array([0.0, 1.0])
+    assert geometry.uniformity(right_angle_and_same, power=2) == pytest.approx(np.log((np.exp(-4) + 1) / 2))
+    assert geometry.uniformity(right_angle_and_same, power=1) == pytest.approx(np.log((np.exp(-2 * 2**0.5) + 1) / 2))
+    assert geometry.uniformity(np.ones(3), power=2) == 0.0  # all in one place: the worst
+
+
+def test_uniformity_is_that_of_all_distances():
+    vectors = np.random.default_rng(0).normal(size=(20, 5))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    found = geometry.uniformity(geometry.pairwise_cosines(vectors), power=2)
+    assert found == pytest.approx(np.log(np.mean(np.exp(-2 * pdist(vectors) ** 2))))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("", "", 0),
+        ("a b c", "", 3),
+        ("a b c", "a b c", 0),
+        ("a cat sleeps", "a dog sleeps", 1),
+        ("a cat sleeps", "cat sleeps now", 2),
+        ("a b c d", "d c b a", 4),
+    ],
+)
+def test_edit_distance_by_hand(first, second, expected):
+    assert geometry.edit_distance(first.split(), second.split()) == expected
+    assert geometry.edit_distance(second.split(), first.split()) == expected
+
+
+def random_vectors(texts):
+    return np.stack([np.random.default_rng(list(text.encode())).normal(size=32) for text in texts])
+
+
+def test_geometry_of_random_vectors_does_not_depend_on_their_length():
+    pairs = GradedPairs(
+        name="pairs",
+        first=("a cat sleeps", "two dogs run", "it rains"),
+        second=("a cat naps", "a market opens at nine", "it rains"),
+        scores=np.array([4.5, 0.5, 5.0]),
+    )
+    scores = geometry.GeometryTask(pairs=pairs)(random_vectors)
+    longer = geometry.GeometryTask(pairs=pairs)(lambda texts: 7.0 * random_vectors(texts))
+    assert longer == pytest.approx(scores)
+    assert scores["geometry/edit distance of gold"] == pytest.approx(-1.0)
+    assert abs(scores["geometry/anisotropy"]) < 0.3 and abs(scores["geometry/out-of-domain cosine"]) < 0.7
+    with pytest.raises(InputError, match="no pair has a score above 4"):
+        low = GradedPairs(name="pairs", first=pairs.first, second=pairs.second, scores=np.zeros(3))
+        geometry.GeometryTask(pairs=low)(random_vectors)
+
+
+def test_area_under_roc_by_hand():
+    labels = np.array([1, 1, 0, 0])
+    assert auc.area_under_roc(labels, np.array([0.9, 0.8, 0.2, 0.1])) == 1.0
+    assert auc.area_under_roc(labels, np.array([0.9, 0.1, 0.2, 0.3])) == 0.5
+    assert auc.area_under_roc(labels, np.zeros(4)) == 0.5
+    with pytest.raises(InputError, match="4 pairs of label 1 and 0 of label 0"):
+        auc.area_under_roc(np.ones(4, int), np.zeros(4))
+
+
+def test_area_under_roc_equals_scikit_learn_with_ties():
+    from sklearn.metrics import roc_auc_score
+
+    random = np.random.default_rng(0)
+    labels, scores = random.integers(0, 2, 300), random.normal(size=300).round(1)
+    assert auc.area_under_roc(labels, scores) == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+
+
+def test_the_first_1000_pairs_of_qnli_are_not_scored(tmp_path, data_folder):
+    sizes = {name: len(auc.auc_task(data_folder, name).labels) for name in auc.SETS}
+    assert sizes == {"qqp": 1000, "qnli": 4463, "mrpc": 1725}
+    (tmp_path / "qnli.dev.tsv.gz").write_bytes(gzip.compress(b"label\tsentence1\tsentence2\n1\ta\tb\n"))
+    with pytest.raises(InputError, match="1 pairs; more than 1000 are needed"):
+        auc.auc_task(tmp_path, "qnli")
+
+
+def test_speed_is_of_single_sentences_and_of_all():
+    sentences, calls = tuple("a" * length for length in range(1, 31)), []
+    values = SpeedTask(sentences=sentences, parameters=7, size_bytes=28)(lambda texts: calls.append(len(texts)))
+    assert calls == [1] * 3 + [30] + [1] * 30 + [30] * 3
+    assert (values["speed/parameters"], values["speed/weights (bytes)"]) == (7, 28)
+    assert values["speed/batch 1 (sentences/s)"] > 0 and values["speed/batch 128 (sentences/s)"] > 0

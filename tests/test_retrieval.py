@@ -1,0 +1,112 @@
+"""Nearest rows, entities and captions, by hand, with embeddings that need no model."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from jaxdistill.core import InputError
+from jaxdistill.evals import entity, neighbours
+from jaxdistill.ops.nearest import nearest
+
+ANGLES = {"queen": 0, "play queen": 4, "kings": 30, "king": 28, "pop": 60, "jazz": 95, "rock": 100, "loud": 97}
+
+
+def on_a_circle(sentences):
+    angles = np.deg2rad([ANGLES[sentence] for sentence in sentences])
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32) * 3.0
+
+
+def write(path, *lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = "\n".join(lines).encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+def test_an_index_of_another_width_is_an_error():
+    with pytest.raises(InputError, match="queries have 2 numbers and the index 3.*keeps its head"):
+        nearest(np.ones((1, 2)), [np.ones((3, 3))], count=1)
+
+
+def test_entities_by_hand(tmp_path):
+    """`play queen` finds queen first. `king` means pop here, behind kings. `loud` means queen, the last of five."""
+    path = write(
+        tmp_path / "stations.de.tsv",
+        *("query\tentity\tlabel", "play queen\tqueen\t1", "play queen\tkings\t0", "king\tkings\t0"),
+        *("king\tpop\t1", "loud\tjazz\t0", "loud\trock\t0", "loud\tqueen\t1"),
+    )
+    scores = entity.entity_task(path)(on_a_circle)
+    assert scores == {"entity/de recall@1": 1 / 3, "entity/de recall@5": 1.0, "entity/de recall@10": 1.0}
+    found = entity.read_entities(path)
+    assert found.entities == ("queen", "kings", "pop", "jazz", "rock")
+    assert found.meant == (frozenset({0}), frozenset({2}), frozenset({0}))
+
+
+def test_any_of_several_entities_will_do_and_queries_without_one_are_not_asked(tmp_path):
+    path = write(
+        tmp_path / "en.csv",
+        *("label,entity,query", "1,pop,play queen", "1,queen,play queen", "0,jazz,king", "0,kings,king"),
+    )
+    assert entity.entity_task(path)(on_a_circle)["entity/en recall@1"] == 1.0
+    assert entity.read_entities(path).queries == ("play queen",)
+
+
+def test_entities_of_another_models_index(tmp_path):
+    """The index has queen and pop changed places, so that `play queen` finds pop."""
+    path = write(tmp_path / "en.tsv", "query\tentity\tlabel", "play queen\tqueen\t1", "play queen\tpop\t0")
+    places = {"queen": "pop", "pop": "queen"}
+    task = entity.entity_task(path, lambda texts: on_a_circle([places[text] for text in texts]))
+    assert task(on_a_circle)["entity/en recall@1"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["query\tentity\tlabel", "king\tkings\t0"], "no row has the label 1"),
+        (["query\tentity\tlabel", "king\tkings\t0.7"], ":2: label '0.7' is none of 0, 1"),
+        (["query\tentity", "king\tkings"], "the columns are query, entity; label and query and entity are needed"),
+        (["query\tentity\tlabel", "king\t\t1"], ":2: column entity is empty"),
+    ],
+)
+def test_a_malformed_file_of_entities_is_one_clear_error(tmp_path, lines, message):
+    with pytest.raises(InputError, match=message) as error:
+        entity.read_entities(write(tmp_path / "de.tsv", *lines))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["de.tsv", "de.csv.gz", "stations.de.tsv.gz"])
+def test_the_name_of_a_file_tells_its_language(name):
+    assert entity.language(name) == "de"
+
+
+def test_neighbours_by_hand():
+    study = neighbours.NeighboursStudy(captions=tuple(ANGLES), queries=2)
+    scores, examples = study(on_a_circle)
+    assert [example["query"] for example in examples] == ["queen", "play queen"]
+    assert [text for _, text in examples[0]["found"]] == ["play queen", "king", "kings", "pop", "jazz", "loud", "rock"]
+    assert examples[1]["found"][0] == [pytest.approx(np.cos(np.deg2rad(4)), abs=1e-4), "queen"]
+    assert scores["nearest/cosine@1"] == pytest.approx(np.cos(np.deg2rad(4)), abs=1e-6)
+    assert list(scores) == ["nearest/cosine@1", "nearest/cosine@5", "nearest/cosine@10"]
+
+
+def test_the_overlap_with_the_index_model_is_1_for_itself():
+    captions = tuple(f"caption {number}" for number in range(40))
+    vectors = dict(zip(captions, np.random.default_rng(0).normal(size=(40, 16)), strict=True))
+
+    def teacher(texts):
+        return np.stack([vectors[text] for text in texts])
+
+    study = neighbours.NeighboursStudy(captions=captions, queries=10, index=teacher)
+    same, _ = study(teacher)
+    assert [same[f"nearest/overlap@{rank}"] for rank in (1, 5, 10)] == [1.0, 1.0, 1.0]
+    other, _ = study(lambda texts: np.random.default_rng(1).normal(size=(len(texts), 16)))
+    assert 0.0 <= other["nearest/overlap@10"] < 0.6
+
+
+def test_captions_are_drawn_alike_every_time(tmp_path):
+    path = write(tmp_path / "captions.txt.gz", *(f"caption {number % 150}" for number in range(300)))
+    one, again, other = (neighbours.neighbours_study(path, seed=seed).captions for seed in (0, 0, 1))
+    assert one == again != other and sorted(one) == sorted(other) and len(set(one)) == 150
+    with pytest.raises(InputError, match="1 different sentences; more than 100 are needed"):
+        neighbours.neighbours_study(write(tmp_path / "one.txt", "a", "a"), seed=0)

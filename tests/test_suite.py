@@ -1,0 +1,214 @@
+"""What names mean, what is not there, what fails alone, and what is not measured twice."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from jaxdistill import cli, evaluate
+from jaxdistill.core import InputError
+from jaxdistill.encoders.folder import save
+from jaxdistill.evals import multilingual, sts, suite
+
+from tiny_models import tiny_model
+
+GRADED = ["subset\tscore\tsentence1\tsentence2"] + [
+    f"{'ab'[number % 2]}\t{number % 6}\tthe cat sleeps {number}\tthe dog sleeps {number * number}"
+    for number in range(12)
+]
+LABELLED = ["label\tsentence"] + [f"{number % 2}\t{['cat', 'rain'][number % 2]} {number % 7}" for number in range(60)]
+
+
+def write(path, lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def no_memory_of_other_tests(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "tiny")
+    return str(tmp_path / "tiny")
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "data"
+    write(folder / "sts" / "stsb.dev.tsv.gz", GRADED)
+    write(folder / "transfer" / "mr.all.tsv.gz", LABELLED)
+    write(folder / "transfer" / "cr.all.tsv.gz", LABELLED)
+    return folder
+
+
+def units(names, **sources):
+    return [unit.name for unit in suite.planned(names, suite.Sources(**sources)).units]
+
+
+def test_every_name_has_its_units(data_folder):
+    names = units(suite.GROUPS, data=str(data_folder))
+    assert names == [
+        "sts",
+        *(f"sts17/{track}" for track in multilingual.TRACKS),
+        *(f"transfer/{name}" for name in ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")),
+        *("nli/sick-e", "nli/snli", "auc/qqp", "auc/qnli", "auc/mrpc", "bitext", "nearest", "geometry", "speed"),
+    ]
+    assert not suite.planned(suite.GROUPS, suite.Sources(data=str(data_folder))).absent
+    assert all(unit.protocol for unit in suite.planned(suite.GROUPS, suite.Sources(data=str(data_folder))).units)
+
+
+def test_entities_are_a_unit_a_language_and_asymmetric_retrieval_comes_with_an_index_model(tmp_path):
+    files = tuple(str(write(tmp_path / name, ["query\tentity\tlabel"])) for name in ("de.tsv.gz", "fr.tsv.gz"))
+    assert units(["retrieval"], entities=files) == ["entity/de", "entity/fr"]
+    names = units(["retrieval"], entities=files[:1], asymmetric=True)
+    assert names == ["entity/de", "asymmetric entity/de"]
+    with pytest.raises(InputError, match="two files of entities are for de"):
+        units(["retrieval"], entities=(*files, str(tmp_path / "other.de.tsv")))
+
+
+def test_what_is_not_there_is_a_line_each(data):
+    plan = suite.planned(["transfer", "geometry", "nli"], suite.Sources(data=str(data)))
+    assert [unit.name for unit in plan.units] == ["transfer/mr", "transfer/cr", "geometry"]
+    assert len(plan.absent) == 5 + 2
+    assert plan.absent[0] == f"transfer/subj: {data}/transfer/subj.all.tsv.gz is not there."
+    assert plan.absent[2] == f"transfer/sst2: {data}/transfer/sst2.train.tsv.gz is not there, and 2 more."
+
+
+def test_without_a_data_folder_only_sts_is_left():
+    plan = suite.planned(["sts", "transfer", "multilingual", "retrieval"], suite.Sources())
+    assert [unit.name for unit in plan.units] == ["sts"]
+    assert all("needs --data=FOLDER" in line for line in plan.absent)
+
+
+def test_averages_are_of_all_sets_of_a_group():
+    scores = {f"auc/{name}": value for name, value in (("qqp", 0.5), ("qnli", 0.6), ("mrpc", 0.7))}
+    assert suite.averages(scores) == {"auc/average": pytest.approx(0.6)}
+    assert suite.averages({"auc/qqp": 0.5}) == {}
+
+
+def test_a_digest_follows_the_files(data):
+    def digest():
+        return suite.planned(["transfer"], suite.Sources(data=str(data))).units[0].digest()
+
+    before = digest()
+    assert digest() == before
+    write(data / "transfer" / "mr.all.tsv.gz", LABELLED[:-1])
+    assert digest() != before
+
+
+def test_subsets_by_hand(tmp_path):
+    """Subset a is ranked rightly (1), subset b of half as many pairs wrongly (-1)."""
+    angles = {f"s{angle}": angle for angle in (10, 20, 30, 40, 50, 60)} | {"s0": 0}
+    rows = ["a\t5\ts0\ts10", "a\t4\ts0\ts20", "a\t3\ts0\ts30", "a\t2\ts0\ts40", "b\t0\ts0\ts50", "b\t1\ts0\ts60"]
+    write(tmp_path / "sts" / "sts12.test.tsv.gz", ["subset\tscore\tsentence1\tsentence2", *rows])
+
+    def embed(texts):
+        return np.array([[np.cos(np.deg2rad(angles[text])), np.sin(np.deg2rad(angles[text]))] for text in texts])
+
+    scores = sts.sts(embed, tmp_path, ["sts12"], subsets=True)
+    whole = scores.pop("sts12")
+    assert scores == pytest.approx(
+        {"sts12/a": 1.0, "sts12/b": -1.0, "sts12/mean": 0.0, "sts12/weighted mean": (4 * 1 - 2 * 1) / 6}
+    )
+    assert sts.sts(embed, tmp_path, ["sts12"]) == {"sts12": whole}
+
+
+def run(arguments, capsys, *, status=0):
+    """Printed lines, and lines of errors."""
+    if status:
+        with pytest.raises(SystemExit) as stopped:
+            cli.run(evaluate.main, arguments)
+        assert stopped.value.code == status
+    else:
+        cli.run(evaluate.main, arguments)
+    captured = capsys.readouterr()
+    return captured.out, [line for line in captured.err.splitlines() if line.strip()]
+
+
+def test_the_program_writes_what_it_measured_into_a_folder(tiny, data, tmp_path, capsys):
+    options = [f"--model={tiny}", "--tasks=sts-b-dev,transfer,geometry,speed", f"--data={data}"]
+    write(data / "sts" / "stsb.test.tsv.gz", GRADED)
+    out, errors = run([*options, f"--out={tmp_path}/report/"], capsys)
+    report = json.loads((tmp_path / "report" / "results.json").read_text())
+    (model,) = report["models"]
+    assert model["failed"] == {} and len(report["absent"]) == 5
+    assert set(model["seconds_of_task"]) == set(report["protocol"])
+    assert set(report["protocol"]) == set(report["files"]) == {"sts", "transfer/mr", "transfer/cr", "geometry", "speed"}
+    assert model["scores"]["speed/parameters"] == model["parameters"] and model["size_bytes"] > 0
+    assert report["seed"] == 1111 and "folds" in report["protocol"]["transfer/mr"]
+    assert f"{100 * model['scores']['transfer/mr']:.2f}" in out and "geometry/uniformity" in out
+    assert [line.split(":")[0] for line in errors if line.startswith("skipped")] == ["skipped"] * 5
+
+
+def test_strict_refuses_an_absent_set(tiny, data, capsys):
+    _, errors = run([f"--model={tiny}", "--tasks=transfer", f"--data={data}", "--strict", "--out="], capsys, status=2)
+    assert len(errors) == 1 and "subj.all.tsv.gz is not there" in errors[0] and "--strict" in errors[0]
+
+
+def test_a_finished_unit_is_not_run_twice(tiny, data, capsys, monkeypatch):
+    options = [f"--model={tiny}", "--tasks=transfer,geometry", f"--data={data}", "--out="]
+    before, _ = run(options, capsys)
+
+    def never(*_, **__):
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(evaluate, "_embed", lambda *_, **__: never)
+    again, _ = run(options, capsys)
+    assert again == before
+
+
+def test_what_fails_costs_itself_only(tiny, data, tmp_path, capsys):
+    """A malformed line, a label of the wrong type, a model of an unknown family: a line each, the rest goes on."""
+    write(data / "transfer" / "mr.all.tsv.gz", [*LABELLED, "1\tone\ttoo many"])
+    write(data / "transfer" / "subj.all.tsv.gz", ["label\tsentence", "positive\tfine"])
+    unknown = tmp_path / "unknown"
+    unknown.mkdir()
+    (unknown / "config.json").write_text('{"model_type": "mamba"}')
+    out = tmp_path / "results.json"
+    options = ["--tasks=transfer,geometry", f"--data={data}", f"--out={out}"]
+    _, errors = run([f"--model={unknown}", f"--model={tiny}", *options], capsys, status=2)
+    report = json.loads(out.read_text())
+    (model,) = report["models"]
+    assert set(model["failed"]) == {"transfer/mr", "transfer/subj"} and list(report["failed"]) == [str(unknown)]
+    assert "mr.all.tsv.gz:62: 3 fields, 2 are expected" in model["failed"]["transfer/mr"]
+    assert "label 'positive' is none of 0, 1" in model["failed"]["transfer/subj"]
+    assert {"transfer/cr", "geometry/anisotropy"} <= set(model["scores"])
+    assert len([line for line in errors if line.startswith("failed: ")]) == 3
+    assert "mamba" in " ".join(errors) and errors[-1].startswith("error: 3 of the evaluations or models failed")
+
+
+def test_vectors_that_are_not_numbers_are_a_line_each_and_are_not_remembered(tiny, data, tmp_path, capsys, monkeypatch):
+    useless = lambda texts: np.full((len(texts), 4), np.nan)  # noqa: E731 - stands in for a function
+    monkeypatch.setattr(evaluate, "_embed", lambda *_, **__: useless)
+    options = [f"--model={tiny}", "--tasks=sts-b-dev,transfer,geometry", f"--data={data}", "--out="]
+    _, errors = run(options, capsys, status=2)
+    failed = [line for line in errors if line.startswith("failed: ")]
+    assert len(failed) == 4 and all("NaN or infinity" in line for line in failed)
+    assert not list((tmp_path / "cache").glob("scores/*"))
+
+
+def test_an_index_of_the_model_itself_gives_the_same_scores_and_one_of_another_width_is_refused(tiny, tmp_path, capsys):
+    rows = ["query\tentity\tlabel", "the cat\tcat\t1", "the dog\tdog\t1", "rain\train 1\t1"]
+    entities, out = write(tmp_path / "de.tsv.gz", rows), tmp_path / "results.json"
+    options = [f"--model={tiny}", "--tasks=retrieval", "--data=", f"--entities={entities}", f"--out={out}"]
+    run([*options, f"--index_model={tiny}"], capsys)
+    scores = json.loads(out.read_text())["models"][0]["scores"]
+    assert len(scores) == 6
+    for rank in (1, 5, 10):
+        assert scores[f"entity/de recall@{rank}"] == scores[f"asymmetric entity/de recall@{rank}"]
+    save(tiny_model(tmp_path / "tokenizer", head=8), tmp_path / "narrow")
+    _, errors = run([*options, f"--index_model={tmp_path / 'narrow'}"], capsys, status=2)
+    assert any("the queries have 16 numbers and the index 8" in line for line in errors)
+
+
+def test_real_tracks_of_sts_2017_have_250_pairs(data_folder):
+    for track in multilingual.TRACKS:
+        task = multilingual.multilingual_task(data_folder, track)
+        assert len(task.pairs.scores) == 250
+        scores = task(lambda texts: np.random.default_rng(0).normal(size=(len(texts), 8)))
+        assert list(scores) == [f"sts17/{track}"] and abs(scores[f"sts17/{track}"]) < 0.3

@@ -1,0 +1,136 @@
+"""Transfer and entailment: sets, features and scores by hand, and two real sets against plain scikit-learn."""
+
+import gzip
+import warnings
+import zlib
+
+import numpy as np
+import pytest
+
+from jaxdistill.core import InputError
+from jaxdistill.evals import nli, probe, transfer
+
+
+def hashed_words(sentences, width=12):
+    """An encoder that needs no model: the mean of a random vector of each word's hash, at unit length."""
+    table = np.random.default_rng(0).normal(size=(4096, width)).astype(np.float32)
+    vectors = np.stack(
+        [table[[zlib.crc32(w.encode()) % 4096 for w in text.split()]].mean(axis=0) for text in sentences]
+    )
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def write(path, *lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+
+
+def scikit_learn(features, labels, strength):
+    """Plain scikit-learn with the objective of the probe, in its own default tolerance."""
+    from sklearn.linear_model import LogisticRegression
+
+    penalty = (2 if labels.max() == 1 else 1) / (len(labels) * strength)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn announces changes of its own
+        return LogisticRegression(C=penalty, solver="newton-cholesky").fit(features, labels)
+
+
+def test_pair_features_by_hand():
+    one, other = np.array([[1.0, 2.0]]), np.array([[3.0, -1.0]])
+    assert transfer.pair_features(one, other).tolist() == [[2.0, 3.0, 3.0, -2.0]]
+    assert transfer.pair_features(other, one).tolist() == [[2.0, 3.0, 3.0, -2.0]]
+
+
+def test_f1_by_hand():
+    labels, predicted = np.array([1, 1, 1, 0, 0]), np.array([1, 0, 0, 1, 0])
+    assert transfer.f1(labels, predicted) == pytest.approx(2 * (1 / 2) * (1 / 3) / (1 / 2 + 1 / 3))
+    assert transfer.f1(np.zeros(3, int), np.zeros(3, int)) == 0.0
+
+
+def test_a_set_is_learnt_and_each_sentence_embedded_once(tmp_path):
+    questions = [("HUM", "who sings"), ("LOC", "where is it"), ("NUM", "how many are there")]
+    rows = [f"{label}\t{text} {number % 4}" for number in range(48) for label, text in [questions[number % 3]]]
+    write(tmp_path / "transfer" / "trec.train.tsv.gz", "label\tsentence", *rows)
+    write(tmp_path / "transfer" / "trec.test.tsv.gz", "label\tsentence", *rows[:6])
+    calls = []
+    task = transfer.transfer_task(tmp_path, "trec")
+    assert task(lambda texts: calls.append(texts) or hashed_words(texts)) == {"transfer/trec": 1.0}
+    assert len(calls) == 1 and len(calls[0]) == len(set(calls[0])) == 12
+    assert (int(task.rows.split["train"].sum()), int(task.rows.split["test"].sum())) == (48, 6)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["label\tsentence", "1\tfine", "2\tbad"], r"mr.all.tsv.gz:3: label '2' is none of 0, 1"),
+        (["label\tsentence", "good\tfine"], r":2: label 'good' is none of 0, 1"),
+        (["label\ttext", "1\tfine"], "the columns are label, text; label and sentence are needed"),
+        (["label\tsentence", "1\tfine\tmore"], r":2: 3 fields, 2 are expected \(label, sentence\)"),
+        (["label\tsentence", "1\t "], ":2: column sentence is empty"),
+        (["label\tsentence"], "a header and no row"),
+    ],
+)
+def test_a_malformed_set_is_one_clear_error(tmp_path, lines, message):
+    write(tmp_path / "transfer" / "mr.all.tsv.gz", *lines)
+    with pytest.raises(InputError, match=message) as error:
+        transfer.transfer_task(tmp_path, "mr")
+    assert "\n" not in str(error.value)
+
+
+def test_useless_vectors_are_an_error(tmp_path):
+    write(tmp_path / "mr.all.tsv.gz", "label\tsentence", "1\tfine", "0\tbad")
+    with pytest.raises(InputError, match="NaN or infinity for 2 of 2"):
+        transfer.transfer_task(tmp_path, "mr")(lambda texts: np.full((len(texts), 3), np.nan))
+
+
+def test_entailment_is_learnt_from_both_sides(tmp_path):
+    pairs = [("a cat", "a cat", "entailment"), ("a cat", "the market", "neutral"), ("a cat", "no dog", "contradiction")]
+    lines = ["\t".join(pair) for pair in pairs] * 12
+    for split in ("sick.train", "sick.trial", "sick.test", "train", "snli.test"):
+        write(tmp_path / "nli" / f"{split}.tsv.gz", "premise\thypothesis\tlabel", *lines)
+    for name, score in nli.SCORES.items():
+        assert nli.nli_task(tmp_path, name)(hashed_words) == {score: 1.0}
+    assert "in place of SNLI's training set" in nli.protocol("snli") and "other training set" in nli.SCORES["snli"]
+
+
+def test_sst2_equals_plain_scikit_learn(data_folder):
+    """On a sixteenth of the training rows, to be quick."""
+    whole = transfer.transfer_task(data_folder, "sst2").rows
+    kept = ~whole.split["train"] | (np.arange(len(whole.labels)) % 16 == 0)
+    rows = transfer.Rows(
+        sentences=tuple(row for row, keep in zip(whole.sentences, kept, strict=True) if keep),
+        labels=whole.labels[kept],
+        split={name: of_split[kept] for name, of_split in whole.split.items()},
+    )
+    found = transfer.TransferTask(name="sst2", rows=rows)(hashed_words)["transfer/sst2"]
+    features = hashed_words([text for (text,) in rows.sentences])
+    split = {name: (features[of_split], rows.labels[of_split]) for name, of_split in rows.split.items()}
+    fitted = [scikit_learn(*split["train"], strength) for strength in probe.STRENGTHS]
+    chosen = max(fitted, key=lambda classifier: classifier.score(*split["dev"]))
+    assert found == pytest.approx(chosen.score(*split["test"]), abs=0.003)
+
+
+def test_mrpc_equals_plain_scikit_learn(data_folder):
+    from sklearn.metrics import f1_score
+    from sklearn.model_selection import StratifiedKFold
+
+    rows = transfer.transfer_task(data_folder, "mrpc").rows
+    found = transfer.TransferTask(name="mrpc", rows=rows)(hashed_words)
+    first, second = (hashed_words(texts) for texts in zip(*rows.sentences, strict=True))
+    features, labels = transfer.pair_features(first, second), rows.labels
+    train, test = rows.split["train"], rows.split["test"]
+    x, y = features[train], labels[train]
+    folds = list(StratifiedKFold(10, shuffle=True, random_state=1111).split(x, y))
+    scores = [
+        np.mean([scikit_learn(x[fit], y[fit], strength).score(x[held], y[held]) for fit, held in folds])
+        for strength in probe.STRENGTHS
+    ]
+    predicted = scikit_learn(x, y, probe.STRENGTHS[int(np.argmax(scores))]).predict(features[test])
+    assert found["transfer/mrpc"] == pytest.approx(np.mean(predicted == labels[test]), abs=0.003)
+    assert found["transfer/mrpc f1"] == pytest.approx(f1_score(labels[test], predicted), abs=0.003)
+
+
+def test_real_sets_have_their_sizes(data_folder):
+    sizes = {name: len(transfer.transfer_task(data_folder, name).rows.labels) for name in ("cr", "trec", "mrpc")}
+    assert sizes == {"cr": 3771, "trec": 5952, "mrpc": 5801}
+    assert len(nli.nli_task(data_folder, "sick-e").rows.labels) == 9927
