@@ -1,30 +1,26 @@
-"""The best student for a budget: layers of the teacher, its vectors by cosine, then what labelled pairs add.
+"""The best student for a budget: layers of the teacher, distilled on your text, then fine-tuned on labelled pairs.
 
     python -m jaxdistill.main --config=configs/recommended.py --workdir=runs/NAME \\
       --config.data.text=TEXT --config.then.data.text=TRIPLETS.tsv
 
-two-stage   3 layers of all-MiniLM-L6-v2: cosine distillation on your text, then contrastive fine-tuning of the best student on
+two-stage   3 layers of all-MiniLM-L6-v2: ConGen on 115,200 sentences of your text, then the best student is fine-tuned on
             triplets with the columns text, positive, negative (a premise, what it entails, what contradicts it)
-unlabelled  the first stage alone, for when there are no triplets
+short       cosine distillation instead, which learns faster at first: 52,000 sentences, triplets included
+unlabelled  the first stage alone, for when there are no triplets: congen.py:minilm-l3
 tiny        the path from text to export in a minute; proves nothing about quality
 
-Both stages are as long as `--config.run.steps` and `--config.then.run.steps` say; docs/results.md has what each ingredient
-brought, and what brought nothing.
+docs/results.md has what each ingredient brought, and what brought nothing.
 """
 
 from _presets import chosen, minilm_l3, options, tiny
+from congen import minilm_l3 as unlabelled
 from l2 import l2
 from ml_collections import ConfigDict
 from simcse import PLAIN_TRIPLETS, VIEWS_OF_TRIPLETS, simcse
 
 
-def unlabelled() -> ConfigDict:
-    return minilm_l3(**l2(distance="cosine"))
-
-
-def two_stage() -> ConfigDict:
-    """No dropout in either stage, one pass over the triplets at a tenth of the first stage's rate."""
-    config = unlabelled()
+def fine_tuned(config: ConfigDict, *, steps: int) -> ConfigDict:
+    """Adds the second stage, without dropout and at a tenth of the first one's rate: more than 50 steps bring nothing."""
     then = options(**simcse(views=VIEWS_OF_TRIPLETS))
     then.data.text = ""
     then.data.columns = PLAIN_TRIPLETS
@@ -34,12 +30,22 @@ def two_stage() -> ConfigDict:
     then.student.dropout = 0.0
     then.optimizer.learning_rate = 5e-5
     then.evals.every = 50
+    then.run.steps = steps
     config.then = then
     return config
 
 
+def short() -> ConfigDict:
+    """256 x 128 sentences and 50 x 128 triplets are 51,968 sentences."""
+    config = minilm_l3(**l2(distance="cosine"))
+    config.run.steps = 256
+    config.evals.every = 64
+    return fine_tuned(config, steps=50)
+
+
 PRESETS = {
-    "two-stage": two_stage,
+    "two-stage": lambda: fine_tuned(unlabelled(), steps=100),
+    "short": short,
     "unlabelled": unlabelled,
     "tiny": lambda: tiny(unlabelled()),
 }

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdistill import labels, main
+from jaxdistill import encode, evaluate, labels, main
 from jaxdistill.data import tokenize, views
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.model import load
+from jaxdistill.evals.similarity import spearman
 from jaxdistill.inference import Embedder
 from jaxdistill.mesh import make_mesh
 
@@ -165,19 +166,34 @@ def test_a_cycle_ends_with_the_best_encoder_of_each_form(folder, finished):
     assert text[0] == text[1] == str(folder / "pairs.tsv"), "a stage without a text reads that of the stage before"
 
 
-@pytest.mark.parametrize("line", ["stage 1 of 2", "stage 2 of 2"])
-def test_a_run_killed_in_a_stage_ends_as_an_undisturbed_one(folder, finished, line):
-    name = line.replace(" ", "")
-    process = program.start("main", [*arguments(folder), f"--workdir={folder / name}"])
+def test_a_cross_encoder_is_evaluated_on_pairs_and_has_no_vectors(folder, finished, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+    sentences = made_up(12, words=4)
+    rows = [f"{score}\t{sentences[score]}\t{sentences[score + 6]}" for score in range(6)]
+    (tmp_path / "graded.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *rows]) + "\n")
+    cross, out = folder / "w" / "best-cross", tmp_path / "results.json"
+    evaluate.main([f"--model={cross}", "--tasks=pairs", f"--pairs={tmp_path / 'graded.tsv'}", f"--out={out}"])
+    (found,) = json.loads(out.read_text())["models"]
+    scores = Embedder(load(str(cross))).score(sentences[:6], sentences[6:])
+    assert found["scores"]["pairs"] == pytest.approx(spearman(np.arange(6.0), scores, what="pairs"))
+    assert "is a cross-encoder: it has no vectors" in program.refused(
+        encode,
+        [f"--model={cross}", f"--input={tmp_path / 'graded.tsv'}", "--output=v.npy", "--column=sentence1"],
+        capsys,
+    )
+
+
+def test_a_run_killed_in_its_second_stage_ends_as_an_undisturbed_one(folder, finished):
+    process = program.start("main", [*arguments(folder), f"--workdir={folder / 'k'}"])
     for said in process.stdout:
-        if line in said:
+        if "stage 2 of 2" in said:
             break
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    out, _ = program.run("main", [*arguments(folder), f"--workdir={folder / name}"])
-    assert ("stage 1 of 2 is finished" in out) == ("stage 2" in line)
+    out, _ = program.run("main", [*arguments(folder), f"--workdir={folder / 'k'}"])
+    assert "stage 1 of 2 is finished" in out
     for form in ("bi", "cross"):
-        straight, killed = (folder / run / f"best-{form}" / "model.safetensors" for run in ("w", name))
+        straight, killed = (folder / run / f"best-{form}" / "model.safetensors" for run in ("w", "k"))
         assert straight.read_bytes() == killed.read_bytes()
 
 
