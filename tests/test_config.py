@@ -103,13 +103,21 @@ def test_command_line_values_reach_the_config():
     )
 
 
+def options_of(raw):
+    """`(section.option, value)`, those of the stages that follow behind `then.`"""
+    for section, options in raw.items():
+        stage = section == "then"
+        for name, value in options_of(options) if stage else (options or {}).items():
+            yield f"{section}.{name}", value
+
+
 def test_every_option_can_be_given_on_the_command_line():
     """Some names, such as `keys`, are methods of ConfigDict and would be shadowed."""
     for path in CONFIGS:
         raw = load(path, "tiny").to_dict()
-        names = [f"{section}.{option}" for section, options in raw.items() for option in options or ()]
-        assert not [name for name in names if hasattr(ConfigDict, name.split(".")[1])], path
-        given = [f"--config.{name}={raw[name.split('.')[0]][name.split('.')[1]]}" for name in names]
+        values = dict(options_of(raw))
+        assert not [name for name in values if hasattr(ConfigDict, name.split(".")[-1])], path
+        given = [f"--config.{name}={value}" for name, value in values.items()]
         again, _, _ = main.parse_flags([f"--config={path}:tiny", "--workdir=w", *given])
         assert again == raw
 
