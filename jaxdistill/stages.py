@@ -8,7 +8,10 @@ from collections.abc import Sequence
 
 import jax
 
+from jaxdistill.build import split_specs
 from jaxdistill.config import Config, flat
+from jaxdistill.core import InputError
+from jaxdistill.data import sources
 from jaxdistill.distill import distill
 from jaxdistill.plots import stage_plot
 from jaxdistill.summary import StageRow, as_text, stage_table
@@ -28,6 +31,7 @@ def run_stages(config: Config, workdir: pathlib.Path, *, dry_run: bool, command:
     if len(stages) == 1:
         distill(config, workdir, dry_run=dry_run, command=command)
         return
+    check_texts(stages)
     for number, stage in enumerate(stages, start=1):
         folder = workdir / f"stage{number}"
         if is_finished(folder, stage):
@@ -55,6 +59,17 @@ def in_order(config: Config) -> list[Config]:
         stages.append(stage)
         config = config.then
     return stages
+
+
+def check_texts(stages: Sequence[Config]) -> None:
+    """Reads a row of every stage's text, so that what a later stage lacks is told before the first one is trained."""
+    for number, stage in enumerate(stages, start=1):
+        columns = dict(stage.data.columns) or (sources.TEXT,)
+        for spec in split_specs(stage.data.text):
+            try:
+                next(sources.rows(spec, columns), None)
+            except InputError as error:
+                raise InputError(f"stage {number}: {error}") from None
 
 
 def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:

@@ -52,6 +52,16 @@ def test_previous_without_a_stage_before_is_refused(folder, capsys, tmp_path):
     assert "is the export of a stage before" in program.refused(main, given, capsys)
 
 
+def test_a_later_stage_without_its_text_is_refused_before_the_first_is_trained(folder, finished, capsys, tmp_path):
+    given = [
+        "--config=configs/recommended.py",
+        f"--config.data.text={folder / 'text.txt'}",
+        f"--workdir={tmp_path / 'w'}",
+    ]
+    assert "stage 2: " in (line := program.refused(main, given, capsys)) and "'positive'" in line
+    assert not (tmp_path / "w").exists()
+
+
 def test_stages_come_in_their_order():
     raw, _, _ = main.parse_flags(["--config=configs/ckd.py:two-stage", "--workdir=w", "--config.then.run.seed=7"])
     stages = in_order(parse(raw))
