@@ -1,7 +1,6 @@
 """How does a config become a run? Models, text, targets, objective and step, each made once and checked before step 1."""
 
 import dataclasses
-import hashlib
 import logging
 import os
 import pathlib
@@ -94,7 +93,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
         raise InputError(f"data.pack_shapes={config.data.pack_shapes} must be 2, 3 or 4.")
     dtype = compute_dtype(config.run.precision)
     objective = make_objective(config)
-    labellers = load_labellers(config, objective, workdir)
+    labellers = load_labellers(config, workdir)
     teacher = load_teacher(config)
     student = make_student(config, teacher, workdir)
     check_parts(config, objective, groups, mesh)
@@ -274,7 +273,7 @@ def load_teacher(config: Config) -> SentenceModel | None:
     return load(spec.model, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt)
 
 
-def load_labellers(config: Config, objective: Objective, workdir: pathlib.Path) -> list[SentenceModel]:
+def load_labellers(config: Config, workdir: pathlib.Path) -> list[SentenceModel]:
     """The models that score the pairs; empty where none does."""
     if config.teacher.targets != "labels":
         return []
@@ -473,15 +472,15 @@ class _Targets:
                 f"{view!r} differs at every step: use teacher.targets='live'."
             )
         name = f"{self.teacher.digest()} {self.text.content_digest} {view} {jnp.dtype(dtype).name}"
-        found = targets.open_targets(
+        return targets.kept(
             cache_folder(config) / "targets",
-            hashlib.sha256(name.encode()).hexdigest()[:32],
-            self.text.rows,
-            self.teacher.definition.embedding_width,
+            name,
+            self.embedder.encode,
+            self.text.texts(view),
+            self.embedder.width,
+            what="teacher targets",
+            progress=progress,
         )
-        with _bar("teacher targets", found.rows, progress and not found.complete) as bar:
-            targets.fill(found, self.embedder.encode, self.text.texts(view), advance=bar.update)
-        return found.array
 
     def rows(self, rows: Sequence[int]) -> np.ndarray:
         """The teacher's embeddings of some rows of the text, for the first teacher view."""
@@ -519,9 +518,3 @@ def _tasks(config: Config, source: _Targets, held_out: Sequence[int]) -> Mapping
     return select.available_tasks(
         data_folder=data_folder(), pairs_file=pairs_file, agreement_task=source.agreement_task(config, held_out)
     )
-
-
-def _bar(what: str, rows: int, shown: bool):
-    import tqdm
-
-    return tqdm.tqdm(total=rows, desc=what, unit="sentence", disable=not shown, dynamic_ncols=True)

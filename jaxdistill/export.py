@@ -61,7 +61,7 @@ def export(
         mark = {"model_digest": model.digest(), "versions": versions()}
         (unfinished / MARK).write_text(json.dumps(mark, indent=2) + "\n", encoding="utf-8")
         _refuse_difference(largest_difference(model, load(str(unfinished)), sentences), folder)
-        _put_in_place(unfinished, folder)
+        put_in_place(unfinished, folder)
     except OSError as error:
         reason = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or str(error)
         raise InputError(
@@ -117,7 +117,7 @@ def _refuse_difference(difference: float, folder: Path) -> None:
         )
 
 
-def _put_in_place(unfinished: Path, folder: Path) -> None:
+def put_in_place(unfinished: Path, folder: Path) -> None:
     """Gives `unfinished` the name `folder`; what was there is removed last, so that one of the two always exists."""
     previous = folder.with_name(f".{folder.name}.previous")
     shutil.rmtree(previous, ignore_errors=True)

@@ -115,7 +115,6 @@ class Embedder:
         if not self.model.definition.reads_pairs:
             embed = partial(self.encode, progress=progress, params=params)
             return cosines(embed, first, second).astype(np.float32)
-        self.model.tokenizer.enable_truncation(self.model.max_length, strategy="longest_first")
         encodings = self.model.tokenizer.encode_batch_fast(list(zip(first, second, strict=True)))
         ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
         firsts = np.array([encoding.type_ids.count(0) for encoding in encodings], np.int64)
@@ -126,7 +125,7 @@ class Embedder:
     def in_use(self, params: Params | None = None, *, progress: bool = False) -> Embed | Scorer:
         """What evaluations are given: the function `encode`, or a cross-encoder's `score`."""
         if self.model.definition.reads_pairs:
-            return _PairScorer(partial(self.score, params=params, progress=progress))
+            return _PairScorer(partial(self.score, params=params, progress=progress), self.encode)
         return partial(self.encode, params=params, progress=progress)
 
     def encode_ids(
@@ -186,11 +185,11 @@ class _PairScorer(NamedTuple):
     """A cross-encoder for evaluations; those that need vectors are refused."""
 
     score: Callable[..., Float[np.ndarray, " n"]]
+    encode: Embed
+    """Refuses."""
 
     def __call__(self, sentences: Sequence[str]):
-        raise InputError(
-            "a cross-encoder has no vectors of sentences, which this evaluation needs; name tasks of pairs."
-        )
+        return self.encode(sentences)
 
 
 def _fetch(vectors: np.ndarray, rows: np.ndarray, result: jax.Array) -> int:

@@ -5,13 +5,11 @@ are averaged, as in Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, 
 distinct sentence once, however many pairs it is in; a cross-encoder reads each pair once, in its own order.
 """
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import tqdm
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Float
@@ -66,16 +64,18 @@ def _of_pairs(embedder: Embedder, store: TokenStore, folder: Path, dtype: str, p
         return embedder.score(first, second)[:, None]
 
     pairs = list(zip(store.texts("text"), store.texts(SECOND), strict=True))
-    return _stored(embedder, store, folder, dtype, score, pairs, 1, "labelling pairs", progress)[:, 0]
+    what = "labelling pairs"
+    of = _name(what, embedder, store, dtype)
+    return targets.kept(folder, of, score, pairs, 1, what=what, progress=progress)[:, 0]
 
 
 def _of_sentences(embedder: Embedder, store: TokenStore, folder: Path, dtype: str, progress: bool) -> np.ndarray:
     """Cosine similarities of a sentence encoder's vectors."""
     row: dict[str, int] = {}
     sides = [[row.setdefault(text, len(row)) for text in store.texts(column)] for column in ("text", SECOND)]
-    vectors = _stored(
-        embedder, store, folder, dtype, embedder.encode, list(row), embedder.width, "labelling sentences", progress
-    )
+    what = "labelling sentences"
+    of = _name(what, embedder, store, dtype)
+    vectors = targets.kept(folder, of, embedder.encode, list(row), embedder.width, what=what, progress=progress)
     scores = np.zeros(store.rows, np.float32)
     for begin in range(0, store.rows, targets.BLOCK_ROWS):
         block = slice(begin, begin + targets.BLOCK_ROWS)
@@ -85,14 +85,6 @@ def _of_sentences(embedder: Embedder, store: TokenStore, folder: Path, dtype: st
     return scores
 
 
-def _stored(
-    embedder: Embedder, store: TokenStore, folder: Path, dtype: str, made, texts: list, width: int, what: str, progress
-) -> np.ndarray:
-    """Rows that `made` gives for `texts`, from the disk as far as they are there."""
-    name = f"{what} {embedder.model.digest()} {store.content_digest} {dtype}"
-    digest = hashlib.sha256(name.encode()).hexdigest()[:32]
-    found = targets.open_targets(folder, digest, len(texts), width)
-    shown = progress and not found.complete
-    with tqdm.tqdm(total=len(texts), desc=what, disable=not shown, dynamic_ncols=True) as bar:
-        targets.fill(found, made, texts, advance=bar.update)
-    return found.array
+def _name(what: str, embedder: Embedder, store: TokenStore, dtype: str) -> str:
+    """Everything that determines the rows."""
+    return f"{what} {embedder.model.digest()} {store.content_digest} {dtype}"

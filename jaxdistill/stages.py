@@ -13,6 +13,7 @@ from jaxdistill.config import Config, flat
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.distill import distill
+from jaxdistill.export import put_in_place
 from jaxdistill.plots import stage_plot
 from jaxdistill.summary import StageRow, as_text, stage_table
 from jaxdistill.train import read_config
@@ -31,10 +32,11 @@ def run_stages(config: Config, workdir: pathlib.Path, *, dry_run: bool, command:
     if len(stages) == 1:
         distill(config, workdir, dry_run=dry_run, command=command)
         return
-    check_texts(stages)
+    finished = [is_finished(workdir / f"stage{number}", stage) for number, stage in enumerate(stages, start=1)]
+    check_texts(stages, finished)
     for number, stage in enumerate(stages, start=1):
         folder = workdir / f"stage{number}"
-        if is_finished(folder, stage):
+        if finished[number - 1]:
             _say(f"stage {number} of {len(stages)} is finished: {folder / 'export'}")
             continue
         _say(f"stage {number} of {len(stages)}: {stage.objective['name']} in {folder}")
@@ -61,11 +63,11 @@ def in_order(config: Config) -> list[Config]:
     return stages
 
 
-def check_texts(stages: Sequence[Config]) -> None:
-    """Reads a row of every stage's text, so that what a later stage lacks is told before the first one is trained."""
-    for number, stage in enumerate(stages, start=1):
+def check_texts(stages: Sequence[Config], finished: Sequence[bool]) -> None:
+    """Reads a row of the text of every stage that will run, so that what a later one lacks is told before the first."""
+    for number, (stage, done) in enumerate(zip(stages, finished, strict=True), start=1):
         columns = dict(stage.data.columns) or (sources.TEXT,)
-        for spec in split_specs(stage.data.text):
+        for spec in [] if done else split_specs(stage.data.text):
             try:
                 next(sources.rows(spec, columns), None)
             except InputError as error:
@@ -94,16 +96,15 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
     for form in sorted({row.form for row in rows if row.form}):
         best = max((row for row in rows if row.form == form), key=lambda row: row.after)
         folder = copied(workdir / f"stage{best.number}" / "export", workdir / f"best-{form}")
-        _say(f"best {form}-encoder: stage {best.number}, {100 * best.after:.2f} {best.metric}: {folder}")
+        print(f"best {form}-encoder: stage {best.number}, {100 * best.after:.2f} {best.metric}: {folder}")
 
 
 def copied(export: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
     """The export under another name, in place of an earlier one."""
     unfinished = folder.with_name(f".{folder.name}.unfinished")
-    for path in (unfinished, folder):
-        shutil.rmtree(path, ignore_errors=True)
+    shutil.rmtree(unfinished, ignore_errors=True)
     shutil.copytree(export, unfinished)
-    unfinished.rename(folder)
+    put_in_place(unfinished, folder)
     return folder
 
 

@@ -5,10 +5,12 @@ tokenizer, pooling, maximum length, precision, text), so targets of another teac
 in order; the note beside them says how many are there.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import tqdm
 from jaxtyping import Float, Int
 
 from jaxdistill.core import Embed, InputError
@@ -32,6 +34,23 @@ def open_targets(folder: str | Path, digest: str, rows: int, width: int, *, dtyp
         raise InputError(f"targets are kept as float32 or float16, not {dtype}.")
     path = Path(folder) / digest / "targets.npy"
     return VectorFile(path, {"digest": digest}, rows=rows, width=width, dtype=dtype)
+
+
+def kept(
+    folder: str | Path, of: str, embed: Embed, texts: Sequence[str], width: int, *, what: str, progress: bool
+) -> Float[np.ndarray, "rows e"]:
+    """The vectors of all texts, memory-mapped: those that are in `folder` already, the others made and stored now.
+
+    Args:
+      of: everything that determines them; its digest names their place.
+      embed, texts: as in `fill`.
+      what: stands before the progress bar.
+    """
+    found = open_targets(folder, hashlib.sha256(of.encode()).hexdigest()[:32], len(texts), width)
+    shown = progress and not found.complete
+    with tqdm.tqdm(total=found.rows, desc=what, unit="row", disable=not shown, dynamic_ncols=True) as bar:
+        fill(found, embed, texts, advance=bar.update)
+    return found.array
 
 
 def fill(

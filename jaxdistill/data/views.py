@@ -62,12 +62,6 @@ def parse(name: str, columns: Sequence[str]) -> View:
         return View(column=name)
     kind, _, rate = name.partition(":")
     if name in PAIRS:
-        missing = [column for column in ("text", SECOND) if column not in columns]
-        if missing:
-            raise InputError(
-                f"view {name!r} needs the columns text and {SECOND}; the text has {', '.join(columns)}: name them in "
-                f"data.columns."
-            )
         column, second = ("text", SECOND) if name == "pair" else (SECOND, "text")
         return View(column=column, second=second)
     if kind == "mask_span":
