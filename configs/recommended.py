@@ -12,26 +12,21 @@ tiny        the path from text to export in a minute; proves nothing about quali
 docs/results.md has what each ingredient brought, and what brought nothing.
 """
 
-from _presets import chosen, minilm_l3, options, tiny
+from _presets import chosen, minilm_l3, tiny
+from ckd import second_stage
 from congen import minilm_l3 as unlabelled
 from l2 import l2
 from ml_collections import ConfigDict
-from simcse import PLAIN_TRIPLETS, VIEWS_OF_TRIPLETS, simcse
+from simcse import PLAIN_TRIPLETS
 
 
 def fine_tuned(config: ConfigDict, *, steps: int) -> ConfigDict:
     """Adds the second stage, without dropout and at a tenth of the first one's rate: more than 50 steps bring nothing."""
-    then = options(**simcse(views=VIEWS_OF_TRIPLETS))
-    then.data.text = ""
-    then.data.columns = PLAIN_TRIPLETS
-    then.data.max_length = 64
-    then.student.model = "previous"
-    then.student.pooling = ""
-    then.student.dropout = 0.0
-    then.optimizer.learning_rate = 5e-5
-    then.evals.every = 50
-    then.run.steps = steps
-    config.then = then
+    config = second_stage(config, batch_size=128)
+    config.then.objective.learn_temperature = False
+    config.then.data.columns = PLAIN_TRIPLETS
+    config.then.evals.every = 50
+    config.then.run.epochs, config.then.run.steps = 1.0, steps
     return config
 
 

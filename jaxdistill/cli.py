@@ -14,6 +14,8 @@ from jaxdistill.core import InputError
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+BATCH_SIZE = 128
+"""Sentences of 32 tokens that programs which read a model compute together, if not told otherwise."""
 COMPILED_BYTES = 2 << 30
 """Compiled programs that are kept; the least recently used ones go."""
 
@@ -40,6 +42,13 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message):
         raise InputError(f"{message}. --help lists the options.")
+
+
+def add_reading_options(parser: Parser) -> None:
+    """`--pooling`, `--max_length` and `--batch_size`: how `--model` reads sentences."""
+    parser.add_argument("--pooling", default="", help="needed where a checkpoint does not say its pooling")
+    parser.add_argument("--max_length", type=int, default=0, help="tokens of a sentence; 0: as the checkpoint says")
+    parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help="sentences computed together")
 
 
 def cache_folder() -> pathlib.Path:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxdistill.cli import Interrupts, Parser, run
+from jaxdistill.cli import Interrupts, Parser, add_reading_options, run
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import TEXT, content_digest, read
 from jaxdistill.data.vectors import VectorFile, write_parquet
@@ -168,9 +168,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--prompt", default="", help="name of a prompt of the checkpoint; default: the checkpoint's default"
     )
-    parser.add_argument("--pooling", default="", help="needed where a checkpoint does not say its pooling")
-    parser.add_argument("--max_length", type=int, default=0, help="tokens of a sentence; 0: as the checkpoint says")
-    parser.add_argument("--batch_size", type=int, default=128, help="sentences computed together")
+    add_reading_options(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser
 

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from jaxdistill.cli import Parser, cache_folder, run
+from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, cache_folder, run
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import SentenceModel, load
@@ -47,7 +47,6 @@ from jaxdistill.summary import as_text, hundredfold, plain, score_table
 from jaxdistill.versions import versions
 
 RESULTS = "results.json"
-BATCH_SIZE = 128
 
 
 class Index(NamedTuple):
@@ -224,10 +223,8 @@ def _parser() -> Parser:
     parser.add_argument(
         "--index_model", default="", help="makes the index of asymmetric retrieval, such as the teacher"
     )
-    parser.add_argument("--pooling", default="", help="needed where a checkpoint does not say its pooling")
-    parser.add_argument("--max_length", type=int, default=0, help="tokens of a sentence; 0: as the checkpoint says")
+    add_reading_options(parser)
     parser.add_argument("--prompt", default="", help="name of a prompt of the checkpoint, or its text")
-    parser.add_argument("--batch_size", type=int, default=BATCH_SIZE)
     parser.add_argument(
         "--out", default=RESULTS, help=f"file for the results, or a folder with / behind; default: {RESULTS}"
     )

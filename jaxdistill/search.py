@@ -24,7 +24,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from jaxdistill.cli import Parser, cache_folder, run
+from jaxdistill.cli import Parser, add_reading_options, cache_folder, run
 from jaxdistill.core import InputError
 from jaxdistill.data.resumable import one_line
 from jaxdistill.data.sources import TEXT
@@ -154,9 +154,7 @@ def _parser() -> Parser:
     parser.add_argument("--column", default=TEXT, help="column of a table that holds the corpus's sentences")
     parser.add_argument("--prompt", default="", help="name of a prompt of --model for the queries; default: its own")
     parser.add_argument("--corpus_prompt", default="", help="the same for the corpus, of the model that reads it")
-    parser.add_argument("--pooling", default="", help="of --model, needed where the checkpoint does not say it")
-    parser.add_argument("--max_length", type=int, default=0, help="tokens of a sentence for --model; 0: as it says")
-    parser.add_argument("--batch_size", type=int, default=128, help="sentences computed together")
+    add_reading_options(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser
 

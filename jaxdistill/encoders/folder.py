@@ -87,19 +87,11 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "") -> None:
       InputError: a pooling that cannot be expressed, or a folder that cannot be written.
     """
     folder = Path(folder)
-    definition, params = model.definition, model.params
-    if not definition.reads_pairs:
-        definition, params = exported(definition, params)
+    check_exportable(model.definition)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if definition.reads_pairs:
-            _write_cross_encoder(definition, params, folder)
-        else:
-            _write_transformer(definition, params, folder)
-            _write_modules(definition, params, folder)
+        (_write_cross_encoder if model.definition.reads_pairs else _write_sentence_encoder)(model, folder)
         _write_tokenizer(model, folder)
-        if not definition.reads_pairs:
-            _write_settings(model, folder)
         (folder / "README.md").write_text(card or _short_card(model), "utf-8")
     except (OSError, safetensors.SafetensorError) as error:
         raise InputError(
@@ -131,12 +123,19 @@ def _write_transformer(definition: EncoderDefinition, params: dict[str, np.ndarr
     _write_json(folder / "config.json", module.config(architecture) | states)
 
 
-def _write_cross_encoder(definition: EncoderDefinition, params: dict[str, np.ndarray], folder: Path) -> None:
+def _write_sentence_encoder(model: SentenceModel, folder: Path) -> None:
+    definition, params = exported(model.definition, model.params)
+    _write_transformer(definition, params, folder)
+    _write_modules(definition, params, folder)
+    _write_settings(model, folder)
+
+
+def _write_cross_encoder(model: SentenceModel, folder: Path) -> None:
     """A classifier of one label, which `CrossEncoder` and `AutoModelForSequenceClassification` read."""
-    architecture = definition.architecture
+    architecture = model.definition.architecture
     module = family(architecture.family)
     body = {path: f"{module.PREFIXES[0]}{name}" for path, name in module.names(architecture).items()}
-    write_safetensors(tensors_from_params(params, body | head_names(architecture)), folder / "model.safetensors")
+    write_safetensors(tensors_from_params(model.params, body | head_names(architecture)), folder / "model.safetensors")
     config = module.config(architecture)
     kinds = [name.removesuffix("Model") + KIND for name in config["architectures"]]
     sigmoid = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
