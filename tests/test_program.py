@@ -180,7 +180,8 @@ def test_a_step_that_was_not_kept_is_refused_with_those_that_were(folder, finish
 def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_taken(folder, finished):
     workdir = folder / "damaged"
     shutil.copytree(finished[0], workdir)
-    largest = max((path for path in (workdir / "checkpoints" / "20").rglob("*") if path.is_file()), key=os.path.getsize)
+    of_arrays = (workdir / "checkpoints" / "20" / "state").glob("ocdbt.process_*/d/*")
+    largest = max(of_arrays, key=os.path.getsize)
     content = bytearray(largest.read_bytes())
     content[len(content) // 2] ^= 0xFF
     largest.write_bytes(content)
