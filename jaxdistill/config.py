@@ -22,11 +22,14 @@ class Data:
 
     text: str
     """Sources, separated by commas: paths, globs, `hf:name:split:column`, `tfds:name:split:column`,
-    `package:NAME/PATH`."""
+    `package:NAME/PATH`, or `data:PATH` for a file or glob in the folder that JAXDISTILL_DATA names."""
+    exclude: str
+    """Sources, as for text: sentences that are in them, or pairs, either way round, are left out (case ignored)."""
     weights: tuple[float, ...]
     """Relative sampling rate of each source; empty: every sentence equally often."""
     columns: tuple[tuple[str, str], ...]
-    """(view, column of the file) for tables, for instance `(("text", "en"), ("translation", "de"))`; empty: one column."""
+    """(view, column of the file) for tables, for instance `(("text", "en"), ("translation", "de"))`; empty: one column.
+    `sentence1|premise`: the first of these that the file has."""
     dedupe: bool
     """Keep only the first of repeated sentences, or pairs of them (case ignored)."""
     max_length: int
