@@ -510,5 +510,8 @@ def _needs_no_held_out(config: Config) -> bool:
 def _tasks(config: Config, source: _Targets, held_out: Sequence[int]) -> Mapping[str, Task]:
     pairs_file = sources.files(config.evals.pairs)[0] if config.evals.pairs else None
     return select.available_tasks(
-        data_folder=data_folder(), pairs_file=pairs_file, agreement_task=source.agreement_task(config, held_out)
+        data_folder=data_folder(),
+        pairs_file=pairs_file,
+        agreement_task=source.agreement_task(config, held_out),
+        best=config.evals.best,
     )

@@ -138,8 +138,8 @@ class Evals:
     every: int
     """Steps between evaluations, each with a checkpoint; one more at the end."""
     best: str
-    """Metric that picks the best checkpoint; empty: the first there is of pairs/spearman, sts-b-dev/spearman,
-    agreement/spearman."""
+    """Metric that picks the best checkpoint; empty: the first there is of pairs/spearman (pairs/auc where all scores are 0
+    or 1), sts-b-dev/spearman, agreement/spearman. Of a data folder also qnli-dev/auc and mrpc-dev/auc."""
     pairs: str
     """The user's own graded pairs: a .tsv or .csv file with score, sentence1, sentence2; empty: none."""
     agreement: str
