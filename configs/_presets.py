@@ -18,6 +18,7 @@ def options(**objective) -> ConfigDict:
         dict(
             data=dict(
                 text="",
+                exclude="",
                 weights=(),
                 columns=(),
                 dedupe=True,

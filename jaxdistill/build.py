@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-import os
 import pathlib
 import re
 import shutil
@@ -406,6 +405,7 @@ def tokenised(config: Config, model: SentenceModel, *, max_length: int, progress
         columns=dict(config.data.columns) or ("text",),
         prompt=model.prompt,
         dedupe=config.data.dedupe,
+        exclude=split_specs(config.data.exclude),
         weights=config.data.weights,
         progress=progress,
     )
@@ -422,16 +422,10 @@ def cache_folder(config: Config) -> pathlib.Path:
 
 
 def data_folder() -> pathlib.Path | None:
-    """The folder of evaluation sets that JAXDISTILL_DATA names, if it does."""
-    named = os.environ.get("JAXDISTILL_DATA")
-    if not named:
-        return None
-    folder = pathlib.Path(named).expanduser()
-    if not folder.is_dir():
-        raise InputError(
-            f"JAXDISTILL_DATA={named} is no folder; unset it, or name one with sts/stsb.dev.tsv.gz and the like."
-        )
-    sts.sts_folder(folder)
+    """The folder of evaluation sets that JAXDISTILL_DATA names, if it does; STS sets are in it."""
+    folder = cli.data_folder()
+    if folder is not None:
+        sts.sts_folder(folder)
     return folder
 
 
@@ -516,5 +510,8 @@ def _needs_no_held_out(config: Config) -> bool:
 def _tasks(config: Config, source: _Targets, held_out: Sequence[int]) -> Mapping[str, Task]:
     pairs_file = sources.files(config.evals.pairs)[0] if config.evals.pairs else None
     return select.available_tasks(
-        data_folder=data_folder(), pairs_file=pairs_file, agreement_task=source.agreement_task(config, held_out)
+        data_folder=data_folder(),
+        pairs_file=pairs_file,
+        agreement_task=source.agreement_task(config, held_out),
+        best=config.evals.best,
     )

@@ -56,6 +56,19 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(os.environ.get("JAXDISTILL_CACHE") or "~/.cache/jaxdistill").expanduser()
 
 
+def data_folder() -> pathlib.Path | None:
+    """The folder that JAXDISTILL_DATA names, if it does; raises `InputError` where that is none."""
+    named = os.environ.get("JAXDISTILL_DATA")
+    if not named:
+        return None
+    folder = pathlib.Path(named).expanduser()
+    if not folder.is_dir():
+        raise InputError(
+            f"JAXDISTILL_DATA={named} is no folder; unset it, or name one with sts/stsb.dev.tsv.gz and the like."
+        )
+    return folder
+
+
 class Interrupts:
     """Ctrl-C and SIGTERM ask a loop to save and leave; a second one ends the process at once.
 

@@ -22,11 +22,14 @@ class Data:
 
     text: str
     """Sources, separated by commas: paths, globs, `hf:name:split:column`, `tfds:name:split:column`,
-    `package:NAME/PATH`."""
+    `package:NAME/PATH`, or `data:PATH` for a file or glob in the folder that JAXDISTILL_DATA names."""
+    exclude: str
+    """Sources, as for text: sentences that are in them, or pairs, either way round, are left out (case ignored)."""
     weights: tuple[float, ...]
     """Relative sampling rate of each source; empty: every sentence equally often."""
     columns: tuple[tuple[str, str], ...]
-    """(view, column of the file) for tables, for instance `(("text", "en"), ("translation", "de"))`; empty: one column."""
+    """(view, column of the file) for tables, for instance `(("text", "en"), ("translation", "de"))`; empty: one column.
+    `sentence1|premise`: the first of these that the file has."""
     dedupe: bool
     """Keep only the first of repeated sentences, or pairs of them (case ignored)."""
     max_length: int
@@ -135,8 +138,8 @@ class Evals:
     every: int
     """Steps between evaluations, each with a checkpoint; one more at the end."""
     best: str
-    """Metric that picks the best checkpoint; empty: the first there is of pairs/spearman, sts-b-dev/spearman,
-    agreement/spearman."""
+    """Metric that picks the best checkpoint; empty: the first there is of pairs/spearman (pairs/auc where all scores are 0
+    or 1), sts-b-dev/spearman, agreement/spearman. Of a data folder also qnli-dev/auc and mrpc-dev/auc."""
     pairs: str
     """The user's own graded pairs: a .tsv or .csv file with score, sentence1, sentence2; empty: none."""
     agreement: str

@@ -13,7 +13,7 @@ from jaxdistill.card import Facts, write_facts
 from jaxdistill.config import Config, flat
 from jaxdistill.core import SECOND, Scorer
 from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.evals import agreement, pairs, sts
+from jaxdistill.evals import agreement, auc, pairs, sts
 from jaxdistill.evals.remembered import remembered
 from jaxdistill.export import card_of, export, weights_bytes
 from jaxdistill.files import write_whole
@@ -103,6 +103,7 @@ def _measured(run: build.Run, model: SentenceModel, scores: dict[str, float], ex
     return Measured(
         agreement=scores.get(agreement.METRIC),
         pairs=scores.get(pairs.METRIC),
+        auc=scores.get(run.best) if run.best in (auc.PAIRS_METRIC, *auc.DEV_METRICS) else None,
         sts=scores.get("average"),
         parameters=model.parameter_count,
         size_bytes=weights_bytes(exported) if same_size else 4 * model.parameter_count,

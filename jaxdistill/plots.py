@@ -22,7 +22,7 @@ def training_plot(
     title: str = "Training",
     loss_unit: str = "nats per sentence",
 ) -> Path:
-    """Draws loss above and Spearman metrics below against step; returns the path of the PNG.
+    """Draws loss above and dev scores below against step; returns the path of the PNG.
 
     Raises:
       InputError: no such file, a line that is not JSON, or no loss in it.
@@ -60,7 +60,7 @@ def stage_plot(rows: Sequence[StageRow], out_png: str | Path) -> Path:
             )
     panel.set_xticks([row.number for row in rows])
     panel.set_xlabel("stage")
-    panel.set_ylabel("dev evaluation, Spearman × 100")
+    panel.set_ylabel("dev score × 100")
     panel.set_title("Stages", loc="left", fontsize=11)
     panel.grid(alpha=0.25)
     panel.spines[["top", "right"]].set_visible(False)
@@ -101,7 +101,7 @@ def _draw_loss(panel, loss, unit) -> None:
 
 def _draw_metrics(panel, metrics) -> None:
     panel.set_title("Dev evaluation (higher is better)", loc="left", fontsize=11)
-    panel.set_ylabel("Spearman × 100")
+    panel.set_ylabel("dev score × 100")
     if not metrics:
         panel.text(0.5, 0.5, "no evaluation in this run", ha="center", va="center", transform=panel.transAxes)
     for color, (name, series) in zip(METRIC_COLORS, metrics.items(), strict=False):

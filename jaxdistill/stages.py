@@ -18,7 +18,7 @@ from jaxdistill.plots import stage_plot
 from jaxdistill.summary import StageRow, as_text, stage_table
 from jaxdistill.train import read_config
 
-INHERITED = (("data", "text"), ("data", "cache_folder"), ("evals", "pairs"))
+INHERITED = (("data", "text"), ("data", "exclude"), ("data", "cache_folder"), ("evals", "pairs"))
 """Options that a stage takes from the one before where they are empty."""
 
 
@@ -48,8 +48,8 @@ def run_stages(config: Config, workdir: pathlib.Path, *, dry_run: bool, command:
 
 
 def in_order(config: Config) -> list[Config]:
-    """The stages, each without those that follow it; text, cache folder and graded pairs that one does not name are those
-    of the stage before."""
+    """The stages, each without those that follow it; `INHERITED` options that one does not name are those of the stage
+    before."""
     stages = []
     while config is not None:
         stage = dataclasses.replace(config, then=None)

@@ -17,6 +17,8 @@ class Measured:
     """Spearman with the teacher's similarities, in [-1, 1]."""
     pairs: float | None = None
     """Spearman with the graded pairs, in [-1, 1]."""
+    auc: float | None = None
+    """Area under the ROC curve on the dev pairs, in [0, 1], where that chose the best checkpoint."""
     sts: float | None = None
     """Average of the seven STS tests, in [-1, 1]."""
     parameters: int | None = None
@@ -33,6 +35,7 @@ def hundredfold(score: float) -> str:
 ROWS = (
     ("agreement with the teacher (Spearman × 100)", "agreement", hundredfold),
     ("graded pairs (Spearman × 100)", "pairs", hundredfold),
+    ("dev pairs (AUC × 100)", "auc", hundredfold),
     ("STS average of 7 (Spearman × 100)", "sts", hundredfold),
     ("parameters", "parameters", lambda value: f"{value:,}"),
     ("weights file (MB)", "size_bytes", lambda value: f"{value / 1e6:.1f}"),

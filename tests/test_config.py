@@ -178,7 +178,7 @@ def on_random_models(raw: dict, checkpoints) -> dict:
         )
     raw["data"] |= dict(
         text=str(checkpoints / "text.tsv"), max_length=32, cache_folder=str(checkpoints / "cache"), batch_size=16,
-        columns=tuple((name, name) for name in COLUMNS), pack_shapes=2, weights=(),
+        columns=tuple((name, name) for name in COLUMNS), exclude="", pack_shapes=2, weights=(),
     )  # fmt: skip
     raw["teacher"]["pooling"] = raw["teacher"]["pooling"] or "mean"
     raw["student"]["pooling"] = raw["student"]["pooling"] or "mean"

@@ -7,7 +7,7 @@ import pytest
 from scipy.spatial.distance import pdist
 
 from jaxdistill.core import InputError
-from jaxdistill.evals import auc, geometry
+from jaxdistill.evals import auc, geometry, select
 from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.evals.speed import SpeedTask
 
@@ -83,6 +83,47 @@ def test_area_under_roc_equals_scikit_learn_with_ties():
     random = np.random.default_rng(0)
     labels, scores = random.integers(0, 2, 300), random.normal(size=300).round(1)
     assert auc.area_under_roc(labels, scores) == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+
+
+def test_pairs_that_choose_a_model_are_not_those_that_score_it(data_folder):
+    dev = {metric: auc.dev_task(data_folder, name) for metric, name in auc.DEV_METRICS.items()}
+    assert {metric: len(task.labels) for metric, task in dev.items()} == {"qnli-dev/auc": 1000, "mrpc-dev/auc": 408}
+    for metric, name in auc.DEV_METRICS.items():
+        test = auc.auc_task(data_folder, name)
+        assert not set(zip(dev[metric].first, dev[metric].second, strict=True)) & set(
+            zip(test.first, test.second, strict=True)
+        )
+
+
+class Reader:
+    """Reads pairs, as a cross-encoder does: alike are those with the same first letter."""
+
+    def score(self, first, second):
+        return np.array([float(one[0] == other[0]) for one, other in zip(first, second, strict=True)])
+
+    def __call__(self, sentences):
+        raise AssertionError("a cross-encoder has no vectors")
+
+
+def test_own_pairs_with_labels_are_judged_by_auc(tmp_path):
+    path = tmp_path / "own.tsv"
+    path.write_text("score\tsentence1\tsentence2\n1\ta\tab\n0\tb\tc\n1\td\te\n0\tf\tg\n")
+    given = dict(data_folder=None, pairs_file=path, agreement_task=None)
+    (task,) = select.available_tasks(**given).values()
+    assert task(Reader()) == {"pairs/auc": 0.75}, "the positive (d, e) ties with both negatives"
+    assert list(select.available_tasks(**given, best="pairs/spearman")) == ["pairs/spearman"]
+    path.write_text("score\tsentence1\tsentence2\n1\ta\tab\n0\tb\tc\n0.5\td\te\n")
+    assert list(select.available_tasks(**given)) == ["pairs/spearman"]
+    with pytest.raises(InputError, match="own.tsv: pairs/auc needs the scores 0 and 1"):
+        select.available_tasks(**given, best="pairs/auc")
+    with pytest.raises(InputError, match="'mrpc-dev/auc' is of a set in the data folder"):
+        select.available_tasks(**given, best="mrpc-dev/auc")
+
+
+def test_a_sets_dev_pairs_are_read_where_they_are_asked_for(data_folder):
+    given = dict(data_folder=data_folder, pairs_file=None, agreement_task=None)
+    assert list(select.available_tasks(**given, best="qnli-dev/auc")) == ["qnli-dev/auc", "sts-b-dev/spearman"]
+    assert list(select.available_tasks(**given)) == ["sts-b-dev/spearman"]
 
 
 def test_the_first_1000_pairs_of_qnli_are_not_scored(tmp_path, data_folder):

@@ -72,6 +72,27 @@ def test_a_glob_is_read_in_the_order_of_names(tmp_path):
     assert list(sources.read([str(tmp_path / "*.txt.gz"), str(tmp_path / "d.csv")])) == [("a",), ("b",), ("c",), ("d",)]
 
 
+def test_each_file_is_read_by_the_first_column_that_it_has(tmp_path):
+    specs = [write(tmp_path / "sts.tsv", "sentence1\tpremise\na\tb\n"), write(tmp_path / "nli.csv", "premise,x\nc,d\n")]
+    specs.append(write(tmp_path / "odd.jsonl", '{"sentence1|premise": "e", "premise": "f"}\n'))
+    assert list(sources.read(specs, {"text": "sentence1|premise"})) == [("a",), ("c",), ("e",)]
+    with pytest.raises(InputError, match=r"no column 'one\|two', it has 'premise', 'x'"):
+        list(sources.read(specs[1:2], {"text": "one|two"}))
+
+
+def test_a_file_of_the_data_folder_can_be_named(tmp_path, monkeypatch):
+    (tmp_path / "sts").mkdir()
+    for name in "ab":
+        write(tmp_path / "sts" / f"{name}.txt", f"{name}\n")
+    monkeypatch.setenv("JAXDISTILL_DATA", str(tmp_path))
+    assert list(sources.read(["data:sts/*.txt", "data:sts/a.txt"])) == [("a",), ("b",), ("a",)]
+    with pytest.raises(InputError, match="no file matches .*nli"):
+        sources.files("data:nli/*.txt")
+    monkeypatch.delenv("JAXDISTILL_DATA")
+    with pytest.raises(InputError, match="data:sts/a.txt is in the data folder; name that in JAXDISTILL_DATA"):
+        sources.files("data:sts/a.txt")
+
+
 def test_a_file_whose_name_looks_like_a_glob_is_that_file(tmp_path):
     assert list(sources.read([write(tmp_path / "a[1].txt", "x\n")])) == [("x",)]
 

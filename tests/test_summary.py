@@ -91,3 +91,8 @@ def test_scores_are_shown_times_100_with_two_decimals():
 
 def test_measures_have_decimals_by_their_size():
     assert [plain(value) for value in (-1.23456, 29.8389, 140.4, 22565376)] == ["-1.2346", "29.8", "140", "22,565,376"]
+
+
+def test_a_best_checkpoint_chosen_by_auc_is_shown_with_it():
+    table = as_text(comparison_table({"student": Measured(auc=0.75123)}))
+    assert "dev pairs (AUC × 100)" in table and "75.12" in table and "Spearman" not in table

@@ -108,6 +108,47 @@ def test_dedupe_keeps_the_first_of_equal_sentences(tmp_path):
     assert store_of(tmp_path, lines).rows == 5
 
 
+def test_sentences_of_other_files_are_left_out_counted_and_in_the_digest(tmp_path):
+    (tmp_path / "test.txt").write_text("A DOG\nthe cats\n")
+    lines = ["The cat", " a dog ", "a dog", "", "rain"]
+    plain = store_of(tmp_path, lines)
+    store = store_of(tmp_path, lines, exclude=[str(tmp_path / "test.txt")])
+    assert list(store.texts()) == ["The cat", "rain"] and store.input_row.tolist() == [0, 4]
+    assert "0 duplicates, 2 that are in data.exclude" in "\n".join(store.report())
+    assert "data.exclude" not in "\n".join(plain.report())
+    (tmp_path / "test.txt").write_text("rain\n")
+    changed = store_of(tmp_path, lines, exclude=[str(tmp_path / "test.txt")])
+    assert changed.rows == 3 and len({one.content_digest for one in (plain, store, changed)}) == 3
+
+
+def test_pairs_of_other_files_are_left_out_either_way_round(tmp_path):
+    """The files have other names for the columns, and a sentence of a pair alone is no reason."""
+    (tmp_path / "test.tsv").write_text("score\tsentence1\tsentence2\n1\tThe dog\tthe cat\n2\train\train\n")
+    lines = ["premise\thypothesis", "the cat\tthe dog", "the dog\tthe cats", "the cat\train", "the dog\tthe cat"]
+    columns = {"text": "sentence1|premise", "second": "sentence2|hypothesis"}
+    store = store_of(tmp_path, lines, name="nli.tsv", columns=columns, exclude=[str(tmp_path / "*st.tsv")])
+    assert list(zip(store.texts(), store.texts("second"), strict=True)) == [
+        ("the dog", "the cats"),
+        ("the cat", "rain"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("exclude", "message"),
+    [
+        ("absent.tsv", "^data.exclude: .*absent.tsv does not exist"),
+        ("*.gz", "^data.exclude: no file matches"),
+        ("other.tsv", r"^data.exclude: .*other.tsv:1 \(header\) has no column 'text'"),
+        ("text.txt", "every row has an empty sentence or is in data.exclude"),
+    ],
+)
+def test_files_that_cannot_be_excluded_are_refused(tmp_path, exclude, message):
+    (tmp_path / "other.tsv").write_text("a\tb\n1\t2\n")
+    with pytest.raises(InputError, match=message) as raised:
+        store_of(tmp_path, ["the cat"], exclude=[str(tmp_path / exclude)])
+    assert "\n" not in str(raised.value)
+
+
 def test_equal_texts_have_equal_keys(tmp_path):
     keys = store_of(tmp_path, ["the cat", "The cat", "the cat ", "a dog"]).keys
     assert keys[0] == keys[2] and len(set(keys.tolist())) == 3

@@ -11,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdistill import encode, evaluate, labels, main
-from jaxdistill.data import tokenize, views
+from jaxdistill.config import parse
+from jaxdistill.data import sources, tokenize, views
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.model import load
 from jaxdistill.evals.similarity import spearman
 from jaxdistill.inference import Embedder
 from jaxdistill.mesh import make_mesh
+from jaxdistill.stages import in_order
 
 import program
 from tiny_models import tiny_model
@@ -197,6 +199,99 @@ def test_a_run_killed_in_its_second_stage_ends_as_an_undisturbed_one(folder, fin
         assert straight.read_bytes() == killed.read_bytes()
 
 
+def stages_of(preset):
+    """The stages of a preset, as they would run."""
+    raw, _, _ = main.parse_flags([f"--config=configs/trans_encoder.py:{preset}", "--workdir=w"])
+    return in_order(parse(raw))
+
+
+def chain(preset):
+    """Form, start and labellers of each stage, without the owners of the checkpoints."""
+    plain = [(s.objective.get("form", ""), s.student.model, s.teacher.model) for s in stages_of(preset)]
+    return [tuple(",".join(n.split("/")[-1] for n in names.split(",")) for names in row) for row in plain]
+
+
+BERT, ROBERTA = "unsup-simcse-bert-base-uncased", "unsup-simcse-roberta-base"
+
+
+@pytest.mark.parametrize(
+    "preset, expected",
+    [
+        ("bi-to-bi", [("bi", "model", "model"), ("bi", "model", "stage1"), ("bi", "model", "stage2")]),
+        (
+            "alternating",
+            [
+                ("cross", "bert-base-uncased", BERT), ("bi", BERT, "stage1"),
+                ("cross", "roberta-base", "stage2"), ("bi", ROBERTA, "stage3"),
+            ],
+        ),
+        (
+            "simcse-first",
+            [
+                ("", "bert-base-uncased", ""),
+                ("cross", "bert-base-uncased", "stage1"), ("bi", "stage1", "stage2"),
+                ("cross", "bert-base-uncased", "stage3"), ("bi", "stage1", "stage4"),
+                ("cross", "bert-base-uncased", "stage5"), ("bi", "stage1", "stage6"),
+            ],
+        ),
+        (
+            "mutual",
+            [
+                ("cross", "bert-base-uncased", f"{BERT},{ROBERTA}"), ("cross", "roberta-base", f"{BERT},{ROBERTA}"),
+                ("bi", BERT, "stage1,stage2"), ("bi", ROBERTA, "stage1,stage2"),
+                ("cross", "bert-base-uncased", "stage3,stage4"), ("cross", "roberta-base", "stage3,stage4"),
+                ("bi", BERT, "stage5,stage6"), ("bi", ROBERTA, "stage5,stage6"),
+                ("cross", "bert-base-uncased", "stage7,stage8"), ("cross", "roberta-base", "stage7,stage8"),
+                ("bi", BERT, "stage9,stage10"), ("bi", ROBERTA, "stage9,stage10"),
+            ],
+        ),
+        (
+            "sequential",
+            [
+                ("cross", "bert-base-uncased", BERT), ("bi", "stage1", "stage1"), ("cross", "stage2", "stage2"),
+                ("bi", "stage3", "stage3"), ("cross", "stage4", "stage4"), ("bi", "stage5", "stage5"),
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_who_starts_from_whom_and_who_labels_for_whom(preset, expected):
+    assert chain(preset) == expected
+
+
+def test_a_checkpoint_that_labels_is_pooled_as_said_and_an_export_as_it_says():
+    """A cross-encoder that is given a pooling would be read as a sentence encoder."""
+    assert [stage.teacher.pooling for stage in stages_of("mutual")] == ["cls"] * 2 + [""] * 10
+    assert {stage.teacher.pooling for stage in stages_of("simcse-first")} == {""}
+
+
+def test_every_stage_of_a_task_has_its_text_and_dev_metric():
+    for preset, metric, count in (
+        ("mrpc", "mrpc-dev/auc", 10),
+        ("qnli", "qnli-dev/auc", 10),
+        ("sick", "pairs/spearman", 6),
+    ):
+        stages = stages_of(preset)
+        assert len(stages) == count and {stage.evals.best for stage in stages} == {metric}
+        assert len({(stage.data.text, stage.evals.pairs) for stage in stages}) == 1
+    assert not any(stage.objective["both_orders"] for stage in stages_of("qnli"))
+
+
+def test_the_clean_mode_trains_on_nli_without_test_pairs_in_all_stages(data_folder, monkeypatch, tmp_path):
+    monkeypatch.setenv("JAXDISTILL_DATA", str(data_folder))
+    (options,) = {stage.data for stage in stages_of("clean") if stage.objective["form"] == "cross"}
+    found = {path.name for spec in options.exclude.split(",") for path in sources.files(spec)}
+    assert {"stsb.dev.tsv.gz", "sts12.test.tsv.gz", "sick.test.tsv.gz", "mrpc.test.tsv.gz", "snli.dev.tsv.gz"} < found
+    assert not found & {path.name for path in sources.files(options.text)}
+    test = list(sources.read([str(data_folder / "sts" / "sick.test.tsv.gz")], COLUMNS))[:3]
+    own = tmp_path / "own.tsv"
+    own.write_text("\n".join(["premise\thypothesis", "the rain\tthe cat", *(f"{b}\t{a}" for a, b in test)]) + "\n")
+    store = tokenize.build(
+        [str(own)], tokenizer=tiny_model(tmp_path / "model").tokenizer, max_length=16, cache_folder=tmp_path / "cache",
+        columns=dict(options.columns), exclude=options.exclude.split(","),
+    )  # fmt: skip
+    assert list(store.texts("text")) == ["the rain"]
+
+
 @pytest.mark.parametrize(
     "changed, words",
     [
@@ -208,6 +303,7 @@ def test_a_run_killed_in_its_second_stage_ends_as_an_undisturbed_one(folder, fin
         ({"data.columns": "(('text', 'sentence1'),)"}, "the text has no column 'second'"),
         ({"teacher.model": "stage3"}, "model 'stage3' is the export of a stage before"),
         ({"student.keep_head": "False"}, "without its head"),
+        ({"data.exclude": "absent.tsv"}, "data.exclude: absent.tsv does not exist"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_trained_is_refused(folder, finished, changed, words, capsys, tmp_path):

@@ -49,17 +49,18 @@ def suffix(path: Path) -> str:
 
 
 def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: str) -> list[str]:
-    """The columns of a table that serve as ours; the only column of a table serves as `text`."""
+    """The columns of a table that serve as ours: of `sentence1|premise` the first that it has; an only column as `text`."""
     chosen = []
     for name, source in columns.items():
-        if source not in available and name == "text" and len(available) == 1:
-            source = available[0]
-        if source not in available:
+        found = next((one for one in (source, *source.split("|")) if one in available), None)
+        if found is None and name == "text" and len(available) == 1:
+            found = available[0]
+        if found is None:
             raise InputError(
                 f"{place} has no column {source!r}, it has {', '.join(map(repr, available)) or 'none'}; "
                 f"name the one to use (data.columns.{name} in training, an option of the other programs)."
             )
-        chosen.append(source)
+        chosen.append(found)
     return chosen
 
 

@@ -1,7 +1,8 @@
 """Where does the text come from? Rows of the files and data sets that the user names, streamed, never all in memory.
 
 A spec is a file or glob (`.txt`, `.tsv`, `.csv`, `.jsonl`, `.parquet`, plain or `.gz`), `package:NAME/PATH` (a file
-inside an installed package), `hf:NAME[:CONFIG]:SPLIT:COLUMN` or `tfds:NAME:SPLIT:COLUMN`.
+inside an installed package), `data:PATH` (a file or glob in the folder that JAXDISTILL_DATA names),
+`hf:NAME[:CONFIG]:SPLIT:COLUMN` or `tfds:NAME:SPLIT:COLUMN`.
 """
 
 import glob
@@ -9,6 +10,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from jaxdistill import cli
 from jaxdistill.core import InputError
 from jaxdistill.data import formats, hub
 from jaxdistill.installed import in_package
@@ -18,6 +20,7 @@ Row = tuple[str, ...]
 
 TEXT = "text"
 """The column that every source has: the sentence itself."""
+IN_DATA = "data:"
 
 
 def column_map(columns: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
@@ -32,7 +35,8 @@ def read(specs: Sequence[str], columns: Mapping[str, str] | Sequence[str] = (TEX
     Args:
       specs: see the module's docstring; a glob's files come in the order of their names.
       columns: what a row holds: names, or a mapping from our names to the file's column names,
-        such as `{"text": "sentence", "translation": "de"}`. A table with one column needs no mapping for `text`.
+        such as `{"text": "sentence", "translation": "de"}`. A table with one column needs no mapping for `text`. Of
+        `"sentence1|premise"` each file's first that it has is read.
 
     Raises:
       InputError: a spec, a file or a row cannot be used; names the file and line.
@@ -55,7 +59,7 @@ def files(spec: str) -> list[Path]:
     """The files that a spec names, sorted; at least one."""
     if spec.startswith("package:"):
         return [_packaged(spec)]
-    path = Path(spec).expanduser()
+    path = _in_data_folder(spec) if spec.startswith(IN_DATA) else Path(spec).expanduser()
     if path.is_dir():
         raise InputError(f"{spec} is a folder; name a file, or a glob such as {path / '*.txt.gz'}.")
     if path.exists():
@@ -97,6 +101,13 @@ def _update(digest, path: Path) -> None:
                 digest.update(block)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def _in_data_folder(spec: str) -> Path:
+    folder = cli.data_folder()
+    if folder is None:
+        raise InputError(f"{spec} is in the data folder; name that in JAXDISTILL_DATA, or give a file of your own.")
+    return folder / spec.removeprefix(IN_DATA)
 
 
 def _packaged(spec: str) -> Path:

@@ -177,7 +177,8 @@ class TokenStore:
         """What a run's log says of its text."""
         info = self._info
         lines = [f"text: {self.rows:,} rows of {len(self.source_rows)} sources, digest {self.digest[:12]}"]
-        lines.append(f"left out: {info['empty']:,} with an empty sentence, {info['duplicates']:,} duplicates")
+        excluded = f", {info['excluded']:,} that are in data.exclude" if "excluded" in info else ""
+        lines.append(f"left out: {info['empty']:,} with an empty sentence, {info['duplicates']:,} duplicates{excluded}")
         for name in self.columns:
             tokens, truncated = len(self._of(name, "ids")), info["truncated"][name]
             lines.append(

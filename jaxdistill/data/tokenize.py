@@ -1,6 +1,7 @@
 """How does text become tokens, once? In batches, into a store on disk (see `store`) that is reused by its digest.
 
-Memory used while building does not grow with the text, but for a set of 8-byte keys when duplicates are removed.
+Memory used while building does not grow with the text, but for a set of 8-byte keys when duplicates or the rows of other
+files are left out.
 """
 
 import dataclasses
@@ -9,7 +10,7 @@ import json
 import logging
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -27,6 +28,8 @@ FORMAT = 1
 """Version of the layout on disk; part of the digest."""
 CHUNK_ROWS = 4096
 """Rows tokenised at a time."""
+IDENTITY = ("text", SECOND)
+"""Columns that make two rows the same, in either order."""
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +43,7 @@ def build(
     columns: Mapping[str, str] | Sequence[str] = ("text",),
     prompt: str = "",
     dedupe: bool = False,
+    exclude: Sequence[str] = (),
     weights: Sequence[float] = (),
     progress: bool = False,
 ) -> TokenStore:
@@ -54,15 +58,16 @@ def build(
       prompt: put before every sentence; its tokens count as special, so no view deletes them.
       dedupe: keep the first of the rows whose `text` is equal after stripping and case folding; of pairs, those whose `text`
         and `second` are, either way round.
+      exclude: more specs, with the same columns: rows that are in them, equal in the sense of `dedupe`, are left out.
       weights: only checked here: none, or one positive number for each spec.
       progress: show a progress bar.
 
-    Rows with an empty column are left out and counted. The store's order is that of the text.
+    Rows with an empty column are left out and counted, and so are excluded ones. The store's order is that of the text.
     """
     wanted = sources.column_map(columns)
     tokenizer = _fresh(tokenizer, max_length)
     _check(specs, wanted, tokenizer, max_length, prompt, weights)
-    content = _digest(FORMAT, sources.content_digest(specs, wanted), wanted, dedupe)
+    content = _digest(FORMAT, sources.content_digest(specs, wanted), wanted, dedupe, *_exclusion(exclude, wanted))
     digest = _digest(content, tokenizer.to_str(), prompt, max_length)
     folder = Path(cache_folder) / digest
     if folder.exists():
@@ -70,7 +75,7 @@ def build(
             return TokenStore(folder, tokenizer)
         log.warning("the token store %s is damaged and is built again", folder)
         shutil.rmtree(folder)
-    draft = _Draft(tokenizer, list(wanted), prompt, dedupe, max_length)
+    draft = _Draft(tokenizer, list(wanted), prompt, dedupe, tuple(exclude), max_length)
     info = {"digest": digest, "content": content, "prompt": prompt, "max_length": max_length, "dedupe": dedupe}
     fill_whole(
         folder,
@@ -89,46 +94,60 @@ class _Draft:
     columns: list[str]
     prompt: str
     dedupe: bool
+    exclude: tuple[str, ...]
     max_length: int
     input_rows: int = 0
     empty: int = 0
     duplicates: int = 0
+    excluded: int = 0
 
     def write(self, folder: Path, specs: Sequence[str], wanted: Mapping[str, str], info: dict, progress: bool) -> None:
         """All arrays, then `store.json`."""
         self.truncated = dict.fromkeys(self.columns, 0)
         source_rows = np.zeros(len(specs), np.int64)
-        seen: set[bytes] = set()
+        elsewhere, seen = self._elsewhere(wanted), set[bytes]()
         with _Files(folder) as files, tqdm(desc="tokenising", unit=" rows", disable=not progress) as bar:
             for column in range(len(self.columns)):
                 files.append(f"{column}.starts", np.zeros(1, np.int64))
                 files.append(f"{column}.text_starts", np.zeros(1, np.int64))
             for source, spec in enumerate(specs):
-                kept = self._kept(sources.rows(spec, wanted), seen)
+                kept = self._kept(sources.rows(spec, wanted), elsewhere, seen)
                 while chunk := list(islice(kept, CHUNK_ROWS)):
                     self._append(files, chunk)
                     source_rows[source] += len(chunk)
                     bar.update(len(chunk))
             shapes = files.shapes
         if not source_rows.sum():
-            raise InputError(f"{', '.join(specs)}: every row has an empty sentence; there is nothing to train on.")
+            why = "has an empty sentence" + (" or is in data.exclude" if self.excluded else "")
+            raise InputError(f"{', '.join(specs)}: every row {why}; there is nothing to train on.")
         pad = self.tokenizer.token_to_id("[PAD]"), self.tokenizer.token_to_id("<pad>"), 0
         info |= {"rows": int(source_rows.sum()), "input_rows": self.input_rows, "source_rows": source_rows.tolist()}
         info |= {"empty": self.empty, "duplicates": self.duplicates, "truncated": self.truncated}
+        info |= {"excluded": self.excluded} if self.exclude else {}
         info |= {"pad_id": next(id for id in pad if id is not None), "columns": self.columns, "arrays": shapes}
         (folder / "store.json").write_text(json.dumps(info, indent=1))
 
-    def _kept(self, rows: Iterator[tuple[str, ...]], seen: set[bytes]) -> Iterator[tuple[int, list[str]]]:
+    def _elsewhere(self, wanted: Mapping[str, str]) -> set[bytes]:
+        """Keys of the rows to exclude."""
+        with _excluding():
+            return {_row_key(row) for row in sources.read(self.exclude, _identity(wanted))}
+
+    def _kept(
+        self, rows: Iterator[tuple[str, ...]], elsewhere: set[bytes], seen: set[bytes]
+    ) -> Iterator[tuple[int, list[str]]]:
         """Rows to keep, stripped, with their number in the input."""
-        identity = [place for place, column in enumerate(self.columns) if column in ("text", SECOND)]
+        identity = [place for place, column in enumerate(self.columns) if column in IDENTITY]
         for row in rows:
             number, self.input_rows = self.input_rows, self.input_rows + 1
             cells = [cell.strip() for cell in row]
             if not all(cells):
                 self.empty += 1
                 continue
+            key = _row_key([cells[place] for place in identity]) if self.dedupe or elsewhere else b""
+            if key in elsewhere:
+                self.excluded += 1
+                continue
             if self.dedupe:
-                key = _key("\0".join(sorted(cells[place].casefold() for place in identity)))
                 if key in seen:
                     self.duplicates += 1
                     continue
@@ -187,6 +206,30 @@ def _check(specs, wanted: Mapping[str, str], tokenizer: Tokenizer, max_length: i
         raise InputError(
             f"max_length={max_length} leaves no token for the text; special tokens and prompt make {least} the least."
         )
+
+
+def _identity(wanted: Mapping[str, str]) -> dict[str, str]:
+    return {name: column for name, column in wanted.items() if name in IDENTITY}
+
+
+def _exclusion(exclude: Sequence[str], wanted: Mapping[str, str]) -> tuple[str, ...]:
+    """What the rows to exclude add to the digest of the text: nothing where there are none."""
+    with _excluding():
+        return (sources.content_digest(exclude, _identity(wanted)),) if exclude else ()
+
+
+@contextmanager
+def _excluding() -> Iterator[None]:
+    """Names the option in complaints about its files."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"data.exclude: {error}") from None
+
+
+def _row_key(cells: Sequence[str]) -> bytes:
+    """Equal for rows whose sentences are, white space around them, case and their order put aside."""
+    return _key("\0".join(sorted(cell.strip().casefold() for cell in cells)))
 
 
 def _fresh(tokenizer: Tokenizer, max_length: int) -> Tokenizer:

@@ -3,9 +3,11 @@
 Protocol of Trans-Encoder (Liu et al., ICLR 2022, https://arxiv.org/abs/2109.13059, section 4.1 and Table 2): the area
 under the ROC curve of cosine similarity against the binary label; nothing is trained.
 
-The sets come from a data folder. Differences from the paper: QQP is a sample of 1,000 pairs, because the paper's 10,000
-could not be had. As in the paper QNLI's test labels are not public, and the first 1,000 of its dev pairs are for
-choosing models: the rest is scored.
+The sets come from a data folder. Splits, test and dev (for choosing models), which share no row:
+
+    qqp    the sample of 1,000 pairs; no dev, as no other pairs with both labels could be had (paper: 10,000 and 1,000)
+    qnli   the official dev set but for its first 1,000 pairs; those 1,000 (as in the paper: test labels are not public)
+    mrpc   the official test set; the first 408 of the 4,076 pairs of train, a tenth (paper: 408, the official dev set)
 """
 
 from collections.abc import Mapping
@@ -15,7 +17,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxdistill.core import Embed, InputError
+from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.evals.similarity import similarities
 from jaxdistill.evals.tables import labelled, part_of
 
@@ -26,15 +29,26 @@ class PairSet:
 
     part: str
     file: str
-    skipped: int = 0
-    """Rows at the beginning that are kept for choosing models."""
+    dev_file: str = ""
+    """Where the pairs for choosing models are; empty: there are none."""
+    dev_rows: int = 0
+    """How many there are, at the beginning of that file."""
+
+    @property
+    def skipped(self) -> int:
+        """Rows at the beginning of the file that are not scored."""
+        return self.dev_rows if self.dev_file == self.file else 0
 
 
 SETS: Mapping[str, PairSet] = {
     "qqp": PairSet(part="pairs", file="qqp.sample.tsv.gz"),
-    "qnli": PairSet(part="pairs", file="qnli.dev.tsv.gz", skipped=1000),
-    "mrpc": PairSet(part="transfer", file="mrpc.test.tsv.gz"),
+    "qnli": PairSet(part="pairs", file="qnli.dev.tsv.gz", dev_file="qnli.dev.tsv.gz", dev_rows=1000),
+    "mrpc": PairSet(part="transfer", file="mrpc.test.tsv.gz", dev_file="mrpc.train.tsv.gz", dev_rows=408),
 }
+PAIRS_METRIC = "pairs/auc"
+"""Of the user's own pairs with the scores 0 and 1."""
+DEV_METRICS: Mapping[str, str] = {f"{name}-dev/auc": name for name, known in SETS.items() if known.dev_file}
+"""Metric to set."""
 PROTOCOL = "area under the ROC curve of cosine similarity (Trans-Encoder)"
 
 
@@ -42,14 +56,14 @@ PROTOCOL = "area under the ROC curve of cosine similarity (Trans-Encoder)"
 class AucTask:
     """The evaluation on a set that was read."""
 
-    name: str
+    metric: str
     first: tuple[str, ...]
     second: tuple[str, ...]
     labels: Int[np.ndarray, " n"]
 
-    def __call__(self, embed: Embed) -> Mapping[str, float]:
-        """`auc/NAME`, in [0, 1]; 0.5 is chance."""
-        return {f"auc/{self.name}": area_under_roc(self.labels, similarities(embed, self.first, self.second))}
+    def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
+        """The metric, in [0, 1]; 0.5 is chance."""
+        return {self.metric: area_under_roc(self.labels, similarities(embed, self.first, self.second))}
 
 
 def area_under_roc(labels: Int[np.ndarray, " n"], scores: Float[np.ndarray, " n"]) -> float:
@@ -81,9 +95,31 @@ def protocol(name: str) -> str:
 def auc_task(folder: str | Path, name: str) -> AucTask:
     """The evaluation on a set of a data folder; InputError with file and line for a bad row."""
     (path,) = files(folder, name)
+    return _task(f"auc/{name}", path, slice(SETS[name].skipped, None))
+
+
+def dev_task(folder: str | Path, name: str) -> AucTask:
+    """The evaluation on the pairs for choosing models of a set that has some."""
+    known = SETS[name]
+    return _task(f"{name}-dev/auc", part_of(folder, known.part) / known.dev_file, slice(known.dev_rows))
+
+
+def is_binary(pairs: GradedPairs) -> bool:
+    """Whether the scores are labels: 0 and 1, and both."""
+    return set(pairs.scores.tolist()) == {0.0, 1.0}
+
+
+def graded_task(pairs: GradedPairs) -> AucTask:
+    """`pairs/auc` of the user's own pairs; InputError unless they are binary."""
+    if not is_binary(pairs):
+        raise InputError(f"{pairs.name}: {PAIRS_METRIC} needs the scores 0 and 1; take pairs/spearman for others.")
+    return AucTask(metric=PAIRS_METRIC, first=pairs.first, second=pairs.second, labels=pairs.scores.astype(np.int64))
+
+
+def _task(metric: str, path: Path, chosen: slice) -> AucTask:
     labels, texts = labelled(path, ("sentence1", "sentence2"), ("0", "1"))
-    start = SETS[name].skipped
-    if len(texts) <= start:
-        raise InputError(f"{path}: {len(texts)} pairs; more than {start} are needed, the first {start} are dev.")
-    first, second = zip(*texts[start:], strict=True)
-    return AucTask(name=name, first=first, second=second, labels=labels[start:])
+    dev = chosen.start or chosen.stop or 0
+    if len(texts) <= dev:
+        raise InputError(f"{path}: {len(texts)} pairs; more than {dev} are needed, the first {dev} are dev.")
+    first, second = zip(*texts[chosen], strict=True)
+    return AucTask(metric=metric, first=first, second=second, labels=labels[chosen])

@@ -1,7 +1,8 @@
 """Which evaluation decides the best checkpoint of a run?
 
 The user's own graded pairs if there are any, else STS-B dev if a data folder is there, else agreement with the teacher;
-or the one that is named. The choice, and that its data can be read, is settled before training.
+or the one that is named, such as the dev pairs of QNLI or MRPC. The choice, and that its data can be read, is settled
+before training.
 """
 
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError, Task
-from jaxdistill.evals import agreement, pairs, sts
+from jaxdistill.evals import agreement, auc, pairs, sts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,12 +23,24 @@ class DevEvaluation:
 
 
 def available_tasks(
-    *, data_folder: str | Path | None, pairs_file: str | Path | None, agreement_task: Task | None
+    *, data_folder: str | Path | None, pairs_file: str | Path | None, agreement_task: Task | None, best: str = ""
 ) -> dict[str, Task]:
-    """Metric name to evaluation, the preferred one first. Files are read here, so that errors come before training."""
+    """Metric name to evaluation, the preferred one first. Files are read here, so that errors come before training.
+
+    Graded pairs are judged by AUC where `best` says so, or says nothing and all scores are 0 or 1; sets of
+    `auc.DEV_METRICS` only where `best` names one.
+    """
     tasks: dict[str, Task] = {}
     if pairs_file:
-        tasks[pairs.METRIC] = pairs.PairsTask(pairs=pairs.read_pairs(pairs_file))
+        graded = pairs.read_pairs(pairs_file)
+        if best == auc.PAIRS_METRIC or (not best and auc.is_binary(graded)):
+            tasks[auc.PAIRS_METRIC] = auc.graded_task(graded)
+        else:
+            tasks[pairs.METRIC] = pairs.PairsTask(pairs=graded)
+    if best in auc.DEV_METRICS:
+        if not data_folder:
+            raise InputError(f"evals.best={best!r} is of a set in the data folder; name that in JAXDISTILL_DATA.")
+        tasks[best] = auc.dev_task(data_folder, auc.DEV_METRICS[best])
     if data_folder:
         tasks[sts.DEV_METRIC] = sts.StsDevTask(pairs=sts.read_set("sts-b-dev", data_folder))
     if agreement_task is not None:
