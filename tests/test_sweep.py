@@ -16,7 +16,7 @@ from conftest import ROOT
 from program import refused, run, start, tiny_arguments
 
 TINY = "configs/congen.py:tiny"
-STEPS = 300
+STEPS = 150
 """Enough to be stopped in the middle of them; they take some seconds."""
 STUDIES = sorted((ROOT / "configs" / "studies").glob("*.py"))
 
