@@ -58,7 +58,7 @@ def finish(run: build.Run, outcome: Outcome, teacher_scores: dict[str, float], c
     write_facts(run.workdir, facts)
     export(outcome.student, folder, card=card_of(outcome.student, facts))
     plot = training_plot(run.workdir / "metrics.jsonl", run.workdir / "training.png", title=_title(run))
-    readings = {name: run_report.reading(run, model, judges=not on_sts[name]) for name, model in models.items()}
+    readings = {name: run_report.reading(run, model) for name, model in models.items()}
     measured = {
         name: _measured(run, model, scores[name], folder, readings[name].rate) for name, model in models.items()
     }

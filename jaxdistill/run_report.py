@@ -1,4 +1,4 @@
-"""What does the report of a training show? What the run has evaluated anyway, and little that is read once more."""
+"""What does the report of a training show? What the run has evaluated and read anyway: nothing is computed for it."""
 
 import pathlib
 import time
@@ -7,16 +7,16 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from jaxdistill import build, report
 from jaxdistill.card import Facts
-from jaxdistill.core import SECOND, Embed, Scorer, Task
+from jaxdistill.core import SECOND, Embed, Scorer
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import neighbours
-from jaxdistill.evals.agreement import AgreementTask
-from jaxdistill.evals.pairs import GradedPairs, Judged, PairsTask, judged
-from jaxdistill.evals.similarity import similarities
-from jaxdistill.evals.sts import StsDevTask
+from jaxdistill.evals.agreement import held_out_task
+from jaxdistill.evals.pairs import GradedPairs, Judged, judged
+from jaxdistill.evals.similarity import cosines
 from jaxdistill.figures import Entry
 from jaxdistill.inference import Embedder
 from jaxdistill.plots import read_curves
@@ -25,22 +25,21 @@ from jaxdistill.versions import versions
 
 PAGE = "report.html"
 READ_SENTENCES = 256
-"""Sentences of the training text that the speed of encoding is measured on, and nearest ones are looked for among."""
-DRAWN_PAIRS = 400
-"""Pairs of the dev evaluation, at the most, that are read once more to be drawn, in a run without STS."""
+"""Sentences of the training text that the speed of encoding is measured on. Their vectors are there then, and without STS
+the report is made from them: other sentences would cost the end of a short run more than everything else there."""
 
 
 class Reading(NamedTuple):
-    """What came of a model's reading of some training text and dev pairs."""
+    """What came of a model's reading of some training text."""
 
     rate: float
     """Sentences (a cross-encoder: pairs) in a second, compilation not counted."""
-    neighbours: Mapping[str, neighbours.Examples]
-    judged: Judged | None
+    vectors: Mapping[str, Float[np.ndarray, " e"]]
+    """Of each sentence; empty for a cross-encoder."""
 
 
-def reading(run: build.Run, model: SentenceModel, *, judges: bool) -> Reading:
-    """Reads `READ_SENTENCES` of the training text and, if it `judges`, pairs of the run's dev evaluation."""
+def reading(run: build.Run, model: SentenceModel) -> Reading:
+    """Reads `READ_SENTENCES` of the training text, twice."""
     read: Embed | Scorer = Embedder(model).in_use()
     sentences = run.store.texts("text")[:READ_SENTENCES]
     timed = partial(read.score, run.store.texts(SECOND)[:READ_SENTENCES]) if isinstance(read, Scorer) else read
@@ -48,11 +47,7 @@ def reading(run: build.Run, model: SentenceModel, *, judges: bool) -> Reading:
     begun = time.monotonic()
     values = timed(sentences)
     rate = len(sentences) / (time.monotonic() - begun)
-    return Reading(
-        rate=rate,
-        neighbours={} if isinstance(read, Scorer) else _neighbours(sentences, values),
-        judged=_judged(run.tasks, read) if judges else None,
-    )
+    return Reading(rate=rate, vectors={} if isinstance(read, Scorer) else dict(zip(sentences, values, strict=True)))
 
 
 def write(
@@ -65,7 +60,12 @@ def write(
     readings: Mapping[str, Reading],
     on_sts: Mapping[str, Judged],
 ) -> pathlib.Path:
-    """The report of a finished run in its workdir: `teacher`, `student before` and `student after`."""
+    """The report of a finished run in its workdir: `teacher`, `student before` and `student after`.
+
+    Args:
+      on_sts: pairs of STS-B as each model finds them; empty where the run scored no STS.
+    """
+    drawn = on_sts or _beside_teacher(readings, seed=run.config.run.seed)
     entries = [
         Entry(
             name=name,
@@ -73,8 +73,8 @@ def write(
             parameters=measured[name].parameters,
             size_bytes=measured[name].size_bytes,
             sentences_per_s=measured[name].sentences_per_s,
-            judged=on_sts.get(name, readings[name].judged),
-            neighbours=readings[name].neighbours,
+            judged=drawn.get(name),
+            neighbours=_neighbours(readings[name].vectors),
             curves=read_curves(run.workdir / "metrics.jsonl") if name == "student after" else None,
         )
         for name in scores
@@ -91,34 +91,32 @@ def write(
     )
 
 
-def _neighbours(sentences: list[str], vectors: np.ndarray) -> Mapping[str, neighbours.Examples]:
-    if len(sentences) <= neighbours.RANKS[-1]:
+def _neighbours(vectors: Mapping[str, Float[np.ndarray, " e"]]) -> Mapping[str, neighbours.Examples]:
+    if len(vectors) <= neighbours.RANKS[-1]:
         return {}
-    study = neighbours.NeighboursStudy(captions=tuple(sentences), queries=neighbours.SHOWN)
-    _, examples = study(lambda texts: vectors)
-    return {f"among {len(sentences)} sentences of the training text": examples}
+    study = neighbours.NeighboursStudy(captions=tuple(vectors), queries=neighbours.SHOWN)
+    _, examples = study(_lookup(vectors))
+    return {f"among {len(vectors)} sentences of the training text": examples}
 
 
-def _judged(tasks: Mapping[str, Task], read: Embed | Scorer) -> Judged | None:
-    """Pairs of the first dev evaluation that has any, evenly spaced through it, as the model finds them."""
-    pairs = next(filter(None, map(_pairs_of, tasks.values())), None)
-    if pairs is None:
-        return None
-    rows = np.unique(np.linspace(0, len(pairs.scores) - 1, DRAWN_PAIRS).astype(int))
-    chosen = GradedPairs(
-        name=pairs.name,
-        first=tuple(pairs.first[row] for row in rows),
-        second=tuple(pairs.second[row] for row in rows),
-        scores=pairs.scores[rows],
+def _beside_teacher(readings: Mapping[str, Reading], *, seed: int) -> dict[str, Judged]:
+    """Pairs of the sentences that were read, near and far ones, with the teacher's similarity as the gold score."""
+    teacher = readings.get("teacher")
+    if teacher is None or len(teacher.vectors) < 2:
+        return {}
+    task = held_out_task(teacher.vectors, seed=seed)
+    pairs = GradedPairs(
+        name="the training text, whose gold score is the teacher's similarity",
+        first=task.first,
+        second=task.second,
+        scores=np.round(task.teacher, 4),
     )
-    return judged(chosen, similarities(read, chosen.first, chosen.second))
+    return {
+        name: judged(pairs, cosines(_lookup(found.vectors), pairs.first, pairs.second))
+        for name, found in readings.items()
+        if found.vectors
+    }
 
 
-def _pairs_of(task: Task) -> GradedPairs | None:
-    match task:
-        case PairsTask(pairs=pairs) | StsDevTask(pairs=pairs):
-            return pairs
-        case AgreementTask(first=first, second=second, teacher=teacher):
-            name = "held-out sentences, whose gold score is the teacher's similarity"
-            return GradedPairs(name=name, first=first, second=second, scores=teacher)
-    return None
+def _lookup(vectors: Mapping[str, Float[np.ndarray, " e"]]) -> Embed:
+    return lambda texts: np.stack([vectors[text] for text in texts])
