@@ -37,8 +37,7 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from jaxdistill import report
-from jaxdistill.card import FACTS_FILE, read_facts
+from jaxdistill import evaluation_report
 from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, cache_folder, run
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.encoders.locate import locate
@@ -48,10 +47,9 @@ from jaxdistill.evals.pairs import Judged
 from jaxdistill.evals.remembered import remembered
 from jaxdistill.evals.suite import Unit
 from jaxdistill.export import weights_bytes
-from jaxdistill.figures import Entry
 from jaxdistill.files import write_whole
 from jaxdistill.inference import Embedder, Ensemble
-from jaxdistill.plots import read_curves
+from jaxdistill.report import PAGE
 from jaxdistill.summary import as_text, hundredfold, plain, score_table
 from jaxdistill.versions import versions
 
@@ -148,14 +146,12 @@ def main(arguments: Sequence[str]) -> None:
     evaluated, unloaded = [], {}
     for spec in specs:
         try:
-            candidate = _candidate(spec, given)
+            evaluated.append(evaluate(_candidate(spec, given), plan.units, index, batch_size=given.batch_size))
         except InputError as error:
             if len(specs) == 1:
                 raise
             unloaded[spec] = str(error)
             print(f"failed: model {spec}: {error}", file=sys.stderr)
-            continue
-        evaluated.append(evaluate(candidate, plan.units, index, batch_size=given.batch_size))
     results = [row for row, _ in evaluated]
     for table in tables({row["model"]: row["scores"] for row in results}):
         print(as_text(table, width=160))
@@ -174,7 +170,8 @@ def main(arguments: Sequence[str]) -> None:
         write_whole(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
         print(f"written to {out}")
     if out and _is_folder(given.out):
-        page = report.write(_report(content, evaluated, teacher=given.teacher), out.with_name(report.PAGE))
+        judged = {row["model"]: pairs for row, pairs in evaluated}
+        page = evaluation_report.write(content, judged, out.with_name(PAGE), teacher=given.teacher)
         print(f"report: {page}")
     failures = len(unloaded) + sum(len(row["failed"]) for row in results)
     if failures:
@@ -226,58 +223,6 @@ def _candidate(spec: str, given: argparse.Namespace) -> Candidate:
         raise InputError(f"{spec!r} names no model on one side of a +; an ensemble is A+B.")
     options = {"pooling": given.pooling, "max_length": given.max_length, "prompt": given.prompt}
     return Candidate(spec=spec, members=tuple(load(name, **options) for name in names))
-
-
-def _report(
-    content: Mapping[str, Any], evaluated: Sequence[tuple[Mapping[str, Any], Judged | None]], *, teacher: str
-) -> report.Report:
-    """What the page says: what the results file does, with the pairs and the curves of the runs that made the models."""
-    specs = [row["model"] for row, _ in evaluated]
-    names = report.short_names([*specs, *content["failed"]])
-    runs = {spec: run for spec in specs if (run := _run_of(spec)) is not None}
-    entries = [_entry(names[row["model"]], row, judged, runs.get(row["model"])) for row, judged in evaluated]
-    entries += [Entry(name=names[spec], scores={}, failed={"model": why}) for spec, why in content["failed"].items()]
-    if not teacher:
-        taught = {facts.teacher: facts for run in runs.values() if (facts := read_facts(run)) and facts.teacher}
-        teacher, facts = next(iter(taught.items())) if len(taught) == 1 else ("", None)
-        if teacher and teacher not in names:
-            names[teacher] = f"{teacher} (by its student's run)"
-            entries.insert(0, Entry(name=names[teacher], scores=facts.teacher_scores))
-    said = {
-        "Data": content["data"],
-        "Models": ", ".join(specs),
-        "Seed of the probes": str(content["seed"]),
-        "Versions": ", ".join(f"{name} {version}" for name, version in content["versions"].items()),
-    }
-    return report.Report(
-        title="Evaluation of sentence encoders",
-        entries=entries,
-        teacher=names.get(teacher, ""),
-        facts=said,
-        protocols=content["protocol"],
-        absent=content["absent"],
-    )
-
-
-def _entry(name: str, row: Mapping[str, Any], judged: Judged | None, run_folder: Path | None) -> Entry:
-    metrics = run_folder / "metrics.jsonl" if run_folder else None
-    return Entry(
-        name=name,
-        scores=row["scores"],
-        parameters=row["parameters"],
-        size_bytes=row["size_bytes"],
-        sentences_per_s=row["scores"].get(report.RATE),
-        judged=judged,
-        neighbours=row["neighbours"],
-        curves=read_curves(metrics) if metrics and metrics.is_file() else None,
-        failed=row["failed"],
-    )
-
-
-def _run_of(spec: str) -> Path | None:
-    """The workdir of the run that an export lies in."""
-    folder = Path(spec).resolve().parent
-    return folder if Path(spec).is_dir() and (folder / FACTS_FILE).is_file() else None
 
 
 def _index(spec: str) -> Index:
@@ -334,7 +279,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--out",
         default=RESULTS,
-        help=f"file for the results, or a folder with / behind for {RESULTS} and {report.PAGE}; default: {RESULTS}",
+        help=f"file for the results, or a folder with / behind for {RESULTS} and {PAGE}; default: {RESULTS}",
     )
     return parser
 

@@ -80,6 +80,16 @@ def test_cross_encoders_are_averaged_too(tmp_path):
     np.testing.assert_allclose(Ensemble(members).score(first, second), wanted, atol=1e-6)
 
 
+def test_an_ensemble_of_both_forms_costs_itself_only(two, tmp_path, capsys):
+    write(tmp_path / "data" / "sts" / "stsb.dev.tsv.gz", GRADED)
+    cases.write_cross_encoder(tmp_path / "cross", "bert")
+    options = ["--tasks=sts-b-dev", f"--data={tmp_path / 'data'}", f"--out={tmp_path / 'results.json'}"]
+    _, errors = run([f"--model={two[0]}+{tmp_path / 'cross'}", f"--model={two[0]}", *options], capsys, status=2)
+    (failed,) = [line for line in errors if line.startswith("failed: ")]
+    assert "failed: model" in failed and "an ensemble is of one kind" in failed
+    assert len(json.loads((tmp_path / "results.json").read_text())["models"]) == 1
+
+
 @pytest.mark.parametrize(("spec", "message"), [("a+", "names no model on one side"), ("absent+b", "absent")])
 def test_a_member_that_is_not_there_is_named(spec, message, tmp_path, monkeypatch, two):
     monkeypatch.chdir(tmp_path)

@@ -13,7 +13,7 @@ LAYERS = (
     ("optim", "checkpoint", "encoders", "objectives", "nested", "data", "evals", "card", "translate", "comparison"),
     ("step", "figures"),
     ("inference", "report"),
-    ("labels", "export", "substitute"),
+    ("labels", "export", "substitute", "evaluation_report"),
     ("build",),
     ("train", "overview", "run_report"),
     ("distill", "encode", "evaluate", "augment", "quantize"),
