@@ -19,7 +19,7 @@ COLORS = ("#c2573a", "#3b6ea5", "#4f8a4c", "#7b5aa6", "#b8862d", "#3f9aa0", "#b5
 TEACHER_COLOR = "#4a4a4a"
 BINS = 40
 """Of the histogram, from the lowest to the highest similarity that any model finds."""
-LOG_TICKS = (1, 1.5, 2, 3, 5, 7)
+LOG_TICKS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 HOVER_WIDTH = 60
 """Characters of a line of a sentence that is shown at a point."""
 ALIGNMENT, UNIFORMITY = "geometry/alignment", "geometry/uniformity"
@@ -82,7 +82,9 @@ def _colors(entries: Sequence[Entry], teacher: str) -> dict[str, str]:
 
 
 def _gold_scatters(entries: Sequence[Entry], colors: Mapping[str, str]) -> Iterator[Figure]:
-    """One figure a model: the clouds would hide each other."""
+    """One figure a model, as the clouds would hide each other; their axes are the same."""
+    every = [similarity for entry in entries if entry.judged is not None for similarity in entry.judged.found]
+    axis = {"range": [min(every, default=0.0) - 0.05, max(every, default=1.0) + 0.05]}
     for number, entry in enumerate(entries):
         if entry.judged is None:
             continue
@@ -101,7 +103,7 @@ def _gold_scatters(entries: Sequence[Entry], colors: Mapping[str, str]) -> Itera
             title=f"Gold score and similarity: {entry.name}",
             note=f"{len(pairs.gold):,} pairs of {pairs.name}. A good model rises from left to right in a narrow band.",
             data=[trace],
-            layout=_layout("gold score", "cosine similarity") | {"showlegend": False},
+            layout=_layout("gold score", "cosine similarity", y_axis=axis) | {"showlegend": False},
         )
 
 
@@ -217,17 +219,18 @@ def _trace(
     }
 
 
-def _layout(x: str, y: str, *, log_x: Sequence[float] = ()) -> dict[str, Any]:
+def _layout(x: str, y: str, *, log_x: Sequence[float] = (), y_axis: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Axes with their titles, and a legend below, which leaves the width to the plot on a phone.
 
     Args:
       log_x: places of the points, where that axis is logarithmic.
+      y_axis: more of that axis, such as its range.
     """
     axis = {"gridcolor": "#e6e6e6", "zeroline": False, "automargin": True}
     ticks = {"type": "log", "tickvals": _log_ticks(log_x), "tickformat": "~s"} if log_x else {}
     return {
         "xaxis": axis | {"title": {"text": _plain(x)}} | ticks,
-        "yaxis": axis | {"title": {"text": _plain(y)}},
+        "yaxis": axis | {"title": {"text": _plain(y)}} | (y_axis or {}),
         "margin": {"l": 50, "r": 15, "t": 10, "b": 40},
         "legend": {"orientation": "h", "y": -0.25, "yanchor": "top"},
         "showlegend": True,
