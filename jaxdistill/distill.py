@@ -3,15 +3,13 @@
 import dataclasses
 import json
 import pathlib
-import time
-from functools import partial
+from typing import Any
 
 import jax
 
-from jaxdistill import build, mesh
+from jaxdistill import build, mesh, run_report
 from jaxdistill.card import Facts, write_facts
 from jaxdistill.config import Config, flat
-from jaxdistill.core import SECOND, Scorer
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import agreement, auc, pairs, sts
 from jaxdistill.evals.remembered import remembered
@@ -23,9 +21,6 @@ from jaxdistill.plots import training_plot
 from jaxdistill.summary import Measured, as_text, comparison_table
 from jaxdistill.train import Outcome, claim_workdir, train
 from jaxdistill.versions import versions
-
-SPEED_SENTENCES = 256
-"""Sentences of the training text that the speed of encoding is measured on."""
 
 
 def distill(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: str) -> None:
@@ -48,21 +43,24 @@ def distill(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: st
 
 
 def finish(run: build.Run, outcome: Outcome, teacher_scores: dict[str, float], command: str) -> None:
-    """Export, plot, scores of teacher and student before and after, one table."""
+    """Export, plot, scores of teacher and student before and after, one table, the report."""
     folder = run.workdir / "export"
     models = {
         "teacher": run.teacher,
         "student before": build.kept(run.config, run.student),
         "student after": outcome.student,
     }
+    models = {name: model for name, model in models.items() if model is not None}
     dev = {"teacher": teacher_scores, "student before": outcome.before, "student after": outcome.scores}
-    scores = {name: dev[name] | _sts_scores(run, model) for name, model in models.items() if model is not None}
+    on_sts = {name: _on_sts(run, model) for name, model in models.items()}
+    scores = {name: dev[name] | found.get("scores", {}) for name, found in on_sts.items()}
     facts = _facts(run, outcome, scores, command)
     write_facts(run.workdir, facts)
     export(outcome.student, folder, card=card_of(outcome.student, facts))
     plot = training_plot(run.workdir / "metrics.jsonl", run.workdir / "training.png", title=_title(run))
+    readings = {name: run_report.reading(run, model) for name, model in models.items()}
     measured = {
-        name: _measured(run, model, scores[name], folder) for name, model in models.items() if model is not None
+        name: _measured(run, model, scores[name], folder, readings[name].rate) for name, model in models.items()
     }
     results = {
         "command": command,
@@ -86,19 +84,33 @@ def finish(run: build.Run, outcome: Outcome, teacher_scores: dict[str, float], c
     print(f"export (reloaded and compared): {folder}")
     print(f"plot: {plot}")
     print(f"results: {run.workdir / 'results.json'}")
+    page = run_report.write(
+        run,
+        title=_title(run),
+        facts=facts,
+        scores=scores,
+        measured=measured,
+        readings=readings,
+        on_sts={name: pairs.Judged(**found["judged"]) for name, found in on_sts.items() if found},
+    )
+    print(f"report: {page}")
 
 
-def _sts_scores(run: build.Run, model: SentenceModel) -> dict[str, float]:
+def _on_sts(run: build.Run, model: SentenceModel) -> dict[str, Any]:
+    """What `sts.found` gives of the seven tests; nothing where the run does not want them."""
     folder = build.data_folder()
     if not run.config.evals.sts or folder is None:
         return {}
-    what = [model.digest(), sts.digest(folder)]
     return remembered(
-        build.cache_folder(run.config) / "scores", what, lambda: sts.sts(Embedder(model).in_use(), folder, sts.TESTS)
+        build.cache_folder(run.config) / "scores",
+        [model.digest(), sts.digest(folder)],
+        lambda: sts.found(Embedder(model).in_use(), folder, sts.TESTS, subsets=False),
     )
 
 
-def _measured(run: build.Run, model: SentenceModel, scores: dict[str, float], exported: pathlib.Path) -> Measured:
+def _measured(
+    run: build.Run, model: SentenceModel, scores: dict[str, float], exported: pathlib.Path, rate: float
+) -> Measured:
     same_size = model is not run.teacher
     return Measured(
         agreement=scores.get(agreement.METRIC),
@@ -107,19 +119,8 @@ def _measured(run: build.Run, model: SentenceModel, scores: dict[str, float], ex
         sts=scores.get("average"),
         parameters=model.parameter_count,
         size_bytes=weights_bytes(exported) if same_size else 4 * model.parameter_count,
-        sentences_per_s=encoding_rate(run, model),
+        sentences_per_s=rate,
     )
-
-
-def encoding_rate(run: build.Run, model: SentenceModel) -> float:
-    """Sentences (a cross-encoder: pairs) of the training text that are read in a second, compilation not counted."""
-    read, sentences = Embedder(model).in_use(), run.store.texts("text")[:SPEED_SENTENCES]
-    if isinstance(read, Scorer):
-        read = partial(read.score, run.store.texts(SECOND)[:SPEED_SENTENCES])
-    read(sentences)
-    begun = time.monotonic()
-    read(sentences)
-    return len(sentences) / (time.monotonic() - begun)
 
 
 def _facts(run: build.Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:

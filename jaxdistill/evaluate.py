@@ -3,6 +3,7 @@
   python -m jaxdistill.evaluate --model=runs/l3/export --tasks=sts --data=DATA
   python -m jaxdistill.evaluate --model=A --model=B --tasks=sts,multilingual,transfer,nli,pairs,retrieval,geometry,speed \\
     --data=DATA --out=report/
+  python -m jaxdistill.evaluate --model=runs/a/export+runs/b/export --tasks=sts,pairs --data=DATA    # their mean scores
 
 Tasks, separated by commas:
 
@@ -18,10 +19,13 @@ Tasks, separated by commas:
 
 Sets that are not in the data folder are left out with a line, or refused with --strict. What was measured before of the
 same model and files is not measured again, except speed. What cannot be read or scored is told in a line, the rest goes
-on, and the program ends with status 2.
+on, and the program ends with status 2. Cross-encoders and ensembles (`A+B`) score pairs, and have no vectors for other tasks.
+
+With a folder as --out, index.html there shows tables and plots, and needs no network to be viewed.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import sys
@@ -33,16 +37,19 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
+from jaxdistill import evaluation_report
 from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, cache_folder, run
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import SentenceModel, load
 from jaxdistill.evals import probe, suite
+from jaxdistill.evals.pairs import Judged
 from jaxdistill.evals.remembered import remembered
 from jaxdistill.evals.suite import Unit
 from jaxdistill.export import weights_bytes
 from jaxdistill.files import write_whole
-from jaxdistill.inference import Embedder
+from jaxdistill.inference import Embedder, Ensemble
+from jaxdistill.report import PAGE
 from jaxdistill.summary import as_text, hundredfold, plain, score_table
 from jaxdistill.versions import versions
 
@@ -56,21 +63,33 @@ class Index(NamedTuple):
     digest: str
 
 
+class Candidate(NamedTuple):
+    """A model that is to be scored, or several as an ensemble."""
+
+    spec: str
+    members: tuple[SentenceModel, ...]
+
+    def digest(self) -> str:
+        """Of everything that decides the scores."""
+        digests = [member.digest() for member in self.members]
+        return digests[0] if len(digests) == 1 else hashlib.sha256("+".join(digests).encode()).hexdigest()
+
+
 def evaluate(
-    spec: str, model: SentenceModel, units: Sequence[Unit], index: Index, *, batch_size: int
-) -> dict[str, Any]:
-    """What a results file says of one model: what it is, its scores, which units failed and why, and the time it took.
+    candidate: Candidate, units: Sequence[Unit], index: Index, *, batch_size: int
+) -> tuple[dict[str, Any], Judged | None]:
+    """What a results file says of one model (what it is, its scores, which units failed and why, the time it took), and
+    the graded pairs that can be drawn.
 
     Args:
-      spec: what the model was loaded from.
       batch_size: sentences of 32 tokens that are computed together.
     """
-    start, digest = time.perf_counter(), model.digest()
+    start, digest, spec = time.perf_counter(), candidate.digest(), candidate.spec
     known = suite.Model(
-        embed=_embed(model, batch_size, progress=sys.stderr.isatty()),
-        embed_in_batches=partial(_embed, model),
-        parameters=model.parameter_count,
-        size_bytes=_weights_bytes(spec),
+        embed=_embed(candidate.members, batch_size, progress=sys.stderr.isatty()),
+        embed_in_batches=partial(_embed, candidate.members),
+        parameters=sum(member.parameter_count for member in candidate.members),
+        size_bytes=sum(_weights_bytes(member.source) for member in candidate.members),
         index=index.embed,
     )
     found, failed, seconds = {}, {}, {}
@@ -83,20 +102,30 @@ def evaluate(
             failed[unit.name] = str(error)
             print(f"failed: {unit.name} of {spec}: {error}", file=sys.stderr)
     scores = {name: float(score) for values in found.values() for name, score in values["scores"].items()}
-    return {
+    described = [_described(member) for member in candidate.members]
+    row = {
         "model": spec,
         "digest": digest,
-        "parameters": model.parameter_count,
+        "parameters": known.parameters,
         "size_bytes": known.size_bytes,
-        "embedding_width": model.definition.embedding_width,
-        "pooling": str(model.definition.pooling),
-        "max_length": model.max_length,
-        "prompt": model.prompt,
+        **(described[0] if len(described) == 1 else {"members": described}),
         "seconds": round(time.perf_counter() - start, 1),
         "seconds_of_task": seconds,
         "scores": scores | suite.averages(scores),
         "failed": failed,
         "neighbours": {name: values["neighbours"] for name, values in found.items() if "neighbours" in values},
+    }
+    drawn = [Judged(**values["judged"]) for values in found.values() if "judged" in values]
+    return row, drawn[0] if drawn else None
+
+
+def _described(model: SentenceModel) -> dict[str, Any]:
+    """How a model, alone or in an ensemble, reads sentences."""
+    return {
+        "embedding_width": model.definition.embedding_width,
+        "pooling": str(model.definition.pooling),
+        "max_length": model.max_length,
+        "prompt": model.prompt,
     }
 
 
@@ -113,21 +142,21 @@ def main(arguments: Sequence[str]) -> None:
     plan = _planned(given)
     out = _writable(given.out)
     index = _index(given.index_model)
-    results, unloaded = [], {}
-    for spec in given.model:
+    specs = list(dict.fromkeys([*filter(None, [given.teacher]), *given.model]))
+    evaluated, unloaded = [], {}
+    for spec in specs:
         try:
-            model = load(spec, pooling=given.pooling, max_length=given.max_length, prompt=given.prompt)
+            evaluated.append(evaluate(_candidate(spec, given), plan.units, index, batch_size=given.batch_size))
         except InputError as error:
-            if len(given.model) == 1:
+            if len(specs) == 1:
                 raise
             unloaded[spec] = str(error)
             print(f"failed: model {spec}: {error}", file=sys.stderr)
-            continue
-        results.append(evaluate(spec, model, plan.units, index, batch_size=given.batch_size))
+    results = [row for row, _ in evaluated]
     for table in tables({row["model"]: row["scores"] for row in results}):
         print(as_text(table, width=160))
     if out:
-        report = {
+        content = {
             "protocol": {unit.name: unit.protocol for unit in plan.units},
             "files": {unit.name: unit.digest() for unit in plan.units},
             "seed": probe.SEED,
@@ -138,8 +167,12 @@ def main(arguments: Sequence[str]) -> None:
             "failed": unloaded,
             "models": results,
         }
-        write_whole(out, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+        write_whole(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
         print(f"written to {out}")
+    if out and _is_folder(given.out):
+        judged = {row["model"]: pairs for row, pairs in evaluated}
+        page = evaluation_report.write(content, judged, out.with_name(PAGE), teacher=given.teacher)
+        print(f"report: {page}")
     failures = len(unloaded) + sum(len(row["failed"]) for row in results)
     if failures:
         raise InputError(f"{failures} of the evaluations or models failed; a line above says why for each.")
@@ -183,15 +216,25 @@ def _planned(given: argparse.Namespace) -> suite.Suite:
     return plan
 
 
+def _candidate(spec: str, given: argparse.Namespace) -> Candidate:
+    """The model, or with a + between several the ensemble; a folder may have a + in its name."""
+    names = [spec] if Path(spec).exists() else spec.split("+")
+    if not all(names):
+        raise InputError(f"{spec!r} names no model on one side of a +; an ensemble is A+B.")
+    options = {"pooling": given.pooling, "max_length": given.max_length, "prompt": given.prompt}
+    return Candidate(spec=spec, members=tuple(load(name, **options) for name in names))
+
+
 def _index(spec: str) -> Index:
     if not spec:
         return Index(embed=None, digest="")
     model = load(spec)
-    return Index(embed=_embed(model, BATCH_SIZE, progress=sys.stderr.isatty()), digest=model.digest())
+    return Index(embed=_embed([model], BATCH_SIZE, progress=sys.stderr.isatty()), digest=model.digest())
 
 
-def _embed(model: SentenceModel, batch_size: int, *, progress: bool = False) -> Embed | Scorer:
-    return Embedder(model, batch_size=batch_size).in_use(progress=progress)
+def _embed(members: Sequence[SentenceModel], batch_size: int, *, progress: bool = False) -> Embed | Scorer:
+    embedders = [Embedder(member, batch_size=batch_size) for member in members]
+    return embedders[0].in_use(progress=progress) if len(embedders) == 1 else Ensemble(embedders, progress=progress)
 
 
 def _weights_bytes(spec: str) -> int:
@@ -207,7 +250,15 @@ def _separated(words: str) -> tuple[str, ...]:
 def _parser() -> Parser:
     parser = Parser(prog="python -m jaxdistill.evaluate", description=__doc__)
     parser.add_argument(
-        "--model", action="append", required=True, help="folder, package:NAME/PATH or hub name; repeatable"
+        "--model",
+        action="append",
+        required=True,
+        help="folder, package:NAME/PATH or hub name, or A+B for the mean of several models' scores; repeatable",
+    )
+    parser.add_argument(
+        "--teacher",
+        default="",
+        help="is scored too, and the report compares with it; default: the teacher of the run that an export lies in",
     )
     parser.add_argument("--tasks", default="sts", help="separated by commas; default: sts")
     parser.add_argument(
@@ -226,7 +277,9 @@ def _parser() -> Parser:
     add_reading_options(parser)
     parser.add_argument("--prompt", default="", help="name of a prompt of the checkpoint, or its text")
     parser.add_argument(
-        "--out", default=RESULTS, help=f"file for the results, or a folder with / behind; default: {RESULTS}"
+        "--out",
+        default=RESULTS,
+        help=f"file for the results, or a folder with / behind for {RESULTS} and {PAGE}; default: {RESULTS}",
     )
     return parser
 
@@ -235,13 +288,17 @@ def _writable(out: str) -> Path | None:
     """The results file, tried before minutes of work; None when none is wanted (`--out=`)."""
     if not out:
         return None
-    path = Path(out) / RESULTS if out.endswith("/") or Path(out).is_dir() else Path(out)
+    path = Path(out) / RESULTS if _is_folder(out) else Path(out)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("a", encoding="utf-8").close()
     except OSError as error:
         raise InputError(f"--out={out} cannot be written: {error.strerror}.") from error
     return path
+
+
+def _is_folder(out: str) -> bool:
+    return out.endswith("/") or Path(out).is_dir()
 
 
 if __name__ == "__main__":

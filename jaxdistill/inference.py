@@ -192,6 +192,36 @@ class _PairScorer(NamedTuple):
         return self.encode(sentences)
 
 
+class Ensemble:
+    """Several models that judge pairs together: the mean of their scores (Trans-Encoder, arXiv 2109.13059, Table 1)."""
+
+    def __init__(self, members: Sequence[Embedder], *, progress: bool = False):
+        """
+        Args:
+          members: sentence encoders, or cross-encoders; cosines and a cross-encoder's scores have other scales.
+          progress: show a bar for each.
+        """
+        forms = {member.model.definition.reads_pairs for member in members}
+        if len(forms) > 1:
+            raise InputError(
+                f"{self._named(members)} has sentence encoders and cross-encoders; an ensemble is of one kind."
+            )
+        self._members, self._progress = tuple(members), progress
+
+    def score(self, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
+        """Mean of the members' cosine similarities, or of cross-encoders' scores."""
+        scores = [member.score(first, second, progress=self._progress) for member in self._members]
+        return np.mean(np.stack(scores).astype(np.float64), axis=0)
+
+    def __call__(self, sentences: Sequence[str]):
+        """Refuses: evaluations that need vectors call it."""
+        raise InputError(f"{self._named(self._members)} is an ensemble: it has no vectors of sentences; score pairs.")
+
+    @staticmethod
+    def _named(members: Sequence[Embedder]) -> str:
+        return "+".join(member.model.source for member in members)
+
+
 def _fetch(vectors: np.ndarray, rows: np.ndarray, result: jax.Array) -> int:
     vectors[rows] = np.asarray(result)[: len(rows), 0]
     return len(rows)

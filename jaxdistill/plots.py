@@ -6,13 +6,29 @@ evaluation metrics such as `agreement/spearman` at evaluation steps.
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from jaxdistill.core import InputError
 from jaxdistill.summary import StageRow
 
 LOSS_COLOR, METRIC_COLORS = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curves:
+    """What a run wrote about its training, as `(step, value)` in order of step."""
+
+    loss: Sequence[tuple[int, float]]
+    metrics: Mapping[str, Sequence[tuple[int, float]]]
+    """Name of a Spearman correlation in [-1, 1] to its values."""
+
+
+def read_curves(metrics_jsonl_path: str | Path) -> Curves:
+    """The curves of a run; InputError where there is no such file or a line is not JSON."""
+    rows = _rows(Path(metrics_jsonl_path))
+    return Curves(loss=_series(rows, "loss"), metrics={name: _series(rows, name) for name in _spearman_names(rows)})
 
 
 def training_plot(
@@ -27,12 +43,10 @@ def training_plot(
     Raises:
       InputError: no such file, a line that is not JSON, or no loss in it.
     """
-    rows = _rows(Path(metrics_jsonl_path))
-    loss = _series(rows, "loss")
-    if not loss:
+    curves = read_curves(metrics_jsonl_path)
+    if not curves.loss:
         raise InputError(f"{metrics_jsonl_path}: no line with `step` and `loss`; nothing to draw.")
-    metrics = {name: _series(rows, name) for name in _spearman_names(rows)}
-    figure = _figure(loss, metrics, title, loss_unit)
+    figure = _figure(curves.loss, curves.metrics, title, loss_unit)
     Path(out_png).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out_png, dpi=130)
     return Path(out_png)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -63,6 +64,17 @@ def test_a_run_ends_with_an_export_a_table_and_a_plot(finished):
     assert "estimated time" in out and "teacher's own dev scores" in out
     assert "sentences/s" in err  # the progress bar
     assert list((workdir / "tensorboard").iterdir())
+
+
+def test_a_run_ends_with_a_report_of_what_it_has_evaluated(finished):
+    workdir, out, _ = finished
+    page = (workdir / "report.html").read_text()
+    figures = json.loads(re.search(r'id="figures">(.*?)</script>', page, re.S)[1])
+    drawn = {figure["id"]: [len(trace["x"]) for trace in figure["data"]] for figure in figures}
+    assert set(drawn) == {"gold-0", "gold-1", "gold-2", "similarities", "loss", "dev", "size", "speed"}
+    assert drawn["loss"] == [20] and drawn["dev"] == [5] and len(drawn["size"]) == 3
+    assert drawn["gold-2"] == [512] and "among 256 sentences of the training text" in page
+    assert f"report: {workdir / 'report.html'}" in out
 
 
 def test_the_loss_falls(finished):

@@ -1,29 +1,21 @@
 """What names mean, what is not there, what fails alone, and what is not measured twice."""
 
-import gzip
 import json
+import re
 
 import numpy as np
 import pytest
 
-from jaxdistill import cli, evaluate
+from jaxdistill import evaluate
+from jaxdistill.card import Facts, write_facts
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.evals import multilingual, sts, suite
 
+from eval_cases import GRADED, run, write
 from tiny_models import tiny_model
 
-GRADED = ["subset\tscore\tsentence1\tsentence2"] + [
-    f"{'ab'[number % 2]}\t{number % 6}\tthe cat sleeps {number}\tthe dog sleeps {number * number}"
-    for number in range(12)
-]
 LABELLED = ["label\tsentence"] + [f"{number % 2}\t{['cat', 'rain'][number % 2]} {number % 7}" for number in range(60)]
-
-
-def write(path, lines):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress("\n".join(lines).encode()))
-    return path
 
 
 @pytest.fixture(autouse=True)
@@ -118,18 +110,6 @@ def test_subsets_by_hand(tmp_path):
     assert sts.sts(embed, tmp_path, ["sts12"]) == {"sts12": whole}
 
 
-def run(arguments, capsys, *, status=0):
-    """Printed lines, and lines of errors."""
-    if status:
-        with pytest.raises(SystemExit) as stopped:
-            cli.run(evaluate.main, arguments)
-        assert stopped.value.code == status
-    else:
-        cli.run(evaluate.main, arguments)
-    captured = capsys.readouterr()
-    return captured.out, [line for line in captured.err.splitlines() if line.strip()]
-
-
 def test_the_program_writes_what_it_measured_into_a_folder(tiny, data, tmp_path, capsys):
     options = [f"--model={tiny}", "--tasks=sts-b-dev,transfer,geometry,speed", f"--data={data}"]
     write(data / "sts" / "stsb.test.tsv.gz", GRADED)
@@ -212,3 +192,36 @@ def test_real_tracks_of_sts_2017_have_250_pairs(data_folder):
         assert len(task.pairs.scores) == 250
         scores = task(lambda texts: np.random.default_rng(0).normal(size=(len(texts), 8)))
         assert list(scores) == [f"sts17/{track}"] and abs(scores[f"sts17/{track}"]) < 0.3
+
+
+def test_a_folder_has_a_report_that_compares_an_export_with_the_teacher_of_its_run(tiny, data, tmp_path, capsys):
+    workdir = tmp_path / "runs" / "l3"
+    save(tiny_model(tmp_path / "tokenizer", seed=1), workdir / "export")
+    write_facts(workdir, Facts(name="l3", teacher=tiny, teacher_scores={"sts-b-dev": 0.5}))
+    lines = [{"step": 0, "pairs/spearman": 0.5}, {"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]
+    (workdir / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    options = ["--tasks=sts-b-dev,geometry", f"--data={data}", f"--out={tmp_path}/report/"]
+    run([f"--model={workdir / 'export'}", f"--model={tiny}", *options], capsys)
+    page = (tmp_path / "report" / "index.html").read_text()
+    figures = json.loads(re.search(r'id="figures">(.*?)</script>', page, re.S)[1])
+    drawn = {figure["id"]: [len(trace["x"]) for trace in figure["data"]] for figure in figures}
+    assert drawn == {
+        "gold-0": [12], "gold-1": [12], "similarities": [40, 40], "loss": [2], "dev": [1], "size": [1, 1], "geometry": [1, 1]
+    }  # fmt: skip
+    assert page.count("<small>teacher</small>") == 1
+    (score, _) = (
+        row["scores"]["sts-b-dev"] for row in json.loads((tmp_path / "report/results.json").read_text())["models"]
+    )
+    out, _ = run([f"--model={workdir / 'export'}", *options], capsys)
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert f"<small>{score / 0.5:.1%}</small>" in page and f"{tiny} (by its student" in page
+    assert "report: " in out and "index.html" in out
+
+
+def test_a_teacher_that_is_named_is_scored_too(tiny, data, tmp_path, capsys):
+    save(tiny_model(tmp_path / "tokenizer", seed=1), tmp_path / "student")
+    options = [f"--teacher={tiny}", "--tasks=sts-b-dev", f"--data={data}", f"--out={tmp_path}/results.json"]
+    run([f"--model={tmp_path / 'student'}", *options], capsys)
+    models = json.loads((tmp_path / "results.json").read_text())["models"]
+    assert [model["model"] for model in models] == [tiny, str(tmp_path / "student")]
+    assert not (tmp_path / "index.html").exists()

@@ -47,3 +47,4 @@ def test_every_package_is_in_the_wheel(installed):
         folder = installed / name.replace(".", os.sep)
         assert any(folder.glob("*.py")), f"{name} is not in the wheel: add it to [tool.setuptools] packages"
     assert (installed / "jaxdistill" / "assets" / "heldout.txt").stat().st_size > 10_000
+    assert (installed / "jaxdistill" / "assets" / "report.html").is_file()

@@ -20,6 +20,8 @@ from jaxdistill.evals.similarity import unit_vectors
 from jaxdistill.evals.tables import lines, part_of
 from jaxdistill.ops.nearest import nearest
 
+Examples = Sequence[Mapping[str, Any]]
+"""A `query` each, and `found`, a list of `[cosine, sentence]`, the nearest first."""
 QUERIES = 100
 SHOWN = 5
 """Queries whose neighbours are kept to be read."""
@@ -37,11 +39,11 @@ class NeighboursStudy:
     index: Embed | None = None
     """Makes the vectors of the index, where the model that is asked does not."""
 
-    def __call__(self, embed: Embed) -> tuple[Mapping[str, float], Sequence[Mapping[str, Any]]]:
+    def __call__(self, embed: Embed) -> tuple[Mapping[str, float], Examples]:
         """Scores in [-1, 1], and the sentences found for the first queries.
 
         Scores: `nearest/cosine@k`, the mean cosine of the neighbours up to rank `k`, and with an index of another model
-        `nearest/overlap@k`. Sentences: `query`, and `found`, a list of `[cosine, sentence]`, the nearest first.
+        `nearest/overlap@k`.
         """
         index = unit_vectors(self.index or embed, self.captions)
         queries = index[: self.queries] if self.index is None else unit_vectors(embed, self.captions[: self.queries])

@@ -5,7 +5,7 @@ A file of graded pairs is `.tsv` (no quoting) or `.csv` (standard quoting), plai
 without one there are exactly these three. The scale of the scores does not matter: only their order is used.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,16 @@ class GradedPairs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Judged:
+    """How alike people and a model find the sentences of the same pairs, to be drawn."""
+
+    name: str
+    gold: Sequence[float]
+    found: Sequence[float]
+    pairs: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class PairsTask:
     """The evaluation on a file of graded pairs."""
 
@@ -47,6 +57,16 @@ class PairsTask:
 def pairs_spearman(embed: Embed | Scorer, pairs: GradedPairs) -> float:
     """Spearman correlation between the similarities that the model finds and the scores, in [-1, 1]."""
     return spearman(pairs.scores, similarities(embed, pairs.first, pairs.second), what=pairs.name)
+
+
+def judged(pairs: GradedPairs, found: Float[np.ndarray, " n"]) -> Judged:
+    """The pairs with the similarities that a model found, to four decimals."""
+    return Judged(
+        name=pairs.name,
+        gold=pairs.scores.tolist(),
+        found=np.round(found.astype(np.float64), 4).tolist(),
+        pairs=list(zip(pairs.first, pairs.second, strict=True)),
+    )
 
 
 def read_pairs(path: str | Path) -> GradedPairs:

@@ -1,4 +1,4 @@
-"""Scores of a model that was scored before: the same teacher is not evaluated again in every run that it teaches."""
+"""What was found of a model that was evaluated before: the same teacher is not evaluated again in every run that it teaches."""
 
 import hashlib
 import json
@@ -9,16 +9,19 @@ from typing import Any
 from jaxdistill.files import write_whole
 from jaxdistill.versions import versions
 
+FORM = 2
+"""Raised when what evaluations give has more in it than before, so that nothing is read that lacks it."""
+
 
 def remembered(folder: Path, what: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-    """The scores that `score` gives, from `folder` where they were made before of the same things.
+    """What `score` gives, from `folder` where it was made before of the same things.
 
     Args:
       folder: holds a file for each list of scores; made when it is not there.
       what: digests of all that determines the scores: the model and the sets. Versions of the libraries are added.
       score: makes them.
     """
-    key = json.dumps([*what, versions()], sort_keys=True)
+    key = json.dumps([FORM, *what, versions()], sort_keys=True)
     path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     try:
         return json.loads(path.read_text(encoding="utf-8"))

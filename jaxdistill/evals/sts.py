@@ -13,14 +13,17 @@ test pairs, the original file 4,927.
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs
+from jaxdistill.evals.pairs import GradedPairs, judged, pairs_spearman, read_pairs
+from jaxdistill.evals.similarity import similarities, spearman
 from jaxdistill.evals.tables import part_of
 
 PROTOCOL = "Spearman of cosine similarity and gold score, all pairs of a set together (SimCSE)"
@@ -57,6 +60,8 @@ SETS: Mapping[str, StsSet] = {
 SUBSETS = ("sts12", "sts13", "sts14", "sts15", "sts16")
 """Sets that SentEval also scores by subset; STS-B and SICK-R it does not."""
 SUBSET_PROTOCOL = "of STS12-16 also each subset, their mean, and their mean weighted by pairs (SentEval)"
+DRAWN = ("sts-b-dev", "sts-b")
+"""Sets whose gold scores are drawn against similarities, the first that is there: ConGen's Figure 3 has STS-B dev."""
 TESTS = tuple(name for name in SETS if name != "sts-b-dev")
 
 
@@ -84,12 +89,21 @@ def sts(
       subsets: also `sts12/MSRpar` and so on, `sts12/mean` and `sts12/weighted mean`, for `SUBSETS` whose files name them,
         and `average/mean` and `average/weighted mean`, in which the other sets count as a whole.
     """
+    return found(embed, folder, sets, subsets=subsets)["scores"]
+
+
+def found(embed: Embed | Scorer, folder: str | Path | None, sets: Sequence[str], *, subsets: bool) -> dict[str, Any]:
+    """The `scores` that `sts` gives, and with a set of `DRAWN` its pairs, `judged`: plain data, for JSON."""
     graded = {name: read_set(name, folder) for name in sets}
     known = embed if isinstance(embed, Scorer) else _embedded_once(embed, graded.values())
-    scores = {name: pairs_spearman(known, pairs) for name, pairs in graded.items()}
+    alike = {name: similarities(known, pairs.first, pairs.second) for name, pairs in graded.items()}
+    scores = {name: spearman(pairs.scores, alike[name], what=pairs.name) for name, pairs in graded.items()}
     if set(TESTS) <= set(scores):
         scores["average"] = float(np.mean([scores[name] for name in TESTS]))
-    return scores | (_subset_scores(known, graded, scores) if subsets else {})
+    values: dict[str, Any] = {"scores": scores | (_subset_scores(graded, alike, scores) if subsets else {})}
+    for name in [name for name in DRAWN if name in graded][:1]:
+        values["judged"] = asdict(judged(graded[name], alike[name]))
+    return values
 
 
 def _embedded_once(embed: Embed, sets: Iterable[GradedPairs]) -> Embed:
@@ -104,15 +118,18 @@ def _embedded_once(embed: Embed, sets: Iterable[GradedPairs]) -> Embed:
 
 
 def _subset_scores(
-    embed: Embed | Scorer, graded: Mapping[str, GradedPairs], scores: Mapping[str, float]
+    graded: Mapping[str, GradedPairs], similarities: Mapping[str, Float[np.ndarray, " n"]], scores: Mapping[str, float]
 ) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, pairs in graded.items():
         parts = dict.fromkeys(pairs.subsets) if name in SUBSETS else {}
         if len(parts) > 1:
-            by_part = {part: _subset(pairs, part) for part in parts}
-            of_part = {part: pairs_spearman(embed, chosen) for part, chosen in by_part.items()}
-            sizes = [len(chosen.scores) for chosen in by_part.values()]
+            rows = {part: np.array(pairs.subsets) == part for part in parts}
+            of_part = {
+                part: spearman(pairs.scores[chosen], similarities[name][chosen], what=f"{pairs.name}, subset {part}")
+                for part, chosen in rows.items()
+            }
+            sizes = [chosen.sum() for chosen in rows.values()]
             found |= {f"{name}/{part}": score for part, score in of_part.items()}
             found[f"{name}/mean"] = float(np.mean(list(of_part.values())))
             found[f"{name}/weighted mean"] = float(np.average(list(of_part.values()), weights=sizes))
@@ -120,16 +137,6 @@ def _subset_scores(
         for mean in ("mean", "weighted mean"):
             found[f"average/{mean}"] = float(np.mean([found.get(f"{name}/{mean}", scores[name]) for name in TESTS]))
     return found
-
-
-def _subset(pairs: GradedPairs, part: str) -> GradedPairs:
-    rows = [row for row, subset in enumerate(pairs.subsets) if subset == part]
-    return GradedPairs(
-        name=f"{pairs.name}, subset {part}",
-        first=tuple(pairs.first[row] for row in rows),
-        second=tuple(pairs.second[row] for row in rows),
-        scores=pairs.scores[rows],
-    )
 
 
 def digest(folder: str | Path) -> str:

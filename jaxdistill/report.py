@@ -1,0 +1,248 @@
+"""How is an evaluation looked at? One HTML page with tables and plots, which needs nothing but itself to be viewed.
+
+The page holds Plotly's JavaScript, nearly 5 MB and most of its size, so that it can be opened anywhere, mailed and kept.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from jaxdistill.evals import agreement, pairs, speed, sts, suite
+from jaxdistill.figures import Entry, figures
+from jaxdistill.files import unwritable, write_whole
+from jaxdistill.summary import hundredfold, plain
+
+PAGE = "index.html"
+SHOWN_NEIGHBOURS = 5
+HEADLINE: Mapping[str, str] = {
+    "average": "STS, average of 7",
+    "sts17/average": "STS 2017",
+    "transfer/average": "transfer",
+    "nli/sick-e": "SICK-E",
+    "nli/snli (other training set)": "SNLI, own training set",
+    "auc/average": "pairs, AUC",
+    "pairs": "graded pairs",
+    pairs.METRIC: "graded pairs",
+    "sts-b-dev": "STS-B dev",
+    sts.DEV_METRIC: "STS-B dev",
+    agreement.METRIC: "agreement with the teacher",
+}
+"""Score name to its heading in the first table, the most telling first."""
+RATE = f"speed/batch {speed.BATCH_SIZE} (sentences/s)"
+NOT_SHOWN: Mapping[str, str] = {
+    "gold-0": "gold scores and similarities (--tasks=sts)",
+    "loss": "learning curves (of an export that lies in the folder of its run)",
+    "size": "score and size",
+    "speed": "score and speed (--tasks=sts,speed)",
+    "geometry": "alignment and uniformity (--tasks=geometry)",
+    "neighbours": "nearest sentences (--tasks=retrieval)",
+}
+"""Part of the page to what it is called, and how to have it, where it was not measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """All that a page says."""
+
+    title: str
+    entries: Sequence[Entry]
+    teacher: str = ""
+    """Name of the entry that the others are compared with."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """Said at the end: versions, data and the like."""
+    protocols: Mapping[str, str] = field(default_factory=dict)
+    """Evaluation to how it is scored."""
+    absent: Sequence[str] = ()
+    """Lines about sets that were not there."""
+
+
+def write(report: Report, path: str | Path) -> Path:
+    """Writes the page; returns its path. Raises `InputError` where it cannot be written."""
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, html_page(report))
+    except OSError as error:
+        raise unwritable(path, error) from error
+    return path
+
+
+def html_page(report: Report) -> str:
+    """The page. Names and sentences are escaped, whatever they hold."""
+    # Imported here: a report is the last thing that a program makes.
+    import jinja2
+
+    loader = jinja2.PackageLoader("jaxdistill", "assets")
+    template = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined).get_template(
+        "report.html"
+    )
+    score = next(iter(_score_columns(report.entries)), None)
+    drawn = figures(
+        report.entries,
+        teacher=report.teacher,
+        score=score.name if score else "",
+        heading=score.heading if score else "",
+    )
+    found = _neighbours(report.entries)
+    shown = {figure.id for figure in drawn} | ({"neighbours"} if found else set())
+    return template.render(
+        report=report,
+        headline=headline(report.entries, report.teacher),
+        everything=everything(report.entries),
+        figures=[asdict(figure) for figure in drawn],
+        neighbours=found,
+        lacking=[how for part, how in NOT_SHOWN.items() if part not in shown],
+        plotly=javascript(),
+    )
+
+
+def javascript() -> str:
+    """Plotly's own, such that it can stand inside a script element."""
+    from plotly.offline import get_plotlyjs
+
+    return get_plotlyjs().replace("</script", "<\\/script")
+
+
+def short_names(specs: Sequence[str]) -> dict[str, str]:
+    """Spec of a model to what tables call it: the shortest end of its path that no other has, but `export` and `model`.
+
+    An ensemble is called by its members.
+    """
+    members = {member for spec in specs for member in spec.split("+")}
+    return {spec: "+".join(_short_name(member, members - {member}) for member in spec.split("+")) for spec in specs}
+
+
+def _short_name(spec: str, others: Collection[str]) -> str:
+    parts = spec.removeprefix("package:").split("/")
+    ends = ("/".join(parts[-count:]) for count in range(1, len(parts) + 1))
+    alone = (end for end in ends if not any(other.endswith(end) for other in others))
+    return next((end for end in alone if end not in ("export", "model")), spec)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A place in a table."""
+
+    text: str
+    value: float | None = None
+    """What is sorted by; None: goes last."""
+    is_best: bool = False
+    retention: str = ""
+    """Share of the teacher's value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table with the name of its lines in the first column."""
+
+    headings: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[Cell]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Column:
+    """A column of the first table."""
+
+    name: str
+    heading: str
+    value: Callable[[Entry], float | None]
+    shown: Callable[[float], str]
+    best: Callable[[Sequence[float]], float] = max
+    is_retained: bool = False
+
+
+def headline(entries: Sequence[Entry], teacher: str) -> Table:
+    """A line a model: its main scores, and what share of the teacher's they are, its size and speed.
+
+    The best of several models is marked in each column.
+    """
+    columns = [*_score_columns(entries), *_cost_columns(entries)]
+    reference = next((entry for entry in entries if entry.name == teacher), None)
+    cells = [_column_cells(column, entries, reference) for column in columns]
+    return Table(
+        headings=[column.heading for column in columns],
+        rows=[(entry.name, [column[place] for column in cells]) for place, entry in enumerate(entries)],
+    )
+
+
+def everything(entries: Sequence[Entry]) -> Table:
+    """A line a score, a column a model."""
+    names = dict.fromkeys(name for entry in entries for name in entry.scores)
+    return Table(
+        headings=[entry.name for entry in entries],
+        rows=[(name, [_score_cell(name, entry.scores.get(name)) for entry in entries]) for name in names],
+    )
+
+
+def _score_columns(entries: Sequence[Entry]) -> list[_Column]:
+    """Of the main scores that any model has; without the average of all STS sets, of the single ones."""
+    measured = {name for entry in entries for name in entry.scores}
+    single = {} if "average" in measured else {name: name for name in sts.TESTS}
+    return [
+        _Column(
+            name=name,
+            heading=heading,
+            value=partial(_score, name),
+            shown=hundredfold,
+            is_retained=name != agreement.METRIC,
+        )
+        for name, heading in {**HEADLINE, **single}.items()
+        if name in measured
+    ]
+
+
+def _cost_columns(entries: Sequence[Entry]) -> list[_Column]:
+    columns = (
+        _Column(name="parameters", heading="parameters", value=lambda e: e.parameters, shown="{:,}".format, best=min),
+        _Column(
+            name="size",
+            heading="weights (MB)",
+            value=lambda e: e.size_bytes,
+            shown=lambda v: f"{v / 1e6:.1f}",
+            best=min,
+        ),
+        _Column(name="speed", heading="sentences/s", value=lambda e: e.sentences_per_s, shown="{:,.0f}".format),
+    )
+    return [column for column in columns if any(column.value(entry) for entry in entries)]
+
+
+def _score(name: str, entry: Entry) -> float | None:
+    return entry.scores.get(name)
+
+
+def _column_cells(column: _Column, entries: Sequence[Entry], teacher: Entry | None) -> list[Cell]:
+    values = [column.value(entry) for entry in entries]
+    known = [column.shown(value) for value in values if value is not None]
+    best = column.shown(column.best(value for value in values if value is not None))
+    whole = column.value(teacher) if teacher and column.is_retained else None
+    return [
+        Cell(text="–")
+        if value is None
+        else Cell(
+            text=column.shown(value),
+            value=value,
+            # By what is shown: models that differ in the third decimal are both best.
+            is_best=len(known) > 1 and column.shown(value) == best,
+            retention=f"{value / whole:.1%}" if whole and whole > 0 and entry is not teacher else "",
+        )
+        for entry, value in zip(entries, values, strict=True)
+    ]
+
+
+def _score_cell(name: str, value: float | None) -> Cell:
+    if value is None:
+        return Cell(text="–")
+    return Cell(text=(plain if suite.measure(name) == suite.PLAIN else hundredfold)(value), value=value)
+
+
+def _neighbours(entries: Sequence[Entry]) -> list[Mapping[str, Any]]:
+    """For each query, what each model finds: the queries are the same for all models of an evaluation."""
+    answers: dict[tuple[str, str], list[tuple[str, Sequence[tuple[str, str]]]]] = {}
+    for entry in entries:
+        for study, examples in (entry.neighbours or {}).items():
+            for example in examples:
+                found = [(f"{cosine:.2f}", sentence) for cosine, sentence in example["found"][:SHOWN_NEIGHBOURS]]
+                answers.setdefault((study, example["query"]), []).append((entry.name, found))
+    return [{"study": study, "query": query, "answers": found} for (study, query), found in answers.items()]

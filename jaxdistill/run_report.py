@@ -1,0 +1,122 @@
+"""What does the report of a training show? What the run has evaluated and read anyway: nothing is computed for it."""
+
+import pathlib
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxdistill import build, report
+from jaxdistill.card import Facts
+from jaxdistill.core import SECOND, Embed, Scorer
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.evals import neighbours
+from jaxdistill.evals.agreement import held_out_task
+from jaxdistill.evals.pairs import GradedPairs, Judged, judged
+from jaxdistill.evals.similarity import cosines
+from jaxdistill.figures import Entry
+from jaxdistill.inference import Embedder
+from jaxdistill.plots import read_curves
+from jaxdistill.summary import Measured
+from jaxdistill.versions import versions
+
+PAGE = "report.html"
+READ_SENTENCES = 256
+"""Sentences of the training text that the speed of encoding is measured on. Their vectors are there then, and without STS
+the report is made from them: other sentences would cost the end of a short run more than everything else there."""
+
+
+class Reading(NamedTuple):
+    """What came of a model's reading of some training text."""
+
+    rate: float
+    """Sentences (a cross-encoder: pairs) in a second, compilation not counted."""
+    vectors: Mapping[str, Float[np.ndarray, " e"]]
+    """Of each sentence; empty for a cross-encoder."""
+
+
+def reading(run: build.Run, model: SentenceModel) -> Reading:
+    """Reads `READ_SENTENCES` of the training text, twice."""
+    read: Embed | Scorer = Embedder(model).in_use()
+    sentences = run.store.texts("text")[:READ_SENTENCES]
+    timed = partial(read.score, run.store.texts(SECOND)[:READ_SENTENCES]) if isinstance(read, Scorer) else read
+    timed(sentences)
+    begun = time.monotonic()
+    values = timed(sentences)
+    rate = len(sentences) / (time.monotonic() - begun)
+    return Reading(rate=rate, vectors={} if isinstance(read, Scorer) else dict(zip(sentences, values, strict=True)))
+
+
+def write(
+    run: build.Run,
+    *,
+    title: str,
+    facts: Facts,
+    scores: Mapping[str, Mapping[str, float]],
+    measured: Mapping[str, Measured],
+    readings: Mapping[str, Reading],
+    on_sts: Mapping[str, Judged],
+) -> pathlib.Path:
+    """The report of a finished run in its workdir: `teacher`, `student before` and `student after`.
+
+    Args:
+      on_sts: pairs of STS-B as each model finds them; empty where the run scored no STS.
+    """
+    drawn = on_sts or _beside_teacher(readings, seed=run.config.run.seed)
+    entries = [
+        Entry(
+            name=name,
+            scores=scores[name],
+            parameters=measured[name].parameters,
+            size_bytes=measured[name].size_bytes,
+            sentences_per_s=measured[name].sentences_per_s,
+            judged=drawn.get(name),
+            neighbours=_neighbours(readings[name].vectors),
+            curves=read_curves(run.workdir / "metrics.jsonl") if name == "student after" else None,
+        )
+        for name in scores
+    ]
+    said = {"Command": facts.command, "Text": facts.data, "Objective": facts.objective, "Student": facts.student}
+    return report.write(
+        report.Report(
+            title=title,
+            entries=entries,
+            teacher="teacher" if "teacher" in scores else "",
+            facts=said | {"Versions": ", ".join(f"{name} {version}" for name, version in versions().items())},
+        ),
+        run.workdir / PAGE,
+    )
+
+
+def _neighbours(vectors: Mapping[str, Float[np.ndarray, " e"]]) -> Mapping[str, neighbours.Examples]:
+    if len(vectors) <= neighbours.RANKS[-1]:
+        return {}
+    study = neighbours.NeighboursStudy(captions=tuple(vectors), queries=neighbours.SHOWN)
+    _, examples = study(_lookup(vectors))
+    return {f"among {len(vectors)} sentences of the training text": examples}
+
+
+def _beside_teacher(readings: Mapping[str, Reading], *, seed: int) -> dict[str, Judged]:
+    """Pairs of the sentences that were read, near and far ones, with the teacher's similarity as the gold score."""
+    teacher = readings.get("teacher")
+    if teacher is None or len(teacher.vectors) < 2:
+        return {}
+    task = held_out_task(teacher.vectors, seed=seed)
+    pairs = GradedPairs(
+        name="the training text, whose gold score is the teacher's similarity",
+        first=task.first,
+        second=task.second,
+        scores=np.round(task.teacher, 4),
+    )
+    return {
+        name: judged(pairs, cosines(_lookup(found.vectors), pairs.first, pairs.second))
+        for name, found in readings.items()
+        if found.vectors
+    }
+
+
+def _lookup(vectors: Mapping[str, Float[np.ndarray, " e"]]) -> Embed:
+    return lambda texts: np.stack([vectors[text] for text in texts])

@@ -1,0 +1,106 @@
+"""Ensembles: the mean of the members' scores of pairs, and nothing else."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from jaxdistill import evaluate
+from jaxdistill.core import InputError, Scorer
+from jaxdistill.encoders.folder import save
+from jaxdistill.encoders.model import load
+from jaxdistill.inference import Embedder, Ensemble
+
+import encoder_cases as cases
+from eval_cases import GRADED, run, write
+from tiny_models import tiny_model
+
+
+@pytest.fixture(autouse=True)
+def no_memory_of_other_tests(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def two(tmp_path):
+    """Two sentence encoders."""
+    for seed, name in enumerate("ab"):
+        save(tiny_model(tmp_path / "tokenizer", seed=seed), tmp_path / name)
+    return str(tmp_path / "a"), str(tmp_path / "b")
+
+
+def member(scores, *, reads_pairs=False):
+    model = SimpleNamespace(definition=SimpleNamespace(reads_pairs=reads_pairs), source="m")
+    return SimpleNamespace(model=model, score=lambda first, second, progress: np.array(scores, np.float32))
+
+
+def cosine(model, pairs):
+    first, second = (Embedder(load(model)).encode([pair[side] for pair in pairs]).astype(np.float64) for side in (0, 1))
+    return np.sum(first * second, axis=1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+
+
+def test_the_score_is_the_mean_by_hand():
+    ensemble = Ensemble([member([1.0, 0.0]), member([0.5, 0.5]), member([0.0, -0.5])])
+    assert isinstance(ensemble, Scorer)
+    np.testing.assert_allclose(ensemble.score(["a", "b"], ["c", "d"]), [0.5, 0.0])
+
+
+def test_vectors_and_mixed_forms_are_refused():
+    with pytest.raises(InputError, match=r"m\+m is an ensemble: it has no vectors"):
+        Ensemble([member([1.0]), member([0.0])])(["a"])
+    with pytest.raises(InputError, match="an ensemble is of one kind"):
+        Ensemble([member([1.0]), member([0.0], reads_pairs=True)])
+
+
+def test_the_program_scores_pairs_by_the_mean_cosine_and_refuses_tasks_of_vectors(two, tmp_path, capsys):
+    write(tmp_path / "data" / "sts" / "stsb.dev.tsv.gz", GRADED)
+    out, spec = tmp_path / "results.json", "+".join(two)
+    options = ["--tasks=sts-b-dev,geometry", f"--data={tmp_path / 'data'}", f"--out={out}"]
+    _, errors = run([f"--model={spec}", f"--model={two[0]}", *options], capsys, status=2)
+    ensemble, alone = json.loads(out.read_text())["models"]
+    rows = [line.split("\t")[1:] for line in GRADED[1:]]
+    mean = np.mean([cosine(model, [row[1:] for row in rows]) for model in two], axis=0)
+    wanted = stats.spearmanr([float(row[0]) for row in rows], mean).statistic
+    assert ensemble["scores"] == {"sts-b-dev": pytest.approx(wanted)}
+    assert alone["scores"]["sts-b-dev"] != pytest.approx(wanted) and "geometry/anisotropy" in alone["scores"]
+    assert ensemble["parameters"] == 2 * alone["parameters"] and len(ensemble["members"]) == 2
+    assert [line for line in errors if line.startswith("failed")] == [
+        f"failed: geometry of {spec}: {spec} is an ensemble: it has no vectors of sentences; score pairs."
+    ]
+
+
+def test_cross_encoders_are_averaged_too(tmp_path):
+    for name, family in (("a", "bert"), ("b", "roberta")):
+        cases.write_cross_encoder(tmp_path / name, family)
+    members = [Embedder(load(str(tmp_path / name))) for name in "ab"]
+    first, second = ["w1 w2", "w3"], ["w4", "w5 w6"]
+    wanted = (members[0].score(first, second) + members[1].score(first, second)) / 2
+    np.testing.assert_allclose(Ensemble(members).score(first, second), wanted, atol=1e-6)
+
+
+def test_an_ensemble_of_both_forms_costs_itself_only(two, tmp_path, capsys):
+    write(tmp_path / "data" / "sts" / "stsb.dev.tsv.gz", GRADED)
+    cases.write_cross_encoder(tmp_path / "cross", "bert")
+    options = ["--tasks=sts-b-dev", f"--data={tmp_path / 'data'}", f"--out={tmp_path / 'results.json'}"]
+    _, errors = run([f"--model={two[0]}+{tmp_path / 'cross'}", f"--model={two[0]}", *options], capsys, status=2)
+    (failed,) = [line for line in errors if line.startswith("failed: ")]
+    assert "failed: model" in failed and "an ensemble is of one kind" in failed
+    assert len(json.loads((tmp_path / "results.json").read_text())["models"]) == 1
+
+
+@pytest.mark.parametrize(("spec", "message"), [("a+", "names no model on one side"), ("absent+b", "absent")])
+def test_a_member_that_is_not_there_is_named(spec, message, tmp_path, monkeypatch, two):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "data" / "sts" / "stsb.dev.tsv.gz", GRADED)
+    with pytest.raises(InputError, match=message):
+        evaluate.main([f"--model={spec}", "--tasks=sts-b-dev", "--data=data", "--out="])
+
+
+def test_a_folder_may_have_a_plus_in_its_name(tmp_path):
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "a+b")
+    write(tmp_path / "data" / "sts" / "stsb.dev.tsv.gz", GRADED)
+    out = tmp_path / "results.json"
+    evaluate.main([f"--model={tmp_path / 'a+b'}", "--tasks=sts-b-dev", f"--data={tmp_path / 'data'}", f"--out={out}"])
+    assert "members" not in json.loads(out.read_text())["models"][0]
