@@ -151,7 +151,7 @@ def _dev(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
         "Learning curve: dev evaluation",
         "What the best checkpoint was chosen by. Higher is better.",
         traces,
-        _layout("step", "Spearman × 100"),
+        _layout("step", "dev score × 100"),
     )
 
 

@@ -1,7 +1,7 @@
 """What did a training look like: loss and dev metric against step, as one PNG made from `metrics.jsonl`?
 
 Every line of that file is a JSON object with `step` and named numbers, as the run wrote them: `loss` at log steps,
-evaluation metrics such as `agreement/spearman` at evaluation steps.
+dev scores such as `agreement/spearman` or `pairs/auc` at evaluation steps.
 """
 
 import json
@@ -22,13 +22,13 @@ class Curves:
 
     loss: Sequence[tuple[int, float]]
     metrics: Mapping[str, Sequence[tuple[int, float]]]
-    """Name of a Spearman correlation in [-1, 1] to its values."""
+    """Name of a dev score, a Spearman correlation or an AUC, to its values."""
 
 
 def read_curves(metrics_jsonl_path: str | Path) -> Curves:
     """The curves of a run; InputError where there is no such file or a line is not JSON."""
     rows = _rows(Path(metrics_jsonl_path))
-    return Curves(loss=_series(rows, "loss"), metrics={name: _series(rows, name) for name in _spearman_names(rows)})
+    return Curves(loss=_series(rows, "loss"), metrics={name: _series(rows, name) for name in _dev_metrics(rows)})
 
 
 def training_plot(
@@ -152,8 +152,8 @@ def _series(rows: Sequence[dict], name: str) -> list[tuple[int, float]]:
     return sorted(found.items())
 
 
-def _spearman_names(rows: Sequence[dict]) -> list[str]:
-    names = dict.fromkeys(name for row in rows for name in row if name.endswith("spearman"))
+def _dev_metrics(rows: Sequence[dict]) -> list[str]:
+    names = dict.fromkeys(name for row in rows for name in row if name.endswith(("/spearman", "/auc")))
     return [name for name in names if _series(rows, name)]
 
 
