@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Fresh machine, Python >= 3.11 and pip: makes .venv if missing, installs the test extra, runs the tests.
-# The report is tested in Chromium, which apt-get installs where it is missing.
+# Chromium, for the report, and WordNet, for synonyms, are installed by apt-get where they are missing.
 # Arguments go to pytest: launch/test.sh tests/test_queue.py -k gradient
 set -euo pipefail
 cd "$(dirname "$0")/.."
-if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null; then
+if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null || [ ! -d /usr/share/wordnet ]; then
   sudo=""
   [ "$(id -u)" = 0 ] || sudo="sudo -n"
-  if ! { $sudo apt-get update -qq && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver; } >/dev/null; then
-    echo "error: the tests need chromium and chromedriver, and apt-get could not install them; install them and try again." >&2
+  if ! { $sudo apt-get update -qq && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver wordnet-base; } >/dev/null; then
+    echo "error: the tests need chromium, chromedriver and wordnet-base, and apt-get could not install them; install them and try again." >&2
     exit 1
   fi
 fi
