@@ -289,9 +289,12 @@ def _writable(out: str) -> Path | None:
     if not out:
         return None
     path = Path(out) / RESULTS if _is_folder(out) else Path(out)
+    is_new = not path.exists()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("a", encoding="utf-8").close()
+        if is_new:  # an evaluation that is stopped leaves no empty file
+            path.unlink()
     except OSError as error:
         raise InputError(f"--out={out} cannot be written: {error.strerror}.") from error
     return path

@@ -118,6 +118,14 @@ def test_the_program_exits_with_status_2_on_bad_input(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_trying_the_results_file_leaves_it_as_it_was(tmp_path):
+    (tmp_path / "old.json").write_text("{}")
+    assert evaluate._writable(str(tmp_path / "old.json")).read_text() == "{}"
+    assert not evaluate._writable(f"{tmp_path}/new/").exists()
+    with pytest.raises(InputError, match="cannot be written"):
+        evaluate._writable(str(tmp_path / "old.json" / "below.json"))
+
+
 def test_the_teacher_has_its_published_scores(data_folder, tmp_path):
     for name in TEACHER_SCORES:
         (tmp_path / sts.SETS[name].file).symlink_to(data_folder / "sts" / sts.SETS[name].file)
