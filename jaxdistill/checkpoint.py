@@ -119,8 +119,7 @@ class Checkpoints:
         try:
             saved = self._manager.item_metadata(step).state
             abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=one), dict(saved))
-            items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
-            return _from_saved(self._manager.restore(step, args=items).state)
+            return self._arrays(step, abstract).state
         except Exception as error:  # as in `restore`
             raise InputError(f"checkpoint {self.folder / str(step)} is damaged ({_first_line(error)}).") from error
 
@@ -133,6 +132,10 @@ class Checkpoints:
         abstract = jax.tree.map(
             lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), raw, shardings._asdict()
         )
+        return self._arrays(step, abstract)
+
+    def _arrays(self, step: int, abstract: dict[str, Any]) -> Restored:
+        """What was saved at `step`, each array compared with its checksum."""
         items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), progress=ocp.args.JsonRestore())
         read = self._manager.restore(step, args=items)
         state = _from_saved(read.state)

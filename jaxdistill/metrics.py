@@ -18,15 +18,16 @@ class Writers:
 
     def __init__(self, workdir: str | pathlib.Path, *, first_step: int, config: Mapping[str, Any]):
         """Continues the files of `workdir`; lines of steps after `first_step`, which will be run again, are dropped."""
-        import tensorboardX
+        # Here, since this takes half a second that other commands need not wait for.
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         folder = pathlib.Path(workdir)
         self._path = folder / "metrics.jsonl"
         _drop_later_lines(self._path, first_step)
         self._jsonl = self._path.open("a", encoding="utf-8")
-        self._tensorboard = tensorboardX.SummaryWriter(
-            str(folder / "tensorboard"), purge_step=first_step, write_to_disk=True
-        )
+        self._tensorboard = EventFileWriter(str(folder / "tensorboard"))
+        # From this event on, TensorBoard leaves out what earlier files have of this step and later ones.
+        self._tensorboard.add_event(_event(first_step + 1, session_log={"status": "START"}))
         self._wandb = _wandb_run(folder, config)
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
@@ -34,8 +35,8 @@ class Writers:
         finite = {name: value if math.isfinite(value) else None for name, value in scalars.items()}
         self._jsonl.write(json.dumps({"step": step, **finite}) + "\n")
         self._jsonl.flush()
-        for name, value in scalars.items():
-            self._tensorboard.add_scalar(name, value, step)
+        values = [{"tag": name, "simple_value": value} for name, value in scalars.items()]
+        self._tensorboard.add_event(_event(step, summary={"value": values}))
         if self._wandb:
             self._wandb.log(dict(scalars), step=step)
 
@@ -44,6 +45,13 @@ class Writers:
         self._tensorboard.close()
         if self._wandb:
             self._wandb.finish()
+
+
+def _event(step: int, **content: Mapping[str, Any]):
+    """A record of TensorBoard."""
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    return Event(wall_time=time.time(), step=step, **content)
 
 
 def _drop_later_lines(path: pathlib.Path, step: int) -> None:

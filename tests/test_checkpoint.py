@@ -63,6 +63,33 @@ def test_a_flipped_bit_is_found_by_its_checksum(tmp_path):
     assert (tmp_path / "checkpoints" / "2.damaged").is_dir()
 
 
+def test_no_flipped_byte_changes_what_is_read(tmp_path):
+    """Where a byte is of use, the checkpoint is refused; where it is not, everything comes back."""
+    rng = np.random.default_rng(0)
+    kernel = jnp.asarray(rng.normal(size=(64, 32)), jnp.float32)
+    state = state_at(1)._replace(params={"student": {"a/kernel": kernel}, "objective": {}})
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(state, {}, score=None)
+    checkpoints.close()
+    refused = 0
+    for file in sorted((tmp_path / "checkpoints" / "1" / "state").glob("ocdbt.process_*/d/*")):
+        content = file.read_bytes()
+        for place in np.linspace(0, len(content) - 1, 5).astype(int):
+            file.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
+            checkpoints = Checkpoints(tmp_path)
+            try:
+                back = checkpoints.restore_alone(1)
+            except InputError as error:
+                assert "checkpoints/1 is damaged" in str(error)
+                refused += 1
+            else:
+                jax.tree.map(np.testing.assert_array_equal, back.params, state.params)
+                jax.tree.map(np.testing.assert_array_equal, back.objective, state.objective)
+            checkpoints.close()
+        file.write_bytes(content)
+    assert refused > 0
+
+
 def test_a_full_disk_is_one_clear_line_and_the_checkpoint_before_stays(tmp_path, monkeypatch):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(state_at(1), {}, score=0.1)
