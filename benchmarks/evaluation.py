@@ -9,7 +9,6 @@ before the optimum where the penalty is weak). --limit=N takes N random rows of 
 """
 
 import gzip
-import os
 import tempfile
 import time
 import warnings
@@ -20,7 +19,7 @@ import numpy as np
 from rich.box import MARKDOWN
 from rich.table import Table
 
-from jaxdistill.cli import Parser, run
+from jaxdistill.cli import Parser, data_folder, run
 from jaxdistill.core import Embed, InputError
 from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import load
@@ -41,7 +40,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--limit", type=int, default=0, help="random rows of each file; 0: all")
     parser.add_argument("--batch_size", type=int, default=32, help="of sentence-transformers; ours is as in evaluate")
     given = parser.parse_args(arguments)
-    if not os.environ.get("JAXDISTILL_DATA"):
+    data = data_folder()
+    if data is None:
         raise InputError("JAXDISTILL_DATA must name the data folder.")
     from sentence_transformers import SentenceTransformer
 
@@ -54,7 +54,6 @@ def main(arguments: Sequence[str]) -> None:
         return theirs.encode(list(texts), batch_size=given.batch_size, show_progress_bar=False)
 
     with tempfile.TemporaryDirectory() as scratch:
-        data = Path(os.environ["JAXDISTILL_DATA"])
         if given.limit:
             data = sampled(data, Path(scratch), given.limit)
         rows = []

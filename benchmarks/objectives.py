@@ -10,14 +10,13 @@ What is done is not done again. --config.SECTION.OPTION=VALUE holds for every tr
 import csv
 import gzip
 import json
-import os
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxdistill.cli import Parser, run
+from jaxdistill.cli import Parser, data_folder, run
 from jaxdistill.core import InputError
 from jaxdistill.evals.sts import TESTS
 
@@ -50,9 +49,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--methods", default=";".join(METHODS), help="separated by semicolons")
     overrides = [argument for argument in arguments if argument.startswith("--config.")]
     given = parser.parse_args([argument for argument in arguments if argument not in overrides])
-    if not os.environ.get("JAXDISTILL_DATA"):
+    data = data_folder()
+    if data is None:
         raise InputError("JAXDISTILL_DATA must name the data folder.")
-    data = Path(os.environ["JAXDISTILL_DATA"])
     methods = given.methods.split(";")
     unknown = [method for method in methods if method not in METHODS]
     if unknown:

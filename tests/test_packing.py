@@ -51,7 +51,7 @@ def test_every_sentence_comes_back_whole(lengths, groups, spare):
     assert padding.sum() == tokens.ids.size - sum(lengths)
     assert (tokens.ids[padding] == PAD).all() and (tokens.position[padding] == 0).all()
     assert ((tokens.first >= 0) & (tokens.first < shape.slots)).all()
-    assert all(array.dtype == np.int32 for array in tokens if array is not None)
+    assert tokens.types is None and all(array.dtype == np.int32 for array in tokens[:-1])
 
 
 def test_first_fit_takes_the_longest_first_and_the_first_row_with_room():

@@ -118,7 +118,7 @@ def _embedded_once(embed: Embed, sets: Iterable[GradedPairs]) -> Embed:
 
 
 def _subset_scores(
-    graded: Mapping[str, GradedPairs], similarities: Mapping[str, Float[np.ndarray, " n"]], scores: Mapping[str, float]
+    graded: Mapping[str, GradedPairs], alike: Mapping[str, Float[np.ndarray, " n"]], scores: Mapping[str, float]
 ) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, pairs in graded.items():
@@ -126,7 +126,7 @@ def _subset_scores(
         if len(parts) > 1:
             rows = {part: np.array(pairs.subsets) == part for part in parts}
             of_part = {
-                part: spearman(pairs.scores[chosen], similarities[name][chosen], what=f"{pairs.name}, subset {part}")
+                part: spearman(pairs.scores[chosen], alike[name][chosen], what=f"{pairs.name}, subset {part}")
                 for part, chosen in rows.items()
             }
             sizes = [chosen.sum() for chosen in rows.values()]
