@@ -7,7 +7,7 @@ are a cycle. PAIRS.tsv has the columns sentence1 and sentence2, or premise and h
 adds its pairs. What text, exclude and columns say holds for all stages. With JAXDISTILL_DATA, the best checkpoint of
 each stage is that with the best score on STS-B dev; with --config.evals.pairs on your own graded pairs; without either,
 the one that agrees best with the labels of pairs kept out of training. The best bi- and the best cross-encoder of all
-stages are DIR/best-bi and DIR/best-cross.
+stages are DIR/best-bi and DIR/best-cross. PRESET:N makes N cycles instead, as in sts:2.
 
 minilm      all-MiniLM-L6-v2 is the first bi-encoder, and where every stage starts; three cycles
 tiny        the path from text to both exports in about a minute; proves nothing about quality
@@ -38,7 +38,7 @@ contrastive every pair is a positive one for SimCSE's loss (Table 9)
 Scores on real pairs: not yet measured.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from _presets import TEACHER, chosen, options, tiny
@@ -183,19 +183,19 @@ def on_pairs(config: ConfigDict, text: str = STS_PAIRS, *, best: str = "", exclu
     return every(config, lambda current: current.evals.update(best=best))
 
 
-def after(first: ConfigDict) -> ConfigDict:
+def after(first: ConfigDict, *, count: int) -> ConfigDict:
     """The paper's cycles, whose first bi-encoder is what this stage makes of a plain model."""
-    return on_pairs(cycles(BERT_OF_STAGE_1, count=3, before=[on_first_sentences(first)]))
+    return on_pairs(cycles(BERT_OF_STAGE_1, count=count, before=[on_first_sentences(first)]))
 
 
-def sick() -> ConfigDict:
-    config = on_pairs(cycles(MINILM, count=3), "data:sts/sick.*.tsv.gz", best="pairs/spearman")
+def sick(count: int) -> ConfigDict:
+    config = on_pairs(cycles(MINILM, count=count), "data:sts/sick.*.tsv.gz", best="pairs/spearman")
     config.evals.pairs = "data:sts/sick.trial.tsv.gz"
     return config
 
 
-def binary(text: str, *, best: str = "", both_orders: bool = True, pairs: int = 0) -> ConfigDict:
-    """QQP, QNLI and MRPC in Table 16: five cycles of 3 and 15 epochs; with `pairs`, epochs of so many pairs."""
+def binary(text: str, count: int, *, best: str = "", both_orders: bool = True, pairs: int = 0) -> ConfigDict:
+    """QQP, QNLI and MRPC in Table 16: cycles of 3 and 15 epochs; with `pairs`, epochs of so many pairs."""
 
     def change(config: ConfigDict) -> None:
         crosses = config.objective.form == "cross"
@@ -203,7 +203,7 @@ def binary(text: str, *, best: str = "", both_orders: bool = True, pairs: int = 
         config.run.steps = round(config.run.epochs * pairs / config.data.batch_size)
         config.objective.both_orders = crosses and both_orders
 
-    return every(on_pairs(cycles(MINILM, count=5), text, best=best), change)
+    return every(on_pairs(cycles(MINILM, count=count), text, best=best), change)
 
 
 def small() -> ConfigDict:
@@ -222,27 +222,36 @@ def small() -> ConfigDict:
     return config
 
 
+CYCLES: Mapping[str, tuple[int, Callable[[int], ConfigDict]]] = {
+    "minilm": (3, lambda count: cycles(MINILM, count=count)),
+    "sts": (3, lambda count: on_pairs(cycles(MINILM, count=count))),
+    "clean": (3, lambda count: on_pairs(cycles(MINILM, count=count), "data:nli/train.tsv.gz", exclude=TESTS)),
+    "sick": (3, sick),
+    "qnli": (5, lambda n: binary("data:pairs/qnli.dev.tsv.gz", n, best="qnli-dev/auc", both_orders=False)),
+    "mrpc": (5, lambda count: binary("data:transfer/mrpc.*.tsv.gz", count, best="mrpc-dev/auc")),
+    "qqp": (5, lambda count: binary("data:pairs/qqp.*.tsv.gz", count, pairs=QQP_PAIRS)),
+    "paper": (3, lambda count: on_pairs(cycles(BERT, count=count))),
+    "code": (3, lambda count: on_pairs(cycles(BERT, count=count, negatives="raw"))),
+    "sequential": (3, lambda count: on_pairs(cycles(BERT, count=count, sequential=True))),
+    "mutual": (3, lambda count: on_pairs(cycles(BERT, ROBERTA, count=count))),
+    "alternating": (2, lambda count: on_pairs(cycles(BERT, ROBERTA, count=count, alternating=True))),
+    "simcse-first": (3, lambda n: after(papers(BERT["plain"], batch_size=64, learning_rate=3e-5), count=n)),
+    "mirror-first": (3, lambda count: after(mirror(BERT["plain"], pooling="mean"), count=count)),
+    "bi-to-bi": (3, lambda count: on_pairs(bi_to_bi(MINILM, count=count))),
+}
+"""Name to the number of cycles, of bi-encoders in `bi-to-bi`, and what makes so many."""
 PRESETS = {
-    "minilm": lambda: cycles(MINILM, count=3),
     "tiny": small,
-    "sts": lambda: on_pairs(cycles(MINILM, count=3)),
-    "clean": lambda: on_pairs(cycles(MINILM, count=3), "data:nli/train.tsv.gz", exclude=TESTS),
-    "sick": sick,
-    "qnli": partial(binary, "data:pairs/qnli.dev.tsv.gz", best="qnli-dev/auc", both_orders=False),
-    "mrpc": partial(binary, "data:transfer/mrpc.*.tsv.gz", best="mrpc-dev/auc"),
-    "qqp": partial(binary, "data:pairs/qqp.*.tsv.gz", pairs=QQP_PAIRS),
-    "paper": lambda: on_pairs(cycles(BERT, count=3)),
-    "code": lambda: on_pairs(cycles(BERT, count=3, negatives="raw")),
-    "sequential": lambda: on_pairs(cycles(BERT, count=3, sequential=True)),
-    "mutual": lambda: on_pairs(cycles(BERT, ROBERTA, count=3)),
-    "alternating": lambda: on_pairs(cycles(BERT, ROBERTA, count=2, alternating=True)),
-    "simcse-first": lambda: after(papers(BERT["plain"], batch_size=64, learning_rate=3e-5)),
-    "mirror-first": lambda: after(mirror(BERT["plain"], pooling="mean")),
-    "bi-to-bi": lambda: on_pairs(bi_to_bi(MINILM, count=3)),
+    **{name: partial(make, count) for name, (count, make) in CYCLES.items()},
     "contrastive": lambda: on_pairs(contrastive()),
 }
 
 
 def get_config(preset: str = "minilm") -> ConfigDict:
-    """The preset's options, all of them spelled out."""
-    return chosen("trans_encoder", PRESETS, preset)
+    """The preset's options, all of them spelled out; `PRESET:N` has N cycles."""
+    name, _, count = preset.partition(":")
+    if not count:
+        return chosen("trans_encoder", PRESETS, name)
+    if name not in CYCLES or not count.isdecimal() or int(count) == 0:
+        raise ValueError(f"preset {preset!r}: a number of cycles, at least 1, goes with {', '.join(CYCLES)}.")
+    return CYCLES[name][1](int(count))

@@ -21,6 +21,7 @@ from jaxdistill.config import Config
 from jaxdistill.core import LABELS, SECOND, InputError, Objective, Params, Sizes, Task, TrainState
 from jaxdistill.data import batches, sources, targets, tokenize, views, wordpiece
 from jaxdistill.encoders import surgery
+from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.encoders.folder import check_exportable
 from jaxdistill.encoders.model import SentenceModel, load
 from jaxdistill.evals import agreement, select, sts
@@ -322,6 +323,11 @@ def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib
         if not spec.keep_head:
             raise InputError("student.keep_head=False: without its head, student.head=pair is no cross-encoder.")
         model = surgery.cross_encoder(model, key=of_head)
+        if spec.pooling and Pooling.parse(spec.pooling) != model.definition.pooling:
+            raise InputError(
+                f"student.pooling={spec.pooling!r} does not go with student.head=pair: a cross-encoder of the family "
+                f"{model.definition.architecture.family} reads {model.definition.pooling}; write that."
+            )
     elif spec.head != "none":
         width = head_width(config, model, teacher)
         activation = "tanh" if spec.head == "tanh" else "identity"

@@ -258,6 +258,15 @@ def test_who_starts_from_whom_and_who_labels_for_whom(preset, expected):
     assert chain(preset) == expected
 
 
+def test_the_number_of_cycles_can_be_chosen(capsys):
+    assert len(stages_of("sts:1")) == 2 and len(stages_of("mutual:4")) == 16
+    assert chain("sts:2") == chain("sts")[:4]
+    for preset in ("sts:0", "sts:many", "contrastive:2"):
+        assert "a number of cycles, at least 1, goes with minilm" in program.refused(
+            main, [f"--config=configs/trans_encoder.py:{preset}", "--workdir=w"], capsys
+        )
+
+
 def test_a_checkpoint_that_labels_is_pooled_as_said_and_an_export_as_it_says():
     """A cross-encoder that is given a pooling would be read as a sentence encoder."""
     assert [stage.teacher.pooling for stage in stages_of("mutual")] == ["cls"] * 2 + [""] * 10
@@ -303,6 +312,7 @@ def test_the_clean_mode_trains_on_nli_without_test_pairs_in_all_stages(data_fold
         ({"data.columns": "(('text', 'sentence1'),)"}, "the text has no column 'second'"),
         ({"teacher.model": "stage3"}, "model 'stage3' is the export of a stage before"),
         ({"student.keep_head": "False"}, "without its head"),
+        ({"student.pooling": "mean"}, "a cross-encoder of the family bert reads pooler"),
         ({"data.exclude": "absent.tsv"}, "data.exclude: absent.tsv does not exist"),
     ],
 )  # fmt: skip
