@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 import pathlib
 from typing import Any
 
@@ -10,8 +11,9 @@ import jax
 from jaxdistill import build, mesh, run_report
 from jaxdistill.card import Facts, write_facts
 from jaxdistill.config import Config, flat
+from jaxdistill.core import InputError
 from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.evals import agreement, auc, pairs, sts
+from jaxdistill.evals import agreement, auc, pairs, sts, suite
 from jaxdistill.evals.remembered import remembered
 from jaxdistill.export import card_of, export, weights_bytes
 from jaxdistill.files import write_whole
@@ -21,6 +23,8 @@ from jaxdistill.plots import training_plot
 from jaxdistill.summary import Measured, as_text, comparison_table
 from jaxdistill.train import Outcome, claim_workdir, train
 from jaxdistill.versions import versions
+
+log = logging.getLogger(__name__)
 
 
 def distill(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: str) -> None:
@@ -92,6 +96,7 @@ def finish(run: build.Run, outcome: Outcome, teacher_scores: dict[str, float], c
         measured=measured,
         readings=readings,
         on_sts={name: pairs.Judged(**found["judged"]) for name, found in on_sts.items() if found},
+        geometry={name: _geometry(run, model) for name, model in models.items()},
     )
     print(f"report: {page}")
 
@@ -106,6 +111,22 @@ def _on_sts(run: build.Run, model: SentenceModel) -> dict[str, Any]:
         [model.digest(), sts.digest(folder)],
         lambda: sts.found(Embedder(model).in_use(), folder, sts.TESTS, subsets=False),
     )
+
+
+def _geometry(run: build.Run, model: SentenceModel) -> dict[str, float]:
+    """Alignment, uniformity and the like, as `evaluate` has them; nothing where the run scores no STS."""
+    folder = build.data_folder()
+    if not run.config.evals.sts or folder is None or model.definition.reads_pairs:
+        return {}
+    embed = Embedder(model).in_use()
+    known = suite.Model(embed=embed, embed_in_batches=lambda size: embed, parameters=0, size_bytes=0)
+    scores: dict[str, float] = {}
+    for unit in suite.planned(["geometry"], suite.Sources(data=str(folder))).units:
+        try:
+            scores |= suite.found(unit, known, [model.digest()], build.cache_folder(run.config))["scores"]
+        except InputError as error:  # the report is there without it
+            log.warning("%s: not in the report (%s)", unit.name, error)
+    return scores
 
 
 def _measured(

@@ -44,7 +44,6 @@ from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import SentenceModel, load
 from jaxdistill.evals import probe, suite
 from jaxdistill.evals.pairs import Judged
-from jaxdistill.evals.remembered import remembered
 from jaxdistill.evals.suite import Unit
 from jaxdistill.export import weights_bytes
 from jaxdistill.files import write_whole
@@ -96,7 +95,8 @@ def evaluate(
     for unit in units:
         begun = time.perf_counter()
         try:
-            found[unit.name] = _found(unit, known, [digest, index.digest if unit.asks_index else ""])
+            digests = [digest, index.digest] if unit.asks_index else [digest]
+            found[unit.name] = suite.found(unit, known, digests, cache_folder())
             seconds[unit.name] = round(time.perf_counter() - begun, 1)
         except InputError as error:
             failed[unit.name] = str(error)
@@ -127,13 +127,6 @@ def _described(model: SentenceModel) -> dict[str, Any]:
         "max_length": model.max_length,
         "prompt": model.prompt,
     }
-
-
-def _found(unit: Unit, model: suite.Model, digests: Sequence[str]) -> dict[str, Any]:
-    """What the unit finds of the model, from the cache where it was found before; `digests` are of the models it asks."""
-    if not unit.is_repeatable:
-        return unit.run(model)
-    return remembered(cache_folder() / "scores", [unit.digest(), *digests], partial(unit.run, model))
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""What does the report of a training show? What the run has evaluated and read anyway: nothing is computed for it."""
+"""What does the report of a training show? What the run has evaluated and read, and the geometry of its vectors."""
 
 import pathlib
 import time
@@ -59,17 +59,19 @@ def write(
     measured: Mapping[str, Measured],
     readings: Mapping[str, Reading],
     on_sts: Mapping[str, Judged],
+    geometry: Mapping[str, Mapping[str, float]],
 ) -> pathlib.Path:
     """The report of a finished run in its workdir: `teacher`, `student before` and `student after`.
 
     Args:
       on_sts: pairs of STS-B as each model finds them; empty where the run scored no STS.
+      geometry: alignment, uniformity and the like of each model; likewise.
     """
     drawn = on_sts or _beside_teacher(readings, seed=run.config.run.seed)
     entries = [
         Entry(
             name=name,
-            scores=scores[name],
+            scores=scores[name] | geometry[name],
             parameters=measured[name].parameters,
             size_bytes=measured[name].size_bytes,
             sentences_per_s=measured[name].sentences_per_s,

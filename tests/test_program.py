@@ -13,8 +13,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from jaxdistill import export, main
 from jaxdistill.checkpoint import Checkpoints
+from jaxdistill.evals import sts
 
+import eval_cases
 from program import ROOT, refused, run, series, start, tiny_arguments
+from tiny_text import made_up
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +75,16 @@ def test_a_run_ends_with_an_export_a_table_and_a_plot(finished):
     assert "sentences/s" in err  # the progress bar
 
 
+def drawn_in(page):
+    """Points of each trace, by figure."""
+    figures = json.loads(re.search(r'id="figures">(.*?)</script>', page.read_text(), re.S)[1])
+    return {figure["id"]: [len(trace["x"]) for trace in figure["data"]] for figure in figures}
+
+
 def test_a_run_ends_with_a_report_of_what_it_has_evaluated(finished):
     workdir, out, _ = finished
     page = (workdir / "report.html").read_text()
-    figures = json.loads(re.search(r'id="figures">(.*?)</script>', page, re.S)[1])
-    drawn = {figure["id"]: [len(trace["x"]) for trace in figure["data"]] for figure in figures}
+    drawn = drawn_in(workdir / "report.html")
     assert set(drawn) == {"gold-0", "gold-1", "gold-2", "similarities", "loss", "dev", "size", "speed"}
     assert drawn["loss"] == [20] and drawn["dev"] == [5] and len(drawn["size"]) == 3
     assert drawn["gold-2"] == [512] and "among 256 sentences of the training text" in page
@@ -177,6 +185,20 @@ def test_the_users_own_vectors_are_targets(folder, finished):
     np.testing.assert_allclose(
         list(series(workdir, "loss").values()), list(series(finished[0], "loss").values()), atol=1e-4
     )
+
+
+def test_with_a_data_folder_sts_is_scored_and_the_vectors_geometry_drawn(folder, tmp_path, monkeypatch, capsys):
+    sentences = made_up(16, words=6)
+    for published in sts.SETS.values():
+        rows = [f"{place % 6}\t{a}\t{b}" for place, (a, b) in enumerate(zip(sentences, sentences[1:], strict=False))]
+        eval_cases.write(tmp_path / "data" / "sts" / published.file, ["score\tsentence1\tsentence2", *rows])
+    monkeypatch.setenv("JAXDISTILL_DATA", str(tmp_path / "data"))
+    main.main([*tiny_arguments(folder, run__steps=5, evals__sts=True), f"--workdir={tmp_path / 'w'}"])
+    results = json.loads((tmp_path / "w" / "results.json").read_text())
+    assert results["best_metric"] == "sts-b-dev/spearman" and "average" in results["scores"]["student after"]
+    assert "student after: sts12" in capsys.readouterr().out
+    drawn = drawn_in(tmp_path / "w" / "report.html")
+    assert drawn["geometry"] == [1, 1, 1] and drawn["gold-2"] == [15]
 
 
 def test_dry_run_prints_the_same_lines_and_writes_nothing(folder, finished):

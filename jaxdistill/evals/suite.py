@@ -17,6 +17,7 @@ from jaxdistill.cli import did_you_mean
 from jaxdistill.core import Embed, InputError, Task
 from jaxdistill.evals import auc, bitext, entity, geometry, multilingual, neighbours, nli, probe, speed, sts, transfer
 from jaxdistill.evals.pairs import GradedPairs, judged, read_pairs
+from jaxdistill.evals.remembered import remembered
 from jaxdistill.evals.similarity import similarities, spearman
 from jaxdistill.evals.tables import part_of
 
@@ -120,6 +121,17 @@ def planned(names: Sequence[str], sources: Sources) -> Suite:
         units=tuple(unit for unit in wanted if isinstance(unit, Unit)),
         absent=tuple(line for line in wanted if isinstance(line, str)),
     )
+
+
+def found(unit: Unit, model: Model, digests: Sequence[str], cache: Path) -> dict[str, Any]:
+    """What the unit finds of the model, from the cache folder where it was found before.
+
+    Args:
+      digests: of the models that the unit asks.
+    """
+    if not unit.is_repeatable:
+        return unit.run(model)
+    return remembered(cache / "scores", [unit.digest(), *digests], partial(unit.run, model))
 
 
 def measure(score: str) -> str:
