@@ -5,9 +5,11 @@ are the latest ones and the best one. Beside the arrays lies a small JSON record
 checksum of every array, since a damaged file can still be read.
 """
 
+import contextlib
 import errno
 import logging
 import pathlib
+import shutil
 import zlib
 from typing import Any, NamedTuple
 
@@ -20,6 +22,9 @@ from jaxdistill.core import InputError, TrainState
 from jaxdistill.mesh import path_name
 
 log = logging.getLogger(__name__)
+
+BESIDE_ARRAYS = 1_000_000
+"""Bytes that the indices and records of a checkpoint take at most, beside its arrays."""
 
 
 class Restored(NamedTuple):
@@ -67,12 +72,21 @@ class Checkpoints:
         step = int(state.step)
         if step in self.steps:
             return
+        self._check_space(state)
         progress = progress | {"checksums": _checksums(state)}
         items = ocp.args.Composite(state=ocp.args.StandardSave(_savable(state)), progress=ocp.args.JsonSave(progress))
         try:
             self._manager.save(step, args=items, metrics=None if score is None else {"best": score})
         except OSError as error:
             raise _failed(error, self) from error
+
+    def _check_space(self, state: TrainState) -> None:
+        """Raises `InputError` before anything is written; what is noticed while writing comes among lines of libraries."""
+        shards = [shard for leaf in jax.tree.leaves(_savable(state)) for shard in leaf.addressable_shards]
+        needed = BESIDE_ARRAYS + sum(shard.data.nbytes for shard in shards if shard.replica_id == 0)
+        free = shutil.disk_usage(self.folder).free
+        if free < needed:
+            raise _full(self, f" (a checkpoint takes {needed / 1e6:,.1f} MB, {free / 1e6:,.1f} MB are free)")
 
     def wait(self) -> None:
         """Waits until everything saved is on disk; raises what went wrong there."""
@@ -160,6 +174,11 @@ class Checkpoints:
         self.wait()
         self._manager.close()
 
+    def abandon(self) -> None:
+        """Lets what is being written come to its end, good or bad: an error is on its way that says more."""
+        with contextlib.suppress(InputError):
+            self.close()
+
 
 def _savable(state: TrainState) -> dict[str, Any]:
     """Plain arrays in a dict: Orbax keeps its names where it would drop those of a NamedTuple."""
@@ -186,10 +205,15 @@ def _failed(error: Exception, checkpoints: Checkpoints) -> InputError:
         or "No space left" in str(error)
         or "RESOURCE_EXHAUSTED" in str(error)
     ):
-        return InputError(
-            f"no space left in {checkpoints.folder}; kept checkpoints: {kept}. Free some and run the same command again."
-        )
+        return _full(checkpoints)
     return InputError(f"could not save into {checkpoints.folder} ({_first_line(error)}); kept checkpoints: {kept}.")
+
+
+def _full(checkpoints: Checkpoints, sizes: str = "") -> InputError:
+    kept = ", ".join(map(str, checkpoints.steps)) or "none"
+    return InputError(
+        f"no space left in {checkpoints.folder}{sizes}; kept checkpoints: {kept}. Free some and run the same command again."
+    )
 
 
 def _first_line(error: Exception) -> str:

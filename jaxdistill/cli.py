@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import errno
 import os
 import pathlib
 import signal
@@ -14,6 +15,8 @@ from jaxdistill.core import InputError
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+"""What the user's disk can refuse anywhere in a program; other errors of files are told where they come up, or are ours."""
 BATCH_SIZE = 128
 """Sentences of 32 tokens that programs which read a model compute together, if not told otherwise."""
 COMPILED_BYTES = 2 << 30
@@ -97,7 +100,7 @@ class Interrupts:
 
 
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
-    """Runs a program's `main`: bad input ends in one line and status 2, Ctrl-C in status 130."""
+    """Runs a program's `main`: bad input and a full disk end in one line and status 2, Ctrl-C in status 130."""
     # Read by JAX when it is imported, which is later.
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder() / "compiled"))
     os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(COMPILED_BYTES))
@@ -109,6 +112,12 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None =
         sys.exit(BAD_INPUT)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if error.errno not in DISK_FAULTS:
+            raise
+        place = f"{error.filename}: " if error.filename else ""
+        print(f"error: {place}{error.strerror}; mend that and give the same command again.", file=sys.stderr)
+        sys.exit(BAD_INPUT)
     except KeyboardInterrupt as stopped:
         print(f"interrupted{stopped}", file=sys.stderr)
         sys.exit(INTERRUPTED)

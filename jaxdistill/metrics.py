@@ -1,63 +1,86 @@
 """Where do the numbers of a run go? A progress bar, `metrics.jsonl`, TensorBoard, and Weights & Biases if installed."""
 
+import contextlib
 import importlib.util
 import json
 import math
 import os
 import pathlib
+import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tqdm
+
+from jaxdistill.files import unwritable, write_whole
 
 
 class Writers:
     """Writes scalars of a step to every place; one process of a run owns it."""
 
     def __init__(self, workdir: str | pathlib.Path, *, first_step: int, config: Mapping[str, Any]):
-        """Continues the files of `workdir`; lines of steps after `first_step`, which will be run again, are dropped."""
+        """Continues the files of `workdir`; lines of steps after `first_step`, which will be run again, are dropped.
+
+        Raises:
+          InputError: a full disk, here and while writing and closing.
+        """
         # Here, since this takes half a second that other commands need not wait for.
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
         folder = pathlib.Path(workdir)
         self._path = folder / "metrics.jsonl"
-        _drop_later_lines(self._path, first_step)
-        self._jsonl = self._path.open("a", encoding="utf-8")
-        self._tensorboard = EventFileWriter(str(folder / "tensorboard"))
-        # From this event on, TensorBoard leaves out what earlier files have of this step and later ones.
-        self._tensorboard.add_event(_event(first_step + 1, session_log={"status": "START"}))
+        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+        with _telling(self._path), contextlib.ExitStack() as files:
+            _drop_later_lines(self._path, first_step)
+            (folder / "tensorboard").mkdir(exist_ok=True)
+            self._jsonl = files.enter_context(self._path.open("a", encoding="utf-8"))
+            self._tensorboard = RecordWriter(files.enter_context((folder / "tensorboard" / name).open("ab")))
+            self._record(0, file_version="brain.Event:2")
+            # From this record on, TensorBoard leaves out what earlier files have of this step and later ones.
+            self._record(first_step + 1, session_log={"status": "START"})
+            self._files = files.pop_all()
         self._wandb = _wandb_run(folder, config)
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """One line of metrics; non-finite values become null in JSON."""
         finite = {name: value if math.isfinite(value) else None for name, value in scalars.items()}
-        self._jsonl.write(json.dumps({"step": step, **finite}) + "\n")
-        self._jsonl.flush()
         values = [{"tag": name, "simple_value": value} for name, value in scalars.items()]
-        self._tensorboard.add_event(_event(step, summary={"value": values}))
+        with _telling(self._path):
+            self._jsonl.write(json.dumps({"step": step, **finite}) + "\n")
+            self._jsonl.flush()
+            self._record(step, summary={"value": values})
         if self._wandb:
             self._wandb.log(dict(scalars), step=step)
 
+    def _record(self, step: int, **content: Any) -> None:
+        """Writes a record of TensorBoard."""
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        self._tensorboard.write(Event(wall_time=time.time(), step=step, **content).SerializeToString())
+        self._tensorboard.flush()
+
     def close(self) -> None:
-        self._jsonl.close()
-        self._tensorboard.close()
         if self._wandb:
             self._wandb.finish()
+        with _telling(self._path):
+            self._files.close()
 
 
-def _event(step: int, **content: Mapping[str, Any]):
-    """A record of TensorBoard."""
-    from tensorboard.compat.proto.event_pb2 import Event
-
-    return Event(wall_time=time.time(), step=step, **content)
+@contextlib.contextmanager
+def _telling(path: pathlib.Path) -> Iterator[None]:
+    """Makes an `InputError` of what the disk refuses."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(path, error) from error
 
 
 def _drop_later_lines(path: pathlib.Path, step: int) -> None:
     if path.exists():
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if _step_of(line) <= step]
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        write_whole(path, "".join(f"{line}\n" for line in lines))
 
 
 def _step_of(line: str) -> float:

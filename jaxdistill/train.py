@@ -59,11 +59,15 @@ class NonFinite(InputError):
 def train(run: build.Run, *, progress: bool) -> Outcome:
     """Trains from the latest checkpoint of the workdir, or from step 0, to the end."""
     begun = time.monotonic()
-    with Interrupts() as interrupts:
-        checkpoints = Checkpoints(run.workdir, keep=run.config.run.keep)
-        state, track = _first_or_restored(run, checkpoints)
-        with contextlib.closing(_Loop(run, checkpoints, int(state.step), track, progress)) as loop:
-            state = loop.go(state, interrupts)
+    checkpoints = Checkpoints(run.workdir, keep=run.config.run.keep)
+    try:
+        with Interrupts() as interrupts:
+            state, track = _first_or_restored(run, checkpoints)
+            with contextlib.closing(_Loop(run, checkpoints, int(state.step), track, progress)) as loop:
+                state = loop.go(state, interrupts)
+    except Exception:
+        checkpoints.abandon()
+        raise
     checkpoints.close()
     return _outcome(run, time.monotonic() - begun)
 

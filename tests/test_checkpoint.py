@@ -1,6 +1,8 @@
 """Checkpoints: what is kept, what comes back, and a full disk."""
 
 import errno
+import shutil
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -88,6 +90,15 @@ def test_no_flipped_byte_changes_what_is_read(tmp_path):
             checkpoints.close()
         file.write_bytes(content)
     assert refused > 0
+
+
+def test_a_disk_without_room_is_noticed_before_anything_is_written(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(state_at(1), {}, score=0.1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=900_000))
+    with pytest.raises(InputError, match=r"takes 1\.0 MB, 0\.9 MB are free\); kept checkpoints: 1\. Free some"):
+        checkpoints.save(state_at(2), {}, score=0.2)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["1"]
 
 
 def test_a_full_disk_is_one_clear_line_and_the_checkpoint_before_stays(tmp_path, monkeypatch):

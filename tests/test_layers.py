@@ -8,8 +8,8 @@ import pytest
 PACKAGE = pathlib.Path(__file__).parent.parent / "jaxdistill"
 LAYERS = (
     ("__init__", "core", "versions"),
-    ("cli", "config", "files", "installed", "mesh", "metrics", "ops", "assets", "summary"),
-    ("plots",),
+    ("cli", "config", "files", "installed", "mesh", "ops", "assets", "summary"),
+    ("metrics", "plots"),
     ("optim", "checkpoint", "encoders", "objectives", "nested", "data", "evals", "card", "translate", "comparison"),
     ("step", "figures"),
     ("inference", "report"),
