@@ -101,10 +101,15 @@ def finish(run: build.Run, outcome: Outcome, teacher_scores: dict[str, float], c
     print(f"report: {page}")
 
 
+def _sts_folder(run: build.Run) -> pathlib.Path | None:
+    """The data folder, where there is one and the run scores STS."""
+    return build.data_folder() if run.config.evals.sts else None
+
+
 def _on_sts(run: build.Run, model: SentenceModel) -> dict[str, Any]:
     """What `sts.found` gives of the seven tests; nothing where the run does not want them."""
-    folder = build.data_folder()
-    if not run.config.evals.sts or folder is None:
+    folder = _sts_folder(run)
+    if folder is None:
         return {}
     return remembered(
         build.cache_folder(run.config) / "scores",
@@ -115,8 +120,8 @@ def _on_sts(run: build.Run, model: SentenceModel) -> dict[str, Any]:
 
 def _geometry(run: build.Run, model: SentenceModel) -> dict[str, float]:
     """Alignment, uniformity and the like, as `evaluate` has them; nothing where the run scores no STS."""
-    folder = build.data_folder()
-    if not run.config.evals.sts or folder is None or model.definition.reads_pairs:
+    folder = _sts_folder(run)
+    if folder is None or model.definition.reads_pairs:
         return {}
     embed = Embedder(model).in_use()
     known = suite.Model(embed=embed, embed_in_batches=lambda size: embed, parameters=0, size_bytes=0)

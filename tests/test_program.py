@@ -1,5 +1,6 @@
 """The real program: trained, killed, resumed, on several devices, with everything that a user can get wrong."""
 
+import errno
 import json
 import re
 import shutil
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from jaxdistill import export, main
+from jaxdistill import cli, export, main
 from jaxdistill.checkpoint import Checkpoints
 from jaxdistill.evals import sts
 
@@ -73,6 +74,7 @@ def test_a_run_ends_with_an_export_a_table_and_a_plot(finished):
     assert "student after" in out and "agreement with the teacher" in out
     assert "estimated time" in out and "teacher's own dev scores" in out
     assert "sentences/s" in err  # the progress bar
+    assert list((workdir / "tensorboard").iterdir())
 
 
 def drawn_in(page):
@@ -329,6 +331,24 @@ def test_the_process_ends_with_status_2_and_one_line(folder):
         "main", [*tiny_arguments(folder), "--config.data.batch_sise=3", f"--workdir={folder / 'bad'}"], status=2
     )
     assert err.count("\n") == 1 and "Did you mean config.data.batch_size?" in err
+
+
+def test_what_the_disk_refuses_anywhere_is_one_line_and_other_errors_are_not_hidden(capsys):
+    def refuse(arguments):
+        raise OSError(errno.ENOSPC, "No space left on device", "tokens.bin")
+
+    def fail(arguments):
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "tokens.bin")
+
+    with pytest.raises(SystemExit) as stopped:
+        cli.run(refuse, [])
+    assert stopped.value.code == cli.BAD_INPUT
+    assert (
+        capsys.readouterr().err
+        == "error: tokens.bin: No space left on device; mend that and give the same command again.\n"
+    )
+    with pytest.raises(FileNotFoundError):
+        cli.run(fail, [])
 
 
 def test_help_lists_options_and_presets(capsys):

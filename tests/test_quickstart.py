@@ -5,7 +5,7 @@ import json
 from program import run
 
 MARGIN = 0.03
-"""Gain in agreement with the teacher that the README states; measured in more than this many steps there."""
+"""Gain in agreement with the teacher that the README promises after so many steps."""
 
 
 def test_ten_steps_bring_the_student_closer_to_the_real_teacher(tmp_path):
