@@ -43,6 +43,7 @@ from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import SentenceModel, load
 from jaxdistill.evals import probe, suite
+from jaxdistill.evals.once import Once
 from jaxdistill.evals.pairs import Judged
 from jaxdistill.evals.suite import Unit
 from jaxdistill.export import weights_bytes
@@ -84,8 +85,9 @@ def evaluate(
       batch_size: sentences of 32 tokens that are computed together.
     """
     start, digest, spec = time.perf_counter(), candidate.digest(), candidate.spec
+    embed = _embed(candidate.members, batch_size, progress=sys.stderr.isatty())
     known = suite.Model(
-        embed=_embed(candidate.members, batch_size, progress=sys.stderr.isatty()),
+        embed=embed if isinstance(embed, Scorer) else Once(embed),
         embed_in_batches=partial(_embed, candidate.members),
         parameters=sum(member.parameter_count for member in candidate.members),
         size_bytes=sum(_weights_bytes(member.source) for member in candidate.members),

@@ -25,8 +25,8 @@ from jaxdistill.evals.similarity import cosines
 from jaxdistill.mesh import batch_sharding, make_mesh, place, replicated
 from jaxdistill.step import make_embed
 
-LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-"""Padded lengths; longer sentences are padded to a multiple of the last."""
+LENGTHS = (6, 8, *(steps * step for step in (2, 4, 8, 16, 32, 64) for steps in range(5, 9)))
+"""Padded lengths, four from each power of 2 to the next; longer sentences are padded to a multiple of the last, 512."""
 SLOTS_PER_SENTENCE = 32
 """A batch of short sentences holds more of them: `batch_size * SLOTS_PER_SENTENCE` token slots at the most."""
 

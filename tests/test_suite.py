@@ -11,6 +11,7 @@ from jaxdistill.card import Facts, write_facts
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.evals import multilingual, sts, suite
+from jaxdistill.evals.once import Once
 
 from eval_cases import GRADED, run, write
 from tiny_models import tiny_model
@@ -140,6 +141,20 @@ def test_a_finished_unit_is_not_run_twice(tiny, data, capsys, monkeypatch):
     monkeypatch.setattr(evaluate, "_embed", lambda *_, **__: never)
     again, _ = run(options, capsys)
     assert again == before
+
+
+def test_sentences_that_sets_share_are_encoded_once():
+    asked = []
+
+    def embed(sentences):
+        asked.append(list(sentences))
+        return np.array([[len(sentence), 1.0] for sentence in sentences]).reshape(-1, 2)
+
+    once = Once(embed)
+    np.testing.assert_array_equal(once(["a", "bb", "a"]), [[1, 1], [2, 1], [1, 1]])
+    np.testing.assert_array_equal(once(["ccc", "bb"]), [[3, 1], [2, 1]])
+    assert once([]).shape == (0, 2)
+    assert [sentence for sentences in asked for sentence in sentences] == ["a", "bb", "ccc"]
 
 
 def test_what_fails_costs_itself_only(tiny, data, tmp_path, capsys):
