@@ -35,19 +35,26 @@ class Restored(NamedTuple):
     progress: dict[str, Any]
 
 
+class _LatestAndBest(policies.PreservationPolicy):
+    """Keeps the latest checkpoints and the best one, by its number: Orbax forgets metrics when a program ends."""
+
+    def __init__(self, latest: int):
+        self._latest = policies.LatestN(latest)
+        self.best_step: int | None = None
+
+    def should_preserve(self, checkpoints, *, context) -> list[bool]:
+        latest = self._latest.should_preserve(checkpoints, context=context)
+        return [kept or one.step == self.best_step for kept, one in zip(latest, checkpoints, strict=True)]
+
+
 class Checkpoints:
     """The checkpoints of a workdir."""
 
     def __init__(self, workdir: str | pathlib.Path, *, keep: int = 2):
         self.folder = pathlib.Path(workdir).absolute() / "checkpoints"
-        keep_policy = policies.AnyPreservationPolicy(
-            [
-                policies.LatestN(keep),
-                policies.BestN(get_metric_fn=lambda m: m["best"], n=1, keep_checkpoints_without_metrics=False),
-            ]
-        )
+        self._kept = _LatestAndBest(keep)
         self._options = ocp.CheckpointManagerOptions(
-            preservation_policy=keep_policy,
+            preservation_policy=self._kept,
             cleanup_tmp_directories=True,
             step_prefix=None,
             enable_background_delete=False,
@@ -63,8 +70,8 @@ class Checkpoints:
         """Kept steps, oldest first."""
         return sorted(self._manager.all_steps())
 
-    def save(self, state: TrainState, progress: dict[str, Any], *, score: float | None) -> None:
-        """Writes the state of its step; `score` is its value of the best metric, None if it was not evaluated.
+    def save(self, state: TrainState, progress: dict[str, Any]) -> None:
+        """Writes the state of its step; older ones go, but the latest and that of `progress["best_step"]`.
 
         Returns when the arrays are copied off the device; the files are written behind the training.
         """
@@ -73,10 +80,11 @@ class Checkpoints:
         if step in self.steps:
             return
         self._check_space(state)
+        self._kept.best_step = progress.get("best_step")
         progress = progress | {"checksums": _checksums(state)}
         items = ocp.args.Composite(state=ocp.args.StandardSave(_savable(state)), progress=ocp.args.JsonSave(progress))
         try:
-            self._manager.save(step, args=items, metrics=None if score is None else {"best": score})
+            self._manager.save(step, args=items)
         except OSError as error:
             raise _failed(error, self) from error
 

@@ -106,7 +106,7 @@ class _Loop:
         start = int(state.step)
         if start == 0 and self.track["best"] is None:
             self.evaluate(0, state)
-            self.save(state, evaluated=True)
+            self.save(state)
         batches = prefetch(run.batches, start, start if self.out_of_patience else run.steps)
         with contextlib.closing(batches):
             for step, batch in enumerate(batches, start=start + 1):
@@ -122,7 +122,7 @@ class _Loop:
                 if evaluated:
                     self.evaluate(step, state)
                 if evaluated or (options.save_every and step % options.save_every == 0):
-                    self.save(state, evaluated=evaluated)
+                    self.save(state)
                 if evaluated and not last and self.out_of_patience:
                     self.bar.say(f"stopped at step {step:,}: {evals.patience} evaluations without a better {run.best}")
                     break
@@ -158,11 +158,10 @@ class _Loop:
             self.track["since_best"] = 0
         else:
             self.track["since_best"] += 1
-        if best is None or score >= best:  # of equals the later, as the checkpoints keep it
+        if best is None or score >= best:  # of equals the later, which was trained for longer
             self.track |= {"best": score, "best_step": step, "scores": scores}
         if step == 0:
             self.track["before"] = scores
-        self.track["score"] = score
         shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items())
         self.bar.say(f"step {step:,}: {shown}{' (best)' if self.track['best_step'] == step else ''}")
         if self.writers:
@@ -175,9 +174,9 @@ class _Loop:
         patience = self.run.config.evals.patience
         return bool(patience) and self.track["since_best"] >= patience
 
-    def save(self, state: TrainState, *, evaluated: bool) -> None:
+    def save(self, state: TrainState) -> None:
         self.report(int(state.step))
-        self.checkpoints.save(state, self.track, score=self.track["score"] if evaluated else None)
+        self.checkpoints.save(state, self.track)
         self.bar.restart(int(state.step))
 
     def stop_non_finite(self, bad: list[int]) -> None:
@@ -192,7 +191,7 @@ class _Loop:
 
     def leave(self, state: TrainState, step: int) -> None:
         """Ends an interrupted run with a checkpoint."""
-        self.save(state, evaluated=False)
+        self.save(state)
         self.checkpoints.wait()
         self.bar.say(f"interrupted: step {step:,} is saved; the same command continues from there")
         raise KeyboardInterrupt
@@ -207,17 +206,13 @@ def _outcome(run: build.Run, seconds: float) -> Outcome:
     checkpoints = Checkpoints(run.workdir, keep=run.config.run.keep)
     last = checkpoints.restore(run.like, run.shardings)
     step = last.progress["best_step"]
-    chosen = last
-    if step != last.step and step in checkpoints.steps:
-        chosen = checkpoints.restore(run.like, run.shardings, step=step)
-    elif step != last.step:
-        log.warning("the best checkpoint, of step %d, is gone; taking the last one, of step %d", step, last.step)
+    chosen = last if step == last.step else checkpoints.restore(run.like, run.shardings, step=step)
     checkpoints.close()
     return Outcome(
         student=trained(run.config, run.student, chosen.state),
         step=chosen.step,
         last_step=last.step,
-        scores=last.progress["scores"] if chosen.step == step else {},
+        scores=last.progress["scores"],
         before=last.progress["before"],
         seconds=seconds,
     )

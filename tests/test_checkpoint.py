@@ -24,10 +24,14 @@ def placed(devices: int):
     return shardings(state_at(0), make_mesh(devices=jax.devices()[:devices]), ())
 
 
-def test_the_latest_two_and_the_best_are_kept(tmp_path):
+@pytest.mark.parametrize("is_reopened", [False, True])
+def test_the_latest_two_and_the_best_are_kept(tmp_path, is_reopened):
     checkpoints = Checkpoints(tmp_path)
-    for step, score in ((1, 0.1), (2, 0.9), (3, 0.2), (4, None), (5, 0.3)):
-        checkpoints.save(state_at(step), {"best": score}, score=score)
+    for step, best in ((1, 1), (2, 2), (3, 2), (4, 2), (5, 2)):
+        checkpoints.save(state_at(step), {"best_step": best})
+        if is_reopened:  # as after a kill
+            checkpoints.close()
+            checkpoints = Checkpoints(tmp_path)
     checkpoints.wait()
     assert checkpoints.steps == [2, 4, 5]
 
@@ -35,7 +39,7 @@ def test_the_latest_two_and_the_best_are_kept(tmp_path):
 @pytest.mark.parametrize("devices", [1, 2, 8])
 def test_a_state_comes_back_on_any_number_of_devices(tmp_path, devices):
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(jax.device_put(state_at(3), placed(4)), {"note": [1, 2]}, score=0.5)
+    checkpoints.save(jax.device_put(state_at(3), placed(4)), {"note": [1, 2]})
     checkpoints.close()
     back = Checkpoints(tmp_path).restore(state_at(0), placed(devices))
     assert back.step == 3 and back.progress == {"note": [1, 2]}
@@ -52,7 +56,7 @@ def test_an_empty_workdir_has_nothing_to_restore(tmp_path):
 def test_a_flipped_bit_is_found_by_its_checksum(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     for step in (1, 2):
-        checkpoints.save(state_at(step), {"checked": step}, score=0.1 * step)
+        checkpoints.save(state_at(step), {"checked": step})
     checkpoints.close()
     record = next((tmp_path / "checkpoints" / "2" / "progress").rglob("metadata"))
     text = record.read_text()
@@ -71,7 +75,7 @@ def test_no_flipped_byte_changes_what_is_read(tmp_path):
     kernel = jnp.asarray(rng.normal(size=(64, 32)), jnp.float32)
     state = state_at(1)._replace(params={"student": {"a/kernel": kernel}, "objective": {}})
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(state, {}, score=None)
+    checkpoints.save(state, {})
     checkpoints.close()
     refused = 0
     for file in sorted((tmp_path / "checkpoints" / "1" / "state").glob("ocdbt.process_*/d/*")):
@@ -94,16 +98,16 @@ def test_no_flipped_byte_changes_what_is_read(tmp_path):
 
 def test_a_disk_without_room_is_noticed_before_anything_is_written(tmp_path, monkeypatch):
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(state_at(1), {}, score=0.1)
+    checkpoints.save(state_at(1), {})
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=900_000))
     with pytest.raises(InputError, match=r"takes 1\.0 MB, 0\.9 MB are free\); kept checkpoints: 1\. Free some"):
-        checkpoints.save(state_at(2), {}, score=0.2)
+        checkpoints.save(state_at(2), {})
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["1"]
 
 
 def test_a_full_disk_is_one_clear_line_and_the_checkpoint_before_stays(tmp_path, monkeypatch):
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(state_at(1), {}, score=0.1)
+    checkpoints.save(state_at(1), {})
     checkpoints.wait()
 
     def full(*args, **kwargs):
@@ -111,5 +115,5 @@ def test_a_full_disk_is_one_clear_line_and_the_checkpoint_before_stays(tmp_path,
 
     monkeypatch.setattr(checkpoints._manager, "save", full)
     with pytest.raises(InputError, match="no space left in .*kept checkpoints: 1"):
-        checkpoints.save(state_at(2), {}, score=0.2)
+        checkpoints.save(state_at(2), {})
     assert Checkpoints(tmp_path).restore(state_at(0), placed(1)).step == 1
