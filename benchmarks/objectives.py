@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxdistill.cli import Parser, data_folder, run
+from jaxdistill.cli import Parser, needed_data_folder, run
 from jaxdistill.core import InputError
 from jaxdistill.evals.sts import TESTS
 
@@ -49,9 +49,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--methods", default=";".join(METHODS), help="separated by semicolons")
     overrides = [argument for argument in arguments if argument.startswith("--config.")]
     given = parser.parse_args([argument for argument in arguments if argument not in overrides])
-    data = data_folder()
-    if data is None:
-        raise InputError("JAXDISTILL_DATA must name the data folder.")
+    data = needed_data_folder("what is scored")
     methods = given.methods.split(";")
     unknown = [method for method in methods if method not in METHODS]
     if unknown:

@@ -19,8 +19,7 @@ from model2vec import StaticModel
 from model2vec.distill import distill_from_model
 from transformers import AutoModel, AutoTokenizer
 
-from jaxdistill.cli import Parser, data_folder, run
-from jaxdistill.core import InputError
+from jaxdistill.cli import Parser, needed_data_folder, run
 from jaxdistill.encoders.locate import locate
 from jaxdistill.evals import suite
 from jaxdistill.evaluate import tables
@@ -34,9 +33,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--tasks", default=",".join(suite.GROUPS), help="separated by commas; default: all")
     parser.add_argument("--beside", default="", help="results.json of evaluate, whose models are shown beside")
     given = parser.parse_args(arguments)
-    data = data_folder()
-    if data is None:
-        raise InputError("JAXDISTILL_DATA must name the data folder.")
+    data = needed_data_folder("what is scored")
     folder = str(locate(given.teacher))
     static = distill_from_model(
         AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder), device="cpu", quantize_to="float32"
@@ -47,7 +44,7 @@ def main(arguments: Sequence[str]) -> None:
         scores |= unit.run(model)["scores"]
     scores = {name: float(score) for name, score in scores.items()}
     others = json.loads(Path(given.beside).read_text(encoding="utf-8"))["models"] if given.beside else []
-    compared = {row["model"]: row["scores"] for row in others} | {"model2vec": scores | suite.averages(scores)}
+    compared = {row["model"]: row["scores"] for row in others} | {"model2vec": suite.with_averages(scores)}
     for table in tables(compared):
         print(as_text(table, width=160))
 

@@ -15,6 +15,7 @@ Source: Limkonchotiwat et al., ConGen, Findings of EMNLP 2022, table 6, where th
 """
 
 import hashlib
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from jaxdistill.data import wordnet
 from jaxdistill.data.resumable import ResumableTable, one_line
 from jaxdistill.data.sources import TEXT, content_digest, read
 from jaxdistill.encoders.locate import locate
+from jaxdistill.files import behind_links
 
 CHUNK = 1024
 """Rows written at a time: what a killed run repeats at most. Those of a chunk are computed in order of length."""
@@ -136,7 +138,7 @@ def main(arguments: Sequence[str]) -> None:
     folders = {name: _folder(name, options[name]) for name in FOLDERS if name in options and options[name] is not None}
     origin = common | options | {name: _digest(folder) for name, folder in folders.items()}
     origin["input"] = content_digest(given.input, columns)
-    table = ResumableTable(Path(given.output), (TEXT, column), origin)
+    table = ResumableTable(behind_links(Path(given.output)), (TEXT, column), origin)
     if table.complete:
         print(f"{given.output} is complete: {table.counts['rows']:,} rows, made with these options; nothing was done.")
         return
@@ -201,7 +203,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--input", required=True, action="append", help="text as for training: file, glob, hf:..., tfds:...; repeatable"
     )
-    parser.add_argument("--output", required=True, help="the .tsv file to write")
+    parser.add_argument("--output", type=os.path.expanduser, required=True, help="the .tsv file to write")
     parser.add_argument("--text_column", default=TEXT, help="column of a table that holds the sentences")
     parser.add_argument("--column", default="", help="name of the second column; default: by the method")
     parser.add_argument("--seed", type=int, default=0, help="of all random choices")

@@ -23,8 +23,8 @@ from jaxdistill.data import batches, sources, targets, tokenize, views, wordpiec
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.encoders.folder import check_exportable
-from jaxdistill.encoders.model import SentenceModel, load
-from jaxdistill.evals import agreement, select, sts
+from jaxdistill.encoders.model import SentenceModel, labels_of, load
+from jaxdistill.evals import agreement, pairs, select, sts
 from jaxdistill.inference import Embedder
 from jaxdistill.nested import Nested
 from jaxdistill.ops.dense import has_bfloat16_units
@@ -97,6 +97,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
     teacher = load_teacher(config)
     student = make_student(config, teacher, workdir)
     check_parts(config, objective, groups, mesh)
+    graded = graded_pairs(config)  # before labels and the like are made
     store = tokenised(
         config,
         student,
@@ -128,7 +129,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
         targets=source.arrays,
     )
     drawn = np.random.RandomState(QUEUE_SEED).permutation(data.reserved)
-    tasks = _tasks(config, source, drawn[objective.reserve_rows :])
+    tasks = _tasks(config, source, graded, drawn[objective.reserve_rows :])
     steps = config.run.steps or int(round(config.run.epochs * data.steps_per_epoch))
     if steps < 1:
         raise InputError(
@@ -274,11 +275,23 @@ def load_teacher(config: Config) -> SentenceModel | None:
 
 
 def load_labellers(config: Config, workdir: pathlib.Path) -> list[SentenceModel]:
-    """The models that score the pairs; empty where none does."""
+    """The models that score the pairs; empty where none does. A cross-encoder labels as one: no pooling makes it another."""
     if config.teacher.targets != "labels":
         return []
     spec = config.teacher
     names = [stage_export(name, workdir) for name in split_specs(spec.model)]
+    for name in names:
+        count = labels_of(name)
+        if count > 1:
+            raise InputError(
+                f"teacher.model: {name} is a classifier with {count} labels, which does not say how alike two sentences are; "
+                "name sentence encoders, or cross-encoders, which have one label."
+            )
+        if count and spec.pooling:
+            raise InputError(
+                f"teacher.pooling={spec.pooling!r} would make a sentence encoder of {name}, which is a cross-encoder; leave it "
+                "empty (--config.teacher.pooling=) and it scores the pairs."
+            )
     return [load(name, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt) for name in names]
 
 
@@ -299,7 +312,9 @@ def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib
     if spec.model == "teacher" and teacher is None:
         raise InputError("student.model='teacher' needs a teacher model; without one, name the student's checkpoint.")
     source = stage_export(spec.model, workdir)
-    model = teacher if source == "teacher" else load(source, pooling=spec.pooling, prompt=spec.prompt)
+    has_pair_head = spec.head == "pair" and source != "teacher" and labels_of(source) == 1
+    pooling = "" if has_pair_head else spec.pooling
+    model = teacher if source == "teacher" else load(source, pooling=pooling, prompt=spec.prompt)
     if spec.layers and (spec.width or spec.depth):
         raise InputError("student.layers cuts an encoder and student.width makes a fresh one; set only one of them.")
     if bool(spec.width) != bool(spec.depth):
@@ -322,6 +337,8 @@ def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib
     if spec.head == "pair":
         if not spec.keep_head:
             raise InputError("student.keep_head=False: without its head, student.head=pair is no cross-encoder.")
+        origin = "its own, trained" if model.definition.reads_pairs else "a new"
+        log.info("student: a cross-encoder of %s with %s head for pairs, and no prompt", model.source, origin)
         model = surgery.cross_encoder(model, key=of_head)
         if spec.pooling and Pooling.parse(spec.pooling) != model.definition.pooling:
             raise InputError(
@@ -513,11 +530,23 @@ def _needs_no_held_out(config: Config) -> bool:
     return bool(config.evals.agreement) or (judged_otherwise and config.evals.best != agreement.METRIC)
 
 
-def _tasks(config: Config, source: _Targets, held_out: Sequence[int]) -> Mapping[str, Task]:
-    pairs_file = sources.files(config.evals.pairs)[0] if config.evals.pairs else None
+def graded_pairs(config: Config) -> pairs.GradedPairs | None:
+    """The user's own pairs that choose the best checkpoint; raises `InputError` for what is wrong with them."""
+    if not config.evals.pairs:
+        return None
+    found = sources.files(config.evals.pairs)
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise InputError(f"evals.pairs={config.evals.pairs} is {len(found)} files ({names:.100}); name one of them.")
+    return pairs.read_pairs(found[0])
+
+
+def _tasks(
+    config: Config, source: _Targets, graded: pairs.GradedPairs | None, held_out: Sequence[int]
+) -> Mapping[str, Task]:
     return select.available_tasks(
         data_folder=data_folder(),
-        pairs_file=pairs_file,
+        graded=graded,
         agreement_task=source.agreement_task(config, held_out),
         best=config.evals.best,
     )

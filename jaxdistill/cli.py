@@ -15,7 +15,7 @@ from jaxdistill.core import InputError
 
 BAD_INPUT = 2
 INTERRUPTED = 130
-DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 """What the user's disk can refuse anywhere in a program; other errors of files are told where they come up, or are ours."""
 BATCH_SIZE = 128
 """Sentences of 32 tokens that programs which read a model compute together, if not told otherwise."""
@@ -47,11 +47,19 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message}. --help lists the options.")
 
 
+def positive(text: str) -> int:
+    """The type of an option that is a whole number above 0."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} must be at least 1")
+    return number
+
+
 def add_reading_options(parser: Parser) -> None:
     """`--pooling`, `--max_length` and `--batch_size`: how `--model` reads sentences."""
     parser.add_argument("--pooling", default="", help="needed where a checkpoint does not say its pooling")
     parser.add_argument("--max_length", type=int, default=0, help="tokens of a sentence; 0: as the checkpoint says")
-    parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help="sentences computed together")
+    parser.add_argument("--batch_size", type=positive, default=BATCH_SIZE, help="sentences computed together")
 
 
 def cache_folder() -> pathlib.Path:
@@ -69,6 +77,18 @@ def data_folder() -> pathlib.Path | None:
         raise InputError(
             f"JAXDISTILL_DATA={named} is no folder; unset it, or name one with sts/stsb.dev.tsv.gz and the like."
         )
+    return folder
+
+
+def needed_data_folder(what: str, *, instead: str = "") -> pathlib.Path:
+    """As `data_folder`; raises `InputError` too where JAXDISTILL_DATA names none.
+
+    Args:
+      what: is read from it, and `instead`: what else the user can do; both for the error.
+    """
+    folder = data_folder()
+    if folder is None:
+        raise InputError(f"{what} is in the data folder; name that in JAXDISTILL_DATA{instead}.")
     return folder
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.box import MARKDOWN, SIMPLE_HEAD, Box
-from rich.markup import escape
 from rich.table import Table
 
 from jaxdistill.files import write_whole
@@ -59,7 +58,7 @@ def table(rows: Sequence[Row], *, box: Box = SIMPLE_HEAD) -> Table:
             result.add_column("mean ± s.d.", justify="right", no_wrap=True)
     for group in groups:
         for place, row in enumerate(row for row in rows if row["options"] == group["options"]):
-            cells = [escape(str(value)) for value in (*row["options"].values(), row["seed"])]
+            cells = [str(value) for value in (*row["options"].values(), row["seed"])]
             for name in shown:
                 cells.append(f"failed ({row['status']})" if row["status"] else hundred(row[name]))
                 if several:

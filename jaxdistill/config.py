@@ -95,7 +95,7 @@ class Student:
     whole ones, through a matrix for each width that is not exported."""
     head: str
     """`none`, or a Dense layer to the teacher's width: `tanh` (ConGen), `linear`; `pair`: a cross-encoder's head, which gives
-    one number for a pair of sentences."""
+    one number for a pair of sentences; a model that is a cross-encoder keeps its own, trained one."""
     head_init: str
     """`uniform` (PyTorch's default, ConGen), `normal` (deviation 0.02, SimCSE) or `identity`, for a student that starts
     aligned with the teacher."""

@@ -11,6 +11,7 @@ An empty line keeps its row: it is encoded as an empty sentence. Longer sentence
 and counted.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -19,9 +20,9 @@ import numpy as np
 
 from jaxdistill.cli import Interrupts, Parser, add_reading_options, run
 from jaxdistill.core import InputError
-from jaxdistill.data.sources import TEXT, content_digest, read
+from jaxdistill.data.sources import TEXT, content_digest, local_files, read
 from jaxdistill.data.vectors import VectorFile, write_parquet
-from jaxdistill.files import unwritable
+from jaxdistill.files import behind_links, is_special, refuse_overwriting, unwritable
 from jaxdistill.inference import Embedder, load, progress_bar
 
 CHUNK = 8192
@@ -61,9 +62,11 @@ def encode_file(
         raise InputError(f"--output={output} must end in {' or '.join(FORMATS)}.")
     if keep_text and output.suffix != ".parquet":
         raise InputError(f"--keep_text needs a table: --output={output.with_suffix('.parquet')}.")
-    if output.is_dir():
-        raise InputError(f"--output={output} is a folder; name a file.")
+    if output.is_dir() or is_special(output):
+        raise InputError(f"--output={output} is a {'folder' if output.is_dir() else 'device or pipe'}; name a file.")
     origin = origin_of(embedder, specs, column=column, prompt=prompt, chunk=chunk)
+    refuse_overwriting(output, local_files(specs))
+    output = behind_links(output)
     vectors = encoded(embedder, specs, output.with_name(f"{output.name}.partial"), origin, progress=progress)
     try:
         if output.suffix == ".parquet":
@@ -162,7 +165,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--input", required=True, action="append", help="text as for training: file, glob, hf:..., tfds:...; repeatable"
     )
-    parser.add_argument("--output", required=True, help="the .npy or .parquet file to write")
+    parser.add_argument("--output", type=os.path.expanduser, required=True, help="the .npy or .parquet file to write")
     parser.add_argument("--keep_text", action="store_true", help=".parquet: write the sentences too, as column text")
     parser.add_argument("--column", default=TEXT, help="column of a table that holds the sentences")
     parser.add_argument(

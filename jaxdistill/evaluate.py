@@ -47,7 +47,7 @@ from jaxdistill.evals.once import Once
 from jaxdistill.evals.pairs import Judged
 from jaxdistill.evals.suite import Unit
 from jaxdistill.export import weights_bytes
-from jaxdistill.files import write_whole
+from jaxdistill.files import refuse_overwriting, try_writing, write_whole
 from jaxdistill.inference import Embedder, Ensemble
 from jaxdistill.report import PAGE
 from jaxdistill.summary import as_text, hundredfold, plain, score_table
@@ -113,11 +113,11 @@ def evaluate(
         **(described[0] if len(described) == 1 else {"members": described}),
         "seconds": round(time.perf_counter() - start, 1),
         "seconds_of_task": seconds,
-        "scores": scores | suite.averages(scores),
+        "scores": suite.with_averages(scores),
         "failed": failed,
         "neighbours": {name: values["neighbours"] for name, values in found.items() if "neighbours" in values},
     }
-    drawn = [Judged(**values["judged"]) for values in found.values() if "judged" in values]
+    drawn = [Judged(**found[name]["judged"]) for name in suite.DRAWN if name in found]
     return row, drawn[0] if drawn else None
 
 
@@ -136,6 +136,8 @@ def main(arguments: Sequence[str]) -> None:
     given = _parser().parse_args(arguments)
     plan = _planned(given)
     out = _writable(given.out)
+    if out:
+        refuse_overwriting(out, [path for unit in plan.units for path in unit.files])
     index = _index(given.index_model)
     specs = list(dict.fromkeys([*filter(None, [given.teacher]), *given.model]))
     evaluated, unloaded = [], {}
@@ -148,8 +150,6 @@ def main(arguments: Sequence[str]) -> None:
             unloaded[spec] = str(error)
             print(f"failed: model {spec}: {error}", file=sys.stderr)
     results = [row for row, _ in evaluated]
-    for table in tables({row["model"]: row["scores"] for row in results}):
-        print(as_text(table, width=160))
     if out:
         content = {
             "protocol": {unit.name: unit.protocol for unit in plan.units},
@@ -163,6 +163,9 @@ def main(arguments: Sequence[str]) -> None:
             "models": results,
         }
         write_whole(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    for table in tables({row["model"]: row["scores"] for row in results}):
+        print(as_text(table, width=160))
+    if out:
         print(f"written to {out}")
     if out and _is_folder(given.out):
         judged = {row["model"]: pairs for row, pairs in evaluated}
@@ -199,7 +202,7 @@ def _planned(given: argparse.Namespace) -> suite.Suite:
         suite.Sources(
             data=given.data,
             pairs=given.pairs,
-            entities=_separated(given.entities),
+            entities=tuple(map(os.path.expanduser, _separated(given.entities))),
             asymmetric=bool(given.index_model),
         ),
     )
@@ -224,7 +227,7 @@ def _index(spec: str) -> Index:
     if not spec:
         return Index(embed=None, digest="")
     model = load(spec)
-    return Index(embed=_embed([model], BATCH_SIZE, progress=sys.stderr.isatty()), digest=model.digest())
+    return Index(embed=Once(_embed([model], BATCH_SIZE, progress=sys.stderr.isatty())), digest=model.digest())
 
 
 def _embed(members: Sequence[SentenceModel], batch_size: int, *, progress: bool = False) -> Embed | Scorer:
@@ -247,32 +250,44 @@ def _parser() -> Parser:
     parser.add_argument(
         "--model",
         action="append",
+        type=os.path.expanduser,
         required=True,
         help="folder, package:NAME/PATH or hub name, or A+B for the mean of several models' scores; repeatable",
     )
     parser.add_argument(
         "--teacher",
+        type=os.path.expanduser,
         default="",
         help="is scored too, and the report compares with it; default: the teacher of the run that an export lies in",
     )
     parser.add_argument("--tasks", default="sts", help="separated by commas; default: sts")
     parser.add_argument(
         "--data",
+        type=os.path.expanduser,
         default=os.environ.get("JAXDISTILL_DATA", ""),
         help="data folder with sts/, transfer/ and so on; default: $JAXDISTILL_DATA, or else the Hugging Face hub for STS",
     )
     parser.add_argument("--strict", action="store_true", help="refuse to start when a set is not there")
-    parser.add_argument("--pairs", default="", help="graded pairs for the task pairs: score, sentence1, sentence2")
+    parser.add_argument(
+        "--pairs",
+        type=os.path.expanduser,
+        default="",
+        help="graded pairs for the task pairs: score, sentence1, sentence2",
+    )
     parser.add_argument(
         "--entities", default="", help="files of query, entity, label, one a language; commas between them"
     )
     parser.add_argument(
-        "--index_model", default="", help="makes the index of asymmetric retrieval, such as the teacher"
+        "--index_model",
+        type=os.path.expanduser,
+        default="",
+        help="makes the index of asymmetric retrieval, such as the teacher",
     )
     add_reading_options(parser)
     parser.add_argument("--prompt", default="", help="name of a prompt of the checkpoint, or its text")
     parser.add_argument(
         "--out",
+        type=os.path.expanduser,
         default=RESULTS,
         help=f"file for the results, or a folder with / behind for {RESULTS} and {PAGE}; default: {RESULTS}",
     )
@@ -284,19 +299,15 @@ def _writable(out: str) -> Path | None:
     if not out:
         return None
     path = Path(out) / RESULTS if _is_folder(out) else Path(out)
-    is_new = not path.exists()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("a", encoding="utf-8").close()
-        if is_new:  # an evaluation that is stopped leaves no empty file
-            path.unlink()
+        try_writing(path)
     except OSError as error:
         raise InputError(f"--out={out} cannot be written: {error.strerror}.") from error
     return path
 
 
 def _is_folder(out: str) -> bool:
-    return out.endswith("/") or Path(out).is_dir()
+    return out.endswith("/") or os.path.isdir(out)
 
 
 if __name__ == "__main__":

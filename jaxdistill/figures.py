@@ -220,7 +220,7 @@ def _trace(
 
 
 def _layout(x: str, y: str, *, log_x: Sequence[float] = (), y_axis: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Axes with their titles, and a legend below, which leaves the width to the plot on a phone.
+    """Axes with their titles, and a legend above, which leaves the width to the plot on a phone.
 
     Args:
       log_x: places of the points, where that axis is logarithmic.
@@ -232,7 +232,7 @@ def _layout(x: str, y: str, *, log_x: Sequence[float] = (), y_axis: Mapping[str,
         "xaxis": axis | {"title": {"text": _plain(x)}} | ticks,
         "yaxis": axis | {"title": {"text": _plain(y)}} | (y_axis or {}),
         "margin": {"l": 50, "r": 15, "t": 10, "b": 40},
-        "legend": {"orientation": "h", "y": -0.25, "yanchor": "top"},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
         "showlegend": True,
         "hovermode": "closest",
         "paper_bgcolor": "rgba(0,0,0,0)",

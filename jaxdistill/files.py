@@ -4,20 +4,58 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from jaxdistill.core import InputError
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes a text file; what was there before stays until the new one is complete. Raises `OSError`."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    """Writes a text file; what was there before stays until the new one is complete. Raises `OSError`.
+
+    A symbolic link stays, and the file that it leads to is written; a device or pipe is written into.
+    """
+    if is_special(path):
+        path.write_text(text, encoding="utf-8")
+        return
+    path = behind_links(path)
+    # Not all of a long name: with what is added it must not be longer than a name may be.
+    unfinished = path.with_name(f".{path.name[:40]}.{os.getpid()}.unfinished")
     try:
         unfinished.write_text(text, encoding="utf-8")
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def try_writing(path: Path) -> None:
+    """Raises `OSError` where a file cannot be written, before minutes of work; makes its folder, and leaves no new file."""
+    if is_special(path):  # the reader of a pipe would see its end
+        return
+    path = behind_links(path)
+    is_new = not path.exists()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.open("a", encoding="utf-8").close()
+    if is_new:
+        path.unlink()
+
+
+def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
+    """Raises `InputError` where a file that is to be written is one of those that are read."""
+    place = behind_links(output)
+    for path in inputs:
+        if behind_links(path) == place:
+            raise InputError(f"{output} is one of the files that are read; name another file to write.")
+
+
+def is_special(path: Path) -> bool:
+    """Whether there is something that is neither file nor folder: a device or a pipe, which nothing can be put in place of."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def behind_links(path: Path) -> Path:
+    """The path without symbolic links."""
+    return Path(os.path.realpath(path))
 
 
 def unwritable(path: Path, error: OSError) -> InputError:

@@ -106,7 +106,8 @@ class Embedder:
         """How alike the two sentences of each pair are: cosine similarity in [-1, 1], or a cross-encoder's in (0, 1).
 
         A sentence encoder reads each distinct sentence once. A cross-encoder reads the pair as one sequence, the first
-        sentence first; too long a pair loses tokens of its longer sentence (`longest_first`).
+        sentence first, behind the model's prompt if it has one; too long a pair loses tokens of its longer sentence
+        (`longest_first`). Its scores are float64, so that they rank as its logits do where these are large.
 
         Args:
           first, second: of the same length.
@@ -115,12 +116,14 @@ class Embedder:
         if not self.model.definition.reads_pairs:
             embed = partial(self.encode, progress=progress, params=params)
             return cosines(embed, first, second).astype(np.float32)
-        encodings = self.model.tokenizer.encode_batch_fast(list(zip(first, second, strict=True)))
+        prompt = self.model.prompt
+        pairs = [(prompt + sentence, other) for sentence, other in zip(first, second, strict=True)]
+        encodings = self.model.tokenizer.encode_batch_fast(pairs)
         ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
         firsts = np.array([encoding.type_ids.count(0) for encoding in encodings], np.int64)
         with progress_bar(len(ids), shown=progress) as bar:
             logits = self.encode_ids(ids, firsts=firsts, advance=bar.update, params=params)[:, 0]
-        return 1.0 / (1.0 + np.exp(-logits))
+        return np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
 
     def in_use(self, params: Params | None = None, *, progress: bool = False) -> Embed | Scorer:
         """What evaluations are given: the function `encode`, or a cross-encoder's `score`."""
@@ -201,11 +204,7 @@ class Ensemble:
           members: sentence encoders, or cross-encoders; cosines and a cross-encoder's scores have other scales.
           progress: show a bar for each.
         """
-        forms = {member.model.definition.reads_pairs for member in members}
-        if len(forms) > 1:
-            raise InputError(
-                f"{self._named(members)} has sentence encoders and cross-encoders; an ensemble is of one kind."
-            )
+        refuse_mixed([member.model for member in members])
         self._members, self._progress = tuple(members), progress
 
     def score(self, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
@@ -215,11 +214,15 @@ class Ensemble:
 
     def __call__(self, sentences: Sequence[str]):
         """Refuses: evaluations that need vectors call it."""
-        raise InputError(f"{self._named(self._members)} is an ensemble: it has no vectors of sentences; score pairs.")
+        names = "+".join(member.model.source for member in self._members)
+        raise InputError(f"{names} is an ensemble: it has no vectors of sentences; score pairs.")
 
-    @staticmethod
-    def _named(members: Sequence[Embedder]) -> str:
-        return "+".join(member.model.source for member in members)
+
+def refuse_mixed(models: Sequence[SentenceModel]) -> None:
+    """Raises `InputError` for sentence encoders among cross-encoders: the mean of their scores means nothing."""
+    if len({model.definition.reads_pairs for model in models}) > 1:
+        names = "+".join(model.source for model in models)
+        raise InputError(f"{names} has sentence encoders and cross-encoders; an ensemble is of one kind.")
 
 
 def _fetch(vectors: np.ndarray, rows: np.ndarray, result: jax.Array) -> int:

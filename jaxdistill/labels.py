@@ -1,8 +1,8 @@
 """How alike do labellers find the two sentences of each row? Scores of all pairs, made once, stored and resumed.
 
-A labeller is a sentence encoder (cosine similarity, in [-1, 1]) or a cross-encoder (sigmoid, in (0, 1)); several of them
-are averaged, as in Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, section 2.4). A sentence encoder reads every
-distinct sentence once, however many pairs it is in; a cross-encoder reads each pair once, in its own order.
+A labeller is a sentence encoder (cosine similarity, in [-1, 1]) or a cross-encoder (sigmoid, in (0, 1)); several of one
+kind are averaged, as in Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, section 2.4). A sentence encoder reads
+every distinct sentence once, however many pairs it is in; a cross-encoder reads each pair once, in its own order.
 """
 
 import logging
@@ -18,7 +18,7 @@ from jaxdistill.core import SECOND
 from jaxdistill.data import targets
 from jaxdistill.data.tokenize import TokenStore
 from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.inference import Embedder
+from jaxdistill.inference import Embedder, refuse_mixed
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +35,12 @@ def labels(
     """The mean score of each row's pair over the labellers, in the order of the store.
 
     Args:
-      labellers: bi- or cross-encoders.
+      labellers: sentence encoders, or cross-encoders; InputError for both, whose scores have other scales.
       store: text with the columns `text` and `second`; its tokens are not used.
       folder: keeps the scores, and the vectors that they are made of, by the digest of what made them.
       progress: show bars.
     """
+    refuse_mixed(labellers)
     scores = []
     for labeller in labellers:
         embedder = Embedder(labeller, mesh=mesh, compute_dtype=compute_dtype)

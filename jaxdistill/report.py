@@ -115,9 +115,9 @@ def short_names(specs: Sequence[str]) -> dict[str, str]:
 
 
 def _short_name(spec: str, others: Collection[str]) -> str:
-    parts = spec.removeprefix("package:").split("/")
+    parts = spec.removeprefix("package:").rstrip("/").split("/")
     ends = ("/".join(parts[-count:]) for count in range(1, len(parts) + 1))
-    alone = (end for end in ends if not any(other.endswith(end) for other in others))
+    alone = (end for end in ends if not any(other.rstrip("/").endswith(end) for other in others))
     return next((end for end in alone if end not in ("export", "model")), spec)
 
 

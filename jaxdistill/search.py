@@ -13,7 +13,8 @@ that searches its teacher's index, as in LEAF (arXiv 2509.12539).
 
 import hashlib
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +23,6 @@ import numpy as np
 from jaxtyping import Float
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
-from rich.text import Text
 
 from jaxdistill.cli import Parser, add_reading_options, cache_folder, run
 from jaxdistill.core import InputError
@@ -81,13 +81,12 @@ def corpus_vectors(
 
 def hits_table(query: str, hits: Sequence[Hit]) -> Table:
     """What is printed for a query."""
-    # Text, not str: brackets in a sentence are no mark-up.
-    table = Table(title=Text(one_line(query)), box=SIMPLE_HEAD, title_justify="left")
+    table = Table(title=one_line(query), box=SIMPLE_HEAD, title_justify="left")
     for name in ("rank", "cosine", "row"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("sentence", no_wrap=True, overflow="ellipsis")
     for rank, hit in enumerate(hits, start=1):
-        table.add_row(str(rank), f"{hit.cosine:.4f}", f"{hit.row + 1:,}", Text(one_line(hit.sentence)))
+        table.add_row(str(rank), f"{hit.cosine:.4f}", f"{hit.row + 1:,}", one_line(hit.sentence))
     return table
 
 
@@ -106,7 +105,7 @@ def main(arguments: Sequence[str]) -> None:
     vectors = Path(given.vectors) if given.vectors else _computed(embedder, given)
     rows, width = shape(vectors)
     if given.vectors:
-        _check_rows(vectors, rows, sum(1 for _ in sentences(given.corpus, given.column)))
+        _check_corpus(vectors, rows, given.corpus, given.column)
     _check_width(width, embedder, given)
     if given.top is not None and given.top > rows:
         raise InputError(f"--top={given.top} is more than the corpus has: {rows:,} rows; give {rows:,} or fewer.")
@@ -124,9 +123,26 @@ def _computed(embedder: Embedder, given) -> Path:
     )
 
 
-def _check_rows(vectors: Path, rows: int, sentences: int) -> None:
-    if rows != sentences:
-        raise InputError(f"{vectors} has {rows:,} rows, the corpus {sentences:,}; give the vectors of this very text.")
+def _check_corpus(vectors: Path, rows: int, specs: Sequence[str], column: str) -> None:
+    """Refuses vectors of another text: of another number of rows or, where their file has its sentences, with others."""
+    count = sum(1 for _ in sentences(specs, column))
+    if rows != count:
+        raise InputError(f"{vectors} has {rows:,} rows, the corpus {count:,}; give the vectors of this very text.")
+    pairs = zip(_kept_sentences(vectors), sentences(specs, column), strict=False)
+    for row, (kept, text) in enumerate(pairs, start=1):
+        if kept != text:
+            raise InputError(
+                f"{vectors} row {row:,} is of {kept!r:.40}, that of the corpus is {text!r:.40}; "
+                "give the vectors of this very text."
+            )
+
+
+def _kept_sentences(vectors: Path) -> Iterator[str]:
+    """The sentences that a table has beside its vectors; none where it has none."""
+    from pyarrow import parquet  # imported here: only tables need it
+
+    if vectors.suffix == ".parquet" and TEXT in parquet.read_schema(vectors).names:
+        yield from sentences([str(vectors)], TEXT)
 
 
 def _check_width(width: int, embedder: Embedder, given) -> None:
@@ -149,7 +165,12 @@ def _parser() -> Parser:
     parser.add_argument("--query", action="append", default=[], help="a sentence to look for; repeatable")
     parser.add_argument("--queries", default="", help="a file of them, or a table with the column text")
     parser.add_argument("--top", type=int, help=f"sentences shown for a query; default: {TOP}, or all of fewer")
-    parser.add_argument("--vectors", default="", help="the corpus's vectors, .npy or .parquet, written by encode")
+    parser.add_argument(
+        "--vectors",
+        type=os.path.expanduser,
+        default="",
+        help="the corpus's vectors, .npy or .parquet, written by encode",
+    )
     parser.add_argument("--corpus_model", default="", help="reads the corpus, as its checkpoint says; default: --model")
     parser.add_argument("--column", default=TEXT, help="column of a table that holds the corpus's sentences")
     parser.add_argument("--prompt", default="", help="name of a prompt of --model for the queries; default: its own")

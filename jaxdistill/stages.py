@@ -1,41 +1,47 @@
 """Several trainings in a row: each hands its best student on to the next (two-stage DistilCSE, Trans-Encoder)."""
 
 import dataclasses
+import hashlib
 import json
 import pathlib
 import shutil
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 
-from jaxdistill.build import split_specs
+from jaxdistill.build import graded_pairs, split_specs
 from jaxdistill.config import Config, flat
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.distill import distill
 from jaxdistill.export import put_in_place
+from jaxdistill.files import write_whole
 from jaxdistill.plots import stage_plot
 from jaxdistill.summary import StageRow, as_text, stage_table
 from jaxdistill.train import read_config
 
 INHERITED = (("data", "text"), ("data", "exclude"), ("data", "cache_folder"), ("evals", "pairs"))
 """Options that a stage takes from the one before where they are empty."""
+STUDENTS = "students.json"
+"""In the workdir: for each stage that was begun, the digests of the exports before it, which it was made of."""
 
 
 def run_stages(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: str) -> None:
     """Runs a training, or in `workdir/stage1`, `workdir/stage2` and so on all stages that `then` chains.
 
     A stage whose `student.model` is `previous` begins with the export of the stage before. A finished stage is not run
-    again.
+    again, and one that was begun not continued once a stage before it has another student.
     """
     stages = in_order(config)
     if len(stages) == 1:
         distill(config, workdir, dry_run=dry_run, command=command)
         return
     finished = [is_finished(workdir / f"stage{number}", stage) for number, stage in enumerate(stages, start=1)]
-    check_texts(stages, finished)
+    check_files(stages, finished)
     for number, stage in enumerate(stages, start=1):
         folder = workdir / f"stage{number}"
+        note_students(workdir, number, write=not dry_run and jax.process_index() == 0)
         if finished[number - 1]:
             _say(f"stage {number} of {len(stages)} is finished: {folder / 'export'}")
             continue
@@ -63,15 +69,44 @@ def in_order(config: Config) -> list[Config]:
     return stages
 
 
-def check_texts(stages: Sequence[Config], finished: Sequence[bool]) -> None:
-    """Reads a row of the text of every stage that will run, so that what a later one lacks is told before the first."""
+def check_files(stages: Sequence[Config], finished: Sequence[bool]) -> None:
+    """Reads a row of the text of every stage that will run, and its graded pairs, so that what a later one lacks is told
+    before the first."""
     for number, (stage, done) in enumerate(zip(stages, finished, strict=True), start=1):
+        if done:
+            continue
         columns = dict(stage.data.columns) or (sources.TEXT,)
-        for spec in [] if done else split_specs(stage.data.text):
-            try:
+        try:
+            for spec in split_specs(stage.data.text):
                 next(sources.rows(spec, columns), None)
-            except InputError as error:
-                raise InputError(f"stage {number}: {error}") from None
+            graded_pairs(stage)
+        except InputError as error:
+            raise InputError(f"stage {number}: {error}") from None
+
+
+def note_students(workdir: pathlib.Path, number: int, *, write: bool) -> None:
+    """Notes what stage `number` is made of; raises `InputError` where it was begun with something else."""
+    note, name = workdir / STUDENTS, f"stage{number}"
+    students = {f"stage{n}": _weights_digest(workdir / f"stage{n}" / "export") for n in range(1, number)}
+    noted = _read(note)
+    begun = noted.get(name, students) if (workdir / name).exists() else students
+    other = [stage for stage in students if students[stage] != begun.get(stage)]
+    if other:
+        raise InputError(
+            f"{workdir / name} was made of another student of {other[0]}, which was trained again since; remove that folder "
+            "to train it anew, or give another --workdir."
+        )
+    if write and noted.get(name) != students:
+        workdir.mkdir(parents=True, exist_ok=True)
+        write_whole(note, json.dumps(noted | {name: students}, indent=1) + "\n")
+
+
+def _weights_digest(export: pathlib.Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(export.rglob("*.safetensors")):
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
@@ -110,11 +145,18 @@ def copied(export: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
 
 def is_finished(folder: pathlib.Path, config: Config) -> bool:
     """Whether the stage was run to its end with just these options."""
-    if not (folder / "results.json").is_file() or not (folder / "export").is_dir():
+    if not (folder / "export").is_dir():
         return False
     before = read_config(folder)
-    done = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    return before is not None and flat(before) == flat(config) == done["config"]
+    return before is not None and flat(before) == flat(config) == _read(folder / "results.json").get("config")
+
+
+def _read(path: pathlib.Path) -> dict[str, Any]:
+    """What a note says; nothing where it is not there, or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
 
 
 def _say(line: str) -> None:

@@ -46,7 +46,7 @@ ROWS = (
 def comparison_table(rows: Mapping[str, Measured], *, title: str = "") -> Table:
     """A column for each model (`teacher`, `student before`, `student after`), a line for what any of them has.
 
-    A rich table: print it with `rich.print`, or take `as_text`.
+    A rich table: print its `as_text`.
     """
     table = Table(title=title or None, box=SIMPLE_HEAD, title_justify="left")
     table.add_column("")
@@ -113,7 +113,7 @@ def score_table(
 
 
 def as_text(table: Table, *, width: int = 100) -> str:
-    """The table as plain text, the same on a terminal, in a file and in a log."""
-    console = Console(file=io.StringIO(), width=width, color_system=None)
+    """The table as plain text, the same on a terminal, in a file and in a log. Brackets and colons in cells are no mark-up."""
+    console = Console(file=io.StringIO(), width=width, color_system=None, markup=False, emoji=False)
     console.print(table)
     return console.file.getvalue().rstrip("\n")

@@ -69,7 +69,7 @@ def write_encoder(folder: Path, family: str, **changes) -> torch.nn.Module:
 
 
 def write_cross_encoder(folder: Path, family: str, *, num_labels: int = 1) -> torch.nn.Module:
-    """The same with a head for pairs of sentences."""
+    """The same with a head for pairs of sentences, and a tokenizer that tells the two apart if the family does."""
     kind, options = CONFIGS[family]
     torch.manual_seed(0)
     config = kind(**options, num_labels=num_labels)
@@ -77,7 +77,15 @@ def write_cross_encoder(folder: Path, family: str, *, num_labels: int = 1) -> to
     _randomise(model)
     model.save_pretrained(folder)
     write_tokenizer(folder)
+    if getattr(model.config, "type_vocab_size", 0) == 2:
+        edit_json(folder / "tokenizer_config.json", model_input_names=["input_ids", "token_type_ids", "attention_mask"])
     return model
+
+
+def edit_json(path: Path, **changes) -> None:
+    """Other values in a file of a model; "removed" takes a key out."""
+    content = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in content.items() if value != "removed"}))
 
 
 def random_sequences(count: int = 11, seed: int = 0, longest: int = 30) -> list[np.ndarray]:

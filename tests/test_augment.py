@@ -289,6 +289,21 @@ def test_what_another_program_wrote_is_never_overwritten(wordnet, text, tmp_path
     assert (tmp_path / "s.tsv").read_text() == "mine"
 
 
+def test_the_input_is_not_the_output_and_a_link_or_a_tilde_leads_to_the_file(
+    wordnet, text, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    arguments = ["--method=synonyms", f"--wordnet={wordnet}", f"--input={text}", "--quiet"]
+    (tmp_path / "link.tsv").symlink_to(tmp_path / "table.tsv")
+    augment.main([*arguments, "--output=~/link.tsv"])
+    before = (tmp_path / "table.tsv").read_bytes()
+    assert (tmp_path / "link.tsv").is_symlink() and before
+    again = ["--method=synonyms", f"--wordnet={wordnet}", f"--input={tmp_path}/table.tsv"]
+    for name in ("table.tsv", "link.tsv"):
+        assert "was made from something else" in refused(augment, [*again, f"--output={tmp_path}/{name}"], capsys)
+    assert (tmp_path / "table.tsv").read_bytes() == before
+
+
 def test_a_full_disk_is_one_clear_line(wordnet, text, tmp_path, capsys, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")

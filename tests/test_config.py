@@ -88,6 +88,15 @@ def test_a_rate_that_is_none_is_refused(option, value, tmp_path):
         build.with_dropout(student, rates["rate"], drophead=rates["drophead"])
 
 
+def test_graded_pairs_of_two_files_are_refused(tmp_path):
+    for name in ("g1.tsv", "g2.tsv"):
+        (tmp_path / name).write_text("1\ta\tb\n2\tc\td\n")
+    config = configs.parse(load(ROOT / "configs" / "congen.py", "tiny").to_dict())
+    config = dataclasses.replace(config, evals=dataclasses.replace(config.evals, pairs=f"{tmp_path}/g*.tsv"))
+    with pytest.raises(InputError, match=r"g\*.tsv is 2 files \(g1.tsv, g2.tsv\); name one of them"):
+        build.graded_pairs(config)
+
+
 def test_command_line_values_reach_the_config():
     given = [
         "--config=configs/congen.py:tiny",
@@ -168,6 +177,9 @@ def checkpoints(tmp_path_factory):
 
 def on_random_models(raw: dict, checkpoints) -> dict:
     """The options with small random checkpoints of the same families instead of the models, and a small text."""
+    made_by_stages = raw["teacher"]["model"].startswith(
+        "stage"
+    )  # whose exports say their own pooling, or are cross-encoders
     for part in ("teacher", "student"):
         names = raw[part]["model"].split(",")
         raw[part]["model"] = ",".join(
@@ -180,7 +192,7 @@ def on_random_models(raw: dict, checkpoints) -> dict:
         text=str(checkpoints / "text.tsv"), max_length=32, cache_folder=str(checkpoints / "cache"), batch_size=16,
         columns=tuple((name, name) for name in COLUMNS), exclude="", pack_shapes=2, weights=(),
     )  # fmt: skip
-    raw["teacher"]["pooling"] = raw["teacher"]["pooling"] or "mean"
+    raw["teacher"]["pooling"] = raw["teacher"]["pooling"] or ("" if made_by_stages else "mean")
     raw["student"]["pooling"] = raw["student"]["pooling"] or "mean"
     raw["student"]["layers"] = raw["student"]["layers"] and "last:2"
     raw["student"] |= {

@@ -11,6 +11,7 @@ import transformers
 from jaxdistill.core import InputError
 from jaxdistill.data.packing import Ragged, Shape, pack, pad
 from jaxdistill.encode import encode_file
+from jaxdistill.encoders import surgery
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load
 from jaxdistill.encoders.pair_head import HEADS, fresh_head
@@ -18,6 +19,7 @@ from jaxdistill.encoders.sentence import embed
 from jaxdistill.inference import Embedder
 
 import encoder_cases as cases
+from tiny_models import tiny_model
 
 PAIRS = [
     ("w1 w2 w3", "w4"),
@@ -99,6 +101,74 @@ def test_sentence_transformers_loads_the_export_as_a_cross_encoder(family, tmp_p
     np.testing.assert_allclose(theirs.predict(PAIRS), Embedder(ours).score(FIRST, SECOND), atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model_input_names": ["input_ids", "attention_mask"]},
+        {"model_input_names": "removed"},
+        {"model_input_names": "removed", "tokenizer_class": "BertTokenizer"},
+    ],
+)
+def test_token_types_are_those_that_tokenizer_config_json_gives(tmp_path, changes, caplog):
+    """Without names, transformers' generic class gives none and BERT's gives them."""
+    from sentence_transformers import CrossEncoder
+
+    theirs = cases.write_cross_encoder(tmp_path / "theirs", "bert")
+    with_types = torch_logits(theirs, load(str(tmp_path / "theirs")))
+    cases.edit_json(tmp_path / "theirs" / "tokenizer_config.json", **changes)
+    ours = load(str(tmp_path / "theirs"))
+    found = Embedder(ours).score(FIRST, SECOND)
+    np.testing.assert_allclose(CrossEncoder(str(tmp_path / "theirs"), device="cpu").predict(PAIRS), found, atol=1e-5)
+    untyped = "tokenizer_class" not in changes
+    assert (np.abs(found - sigmoid(with_types)).max() > 0.01) == untyped == ("token type 0" in caplog.text)
+    save(ours, tmp_path / "out")
+    np.testing.assert_allclose(CrossEncoder(str(tmp_path / "out"), device="cpu").predict(PAIRS), found, atol=1e-5)
+
+
+def test_a_prompt_goes_before_the_first_sentence_of_a_pair(tmp_path):
+    from sentence_transformers import CrossEncoder
+
+    cases.write_cross_encoder(tmp_path, "bert")
+    plain = Embedder(load(str(tmp_path)))
+    CrossEncoder(str(tmp_path), device="cpu", prompts={"q": "w9 w8 "}, default_prompt_name="q").save(
+        str(tmp_path / "q")
+    )
+    wanted = CrossEncoder(str(tmp_path / "q"), device="cpu").predict(PAIRS)
+    prompted = load(str(tmp_path / "q"))
+    np.testing.assert_allclose(Embedder(prompted).score(FIRST, SECOND), wanted, atol=1e-5)
+    np.testing.assert_allclose(plain.score([f"w9 w8 {first}" for first in FIRST], SECOND), wanted, atol=1e-5)
+    asked = Embedder(load(str(tmp_path), prompt="w9 w8 "))
+    np.testing.assert_allclose(asked.score(FIRST, SECOND), wanted, atol=1e-5)
+    with pytest.raises(InputError, match="a cross-encoder with the prompt 'w9 w8 ', for which an export has no place"):
+        save(prompted, tmp_path / "out")
+    assert surgery.cross_encoder(prompted, key=jax.random.key(0)).prompt == ""
+
+
+@pytest.mark.parametrize("bias", [20.0, -40.0])
+def test_scores_rank_as_their_logits_do(pair, bias):
+    _, ours = pair
+    last = f"dense/{len(ours.definition.dense) - 1}"
+    far = ours.with_params(ours.params | {f"{last}/bias": np.array([bias])})
+    found, logits = Embedder(far).score(FIRST, SECOND), torch_logits(pair[0], ours)
+    near = ours.params[f"{last}/bias"][0]
+    np.testing.assert_allclose(np.log(found) - np.log1p(-found), logits - near + bias, atol=1e-3)
+    np.testing.assert_array_equal(np.argsort(found), np.argsort(logits))
+
+
+def test_a_tokenizer_that_cuts_on_the_left_is_refused(tmp_path):
+    cases.write_cross_encoder(tmp_path, "bert")
+    cases.edit_json(tmp_path / "tokenizer_config.json", truncation_side="left")
+    with pytest.raises(InputError, match="tokenizer_config.json cuts long texts on the left; only"):
+        load(str(tmp_path))
+
+
+def test_a_cross_encoder_made_of_modules_is_refused(tmp_path):
+    save(tiny_model(tmp_path / "tokenizer", head=1), tmp_path / "modular")
+    cases.edit_json(tmp_path / "modular" / "config_sentence_transformers.json", model_type="CrossEncoder")
+    with pytest.raises(InputError, match="is a CrossEncoder made of the modules Transformer, Pooling, Dense; of"):
+        load(str(tmp_path / "modular"))
+
+
 def test_a_new_head_on_an_exported_sentence_encoder_has_a_pooler_that_is_not_zero(tmp_path):
     cases.write_encoder(tmp_path / "theirs", "bert")
     save(load(str(tmp_path / "theirs"), pooling="mean"), tmp_path / "export")
@@ -108,9 +178,10 @@ def test_a_new_head_on_an_exported_sentence_encoder_has_a_pooler_that_is_not_zer
     assert definition.reads_pairs and params["dense/0/kernel"].shape == (32, 1)
 
 
-def test_the_body_of_a_cross_encoder_can_be_a_sentence_encoder(tmp_path):
+def test_the_body_of_a_cross_encoder_can_be_a_sentence_encoder(tmp_path, caplog):
     theirs = cases.write_cross_encoder(tmp_path, "roberta")
     ours = load(str(tmp_path), pooling="mean")
+    assert "pooling mean instead of the checkpoint's own head of 1 label(s), as asked" in caplog.text
     ids = np.arange(6, 16)
     with torch.no_grad():
         wanted = theirs.roberta(input_ids=torch.as_tensor(ids)[None]).last_hidden_state[0].mean(0).numpy()

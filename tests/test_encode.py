@@ -3,6 +3,7 @@
 import errno
 import gzip
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -121,6 +122,8 @@ def test_a_table_holds_the_same_vectors_beside_their_sentences(embedder, text, t
     [
         (["--output=v.txt"], "--output=v.txt must end in .npy or .parquet."),
         (["--output=v.npy", "--keep_text"], "--keep_text needs a table: --output=v.parquet."),
+        (["--output=v.npy", "--batch_size=-3"], "argument --batch_size: -3 must be at least 1"),
+        ([f"--output={'v' * 300}.npy"], "File name too long"),
         (["--output=v.npy", "--promt=query"], "unknown option --promt. Did you mean --prompt?"),
         (["--output=v.npy", "--prompt=passage"], "prompt 'passage' is unknown"),
         (["--output=v.npy", "--column=words", "--input=absent.tsv"], "absent.tsv does not exist"),
@@ -129,6 +132,30 @@ def test_a_table_holds_the_same_vectors_beside_their_sentences(embedder, text, t
 )
 def test_wrong_options_are_one_clear_line(text, model, capsys, wrong, said):
     assert said in refused(encode, [f"--model={model}", f"--input={text}", *wrong, "--quiet"], capsys)
+
+
+def test_an_output_that_is_an_input_a_pipe_or_a_folder_is_refused_and_a_link_stays(embedder, text, tmp_path):
+    table, link = tmp_path / "io.parquet", tmp_path / "link.parquet"
+    encode_file(embedder, [text], table, keep_text=True, progress=False)
+    before = table.read_bytes()
+    link.symlink_to(table)
+    for output in (table, link, tmp_path / "x" / ".." / "io.parquet"):
+        with pytest.raises(InputError, match="is one of the files that are read; name another"):
+            encode_file(embedder, [text, str(tmp_path / "io.par*")], output, progress=False)
+    assert table.read_bytes() == before
+    encode_file(embedder, [text], link, progress=False)
+    assert link.is_symlink() and table.read_bytes() != before
+    os.mkfifo(tmp_path / "pipe.npy")
+    (tmp_path / "folder.npy").mkdir()
+    for name, kind in (("pipe", "device or pipe"), ("folder", "folder")):
+        with pytest.raises(InputError, match=f"{name}.npy is a {kind}; name a file"):
+            encode_file(embedder, [text], tmp_path / f"{name}.npy", progress=False)
+
+
+def test_a_tilde_is_the_home_folder(text, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    encode.main([f"--model={model}", f"--input={text}", "--output=~/v.npy", "--quiet"])
+    assert vectors.shape(tmp_path / "v.npy") == (7, 16)
 
 
 def test_a_vector_that_is_not_finite_is_named_by_its_row(embedder, text, tmp_path, monkeypatch):

@@ -61,7 +61,7 @@ def test_scores_are_printed_and_written(tiny, tiny_data, tmp_path, capsys):
     expected = sts.sts(Embedder(evaluate.load(str(tiny))).encode, tiny_data)
     assert result["scores"] == pytest.approx(expected | {"pairs": expected["sts12"]})
     assert (result["digest"], result["pooling"]) == (evaluate.load(str(tiny)).digest(), "mean")
-    assert "SimCSE" in report["protocol"]["sts"] and {"jaxdistill", "jax", "python"} <= set(report["versions"])
+    assert "SimCSE" in report["protocol"]["sts12"] and {"jaxdistill", "jax", "python"} <= set(report["versions"])
     printed = capsys.readouterr().out
     assert f"{100 * expected['average']:.2f}" in printed and "sick-r" in printed
 
@@ -86,7 +86,7 @@ def test_translations_have_a_table_of_their_own(tiny, tiny_data, tmp_path, capsy
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["tatoeba.en-de/de-en", "recall@1", f"{100 * scores['tatoeba.en-de/de-en recall@1']:.2f}"] in lines
     assert ["recall", "×", "100", str(tiny)] in lines and ["Spearman", "×", "100", "sts-b"] in lines
-    assert "SimCSE" in report["protocol"]["sts"] and "recall at 1" in report["protocol"]["bitext"]
+    assert "SimCSE" in report["protocol"]["sts-b"] and "recall at 1" in report["protocol"]["bitext/tatoeba.en-de"]
     assert report["absent"][0].startswith("bitext/multi30k2016.en-de: ") and len(report["absent"]) == 6
 
 
@@ -100,6 +100,8 @@ def test_translations_have_a_table_of_their_own(tiny, tiny_data, tmp_path, capsy
         (["--tasks=bitext", "--data="], "needs --data=FOLDER with multilingual"),
         (["--tasks=bitext", "--data=absent"], "absent: not a data folder"),
         (["--data=absent"], "absent: not a data folder"),
+        (["--batch_size=0"], "--batch_size: 0 must be at least 1"),
+        (["--batch_size=many"], "--batch_size: invalid positive value: 'many'"),
     ],
 )
 def test_bad_options_are_one_clear_error_before_a_model_is_loaded(arguments, message):
@@ -133,6 +135,65 @@ def test_trying_the_results_file_leaves_it_as_it_was(tmp_path):
     assert not evaluate._writable(f"{tmp_path}/new/").exists()
     with pytest.raises(InputError, match="cannot be written"):
         evaluate._writable(str(tmp_path / "old.json" / "below.json"))
+
+
+def test_a_file_that_is_read_is_not_written(tiny, tiny_data, tmp_path, capsys):
+    own, link = tmp_path / "own.tsv.gz", tmp_path / "link"
+    link.symlink_to(own)
+    before = own.read_bytes()
+    for out in (own, link):
+        options = [f"--model={tiny}", "--tasks=pairs", f"--pairs={own}", f"--out={out}"]
+        assert "is one of the files that are read" in program.refused(evaluate, options, capsys)
+    options = ["--tasks=sts-b", f"--data={tiny_data}", f"--out={tiny_data}/sts/stsb.test.tsv.gz"]
+    assert "is one of the files that are read" in program.refused(evaluate, [f"--model={tiny}", *options], capsys)
+    assert own.read_bytes() == before
+
+
+def test_a_link_or_a_device_as_the_results_file_stays_what_it_is(tiny, tiny_data, tmp_path):
+    (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
+    os.mkfifo(tmp_path / "pipe")
+    arguments = [f"--model={tiny}", "--tasks=sts-b", f"--data={tiny_data}"]
+    evaluate.main([*arguments, f"--out={tmp_path / 'link.json'}"])
+    assert (tmp_path / "link.json").is_symlink() and json.loads((tmp_path / "real.json").read_text())["models"]
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE) as reader:
+        evaluate.main([*arguments, f"--out={tmp_path / 'pipe'}"])
+        assert json.loads(reader.stdout.read())["models"]
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_name_that_is_too_long_is_one_line(tiny, tiny_data, capsys, tmp_path):
+    arguments = [f"--model={tiny}", "--tasks=sts-b", f"--data={tiny_data}"]
+    for out in (tmp_path / ("x" * 300), f"{tmp_path}/{'x' * 300}/"):
+        assert "File name too long" in program.refused(evaluate, [*arguments, f"--out={out}"], capsys)
+    longest = tmp_path / ("x" * 255)
+    evaluate.main([*arguments, f"--out={longest}"])
+    assert json.loads(longest.read_text())["models"]
+
+
+def test_a_tilde_is_the_home_folder(tiny, tiny_data, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("JAXDISTILL_DATA", "~/data")
+    monkeypatch.chdir(tiny_data)
+    evaluate.main(["--model=~/tiny", "--tasks=sts-b,pairs", "--pairs=~/own.tsv.gz", "--out=~/x.json"])
+    assert json.loads((tmp_path / "x.json").read_text())["data"] == str(tiny_data)
+    evaluate.main(["--model=~/tiny", "--tasks=sts-b", "--data=~/data/sts", "--out=~/new/"])
+    assert (tmp_path / "new" / "index.html").is_file() and not (tiny_data / "~").exists()
+
+
+def test_brackets_in_the_name_of_a_model_are_no_markup(tiny_data, tmp_path, capsys):
+    name = "m[red]x[/bold] :smile:"
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / name)
+    out = tmp_path / "results.json"
+    evaluate.main([f"--model={tmp_path / name}", "--tasks=sts-b,transfer", f"--data={tiny_data}", f"--out={out}"])
+    assert name in capsys.readouterr().out and json.loads(out.read_text())["models"]
+
+
+def test_results_are_written_before_they_are_shown(tiny, tiny_data, tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluate, "as_text", lambda *_, **__: 1 / 0)
+    out = tmp_path / "results.json"
+    with pytest.raises(ZeroDivisionError):
+        evaluate.main([f"--model={tiny}", "--tasks=sts-b", f"--data={tiny_data}", f"--out={out}"])
+    assert json.loads(out.read_text())["models"]
 
 
 def test_the_teacher_has_its_published_scores(data_folder, tmp_path):

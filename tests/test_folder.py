@@ -187,6 +187,43 @@ def test_poolings_that_cannot_be_read_are_refused(tmp_path, bert_folder, changes
         load(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("sentence_bert_config.json", {"max_seq_length": "abc"}, 'max_seq_length="abc"; it must be a whole number or null'),
+        ("sentence_bert_config.json", {"max_seq_length": -4}, "max_seq_length=-4; it must be a whole number or null, at least 3"),
+        ("sentence_bert_config.json", {"max_seq_length": 1}, "max_seq_length=1; it must be a whole number or null, at least 3"),
+        ("config_sentence_transformers.json", {"prompts": ["a"]}, r'prompts=\["a"\]; it must be an object or null'),
+        ("config_sentence_transformers.json", {"prompts": {"q": 5}}, "prompts has q=5; it must be a text or null"),
+        ("config_sentence_transformers.json", {"default_prompt_name": 5}, "default_prompt_name=5; it must be a text or null"),
+        ("1_Pooling/config.json", {"pooling_mode": 5}, "pooling_mode=5; it must be a text or a list"),
+        ("2_Dense/config.json", {"in_features": "32"}, 'in_features="32"; it must be a whole number, at least 1'),
+    ],
+)  # fmt: skip
+def test_an_odd_value_is_an_error_that_names_file_and_key(tmp_path, bert_folder, name, changes, message):
+    cases.edit_json(saved(tmp_path, bert_folder) / name, **changes)
+    with pytest.raises(InputError, match=f"{name}(:| has) {message}"):
+        load(str(tmp_path))
+
+
+def test_a_modules_path_that_is_no_text_is_refused(tmp_path, bert_folder):
+    path = saved(tmp_path, bert_folder) / "modules.json"
+    path.write_text(path.read_text().replace('"1_Pooling"', "5"))
+    with pytest.raises(InputError, match="modules.json has path=5; it must be a text"):
+        load(str(tmp_path))
+
+
+def test_null_is_absent_where_published_models_have_it(tmp_path, bert_folder):
+    model = load(str(saved(tmp_path, bert_folder)))
+    cases.edit_json(tmp_path / "sentence_bert_config.json", max_seq_length=None, do_lower_case=None)
+    cases.edit_json(
+        tmp_path / "config_sentence_transformers.json", prompts={"query": None}, default_prompt_name="query"
+    )
+    cases.edit_json(tmp_path / "config.json", pad_token_id=None, architectures=None)
+    again = load(str(tmp_path))
+    assert (again.max_length, again.prompt) == (model.max_length, "")
+
+
 def test_an_unknown_dense_activation_is_refused(tmp_path, bert_folder):
     path = saved(tmp_path, bert_folder) / "2_Dense" / "config.json"
     path.write_text(path.read_text().replace("Tanh", "Mish"))

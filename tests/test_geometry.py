@@ -8,7 +8,7 @@ from scipy.spatial.distance import pdist
 
 from jaxdistill.core import InputError
 from jaxdistill.evals import auc, geometry, select
-from jaxdistill.evals.pairs import GradedPairs
+from jaxdistill.evals.pairs import GradedPairs, read_pairs
 from jaxdistill.evals.speed import SpeedTask
 
 
@@ -108,11 +108,12 @@ class Reader:
 def test_own_pairs_with_labels_are_judged_by_auc(tmp_path):
     path = tmp_path / "own.tsv"
     path.write_text("score\tsentence1\tsentence2\n1\ta\tab\n0\tb\tc\n1\td\te\n0\tf\tg\n")
-    given = dict(data_folder=None, pairs_file=path, agreement_task=None)
+    given = dict(data_folder=None, graded=read_pairs(path), agreement_task=None)
     (task,) = select.available_tasks(**given).values()
     assert task(Reader()) == {"pairs/auc": 0.75}, "the positive (d, e) ties with both negatives"
     assert list(select.available_tasks(**given, best="pairs/spearman")) == ["pairs/spearman"]
     path.write_text("score\tsentence1\tsentence2\n1\ta\tab\n0\tb\tc\n0.5\td\te\n")
+    given["graded"] = read_pairs(path)
     assert list(select.available_tasks(**given)) == ["pairs/spearman"]
     with pytest.raises(InputError, match="own.tsv: pairs/auc needs the scores 0 and 1"):
         select.available_tasks(**given, best="pairs/auc")
@@ -121,7 +122,7 @@ def test_own_pairs_with_labels_are_judged_by_auc(tmp_path):
 
 
 def test_a_sets_dev_pairs_are_read_where_they_are_asked_for(data_folder):
-    given = dict(data_folder=data_folder, pairs_file=None, agreement_task=None)
+    given = dict(data_folder=data_folder, graded=None, agreement_task=None)
     assert list(select.available_tasks(**given, best="qnli-dev/auc")) == ["qnli-dev/auc", "sts-b-dev/spearman"]
     assert list(select.available_tasks(**given)) == ["sts-b-dev/spearman"]
 

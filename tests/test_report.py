@@ -119,6 +119,12 @@ def test_names_are_the_shortest_ends_that_differ():
     specs = ["package:gt/model", "runs/a/export", "runs/b/export", "tiny", "runs/a/export+runs/b/export"]
     assert list(report.short_names(specs).values()) == ["gt/model", "a/export", "b/export", "tiny", "a/export+b/export"]
     assert list(report.short_names(["x/a", "y/a", "a"]).values()) == ["x/a", "y/a", "a"]
+    assert list(report.short_names(["runs/a/", "x/c/export/", "b", "b/"]).values()) == ["a", "c/export", "b", "b/"]
+
+
+def test_without_a_teacher_no_model_is_called_one():
+    page = report.html_page(report.Report(title="t", entries=[Entry(name="", scores={"average": 0.5})]))
+    assert "<small>teacher</small>" not in page
 
 
 def test_whatever_a_user_wrote_is_text_and_the_page_asks_nothing_of_the_network():

@@ -97,6 +97,16 @@ def test_another_model_may_have_read_the_corpus(model, corpus, tmp_path, capsys)
     assert found([*arguments, f"--vectors={tmp_path / 'v.npy'}"], capsys) == asymmetric != found(arguments, capsys)
 
 
+def test_a_table_with_the_sentences_of_another_corpus_is_refused(model, corpus, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    encode.main([f"--model={model}", f"--input={corpus}", "--output=~/t.parquet", "--keep_text", "--quiet"])
+    arguments = [f"--model={model}", "--query=dog", "--vectors=~/t.parquet"]
+    assert len(found([*arguments, f"--corpus={corpus}"], capsys)) == len(CORPUS)
+    (tmp_path / "other.txt").write_text("\n".join([*CORPUS[:4], "wolf", *CORPUS[5:]]) + "\n")
+    line = refused(search, [*arguments, f"--corpus={tmp_path}/other.txt", "--quiet"], capsys)
+    assert "t.parquet row 5 is of 'dog', that of the corpus is 'wolf'; give the vectors of this very text." in line
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

@@ -117,6 +117,8 @@ FAULTS = [
     ("a.tsv", b"text\tn\n", "a.tsv is empty"),
     ("a.tsv", b"n\ttext\n1\tx\n2\n", r"a.tsv:3 has 1 fields and so no column 'text'"),
     ("a.csv", b"n,text\n1,x\n2\n", r"a.csv:3 has 1 fields and so no column 'text'"),
+    ("a.tsv", b"text\tn\nx\t1\ny\tz\t2\n", r"a.tsv:3 has 3 fields, the header 2"),
+    ("a.csv", b"text\nyes, no\n", r"a.csv:2 has 2 fields, the header 1"),
     ("a.csv", b'n,text\n1,"x\n', r"a.csv:2 is no CSV"),
     ("a.csv", b"n,m\n1,x\n", r"a.csv:1 \(header\) has no column 'text', it has 'n', 'm'; .*data.columns.text"),
     ("a.jsonl", b'{"text": "x"}\n{"text": \n', "a.jsonl:2 is no JSON"),

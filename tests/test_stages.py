@@ -1,6 +1,7 @@
 """Two stages in one command: the second begins with the best student of the first (killed: see test_trans_encoder)."""
 
 import json
+import shutil
 
 import pytest
 
@@ -60,6 +61,21 @@ def test_a_later_stage_without_its_text_is_refused_before_the_first_is_trained(f
     ]
     assert "stage 2: " in (line := program.refused(main, given, capsys)) and "'positive'" in line
     assert not (tmp_path / "w").exists()
+
+
+def test_graded_pairs_of_a_later_stage_are_read_before_the_first_is_trained(folder, finished, capsys, tmp_path):
+    (tmp_path / "bad.tsv").write_text("score\tsentence1\tsentence2\nhigh\ta\tb\n")
+    given = [*arguments(folder), f"--config.then.evals.pairs={tmp_path / 'bad.tsv'}", f"--workdir={tmp_path / 'w'}"]
+    assert "stage 2: " in (line := program.refused(main, given, capsys)) and "'high'" in line
+    assert not (tmp_path / "w").exists()
+
+
+def test_a_stage_is_not_taken_for_finished_once_one_before_it_was_trained_again(folder, finished, capsys, tmp_path):
+    workdir = shutil.copytree(folder / "w", tmp_path / "w")
+    weights = workdir / "stage1" / "export" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    line = program.refused(main, [*arguments(folder), f"--workdir={workdir}"], capsys)
+    assert f"{workdir / 'stage2'} was made of another student of stage1" in line
 
 
 def test_stages_come_in_their_order():

@@ -55,6 +55,16 @@ def test_spearman_by_hand():
     assert spearman(np.array([1.0, 2, 3, 4]), np.array([0.1, 0.3, 0.2, 0.4]), what="pairs") == pytest.approx(0.8)
 
 
+def test_scores_that_differ_are_ranked_however_small_they_are():
+    logits = np.array([-40.0, -33.0, -50.0, -35.0])
+    assert spearman(logits, np.exp(logits), what="pairs") == pytest.approx(1.0)
+    for constant in (np.full(4, 1e-20), np.full(4, 0.5) + 1e-9 * logits):
+        with pytest.raises(
+            InputError, match="all 4 pairs equally alike .*: it has collapsed to one vector or one score"
+        ):
+            spearman(logits, constant, what="pairs")
+
+
 def test_cosines_do_not_depend_on_length_of_vectors_and_embed_each_sentence_once():
     calls = []
 
@@ -233,7 +243,7 @@ def test_the_dev_evaluation_prefers_own_pairs_then_sts_b_then_agreement(sts_data
     write_tsv(sts_data / "own.tsv.gz", ROWS)
     sources = {
         "data_folder": sts_data,
-        "pairs_file": sts_data / "own.tsv.gz",
+        "graded": pairs.read_pairs(sts_data / "own.tsv.gz"),
         "agreement_task": agreement.agreement_task(bag_of_words, first, second),
     }
     tasks = select.available_tasks(**sources)
@@ -242,11 +252,11 @@ def test_the_dev_evaluation_prefers_own_pairs_then_sts_b_then_agreement(sts_data
         assert list(task(bag_of_words)) == [metric]
         assert select.choose(tasks, metric).metric == metric
     assert select.choose(tasks).metric == "pairs/spearman"
-    assert select.choose(select.available_tasks(**sources | {"pairs_file": ""})).metric == "sts-b-dev/spearman"
+    assert select.choose(select.available_tasks(**sources | {"graded": None})).metric == "sts-b-dev/spearman"
 
 
 def test_an_unknown_best_metric_names_those_of_the_run(sts_data):
-    tasks = select.available_tasks(data_folder=sts_data, pairs_file=None, agreement_task=None)
+    tasks = select.available_tasks(data_folder=sts_data, graded=None, agreement_task=None)
     with pytest.raises(InputError, match="'pairs/spearman' is not measured.*sts-b-dev/spearman"):
         select.choose(tasks, "pairs/spearman")
     with pytest.raises(InputError, match="give a data folder"):

@@ -10,7 +10,7 @@ from jaxdistill import evaluate
 from jaxdistill.card import Facts, write_facts
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
-from jaxdistill.evals import multilingual, sts, suite
+from jaxdistill.evals import bitext, multilingual, sts, suite
 from jaxdistill.evals.once import Once
 
 from eval_cases import GRADED, run, write
@@ -46,10 +46,12 @@ def units(names, **sources):
 def test_every_name_has_its_units(data_folder):
     names = units(suite.GROUPS, data=str(data_folder))
     assert names == [
-        "sts",
+        *sts.SETS,
         *(f"sts17/{track}" for track in multilingual.TRACKS),
         *(f"transfer/{name}" for name in ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")),
-        *("nli/sick-e", "nli/snli", "auc/qqp", "auc/qnli", "auc/mrpc", "bitext", "nearest", "geometry", "speed"),
+        *("nli/sick-e", "nli/snli", "auc/qqp", "auc/qnli", "auc/mrpc"),
+        *(f"bitext/{name}" for name in bitext.SETS),
+        *("nearest", "geometry", "speed"),
     ]
     assert not suite.planned(suite.GROUPS, suite.Sources(data=str(data_folder))).absent
     assert all(unit.protocol for unit in suite.planned(suite.GROUPS, suite.Sources(data=str(data_folder))).units)
@@ -74,14 +76,25 @@ def test_what_is_not_there_is_a_line_each(data):
 
 def test_without_a_data_folder_only_sts_is_left():
     plan = suite.planned(["sts", "transfer", "multilingual", "retrieval"], suite.Sources())
-    assert [unit.name for unit in plan.units] == ["sts"]
+    assert [unit.name for unit in plan.units] == list(sts.SETS)
     assert all("needs --data=FOLDER" in line for line in plan.absent)
 
 
 def test_averages_are_of_all_sets_of_a_group():
     scores = {f"auc/{name}": value for name, value in (("qqp", 0.5), ("qnli", 0.6), ("mrpc", 0.7))}
-    assert suite.averages(scores) == {"auc/average": pytest.approx(0.6)}
-    assert suite.averages({"auc/qqp": 0.5}) == {}
+    assert suite.with_averages(scores) == {**scores, "auc/average": pytest.approx(0.6)}
+    assert suite.with_averages({"auc/qqp": 0.5}) == {"auc/qqp": 0.5}
+
+
+def test_the_averages_of_sts_stand_behind_its_sets_and_count_sets_without_subsets_as_a_whole():
+    scores = {"sts12": 0.1, "sts12/a": 0.9, "sts12/mean": 0.9, "sts12/weighted mean": 0.8, "auc/qqp": 0.5}
+    scores |= {name: 0.2 for name in sts.TESTS[1:]}
+    found = suite.with_averages(scores)
+    averages = {"average": (0.1 + 6 * 0.2) / 7, "average/mean": (0.9 + 6 * 0.2) / 7, "average/weighted mean": 2 / 7}
+    assert found == pytest.approx(scores | averages)
+    assert list(found)[-4:] == [*averages, "auc/qqp"]
+    assert "average/mean" not in suite.with_averages({name: 0.2 for name in sts.TESTS})
+    assert suite.with_averages({"sts12": 0.1, "sts12/mean": 0.9}) == {"sts12": 0.1, "sts12/mean": 0.9}
 
 
 def test_a_digest_follows_the_files(data):
@@ -92,6 +105,19 @@ def test_a_digest_follows_the_files(data):
     assert digest() == before
     write(data / "transfer" / "mr.all.tsv.gz", LABELLED[:-1])
     assert digest() != before
+
+
+def test_a_file_under_another_name_is_read_again(tmp_path, tiny, capsys):
+    """A text that is read from the memory of a .tsv would hide that it is no gzip file and no .csv."""
+    rows = "\n".join("\t".join(line.split("\t")[1:]) for line in GRADED)
+    for name in ("good.tsv", "bad.tsv.gz", "bad.csv"):
+        (tmp_path / name).write_text(rows)
+    options = [f"--model={tiny}", "--tasks=pairs", "--out="]
+    run([*options, f"--pairs={tmp_path}/good.tsv"], capsys)
+    _, errors = run([*options, f"--pairs={tmp_path}/bad.tsv.gz"], capsys, status=2)
+    assert "damaged gzip" in errors[0]
+    _, errors = run([*options, f"--pairs={tmp_path}/bad.csv"], capsys, status=2)
+    assert "1 fields, 3 are expected" in errors[0]
 
 
 def test_subsets_by_hand(tmp_path):
@@ -119,7 +145,8 @@ def test_the_program_writes_what_it_measured_into_a_folder(tiny, data, tmp_path,
     (model,) = report["models"]
     assert model["failed"] == {} and len(report["absent"]) == 5
     assert set(model["seconds_of_task"]) == set(report["protocol"])
-    assert set(report["protocol"]) == set(report["files"]) == {"sts", "transfer/mr", "transfer/cr", "geometry", "speed"}
+    assert set(report["protocol"]) == set(report["files"])
+    assert set(report["files"]) == {"sts-b-dev", "transfer/mr", "transfer/cr", "geometry", "speed"}
     assert model["scores"]["speed/parameters"] == model["parameters"] and model["size_bytes"] > 0
     assert report["seed"] == 1111 and "folds" in report["protocol"]["transfer/mr"]
     assert f"{100 * model['scores']['transfer/mr']:.2f}" in out and "geometry/uniformity" in out
@@ -175,6 +202,32 @@ def test_what_fails_costs_itself_only(tiny, data, tmp_path, capsys):
     assert {"transfer/cr", "geometry/anisotropy"} <= set(model["scores"])
     assert len([line for line in errors if line.startswith("failed: ")]) == 3
     assert "mamba" in " ".join(errors) and errors[-1].startswith("error: 3 of the evaluations or models failed")
+
+
+def test_a_bad_set_of_sts_or_bitext_costs_itself_and_the_average(tiny, tmp_path, capsys):
+    data, out = tmp_path / "data", tmp_path / "results.json"
+    for known in sts.SETS.values():
+        write(data / "sts" / known.file, GRADED)
+    write(data / "sts" / sts.SETS["sts13"].file, [*GRADED, "a\tone field too few"])
+    write(data / "multilingual" / "tatoeba.en-de.test.tsv.gz", ["en\tde", "cat\tkatze", "rain\tregen"])
+    write(data / "multilingual" / "tatoeba.en-fr.test.tsv.gz", ["en\tfr", "cat\tchat", "rain"])
+    options = [f"--model={tiny}", "--tasks=sts,bitext", f"--data={data}", f"--out={out}"]
+    printed, errors = run(options, capsys, status=2)
+    (model,) = json.loads(out.read_text())["models"]
+    assert set(model["failed"]) == {"sts13", "bitext/tatoeba.en-fr"} and "sts13.test.tsv.gz:14" in " ".join(errors)
+    assert {*sts.SETS, "sts12/mean", "tatoeba.en-de/en-de recall@1"} - {"sts13"} <= set(model["scores"])
+    assert not any(name.startswith(("average", "sts13")) for name in model["scores"])
+    assert "sick-r" in printed
+
+
+def test_what_is_drawn_of_sts_is_sts_b_dev_where_it_was_scored(tiny, data, capsys):
+    write(data / "sts" / "stsb.test.tsv.gz", GRADED[:-1])
+    plan = suite.planned(["sts"], suite.Sources(data=str(data)))
+    candidate = evaluate.Candidate(spec=tiny, members=(evaluate.load(tiny),))
+    index = evaluate.Index(embed=None, digest="")
+    for units, count in ((plan.units, len(GRADED) - 1), (plan.units[:1], len(GRADED) - 2)):
+        _, drawn = evaluate.evaluate(candidate, units, index, batch_size=4)
+        assert len(drawn.gold) == count
 
 
 def test_vectors_that_are_not_numbers_are_a_line_each_and_are_not_remembered(tiny, data, tmp_path, capsys, monkeypatch):

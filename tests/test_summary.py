@@ -7,7 +7,7 @@ import pytest
 
 from jaxdistill.core import InputError
 from jaxdistill.plots import _series, _smooth, read_curves, training_plot
-from jaxdistill.summary import Measured, as_text, comparison_table, plain, score_table
+from jaxdistill.summary import Measured, StageRow, as_text, comparison_table, plain, score_table, stage_table
 
 
 def write_metrics(path, steps=500):
@@ -98,6 +98,16 @@ def test_scores_are_shown_times_100_with_two_decimals():
     rows = [line.split() for line in text.splitlines()]
     assert ["runs/a", "72.37", "78.87"] in rows
     assert ["b", "50.00", "-"] in rows
+
+
+def test_brackets_and_colons_are_shown_as_they_are():
+    name = "m[b]x[/bold] :smile: \\[i]"
+    tables = [
+        score_table({name: {name: 0.5}}, [name], what=name),
+        comparison_table({name: Measured(pairs=0.5)}, title=name),
+        stage_table([StageRow(number=1, form="bi", student=name, metric=name, before=None, after=None, sts=None)]),
+    ]
+    assert [as_text(table, width=200).count(name) for table in tables] == [3, 2, 2]
 
 
 def test_measures_have_decimals_by_their_size():

@@ -10,8 +10,8 @@ from jaxdistill.encoders import surgery
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load
-from jaxdistill.encoders.modules import read_json
 from jaxdistill.encoders.sentence import embed, hidden_states, param_shapes
+from jaxdistill.encoders.settings import read_json
 from jaxdistill.inference import Embedder
 
 import encoder_cases as cases

@@ -1,6 +1,8 @@
 """Stored targets: resumed exactly, never mixed up, and the user's own vectors checked."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -57,6 +59,39 @@ def test_rows_that_were_written_but_not_noted_are_written_again(tmp_path):
     again = targets.open_targets(tmp_path, "d", 25, 2)
     targets.fill(again, embed, TEXTS)
     np.testing.assert_array_equal(again.array, embed(TEXTS))
+
+
+def test_bytes_that_changed_are_made_again(tmp_path, caplog):
+    store = targets.open_targets(tmp_path, "d", 25, 2)
+    targets.fill(store, embed, TEXTS)
+    content = bytearray(store.path.read_bytes())
+    content[-9] ^= 0xFF
+    store.path.write_bytes(content)
+    again = targets.open_targets(tmp_path, "d", 25, 2)
+    assert again.done == 0 and "is damaged and is begun anew" in caplog.text
+    targets.fill(again, embed, TEXTS)
+    np.testing.assert_array_equal(again.array, embed(TEXTS))
+
+
+ANOTHER_PROGRAM = """
+import logging, sys
+import numpy as np
+from jaxdistill.data import targets
+logging.basicConfig()
+store = targets.open_targets(sys.argv[1], "d", 25, 2)
+print(store.done, float(store.array.sum()))
+"""
+
+
+def test_another_program_waits_and_takes_what_the_first_has_made(tmp_path):
+    store = targets.open_targets(tmp_path, "d", 25, 2)
+    command = [sys.executable, "-c", ANOTHER_PROGRAM, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as other:
+        assert "another program is writing" in other.stderr.readline()
+        targets.fill(store, embed, TEXTS)
+        out, _ = other.communicate(timeout=60)
+    assert out == f"25 {float(embed(TEXTS).sum())}\n"
+    assert not list(tmp_path.rglob("*.lock"))
 
 
 def test_complete_targets_are_not_made_again(tmp_path):

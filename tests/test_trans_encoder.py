@@ -1,5 +1,6 @@
 """Trans-Encoder: pairs as the tokenizer joins them, labels made once, cycles that are killed and end as undisturbed ones."""
 
+import dataclasses
 import json
 import signal
 
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdistill import encode, evaluate, labels, main
+from jaxdistill import build, encode, evaluate, labels, main
 from jaxdistill.config import parse
+from jaxdistill.core import InputError
 from jaxdistill.data import sources, tokenize, views
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.model import load
@@ -20,6 +22,7 @@ from jaxdistill.inference import Embedder
 from jaxdistill.mesh import make_mesh
 from jaxdistill.stages import in_order
 
+import encoder_cases as cases
 import program
 from tiny_models import tiny_model
 from tiny_text import made_up
@@ -83,15 +86,57 @@ def made(labellers, store, folder):
     )
 
 
-def test_labels_are_the_mean_of_cosines_and_sigmoids(pairs, tmp_path):
-    bi = tiny_model(tmp_path / "model")
-    cross = surgery.cross_encoder(bi, key=jax.random.key(0))
-    store = store_of_pairs(tmp_path, pairs, bi.tokenizer, 16)
+def test_labels_are_the_mean_of_cosines_or_of_sigmoids(pairs, tmp_path):
+    bis = [tiny_model(tmp_path / "model", seed=seed) for seed in (0, 1)]
+    store = store_of_pairs(tmp_path, pairs, bis[0].tokenizer, 16)
     first, second = zip(*pairs, strict=True)
-    cosines, sigmoids = Embedder(bi).score(first, second), Embedder(cross).score(first, second)
-    found = made([bi, cross], store, tmp_path / "labels")
-    np.testing.assert_allclose(found[:, 0], (cosines + sigmoids) / 2, atol=1e-6)
-    np.testing.assert_allclose(made([bi], store, tmp_path / "labels")[:, 0], cosines, atol=1e-6)
+    for labellers in (bis, [surgery.cross_encoder(bi, key=jax.random.key(0)) for bi in bis]):
+        alone = [Embedder(labeller).score(first, second) for labeller in labellers]
+        found = made(labellers, store, tmp_path / "labels")
+        np.testing.assert_allclose(found[:, 0], np.mean(alone, axis=0), atol=1e-6)
+        np.testing.assert_allclose(made(labellers[:1], store, tmp_path / "labels")[:, 0], alone[0], atol=1e-6)
+
+
+def test_labellers_of_both_forms_are_refused_before_any_labels(pairs, tmp_path):
+    bi = tiny_model(tmp_path / "model")
+    store = store_of_pairs(tmp_path, pairs, bi.tokenizer, 16)
+    with pytest.raises(InputError, match="has sentence encoders and cross-encoders; an ensemble is of one kind"):
+        made([bi, surgery.cross_encoder(bi, key=jax.random.key(0))], store, tmp_path / "labels")
+    assert not (tmp_path / "labels").exists()
+
+
+@pytest.mark.parametrize(
+    ("labels_there", "pooling", "words"),
+    [
+        (1, "mean", "teacher.pooling='mean' would make a sentence encoder of .*; leave it empty"),
+        (1, "", ""),
+        (3, "mean", "is a classifier with 3 labels, which does not say how alike"),
+        (3, "", "is a classifier with 3 labels, which does not say how alike"),
+    ],
+)
+def test_a_cross_encoder_labels_as_one_or_not_at_all(labels_there, pooling, words, tmp_path):
+    cases.write_cross_encoder(tmp_path, "bert", num_labels=labels_there)
+    first = stages_of("tiny")[0]
+    teacher = dataclasses.replace(first.teacher, model=str(tmp_path), pooling=pooling)
+    config = dataclasses.replace(first, teacher=teacher)
+    if words:
+        with pytest.raises(InputError, match=words):
+            build.load_labellers(config, tmp_path / "w")
+    else:
+        assert build.load_labellers(config, tmp_path / "w")[0].definition.reads_pairs
+
+
+@pytest.mark.parametrize("labels_there", [1, 3])
+def test_a_student_keeps_the_trained_head_of_a_cross_encoder_and_of_no_other(labels_there, tmp_path, caplog):
+    theirs = cases.write_cross_encoder(tmp_path, "bert", num_labels=labels_there)
+    caplog.set_level("INFO")
+    first = stages_of("tiny")[0]
+    student = dataclasses.replace(first.student, model=str(tmp_path), layers="")
+    assert (student.head, student.pooling) == ("pair", "pooler")
+    made = build.make_student(dataclasses.replace(first, student=student), None, tmp_path / "w")
+    kept = np.array_equal(made.params["dense/0/kernel"].T, theirs.classifier.weight.detach().numpy())
+    assert kept == (labels_there == 1)
+    assert ("its own, trained head for pairs" if kept else "a new head for pairs") in caplog.text
 
 
 def test_a_sentence_is_labelled_once_and_nothing_is_labelled_again(pairs, tmp_path, monkeypatch):

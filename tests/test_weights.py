@@ -194,9 +194,7 @@ def test_weights_that_do_not_fit_are_refused_by_name(original, copy, case):
 
 
 def edited(folder, **changes):
-    path = folder / "config.json"
-    config = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps({key: value for key, value in config.items() if value != "removed"}))
+    cases.edit_json(folder / "config.json", **changes)
     return str(folder)
 
 
@@ -207,6 +205,13 @@ CONFIG_ERRORS = [
     (dict(hidden_act="mish"), "hidden_act='mish'"),
     (dict(position_embedding_type="relative_key"), "position_embedding_type='relative_key'"),
     (dict(is_decoder=True), "is a decoder"),
+    (dict(hidden_size="32"), 'config.json has hidden_size="32"; it must be a whole number, at least 1'),
+    (dict(layer_norm_eps=None), "config.json has layer_norm_eps=null; it must be a number, at least 0"),
+    (
+        dict(architectures=["BertForSequenceClassification"], id2label=None),
+        "config.json has id2label=null; it must be an o",
+    ),
+    (dict(architectures="BertModel"), 'config.json has architectures="BertModel"; it must be a list or null'),
 ]
 
 

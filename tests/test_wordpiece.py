@@ -21,7 +21,7 @@ from jaxdistill.data import wordpiece
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load
-from jaxdistill.encoders.modules import read_json
+from jaxdistill.encoders.settings import read_json
 from jaxdistill.encoders.tokenizer import read_tokenizer
 from jaxdistill.inference import Embedder
 

@@ -22,7 +22,8 @@ def rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     """Rows of one file, in order; `columns` maps our names to the file's.
 
     Raises:
-      InputError: unknown format, no row at all, bytes that are not UTF-8, a row without the column, a broken file.
+      InputError: unknown format, no row at all, bytes that are not UTF-8, a row without the column or with more fields than
+        the header, a broken file.
     """
     read = {".txt": _txt, ".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl, ".parquet": _parquet}[suffix(path)]
     count = 0
@@ -105,9 +106,8 @@ def _txt(path: Path, file: IO[bytes], columns: Mapping[str, str]) -> Iterator[tu
 
 def _tsv(path: Path, file: IO[bytes], columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     """Tab separated, a header line, no quoting."""
-    table = (line.rstrip("\r\n").split("\t") for line in _lines(path, file))
-    for number, cells in enumerate(_cells(path, table, columns), start=2):
-        yield cells if isinstance(cells, tuple) else _short(path, number, *cells)
+    table = enumerate((line.rstrip("\r\n").split("\t") for line in _lines(path, file)), start=1)
+    yield from _cells(path, table, columns)
 
 
 def _csv(path: Path, file: IO[bytes], columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
@@ -115,29 +115,30 @@ def _csv(path: Path, file: IO[bytes], columns: Mapping[str, str]) -> Iterator[tu
     csv.field_size_limit(LONGEST_FIELD)
     reader = csv.reader(_lines(path, file), strict=True)
     try:
-        for cells in _cells(path, reader, columns):
-            yield cells if isinstance(cells, tuple) else _short(path, reader.line_num, *cells)
+        yield from _cells(path, ((reader.line_num, cells) for cells in reader), columns)
     except csv.Error as error:
         raise InputError(f"{path}:{reader.line_num} is no CSV: {error}; check the quotes, or use .tsv.") from None
 
 
-def _cells(path: Path, table: Iterator[list[str]], columns: Mapping[str, str]) -> Iterator[tuple[str, ...] | list]:
-    """The wanted cells of each row after the header; `[cells, column]` where the row ends before the column."""
-    header = next(table, None)
+def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+    """The wanted cells of each `(line, cells)` after the header; of a blank line, empty ones."""
+    _, header = next(table, (0, None))
     if header is None:
         return
     names = chosen_columns(header, columns, f"{path}:1 (header)")
     places = [header.index(name) for name in names]
-    for cells in table:
+    for line, cells in table:
         missing = [name for name, place in zip(names, places, strict=True) if place >= len(cells)]
         if missing and cells not in ([], [""]):
-            yield [len(cells), missing[0]]
-        else:
-            yield tuple(cells[place] if place < len(cells) else "" for place in places)
-
-
-def _short(path: Path, number: int, count: int, column: str) -> tuple[str, ...]:
-    raise InputError(f"{path}:{number} has {count} fields and so no column {column!r}; correct or remove the row.")
+            raise InputError(
+                f"{path}:{line} has {len(cells)} fields and so no column {missing[0]!r}; correct or remove the row."
+            )
+        if len(cells) > len(header):
+            raise InputError(
+                f"{path}:{line} has {len(cells)} fields, the header {len(header)}: "
+                "which of them is which column is not known; correct or remove the row."
+            )
+        yield tuple(cells[place] if place < len(cells) else "" for place in places)
 
 
 def _jsonl(path: Path, file: IO[bytes], columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:

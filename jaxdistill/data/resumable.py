@@ -1,19 +1,29 @@
 """How is a long file written so that a killed program goes on? In chunks, with a note of what is there.
 
-The note holds what determines the content, how many bytes of it are sound, and counts for a summary. It is replaced in
-one move after a chunk is on the disk; what lies behind the sound bytes is written again.
+The note holds what determines the content, how many bytes of it are sound and their checksum, and counts for a summary. It
+is replaced in one move after a chunk is on the disk; what lies behind the sound bytes is written again. One program writes
+at a time: another one that wants the same file waits, and takes up what the first has left.
 """
 
+import contextlib
 import json
+import logging
 import os
 import re
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from filelock import FileLock, Timeout
+
 from jaxdistill.core import InputError
 from jaxdistill.files import unwritable, write_whole
+
+READ_BYTES = 1 << 20
+
+log = logging.getLogger(__name__)
 
 
 class Note(NamedTuple):
@@ -23,6 +33,8 @@ class Note(NamedTuple):
     """Everything that determines the content."""
     counts: Counter[str]
     """What the chunks so far add up to; `rows` and `bytes` among it."""
+    checksum: int
+    """CRC-32 of so many bytes."""
 
 
 class GrowingFile:
@@ -37,14 +49,49 @@ class GrowingFile:
         """
         self.path, self.note, self.origin = path, note, dict(origin)
         self.counts: Counter[str] = Counter()
+        self._checksum = 0
+        # One lock a path in this process, which would otherwise wait for itself after an error.
+        self._lock = FileLock(path.with_name(path.name + ".lock"), is_singleton=True, thread_local=False)
 
     def noted(self) -> Note | None:
         """What the run before noted; None without a sound note."""
         try:
             noted = json.loads(self.note.read_text("utf-8"))
-            return Note(dict(noted["origin"]), Counter(noted["counts"]))
+            return Note(dict(noted["origin"]), Counter(noted["counts"]), int(noted["checksum"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
+
+    def lock(self) -> None:
+        """Waits until no other program writes the file; until `unlock`, none can."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._lock.acquire(timeout=0)
+            except Timeout:
+                log.warning("another program is writing %s; waiting for it", self.path)
+                self._lock.acquire()
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+
+    def unlock(self) -> None:
+        """Lets other programs write."""
+        self._lock.release(force=True)
+        with contextlib.suppress(OSError):
+            Path(self._lock.lock_file).unlink()
+
+    def take_up(self, noted: Note, path: Path) -> bool:
+        """Goes on behind what was noted, if `path` begins with just those bytes."""
+        checksum, missing = 0, noted.counts["bytes"]
+        try:
+            with open(path, "rb") as file:
+                while block := file.read(min(missing, READ_BYTES)):
+                    checksum, missing = zlib.crc32(block, checksum), missing - len(block)
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+        if missing or checksum != noted.checksum:
+            return False
+        self.counts, self._checksum = noted.counts, checksum
+        return True
 
     def changes(self, origin: Mapping[str, object]) -> str:
         """What sets another origin apart from this one, for a reader; empty if nothing does."""
@@ -73,12 +120,14 @@ class GrowingFile:
                 file.flush()
                 os.fsync(file.fileno())
             self.counts.update({"bytes": len(content), **counts})
+            self._checksum = zlib.crc32(content, self._checksum)
             self._write_note()
         except OSError as error:
             raise unwritable(self.path, error) from error
 
     def _write_note(self) -> None:
-        write_whole(self.note, json.dumps({"origin": self.origin, "counts": self.counts}, indent=1) + "\n")
+        content = {"origin": self.origin, "counts": self.counts, "checksum": self._checksum}
+        write_whole(self.note, json.dumps(content, indent=1) + "\n")
 
 
 class ResumableTable:
@@ -100,9 +149,13 @@ class ResumableTable:
         self.path, self.columns = path, columns
         self.partial, note = (path.with_name(path.name + suffix) for suffix in (".partial", ".json"))
         self.file = GrowingFile(self.partial, note, origin)
+        if not path.exists():
+            self.file.lock()
         self.complete = path.exists()
         if self.complete or self.partial.exists():
             self._take_up()
+        if self.complete:
+            self.file.unlock()
 
     @property
     def counts(self) -> Counter[str]:
@@ -127,6 +180,7 @@ class ResumableTable:
         except OSError as error:
             raise unwritable(self.path, error) from error
         self.complete = True
+        self.file.unlock()
 
     def _take_up(self) -> None:
         """Reads the note; refuses rows that are not those that are asked for."""
@@ -138,10 +192,9 @@ class ResumableTable:
             return
         if changes := self.file.changes(noted.origin):
             raise InputError(f"{there} was made from something else ({changes}); move it or name another file.")
-        size = there.stat().st_size
-        if size < noted.counts["bytes"] or (self.complete and size != noted.counts["bytes"]):
+        is_longer = self.complete and there.stat().st_size > noted.counts["bytes"]
+        if is_longer or not self.file.take_up(noted, there):
             raise InputError(f"{there} was changed after it was written; delete it to have it made again.")
-        self.file.counts = noted.counts
 
 
 def one_line(text: str) -> str:

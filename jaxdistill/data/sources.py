@@ -72,6 +72,11 @@ def files(spec: str) -> list[Path]:
     raise InputError(f"{spec} does not exist; name a file, a glob, hf:NAME:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
 
 
+def local_files(specs: Sequence[str]) -> list[Path]:
+    """All files that the specs name; hub sets have none."""
+    return [path for spec in specs if not hub.is_hub(spec) for path in files(spec)]
+
+
 def check_weights(weights: Sequence[float], *, sources: int) -> None:
     """Raises `InputError` unless there is no weight, or one positive number for each source."""
     if weights and (len(weights) != sources or not all(0 < weight < float("inf") for weight in weights)):
@@ -104,10 +109,7 @@ def _update(digest, path: Path) -> None:
 
 
 def _in_data_folder(spec: str) -> Path:
-    folder = cli.data_folder()
-    if folder is None:
-        raise InputError(f"{spec} is in the data folder; name that in JAXDISTILL_DATA, or give a file of your own.")
-    return folder / spec.removeprefix(IN_DATA)
+    return cli.needed_data_folder(spec, instead=", or give a file of your own") / spec.removeprefix(IN_DATA)
 
 
 def _packaged(spec: str) -> Path:

@@ -46,8 +46,14 @@ class VectorFile:
         self.path, self.rows, self.width, self.dtype = path, rows, width, np.dtype(dtype)
         shape = {"rows": rows, "width": width, "dtype": self.dtype.str}
         self.file = GrowingFile(path, path.with_name(path.name + ".json"), {**origin, **shape})
+        noted = self.file.noted()
+        if noted is None or noted.counts["rows"] < rows:
+            self.file.lock()
         if not self._take_up():
+            self.file.lock()
             self.file.begin()
+        if self.complete:
+            self.file.unlock()
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -68,7 +74,7 @@ class VectorFile:
         """All vectors, memory-mapped."""
         if not self.complete:
             raise InputError(f"{self.path} has {self.done} of {self.rows} rows; let the run that makes it finish.")
-        return np.asarray(np.load(self.path, mmap_mode="r"))
+        return opened(self.path)
 
     def append(self, block: Float[np.ndarray, "n e"], counts: Mapping[str, int] | None = None) -> None:
         """Writes the next rows behind those that are there; `counts` are added to the note's.
@@ -82,6 +88,8 @@ class VectorFile:
         _check_finite(block, self.done, "the model's vector of", "check its weights")
         header = b"" if self.done else self._header()
         self.file.append(header + block.tobytes(), {"rows": len(block), **(counts or {})})
+        if self.complete:
+            self.file.unlock()
 
     def _take_up(self) -> bool:
         """Whether rows of the same origin are there, and as many as the note says."""
@@ -94,10 +102,9 @@ class VectorFile:
         if changes := self.file.changes(noted.origin):
             log.warning("%s was made from something else and is begun anew (%s)", self.path, changes)
             return False
-        if self.path.stat().st_size < noted.counts["bytes"]:
+        if not self.file.take_up(noted, self.path):
             log.warning("%s is damaged and is begun anew", self.path)
             return False
-        self.file.counts = noted.counts
         return True
 
     def _header(self) -> bytes:

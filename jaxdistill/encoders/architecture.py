@@ -6,6 +6,8 @@ from jaxdistill.core import InputError
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu", "tanh", "sigmoid", "identity")
 """Names of elementwise functions; `gelu` is the exact one with erf."""
+SHORTEST = 3
+"""Fewest tokens that sentences may be cut to: one between the special ones."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

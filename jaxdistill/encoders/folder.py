@@ -18,9 +18,10 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.encoders.modules import DENSE_ACTIVATIONS, OLD_POOLING_FLAGS, read_json
+from jaxdistill.encoders.modules import DENSE_ACTIVATIONS, OLD_POOLING_FLAGS
 from jaxdistill.encoders.pair_head import KIND, head_names
 from jaxdistill.encoders.sentence import param_shapes
+from jaxdistill.encoders.settings import read_json
 from jaxdistill.encoders.weights import as_torch_lays_it, tensors_from_params, write_safetensors
 
 TOKENIZER_FILES = ("special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt")
@@ -84,10 +85,14 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "") -> None:
     """Writes the model; `card` becomes its `README.md`.
 
     Raises:
-      InputError: a pooling that cannot be expressed, or a folder that cannot be written.
+      InputError: a pooling or a cross-encoder's prompt that cannot be expressed, or a folder that cannot be written.
     """
     folder = Path(folder)
     check_exportable(model.definition)
+    if model.definition.reads_pairs and model.prompt:
+        raise InputError(
+            f"{model.source} is a cross-encoder with the prompt {model.prompt!r}, for which an export has no place."
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (_write_cross_encoder if model.definition.reads_pairs else _write_sentence_encoder)(model, folder)

@@ -1,9 +1,11 @@
 """What do the families' `config.json` and tensor names have in common?"""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from jaxdistill.core import InputError
+from jaxdistill.encoders.settings import setting
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -18,16 +20,15 @@ ACTIVATIONS = {
 """Hugging Face's names of activations to ours."""
 
 
-def required(config: Mapping[str, Any], key: str) -> Any:
-    """A value that a `config.json` must have."""
-    if key not in config:
-        raise InputError(f"config.json has no {key!r}; is it the complete file of a {config.get('model_type')} model?")
-    return config[key]
+value = partial(setting, file="config.json")
+"""A value of a `config.json`, see `setting`."""
+size = partial(value, kind=int, least=1)
+"""A number of rows, layers or the like, which a `config.json` must have unless there is a default."""
 
 
 def activation(config: Mapping[str, Any], key: str = "hidden_act") -> str:
     """Our name of the activation function."""
-    name = config.get(key, "gelu")
+    name = value(config, key, str, "gelu")
     if name not in ACTIVATIONS:
         raise InputError(f"config.json has {key}={name!r}; activations that can be read: {', '.join(ACTIVATIONS)}.")
     return ACTIVATIONS[name]

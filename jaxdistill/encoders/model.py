@@ -10,16 +10,19 @@ import numpy as np
 import tokenizers
 
 from jaxdistill.core import InputError
-from jaxdistill.encoders.architecture import POOLING_HELP, Architecture, EncoderDefinition, Pooling
+from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.locate import locate
-from jaxdistill.encoders.modules import Modules, read_json, read_modules
-from jaxdistill.encoders.pair_head import cross_definition, head_names, is_cross_encoder
+from jaxdistill.encoders.modules import Modules, read_modules
+from jaxdistill.encoders.pair_head import classifier_labels, cross_definition, head_names
 from jaxdistill.encoders.sentence import param_shapes
-from jaxdistill.encoders.tokenizer import length_limit, read_tokenizer
+from jaxdistill.encoders.settings import read_json
+from jaxdistill.encoders.tokenizer import gives_types, length_limit, read_tokenizer
 from jaxdistill.encoders.weights import params_from_tensors, read_checkpoint
 
 logger = logging.getLogger(__name__)
+
+TOKEN_TYPES = "transformer/embeddings/token_type/embedding"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,7 +46,7 @@ class SentenceModel:
 
     @property
     def prompt(self) -> str:
-        """The text that goes before every sentence, often empty."""
+        """The text that goes before every sentence (of a pair: before the first), often empty."""
         return self.prompts[self.default_prompt] if self.default_prompt else ""
 
     @property
@@ -52,14 +55,15 @@ class SentenceModel:
         return sum(array.size for array in self.params.values())
 
     def digest(self) -> str:
-        """SHA-256 over everything that determines its vectors."""
+        """SHA-256 over everything that determines its vectors or scores."""
         sha = hashlib.sha256(repr(self.definition).encode())
         for path in sorted(self.params):
             array = np.ascontiguousarray(self.params[path], np.float32)
             sha.update(f"{path}{array.shape}".encode())
             sha.update(array.data)
         sha.update(self.tokenizer.to_str().encode())
-        sha.update(json.dumps([self.max_length, self.prompts, self.default_prompt], sort_keys=True).encode())
+        kind = ["scores pairs"] if self.definition.reads_pairs else []
+        sha.update(json.dumps([self.max_length, self.prompts, self.default_prompt, *kind], sort_keys=True).encode())
         return sha.hexdigest()
 
     def with_params(self, params: dict[str, np.ndarray]) -> "SentenceModel":
@@ -75,7 +79,8 @@ def load(spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "")
       pooling: such as `mean` or `cls`; needed where the checkpoint does not say it, and wins where it does. A
         cross-encoder's body is read as a sentence encoder with it.
       max_length: tokens of the longest sentence; 0: what the checkpoint says.
-      prompt: the name of one of the checkpoint's prompts, or the text itself.
+      prompt: the name of one of the checkpoint's prompts, or the text itself; a cross-encoder reads it before the first
+        sentence of a pair.
 
     Raises:
       InputError: whatever is missing, damaged or unknown, in one line.
@@ -83,15 +88,19 @@ def load(spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "")
     folder = locate(str(spec))
     modules = read_modules(folder)
     architecture = read_architecture(modules.transformer)
-    crosses = not pooling and is_cross_encoder(read_json(modules.transformer / "config.json"), folder)
+    crosses = _is_cross_encoder(modules, pooling, folder)
     definition = cross_definition(architecture) if crosses else _definition(architecture, modules, pooling, folder)
     tokenizer = read_tokenizer(modules.transformer, vocab_size=architecture.vocab_size, lower_case=modules.lower_case)
     length = _max_length(max_length, modules, architecture)
     tokenizer.enable_truncation(length)
     prompts, default_prompt = _prompts(modules, prompt, folder)
+    params = _params(definition, modules, folder)
+    if crosses and len(params.get(TOKEN_TYPES, ())) > 1 and not gives_types(modules.transformer):
+        logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json has it", folder)
+        params[TOKEN_TYPES] = np.repeat(params[TOKEN_TYPES][:1], len(params[TOKEN_TYPES]), axis=0)
     return SentenceModel(
         definition=definition,
-        params=_params(definition, modules, folder),
+        params=params,
         tokenizer=tokenizer,
         tokenizer_folder=modules.transformer,
         max_length=length,
@@ -108,7 +117,32 @@ def read_architecture(folder: Path) -> Architecture:
         raise InputError(
             f"{folder}/config.json has no model_type, so its family is unknown; add it, for instance 'bert'."
         )
-    return family(config["model_type"]).architecture(config)
+    try:
+        return family(config["model_type"]).architecture(config)
+    except InputError as error:
+        raise InputError(f"{folder}: {error}") from None
+
+
+def labels_of(spec: str) -> int:
+    """How many labels the checkpoint that `spec` names tells apart: 1, a cross-encoder; 0, it has no such head."""
+    transformer = read_modules(locate(spec)).transformer / "config.json"
+    return classifier_labels(read_json(transformer), transformer)
+
+
+def _is_cross_encoder(modules: Modules, pooling: str, folder: Path) -> bool:
+    """Whether to read a cross-encoder; with a pooling, never."""
+    file = modules.transformer / "config.json"
+    labels = classifier_labels(read_json(file), file)
+    if pooling and labels:
+        logger.warning(
+            "%s: pooling %s instead of the checkpoint's own head of %d label(s), as asked", folder, pooling, labels
+        )
+    elif labels > 1:
+        raise InputError(
+            f"{folder} is a classifier with {labels} labels; a cross-encoder has one. To read its body as a sentence "
+            "encoder, name a pooling."
+        )
+    return labels == 1 and not pooling
 
 
 def _definition(architecture: Architecture, modules: Modules, pooling: str, folder: Path) -> EncoderDefinition:
@@ -151,9 +185,9 @@ def _params(definition: EncoderDefinition, modules: Modules, folder: Path) -> di
 def _max_length(asked: int, modules: Modules, architecture: Architecture) -> int:
     longest = architecture.longest
     if asked:
-        if not 2 < asked <= longest:
+        if not SHORTEST <= asked <= longest:
             raise InputError(
-                f"max_length={asked} is not possible; this encoder has positions for 3 to {longest} tokens."
+                f"max_length={asked} is not possible; this encoder has positions for {SHORTEST} to {longest} tokens."
             )
         return asked
     return min(modules.max_length or length_limit(modules.transformer) or longest, longest)

@@ -2,13 +2,14 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from jaxdistill.core import InputError
-from jaxdistill.encoders.architecture import LAYER_CHOICES, Dense, Pooling
+from jaxdistill.encoders.architecture import LAYER_CHOICES, SHORTEST, Dense, Pooling
+from jaxdistill.encoders.settings import read_json, setting
 from jaxdistill.encoders.weights import read_checkpoint
 
 POOLING_MODES = {"cls": "cls", "max": "max", "mean": "mean"}
@@ -49,64 +50,59 @@ class Modules:
     default_prompt: str | None = None
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file that must be there."""
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path} is missing; the folder is not a complete model.") from None
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path} is not valid JSON ({error}).") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path} must hold a JSON object, not a {type(content).__name__}.")
-    return content
-
-
 def read_modules(folder: Path) -> Modules:
     """Reads `modules.json` and what it names; a folder without it is a plain transformer."""
-    entries = _entries(folder)
-    kinds = [entry["type"].rsplit(".", 1)[-1] for entry in entries]
-    paths = [folder / entry.get("path", "") for entry in entries]
-    dense_folders = tuple(path for kind, path in zip(kinds, paths, strict=True) if kind == "Dense")
+    kinds, paths = zip(*_entries(folder), strict=True)
+    file = folder / "config_sentence_transformers.json"
+    general = read_json(file) if file.exists() else {}
+    if general.get("model_type") == "CrossEncoder" and len(kinds) > 1:
+        raise InputError(
+            f"{folder} is a CrossEncoder made of the modules {', '.join(kinds)}; of cross-encoders, classifiers with one"
+            " label (Transformer alone) can be read."
+        )
     _check_order(kinds, folder)
+    dense_folders = tuple(path for kind, path in zip(kinds, paths, strict=True) if kind == "Dense")
     places = dict(zip(kinds, paths, strict=True))
-    general = folder / "config_sentence_transformers.json"
-    general = read_json(general) if general.exists() else {}
-    length = _transformer_options(paths[0])
+    max_length, lower_case = _text_options(paths[0])
+    prompts = setting(general, "prompts", dict | None, None, file=file) or {}
     return Modules(
         transformer=paths[0],
         pooling=_pooling(places["Pooling"], places.get("WeightedLayerPooling")) if "Pooling" in places else None,
         dense=tuple(_dense(path / "config.json") for path in dense_folders),
         dense_folders=dense_folders,
         normalize="Normalize" in kinds,
-        max_length=length.get("max_seq_length") or 0,
-        lower_case=bool(length.get("do_lower_case")),
-        prompts=dict(general.get("prompts") or {}),
-        default_prompt=general.get("default_prompt_name"),
+        max_length=max_length,
+        lower_case=lower_case,
+        prompts={name: setting(prompts, name, str | None, file=f"{file}: prompts") or "" for name in prompts},
+        default_prompt=setting(general, "default_prompt_name", str | None, None, file=file),
     )
 
 
-def _entries(folder: Path) -> list[dict[str, Any]]:
+def _entries(folder: Path) -> list[tuple[str, Path]]:
+    """Kind and folder of each module, in their order."""
     path = folder / "modules.json"
     if not path.exists():
-        return [{"type": "Transformer", "path": ""}]
+        return [("Transformer", folder)]
     try:
         entries = sorted(json.loads(path.read_text("utf-8")), key=lambda entry: entry["idx"])
-        if entries and all(isinstance(entry["type"], str) for entry in entries):
-            return entries
     except (ValueError, TypeError, KeyError):
-        pass
-    raise InputError(f"{path} is not a list of modules with idx, path and type.")
+        entries = []
+    if not entries:
+        raise InputError(f"{path} is not a list of modules with idx, path and type.")
+    return [
+        (setting(entry, "type", str, file=path).rsplit(".", 1)[-1], folder / setting(entry, "path", str, "", file=path))
+        for entry in entries
+    ]
 
 
-def _check_order(kinds: list[str], folder: Path) -> None:
+def _check_order(kinds: Sequence[str], folder: Path) -> None:
     for kind in kinds:
         if kind not in ("Transformer", "WeightedLayerPooling", "Pooling", "Dense", "Normalize"):
             raise InputError(
                 f"{folder}/modules.json has a module of type {kind};"
                 " Transformer, WeightedLayerPooling, Pooling, Dense and Normalize can be read."
             )
-    body = kinds[:-1] if kinds[-1] == "Normalize" else kinds
+    body = list(kinds[:-1] if kinds[-1] == "Normalize" else kinds)
     body = body[:1] + body[2:] if body[1:2] == ["WeightedLayerPooling"] and len(body) > 2 else body
     expected = ["Transformer"] + ["Pooling"] * (len(body) > 1) + ["Dense"] * (len(body) - 2)
     if body != expected:
@@ -117,17 +113,21 @@ def _check_order(kinds: list[str], folder: Path) -> None:
         )
 
 
-def _transformer_options(folder: Path) -> dict[str, Any]:
+def _text_options(folder: Path) -> tuple[int, bool]:
+    """Tokens of the longest sentence, 0 where that is not said, and whether text is lower-cased."""
     for path in sorted(folder.glob("sentence_*_config.json")):
-        return read_json(path)
-    return {}
+        options = read_json(path)
+        length = setting(options, "max_seq_length", int | None, None, least=SHORTEST, file=path)
+        return length or 0, setting(options, "do_lower_case", bool | None, False, file=path) or False
+    return 0, False
 
 
 def _pooling(folder: Path, layers_folder: Path | None) -> Pooling:
     path = folder / "config.json"
     config = read_json(path)
-    modes = config.get("pooling_mode", [mode for flag, mode in OLD_POOLING_FLAGS.items() if config.get(flag)])
-    modes = [modes] if isinstance(modes, str) else list(modes)
+    flagged = [mode for flag, mode in OLD_POOLING_FLAGS.items() if config.get(flag)]
+    modes = setting(config, "pooling_mode", str | list, flagged, file=path)
+    modes = [modes] if isinstance(modes, str) else [str(mode) for mode in modes]
     if len(modes) != 1 or modes[0] not in POOLING_MODES:
         raise InputError(
             f"{path} asks for pooling {' + '.join(modes) or 'by nothing'}; one of cls, mean, max can be read."
@@ -139,8 +139,12 @@ def _pooling(folder: Path, layers_folder: Path | None) -> Pooling:
 
 def _layers(folder: Path) -> str:
     """Which of our choices of layers a WeightedLayerPooling averages."""
-    config = read_json(folder / "config.json")
-    layers, start = config.get("num_hidden_layers", 12), config.get("layer_start", 4)
+    path = folder / "config.json"
+    config = read_json(path)
+    layers, start = (
+        setting(config, key, int, default, file=path)
+        for key, default in (("num_hidden_layers", 12), ("layer_start", 4))
+    )
     weights = read_checkpoint(folder).get("layer_weights", np.zeros(0))
     if len(weights) == layers + 1 - start and weights.any() and np.ptp(weights[weights != 0.0]) <= 1e-6:
         averaged = tuple(start + np.flatnonzero(weights))
@@ -155,15 +159,12 @@ def _layers(folder: Path) -> str:
 
 def _dense(path: Path) -> Dense:
     config = read_json(path)
-    activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
+    activation = setting(config, "activation_function", str, "torch.nn.modules.activation.Tanh", file=path)
     if activation not in DENSE_ACTIVATIONS:
         raise InputError(f"{path} has activation {activation}; can be read: {', '.join(DENSE_ACTIVATIONS)}.")
-    try:
-        return Dense(
-            in_features=config["in_features"],
-            out_features=config["out_features"],
-            bias=config.get("bias", True),
-            activation=DENSE_ACTIVATIONS[activation],
-        )
-    except KeyError as error:
-        raise InputError(f"{path} has no {error}.") from None
+    return Dense(
+        in_features=setting(config, "in_features", int, least=1, file=path),
+        out_features=setting(config, "out_features", int, least=1, file=path),
+        bias=setting(config, "bias", bool, True, file=path),
+        activation=DENSE_ACTIVATIONS[activation],
+    )

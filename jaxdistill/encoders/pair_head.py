@@ -14,10 +14,10 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.hugging_face import with_kernel_and_bias
 from jaxdistill.encoders.layers import INITIAL_DEVIATION
+from jaxdistill.encoders.settings import setting
 
 KIND = "ForSequenceClassification"
 """What the `architectures` of a `config.json` end with."""
@@ -68,17 +68,15 @@ def head_names(architecture: Architecture) -> dict[str, str]:
     return with_kernel_and_bias({f"dense/{place}": name for place, name in enumerate(layers)})
 
 
-def is_cross_encoder(config: Mapping[str, Any], folder: Path) -> bool:
-    """Whether a `config.json` is that of a cross-encoder; InputError for a classifier of several labels."""
-    if not any(str(name).endswith(KIND) for name in config.get("architectures") or []):
-        return False
-    labels = len(config["id2label"]) if "id2label" in config else config.get("num_labels", 2)
-    if labels != 1:
-        raise InputError(
-            f"{folder} is a classifier with {labels} labels; a cross-encoder has one. To read its body as a sentence "
-            "encoder, name a pooling."
-        )
-    return True
+def classifier_labels(config: Mapping[str, Any], file: Path) -> int:
+    """How many labels the head of a `config.json` has: 1 is a cross-encoder's; 0: it is no classifier's file."""
+    if not any(
+        str(name).endswith(KIND) for name in setting(config, "architectures", list | None, None, file=file) or ()
+    ):
+        return 0
+    if "id2label" in config:
+        return len(setting(config, "id2label", dict, file=file))
+    return setting(config, "num_labels", int, 2, least=1, file=file)
 
 
 def fresh_head(

@@ -243,18 +243,15 @@ def add_head(
 
 
 def cross_encoder(model: SentenceModel, *, key: Array) -> SentenceModel:
-    """A cross-encoder with the model's body and a new head; one that is a cross-encoder already keeps its own."""
+    """A cross-encoder with the model's body and a new head; one that is a cross-encoder already keeps its own.
+
+    It has no prompts: views of pairs are without.
+    """
+    model = dataclasses.replace(model, prompts={}, default_prompt=None)
     if model.definition.reads_pairs:
         return model
     definition, params = fresh_head(model.definition, model.params, key)
-    return dataclasses.replace(
-        model,
-        definition=definition,
-        params=params,
-        prompts={},
-        default_prompt=None,
-        source=f"cross-encoder of {model.source}",
-    )
+    return dataclasses.replace(model, definition=definition, params=params, source=f"cross-encoder of {model.source}")
 
 
 def drop_head(model: SentenceModel) -> SentenceModel:

@@ -1,14 +1,18 @@
 """How is a checkpoint's tokenizer read? As a `tokenizers.Tokenizer` that truncates and never pads."""
 
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 
 from jaxdistill.core import InputError
-from jaxdistill.encoders.modules import read_json
+from jaxdistill.encoders.architecture import SHORTEST
+from jaxdistill.encoders.settings import read_json, setting
 
 UNLIMITED = 10**6
 """Tokenizers without a limit of their own have 1e30 as `model_max_length`."""
+TYPED_CLASSES = ("BertTokenizer", "ConvBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
+"""Those of transformers' that, unless `model_input_names` says otherwise, tell a model the types of tokens."""
 
 
 def read_tokenizer(folder: Path, *, vocab_size: int | None, lower_case: bool) -> tokenizers.Tokenizer:
@@ -26,6 +30,7 @@ def read_tokenizer(folder: Path, *, vocab_size: int | None, lower_case: bool) ->
         raise
     except Exception as error:  # tokenizers raises plain Exception
         raise InputError(f"{path} is not a tokenizer that can be read ({str(error)[:200]}).") from None
+    _refuse_left_truncation(tokenizer, folder)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     largest = max(tokenizer.get_vocab(with_added_tokens=True).values())
@@ -42,9 +47,36 @@ def read_tokenizer(folder: Path, *, vocab_size: int | None, lower_case: bool) ->
 
 def length_limit(folder: Path) -> int:
     """`model_max_length` of the tokenizer; 0 where there is none."""
+    config, file = _config(folder)
+    limit = setting(config, "model_max_length", float | None, None, least=SHORTEST, file=file)
+    return int(limit) if limit is not None and limit < UNLIMITED else 0
+
+
+def gives_types(folder: Path) -> bool:
+    """Whether transformers tells a model which sentence of a pair a token is of, with the tokenizer in `folder`."""
+    config, file = _config(folder)
+    names = setting(config, "model_input_names", list | None, None, file=file)
+    if names is not None:
+        return "token_type_ids" in names
+    kind = setting(config, "tokenizer_class", str | None, None, file=file)
+    return kind is None or kind.removesuffix("Fast") in TYPED_CLASSES
+
+
+def _config(folder: Path) -> tuple[dict[str, Any], Path]:
+    """What `tokenizer_config.json` says, nothing where there is none, and its path."""
     path = folder / "tokenizer_config.json"
-    limit = read_json(path).get("model_max_length") if path.exists() else None
-    return int(limit) if isinstance(limit, int | float) and limit < UNLIMITED else 0
+    return (read_json(path) if path.exists() else {}), path
+
+
+def _refuse_left_truncation(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
+    config, file = _config(folder)
+    own = (tokenizer.truncation or {}).get("direction", "right")
+    side = setting(config, "truncation_side", str, own, file=file)
+    if side != "right":
+        raise InputError(
+            f"{file if 'truncation_side' in config else folder / 'tokenizer.json'} cuts long texts on the {side}; only a"
+            ' tokenizer that cuts them on the right can be read: set "truncation_side": "right" in tokenizer_config.json.'
+        )
 
 
 def _converted(folder: Path) -> tokenizers.Tokenizer:

@@ -23,16 +23,15 @@ class DevEvaluation:
 
 
 def available_tasks(
-    *, data_folder: str | Path | None, pairs_file: str | Path | None, agreement_task: Task | None, best: str = ""
+    *, data_folder: str | Path | None, graded: pairs.GradedPairs | None, agreement_task: Task | None, best: str = ""
 ) -> dict[str, Task]:
-    """Metric name to evaluation, the preferred one first. Files are read here, so that errors come before training.
+    """Metric name to evaluation, the preferred one first. Sets are read here, so that errors come before training.
 
     Graded pairs are judged by AUC where `best` says so, or says nothing and all scores are 0 or 1; sets of
     `auc.DEV_METRICS` only where `best` names one.
     """
     tasks: dict[str, Task] = {}
-    if pairs_file:
-        graded = pairs.read_pairs(pairs_file)
+    if graded is not None:
         if best == auc.PAIRS_METRIC or (not best and auc.is_binary(graded)):
             tasks[auc.PAIRS_METRIC] = auc.graded_task(graded)
         else:

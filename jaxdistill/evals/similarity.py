@@ -13,7 +13,7 @@ from jaxtyping import Float
 from jaxdistill.core import Embed, InputError, Scorer
 
 CONSTANT = 1e-7
-"""Similarities that span less than this are rounding of float32, not a ranking."""
+"""Similarities that span less than this share of the largest are rounding of float32, not a ranking."""
 
 
 def finite_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
@@ -74,16 +74,20 @@ def spearman(reference: Float[np.ndarray, " n"], similarities: Float[np.ndarray,
     Raises:
       InputError: one side is constant, so the correlation is undefined.
     """
-    if np.ptp(reference) <= CONSTANT:
+    if _is_constant(reference):
         raise InputError(f"{what}: all {len(reference)} pairs have the same reference score, so they have no ranking.")
-    if np.ptp(similarities) <= CONSTANT:
+    if _is_constant(similarities):
         raise InputError(
-            f"{what}: the model finds all {len(similarities)} pairs equally alike (cosine {similarities[0]:.4f}): "
-            "it has collapsed to one vector for every sentence."
+            f"{what}: the model finds all {len(similarities)} pairs equally alike ({similarities[0]:.4g}): "
+            "it has collapsed to one vector or one score for everything."
         )
     from scipy import stats  # imported here: it takes over a second
 
     return float(stats.spearmanr(reference, similarities).statistic)
+
+
+def _is_constant(scores: Float[np.ndarray, " n"]) -> bool:
+    return bool(np.ptp(scores) <= CONSTANT * np.abs(scores).max())
 
 
 def _refuse(bad: np.ndarray, what: str, sentences: Sequence[str]) -> None:

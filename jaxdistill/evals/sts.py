@@ -59,7 +59,7 @@ SETS: Mapping[str, StsSet] = {
 }
 SUBSETS = ("sts12", "sts13", "sts14", "sts15", "sts16")
 """Sets that SentEval also scores by subset; STS-B and SICK-R it does not."""
-SUBSET_PROTOCOL = "of STS12-16 also each subset, their mean, and their mean weighted by pairs (SentEval)"
+SUBSET_PROTOCOL = "also each subset, their mean, and their mean weighted by pairs (SentEval)"
 DRAWN = ("sts-b-dev", "sts-b")
 """Sets whose gold scores are drawn against similarities, the first that is there: ConGen's Figure 3 has STS-B dev."""
 TESTS = tuple(name for name in SETS if name != "sts-b-dev")
@@ -79,15 +79,14 @@ class StsDevTask:
 def sts(
     embed: Embed | Scorer, folder: str | Path | None, sets: Sequence[str] = tuple(SETS), *, subsets: bool = False
 ) -> dict[str, float]:
-    """Score of each set in [-1, 1], and `average` when all seven tests are among them.
+    """Score of each set in [-1, 1], and their `averages`.
 
     Each distinct sentence is embedded once, also when several sets share it, in one call of `embed`. A cross-encoder
     scores the pairs of each set.
 
     Args:
       folder: a data folder, or None for the hub.
-      subsets: also `sts12/MSRpar` and so on, `sts12/mean` and `sts12/weighted mean`, for `SUBSETS` whose files name them,
-        and `average/mean` and `average/weighted mean`, in which the other sets count as a whole.
+      subsets: also `sts12/MSRpar` and so on, `sts12/mean` and `sts12/weighted mean`, for `SUBSETS` whose files name them.
     """
     return found(embed, folder, sets, subsets=subsets)["scores"]
 
@@ -98,12 +97,28 @@ def found(embed: Embed | Scorer, folder: str | Path | None, sets: Sequence[str],
     known = embed if isinstance(embed, Scorer) else _embedded_once(embed, graded.values())
     alike = {name: similarities(known, pairs.first, pairs.second) for name, pairs in graded.items()}
     scores = {name: spearman(pairs.scores, alike[name], what=pairs.name) for name, pairs in graded.items()}
-    if set(TESTS) <= set(scores):
-        scores["average"] = float(np.mean([scores[name] for name in TESTS]))
-    values: dict[str, Any] = {"scores": scores | (_subset_scores(graded, alike, scores) if subsets else {})}
+    scores |= _subset_scores(graded, alike) if subsets else {}
+    values: dict[str, Any] = {"scores": scores | averages(scores)}
     for name in [name for name in DRAWN if name in graded][:1]:
         values["judged"] = asdict(judged(graded[name], alike[name]))
     return values
+
+
+def averages(scores: Mapping[str, float]) -> dict[str, float]:
+    """`average` where all seven tests were scored; where subsets were too, `average/mean` and `average/weighted mean`, in
+    which the sets without subsets count as a whole."""
+    if not set(TESTS) <= set(scores):
+        return {}
+    found = {"average": float(np.mean([scores[name] for name in TESTS]))}
+    for mean in ("mean", "weighted mean"):
+        if any(f"{name}/{mean}" in scores for name in SUBSETS):
+            found[f"average/{mean}"] = float(np.mean([scores.get(f"{name}/{mean}", scores[name]) for name in TESTS]))
+    return found
+
+
+def protocol(name: str) -> str:
+    """How `found` scores a set with its subsets."""
+    return f"{PROTOCOL}; {SUBSET_PROTOCOL}" if name in SUBSETS else PROTOCOL
 
 
 def _embedded_once(embed: Embed, sets: Iterable[GradedPairs]) -> Embed:
@@ -117,9 +132,7 @@ def _embedded_once(embed: Embed, sets: Iterable[GradedPairs]) -> Embed:
     return lambda texts: vectors[[row[text] for text in texts]]
 
 
-def _subset_scores(
-    graded: Mapping[str, GradedPairs], alike: Mapping[str, Float[np.ndarray, " n"]], scores: Mapping[str, float]
-) -> dict[str, float]:
+def _subset_scores(graded: Mapping[str, GradedPairs], alike: Mapping[str, Float[np.ndarray, " n"]]) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, pairs in graded.items():
         parts = dict.fromkeys(pairs.subsets) if name in SUBSETS else {}
@@ -133,9 +146,6 @@ def _subset_scores(
             found |= {f"{name}/{part}": score for part, score in of_part.items()}
             found[f"{name}/mean"] = float(np.mean(list(of_part.values())))
             found[f"{name}/weighted mean"] = float(np.average(list(of_part.values()), weights=sizes))
-    if "average" in scores and found:
-        for mean in ("mean", "weighted mean"):
-            found[f"average/{mean}"] = float(np.mean([found.get(f"{name}/{mean}", scores[name]) for name in TESTS]))
     return found
 
 

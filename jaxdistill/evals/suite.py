@@ -42,6 +42,8 @@ AVERAGES: Mapping[str, Sequence[str]] = {
     "auc": tuple(auc.SETS),
 }
 """Prefix of score names to the sets whose mean is their `average`, where all were scored."""
+DRAWN = (*sts.DRAWN, "pairs")
+"""Units with graded pairs to draw; the first of those that were scored is drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +77,10 @@ class Unit:
     """Whether its values depend on the index model too."""
 
     def digest(self) -> str:
-        """SHA-256 of the protocol and the files."""
+        """SHA-256 of the protocol and the files, with their names, by which they are read and spoken of."""
         sha = hashlib.sha256(f"{self.name}\n{self.protocol}".encode())
         for path in self.files:
+            sha.update(path.name.encode(errors="surrogateescape"))
             sha.update(hashlib.sha256(path.read_bytes()).digest())
         return sha.hexdigest()
 
@@ -141,13 +144,16 @@ def measure(score: str) -> str:
     return MEASURES.get(score.removeprefix(ASYMMETRIC).partition("/")[0], SPEARMAN)
 
 
-def averages(scores: Mapping[str, float]) -> dict[str, float]:
-    """`transfer/average` and the like, of the groups whose sets were all scored."""
-    return {
+def with_averages(scores: Mapping[str, float]) -> dict[str, float]:
+    """The scores with those of `sts.averages` behind STS, and at the end `transfer/average` and the like, of the groups
+    whose sets were all scored."""
+    of_sts = {name: score for name, score in scores.items() if name.partition("/")[0] in sts.SETS}
+    of_groups = {
         f"{prefix}/average": float(np.mean([scores[f"{prefix}/{name}"] for name in names]))
         for prefix, names in AVERAGES.items()
         if all(f"{prefix}/{name}" in scores for name in names)
     }
+    return of_sts | sts.averages(of_sts) | dict(scores) | of_groups
 
 
 def _wanted(names: Sequence[str], sources: Sources) -> Iterator[Unit | str]:
@@ -226,15 +232,13 @@ def _named(scores: Mapping[str, float], asymmetric: bool) -> dict[str, float]:
 
 def _sts(sets: Sequence[str], sources: Sources) -> Iterator[Unit | str]:
     folder = part_of(sources.data, "sts") if sources.data else None
-    paths = {name: folder / sts.SETS[name].file for name in sets} if folder else {}
-    present = [name for name in sets if not folder or paths[name].is_file()]
-    yield from (_absent(name, [path]) for name, path in paths.items() if name not in present)
-    if present:
-        yield Unit(
-            name="sts",
-            protocol=f"{sts.PROTOCOL}; {sts.SUBSET_PROTOCOL}; {', '.join(present)}",
-            files=tuple(paths[name] for name in present if folder),
-            run=lambda model: sts.found(model.embed, folder, present, subsets=True),
+    for name in sets:
+        files = (folder / sts.SETS[name].file,) if folder else ()
+        yield _absent(name, files) or Unit(
+            name=name,
+            protocol=sts.protocol(name),
+            files=files,
+            run=lambda model, name=name: sts.found(model.embed, folder, [name], subsets=True),
             is_repeatable=folder is not None,
         )
 
@@ -266,22 +270,19 @@ def _bitext(sources: Sources) -> Iterator[Unit | str]:
     if not sources.data:
         yield _no_folder("bitext")
         return
-    paths = bitext.files(sources.data)
-    lines = {name: _absent(f"bitext/{name}", [path]) for name, path in paths.items()}
-    yield from filter(None, lines.values())
-    present = [name for name, line in lines.items() if not line]
-    for asymmetric in _ways(sources) if present else ():
-        yield _unit(
-            f"{ASYMMETRIC if asymmetric else ''}bitext",
-            f"{bitext.PROTOCOL}; {', '.join(present)}",
-            [paths[name] for name in present],
-            partial(_bitext_task, sources.data, present, asymmetric),
-            asymmetric=asymmetric,
-        )
+    for asymmetric in _ways(sources):
+        for name, path in bitext.files(sources.data).items():
+            yield _unit(
+                f"{ASYMMETRIC if asymmetric else ''}bitext/{name}",
+                bitext.PROTOCOL,
+                [path],
+                partial(_bitext_task, sources.data, name, asymmetric),
+                asymmetric=asymmetric,
+            )
 
 
-def _bitext_task(data: str, present: Sequence[str], asymmetric: bool, model: Model) -> Task:
-    return bitext.bitext_task(data, present, model.index if asymmetric else None)
+def _bitext_task(data: str, name: str, asymmetric: bool, model: Model) -> Task:
+    return bitext.bitext_task(data, [name], model.index if asymmetric else None)
 
 
 def _entities(sources: Sources) -> Iterator[Unit | str]:

@@ -12,21 +12,21 @@ PREFIXES = ("bert.",)
 def architecture(config: Mapping[str, Any], **variations: Any) -> Architecture:
     """Reads a `config.json`; `variations` are fields in which a related family differs."""
     hugging_face.refuse_variants(config)
-    required = hugging_face.required
+    size, value = hugging_face.size, hugging_face.value
     fields = dict(
         family="bert",
-        vocab_size=required(config, "vocab_size"),
-        hidden_size=required(config, "hidden_size"),
-        layers=required(config, "num_hidden_layers"),
-        heads=required(config, "num_attention_heads"),
-        intermediate_size=required(config, "intermediate_size"),
-        max_positions=required(config, "max_position_embeddings"),
-        token_types=config.get("type_vocab_size", 2),
+        vocab_size=size(config, "vocab_size"),
+        hidden_size=size(config, "hidden_size"),
+        layers=size(config, "num_hidden_layers"),
+        heads=size(config, "num_attention_heads"),
+        intermediate_size=size(config, "intermediate_size"),
+        max_positions=size(config, "max_position_embeddings"),
+        token_types=value(config, "type_vocab_size", int, 2, least=0),
         activation=hugging_face.activation(config),
-        layer_norm_eps=config.get("layer_norm_eps", 1e-12),
-        pad_id=config.get("pad_token_id") or 0,
-        hidden_dropout=config.get("hidden_dropout_prob", 0.1),
-        attention_dropout=config.get("attention_probs_dropout_prob", 0.1),
+        layer_norm_eps=value(config, "layer_norm_eps", float, 1e-12, least=0),
+        pad_id=value(config, "pad_token_id", int | None, None) or 0,
+        hidden_dropout=value(config, "hidden_dropout_prob", float, 0.1, least=0),
+        attention_dropout=value(config, "attention_probs_dropout_prob", float, 0.1, least=0),
     )
     return Architecture(**(fields | variations))
 

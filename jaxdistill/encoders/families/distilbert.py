@@ -11,19 +11,19 @@ PREFIXES = ("distilbert.",)
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
-    required = hugging_face.required
+    size, value = hugging_face.size, hugging_face.value
     return Architecture(
         family="distilbert",
-        vocab_size=required(config, "vocab_size"),
-        hidden_size=required(config, "dim"),
-        layers=required(config, "n_layers"),
-        heads=required(config, "n_heads"),
-        intermediate_size=required(config, "hidden_dim"),
-        max_positions=required(config, "max_position_embeddings"),
+        vocab_size=size(config, "vocab_size"),
+        hidden_size=size(config, "dim"),
+        layers=size(config, "n_layers"),
+        heads=size(config, "n_heads"),
+        intermediate_size=size(config, "hidden_dim"),
+        max_positions=size(config, "max_position_embeddings"),
         activation=hugging_face.activation(config, "activation"),
-        pad_id=config.get("pad_token_id") or 0,
-        hidden_dropout=config.get("dropout", 0.1),
-        attention_dropout=config.get("attention_dropout", 0.1),
+        pad_id=value(config, "pad_token_id", int | None, None) or 0,
+        hidden_dropout=value(config, "dropout", float, 0.1, least=0),
+        attention_dropout=value(config, "attention_dropout", float, 0.1, least=0),
     )
 
 

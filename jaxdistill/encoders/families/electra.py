@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
 
@@ -12,7 +13,9 @@ PREFIXES = ("electra.",)
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
-    return bert.architecture(config, family="electra", embedding_size=config.get("embedding_size", 128))
+    return bert.architecture(
+        config, family="electra", embedding_size=hugging_face.size(config, "embedding_size", default=128)
+    )
 
 
 def config(architecture: Architecture) -> dict[str, Any]:

@@ -12,8 +12,8 @@ PREFIXES = ("mpnet.",)
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
-    pad_id = config.get("pad_token_id", 1)
-    buckets = config.get("relative_attention_num_buckets", 32)
+    pad_id = hugging_face.value(config, "pad_token_id", int, 1)
+    buckets = hugging_face.size(config, "relative_attention_num_buckets", default=32)
     return bert.architecture(
         config, family="mpnet", pad_id=pad_id, position_offset=pad_id + 1, token_types=0, relative_buckets=buckets
     )

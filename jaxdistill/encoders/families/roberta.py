@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
 from jaxdistill.encoders.families.bert import names as names
@@ -12,7 +13,7 @@ PREFIXES = ("roberta.",)
 
 def architecture(config: Mapping[str, Any], *, family: str = "roberta") -> Architecture:
     """Reads a `config.json`."""
-    pad_id = config.get("pad_token_id", 1)
+    pad_id = hugging_face.value(config, "pad_token_id", int, 1)
     return bert.architecture(config, family=family, pad_id=pad_id, position_offset=pad_id + 1)
 
 

@@ -1,0 +1,71 @@
+"""How are the JSON files of a model read? Value by value, each checked where it is taken: an odd one names file and key."""
+
+import json
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any
+
+from jaxdistill.core import InputError
+
+NEEDED = object()
+"""In place of a default: the key must be there."""
+KINDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    list: "a list",
+    dict: "an object",
+    NoneType: "null",
+}
+"""What values may be, in words."""
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file that must be there."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing; the folder is not a complete model.") from None
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path} is not valid JSON ({error}).") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path} must hold a JSON object, not a {type(content).__name__}.")
+    return content
+
+
+def setting(
+    content: Mapping[str, Any],
+    key: str,
+    kind: type | UnionType,
+    default: Any = NEEDED,
+    *,
+    file: Path | str,
+    least: float | None = None,
+) -> Any:
+    """The value of `key`.
+
+    Args:
+      kind: one or several of `KINDS`; `float` takes whole numbers too.
+      default: where the key is absent. NOTE: null is a value, for which `kind` must have None.
+      file: which it is from, for messages.
+      least: the smallest number that is allowed.
+
+    Raises:
+      InputError: no such key, or a value of another kind or below the least.
+    """
+    if key not in content:
+        if default is NEEDED:
+            raise InputError(f"{file} has no {key!r}; is it the complete file of a model?")
+        return default
+    value, kinds = content[key], typing.get_args(kind) or (kind,)
+    allowed = (*kinds, int) if float in kinds else kinds
+    fits = isinstance(value, allowed) and (bool in kinds or not isinstance(value, bool))
+    number = isinstance(value, int | float)
+    if not fits or (least is not None and number and not value >= least):  # NaN too
+        words = " or ".join(KINDS[known] for known in kinds)
+        least_words = "" if least is None else f", at least {least}"
+        raise InputError(f"{file} has {key}={json.dumps(value):.80}; it must be {words}{least_words}.")
+    return value
