@@ -35,7 +35,7 @@ Ablations from all-MiniLM-L6-v2 on STS pairs:
 bi-to-bi    standard self-distillation: bi-encoders on the labels of the one before, three of them (Table 14)
 contrastive every pair is a positive one for SimCSE's loss (Table 9)
 
-Two starts on STS pairs are measured in docs/results.md; the paper's models are not.
+Two starts on pairs of STS and of NLI are measured in docs/results.md; the paper's models are not.
 """
 
 from collections.abc import Callable, Mapping, Sequence
