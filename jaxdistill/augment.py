@@ -14,7 +14,6 @@ and its number alone (for mlm and translate up to rounding).
 Source: Limkonchotiwat et al., ConGen, Findings of EMNLP 2022, table 6, where these views are compared.
 """
 
-import hashlib
 import os
 import random
 from collections import Counter
@@ -31,7 +30,7 @@ from jaxdistill.data import wordnet
 from jaxdistill.data.resumable import ResumableTable, one_line
 from jaxdistill.data.sources import TEXT, content_digest, read
 from jaxdistill.encoders.locate import locate
-from jaxdistill.files import behind_links
+from jaxdistill.files import behind_links, folder_digest
 
 CHUNK = 1024
 """Rows written at a time: what a killed run repeats at most. Those of a chunk are computed in order of length."""
@@ -136,7 +135,7 @@ def main(arguments: Sequence[str]) -> None:
     columns = {TEXT: given.text_column}
     common = {"method": given.method, "seed": given.seed, "column": column, "text_column": given.text_column}
     folders = {name: _folder(name, options[name]) for name in FOLDERS if name in options and options[name] is not None}
-    origin = common | options | {name: _digest(folder) for name, folder in folders.items()}
+    origin = common | options | {name: folder_digest(folder) for name, folder in folders.items()}
     origin["input"] = content_digest(given.input, columns)
     table = ResumableTable(behind_links(Path(given.output)), (TEXT, column), origin)
     if table.complete:
@@ -185,16 +184,6 @@ def _folder(option: str, spec: str) -> Path:
     if not spec.startswith("package:") and not Path(spec).expanduser().is_dir():
         raise InputError(f"--{option}={spec} is no local folder; give one, or package:NAME/PATH.")
     return locate(spec)
-
-
-def _digest(folder: Path) -> str:
-    """What a folder holds, as one number."""
-    digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        with open(path, "rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        digest.update(f"{path.relative_to(folder)} {content} ".encode())
-    return digest.hexdigest()
 
 
 def _parser() -> Parser:

@@ -1,6 +1,7 @@
 """How are files written whole or not at all? Beside their place first, then renamed: a killed run leaves nothing half."""
 
 import errno
+import hashlib
 import os
 import shutil
 import tempfile
@@ -56,6 +57,16 @@ def is_special(path: Path) -> bool:
 def behind_links(path: Path) -> Path:
     """The path without symbolic links."""
     return Path(os.path.realpath(path))
+
+
+def folder_digest(folder: Path, pattern: str = "*") -> str:
+    """SHA-256 of the files of a folder and of those inside it, with their names, as far as these fit the pattern."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob(pattern) if path.is_file()):
+        with open(path, "rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        digest.update(f"{path.relative_to(folder)} {content} ".encode())
+    return digest.hexdigest()
 
 
 def unwritable(path: Path, error: OSError) -> InputError:

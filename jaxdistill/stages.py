@@ -1,11 +1,10 @@
 """Several trainings in a row: each hands its best student on to the next (two-stage DistilCSE, Trans-Encoder)."""
 
 import dataclasses
-import hashlib
 import json
 import pathlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,7 +15,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.distill import distill
 from jaxdistill.export import put_in_place
-from jaxdistill.files import write_whole
+from jaxdistill.files import folder_digest, write_whole
 from jaxdistill.plots import stage_plot
 from jaxdistill.summary import StageRow, as_text, stage_table
 from jaxdistill.train import read_config
@@ -39,16 +38,18 @@ def run_stages(config: Config, workdir: pathlib.Path, *, dry_run: bool, command:
         return
     finished = [is_finished(workdir / f"stage{number}", stage) for number, stage in enumerate(stages, start=1)]
     check_files(stages, finished)
+    students: dict[str, str] = {}
     for number, stage in enumerate(stages, start=1):
         folder = workdir / f"stage{number}"
-        note_students(workdir, number, write=not dry_run and jax.process_index() == 0)
+        note_students(folder, students, write=not dry_run and jax.process_index() == 0)
         if finished[number - 1]:
             _say(f"stage {number} of {len(stages)} is finished: {folder / 'export'}")
-            continue
-        _say(f"stage {number} of {len(stages)}: {stage.objective['name']} in {folder}")
-        distill(stage, folder, dry_run=dry_run, command=command)
-        if dry_run:
-            return  # the next stage's student is not there yet
+        else:
+            _say(f"stage {number} of {len(stages)}: {stage.objective['name']} in {folder}")
+            distill(stage, folder, dry_run=dry_run, command=command)
+            if dry_run:
+                return  # the next stage's student is not there yet
+        students[folder.name] = folder_digest(folder / "export", "*.safetensors")
     if jax.process_index() == 0:
         summarise(stages, workdir)
 
@@ -84,29 +85,24 @@ def check_files(stages: Sequence[Config], finished: Sequence[bool]) -> None:
             raise InputError(f"stage {number}: {error}") from None
 
 
-def note_students(workdir: pathlib.Path, number: int, *, write: bool) -> None:
-    """Notes what stage `number` is made of; raises `InputError` where it was begun with something else."""
-    note, name = workdir / STUDENTS, f"stage{number}"
-    students = {f"stage{n}": _weights_digest(workdir / f"stage{n}" / "export") for n in range(1, number)}
+def note_students(folder: pathlib.Path, students: Mapping[str, str], *, write: bool) -> None:
+    """Notes what the stage in `folder` is made of; raises `InputError` where it was begun with something else.
+
+    Args:
+      students: stages before it to the digests of their exports.
+    """
+    note, name = folder.parent / STUDENTS, folder.name
     noted = _read(note)
-    begun = noted.get(name, students) if (workdir / name).exists() else students
+    begun = noted.get(name, students) if folder.exists() else students
     other = [stage for stage in students if students[stage] != begun.get(stage)]
     if other:
         raise InputError(
-            f"{workdir / name} was made of another student of {other[0]}, which was trained again since; remove that folder "
+            f"{folder} was made of another student of {other[0]}, which was trained again since; remove that folder "
             "to train it anew, or give another --workdir."
         )
     if write and noted.get(name) != students:
-        workdir.mkdir(parents=True, exist_ok=True)
-        write_whole(note, json.dumps(noted | {name: students}, indent=1) + "\n")
-
-
-def _weights_digest(export: pathlib.Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(export.rglob("*.safetensors")):
-        with open(path, "rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
+        note.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(note, json.dumps(noted | {name: dict(students)}, indent=1) + "\n")
 
 
 def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:

@@ -12,7 +12,7 @@ test pairs, the original file 4,927.
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from jaxtyping import Float
 
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.evals.once import Once
 from jaxdistill.evals.pairs import GradedPairs, judged, pairs_spearman, read_pairs
 from jaxdistill.evals.similarity import similarities, spearman
 from jaxdistill.evals.tables import part_of
@@ -94,8 +95,10 @@ def sts(
 def found(embed: Embed | Scorer, folder: str | Path | None, sets: Sequence[str], *, subsets: bool) -> dict[str, Any]:
     """The `scores` that `sts` gives, and with a set of `DRAWN` its pairs, `judged`: plain data, for JSON."""
     graded = {name: read_set(name, folder) for name in sets}
-    known = embed if isinstance(embed, Scorer) else _embedded_once(embed, graded.values())
-    alike = {name: similarities(known, pairs.first, pairs.second) for name, pairs in graded.items()}
+    if not isinstance(embed, Scorer):
+        embed = Once(embed)
+        embed([sentence for pairs in graded.values() for sentence in (*pairs.first, *pairs.second)])
+    alike = {name: similarities(embed, pairs.first, pairs.second) for name, pairs in graded.items()}
     scores = {name: spearman(pairs.scores, alike[name], what=pairs.name) for name, pairs in graded.items()}
     scores |= _subset_scores(graded, alike) if subsets else {}
     values: dict[str, Any] = {"scores": scores | averages(scores)}
@@ -119,17 +122,6 @@ def averages(scores: Mapping[str, float]) -> dict[str, float]:
 def protocol(name: str) -> str:
     """How `found` scores a set with its subsets."""
     return f"{PROTOCOL}; {SUBSET_PROTOCOL}" if name in SUBSETS else PROTOCOL
-
-
-def _embedded_once(embed: Embed, sets: Iterable[GradedPairs]) -> Embed:
-    """The embedding of any of the sets' sentences."""
-    sentences = list(dict.fromkeys(s for pairs in sets for s in (*pairs.first, *pairs.second)))
-    row = {sentence: index for index, sentence in enumerate(sentences)}
-    vectors = np.asarray(embed(sentences))
-    if len(vectors) != len(sentences):
-        raise InputError(f"{len(sentences)} sentences gave {len(vectors)} vectors; one row each is needed.")
-
-    return lambda texts: vectors[[row[text] for text in texts]]
 
 
 def _subset_scores(graded: Mapping[str, GradedPairs], alike: Mapping[str, Float[np.ndarray, " n"]]) -> dict[str, float]:
