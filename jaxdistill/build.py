@@ -105,7 +105,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
         progress=progress,
     )
     check_form(objective, student)
-    source = _Targets(config, objective, teacher, labellers, store, mesh, dtype, progress)
+    source = _Targets(config, objective, teacher, labellers, store, dtype, progress)
     if source.width not in (0, student.definition.embedding_width):
         raise InputError(
             f"the student's vectors have {student.definition.embedding_width} numbers, the teacher's {source.width}; "
@@ -455,18 +455,19 @@ def data_folder() -> pathlib.Path | None:
 class _Targets:
     """The teacher's embeddings: live, stored, or the user's own vectors."""
 
-    def __init__(self, config, objective: Objective, teacher, labellers, store, mesh, dtype, progress: bool):
+    def __init__(self, config, objective: Objective, teacher, labellers, store, dtype, progress: bool):
         self.text, self.teacher, self._views = store, teacher, tuple(objective.teacher_views)
         self.store, self.arrays = None, ()
         """Tokens for a live teacher, or one array of targets for each teacher view."""
-        self.embedder = Embedder(teacher, mesh=mesh, compute_dtype=dtype) if teacher else None
+        # On the devices of this process: of several that share a cache folder, one makes what is stored and the others wait.
+        self.embedder = Embedder(teacher, compute_dtype=dtype) if teacher else None
         self.width = 0
         """Of the vectors that the objective is given; 0 for none."""
         if not self._views:
             return
         if labellers:
             folder = cache_folder(config) / "labels"
-            made = labels.labels(labellers, store, folder, mesh=mesh, compute_dtype=dtype, progress=progress)
+            made = labels.labels(labellers, store, folder, compute_dtype=dtype, progress=progress)
             self.arrays = (made,)
             return
         if teacher is not None:

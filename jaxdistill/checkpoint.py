@@ -19,7 +19,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from jaxdistill.core import InputError, TrainState
-from jaxdistill.mesh import path_name
+from jaxdistill.mesh import path_name, wait_for_all
 
 log = logging.getLogger(__name__)
 
@@ -175,7 +175,9 @@ class Checkpoints:
         while damaged.exists():
             number += 1
             damaged = self.folder / f"{step}.damaged{number}"
-        (self.folder / str(step)).rename(damaged)
+        if jax.process_index() == 0:
+            (self.folder / str(step)).rename(damaged)
+        wait_for_all("a damaged checkpoint is set aside")
         self._manager = self._open()
 
     def close(self) -> None:
@@ -201,7 +203,7 @@ def _checksums(state: TrainState) -> dict[str, int]:
     """CRC-32 of each array that this process holds completely."""
     sums = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(_savable(state)):
-        if leaf.is_fully_addressable:
+        if leaf.is_fully_addressable or leaf.is_fully_replicated:
             sums[path_name(path)] = zlib.crc32(np.ascontiguousarray(leaf).tobytes())
     return sums
 

@@ -21,6 +21,8 @@ BATCH_SIZE = 128
 """Sentences of 32 tokens that programs which read a model compute together, if not told otherwise."""
 COMPILED_BYTES = 2 << 30
 """Compiled programs that are kept; the least recently used ones go."""
+COMPILED_SECONDS = 0.2
+"""What took longer to compile is kept."""
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
@@ -119,11 +121,21 @@ class Interrupts:
         self._restore()
 
 
+def _keep_compiled() -> None:
+    """Has JAX keep compiled programs in the cache folder, where the environment does not say otherwise."""
+    folder = os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder() / "compiled"))
+    size = os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(COMPILED_BYTES))
+    seconds = os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", str(COMPILED_SECONDS))
+    if "jax" in sys.modules:  # which reads the environment when it is imported
+        config = sys.modules["jax"].config
+        config.update("jax_compilation_cache_dir", folder)
+        config.update("jax_compilation_cache_max_size", int(size))
+        config.update("jax_persistent_cache_min_compile_time_secs", float(seconds))
+
+
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
     """Runs a program's `main`: bad input and a full disk end in one line and status 2, Ctrl-C in status 130."""
-    # Read by JAX when it is imported, which is later.
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder() / "compiled"))
-    os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(COMPILED_BYTES))
+    _keep_compiled()
     try:
         main(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()

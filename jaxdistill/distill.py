@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 
 def distill(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: str) -> None:
     """Runs the job; every process of a multi-host run calls it, the first one talks and writes."""
-    mesh.start_processes()
     leads = jax.process_index() == 0
     say = print if leads else (lambda line: None)
     claim_workdir(workdir, config, write=False)
@@ -38,12 +37,14 @@ def distill(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: st
     if dry_run:
         say("dry run: stopped before step 1")
         return
+    mesh.wait_for_all("looked at the workdir")
     claim_workdir(workdir, config, write=leads)
     if leads:
         build.keep_tokenizer(run)
-    outcome = train(run, progress=True)
+    outcome = train(run, progress=leads)
     if leads:
         finish(run, outcome, teacher_scores, command)
+    mesh.wait_for_all("finished")
 
 
 def finish(run: build.Run, outcome: Outcome, teacher_scores: dict[str, float], command: str) -> None:

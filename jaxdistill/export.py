@@ -7,6 +7,7 @@ that name is replaced, any other folder is left alone.
 import dataclasses
 import errno
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -142,9 +143,9 @@ def checkpoint_facts(workdir: str | Path, step: int, name: str) -> Facts:
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.export`."""
     parser = Parser(prog="python -m jaxdistill.export", description=__doc__)
-    parser.add_argument("--workdir", required=True, help="folder of the run")
+    parser.add_argument("--workdir", type=os.path.expanduser, required=True, help="folder of the run")
     parser.add_argument("--step", required=True, type=int, help="a kept checkpoint; a wrong one lists those there are")
-    parser.add_argument("--out", required=True, help="folder to write")
+    parser.add_argument("--out", type=os.path.expanduser, required=True, help="folder to write")
     given = parser.parse_args(arguments)
     if not Path(given.workdir).is_dir():
         raise InputError(f"{given.workdir} does not exist; --workdir is the folder of a run.")

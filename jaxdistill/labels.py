@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
@@ -28,7 +27,6 @@ def labels(
     store: TokenStore,
     folder: Path,
     *,
-    mesh: Mesh,
     compute_dtype: DTypeLike,
     progress: bool,
 ) -> Float[np.ndarray, "rows 1"]:
@@ -43,7 +41,7 @@ def labels(
     refuse_mixed(labellers)
     scores = []
     for labeller in labellers:
-        embedder = Embedder(labeller, mesh=mesh, compute_dtype=compute_dtype)
+        embedder = Embedder(labeller, compute_dtype=compute_dtype)
         made = _of_pairs if labeller.definition.reads_pairs else _of_sentences
         scores.append(made(embedder, store, folder, np.dtype(compute_dtype).name, progress))
     mean = np.mean(scores, axis=0, dtype=np.float32)

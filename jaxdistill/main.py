@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import inspect
 import logging
+import os
 import pathlib
 import re
 import shlex
@@ -65,7 +66,7 @@ def parse_flags(arguments: Sequence[str]) -> tuple[dict[str, Any], str, bool]:
     for name in ("config", "workdir"):
         if not getattr(values, name):
             raise InputError(f"--{name} is missing. --help shows the usage.")
-    return values.config.to_dict(), values.workdir, values.dry_run
+    return values.config.to_dict(), os.path.expanduser(values.workdir), values.dry_run
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:

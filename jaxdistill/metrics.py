@@ -135,8 +135,9 @@ class Progress:
         self._bar.set_postfix_str(f"loss {loss:.4f}, {sentences_per_s:,.0f} sentences/s")
 
     def say(self, line: str) -> None:
-        """A line above the bar."""
-        self._bar.write(line)
+        """A line above the bar, where there is one."""
+        if not self._bar.disable:
+            self._bar.write(line)
 
     def close(self) -> None:
         self._bar.close()

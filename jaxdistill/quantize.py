@@ -185,7 +185,9 @@ def main(arguments: Sequence[str]) -> None:
 def _parser() -> Parser:
     parser = Parser(prog="python -m jaxdistill.quantize", description=__doc__)
     parser.add_argument("--model", required=True, help="an exported folder, or package:NAME/PATH")
-    parser.add_argument("--out", required=True, help="folder to write; must not be there, or be empty")
+    parser.add_argument(
+        "--out", type=os.path.expanduser, required=True, help="folder to write; must not be there, or be empty"
+    )
     parser.add_argument("--pooling", default="", help="needed where a checkpoint does not say its pooling")
     parser.add_argument(
         "--text", default=TEXT, help="sentences for the comparison where JAXDISTILL_DATA is not set; default: own ones"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 import pathlib
 import shutil
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from jaxdistill.data import sources
 from jaxdistill.distill import distill
 from jaxdistill.export import put_in_place
 from jaxdistill.files import folder_digest, write_whole
+from jaxdistill.mesh import start_processes
 from jaxdistill.plots import stage_plot
 from jaxdistill.summary import StageRow, as_text, stage_table
 from jaxdistill.train import read_config
@@ -32,6 +34,9 @@ def run_stages(config: Config, workdir: pathlib.Path, *, dry_run: bool, command:
     A stage whose `student.model` is `previous` begins with the export of the stage before. A finished stage is not run
     again, and one that was begun not continued once a stage before it has another student.
     """
+    start_processes()
+    if jax.process_index() > 0:
+        logging.getLogger("jaxdistill").setLevel(logging.WARNING)
     stages = in_order(config)
     if len(stages) == 1:
         distill(config, workdir, dry_run=dry_run, command=command)

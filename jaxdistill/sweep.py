@@ -88,7 +88,7 @@ def _parser() -> Parser:
     parser.add_argument("--config", default="", help="FILE[:PRESET]; default: the study's")
     parser.add_argument("--grid", required=True, help="study file, name of a study, or 'option=value,value;option=...'")
     parser.add_argument("--seeds", default="", help="run.seed of every point, for instance 0,1,2")
-    parser.add_argument("--workdir", required=True, help="folder of the sweep")
+    parser.add_argument("--workdir", type=os.path.expanduser, required=True, help="folder of the sweep")
     parser.add_argument("--dry_run", action="store_true", help="list the points and stop")
     return parser
 

@@ -89,12 +89,10 @@ class _Loop:
     """One process's walk through the steps."""
 
     def __init__(self, run: build.Run, checkpoints: Checkpoints, first_step: int, track: dict[str, Any], shown: bool):
-        self.run, self.checkpoints, self.track, self.shown = run, checkpoints, track, shown
+        self.run, self.checkpoints, self.track = run, checkpoints, track
         leads = jax.process_index() == 0
         self.writers = Writers(run.workdir, first_step=first_step, config=flat(run.config)) if leads else None
-        self.bar = Progress(
-            first_step=first_step, steps=run.steps, batch_size=run.batches.batch_size, shown=shown and leads
-        )
+        self.bar = Progress(first_step=first_step, steps=run.steps, batch_size=run.batches.batch_size, shown=shown)
         self.embedder = Embedder(build.kept(run.config, run.student), mesh=run.mesh, params={})
         self.pending: list[tuple[int, dict[str, jax.Array]]] = []
         """Steps whose metrics have not been looked at."""
@@ -126,7 +124,7 @@ class _Loop:
                 if evaluated and not last and self.out_of_patience:
                     self.bar.say(f"stopped at step {step:,}: {evals.patience} evaluations without a better {run.best}")
                     break
-                if interrupts.asked:
+                if self.asked_to_leave(interrupts, step):
                     self.leave(state, step)
         return state
 
@@ -189,6 +187,12 @@ class _Loop:
             "run.precision=float32."
         )
 
+    def asked_to_leave(self, interrupts: Interrupts, step: int) -> bool:
+        """Whether to leave after this step. Several processes agree on it where they wait for the devices anyway."""
+        if jax.process_count() > 1 and step % self.run.config.run.log_every:
+            return False
+        return meshes.any_process(interrupts.asked)
+
     def leave(self, state: TrainState, step: int) -> None:
         """Ends an interrupted run with a checkpoint."""
         self.save(state)
@@ -220,7 +224,7 @@ def _outcome(run: build.Run, seconds: float) -> Outcome:
 
 def trained(config: Config, student: SentenceModel, state: TrainState) -> SentenceModel:
     """The student with the state's parameters, as it is exported."""
-    params = {name: np.asarray(array) for name, array in state.params["student"].items()}
+    params = {name: meshes.fetched(array) for name, array in state.params["student"].items()}
     return build.kept(config, student.with_params(params))
 
 

@@ -5,7 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
@@ -88,14 +88,20 @@ def environment(devices: int = 1, *, quick: bool = True) -> dict[str, str]:
 
 
 def start(
-    module: str, arguments: Sequence[str], *, devices: int = 1, cwd: pathlib.Path = ROOT, quick: bool = True
+    module: str,
+    arguments: Sequence[str],
+    *,
+    devices: int = 1,
+    cwd: pathlib.Path = ROOT,
+    quick: bool = True,
+    variables: Mapping[str, str] | None = None,
 ) -> subprocess.Popen:
-    """The program in the background."""
+    """The program in the background; `variables` of the environment besides its own."""
     command = [sys.executable, "-m", f"jaxdistill.{module}", *map(str, arguments)]
     return subprocess.Popen(
         command,
         cwd=cwd,
-        env=environment(devices, quick=quick),
+        env=environment(devices, quick=quick) | dict(variables or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

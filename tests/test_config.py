@@ -97,10 +97,11 @@ def test_graded_pairs_of_two_files_are_refused(tmp_path):
         build.graded_pairs(config)
 
 
-def test_command_line_values_reach_the_config():
+def test_command_line_values_reach_the_config(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/someone")
     given = [
         "--config=configs/congen.py:tiny",
-        "--workdir=w",
+        "--workdir=~/w",
         "--config.objective.alpha=0.25",
         "--config.data.weights=(1.0,2.0)",
     ]
@@ -108,7 +109,7 @@ def test_command_line_values_reach_the_config():
     assert (raw["objective"]["alpha"], tuple(raw["data"]["weights"]), workdir, dry_run) == (
         0.25,
         (1.0, 2.0),
-        "w",
+        "/home/someone/w",
         False,
     )
 

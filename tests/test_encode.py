@@ -21,7 +21,7 @@ from jaxdistill.encode import encode_file
 from jaxdistill.encoders.folder import save
 from jaxdistill.inference import Embedder
 
-from program import ROOT, environment, refused, start
+from program import ROOT, environment, refused, run, start
 from tiny_models import tiny_model
 from tiny_text import made_up
 
@@ -264,3 +264,11 @@ def test_memory_does_not_grow_with_the_rows(model, tmp_path):
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "v.npy").stat().st_size >> 20 == 156
     assert int(done.stdout) < 100, "MiB more than before, for two files of 156 MiB"
+
+
+def test_compiled_programs_are_kept_in_the_cache_folder(model, text, tmp_path, monkeypatch):
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+    run("encode", [f"--model={model}", f"--input={text}", f"--output={tmp_path / 'v.npy'}"])
+    assert list((tmp_path / "cache" / "compiled").iterdir())

@@ -163,6 +163,7 @@ def test_the_command_exports_a_kept_checkpoint(model, tmp_path, monkeypatch, cap
     assert "the teacher" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_the_command_needs_a_workdir_that_exists(tmp_path):
-    with pytest.raises(InputError, match="does not exist"):
-        export_module.main([f"--workdir={tmp_path / 'absent'}", "--step=5", f"--out={tmp_path / 'out'}"])
+def test_the_command_needs_a_workdir_that_exists(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(InputError, match=f"{tmp_path}/absent does not exist"):
+        export_module.main(["--workdir=~/absent", "--step=5", f"--out={tmp_path / 'out'}"])

@@ -19,7 +19,6 @@ from jaxdistill.encoders import surgery
 from jaxdistill.encoders.model import load
 from jaxdistill.evals.similarity import spearman
 from jaxdistill.inference import Embedder
-from jaxdistill.mesh import make_mesh
 from jaxdistill.stages import in_order
 
 import encoder_cases as cases
@@ -81,9 +80,7 @@ def pairs():
 
 
 def made(labellers, store, folder):
-    return labels.labels(
-        labellers, store, folder, mesh=make_mesh(devices=jax.devices()[:1]), compute_dtype=jnp.float32, progress=False
-    )
+    return labels.labels(labellers, store, folder, compute_dtype=jnp.float32, progress=False)
 
 
 def test_labels_are_the_mean_of_cosines_or_of_sigmoids(pairs, tmp_path):
