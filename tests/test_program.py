@@ -266,13 +266,20 @@ def test_a_loss_that_is_not_finite_stops_the_run(folder):
     assert Checkpoints(workdir).steps == [0]
 
 
-def test_training_stops_after_evaluations_without_a_better_score(folder):
+def test_training_stops_after_evaluations_without_a_better_score_and_a_killed_run_keeps_its_best(folder):
+    """Each step makes it worse: the best checkpoint is the first one, which the resumed run must still have at its end."""
     workdir = folder / "patience"
-    arguments = tiny_arguments(folder, optimizer__learning_rate=0.0, evals__patience=2, run__steps=40)
+    arguments = tiny_arguments(folder, optimizer__learning_rate=0.3, evals__patience=2, run__steps=40)
+    process = start("main", [*arguments, f"--workdir={workdir}"])
+    wait_for(lambda: (workdir / "checkpoints" / "5").exists(), process)
+    process.kill()
+    process.communicate()
     out, err = run("main", [*arguments, f"--workdir={workdir}"])
-    assert "stopped at step 10" in out + err
-    out, _ = run("main", [*arguments, f"--workdir={workdir}"])
-    assert json.loads((workdir / "results.json").read_text())["last_step"] == 10
+    assert "continuing from the checkpoint of step 5" in out and "stopped at step 10" in out + err
+    run("main", [*arguments, f"--workdir={workdir}"])
+    results = json.loads((workdir / "results.json").read_text())
+    assert (results["best_step"], results["last_step"]) == (0, 10)
+    assert results["scores"]["student after"] == results["scores"]["student before"]
 
 
 @pytest.mark.parametrize(
