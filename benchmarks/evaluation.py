@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = Parser(prog="benchmarks/evaluation.py", description=__doc__)
     parser.add_argument("--model", required=True, help="a folder, or package:NAME/PATH")
     parser.add_argument("--limit", type=int, default=0, help="random rows of each file; 0: all")
-    parser.add_argument("--sets", default="", help="such as stsb,transfer/trec,nli/sick-e; all by default")
+    parser.add_argument("--sets", default="", help="such as sts-b,transfer/trec,nli/sick-e; all by default")
     parser.add_argument("--batch_size", type=int, default=32, help="of sentence-transformers; ours is as in evaluate")
     given = parser.parse_args(arguments)
     data = needed_data_folder("what is scored")
