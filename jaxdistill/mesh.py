@@ -35,7 +35,7 @@ def start_processes() -> None:
     counts = {option: os.environ[name] for option, name in given.items() if name in os.environ}
     try:
         jax.distributed.initialize(**{option: int(count) for option, count in counts.items()})
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, IndexError, RuntimeError) as error:
         raise InputError(
             f"the processes could not be joined ({error}); each needs the same JAX_COORDINATOR_ADDRESS=HOST:PORT and "
             "JAX_NUM_PROCESSES, and its own JAX_PROCESS_ID from 0, where no cluster manager gives them."

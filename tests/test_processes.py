@@ -9,11 +9,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from jaxdistill.checkpoint import Checkpoints
+from jaxdistill.cli import BAD_INPUT, INTERRUPTED
 
 from program import run, series, start, tiny_arguments, write_teacher
 from tiny_text import made_up
-
-INTERRUPTED = 130
 
 
 @pytest.fixture(scope="module")
@@ -95,5 +94,11 @@ def test_stages_wait_for_the_first_process_and_share_the_labels(folder):
     arguments = ["--config=configs/trans_encoder.py:tiny", *(f"--config.{name}={v}" for name, v in options.items())]
     (said, _), _ = ended(start_two([*arguments, f"--workdir={folder / 'stages'}"]), 0)
     assert "stage 2 of 2" in said and "best bi-encoder: stage 2" in said
-    again, _ = ended(start_two([*arguments, f"--workdir={folder / 'stages'}"]), 0)
-    assert "stage 2 of 2 is finished" in again[0]
+
+
+def test_a_wrong_address_is_one_line(folder):
+    joined = {"JAX_COORDINATOR_ADDRESS": "127.0.0.1", "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "0"}
+    process = start("main", arguments_of(folder, folder / "never"), variables=joined)
+    said = process.communicate(timeout=100)[1].strip()
+    assert process.returncode == BAD_INPUT and len(said.splitlines()) == 1
+    assert "JAX_COORDINATOR_ADDRESS=HOST:PORT" in said
