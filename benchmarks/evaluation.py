@@ -20,6 +20,7 @@ import numpy as np
 from rich.box import MARKDOWN
 from rich.table import Table
 
+from jaxdistill.build import split_specs
 from jaxdistill.cli import Parser, needed_data_folder, run
 from jaxdistill.core import Embed, InputError
 from jaxdistill.encoders.locate import locate
@@ -78,7 +79,7 @@ def timed(work: Callable[[], object]) -> tuple[float, object]:
 def chosen(data: Path, sets: str) -> Sequence[suite.Unit]:
     """What is scored: all, or those whose names stand in `sets`, between commas."""
     units = suite.planned(GROUPS, suite.Sources(data=str(data))).units
-    names = [name.strip() for name in sets.split(",") if name.strip()]
+    names = split_specs(sets)
     unknown = set(names) - {unit.name for unit in units}
     if unknown:
         raise InputError(

@@ -45,16 +45,17 @@ def run_stages(config: Config, workdir: pathlib.Path, *, dry_run: bool, command:
     check_files(stages, finished)
     students: dict[str, str] = {}
     for number, stage in enumerate(stages, start=1):
-        folder = workdir / f"stage{number}"
+        folder, before = workdir / f"stage{number}", workdir / f"stage{number - 1}"
+        if number > 1:
+            students[before.name] = folder_digest(before / "export", "*.safetensors")
         note_students(folder, students, write=not dry_run and jax.process_index() == 0)
         if finished[number - 1]:
             _say(f"stage {number} of {len(stages)} is finished: {folder / 'export'}")
-        else:
-            _say(f"stage {number} of {len(stages)}: {stage.objective['name']} in {folder}")
-            distill(stage, folder, dry_run=dry_run, command=command)
-            if dry_run:
-                return  # the next stage's student is not there yet
-        students[folder.name] = folder_digest(folder / "export", "*.safetensors")
+            continue
+        _say(f"stage {number} of {len(stages)}: {stage.objective['name']} in {folder}")
+        distill(stage, folder, dry_run=dry_run, command=command)
+        if dry_run:
+            return  # the next stage's student is not there yet
     if jax.process_index() == 0:
         summarise(stages, workdir)
 
