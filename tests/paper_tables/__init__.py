@@ -1,0 +1,63 @@
+"""What the papers and their released code say of every hyperparameter, one module for each config file.
+
+A module has `TABLE`: preset to one `Stage` for each stage of its training. `tests/test_paper_tables.py` compares every
+fact with the preset, and asks for a fact about every option of `REQUIRED`, so that no setting is inherited unnoticed.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from jaxdistill import config as configs
+from jaxdistill import objectives
+
+REQUIRED = (
+    "data.batch_size", "data.max_length", "data.dedupe",
+    "teacher.model", "teacher.pooling", "teacher.max_length", "teacher.targets", "teacher.dropout",
+    "student.model", "student.layers", "student.width", "student.embedding", "student.embedding_init",
+    "student.pooling", "student.head", "student.head_init", "student.keep_head", "student.dropout", "student.drophead",
+    "optimizer.learning_rate", "optimizer.schedule", "optimizer.weight_decay", "optimizer.decay",
+    "optimizer.b1", "optimizer.b2", "optimizer.eps", "optimizer.bias_correction", "optimizer.clip_norm",
+    "evals.every", "evals.patience", "run.epochs", "run.steps", "run.seed",
+    "derived.sequences_per_step", "derived.steps", "derived.warmup_steps",
+)  # fmt: skip
+"""Options, and numbers that follow from them, of which every stage states a fact; all options of its objective too."""
+
+
+class Fact(NamedTuple):
+    """The value that a preset must have."""
+
+    value: Any
+    source: str
+    """Paper with its table or section, file of the released code, or `ours` where neither says anything."""
+    differs: str = ""
+    """For a deliberate difference: what the source has, and why this value stands here instead."""
+
+
+class Stage(NamedTuple):
+    """The facts of one stage of a training."""
+
+    rows: int
+    """Rows of the text that the source trains on; epochs become steps by it."""
+    facts: Mapping[str, Fact]
+
+
+def cited(source: str, **values: Any) -> dict[str, Fact]:
+    """Facts of one source; `__` in a name stands for the dot: `optimizer__eps=1e-6`."""
+    return {name.replace("__", "."): Fact(value, source) for name, value in values.items()}
+
+
+def observed(raw: Mapping[str, Any], rows: int) -> dict[str, Any]:
+    """All options of one stage by their dotted names, and what follows from them on a text of `rows` rows."""
+    config = configs.parse({**raw, "then": None})
+    options = {name: value for name, value in config.objective.items() if name != "name"}
+    views = objectives.make(config.objective["name"], options).student_views
+    optimizer, run, batch_size = config.optimizer, config.run, config.data.batch_size
+    steps = run.steps or round(run.epochs * (rows // batch_size))
+    warmup = optimizer.warmup_steps or math.ceil(round(optimizer.warmup_fraction * steps, 6))
+    derived = {
+        "derived.sequences_per_step": batch_size * len(views),
+        "derived.steps": steps,
+        "derived.warmup_steps": warmup,
+    }
+    return configs.flat(config) | derived

@@ -1,0 +1,58 @@
+"""Every preset that carries a paper's or its code's name has their settings: compared fact by fact with the tables."""
+
+import importlib
+import json
+
+import pytest
+
+from jaxdistill import main
+
+import paper_tables
+from conftest import ROOT
+from paper_tables import REQUIRED, observed
+
+TABLES = {
+    path.stem: importlib.import_module(f"paper_tables.{path.stem}").TABLE
+    for path in sorted((ROOT / "tests" / "paper_tables").glob("[!_]*.py"))
+}
+CASES = [(name, preset) for name, table in TABLES.items() for preset in table]
+
+
+def stages_of(name: str, preset: str) -> list[dict]:
+    module = main.load_config_module(ROOT / "configs" / f"{name}.py")
+    raw = json.loads(json.dumps(module.get_config(preset).to_dict()))
+    stages = []
+    while raw:
+        stages.append(raw)
+        raw = raw.get("then")
+    return stages
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_preset_of_a_paper_or_its_code_is_in_the_table(name):
+    module = main.load_config_module(ROOT / "configs" / f"{name}.py")
+    presets = [preset for preset in module.PRESETS if preset.startswith(("paper", "code"))]
+    arguments = getattr(module, "ARGUMENTS", {})
+    named = [f"{preset}:{argument}" for preset in presets for argument in arguments.get(preset, ())]
+    missing = [preset for preset in [*presets, *named] if preset not in TABLES[name]]
+    assert not missing
+
+
+@pytest.mark.parametrize("name, preset", CASES)
+def test_a_preset_has_the_settings_of_its_source(name, preset):
+    stages, table = stages_of(name, preset), TABLES[name][preset]
+    assert len(stages) == len(table)
+    for raw, stage in zip(stages, table, strict=True):
+        found = observed(raw, stage.rows)
+        objective = [option for option in found if option.startswith("objective.") and option != "objective.name"]
+        assert not [option for option in (*REQUIRED, *objective) if option not in stage.facts]
+        assert not [option for option, fact in stage.facts.items() if not fact.source]
+        wrong = {
+            option: (found[option], *fact) for option, fact in stage.facts.items() if not _equal(found, option, fact)
+        }
+        assert not wrong
+
+
+def _equal(found: dict, option: str, fact: paper_tables.Fact) -> bool:
+    plain = json.loads(json.dumps(fact.value))
+    return found[option] == (pytest.approx(plain, rel=1e-9) if isinstance(plain, float) else plain)
