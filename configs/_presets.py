@@ -59,6 +59,7 @@ def options(**objective) -> ConfigDict:
                 b2=0.999,
                 eps=1e-6,
                 bias_correction=True,
+                eps_before_correction=False,
                 clip_norm=1.0,
             ),
             evals=dict(every=512, best="", pairs="", agreement="", patience=0, sts=True),

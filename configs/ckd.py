@@ -45,6 +45,7 @@ def distilcse(objective: dict, *, batch_size: int) -> ConfigDict:
     config.optimizer.weight_decay = 0.0
     config.optimizer.b2 = 0.98
     config.optimizer.eps = 1e-8
+    config.optimizer.eps_before_correction = True
     config.evals.every = 125
     config.run.epochs = 20.0
     config.run.seed = 1111

@@ -68,6 +68,7 @@ def papers(student: str, *, batch_size: int, learning_rate: float, supervised: b
     config.optimizer.warmup_fraction = 0.0
     config.optimizer.weight_decay = 0.0
     config.optimizer.eps = 1e-8
+    config.optimizer.eps_before_correction = True
     config.evals.every = 125
     config.run.epochs = 3.0 if supervised else 1.0
     config.run.seed = 42
@@ -96,6 +97,7 @@ def mirror(student: str = "google-bert/bert-base-uncased", *, pooling: str, drop
     config.optimizer.schedule = "constant"
     config.optimizer.weight_decay = 0.01
     config.optimizer.decay = "all"
+    config.optimizer.eps_before_correction = False
     config.optimizer.clip_norm = 0.0
     config.evals.every = 50
     return config

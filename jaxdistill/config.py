@@ -121,12 +121,16 @@ class Optimizer:
     weight_decay: float
     """Decoupled, times the learning rate."""
     decay: str
-    """What it acts on: `matrices` (not on biases and norms, as BERT and ConGen have it) or `all` (PyTorch's AdamW)."""
+    """What it acts on: `matrices` (not on biases, norms and learned temperatures, as BERT and ConGen have it) or `all`
+    (PyTorch's AdamW)."""
     b1: float
     b2: float
     eps: float
     bias_correction: bool
     """False: Adam as BERT's and ConGen's code has it."""
+    eps_before_correction: bool
+    """True: eps is added before the bias correction, as in transformers' `AdamW` (SimCSE, DistilCSE, Trans-Encoder);
+    False: after it, as in PyTorch's."""
     clip_norm: float
     """Largest global gradient norm; 0: no clipping."""
 

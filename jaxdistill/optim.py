@@ -3,8 +3,9 @@
 import math
 
 import jax
+import jax.numpy as jnp
 import optax
-from jaxtyping import Array
+from jaxtyping import Array, Float, Int
 
 from jaxdistill.config import Optimizer
 from jaxdistill.core import InputError
@@ -33,41 +34,56 @@ def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
 
 
 def make_optimizer(options: Optimizer, steps: int) -> optax.GradientTransformation:
-    """AdamW: clip, Adam with or without bias correction, decoupled weight decay, minus the learning rate."""
+    """AdamW: clip, Adam in one of its forms, decoupled weight decay, minus the learning rate."""
     if options.decay not in DECAYS:
         raise InputError(f"optimizer.decay={options.decay!r} is unknown; allowed: {', '.join(DECAYS)}.")
-    adam = optax.scale_by_adam if options.bias_correction else scale_by_adam_without_correction
     clip = [optax.clip_by_global_norm(options.clip_norm)] if options.clip_norm > 0 else []
     return optax.chain(
         *clip,
-        adam(b1=options.b1, b2=options.b2, eps=options.eps),
+        _adam(options),
         optax.add_decayed_weights(options.weight_decay, mask=is_decayed if options.decay == "matrices" else None),
         optax.scale_by_learning_rate(make_schedule(options, steps)),
     )
 
 
 def is_decayed(params):
-    """True for matrices and tables; False for biases and norms, as BERT's and ConGen's code has it."""
-    return jax.tree_util.tree_map_with_path(lambda path, _: not path[-1].key.endswith(("/bias", "/scale")), params)
+    """True for matrices and tables; False for biases and norms, as BERT's and ConGen's code has it, and for scalars."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: leaf.ndim > 0 and not path[-1].key.endswith(("/bias", "/scale")), params
+    )
 
 
-def scale_by_adam_without_correction(b1: float, b2: float, eps: float) -> optax.GradientTransformation:
-    """Adam whose averages are not corrected for their start at 0: `m / (sqrt(v) + eps)` (transformers' AdamW with
-    `correct_bias=False`, which BERT and ConGen train with)."""
+def _adam(options: Optimizer) -> optax.GradientTransformation:
+    if options.bias_correction and not options.eps_before_correction:
+        return optax.scale_by_adam(b1=options.b1, b2=options.b2, eps=options.eps)
+    return scale_by_transformers_adam(options.b1, options.b2, options.eps, bias_correction=options.bias_correction)
+
+
+def scale_by_transformers_adam(
+    b1: float, b2: float, eps: float, *, bias_correction: bool
+) -> optax.GradientTransformation:
+    """Adam as transformers' `AdamW` has it: `m / (sqrt(v) + eps)`, times `sqrt(1 - b2^t) / (1 - b1^t)` if corrected.
+
+    Without the correction it is the Adam of BERT and ConGen (`correct_bias=False`). With it, eps counts for more in the
+    first steps than in PyTorch's AdamW, where it is added after v is corrected: 32 times as much in step 1, for b2 0.999.
+    """
 
     def init(params):
-        zeros = jax.tree.map(jax.numpy.zeros_like, params)
-        return optax.ScaleByAdamState(count=jax.numpy.int32(0), mu=zeros, nu=zeros)
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        return optax.ScaleByAdamState(count=jnp.int32(0), mu=zeros, nu=zeros)
 
     def update(gradients, state, params=None):
         del params
         mu = optax.tree.update_moment(gradients, state.mu, b1, 1)
         nu = optax.tree.update_moment(gradients, state.nu, b2, 2)
-        updates = jax.tree.map(lambda m, v: _adam(m, v, eps), mu, nu)
-        return updates, optax.ScaleByAdamState(count=state.count + 1, mu=mu, nu=nu)
+        count = state.count + 1
+        correction = _correction(b1, b2, count) if bias_correction else 1.0
+        updates = jax.tree.map(lambda m, v: correction * (m / (jnp.sqrt(v) + eps)), mu, nu)
+        return updates, optax.ScaleByAdamState(count=count, mu=mu, nu=nu)
 
     return optax.GradientTransformation(init, update)
 
 
-def _adam(m: Array, v: Array, eps: float) -> Array:
-    return m / (jax.numpy.sqrt(v) + eps)
+def _correction(b1: float, b2: float, count: Int[Array, ""]) -> Float[Array, ""]:
+    t = count.astype(jnp.float32)
+    return jnp.sqrt(1.0 - jnp.float32(b2) ** t) / (1.0 - jnp.float32(b1) ** t)

@@ -17,7 +17,7 @@ from jaxdistill.objectives.congen import ConGen
 
 ADAMW = Optimizer(
     learning_rate=1e-3, schedule="linear", warmup_fraction=0.1, weight_decay=0.01, b1=0.9, b2=0.999, eps=1e-8,
-    bias_correction=True, clip_norm=1.0, warmup_steps=0, decay="matrices",
+    bias_correction=True, eps_before_correction=False, clip_norm=1.0, warmup_steps=0, decay="matrices",
 )  # fmt: skip
 BYTES = {"f32": 4, "s32": 4, "u32": 4, "bf16": 2, "pred": 1, "f16": 2, "s64": 8, "u8": 1, "s8": 1}
 COLLECTIVES = "all-gather|all-reduce|reduce-scatter|collective-permute|all-to-all|ragged-all-to-all"

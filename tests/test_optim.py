@@ -25,21 +25,28 @@ def test_an_unknown_schedule_is_refused():
         make_schedule(dataclasses.replace(ADAMW, schedule="square"), 10)
 
 
-@pytest.mark.parametrize("bias_correction", [True, False])
+@pytest.mark.parametrize(
+    "bias_correction, eps_before_correction",
+    [(True, False), (True, True), (False, False)],
+    ids=["PyTorch", "transformers", "BERT"],
+)
+@pytest.mark.parametrize("eps", [1e-6, 0.1], ids=["small eps", "large eps"])  # a large one tells where it is added
 @jax.numpy_dtype_promotion("standard")  # optax raises floats to integer powers
-def test_twenty_updates_equal_the_plain_form(bias_correction):
+def test_twenty_updates_equal_the_plain_form(bias_correction, eps_before_correction, eps):
     options = dataclasses.replace(
         ADAMW,
         learning_rate=0.01,
         schedule="constant",
         warmup_fraction=0.0,
-        eps=1e-6,
+        eps=eps,
         bias_correction=bias_correction,
+        eps_before_correction=eps_before_correction,
         clip_norm=0.5,
     )
     random = np.random.default_rng(0)
-    params = {"a/kernel": random.standard_normal((3, 2)), "a/bias": random.standard_normal(2)}
-    gradients = [{name: random.standard_normal(p.shape) for name, p in params.items()} for _ in range(20)]
+    shapes = {"a/kernel": (3, 2), "a/bias": (2,), "log_scale": ()}
+    params = {name: random.standard_normal(shape) for name, shape in shapes.items()}
+    gradients = [{name: random.standard_normal(shape) for name, shape in shapes.items()} for _ in range(20)]
     optimizer = make_optimizer(options, 20)
     ours = {name: jnp.float32(p) for name, p in params.items()}
     state = optimizer.init(ours)
@@ -52,8 +59,12 @@ def test_twenty_updates_equal_the_plain_form(bias_correction):
             g = g * min(1.0, 0.5 / norm)
             m[name], v[name] = 0.9 * m[name] + 0.1 * g, 0.999 * v[name] + 0.001 * g**2
             c1, c2 = (1 - 0.9**step, 1 - 0.999**step) if bias_correction else (1.0, 1.0)
+            if eps_before_correction:
+                adam = np.sqrt(c2) / c1 * m[name] / (np.sqrt(v[name]) + eps)
+            else:
+                adam = m[name] / c1 / (np.sqrt(v[name] / c2) + eps)
             decay = 0.01 * params[name] if name.endswith("kernel") else 0.0
-            params[name] = params[name] - 0.01 * (m[name] / c1 / (np.sqrt(v[name] / c2) + 1e-6) + decay)
+            params[name] = params[name] - 0.01 * (adam + decay)
     for name in params:
         np.testing.assert_allclose(ours[name], params[name], atol=2e-5)
 

@@ -17,7 +17,8 @@ REQUIRED = (
     "student.model", "student.layers", "student.width", "student.embedding", "student.embedding_init",
     "student.pooling", "student.head", "student.head_init", "student.keep_head", "student.dropout", "student.drophead",
     "optimizer.learning_rate", "optimizer.schedule", "optimizer.weight_decay", "optimizer.decay",
-    "optimizer.b1", "optimizer.b2", "optimizer.eps", "optimizer.bias_correction", "optimizer.clip_norm",
+    "optimizer.b1", "optimizer.b2", "optimizer.eps", "optimizer.bias_correction",
+    "optimizer.eps_before_correction", "optimizer.clip_norm",
     "evals.every", "evals.patience", "run.epochs", "run.steps", "run.seed",
     "derived.sequences_per_step", "derived.steps", "derived.warmup_steps",
 )  # fmt: skip
