@@ -28,7 +28,7 @@ from rich.table import Table
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from jaxdistill import build, config
+from jaxdistill import config
 from jaxdistill.cli import Parser, run
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
@@ -38,7 +38,8 @@ from jaxdistill.encoders.model import load
 from jaxdistill.inference import Embedder
 from jaxdistill.main import load_config_module
 from jaxdistill.mesh import batch_sharding, place
-from jaxdistill.summary import as_text
+from jaxdistill.reporting.tables import as_text
+from jaxdistill.training import build
 
 CONFIG = Path(__file__).parent.parent / "configs" / "trans_encoder.py"
 CROSS = load_config_module(CONFIG).get_config("minilm").to_dict()

@@ -23,8 +23,8 @@ from jaxdistill.cli import Parser, needed_data_folder, run
 from jaxdistill.encoders.locate import locate
 from jaxdistill.evals import suite
 from jaxdistill.evaluate import tables
-from jaxdistill.export import weights_bytes
-from jaxdistill.summary import as_text
+from jaxdistill.reporting.tables import as_text
+from jaxdistill.training.export import weights_bytes
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -24,9 +24,9 @@ from typing import Any
 
 import tqdm
 
+from jaxdistill.augmentation import wordnet
 from jaxdistill.cli import Parser, did_you_mean, run
 from jaxdistill.core import InputError
-from jaxdistill.data import wordnet
 from jaxdistill.data.resumable import ResumableTable, one_line
 from jaxdistill.data.sources import TEXT, content_digest, read
 from jaxdistill.encoders.locate import locate
@@ -96,15 +96,15 @@ def _synonyms(options: Mapping[str, Any]) -> Rewrite:
 
 
 def _mlm(options: Mapping[str, Any]) -> Rewrite:
+    from jaxdistill.augmentation.substitute import Substituter
     from jaxdistill.encoders import masked_lm
-    from jaxdistill.substitute import Substituter
 
     numbers = {name: options[name] for name in ("rate", "top_k", "batch_size")}
     return Substituter(masked_lm.load(options["model"]), **numbers)
 
 
 def _translate(options: Mapping[str, Any]) -> Rewrite:
-    from jaxdistill.translate import Translator
+    from jaxdistill.augmentation.translate import Translator
 
     shared = {name: options[name] for name in ("beams", "max_length", "batch_size")}
     source, target = options["source_language"], options["target_language"]

@@ -37,20 +37,20 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from jaxdistill import evaluation_report
 from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, cache_folder, run
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import SentenceModel, load
 from jaxdistill.evals import probe, suite
-from jaxdistill.evals.once import Once
+from jaxdistill.evals.embedding_cache import Once
 from jaxdistill.evals.pairs import Judged
 from jaxdistill.evals.suite import Unit
-from jaxdistill.export import weights_bytes
 from jaxdistill.files import refuse_overwriting, try_writing, write_whole
 from jaxdistill.inference import Embedder, Ensemble
-from jaxdistill.report import PAGE
-from jaxdistill.summary import as_text, hundredfold, plain, score_table
+from jaxdistill.reporting import evaluation as evaluation_report
+from jaxdistill.reporting.page import PAGE
+from jaxdistill.reporting.tables import as_text, hundredfold, plain, score_table
+from jaxdistill.training.export import weights_bytes
 from jaxdistill.versions import versions
 
 RESULTS = "results.json"

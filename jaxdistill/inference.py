@@ -17,13 +17,14 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Int
 
 from jaxdistill.cli import did_you_mean
-from jaxdistill.core import Embed, InputError, Params, Scorer
+from jaxdistill.core import Array, Embed, InputError, Params, Scorer, Tokens
 from jaxdistill.data.packing import pad
+from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.encoders.model import load as load_model
+from jaxdistill.encoders.sentence import embed
 from jaxdistill.evals.similarity import cosines
 from jaxdistill.mesh import batch_sharding, make_mesh, place, replicated
-from jaxdistill.step import make_embed
 
 LENGTHS = (6, 8, *(steps * step for step in (2, 4, 8, 16, 32, 64) for steps in range(5, 9)))
 """Padded lengths, four from each power of 2 to the next; longer sentences are padded to a multiple of the last, 512."""
@@ -268,3 +269,17 @@ def load(model: str, *, pooling: str = "", max_length: int = 0, prompt: str = ""
       prompt: name of the prompt that is used by default.
     """
     return Embedder(load_model(model, pooling=pooling, max_length=max_length, prompt=prompt), batch_size=batch_size)
+
+
+def make_embed(
+    definition: EncoderDefinition, mesh: Mesh, compute_dtype: DTypeLike
+) -> Callable[[Params, Tokens], Array]:
+    """The jitted function `(params, tokens) -> [g, n, e]`, without dropout.
+
+    Groups are split over the mesh; every process gets all vectors.
+    """
+
+    def embed_batch(params: Params, tokens: Tokens) -> Array:
+        return embed(definition, params, tokens, compute_dtype=compute_dtype)
+
+    return jax.jit(embed_batch, in_shardings=(None, batch_sharding(mesh)), out_shardings=replicated(mesh))

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
     # Imported here: a wrong flag is told before JAX is loaded.
-    from jaxdistill.stages import run_stages
+    from jaxdistill.training.stages import run_stages
 
     run_stages(config, pathlib.Path(workdir), dry_run=dry_run, command=command_line(arguments))
 

@@ -24,7 +24,6 @@ import numpy as np
 from jaxtyping import Float
 from tokenizers import Tokenizer
 
-from jaxdistill.build import data_folder
 from jaxdistill.cli import Parser, run
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import read
@@ -34,6 +33,7 @@ from jaxdistill.encoders.onnx_graph import IDS, MASK, VECTORS, quantized_graph
 from jaxdistill.evals.agreement import METRIC, held_out_task
 from jaxdistill.evals.sts import DEV_METRIC, StsDevTask, read_set
 from jaxdistill.inference import Embedder, prompt_text
+from jaxdistill.training.build import data_folder
 
 GRAPH, TOKENIZER, SETTINGS = "model.onnx", "tokenizer.json", "quantized.json"
 PIP_COMMAND = "pip install onnx onnxruntime"

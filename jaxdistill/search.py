@@ -33,7 +33,7 @@ from jaxdistill.encode import encoded, origin_of, sentences
 from jaxdistill.evals.similarity import unit_vectors
 from jaxdistill.inference import Embedder, load
 from jaxdistill.ops.nearest import nearest
-from jaxdistill.summary import as_text
+from jaxdistill.reporting.tables import as_text
 
 TOP = 10
 """Sentences that are shown for a query where none other number is given."""

@@ -23,13 +23,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jaxdistill import comparison
 from jaxdistill import config as configs
 from jaxdistill.cli import Parser, did_you_mean, run
-from jaxdistill.comparison import Row, hundred
 from jaxdistill.core import InputError
 from jaxdistill.main import load_config_module, parse_flags, shipped_configs
-from jaxdistill.stages import in_order, is_finished
+from jaxdistill.reporting import sweep as comparison
+from jaxdistill.reporting.sweep import Row, hundred
+from jaxdistill.training.stages import in_order, is_finished
 
 SEED = "run.seed"
 POINT_FAILED = 1

@@ -15,14 +15,15 @@ import torch
 import transformers
 from tokenizers import AddedToken
 
-from jaxdistill import augment, substitute
+from jaxdistill import augment
+from jaxdistill.augmentation import substitute
+from jaxdistill.augmentation.substitute import Substituter, drawn, vocabulary
+from jaxdistill.augmentation.translate import Translator
+from jaxdistill.augmentation.wordnet import WordNet, replaced
 from jaxdistill.core import InputError
 from jaxdistill.data.resumable import GrowingFile, ResumableTable
 from jaxdistill.data.sources import read
-from jaxdistill.data.wordnet import WordNet, replaced
 from jaxdistill.encoders import masked_lm
-from jaxdistill.substitute import Substituter, drawn, vocabulary
-from jaxdistill.translate import Translator
 
 import encoder_cases as cases
 from program import refused, run, start

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdistill.checkpoint import Checkpoints
 from jaxdistill.core import InputError, TrainState
 from jaxdistill.mesh import make_mesh, shardings
+from jaxdistill.training.checkpoint import Checkpoints
 
 
 def state_at(step: int) -> TrainState:

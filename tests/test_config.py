@@ -10,13 +10,14 @@ import pytest
 import transformers
 from ml_collections import ConfigDict
 
-from jaxdistill import build, main, objectives
 from jaxdistill import config as configs
+from jaxdistill import main, objectives
 from jaxdistill import mesh as meshes
 from jaxdistill.core import InputError
 from jaxdistill.data import batches
 from jaxdistill.mesh import batch_sharding, place
-from jaxdistill.stages import run_stages
+from jaxdistill.training import build
+from jaxdistill.training.stages import run_stages
 
 from conftest import ROOT
 from tiny_models import tiny_model, tiny_tokenizer

@@ -2,20 +2,19 @@
 
 import dataclasses
 import errno
-import importlib
 import json
-import sys
-import types
 
 import numpy as np
 import pytest
 
-from jaxdistill import export as export_module
-from jaxdistill.card import Facts, read_facts, write_facts
+from jaxdistill import export as export_command
 from jaxdistill.core import InputError
 from jaxdistill.encoders.model import load
-from jaxdistill.export import MARK, checkpoint_facts, export, largest_difference, weights_bytes
+from jaxdistill.export import checkpoint_facts
 from jaxdistill.inference import Embedder
+from jaxdistill.reporting.model_card import Facts, read_facts, write_facts
+from jaxdistill.training import export as export_module
+from jaxdistill.training.export import MARK, export, largest_difference, weights_bytes
 
 from tiny_models import tiny_model
 
@@ -153,11 +152,11 @@ def test_facts_of_a_run_are_read_back_and_scores_belong_to_their_step(tmp_path):
 
 def test_the_command_exports_a_kept_checkpoint(model, tmp_path, monkeypatch, capsys, unchecked):
     asked = []
-    fake = types.SimpleNamespace(restored_student=lambda workdir, step: asked.append((workdir, step)) or model)
-    monkeypatch.setitem(sys.modules, "jaxdistill.train", fake)
-    monkeypatch.setattr(importlib.import_module("jaxdistill"), "train", fake, raising=False)
+    monkeypatch.setattr(
+        export_command, "restored_student", lambda workdir, step: asked.append((workdir, step)) or model
+    )
     write_facts(tmp_path, Facts(name="run", teacher="the teacher"))
-    export_module.main([f"--workdir={tmp_path}", "--step=5", f"--out={tmp_path / 'out'}"])
+    export_command.main([f"--workdir={tmp_path}", "--step=5", f"--out={tmp_path / 'out'}"])
     assert asked == [(str(tmp_path), 5)]
     assert "reloaded and compared" in capsys.readouterr().out
     assert "the teacher" in (tmp_path / "out" / "README.md").read_text()
@@ -166,4 +165,4 @@ def test_the_command_exports_a_kept_checkpoint(model, tmp_path, monkeypatch, cap
 def test_the_command_needs_a_workdir_that_exists(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(InputError, match=f"{tmp_path}/absent does not exist"):
-        export_module.main(["--workdir=~/absent", "--step=5", f"--out={tmp_path / 'out'}"])
+        export_command.main(["--workdir=~/absent", "--step=5", f"--out={tmp_path / 'out'}"])

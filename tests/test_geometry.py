@@ -7,7 +7,8 @@ import pytest
 from scipy.spatial.distance import pdist
 
 from jaxdistill.core import InputError
-from jaxdistill.evals import auc, geometry, select
+from jaxdistill.evals import auc, geometry
+from jaxdistill.evals import dev_metric as select
 from jaxdistill.evals.pairs import GradedPairs, read_pairs
 from jaxdistill.evals.speed import SpeedTask
 

@@ -14,15 +14,16 @@ import torch
 import torch.nn.functional as F
 
 from jaxdistill import mesh as meshes
-from jaxdistill import objectives, optim, step
+from jaxdistill import objectives
 from jaxdistill.core import Batch, Encoded, InputError, Sizes, Tokens
 from jaxdistill.encoders.sentence import init_params
-from jaxdistill.nested import Nested
 from jaxdistill.objectives.ckd import CKD
 from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.objectives.simtde import SimTDE
 from jaxdistill.objectives.trans_encoder import TransEncoder
+from jaxdistill.training import optim, step
+from jaxdistill.training.nested import Nested
 
 from compiled import ADAMW, congen, definition
 

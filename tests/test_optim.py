@@ -10,7 +10,7 @@ import torch
 from transformers import get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 
 from jaxdistill.core import InputError
-from jaxdistill.optim import make_optimizer, make_schedule
+from jaxdistill.training.optim import make_optimizer, make_schedule
 
 from compiled import ADAMW
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from jaxdistill.checkpoint import Checkpoints
 from jaxdistill.cli import BAD_INPUT, INTERRUPTED
+from jaxdistill.training.checkpoint import Checkpoints
 
 from program import run, series, start, tiny_arguments, write_teacher
 from tiny_text import made_up

@@ -13,8 +13,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from jaxdistill import cli, export, main
-from jaxdistill.checkpoint import Checkpoints
 from jaxdistill.evals import sts
+from jaxdistill.training.checkpoint import Checkpoints
 
 import eval_cases
 from program import ROOT, refused, run, series, start, tiny_arguments

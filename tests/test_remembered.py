@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxdistill.evals.remembered import remembered
+from jaxdistill.evals.score_cache import remembered
 
 
 def test_scores_are_made_once(tmp_path):

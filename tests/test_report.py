@@ -12,11 +12,11 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from jaxdistill import report
 from jaxdistill.core import InputError
 from jaxdistill.evals.pairs import Judged
-from jaxdistill.figures import BINS, Entry, figures
-from jaxdistill.plots import Curves
+from jaxdistill.reporting import page as report
+from jaxdistill.reporting.figures import BINS, Entry, figures
+from jaxdistill.reporting.plots import Curves
 
 PAIRS, HOSTILE = 60, "<script>document.title = 'taken'</script><img src=x onerror=alert(1)> & \"quotes\" </script>"
 PHONE = 390

@@ -7,7 +7,7 @@ import pytest
 
 from jaxdistill import main
 from jaxdistill.config import parse
-from jaxdistill.stages import in_order
+from jaxdistill.training.stages import in_order
 
 import program
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from jaxdistill import evaluate
-from jaxdistill.card import Facts, write_facts
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.evals import bitext, multilingual, sts, suite
-from jaxdistill.evals.once import Once
+from jaxdistill.evals.embedding_cache import Once
+from jaxdistill.reporting.model_card import Facts, write_facts
 
 from eval_cases import GRADED, run, write
 from tiny_models import tiny_model

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.plots import _series, _smooth, read_curves, training_plot
-from jaxdistill.summary import Measured, StageRow, as_text, comparison_table, plain, score_table, stage_table
+from jaxdistill.reporting.plots import _series, _smooth, read_curves, training_plot
+from jaxdistill.reporting.tables import Measured, StageRow, as_text, comparison_table, plain, score_table, stage_table
 
 
 def write_metrics(path, steps=500):

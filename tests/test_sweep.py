@@ -8,9 +8,10 @@ import time
 import pytest
 from rich.box import MARKDOWN
 
-from jaxdistill import comparison, sweep
+from jaxdistill import sweep
 from jaxdistill.core import InputError
-from jaxdistill.summary import as_text
+from jaxdistill.reporting import sweep as comparison
+from jaxdistill.reporting.tables import as_text
 
 from conftest import ROOT
 from program import refused, run, start, tiny_arguments

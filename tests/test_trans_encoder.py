@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdistill import build, encode, evaluate, labels, main
+from jaxdistill import encode, evaluate, main
 from jaxdistill.config import parse
 from jaxdistill.core import InputError
 from jaxdistill.data import sources, tokenize, views
@@ -19,7 +19,8 @@ from jaxdistill.encoders import surgery
 from jaxdistill.encoders.model import load
 from jaxdistill.evals.similarity import spearman
 from jaxdistill.inference import Embedder
-from jaxdistill.stages import in_order
+from jaxdistill.training import build, labels
+from jaxdistill.training.stages import in_order
 
 import encoder_cases as cases
 import program

@@ -14,8 +14,8 @@ import pytest
 import transformers
 from sentence_transformers import SentenceTransformer
 
-from jaxdistill import build, main, train
 from jaxdistill import config as configs
+from jaxdistill import main
 from jaxdistill.core import InputError
 from jaxdistill.data import wordpiece
 from jaxdistill.encoders import surgery
@@ -24,6 +24,8 @@ from jaxdistill.encoders.model import load
 from jaxdistill.encoders.settings import read_json
 from jaxdistill.encoders.tokenizer import read_tokenizer
 from jaxdistill.inference import Embedder
+from jaxdistill.training import build
+from jaxdistill.training import loop as train
 
 import encoder_cases as cases
 from conftest import ROOT

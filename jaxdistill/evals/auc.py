@@ -19,8 +19,8 @@ from jaxtyping import Float, Int
 
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.evals.pairs import GradedPairs
+from jaxdistill.evals.read_table import labelled, part_of
 from jaxdistill.evals.similarity import similarities
-from jaxdistill.evals.tables import labelled, part_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError
+from jaxdistill.evals.read_table import columns, part_of
 from jaxdistill.evals.similarity import unit_vectors
-from jaxdistill.evals.tables import columns, part_of
 from jaxdistill.ops.nearest import nearest
 
 PROTOCOL = "recall at 1 of the nearest neighbour by cosine similarity (LASER's Tatoeba test)"

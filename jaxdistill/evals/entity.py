@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from jaxdistill.core import Embed, InputError
+from jaxdistill.evals.read_table import labelled
 from jaxdistill.evals.similarity import unit_vectors
-from jaxdistill.evals.tables import labelled
 from jaxdistill.ops.nearest import nearest
 
 PROTOCOL = "recall at 1, 5, 10 among all entities of the file (SimTDE, Table 3)"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jaxdistill.core import Embed
 from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs
-from jaxdistill.evals.tables import part_of
+from jaxdistill.evals.read_table import part_of
 
 PROTOCOL = "Spearman of cosine similarity and gold score"
 TRACKS = ("ar-ar", "en-ar", "es-es", "es-en", "es-en-mt", "en-en", "en-tr")

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from jaxdistill.core import Embed, InputError
+from jaxdistill.evals.read_table import lines, part_of
 from jaxdistill.evals.similarity import unit_vectors
-from jaxdistill.evals.tables import lines, part_of
 from jaxdistill.ops.nearest import nearest
 
 Examples = Sequence[Mapping[str, Any]]

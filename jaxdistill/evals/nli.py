@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import probe
-from jaxdistill.evals.tables import part_of
+from jaxdistill.evals.read_table import part_of
 from jaxdistill.evals.transfer import Rows, pair_features, read_splits, row_vectors
 
 CLASSES = ("entailment", "neutral", "contradiction")

@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.evals.read_table import table_rows, table_suffix
 from jaxdistill.evals.similarity import similarities, spearman
-from jaxdistill.evals.tables import table_rows, table_suffix
 
 COLUMNS = ("score", "sentence1", "sentence2")
 SUBSET = "subset"

@@ -22,10 +22,10 @@ from jaxtyping import Float
 
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.once import Once
+from jaxdistill.evals.embedding_cache import Once
 from jaxdistill.evals.pairs import GradedPairs, judged, pairs_spearman, read_pairs
+from jaxdistill.evals.read_table import part_of
 from jaxdistill.evals.similarity import similarities, spearman
-from jaxdistill.evals.tables import part_of
 
 PROTOCOL = "Spearman of cosine similarity and gold score, all pairs of a set together (SimCSE)"
 DEV_METRIC = "sts-b-dev/spearman"

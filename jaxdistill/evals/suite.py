@@ -17,9 +17,9 @@ from jaxdistill.cli import did_you_mean
 from jaxdistill.core import Embed, InputError, Task
 from jaxdistill.evals import auc, bitext, entity, geometry, multilingual, neighbours, nli, probe, speed, sts, transfer
 from jaxdistill.evals.pairs import GradedPairs, judged, read_pairs
-from jaxdistill.evals.remembered import remembered
+from jaxdistill.evals.read_table import part_of
+from jaxdistill.evals.score_cache import remembered
 from jaxdistill.evals.similarity import similarities, spearman
-from jaxdistill.evals.tables import part_of
 
 GROUPS = ("sts", "multilingual", "transfer", "nli", "pairs", "retrieval", "geometry", "speed")
 TASKS = (*GROUPS, "bitext", *sts.SETS)

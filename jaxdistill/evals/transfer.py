@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float, Int
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import probe
+from jaxdistill.evals.read_table import labelled, part_of
 from jaxdistill.evals.similarity import finite_vectors
-from jaxdistill.evals.tables import labelled, part_of
 
 TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 BINARY = ("0", "1")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jaxdistill.core import InputError
-from jaxdistill.summary import StageRow
+from jaxdistill.reporting.tables import StageRow
 
 LOSS_COLOR, METRIC_COLORS = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6")
 

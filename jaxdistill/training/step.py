@@ -1,4 +1,4 @@
-"""What is jitted: one training step, and the embedding of sentences.
+"""The jitted training step.
 
 The step is pure: state, frozen teacher and batch in, next state and metrics out. Every array that it needs from another
 device is the compiler's business; the code says only how its arguments lie on the mesh.
@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from jaxdistill.core import Batch, Encoded, Objective, Params, Sizes, Tokens, TrainState
 from jaxdistill.encoders.architecture import EncoderDefinition
-from jaxdistill.encoders.sentence import embed, vectors_and_states, vocabulary
+from jaxdistill.encoders.sentence import vectors_and_states, vocabulary
 from jaxdistill.mesh import batch_sharding, replicated
 
 TrainStep = Callable[[TrainState, Params, Batch], tuple[TrainState, dict[str, Array]]]
@@ -157,17 +157,3 @@ def make_state(
     objective_params, objective_state = objective.init(jax.random.fold_in(key, 0x0B7EC71), sizes, seeds)
     params = {"student": student, "objective": objective_params}
     return TrainState(jnp.int32(0), params, optimizer.init(params), objective_state, key)
-
-
-def make_embed(
-    definition: EncoderDefinition, mesh: Mesh, compute_dtype: DTypeLike
-) -> Callable[[Params, Tokens], Array]:
-    """The jitted function `(params, tokens) -> [g, n, e]`, without dropout.
-
-    Groups are split over the mesh; every process gets all vectors.
-    """
-
-    def embed_batch(params: Params, tokens: Tokens) -> Array:
-        return embed(definition, params, tokens, compute_dtype=compute_dtype)
-
-    return jax.jit(embed_batch, in_shardings=(None, batch_sharding(mesh)), out_shardings=replicated(mesh))

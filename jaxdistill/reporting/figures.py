@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxdistill.evals.pairs import Judged
-from jaxdistill.plots import Curves
+from jaxdistill.reporting.plots import Curves
 
 COLORS = ("#c2573a", "#3b6ea5", "#4f8a4c", "#7b5aa6", "#b8862d", "#3f9aa0", "#b5507f", "#6b5b4b")
 TEACHER_COLOR = "#4a4a4a"

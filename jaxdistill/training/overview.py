@@ -8,12 +8,12 @@ import numpy as np
 from clu import parameter_overview
 
 import jaxdistill
-from jaxdistill import build
 from jaxdistill import mesh as meshes
 from jaxdistill.config import digest
 from jaxdistill.data.batches import padding_share
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.inference import Embedder
+from jaxdistill.training import build
 
 PADDING_STEPS = 8
 """Batches that the share of padding is measured on."""

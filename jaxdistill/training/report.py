@@ -9,18 +9,19 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill import build, report
-from jaxdistill.card import Facts
 from jaxdistill.core import SECOND, Embed, Scorer
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import neighbours
 from jaxdistill.evals.agreement import held_out_task
 from jaxdistill.evals.pairs import GradedPairs, Judged, judged
 from jaxdistill.evals.similarity import cosines
-from jaxdistill.figures import Entry
 from jaxdistill.inference import Embedder
-from jaxdistill.plots import read_curves
-from jaxdistill.summary import Measured
+from jaxdistill.reporting import page as report
+from jaxdistill.reporting.figures import Entry
+from jaxdistill.reporting.model_card import Facts
+from jaxdistill.reporting.plots import read_curves
+from jaxdistill.reporting.tables import Measured
+from jaxdistill.training import build
 from jaxdistill.versions import versions
 
 PAGE = "report.html"

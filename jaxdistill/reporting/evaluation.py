@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxdistill import report
-from jaxdistill.card import FACTS_FILE, read_facts
 from jaxdistill.evals.pairs import Judged
-from jaxdistill.figures import Entry
-from jaxdistill.plots import read_curves
+from jaxdistill.reporting import page as report
+from jaxdistill.reporting.figures import Entry
+from jaxdistill.reporting.model_card import FACTS_FILE, read_facts
+from jaxdistill.reporting.plots import read_curves
 
 
 def write(content: Mapping[str, Any], judged: Mapping[str, Judged | None], path: Path, *, teacher: str) -> Path:

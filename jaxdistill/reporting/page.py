@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from jaxdistill.evals import agreement, pairs, speed, sts, suite
-from jaxdistill.figures import Entry, figures
 from jaxdistill.files import unwritable, write_whole
-from jaxdistill.summary import hundredfold, plain
+from jaxdistill.reporting.figures import Entry, figures
+from jaxdistill.reporting.tables import hundredfold, plain
 
 PAGE = "index.html"
 SHOWN_NEIGHBOURS = 5

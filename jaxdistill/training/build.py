@@ -15,7 +15,7 @@ import optax
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
-from jaxdistill import cli, labels, objectives, optim, step
+from jaxdistill import cli, objectives
 from jaxdistill import mesh as meshes
 from jaxdistill.config import Config
 from jaxdistill.core import LABELS, SECOND, InputError, Objective, Params, Sizes, Task, TrainState
@@ -24,10 +24,12 @@ from jaxdistill.encoders import surgery
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.encoders.folder import check_exportable
 from jaxdistill.encoders.model import SentenceModel, labels_of, load
-from jaxdistill.evals import agreement, pairs, select, sts
+from jaxdistill.evals import agreement, pairs, sts
+from jaxdistill.evals import dev_metric as select
 from jaxdistill.inference import Embedder
-from jaxdistill.nested import Nested
 from jaxdistill.ops.dense import has_bfloat16_units
+from jaxdistill.training import labels, optim, step
+from jaxdistill.training.nested import Nested
 
 log = logging.getLogger(__name__)
 

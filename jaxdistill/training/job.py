@@ -8,20 +8,22 @@ from typing import Any
 
 import jax
 
-from jaxdistill import build, mesh, run_report
-from jaxdistill.card import Facts, write_facts
+from jaxdistill import mesh
 from jaxdistill.config import Config, flat
 from jaxdistill.core import InputError
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import agreement, auc, pairs, sts, suite
-from jaxdistill.evals.remembered import remembered
-from jaxdistill.export import card_of, export, weights_bytes
+from jaxdistill.evals.score_cache import remembered
 from jaxdistill.files import write_whole
 from jaxdistill.inference import Embedder
-from jaxdistill.overview import print_overview
-from jaxdistill.plots import training_plot
-from jaxdistill.summary import Measured, as_text, comparison_table
-from jaxdistill.train import Outcome, claim_workdir, train
+from jaxdistill.reporting.model_card import Facts, write_facts
+from jaxdistill.reporting.plots import training_plot
+from jaxdistill.reporting.tables import Measured, as_text, comparison_table
+from jaxdistill.training import build
+from jaxdistill.training import report as run_report
+from jaxdistill.training.export import card_of, export, weights_bytes
+from jaxdistill.training.loop import Outcome, claim_workdir, train
+from jaxdistill.training.overview import print_overview
 from jaxdistill.versions import versions
 
 log = logging.getLogger(__name__)

@@ -10,17 +10,17 @@ from typing import Any
 
 import jax
 
-from jaxdistill.build import graded_pairs, split_specs
 from jaxdistill.config import Config, flat
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
-from jaxdistill.distill import distill
-from jaxdistill.export import put_in_place
 from jaxdistill.files import folder_digest, write_whole
 from jaxdistill.mesh import start_processes
-from jaxdistill.plots import stage_plot
-from jaxdistill.summary import StageRow, as_text, stage_table
-from jaxdistill.train import read_config
+from jaxdistill.reporting.plots import stage_plot
+from jaxdistill.reporting.tables import StageRow, as_text, stage_table
+from jaxdistill.training.build import graded_pairs, split_specs
+from jaxdistill.training.export import put_in_place
+from jaxdistill.training.job import distill
+from jaxdistill.training.loop import read_config
 
 INHERITED = (("data", "text"), ("data", "exclude"), ("data", "cache_folder"), ("evals", "pairs"))
 """Options that a stage takes from the one before where they are empty."""

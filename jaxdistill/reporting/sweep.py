@@ -11,8 +11,8 @@ from rich.box import MARKDOWN, SIMPLE_HEAD, Box
 from rich.table import Table
 
 from jaxdistill.files import write_whole
-from jaxdistill.plots import LOSS_COLOR, METRIC_COLORS
-from jaxdistill.summary import as_text
+from jaxdistill.reporting.plots import LOSS_COLOR, METRIC_COLORS
+from jaxdistill.reporting.tables import as_text
 
 Row = dict[str, Any]
 """A point: `point` (its name), `options` (those that differ between points), `seed`; of its training the exit `status`

@@ -15,8 +15,8 @@ import numpy as np
 import tokenizers
 from jaxtyping import Float, Int
 
+from jaxdistill.augmentation.wordnet import with_case_of
 from jaxdistill.data.packing import pad
-from jaxdistill.data.wordnet import with_case_of
 from jaxdistill.encoders.masked_lm import MaskedLanguageModel, likeliest_words
 from jaxdistill.inference import SLOTS_PER_SENTENCE, padded_length
 

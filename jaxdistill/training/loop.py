@@ -17,9 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdistill import build
 from jaxdistill import mesh as meshes
-from jaxdistill.checkpoint import Checkpoints
 from jaxdistill.cli import Interrupts
 from jaxdistill.config import Config, flat, parse, refuse_other_training
 from jaxdistill.core import InputError, TrainState
@@ -27,7 +25,9 @@ from jaxdistill.data.batches import prefetch
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.files import write_whole
 from jaxdistill.inference import Embedder
-from jaxdistill.metrics import Progress, Writers
+from jaxdistill.training import build
+from jaxdistill.training.checkpoint import Checkpoints
+from jaxdistill.training.metrics import Progress, Writers
 
 log = logging.getLogger(__name__)
 

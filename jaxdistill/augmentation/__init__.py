@@ -1,0 +1,1 @@
+"""Second views of sentences: synonyms, masked words, translation."""

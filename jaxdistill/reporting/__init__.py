@@ -1,0 +1,1 @@
+"""Tables, plots, model cards and HTML pages."""

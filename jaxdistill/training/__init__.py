@@ -1,0 +1,1 @@
+"""The way from a config to an exported student."""

@@ -1,0 +1,130 @@
+"""How does a student leave a run: as a folder that sentence-transformers and plain `AutoModel` load too.
+
+The folder is written beside its place, loaded again and compared; only then does it get its name. An earlier export of
+that name is replaced, any other folder is left alone.
+"""
+
+import errno
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jaxdistill.core import InputError
+from jaxdistill.encoders.folder import check_exportable, save
+from jaxdistill.encoders.model import SentenceModel, load
+from jaxdistill.inference import Embedder
+from jaxdistill.reporting.model_card import Facts, model_card
+from jaxdistill.versions import versions
+
+TOLERANCE = 1e-5
+"""Largest allowed difference between a number of a unit vector before and after."""
+MARK = "jaxdistill.json"
+"""The file that says that a folder is an export and may be replaced by another one."""
+CHECK_SENTENCES = (
+    "Rain.",
+    "The ferry leaves at nine, or whenever the fog lifts.",
+    "Who left the garden gate open last night?",
+    "Prices rose by 3.5 % in March; wages (as ever) did not.",
+    "Zwei Äpfel, drei Birnen, 茶 and a café au lait: €12.40!",
+    "She read the letter twice, folded it along its old creases, put it back into the drawer, and told nobody about it "
+    "until the spring, when the roof was mended and the house was sold to a family from the coast.",
+    " ".join(["word"] * 600),
+    "",
+)
+
+
+def export(
+    model: SentenceModel, folder: str | Path, *, card: str = "", sentences: Sequence[str] = CHECK_SENTENCES
+) -> Path:
+    """Saves `model`, loads it again and compares the embeddings of `sentences`; returns the folder.
+
+    Args:
+      card: the README; empty: one with what the model itself tells.
+
+    Raises:
+      InputError: the format cannot express the model, `folder` holds something else, the disk is full, or the reloaded
+        model differs. Nothing is left at `folder` then but what was there.
+    """
+    check_exportable(model.definition)
+    folder = Path(folder).resolve()
+    refuse_foreign(folder)
+    unfinished = folder.with_name(f".{folder.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        save(model, unfinished, card=card or card_of(model, Facts(name=folder.name)))
+        mark = {"model_digest": model.digest(), "versions": versions()}
+        (unfinished / MARK).write_text(json.dumps(mark, indent=2) + "\n", encoding="utf-8")
+        _refuse_difference(largest_difference(model, load(str(unfinished)), sentences), folder)
+        put_in_place(unfinished, folder)
+    except OSError as error:
+        reason = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or str(error)
+        raise InputError(
+            f"{folder} could not be written: {reason}. Nothing was changed there; give another --out."
+        ) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return folder
+
+
+def largest_difference(before: SentenceModel, after: SentenceModel, sentences: Sequence[str]) -> float:
+    """Largest absolute difference between numbers of unit vectors of the same sentence, or between scores of pairs."""
+    if before.definition.reads_pairs:
+        if not after.definition.reads_pairs:
+            return float("inf")
+        scores = [Embedder(model).score(sentences, sentences[1:] + sentences[:1]) for model in (before, after)]
+        return float(np.abs(scores[0] - scores[1]).max())
+    vectors = [Embedder(model).encode(list(sentences)).astype(np.float64) for model in (before, after)]
+    if vectors[0].shape != vectors[1].shape:
+        return float("inf")
+    # A sentence that a model maps to zeros stays zeros.
+    unit = [v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-12) for v in vectors]
+    return float(np.abs(unit[0] - unit[1]).max())
+
+
+def card_of(model: SentenceModel, facts: Facts) -> str:
+    """The model card of a model with these facts."""
+    return model_card(
+        facts,
+        parameters=model.parameter_count,
+        width=model.definition.embedding_width,
+        max_length=model.max_length,
+        pooling=str(model.definition.pooling),
+        digest=model.digest(),
+    )
+
+
+def weights_bytes(folder: str | Path) -> int:
+    """Size of an exported model's weights on disk, those of a Dense layer included."""
+    return sum(path.stat().st_size for path in Path(folder).rglob("*.safetensors"))
+
+
+def refuse_foreign(folder: Path) -> None:
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file()):
+        raise InputError(f"{folder} exists and is not an export of this program; it is left alone. Give another --out.")
+
+
+def _refuse_difference(difference: float, folder: Path) -> None:
+    if not difference <= TOLERANCE:  # NaN is refused too
+        raise InputError(
+            f"{folder} was not written: reloaded, the model gives other embeddings (largest difference "
+            f"{difference:.1e}, at most {TOLERANCE:.0e} is allowed). This is a fault of the export; please report it."
+        )
+
+
+def put_in_place(unfinished: Path, folder: Path) -> None:
+    """Gives `unfinished` the name `folder`; what was there is removed last, so that one of the two always exists."""
+    previous = folder.with_name(f".{folder.name}.previous")
+    shutil.rmtree(previous, ignore_errors=True)
+    if folder.exists():
+        folder.rename(previous)
+    try:
+        unfinished.rename(folder)
+    except OSError:
+        if previous.exists():
+            previous.rename(folder)
+        raise
+    shutil.rmtree(previous, ignore_errors=True)
