@@ -1,6 +1,7 @@
 """What the config files share: every option with a default, and the settings that several methods are compared in."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from ml_collections import ConfigDict
 
@@ -151,8 +152,27 @@ def tiny(config: ConfigDict) -> ConfigDict:
     return config
 
 
-def chosen(file: str, presets: Mapping[str, Callable[[], ConfigDict]], preset: str) -> ConfigDict:
-    """The preset of that name; raises `ValueError` with the names that there are."""
-    if preset not in presets:
-        raise ValueError(f"preset {preset!r} is unknown; configs/{file}.py has {', '.join(presets)}.")
-    return presets[preset]()
+def chosen(
+    file: str,
+    presets: Mapping[str, Callable[..., ConfigDict]],
+    preset: str,
+    arguments: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> ConfigDict:
+    """The preset named `PRESET` or `PRESET:ARGUMENT`; raises `ValueError` with the allowed names.
+
+    Args:
+      file: name of the config file, without its ending.
+      presets: what makes each preset; those with arguments take one, and have a default.
+      arguments: the arguments that a preset allows.
+    """
+    name, colon, argument = preset.partition(":")
+    if name not in presets:
+        raise ValueError(f"preset {name!r} is unknown; configs/{file}.py has {', '.join(presets)}.")
+    if not colon:
+        return presets[name]()
+    allowed = arguments.get(name, ())
+    if not allowed:
+        raise ValueError(f"preset {preset!r}: {name} takes no argument; give {file}.py:{name}.")
+    if argument not in allowed:
+        raise ValueError(f"preset {preset!r}: argument {argument!r} is unknown; {name} takes {', '.join(allowed)}.")
+    return presets[name](argument)

@@ -5,7 +5,7 @@
 quickstart   3 layers of all-MiniLM-L6-v2 on the embedded text; no network
 tiny         the path from text to export in a minute; proves nothing about quality
 minilm-l3    3 layers of all-MiniLM-L6-v2 (17M parameters) on your text: --config.data.text=PATH_OR_GLOB
-paper-*      the rows of the paper's Table 7, teacher unsup-SimCSE-RoBERTa-large from the hub; paper-bert-base is the default
+paper:ROW    the rows of the paper's Table 7, teacher unsup-SimCSE-RoBERTa-large from the hub; paper:bert-base is the default
 
 Expected STS averages (x 100) of the paper's rows, its means of 3 seeds, single runs of its released models within 0.3:
 bert-tiny 76.85, bert-mini 78.09, tinybert-l4 78.54, minilm-l3 78.22, minilm-l6 79.10, bert-small 78.91, minilm-l12 79.68,
@@ -15,8 +15,6 @@ which its Table 6 puts within 0.7 points. Give a back-translated file with
 `--config.data.text=FILE.tsv --config.data.columns='(("text", "FIRST"), ("translation", "SECOND"))'
 --config.objective.generalize_view=translation`.
 """
-
-from functools import partial
 
 from _presets import chosen, congens_setting
 from _presets import minilm_l3 as layers_of_minilm
@@ -58,7 +56,7 @@ def congen(**changed) -> dict:
     return defaults | changed
 
 
-def paper(row: str) -> ConfigDict:
+def paper(row: str = "bert-base") -> ConfigDict:
     """A row of Table 7, with what the released code does where the paper is silent."""
     student, teacher_temperature, student_temperature, queue_size, learning_rate = PAPER[row]
     config = congens_setting(
@@ -88,10 +86,12 @@ PRESETS = {
     "quickstart": lambda: on_embedded_text(minilm_l3()),
     "tiny": lambda: for_a_minute(minilm_l3()),
     "minilm-l3": minilm_l3,
-    **{f"paper-{row}": partial(paper, row) for row in PAPER},
+    "paper": paper,
 }
 
+ARGUMENTS = {"paper": tuple(PAPER)}
 
-def get_config(preset: str = "paper-bert-base") -> ConfigDict:
+
+def get_config(preset: str = "paper") -> ConfigDict:
     """The preset's options, all of them spelled out."""
-    return chosen("congen", PRESETS, preset)
+    return chosen("congen", PRESETS, preset, ARGUMENTS)

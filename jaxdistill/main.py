@@ -23,7 +23,8 @@ USAGE = """usage: python -m jaxdistill.main --config=FILE[:PRESET] --workdir=DIR
 
 Trains a student and exports it to DIR/export. The same command again continues where it stopped.
 
-  --config=FILE[:PRESET]   configs/congen.py:quickstart, or a file of your own; shipped ones are found from any folder
+  --config=FILE[:PRESET]   configs/congen.py:quickstart, or a file of your own; shipped ones are found from any folder.
+                           Some presets take an argument, such as a paper's student: l2.py:paper:minilm-l6
   --workdir=DIR            checkpoints, metrics, plot and export go here
   --dry_run                build everything, print sizes, memory, steps and estimated time, and stop before step 1
   --help                   this text
@@ -151,6 +152,12 @@ def _clear(error: Exception) -> str:
     return text
 
 
+def preset_names(module) -> list[str]:
+    """Every preset of a config file, also with each of its arguments."""
+    arguments = getattr(module, "ARGUMENTS", {})
+    return [*module.PRESETS, *(f"{preset}:{one}" for preset, allowed in arguments.items() for one in allowed)]
+
+
 def load_config_module(path: pathlib.Path):
     """A config file as a module."""
     _let_configs_import_each_other(path)
@@ -166,6 +173,8 @@ def help_text() -> str:
     for path in shipped_configs():
         module = load_config_module(path)
         parts.append(f"  configs/{path.name}: {', '.join(module.PRESETS)}\n      {module.__doc__.splitlines()[0]}")
+        for preset, arguments in getattr(module, "ARGUMENTS", {}).items():
+            parts.append(f"      {preset}:ARGUMENT with {', '.join(arguments)}")
     parts.append("\nOptions (--config.SECTION.OPTION=VALUE):")
     kinds = [configs.Data, configs.Teacher, configs.Student, configs.Optimizer, configs.Evals, configs.Run]
     parts += [line for kind in kinds for line in _option_lines(kind.__name__.lower(), kind)]

@@ -24,7 +24,7 @@ from tiny_models import tiny_model, tiny_tokenizer
 from tiny_text import made_up
 
 CONFIGS = main.shipped_configs()
-PRESETS = [(path, preset) for path in CONFIGS for preset in main.load_config_module(path).PRESETS]
+PRESETS = [(path, preset) for path in CONFIGS for preset in main.preset_names(main.load_config_module(path))]
 
 
 def load(path, preset):
@@ -42,6 +42,24 @@ def test_every_preset_spells_out_every_option(path, preset):
 def test_a_config_is_plain_data_and_has_a_tiny_preset(path):
     assert "jaxdistill" not in re.findall(r"^(?:from|import) (\w+)", path.read_text(), re.MULTILINE)
     assert "tiny" in main.load_config_module(path).PRESETS
+
+
+@pytest.mark.parametrize(
+    "preset, words",
+    [
+        ("paper:bert-tinny", "argument 'bert-tinny' is unknown; paper takes bert-tiny, bert-mini"),
+        ("tiny:bert-tiny", "tiny takes no argument; give congen.py:tiny"),
+        ("papers", "preset 'papers' is unknown; configs/congen.py has quickstart, tiny"),
+    ],
+)
+def test_a_wrong_preset_or_argument_is_refused_with_the_allowed_ones(preset, words):
+    with pytest.raises(InputError, match=words):
+        main.parse_flags([f"--config=configs/congen.py:{preset}", "--workdir=w"])
+
+
+def test_an_argument_chooses_the_row_of_a_preset():
+    raw, _, _ = main.parse_flags(["--config=configs/congen.py:paper:bert-tiny", "--workdir=w"])
+    assert raw["student"]["model"] == "nreimers/BERT-Tiny_L-2_H-128_A-2"
 
 
 def test_every_option_is_read_somewhere():
@@ -244,10 +262,10 @@ def test_every_named_preset_builds_and_takes_a_step(path, preset, checkpoints, s
     on_one_device(monkeypatch)
     raw = on_random_models(json.loads(json.dumps(load(path, preset).to_dict())), checkpoints)
     raw["then"] = None  # its stages are presets of their own kind, and need the stage before
-    run = build.build(configs.parse(raw), checkpoints / "w", progress=False)
     if program_of(raw) in stepped:
         return
     stepped.add(program_of(raw))
+    run = build.build(configs.parse(raw), checkpoints / "w", progress=False)
     state = run.first_state(run.seeds())
     before = {name: np.asarray(array) for name, array in state.params["student"].items()}
     batch = place(run.batches.batch_at(0), batch_sharding(run.mesh))

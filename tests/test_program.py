@@ -361,6 +361,6 @@ def test_what_the_disk_refuses_anywhere_is_one_line_and_other_errors_are_not_hid
 def test_help_lists_options_and_presets(capsys):
     main.main(["--help"])
     out = capsys.readouterr().out
-    for words in ("quickstart", "tiny", "minilm-l3", "paper-bert-tiny", "queue_size", "pack_groups", "--dry_run"):
+    for words in ("quickstart", "tiny", "minilm-l3", "paper:ARGUMENT", "queue_size", "pack_groups", "--dry_run"):
         assert words in out
     assert str(ROOT) not in out

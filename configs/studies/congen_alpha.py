@@ -1,7 +1,7 @@
 """ConGen's weight of control against generalisation (its Table 5).
 
     python -m jaxdistill.sweep --grid=congen_alpha --workdir=runs/alpha --config.data.text=TEXT
-    python -m jaxdistill.sweep --grid=congen_alpha --workdir=runs/alpha-tiny --config=configs/congen.py:paper-bert-tiny
+    python -m jaxdistill.sweep --grid=congen_alpha --workdir=runs/alpha-tiny --config=configs/congen.py:paper:bert-tiny
 
 STS averages (x 100) in the paper, teacher unsup-SimCSE-RoBERTa-large; 1 is control only (SEED), 0 generalise only:
 

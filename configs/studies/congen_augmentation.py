@@ -2,7 +2,7 @@
 
     python -m jaxdistill.sweep --grid=congen_augmentation --workdir=runs/augmentation --config.data.text=TEXT
     python -m jaxdistill.sweep --grid=congen_augmentation --workdir=runs/augmentation-tiny \\
-      --config=configs/congen.py:paper-bert-tiny
+      --config=configs/congen.py:paper:bert-tiny
 
 STS averages (x 100) in the paper:
 

@@ -1,7 +1,7 @@
 """ConGen's size of the instance queue (its Figure 4).
 
     python -m jaxdistill.sweep --grid=congen_queue --workdir=runs/queue --config.data.text=TEXT
-    python -m jaxdistill.sweep --grid=congen_queue --workdir=runs/queue-base --config=configs/congen.py:paper-bert-base
+    python -m jaxdistill.sweep --grid=congen_queue --workdir=runs/queue-base --config=configs/congen.py:paper:bert-base
 
 The paper tries these four sizes for BERT-base and RoBERTa-base. The figure has no numbers; its text says that the
 largest is not always best, that 1024 is for RoBERTa-base, and that the differences are relatively small. Its Table 7

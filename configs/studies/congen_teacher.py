@@ -20,10 +20,10 @@ paper says nothing; the grid has both. The other two are not on the hub: ConSERT
 from their repository (mean of the last two layers), BSL's repository holds the code alone (mean). With folders of
 your own:
 
-    --config=configs/congen.py:paper-bert-tiny --config.teacher.pooling=mean:last2 --grid='teacher.model=FOLDER'
+    --config=configs/congen.py:paper:bert-tiny --config.teacher.pooling=mean:last2 --grid='teacher.model=FOLDER'
 """
 
-CONFIG = "configs/congen.py:paper-bert-tiny"
+CONFIG = "configs/congen.py:paper:bert-tiny"
 GRID = [
     {"teacher.pooling": "mean", "teacher.model": "princeton-nlp/unsup-simcse-roberta-large"},
     {"teacher.pooling": "cls", "teacher.model": "princeton-nlp/unsup-simcse-roberta-large"},

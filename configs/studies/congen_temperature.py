@@ -2,7 +2,7 @@
 
     python -m jaxdistill.sweep --grid=congen_temperature --workdir=runs/temperature --config.data.text=TEXT
     python -m jaxdistill.sweep --grid=congen_temperature --workdir=runs/temperature-tiny \\
-      --config=configs/congen.py:paper-bert-tiny
+      --config=configs/congen.py:paper:bert-tiny
 
 STS-B dev (x 100) in the paper, BERT-Tiny / BERT-base:
 
