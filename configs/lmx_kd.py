@@ -5,7 +5,7 @@
 minilm-l3   a fresh encoder of 3 layers and width 384 on your text; as wide as all-MiniLM-L6-v2, so without matrices
 minilm-192  a fresh encoder of 3 layers and width 192, with matrices
 tiny        the path from text to export in a minute; proves nothing about quality
-paper       LMX-KD-384-L12(384) of SimTDE's Table 2: 79.11
+paper       LMX-KD-384-L12(384) of SimTDE's Table 2: 79.11; settings that the paper does not give as in configs/simtde.py
 
 After TinyBERT (Jiao et al., Findings of EMNLP 2020) without its attention loss, as SimTDE's section 4 says.
 """

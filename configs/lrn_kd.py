@@ -4,7 +4,7 @@
 
 minilm-l3   layers 1, 3, 5 of all-MiniLM-L6-v2 on your text, compared with the teacher's layers 1, 3, 5
 tiny        the path from text to export in a minute; proves nothing about quality
-paper       LRN-KD-768-L2(768) of SimTDE's Table 2: 79.53
+paper       LRN-KD-768-L2(768) of SimTDE's Table 2: 79.53; settings that the paper does not give as in configs/simtde.py
 
 After BERT-PKD (Sun et al., EMNLP 2019) without its soft targets, as SimTDE's section 4 says; the weight of the layers is
 not in its text.

@@ -5,29 +5,36 @@
 minilm-128-l3   SIMTDE-128-L3(384) of all-MiniLM-L6-v2 on your text, tables from the teacher's by SVD (ours): 9.5M
                 parameters as the paper counts them, with a pooler; its Table 2 has 78.09
 tiny            the path from text to export in a minute; proves nothing about quality
-paper-384-l3 paper-384-l12 paper-128-l3 paper-64-l2 paper-32-l2
-                the paper's rows: 34.1M parameters (its Tables 1 and 2 have 80.47), 97.9M (80.51), 9.5M (78.09), and
-                2.4M and 1.4M (its Table 3); random tables, alpha 0.5
+paper-384-l3 paper-384-l12 paper-128-l3
+                the paper's rows: 34.1M parameters (its Tables 1 and 2 have 80.47), 97.9M (80.51), 9.5M (78.09); random
+                tables, alpha 0.5
 paper-no-tokens paper-hidden paper-kl paper-cosine-mse paper-cosine-mae
-                the ablations of its Table 2, on paper-384-l3
+                the ablations of its Table 2, on paper-384-l3; paper-hidden has three fresh layers of the teacher's width,
+                which follow its last three, instead of copies of those
+paper-64-l2 paper-32-l2
+                entity resolution (its Table 3), 2.4M and 1.4M parameters: BERT-Tiny learns from your pairs of a query and
+                the entity that it means (--config.data.text=PAIRS.tsv with the columns query and entity), and teaches the
+                student on the queries, or on --config.then.data.text=SENTENCES.txt;
+                evaluate with --tasks=retrieval --entities=de.tsv,fr.tsv
 
 The paper's BERT teacher is the authors' own, not public (a mean-pooled supervised SimCSE, configs/simcse.py:simtde-teacher);
-the presets name the public one. Exported as ELECTRA, which sentence-transformers and AutoModel load as it is.
+the presets name the public one. The paper has no learning rate, batch, epochs or text: those are ours.
+Exported as ELECTRA, which sentence-transformers and AutoModel load as it is.
 """
 
 from functools import partial
 
 from _presets import NLI, TEACHER, chosen, minilm_l3, options, tiny
 from ml_collections import ConfigDict
+from simcse import simcse
 
 # Rows: teacher, its pooling, compact width, layers.
 ROWS = {
     "paper-384-l3": ("princeton-nlp/sup-simcse-bert-base-uncased", "mean", 384, 3),
     "paper-384-l12": ("princeton-nlp/sup-simcse-bert-base-uncased", "mean", 384, 12),
     "paper-128-l3": ("sentence-transformers/all-MiniLM-L6-v2", "", 128, 3),
-    "paper-64-l2": ("nreimers/BERT-Tiny_L-2_H-128_A-2", "mean", 64, 2),
-    "paper-32-l2": ("nreimers/BERT-Tiny_L-2_H-128_A-2", "mean", 32, 2),
 }
+BERT_TINY = "nreimers/BERT-Tiny_L-2_H-128_A-2"
 
 
 def simtde(**changed) -> dict:
@@ -45,13 +52,18 @@ def simtde(**changed) -> dict:
 
 
 def paper(row: str, **changed) -> ConfigDict:
-    """A row of the paper; learning rate, epochs and text are not in it."""
+    """A row of Tables 1 and 2."""
     teacher, pooling, width, layers = ROWS[row]
-    config = options(**simtde(**changed))
+    config = compact(width, layers, **changed)
     config.data.text = NLI
-    config.data.max_length = 64
     config.teacher.model = teacher
     config.teacher.pooling = pooling
+    return config
+
+
+def compact(width: int, layers: int, **changed) -> ConfigDict:
+    """A student of the teacher's last layers behind tables of this width."""
+    config = ours(options(**simtde(**changed)))
     config.student.model = "teacher"
     config.student.layers = f"last:{layers}"
     config.student.pooling = ""
@@ -59,6 +71,38 @@ def paper(row: str, **changed) -> ConfigDict:
     config.student.embedding_init = "random"
     config.optimizer.learning_rate = 1e-4
     config.run.epochs = 3.0
+    return config
+
+
+def ours(config: ConfigDict) -> ConfigDict:
+    """Settings on which the paper is silent."""
+    config.data.max_length = 64
+    config.data.dedupe = False
+    # The default of PyTorch's AdamW. With 1e-6, mean squares of sentence vectors, whose gradients are about 1e-7 a number,
+    # hardly move the student.
+    config.optimizer.eps = 1e-8
+    return config
+
+
+def fresh_layers() -> ConfigDict:
+    """Table 2, "+ hidden states distillation": it replaces the initialisation from the teacher's layers (section 4.3)."""
+    config = paper("paper-384-l3", hidden_weight=1.0)
+    config.student.layers = ""
+    config.student.width = 768
+    config.student.depth = 3
+    return config
+
+
+def entities(width: int) -> ConfigDict:
+    """A row of Table 3: a dual encoder learns which entity a query means, then its compact student."""
+    config = ours(options(**simcse(views=("text", "positive"))))
+    config.data.columns = (("text", "query"), ("positive", "entity"))
+    config.student.model = BERT_TINY
+    config.optimizer.learning_rate = 1e-4
+    config.run.epochs = 3.0
+    config.then = compact(width, 2)
+    config.then.teacher.model = "previous"
+    config.then.data.columns = (("text", "query|text"),)
     return config
 
 
@@ -76,10 +120,12 @@ PRESETS = {
     "tiny": lambda: tiny(minilm_128_l3()),
     **{row: partial(paper, row) for row in ROWS},
     "paper-no-tokens": partial(paper, "paper-384-l3", alpha=0.0),
-    "paper-hidden": partial(paper, "paper-384-l3", hidden_weight=1.0),
+    "paper-hidden": fresh_layers,
     "paper-kl": partial(paper, "paper-384-l3", sentence_loss="kl"),
     "paper-cosine-mse": partial(paper, "paper-384-l3", sentence_loss="cosine_mse"),
     "paper-cosine-mae": partial(paper, "paper-384-l3", sentence_loss="cosine_mae"),
+    "paper-64-l2": partial(entities, 64),
+    "paper-32-l2": partial(entities, 32),
 }
 
 

@@ -50,9 +50,9 @@ class Teacher:
     """The frozen model whose embeddings are the targets."""
 
     model: str
-    """Folder, `package:NAME/PATH`, hub name, or `vectors:FILE.npy` with one row for each sentence of the text; empty for
-    an objective without a teacher. For labels: one or several models, separated by commas, also stages before this one
-    (`previous`, `stage2`)."""
+    """Folder, `package:NAME/PATH`, hub name, a stage before this one (`previous`, `stage2`), or `vectors:FILE.npy` with one
+    row for each sentence of the text; empty for an objective without a teacher. For labels: one or several models,
+    separated by commas."""
     pooling: str
     """Empty: as the checkpoint says. Needed for a checkpoint that does not say."""
     max_length: int

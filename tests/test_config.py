@@ -292,3 +292,20 @@ def test_every_config_trains_from_tiny_to_its_export(path, checkpoints, monkeypa
     for path_of_results in of_stages or [workdir / "results.json"]:
         results = json.loads(path_of_results.read_text())
         assert results["last_step"] == 2 and np.isfinite(results["scores"]["student after"]["pairs/spearman"])
+
+
+def test_entity_resolution_trains_its_teacher_first(checkpoints, monkeypatch):
+    """SimTDE's Table 3: BERT-Tiny learns from pairs of query and entity, and teaches the compact student."""
+    on_one_device(monkeypatch)
+    raw = on_random_models(
+        json.loads(json.dumps(load(ROOT / "configs" / "simtde.py", "paper-32-l2").to_dict())), checkpoints
+    )
+    for stage in (raw, raw["then"]):
+        stage["run"] |= dict(steps=2, log_every=1)
+        stage["evals"]["every"] = 2
+    workdir = checkpoints / "entities"
+    run_stages(configs.parse(raw), workdir, dry_run=False, command="")
+    card = (workdir / "stage2" / "export" / "README.md").read_text()
+    assert str(workdir / "stage1" / "export") in card
+    small, large = (json.loads((workdir / f"stage{n}" / "export" / "config.json").read_text()) for n in (2, 1))
+    assert (small["model_type"], small["embedding_size"], large["model_type"]) == ("electra", 8, "bert")

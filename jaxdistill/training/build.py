@@ -96,7 +96,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
     dtype = compute_dtype(config.run.precision)
     objective = make_objective(config)
     labellers = load_labellers(config, workdir)
-    teacher = load_teacher(config)
+    teacher = load_teacher(config, workdir)
     student = make_student(config, teacher, workdir)
     check_parts(config, objective, groups, mesh)
     graded = graded_pairs(config)  # before labels and the like are made
@@ -266,14 +266,15 @@ def compute_dtype(precision: str) -> DTypeLike:
     return jnp.dtype(precision)
 
 
-def load_teacher(config: Config) -> SentenceModel | None:
+def load_teacher(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
     """The teacher's model; None if its vectors are given or there is none."""
     spec = config.teacher
     if spec.targets not in ("live", "store", "labels"):
         raise InputError(f"teacher.targets={spec.targets!r} is unknown; allowed: live, store, labels.")
     if not spec.model or spec.model.startswith("vectors:") or spec.targets == "labels":
         return None
-    return load(spec.model, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt)
+    source = stage_export(spec.model, workdir)
+    return load(source, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt)
 
 
 def load_labellers(config: Config, workdir: pathlib.Path) -> list[SentenceModel]:

@@ -234,7 +234,7 @@ def restored_student(workdir: str | pathlib.Path, step: int) -> SentenceModel:
     config = read_config(workdir)
     if config is None:
         raise InputError(f"{workdir} has no config.json: it is no workdir of a training.")
-    student = build.make_student(config, build.load_teacher(config), workdir)
+    student = build.make_student(config, build.load_teacher(config, workdir), workdir)
     state = Checkpoints(workdir, keep=config.run.keep).restore_alone(step)
     return trained(config, student, state)
 
