@@ -78,14 +78,24 @@ def make_tokens(random, sentences: int) -> Tokens:
 class World:
     """A student with dropout (of numbers and heads), a teacher, batches and the step of an objective, on some devices."""
 
-    def __init__(self, objective, devices: int, *, accumulate: int = 1, dropout: float = 0.1, drophead: float = 0.0):
+    def __init__(
+        self,
+        objective,
+        devices: int,
+        *,
+        accumulate: int = 1,
+        dropout: float = 0.1,
+        drophead: float = 0.0,
+        learning_rate: float = ADAMW.learning_rate,
+        teacher_dropout: bool = False,
+    ):
         self.mesh = meshes.make_mesh(devices=jax.devices()[:devices])
         student, teacher = definition(), definition(layers=TEACHER_LAYERS)
         rates = dict(hidden_dropout=dropout, attention_dropout=dropout, drophead=drophead)
         student = dataclasses.replace(student, architecture=dataclasses.replace(student.architecture, **rates))
         random = np.random.default_rng(0)
         sizes = Sizes(batch_size=BATCH, width=32, hidden=32, layers=1, teacher_hidden=32, teacher_layers=TEACHER_LAYERS)
-        options = dataclasses.replace(ADAMW, schedule="constant", warmup_fraction=0.0)
+        options = dataclasses.replace(ADAMW, schedule="constant", warmup_fraction=0.0, learning_rate=learning_rate)
         optimizer = optim.make_optimizer(options, 10)
         seeds = (
             random.standard_normal((objective.reserve_rows, 32)).astype(np.float32) if objective.reserve_rows else None
@@ -101,7 +111,7 @@ class World:
         self.step = step.make_train_step(
             student=student, teacher=teacher if objective.teacher_views else None, objective=objective,
             optimizer=optimizer, mesh=self.mesh, shardings=shardings, teacher_shardings=of_teacher,
-            compute_dtype=jnp.float32, remat=False, accumulate=accumulate,
+            compute_dtype=jnp.float32, remat=False, accumulate=accumulate, teacher_dropout=teacher_dropout,
         )  # fmt: skip
         views, of_teacher = len(objective.student_views), len(objective.teacher_views)
         read = bool(of_teacher) and not objective.reads
@@ -401,6 +411,22 @@ def test_simtde_compares_through_matrices_where_the_widths_differ(mesh):
     np.testing.assert_allclose(losses, 0.0, atol=1e-5)
 
 
+@pytest.mark.parametrize("hidden_map, compared", [("last", (3, 4, 5)), ("even", (1, 3, 5))])
+def test_simtde_pairs_each_of_three_layers_with_its_own_of_six(hidden_map, compared, mesh):
+    """A student whose layers are those of the teacher has no loss under its own map, and one under any other."""
+    objective = SimTDE(**SIMTDE | dict(alpha=0.0, hidden_weight=1.0, hidden_map=hidden_map))
+    random = np.random.default_rng(12)
+    hidden = random.standard_normal((6, 2, 3, 5, 8)).astype(np.float32)
+    owner = np.where(random.random((2, 3, 5)) < 0.8, 0, -1).astype(np.int32)
+    vectors = random.standard_normal((8, 1, 8)).astype(np.float32)
+    teacher = Encoded(vectors, owner, hidden=hidden)
+    for mine in ((3, 4, 5), (1, 3, 5), (0, 2, 4), (5, 4, 3)):
+        losses, _, _ = objective({}, (), Encoded(vectors, owner, hidden=hidden[list(mine)]), teacher, mesh=mesh)
+        expected = np.mean(np.square(hidden[list(mine)] - hidden[list(compared)])[:, owner >= 0])
+        np.testing.assert_allclose(losses, expected, rtol=1e-5, err_msg=str(mine))
+        assert bool(np.all(np.asarray(losses) == 0)) == (mine == compared)
+
+
 @pytest.mark.parametrize("negatives", ["clip", "raw"])
 @pytest.mark.parametrize(
     "form, loss", [("bi", "mse"), ("bi", "log_cosh"), ("bi", "bce"), ("cross", "bce"), ("cross", "mse")]
@@ -469,6 +495,38 @@ def test_nested_widths_are_the_objective_on_each_width(mesh):
     ]
     np.testing.assert_allclose(losses, np.mean(each, axis=0), rtol=1e-6)
     assert {"loss/2", "loss/4", "loss/8"} <= metrics.keys()
+
+
+def test_projected_widths_meet_the_whole_target_through_their_matrices(mesh):
+    """By value and gradient: each width's first numbers times its matrix, against the teacher's whole vectors."""
+    inner = Embedding(**EMBEDDING | dict(third="none", second_view=""))
+    student, teacher = encoded(np.random.default_rng(13), inner)
+    nested = Nested(objective=inner, dims=(2, 4, 8), targets="projected")
+    params, state = start(nested, mesh)
+    assert {name: array.shape for name, array in params.items()} == {
+        "nested/2/kernel": (2, 8), "nested/4/kernel": (4, 8),
+    }  # fmt: skip
+    losses, (gradient, of_params) = value_and_gradient(nested, mesh, student, teacher, params, state)
+    s = as_torch(student.sentences).requires_grad_()
+    matrices = {dim: as_torch(np.asarray(params[f"nested/{dim}/kernel"])).requires_grad_() for dim in (2, 4)}
+    wanted = F.normalize(as_torch(teacher.sentences[:, 0]), dim=-1)
+    given = [s[:, 0], *(s[:, 0, :dim] @ matrix for dim, matrix in matrices.items())]
+    expected = sum((F.normalize(one, dim=-1) - wanted).square().mean(dim=-1) for one in given) / 3
+    expected.mean().backward()
+    np.testing.assert_allclose(losses, expected.detach(), rtol=1e-5)
+    np.testing.assert_allclose(gradient, s.grad, atol=1e-6)
+    for dim, matrix in matrices.items():
+        np.testing.assert_allclose(of_params[f"nested/{dim}/kernel"], matrix.grad, atol=1e-6)
+
+
+def test_the_teachers_dropout_is_on_only_where_it_is_asked_for():
+    """Between two steps on one batch, a student that does not move has another loss if its teacher drops numbers."""
+    objective = Embedding(**EMBEDDING | dict(third="none", second_view=""))
+    for teacher_dropout in (False, True):
+        still = World(objective, 1, dropout=0.0, learning_rate=0.0, teacher_dropout=teacher_dropout)
+        still.batches = still.batches[:1] * 2
+        losses, _ = still.run()
+        assert (losses[0]["loss"] != losses[1]["loss"]) == teacher_dropout
 
 
 @pytest.mark.parametrize(
