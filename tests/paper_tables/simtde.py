@@ -38,7 +38,12 @@ SILENT = cited(
     derived__steps=44_196,
     derived__warmup_steps=4_420,
 ) | cited(
-    "PyTorch's AdamW", optimizer__b1=0.9, optimizer__b2=0.999, optimizer__eps=1e-8, optimizer__bias_correction=True
+    "PyTorch's AdamW",
+    optimizer__b1=0.9,
+    optimizer__b2=0.999,
+    optimizer__eps=1e-8,
+    optimizer__eps_before_correction=False,
+    optimizer__bias_correction=True,
 )
 OBJECTIVE = {
     "objective.alpha": Fact(0.5, f"{SECTION_3}, alpha = 0.5 in all experiments"),
