@@ -26,8 +26,9 @@ COMPILED_SECONDS = 0.2
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """` Did you mean X?` when a known word is close, else nothing."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    """` Did you mean X?` when a known word is close or has these initials (`lr` for `learning_rate`), else nothing."""
+    initials = [name for name in known if len(word) > 1 and word == "".join(part[:1] for part in name.split("_"))]
+    close = initials or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f" Did you mean {close[0]}?" if close else ""
 
 

@@ -10,10 +10,11 @@ import json
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError
+from jaxdistill.ranges import Count, CountOrNone, Fraction, NotNegative, Positive, Range, Rate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,22 +26,22 @@ class Data:
     `package:NAME/PATH`, or `data:PATH` for a file or glob in the folder that JAXDISTILL_DATA names."""
     exclude: str
     """Sources, as for text: sentences that are in them, or pairs, either way round, are left out (case ignored)."""
-    weights: tuple[float, ...]
+    weights: tuple[Positive, ...]
     """Relative sampling rate of each source; empty: every sentence equally often."""
     columns: tuple[tuple[str, str], ...]
     """(view, column of the file) for tables, for instance `(("text", "en"), ("translation", "de"))`; empty: one column.
     `sentence1|premise`: the first of these that the file has."""
     dedupe: bool
     """Keep only the first of repeated sentences, or pairs of them (case ignored)."""
-    max_length: int
+    max_length: Count
     """Longest tokenised sentence that the student sees in training, special tokens included."""
-    batch_size: int
+    batch_size: Count
     """Sentences a step, over all devices."""
-    pack_groups: int
+    pack_groups: Count
     """The batch is packed in this many independent groups (more if there are more devices), whatever the number of
     devices: the same numbers on each. Devices of the `data` axis must divide it."""
-    pack_shapes: int
-    """2 to 4 shapes that packed batches may have, each compiled once: more of them, less padding."""
+    pack_shapes: Annotated[int, Range(least=2, most=4)]
+    """Shapes that packed batches may have, each compiled once: more of them, less padding."""
     cache_folder: str
     """Where tokenised text and teacher targets are kept for reuse; empty: $JAXDISTILL_CACHE or ~/.cache/jaxdistill."""
 
@@ -55,11 +56,11 @@ class Teacher:
     separated by commas."""
     pooling: str
     """Empty: as the checkpoint says. Needed for a checkpoint that does not say."""
-    max_length: int
+    max_length: CountOrNone
     """Longest tokenised sentence that the teacher reads; 0: as the checkpoint says."""
     prompt: str
     """Name of a prompt of the checkpoint, put before every sentence; empty: its default."""
-    targets: str
+    targets: Literal["live", "store", "labels"]
     """`live`: the teacher runs inside the training step. `store`: its embeddings are computed once and kept on disk.
     `labels`: likewise the mean of the scores that one or several models give to the pairs of the columns text and second."""
     dropout: bool
@@ -75,35 +76,35 @@ class Student:
     the stage before or of that stage, in the options of a stage that follows one."""
     layers: str
     """Which layers to keep: empty for all, `last:3`, `first:3`, `even:3`, or a list `1,3,5`."""
-    width: int
+    width: CountOrNone
     """Above 0: a fresh, untrained encoder of this width with the family and tokenizer of `model`, and `depth` layers."""
-    depth: int
-    vocabulary: int
+    depth: CountOrNone
+    vocabulary: CountOrNone
     """Above 0, for a fresh encoder: a BERT whose WordPiece tokenizer of so many entries is trained on `data.text`, in all
     columns that the student's views read; lower case, accents kept. 0: the tokenizer of `model`."""
-    embedding: int
+    embedding: CountOrNone
     """Above 0: embedding tables of this width and a projection to the layers' (SimTDE), exported as ELECTRA."""
-    embedding_init: str
+    embedding_init: Literal["svd", "random"]
     """Compact tables from the truncated singular value decomposition of the model's (`svd`), or at `random` (SimTDE)."""
     pooling: str
     """Empty: as the checkpoint says. Needed for a checkpoint that does not say."""
     prompt: str
-    dims: tuple[int, ...]
+    dims: tuple[Count, ...]
     """Nested widths of the vectors that are trained beside the whole one, such as (64, 128, 256) (Matryoshka)."""
-    dims_targets: str
+    dims_targets: Literal["truncated", "projected"]
     """What a nested width is compared with: `truncated`, the teacher's vectors cut to the same width, or `projected`, the
     whole ones, through a matrix for each width that is not exported."""
-    head: str
+    head: Literal["none", "tanh", "linear", "pair"]
     """`none`, or a Dense layer to the teacher's width: `tanh` (ConGen), `linear`; `pair`: a cross-encoder's head, which gives
     one number for a pair of sentences; a model that is a cross-encoder keeps its own, trained one."""
-    head_init: str
+    head_init: Literal["uniform", "normal", "identity"]
     """`uniform` (PyTorch's default, ConGen), `normal` (deviation 0.02, SimCSE) or `identity`, for a student that starts
     aligned with the teacher."""
     keep_head: bool
     """Evaluate and export with the head (as ConGen does) or without."""
-    dropout: float
+    dropout: Annotated[float, Range(below=1)]
     """Rate of all dropout layers while training; negative: as the checkpoint says (0.1 for BERT)."""
-    drophead: float
+    drophead: Rate
     """Probability of a whole head of attention to be dropped while training, for each sentence and layer (DropHead)."""
 
 
@@ -111,27 +112,27 @@ class Student:
 class Optimizer:
     """AdamW with a warm-up and a schedule."""
 
-    learning_rate: float
-    schedule: str
+    learning_rate: Positive
+    schedule: Literal["linear", "cosine", "constant"]
     """After the warm-up: `linear` or `cosine` to 0, or `constant`."""
-    warmup_fraction: float
+    warmup_fraction: Fraction
     """Share of all steps over which the rate rises linearly from 0."""
-    warmup_steps: int
+    warmup_steps: CountOrNone
     """Above 0: so many steps instead of that share."""
-    weight_decay: float
+    weight_decay: NotNegative
     """Decoupled, times the learning rate."""
-    decay: str
+    decay: Literal["matrices", "all"]
     """What it acts on: `matrices` (not on biases, norms and learned temperatures, as BERT and ConGen have it) or `all`
     (PyTorch's AdamW)."""
-    b1: float
-    b2: float
-    eps: float
+    b1: Rate
+    b2: Rate
+    eps: Positive
     bias_correction: bool
     """False: Adam as BERT's and ConGen's code has it."""
     eps_before_correction: bool
     """True: eps is added before the bias correction, as in transformers' `AdamW` (SimCSE, DistilCSE, Trans-Encoder);
     False: after it, as in PyTorch's."""
-    clip_norm: float
+    clip_norm: NotNegative
     """Largest global gradient norm; 0: no clipping."""
 
 
@@ -139,7 +140,7 @@ class Optimizer:
 class Evals:
     """How the student is judged while it trains."""
 
-    every: int
+    every: Count
     """Steps between evaluations, each with a checkpoint; one more at the end."""
     best: str
     """Metric that picks the best checkpoint; empty: the first there is of pairs/spearman (pairs/auc where all scores are 0
@@ -148,7 +149,7 @@ class Evals:
     """The user's own graded pairs: a .tsv or .csv file with score, sentence1, sentence2; empty: none."""
     agreement: str
     """Sentences for the agreement with the teacher, neighbouring lines are pairs; empty: sentences kept out of training."""
-    patience: int
+    patience: CountOrNone
     """Stop after this many evaluations without a better score; 0: never."""
     sts: bool
     """Score the seven STS sets at the end if the data folder is there."""
@@ -158,28 +159,29 @@ class Evals:
 class Run:
     """How long, on what, with which seed."""
 
-    steps: int
+    steps: CountOrNone
     """Updates; 0: as `epochs` says."""
-    epochs: float
-    seed: int
-    precision: str
+    epochs: NotNegative
+    seed: Annotated[int, Range(least=0, most=2**32 - 1)]
+    """Of all random choices."""
+    precision: Literal["auto", "float32", "bfloat16"]
     """Matrix products in `float32` or `bfloat16` (sums, softmax, norms and losses stay float32); `auto`: bfloat16 where
     the device has units for it."""
-    accumulate: int
+    accumulate: Count
     """Parts of a batch whose gradients are summed before the update, for less memory; refused where an example's loss
     depends on the others of the batch."""
     remat: bool
     """Recompute activations in the backward pass: less memory, about a third more work."""
-    model_axis: int
+    model_axis: Count
     """Devices that share one copy of sharded parameters; the others split the batch."""
     sharding: tuple[tuple[str, tuple[str, ...]], ...]
     """(regular expression on a parameter's path, its axes such as `("model", "")`); unmatched parameters are replicated."""
-    log_every: int
+    log_every: Count
     """Steps between lines of metrics."""
-    save_every: int
+    save_every: CountOrNone
     """Steps between checkpoints beside those of the evaluations; 0: none."""
-    keep: int
-    """Latest checkpoints to keep beside the best one; at least 2, so that a damaged one has a predecessor."""
+    keep: Annotated[int, Range(least=2)]
+    """Latest checkpoints to keep beside the best one; with two, a damaged one has a predecessor."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -220,7 +222,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 def options_from(kind: type, raw: Mapping[str, Any], *, prefix: str) -> Any:
     """An instance of the options dataclass `kind`; every field must be given, with its type, and nothing else."""
-    types_ = typing.get_type_hints(kind)
+    types_ = typing.get_type_hints(kind, include_extras=True)
     _same_keys(raw, types_, prefix=prefix)
     return kind(**{name: _typed(raw[name], types_[name], f"{prefix}.{name}") for name in types_})
 
@@ -239,14 +241,17 @@ def _same_keys(raw: Mapping[str, Any], known: Mapping[str, Any], *, prefix: str)
 
 def _typed(value: Any, kind: Any, name: str) -> Any:
     origin = typing.get_origin(kind)
-    if origin is typing.Literal:
+    if origin is Annotated:
+        plain, allowed = typing.get_args(kind)
+        return _in_range(_typed(value, plain, name), allowed, name)
+    if origin is Literal:
         if value not in typing.get_args(kind):
-            raise InputError(f"{name}={value!r} is not allowed; allowed: {', '.join(map(str, typing.get_args(kind)))}.")
+            raise InputError(f"{name}={value!r} is unknown; allowed: {', '.join(map(str, typing.get_args(kind)))}.")
         return value
     if origin is tuple:
         return _tuple(value, typing.get_args(kind), name)
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return _in_range(float(value), Range(), name)
     if isinstance(kind, types.UnionType) or not isinstance(kind, type):
         return value
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
@@ -254,14 +259,30 @@ def _typed(value: Any, kind: Any, name: str) -> Any:
     return value
 
 
+def _in_range(number: float, allowed: Range, name: str) -> float:
+    if fault := allowed.fault(number):
+        raise InputError(f"{name}={number} {fault}.")
+    return number
+
+
 def _tuple(value: Any, kinds: tuple[Any, ...], name: str) -> tuple:
     if not isinstance(value, (list, tuple)):
-        raise InputError(f"{name}={value!r} is a {type(value).__name__}; it must be a tuple such as (1.0, 2.0).")
+        raise InputError(f"{name}={value!r} is a {type(value).__name__}; it must be a tuple such as {_example(kinds)}.")
     if kinds[-1] is Ellipsis:
         kinds = (kinds[0],) * len(value)
     if len(kinds) != len(value):
         raise InputError(f"{name}={value!r} has {len(value)} parts; it must have {len(kinds)}.")
     return tuple(_typed(item, kind, f"{name}[{i}]") for i, (item, kind) in enumerate(zip(value, kinds, strict=True)))
+
+
+def _example(kinds: tuple[Any, ...]) -> str:
+    """A tuple of these types, as it is written on the command line."""
+    parts = []
+    for kind in (kind for kind in kinds if kind is not Ellipsis):
+        plain = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
+        inner = typing.get_args(plain)
+        parts.append(_example(inner) if inner else {float: "1.0", int: "64"}.get(plain, '"name"'))
+    return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
 
 
 def flat(config: Config) -> dict[str, Any]:

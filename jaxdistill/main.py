@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from absl import flags
 from ml_collections import config_flags
@@ -129,7 +129,17 @@ def _refuse_unknown_overrides(arguments: Sequence[str]) -> None:
     known = [f"config.{option}" for option in _option_names(sections)]
     for name in given:
         if name not in known:
-            raise InputError(f"unknown option --{name}.{did_you_mean(name, known)} --help lists the options.")
+            raise InputError(f"unknown option --{name}.{_likely_option(name, known)} --help lists the options.")
+
+
+def _likely_option(name: str, known: Sequence[str]) -> str:
+    """` Did you mean X?` for a close option of the same section, or else of any other."""
+    section, _, option = name.rpartition(".")
+    for names in ([other for other in known if other.rpartition(".")[0] == section], known):
+        if meant := did_you_mean(option, list({other.rpartition(".")[2]: None for other in names})):
+            word = meant.removeprefix(" Did you mean ").removesuffix("?")
+            return f" Did you mean {next(other for other in names if other.endswith(f'.{word}'))}?"
+    return ""
 
 
 def _option_names(options: dict[str, Any]) -> list[str]:
@@ -188,13 +198,27 @@ def help_text() -> str:
 def _option_lines(section: str, kind: type, note: str = "") -> list[str]:
     """Each field of an options class with the text that stands below it."""
     body = ast.parse(inspect.getsource(kind)).body[0].body
+    hints = get_type_hints(kind, include_extras=True)
     lines = [f"\n  {section}{note}: {inspect.getdoc(kind).splitlines()[0]}"]
     for node, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign):
             said = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
             meaning = f"  {' '.join(said.split())}" if said else ""
-            lines.append(f"    {node.target.id}: {ast.unparse(node.annotation)}{meaning}")
+            lines.append(f"    {node.target.id}: {_type_words(hints[node.target.id])}{meaning}")
     return lines
+
+
+def _type_words(kind: Any) -> str:
+    """A field's type as the help shows it: `float, above 0` or `linear | cosine`."""
+    if get_origin(kind) is Annotated:
+        plain, allowed = get_args(kind)
+        return f"{plain.__name__}, {allowed}"
+    if get_origin(kind) is Literal:
+        return " | ".join(map(str, get_args(kind)))
+    if get_origin(kind) is tuple:
+        parts = get_args(kind)
+        return f"({', '.join('...' if part is Ellipsis else _type_words(part) for part in parts)})"
+    return kind.__name__
 
 
 def command_line(arguments: Sequence[str]) -> str:

@@ -92,6 +92,27 @@ def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
     return jax.tree_util.tree_map_with_path(choose, tree)
 
 
+def check_rules(rules: Rules, tree: Any, mesh: Mesh) -> None:
+    """Raises `InputError` for a rule of run.sharding that does not fit the mesh, or fits no array of `tree`."""
+    shapes = {path_name(path): np.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    for pattern, axes in rules:
+        rule, named = f"run.sharding: the rule {(pattern, tuple(axes))}", [axis for axis in axes if axis]
+        if set(named) - set(mesh.axis_names) or len(named) != len(set(named)):
+            raise InputError(f"{rule} may name model and data once each, and '' for an axis that is not split.")
+        try:
+            found = [name for name in shapes if re.search(pattern, name) and len(shapes[name]) == len(axes)]
+        except re.error as error:
+            raise InputError(f"{rule} has no regular expression ({error}).") from None
+        if not found:
+            ranks = {len(shape) for name, shape in shapes.items() if re.search(pattern, name)}
+            has = f"matches arrays of {', '.join(map(str, sorted(ranks)))} axes" if ranks else "matches no parameter"
+            raise InputError(f"{rule} {has}, such as {next(iter(shapes))} {next(iter(shapes.values()))}; correct it.")
+        for name in found:
+            for size, axis in zip(shapes[name], axes, strict=True):
+                if axis and size % mesh.shape[axis]:
+                    raise InputError(f"{rule}: {mesh.shape[axis]} devices do not divide {name} {shapes[name]}.")
+
+
 def path_name(path: tuple) -> str:
     """`params/student/transformer/...` of a key path."""
     return "/".join(str(getattr(key, "name", getattr(key, "key", getattr(key, "idx", key)))) for key in path)

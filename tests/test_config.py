@@ -20,7 +20,7 @@ from jaxdistill.training import build
 from jaxdistill.training.stages import run_stages
 
 from conftest import ROOT
-from tiny_models import tiny_model, tiny_tokenizer
+from tiny_models import tiny_tokenizer
 from tiny_text import made_up
 
 CONFIGS = main.shipped_configs()
@@ -81,6 +81,9 @@ def test_extensions_are_options_that_exist():
         (lambda raw: raw["data"].pop("text"), r"data\.text is missing"),
         (lambda raw: raw["run"].update(steps="many"), r"run\.steps='many' is a str; it must be a int"),
         (lambda raw: raw["run"].update(steps=True), r"run\.steps=True is a bool"),
+        (lambda raw: raw["data"].update(columns="en"), r'a tuple such as \(\("name", "name"\),\)'),
+        (lambda raw: raw["data"].update(weights=5), r"a tuple such as \(1\.0,\)"),
+        (lambda raw: raw["run"].update(sharding=(("a", "b"),)), r'a tuple such as \("name",\)'),
         (lambda raw: raw.update(extra={}), "extra is unknown"),
         (lambda raw: raw["objective"].pop("name"), r"objective\.name is missing"),
     ],
@@ -97,14 +100,6 @@ def test_a_changed_option_is_an_extension_or_another_training():
     configs.refuse_other_training(before, before | {"run.steps": 999, "evals.every": 3}, workdir="w")
     with pytest.raises(InputError, match=r"objective\.alpha: 1\.0 there, 0\.6 now"):
         configs.refuse_other_training(before, before | {"objective.alpha": 0.6}, workdir="w")
-
-
-@pytest.mark.parametrize("option, value", [("dropout", 1.0), ("drophead", 1.0), ("drophead", -0.1)])
-def test_a_rate_that_is_none_is_refused(option, value, tmp_path):
-    student = tiny_model(tmp_path)
-    rates = {"rate": 0.1, "drophead": 0.0} | {"rate" if option == "dropout" else option: value}
-    with pytest.raises(InputError, match=f"student.{option}={value}"):
-        build.with_dropout(student, rates["rate"], drophead=rates["drophead"])
 
 
 def test_graded_pairs_of_two_files_are_refused(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 PACKAGE = pathlib.Path(__file__).parent.parent / "jaxdistill"
 LAYERS = (
-    ("__init__", "core", "versions"),
+    ("__init__", "core", "ranges", "versions"),
     ("cli", "files", "installed", "mesh", "ops", "assets"),
     ("config",),
     ("data", "encoders", "evals", "objectives"),

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 from jaxdistill import mesh as meshes
 from jaxdistill import objectives
+from jaxdistill.config import options_from
 from jaxdistill.core import Batch, Encoded, InputError, Sizes, Tokens
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.objectives.ckd import CKD
@@ -537,18 +538,18 @@ def test_the_teachers_dropout_is_on_only_where_it_is_asked_for():
         (Embedding, EMBEDDING, dict(third="all"), "none, views, teacher"),
         (Embedding, EMBEDDING, dict(distance="cosine", normalize=False), "set objective.normalize"),
         (CKD, CKD_OPTIONS, dict(temperature=0.0), "above 0"),
-        (CKD, CKD_OPTIONS, dict(queue_size=-1), "0 .the batch alone. or more"),
+        (CKD, CKD_OPTIONS, dict(queue_size=-1), "at least 0"),
         (SimCSE, SIMCSE, dict(views=("text",)), "two views"),
         (SimCSE, SIMCSE, dict(among="both"), "give two views"),
         (SimCSE, SIMCSE, dict(negative_weight=0.0), "above 0"),
-        (SimTDE, SIMTDE, dict(alpha=2.0), r"not in \[0, 1\]"),
+        (SimTDE, SIMTDE, dict(alpha=2.0), "at least 0 and at most 1"),
         (SimTDE, SIMTDE, dict(token_loss="all"), "batch, vocabulary"),
-        (SimTDE, SIMTDE, dict(hidden_weight=-1.0), "0 or more"),
+        (SimTDE, SIMTDE, dict(hidden_weight=-1.0), "at least 0"),
     ],
 )
 def test_conflicting_options_are_refused(kind, options, changed, words):
     with pytest.raises(InputError, match=words):
-        kind(**options | changed)
+        options_from(kind, options | changed, prefix="objective")
 
 
 @pytest.mark.parametrize("dims, words", [((4, 4), "rising"), ((0, 4), "positive"), ((4, 99), "beyond")])

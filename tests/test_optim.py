@@ -9,7 +9,6 @@ import pytest
 import torch
 from transformers import get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 
-from jaxdistill.core import InputError
 from jaxdistill.training.optim import make_optimizer, make_schedule
 
 from compiled import ADAMW
@@ -18,11 +17,6 @@ from compiled import ADAMW
 def test_the_warm_up_begins_at_zero_and_the_schedule_ends_there():
     schedule = make_schedule(dataclasses.replace(ADAMW, learning_rate=1.0), 100)
     assert [round(float(schedule(step)), 6) for step in (0, 5, 10, 55, 100)] == [0.0, 0.5, 1.0, 0.5, 0.0]
-
-
-def test_an_unknown_schedule_is_refused():
-    with pytest.raises(InputError, match="linear, cosine, constant"):
-        make_schedule(dataclasses.replace(ADAMW, schedule="square"), 10)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +96,3 @@ def test_twenty_updates_follow_torch(decay, schedule):
         scheduler.step()
         for name in ours:
             np.testing.assert_allclose(ours[name], theirs[name].detach(), atol=2e-5)
-
-
-def test_an_unknown_decay_is_refused():
-    with pytest.raises(InputError, match="matrices, all"):
-        make_optimizer(dataclasses.replace(ADAMW, decay="none"), 10)

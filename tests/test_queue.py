@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxdistill import objectives
 from jaxdistill.core import Encoded, Sizes
 from jaxdistill.mesh import make_mesh
 from jaxdistill.objectives.congen import ConGen
@@ -21,7 +22,7 @@ def make_congen(**changed) -> ConGen:
         alpha=0.5, student_temperature=0.07, teacher_temperature=0.05, queue_size=40, key_set="queue+batch",
         queue_init="sentences", control_view="text", generalize_view="delete_words",
     )  # fmt: skip
-    return ConGen(**(options | changed))
+    return objectives.make("congen", options | changed)
 
 
 def sizes(batch_size: int, width: int) -> Sizes:

@@ -261,7 +261,7 @@ def test_a_point_that_fails_is_told_and_the_others_stay(finished):
     folder, _ = finished
     grid = "--grid=objective.alpha=2,0.25,0.75"
     out, _ = run("sweep", arguments(folder, grid), status=sweep.POINT_FAILED)
-    said = "failed with status 2: error: objective.alpha=2.0 is not in [0, 1]."
+    said = "failed with status 2: error: objective.alpha=2.0 must be at least 0 and at most 1."
     assert f"point 1 of 3: objective.alpha=2.0 run.seed=0 ... {said}" in out and out.count("(done before)") == 2
     failed, *others = report_of(folder)["points"]
     assert (failed["status"], failed["score"]) == (2, None) and all(row["score"] for row in others)

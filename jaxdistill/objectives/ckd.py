@@ -20,9 +20,10 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
-from jaxdistill.core import Encoded, InputError, Params, Sizes
+from jaxdistill.core import Encoded, Params, Sizes
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.ring import Ring, push, softmax_over_ring
+from jaxdistill.ranges import CountOrNone, Positive
 
 LARGEST_SCALE = 100.0
 
@@ -31,11 +32,11 @@ LARGEST_SCALE = 100.0
 class CKD:
     """Options of CKD."""
 
-    temperature: float
+    temperature: Positive
     """Divides the cosine similarities; where it is learned, its start (code: 0.368, which is e^-1)."""
     learn_temperature: bool
     """Learn its logarithm with the student, as the code does."""
-    queue_size: int
+    queue_size: CountOrNone
     """Earlier teacher sentences that are negatives beside the batch's; the queue starts empty. 0: the batch alone."""
     view: str
     """What teacher and student read."""
@@ -43,12 +44,6 @@ class CKD:
     couples_examples = True
     reads = ()
     reserve_rows = 0
-
-    def __post_init__(self):
-        if not self.temperature > 0:
-            raise InputError(f"objective.temperature={self.temperature} must be above 0; the code starts at 0.368.")
-        if self.queue_size < 0:
-            raise InputError(f"objective.queue_size={self.queue_size} must be 0 (the batch alone) or more.")
 
     @property
     def student_views(self) -> tuple[str, ...]:

@@ -15,33 +15,33 @@ Deliberate differences from the code:
 """
 
 import dataclasses
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
-from jaxdistill.core import Encoded, InputError, Params, Sizes
+from jaxdistill.core import Encoded, Params, Sizes
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.ring import Ring, push, softmax_over_ring
-
-KEYS = ("queue+batch", "queue", "queue+own")
+from jaxdistill.ranges import Count, Fraction, Positive
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConGen:
     """Options of ConGen; `loss = alpha * control + (1 - alpha) * generalize`."""
 
-    alpha: float
-    """Weight of the control term in [0, 1]; 1 is SEED's single view. The code has 0.5, the paper's Table 5 all."""
-    student_temperature: float
+    alpha: Fraction
+    """Weight of the control term; 1 is SEED's single view. The code has 0.5, the paper's Table 5 all."""
+    student_temperature: Positive
     """Divides the student's similarities; the paper's Table 7 has 0.05 to 0.1."""
-    teacher_temperature: float
-    queue_size: int
+    teacher_temperature: Positive
+    queue_size: Count
     """k. Any size works; the ring holds up to two batches more."""
-    key_set: str
+    key_set: Literal["queue+batch", "queue", "queue+own"]
     """`queue+batch` (code), `queue` (paper) or `queue+own` (SEED)."""
-    queue_init: str
+    queue_init: Literal["sentences", "random"]
     """`sentences`: teacher embeddings of sampled training sentences, which then are no anchors; `random`: unit vectors."""
     control_view: str
     """What the student reads for the control term and the teacher for both."""
@@ -50,19 +50,6 @@ class ConGen:
 
     reads = ()
     couples_examples = True
-
-    def __post_init__(self):
-        if not 0 <= self.alpha <= 1:
-            raise InputError(f"objective.alpha={self.alpha} is not in [0, 1].")
-        for name in ("student_temperature", "teacher_temperature"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"objective.{name}={getattr(self, name)} must be above 0; the papers use 0.05 to 0.1.")
-        if self.queue_size < 1:
-            raise InputError(f"objective.queue_size={self.queue_size} must be at least 1.")
-        if self.key_set not in KEYS:
-            raise InputError(f"objective.key_set={self.key_set!r} is unknown; allowed: {', '.join(KEYS)}.")
-        if self.queue_init not in ("sentences", "random"):
-            raise InputError(f"objective.queue_init={self.queue_init!r} is unknown; allowed: sentences, random.")
 
     @property
     def student_views(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ sentence-transformers recommends for embedding distillation, and in none of the 
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -23,15 +23,12 @@ from jaxtyping import Array, Float
 from jaxdistill.core import Encoded, InputError, Params, Sizes
 from jaxdistill.ops.norm import unit
 
-DISTANCES = ("squared", "cosine")
-THIRD_TERMS = ("none", "views", "teacher")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Embedding:
     """Options of L2, Dual-L2, SKD and KD; the loss is the mean of the terms."""
 
-    distance: str
+    distance: Literal["squared", "cosine"]
     """`squared`: mean over the vector's numbers of the squared difference; `cosine`: 1 - cosine similarity."""
     normalize: bool
     """Compare vectors of unit length; False: as the models give them (KD)."""
@@ -39,7 +36,7 @@ class Embedding:
     """What teacher and student read."""
     second_view: str
     """What the student also reads, for the teacher's same target (Dual-L2, SKD); empty: nothing."""
-    third: str
+    third: Literal["none", "views", "teacher"]
     """SKD's third term: `none`, `views` (student's views with each other) or `teacher` (the teacher's second view)."""
 
     couples_examples = False
@@ -47,10 +44,6 @@ class Embedding:
     reserve_rows = 0
 
     def __post_init__(self):
-        if self.distance not in DISTANCES:
-            raise InputError(f"objective.distance={self.distance!r} is unknown; allowed: {', '.join(DISTANCES)}.")
-        if self.third not in THIRD_TERMS:
-            raise InputError(f"objective.third={self.third!r} is unknown; allowed: {', '.join(THIRD_TERMS)}.")
         if self.third != "none" and not self.second_view:
             raise InputError(f"objective.third={self.third!r} compares two views; set objective.second_view.")
         if self.distance == "cosine" and not self.normalize:

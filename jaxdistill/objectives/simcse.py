@@ -12,7 +12,7 @@ whose temperature is learned). The MLP of SimCSE is the student's head (`student
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,8 @@ from jaxtyping import Array, Float
 
 from jaxdistill.core import Encoded, InputError, Params, Sizes
 from jaxdistill.ops.norm import unit
+from jaxdistill.ranges import Positive
 
-AMONG = ("others", "both")
 LARGEST_SCALE = 100.0
 OWN_SIMILARITY = -1e9
 
@@ -31,15 +31,15 @@ OWN_SIMILARITY = -1e9
 class SimCSE:
     """Options of SimCSE and Mirror-BERT."""
 
-    temperature: float
+    temperature: Positive
     """Divides the cosine similarities; where it is learned, its start. SimCSE: 0.05, Mirror-BERT: 0.04."""
     learn_temperature: bool
     """Learn the scale 1 / temperature with the student (DistilCSE's second stage)."""
     views: tuple[str, ...]
     """Anchor, positive and, with a third one, hard negative."""
-    negative_weight: float
+    negative_weight: Positive
     """Weight of an example's own hard negative in the sum, as a factor; 1: as any other. SimCSE's alpha of table C.1."""
-    among: str
+    among: Literal["others", "both"]
     """`others`: an anchor's positive among the batch's positives; `both`: each of the 2b sentences among all others
     (NT-Xent, Mirror-BERT)."""
 
@@ -49,16 +49,8 @@ class SimCSE:
     teacher_views = ()
 
     def __post_init__(self):
-        if not self.temperature > 0:
-            raise InputError(f"objective.temperature={self.temperature} must be above 0; SimCSE has 0.05.")
         if len(self.views) not in (2, 3):
             raise InputError(f"objective.views={self.views} must be two views, or three with a hard negative.")
-        if not self.negative_weight > 0:
-            raise InputError(
-                f"objective.negative_weight={self.negative_weight} must be above 0; 1 is SimCSE's default."
-            )
-        if self.among not in AMONG:
-            raise InputError(f"objective.among={self.among!r} is unknown; allowed: {', '.join(AMONG)}.")
         if self.among == "both" and len(self.views) == 3:
             raise InputError("objective.among='both' has no place for a hard negative; give two views.")
 

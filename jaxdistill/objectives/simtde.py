@@ -13,7 +13,7 @@ table 2 for the comparisons and ablations. Its code is not public. Where it is s
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -22,42 +22,28 @@ from jaxtyping import Array, Float
 
 from jaxdistill.core import Encoded, InputError, Params, Sizes
 from jaxdistill.ops.norm import unit
-
-TOKEN_LOSSES = ("batch", "vocabulary")
-SENTENCE_LOSSES = ("mse", "kl", "cosine_mse", "cosine_mae")
-MAPS = ("last", "even")
+from jaxdistill.ranges import Fraction, NotNegative
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SimTDE:
     """Options of SimTDE; `loss = alpha * tokens + (1 - alpha) * sentences + hidden_weight * layers`."""
 
-    alpha: float
-    """Weight of the token loss in [0, 1]; the paper has 0.5."""
-    token_loss: str
+    alpha: Fraction
+    """Weight of the token loss; the paper has 0.5."""
+    token_loss: Literal["batch", "vocabulary"]
     """`batch`: the embedding block's output at the batch's tokens; `vocabulary`: the whole table of word embeddings."""
-    sentence_loss: str
+    sentence_loss: Literal["mse", "kl", "cosine_mse", "cosine_mae"]
     """`mse` of the vectors, `kl` of their softmax, or of 1 - cosine its square (`cosine_mse`) or itself (`cosine_mae`)."""
-    hidden_weight: float
+    hidden_weight: NotNegative
     """Weight of the layers' outputs; 0 in SimTDE, above it in LRN-KD and LMX-KD."""
-    hidden_map: str
+    hidden_map: Literal["last", "even"]
     """Which of the teacher's layers the student's are compared with: `last` or `even`."""
     view: str
     """What teacher and student read."""
 
     couples_examples = False
     reserve_rows = 0
-
-    def __post_init__(self):
-        if not 0 <= self.alpha <= 1:
-            raise InputError(f"objective.alpha={self.alpha} is not in [0, 1].")
-        if self.hidden_weight < 0:
-            raise InputError(f"objective.hidden_weight={self.hidden_weight} must be 0 or more.")
-        for name, allowed in (
-            ("token_loss", TOKEN_LOSSES), ("sentence_loss", SENTENCE_LOSSES), ("hidden_map", MAPS),
-        ):  # fmt: skip
-            if getattr(self, name) not in allowed:
-                raise InputError(f"objective.{name}={getattr(self, name)!r} is unknown; allowed: {', '.join(allowed)}.")
 
     @property
     def student_views(self) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from jaxdistill.evals import agreement, pairs, sts
 from jaxdistill.evals import dev_metric as select
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import has_bfloat16_units
+from jaxdistill.ranges import LARGEST_INT32
 from jaxdistill.training import labels, optim, step
 from jaxdistill.training.nested import Nested
 
@@ -91,8 +92,6 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
     """Everything that the training loop needs; raises `InputError` for whatever cannot work."""
     mesh = meshes.make_mesh(model_axis=config.run.model_axis)
     groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
-    if not 2 <= config.data.pack_shapes <= 4:
-        raise InputError(f"data.pack_shapes={config.data.pack_shapes} must be 2, 3 or 4.")
     dtype = compute_dtype(config.run.precision)
     objective = make_objective(config)
     labellers = load_labellers(config, workdir)
@@ -133,9 +132,10 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
     drawn = np.random.RandomState(QUEUE_SEED).permutation(data.reserved)
     tasks = _tasks(config, source, graded, drawn[objective.reserve_rows :])
     steps = config.run.steps or int(round(config.run.epochs * data.steps_per_epoch))
-    if steps < 1:
+    if not 1 <= steps <= LARGEST_INT32:
         raise InputError(
-            f"run.steps={config.run.steps} and run.epochs={config.run.epochs} give no step; set one above 0."
+            f"run.steps={config.run.steps} and run.epochs={config.run.epochs} give {steps:.0f} steps; set one of them so "
+            f"that there are 1 to {LARGEST_INT32:,}."
         )
     optimizer = optim.make_optimizer(config.optimizer, steps)
     sizes = sizes_of(student, teacher, batch_size=data.batch_size)
@@ -145,6 +145,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
         np.zeros((objective.reserve_rows, sizes.width), np.float32) if objective.reserve_rows else None,
         jax.random.key(config.run.seed),
     )
+    meshes.check_rules(config.run.sharding, like.params, mesh)
     shardings = meshes.shardings(like, mesh, config.run.sharding)
     live = source.store is not None or bool(objective.reads)
     teacher_shardings = meshes.shardings(teacher.params, mesh, config.run.sharding) if live else {}
@@ -261,16 +262,12 @@ def compute_dtype(precision: str) -> DTypeLike:
     """The dtype of matrix products."""
     if precision == "auto":
         precision = "bfloat16" if has_bfloat16_units() else "float32"
-    if precision not in ("float32", "bfloat16"):
-        raise InputError(f"run.precision={precision!r} is unknown; allowed: auto, float32, bfloat16.")
     return jnp.dtype(precision)
 
 
 def load_teacher(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
     """The teacher's model; None if its vectors are given or there is none."""
     spec = config.teacher
-    if spec.targets not in ("live", "store", "labels"):
-        raise InputError(f"teacher.targets={spec.targets!r} is unknown; allowed: live, store, labels.")
     if not spec.model or spec.model.startswith("vectors:") or spec.targets == "labels":
         return None
     source = stage_export(spec.model, workdir)
@@ -335,8 +332,6 @@ def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib
         model = surgery.fresh(model, of_body, width=spec.width, depth=spec.depth, tokenizer_folder=words)
     if spec.embedding:
         model = surgery.compact(model, spec.embedding, key=of_tables, init=spec.embedding_init)
-    if spec.head not in ("none", "tanh", "linear", "pair"):
-        raise InputError(f"student.head={spec.head!r} is unknown; allowed: none, tanh, linear, pair.")
     if spec.head == "pair":
         if not spec.keep_head:
             raise InputError("student.keep_head=False: without its head, student.head=pair is no cross-encoder.")
@@ -412,10 +407,6 @@ def kept(config: Config, student: SentenceModel) -> SentenceModel:
 
 def with_dropout(student: SentenceModel, rate: float, *, drophead: float = 0.0) -> SentenceModel:
     """The student with this rate of dropout everywhere (negative: its own), and this rate of dropped heads."""
-    if not rate < 1:
-        raise InputError(f"student.dropout={rate} must be below 1.")
-    if not 0 <= drophead < 1:
-        raise InputError(f"student.drophead={drophead} must be 0 or more and below 1.")
     rates = dict(hidden_dropout=rate, attention_dropout=rate) if rate >= 0 else {}
     architecture = dataclasses.replace(student.definition.architecture, drophead=drophead, **rates)
     return dataclasses.replace(student, definition=dataclasses.replace(student.definition, architecture=architecture))

@@ -8,10 +8,6 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from jaxdistill.config import Optimizer
-from jaxdistill.core import InputError
-
-SCHEDULES = ("linear", "cosine", "constant")
-DECAYS = ("matrices", "all")
 
 
 def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
@@ -19,8 +15,6 @@ def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
 
     As with PyTorch's LambdaLR, the first update of a warm-up has the rate 0.
     """
-    if options.schedule not in SCHEDULES:
-        raise InputError(f"optimizer.schedule={options.schedule!r} is unknown; allowed: {', '.join(SCHEDULES)}.")
     warmup = options.warmup_steps or math.ceil(round(options.warmup_fraction * steps, 6))
     rest = max(steps - warmup, 1)
     after = {
@@ -35,8 +29,6 @@ def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
 
 def make_optimizer(options: Optimizer, steps: int) -> optax.GradientTransformation:
     """AdamW: clip, Adam in one of its forms, decoupled weight decay, minus the learning rate."""
-    if options.decay not in DECAYS:
-        raise InputError(f"optimizer.decay={options.decay!r} is unknown; allowed: {', '.join(DECAYS)}.")
     clip = [optax.clip_by_global_norm(options.clip_norm)] if options.clip_norm > 0 else []
     return optax.chain(
         *clip,

@@ -17,7 +17,7 @@ from jaxdistill.files import folder_digest, write_whole
 from jaxdistill.mesh import start_processes
 from jaxdistill.reporting.plots import stage_plot
 from jaxdistill.reporting.tables import StageRow, as_text, stage_table
-from jaxdistill.training.build import graded_pairs, split_specs
+from jaxdistill.training.build import graded_pairs, make_objective, split_specs
 from jaxdistill.training.export import put_in_place
 from jaxdistill.training.job import distill
 from jaxdistill.training.loop import read_config
@@ -77,13 +77,14 @@ def in_order(config: Config) -> list[Config]:
 
 
 def check_files(stages: Sequence[Config], finished: Sequence[bool]) -> None:
-    """Reads a row of the text of every stage that will run, and its graded pairs, so that what a later one lacks is told
-    before the first."""
+    """Checks the objective's options, a row of the text and the graded pairs of every stage that will run, so that an
+    error of a later stage appears before the first one is trained."""
     for number, (stage, done) in enumerate(zip(stages, finished, strict=True), start=1):
         if done:
             continue
         columns = dict(stage.data.columns) or (sources.TEXT,)
         try:
+            make_objective(stage)
             for spec in split_specs(stage.data.text):
                 next(sources.rows(spec, columns), None)
             graded_pairs(stage)

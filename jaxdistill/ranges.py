@@ -1,0 +1,49 @@
+"""Ranges that numbers among the options may lie in, as annotations of their fields: `Annotated[float, Range(above=0)]`."""
+
+import dataclasses
+import math
+from typing import Annotated
+
+LARGEST_INT32 = 2**31 - 1
+"""Steps and sizes are 32-bit integers on the devices."""
+LARGEST_FLOAT32 = 3.4028235e38
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Range:
+    """Numbers between bounds, never NaN or infinity, and never more than 32 bits hold where no upper bound is given."""
+
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    below: float | None = None
+
+    def fault(self, number: float) -> str:
+        """What is wrong with a number, to follow it in an error; empty if it lies in the range."""
+        inside = (
+            math.isfinite(number)
+            and (self.least is None or number >= self.least)
+            and (self.above is None or number > self.above)
+            and (self.most is None or number <= self.most)
+            and (self.below is None or number < self.below)
+        )
+        if not inside:
+            return f"must be {self}"
+        largest = LARGEST_INT32 if isinstance(number, int) else LARGEST_FLOAT32
+        return f"must be at most {largest:,.0f}" if self.most is None and abs(number) > largest else ""
+
+    def __str__(self) -> str:
+        """Such as `at least 0 and below 1`, to follow "must be"."""
+        bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
+        words = [f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None]
+        return " and ".join(words) or "a finite number"
+
+
+Positive = Annotated[float, Range(above=0)]
+NotNegative = Annotated[float, Range(least=0)]
+Fraction = Annotated[float, Range(least=0, most=1)]
+Rate = Annotated[float, Range(least=0, below=1)]
+"""A probability, or the decay of an average; 1 would leave nothing."""
+Count = Annotated[int, Range(least=1)]
+CountOrNone = Annotated[int, Range(least=0)]
+"""0 switches something off, or leaves it to another option."""
