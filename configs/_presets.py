@@ -25,6 +25,7 @@ def options(**objective) -> ConfigDict:
                 dedupe=True,
                 max_length=128,
                 batch_size=128,
+                max_line_bytes=16 << 20,
                 pack_groups=8,
                 pack_shapes=4,
                 cache_folder="",

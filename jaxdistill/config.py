@@ -37,6 +37,8 @@ class Data:
     """Longest tokenised sentence that the student sees in training, special tokens included."""
     batch_size: Count
     """Sentences a step, over all devices."""
+    max_line_bytes: Count
+    """Longest line, or cell of a table, that is read. A file without line ends is refused before it fills the memory."""
     pack_groups: Count
     """The batch is packed in this many independent groups (more if there are more devices), whatever the number of
     devices: the same numbers on each. Devices of the `data` axis must divide it."""
@@ -201,7 +203,7 @@ class Config:
 
 EXTENSIONS = (
     "run.steps", "run.epochs", "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding",
-    "evals.every", "evals.patience", "evals.sts", "data.cache_folder", "student.keep_head",
+    "evals.every", "evals.patience", "evals.sts", "data.cache_folder", "data.max_line_bytes", "student.keep_head",
 )  # fmt: skip
 """Options that may differ when a run is continued: they do not change what was trained so far."""
 

@@ -2,12 +2,15 @@
 
 import gzip
 import json
+import os
 import sys
+import tracemalloc
 
 import pyarrow
 import pyarrow.parquet
 import pytest
 
+from jaxdistill import reading
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
 
@@ -121,11 +124,15 @@ FAULTS = [
     ("a.csv", b"text\nyes, no\n", r"a.csv:2 has 2 fields, the header 1"),
     ("a.csv", b'n,text\n1,"x\n', r"a.csv:2 is no CSV"),
     ("a.csv", b"n,m\n1,x\n", r"a.csv:1 \(header\) has no column 'text', it has 'n', 'm'; .*data.columns.text"),
-    ("a.jsonl", b'{"text": "x"}\n{"text": \n', "a.jsonl:2 is no JSON"),
+    ("a.jsonl", b'{"text": "x"}\n{"text": \n', "a.jsonl:2 is not valid JSON"),
     ("a.jsonl", b'{"text": "x"}\n["text"]\n', "a.jsonl:2 is list, not an object"),
     ("a.jsonl", b'{"text": "x", "n": 1}\n{"n": 2, "m": 3}\n', "a.jsonl:2 has no column 'text'"),
     ("a.jsonl", b'{"text": 3}\n', "a.jsonl:1: column 'text' holds int 3, not text"),
     ("a.jsonl", b'{"text": "\\ud83d"}\n', "a.jsonl:1: column 'text' holds half a surrogate pair"),
+    ("a.jsonl", b'{"text": "x", "n": ' + b"1" * 5000 + b"}\n", "a.jsonl:1 is not valid JSON .*4300 digits"),
+    ("a.jsonl", b'{"text": ' + b"[" * 100_000, "a.jsonl:1 is not valid JSON that can be read: it is nested too deeply"),
+    ("a.tsv", b"text\ttext\nx\ty\n", r"a.tsv:1 \(header\) has the column 'text' twice"),
+    ("a.csv", b"n,text,text\n1,x,y\n", r"a.csv:1 \(header\) has the column 'text' twice"),
     ("a.parquet", b"PAR1 no PAR1", "a.parquet is no whole Parquet file"),
     ("a.doc", b"x", "a.doc has no known format; use .txt, .tsv, .csv, .jsonl, .parquet"),
 ]
@@ -137,6 +144,62 @@ def test_a_fault_is_named_with_its_file_and_line(tmp_path, name, data, message):
     with pytest.raises(InputError, match=message) as raised:
         list(sources.read([str(tmp_path / name)]))
     assert "\n" not in str(raised.value)
+
+
+def test_every_kind_of_line_end_ends_a_sentence(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"old Mac\rWindows\r\n\rUnix\nlast")
+    assert list(sources.read([str(tmp_path / "a.txt")])) == [("old Mac",), ("Windows",), ("",), ("Unix",), ("last",)]
+    (tmp_path / "a.csv").write_bytes(b'text\r"two\rlines"\r')
+    assert list(sources.read([str(tmp_path / "a.csv")])) == [("two\rlines",)]
+
+
+def test_line_ends_may_fall_on_the_edge_of_a_block(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 4)
+    (tmp_path / "a.txt").write_bytes(b"abc\r\nd\nefghijklm\r\nno")
+    assert list(sources.read([str(tmp_path / "a.txt")])) == [("abc",), ("d",), ("efghijklm",), ("no",)]
+
+
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.tsv.gz", "a.csv.gz", "a.jsonl.gz"])
+def test_a_gzip_bomb_is_refused_before_it_fills_the_memory(tmp_path, name):
+    with gzip.open(tmp_path / name, "wb", compresslevel=1) as file:
+        file.write(b"text\n" if name[2] in "tc" and name != "a.txt.gz" else b"x\n")
+        for _ in range(40):
+            file.write(b"a" * (1 << 20))
+    tracemalloc.start()
+    limits = {"line_bytes": 1 << 20}
+    with pytest.raises(InputError, match="longer than 1,048,576 bytes.*max_line_bytes|not valid JSON"):
+        list(sources.read([str(tmp_path / name)], **limits))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 << 20
+
+
+def test_a_cell_of_many_lines_is_bounded(tmp_path):
+    write(tmp_path / "a.csv", 'text\n"' + "ab\n" * 1000)
+    with pytest.raises(InputError, match="a.csv:.* field larger than field limit"):
+        list(sources.read([str(tmp_path / "a.csv")], line_bytes=1000))
+
+
+def test_a_parquet_dictionary_is_not_spelled_out(tmp_path):
+    long = "a" * (1 << 20)
+    pyarrow.parquet.write_table(pyarrow.table({"text": [long] * 3000, "n": [1] * 3000}), tmp_path / "a.parquet")
+    rows = sources.read([str(tmp_path / "a.parquet")], ["text"])
+    first, second = next(rows), next(rows)
+    assert first == second == (long,) and first[0] is second[0]
+    with pytest.raises(InputError, match="a.parquet row 1 is longer than 1,000 bytes"):
+        list(sources.read([str(tmp_path / "a.parquet")], line_bytes=1000))
+
+
+def test_pipes_devices_and_the_kernels_files_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    (tmp_path / "zero.txt").symlink_to("/dev/zero")
+    (tmp_path / "environment.txt").symlink_to("/proc/self/environ")
+    for name, kind in [("pipe", "a pipe"), ("zero", "a device"), ("environment", "a file of the kernel")]:
+        for use in (lambda spec: list(sources.read([spec])), lambda spec: sources.content_digest([spec])):
+            with pytest.raises(InputError, match=f"{name}.txt is {kind}; only regular files can be read"):
+                use(str(tmp_path / f"{name}.txt"))
+    with pytest.raises(InputError, match="NUL"):
+        list(sources.read([f"{tmp_path}/a\0.txt"]))
 
 
 def test_missing_files_globs_and_folders_are_told_apart(tmp_path):

@@ -174,9 +174,9 @@ def test_pairs_are_the_same_from_tsv_csv_with_and_without_header(tmp_path):
         ("a.tsv", b"1\ta\tb\nhigh\tc\td\n", r"a.tsv:2: 'high' is not a score"),
         ("a.tsv", b"1\ta\tb\nnan\tc\td\n", r"a.tsv:2: 'nan' is not a score"),
         ("a.tsv", b"1\ta\tb\n2\t \td\n", r"a.tsv:2: an empty sentence"),
-        ("a.tsv", b"1\ta\tb\n2\tc\xff\td\n", r"a.tsv:2: not UTF-8 \(byte 4"),
+        ("a.tsv", b"1\ta\tb\n2\tc\xff\td\n", r"a.tsv:2 is not UTF-8"),
         ("a.csv", b'1,a,b\n2,"c,d\n', r"a.csv:2: "),
-        ("a.csv.gz", b"\x1f\x8bnot gzip", r"damaged gzip"),
+        ("a.csv.gz", b"\x1f\x8bnot gzip", r"not a whole gzip file"),
         ("a.tsv", b"", r"0 graded pairs"),
         ("a.txt", b"1\ta\tb\n", r"read from .tsv or .csv"),
     ],
@@ -189,7 +189,7 @@ def test_a_malformed_file_of_pairs_is_one_clear_error(tmp_path, name, content, m
 
 
 def test_a_missing_file_of_pairs_is_an_error(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="No such file"):
         pairs.read_pairs(tmp_path / "absent.tsv")
 
 

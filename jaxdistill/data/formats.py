@@ -1,41 +1,46 @@
 """How is a file of text read? One reader for each format; every complaint names the file and the line."""
 
 import csv
-import gzip
 import io
-import json
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+from jaxdistill import reading
 from jaxdistill.core import InputError
 
 SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl", ".parquet")
-LONGEST_FIELD = 1 << 30
-"""Characters of a CSV cell; Python's own limit of 131,072 would refuse a long document."""
+Lines = Iterator[tuple[int, str]]
+"""Line numbers and lines, as `reading.lines` gives them."""
 PARQUET_ROWS = 4096
-"""Rows decoded at a time."""
+"""Most rows decoded at a time."""
+PARQUET_BYTES = 64 << 20
+"""Text decoded at a time, by the file's own account of its rows."""
+UNPACKED_BYTES = 1 << 30
+"""Largest `.parquet.gz`, unpacked: it is read into memory."""
 
 
-def rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+def rows(path: Path, columns: Mapping[str, str], line_bytes: int = reading.LINE_BYTES) -> Iterator[tuple[str, ...]]:
     """Rows of one file, in order; `columns` maps our names to the file's.
 
+    Args:
+      line_bytes: longest line or cell.
+
     Raises:
-      InputError: unknown format, no row at all, bytes that are not UTF-8, a row without the column or with more fields than
-        the header, a broken file.
+      InputError: unknown format, no regular file, no row at all, bytes that are not UTF-8, a line above the limit, a row
+        without the column or with more fields than the header, a column that is there twice, a broken file.
     """
-    read = {".txt": _txt, ".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl, ".parquet": _parquet}[suffix(path)]
-    count = 0
-    try:
-        with _opened(path) as file:
-            for row in read(path, file, columns):
-                count += 1
-                yield row
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{path} is not a whole gzip file ({error}); fetch it again.") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
+    readers = {".txt": _txt, ".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl}
+    kind, count = suffix(path), 0
+    with reading.opened_text(path) as file:
+        if kind == ".parquet":
+            found = _parquet(path, file, columns, line_bytes)
+        else:
+            csv.field_size_limit(line_bytes)
+            found = readers[kind](path, reading.lines(path, file, line_bytes), columns)
+        for row in found:
+            count += 1
+            yield row
     if not count:
         raise InputError(f"{path} is empty: it has no row of text.")
 
@@ -61,6 +66,8 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
                 f"{place} has no column {source!r}, it has {', '.join(map(repr, available)) or 'none'}; "
                 f"name the one to use (data.columns.{name} in training, an option of the other programs)."
             )
+        if list(available).count(found) > 1:
+            raise InputError(f"{place} has the column {found!r} twice; rename one of them.")
         chosen.append(found)
     return chosen
 
@@ -78,42 +85,24 @@ def checked_text(value: object, place: str, column: str) -> str:
     return value
 
 
-def _opened(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.name.lower().endswith(".gz") else open(path, "rb")
-
-
-def _lines(path: Path, file: IO[bytes]) -> Iterator[str]:
-    """Lines with their line ends; a byte order mark is dropped."""
-    for number, line in enumerate(file, start=1):
-        try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{path}:{number} is not UTF-8 (byte {line[error.start]:#04x} at {error.start}); "
-                f"convert the file, for instance with iconv -f latin1 -t utf-8."
-            ) from None
-
-
-def _txt(path: Path, file: IO[bytes], columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+def _txt(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     others = [name for name in columns if name != "text"]
     if others:
         raise InputError(
             f"{path} has no column {others[0]!r}: a .txt file has only 'text', a sentence a line; use .tsv instead."
         )
-    for line in _lines(path, file):
+    for _, line in lines:
         yield (line.rstrip("\r\n"),)
 
 
-def _tsv(path: Path, file: IO[bytes], columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+def _tsv(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     """Tab separated, a header line, no quoting."""
-    table = enumerate((line.rstrip("\r\n").split("\t") for line in _lines(path, file)), start=1)
-    yield from _cells(path, table, columns)
+    yield from _cells(path, ((number, line.rstrip("\r\n").split("\t")) for number, line in lines), columns)
 
 
-def _csv(path: Path, file: IO[bytes], columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+def _csv(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     """Comma separated, a header line, standard quoting."""
-    csv.field_size_limit(LONGEST_FIELD)
-    reader = csv.reader(_lines(path, file), strict=True)
+    reader = csv.reader((line for _, line in lines), strict=True)
     try:
         yield from _cells(path, ((reader.line_num, cells) for cells in reader), columns)
     except csv.Error as error:
@@ -141,35 +130,58 @@ def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[
         yield tuple(cells[place] if place < len(cells) else "" for place in places)
 
 
-def _jsonl(path: Path, file: IO[bytes], columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     """A JSON object a line; blank lines are passed over."""
-    for number, line in enumerate(_lines(path, file), start=1):
+    for number, line in lines:
         if not line.strip():
             continue
         place = f"{path}:{number}"
-        try:
-            row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise InputError(f"{place} is no JSON: {error}; .jsonl holds an object a line.") from None
+        row = reading.parsed_json(line.strip(), place)
         if not isinstance(row, dict):
             raise InputError(f'{place} is {type(row).__name__}, not an object such as {{"text": "..."}}.')
         yield tuple(checked_text(row[name], place, name) for name in chosen_columns(list(row), columns, place))
 
 
-def _parquet(path: Path, file: IO[bytes], columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+def _parquet(path: Path, file: IO[bytes], columns: Mapping[str, str], line_bytes: int) -> Iterator[tuple[str, ...]]:
     import pyarrow
     from pyarrow import parquet
 
-    whole = io.BytesIO(file.read()) if path.name.lower().endswith(".gz") else file
+    whole = _unpacked(path, file) if path.name.lower().endswith(".gz") else file
     try:
-        table = parquet.ParquetFile(whole)
-        names = chosen_columns(table.schema_arrow.names, columns, str(path))
+        names = chosen_columns(parquet.read_schema(whole).names, columns, str(path))
+        wanted = list(dict.fromkeys(names))
+        # A dictionary stays one: spelled out, 4,096 rows of one long text would take 4,096 times its memory.
+        table = parquet.ParquetFile(whole, read_dictionary=wanted)
         number = 0
-        for batch in table.iter_batches(PARQUET_ROWS, columns=list(dict.fromkeys(names))):
-            cells = batch.to_pydict()
+        for batch in table.iter_batches(_rows_at_a_time(table), columns=wanted):
+            cells = {name: _column(batch.column(name)) for name in wanted}
             for values in zip(*(cells[name] for name in names), strict=True):
                 number += 1
                 place = f"{path} row {number}"
+                if any(isinstance(value, str) and len(value) > line_bytes for value in values):
+                    raise reading.too_long(place, line_bytes)
                 yield tuple(checked_text(value, place, name) for value, name in zip(values, names, strict=True))
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise InputError(f"{path} is no whole Parquet file: {str(error).splitlines()[0]}") from None
+
+
+def _unpacked(path: Path, file: IO[bytes]) -> io.BytesIO:
+    content = file.read(UNPACKED_BYTES + 1)
+    if len(content) > UNPACKED_BYTES:
+        raise InputError(f"{path} has more than {UNPACKED_BYTES:,} bytes; unpack it, Parquet is compressed inside.")
+    return io.BytesIO(content)
+
+
+def _rows_at_a_time(table: Any) -> int:
+    groups = [table.metadata.row_group(place) for place in range(table.metadata.num_row_groups)]
+    row_bytes = max((group.total_byte_size / max(group.num_rows, 1) for group in groups), default=0)
+    return max(1, min(PARQUET_ROWS, int(PARQUET_BYTES / max(row_bytes, 1))))
+
+
+def _column(column: Any) -> list[Any]:
+    import pyarrow
+
+    if not pyarrow.types.is_dictionary(column.type):
+        return column.to_pylist()
+    distinct = column.dictionary.to_pylist()
+    return [None if place is None else distinct[place] for place in column.indices.to_pylist()]

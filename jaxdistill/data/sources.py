@@ -7,10 +7,11 @@ inside an installed package), `data:PATH` (a file or glob in the folder that JAX
 
 import glob
 import hashlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from jaxdistill import cli
+from jaxdistill import cli, reading
 from jaxdistill.core import InputError
 from jaxdistill.data import formats, hub
 from jaxdistill.installed import in_package
@@ -29,7 +30,11 @@ def column_map(columns: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
     return {name: source or name for name, source in named.items()}
 
 
-def read(specs: Sequence[str], columns: Mapping[str, str] | Sequence[str] = (TEXT,)) -> Iterator[Row]:
+def read(
+    specs: Sequence[str],
+    columns: Mapping[str, str] | Sequence[str] = (TEXT,),
+    line_bytes: int = reading.LINE_BYTES,
+) -> Iterator[Row]:
     """Rows of all specs, one behind the other, in a fixed order; empty sentences are rows too.
 
     Args:
@@ -37,22 +42,25 @@ def read(specs: Sequence[str], columns: Mapping[str, str] | Sequence[str] = (TEX
       columns: what a row holds: names, or a mapping from our names to the file's column names,
         such as `{"text": "sentence", "translation": "de"}`. A table with one column needs no mapping for `text`. Of
         `"sentence1|premise"` each file's first that it has is read.
+      line_bytes: longest line or cell of a file.
 
     Raises:
       InputError: a spec, a file or a row cannot be used; names the file and line.
     """
     for spec in specs:
-        yield from rows(spec, columns)
+        yield from rows(spec, columns, line_bytes)
 
 
-def rows(spec: str, columns: Mapping[str, str] | Sequence[str] = (TEXT,)) -> Iterator[Row]:
+def rows(
+    spec: str, columns: Mapping[str, str] | Sequence[str] = (TEXT,), line_bytes: int = reading.LINE_BYTES
+) -> Iterator[Row]:
     """Rows of one spec."""
     wanted = column_map(columns)
     if hub.is_hub(spec):
         yield from hub.rows(spec, wanted)
         return
     for path in files(spec):
-        yield from formats.rows(path, wanted)
+        yield from formats.rows(path, wanted, line_bytes)
 
 
 def files(spec: str) -> list[Path]:
@@ -60,6 +68,8 @@ def files(spec: str) -> list[Path]:
     if spec.startswith("package:"):
         return [_packaged(spec)]
     path = _in_data_folder(spec) if spec.startswith(IN_DATA) else Path(spec).expanduser()
+    if "\0" in spec:
+        raise InputError(f"{spec!r} has a NUL character, which no file name has.")
     if path.is_dir():
         raise InputError(f"{spec} is a folder; name a file, or a glob such as {path / '*.txt.gz'}.")
     if path.exists():
@@ -94,18 +104,14 @@ def content_digest(specs: Sequence[str], columns: Mapping[str, str] | Sequence[s
                 digest.update("\0".join(row).encode() + b"\n")
             continue
         for path in files(spec):
-            digest.update(f"file {''.join(path.suffixes[-2:])} {path.stat().st_size}".encode())
-            _update(digest, path)
+            with reading.opened(path) as file:
+                digest.update(f"file {''.join(path.suffixes[-2:])} {os.fstat(file.fileno()).st_size}".encode())
+                try:
+                    while block := file.read(reading.BLOCK_BYTES):
+                        digest.update(block)
+                except OSError as error:
+                    raise InputError(f"{path} cannot be read: {error.strerror}.") from None
     return digest.hexdigest()
-
-
-def _update(digest, path: Path) -> None:
-    try:
-        with open(path, "rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
 
 
 def _in_data_folder(spec: str) -> Path:

@@ -23,6 +23,7 @@ from jaxdistill.data import sources
 from jaxdistill.data.store import TokenStore, is_whole
 from jaxdistill.data.words import encoded
 from jaxdistill.files import fill_whole
+from jaxdistill.reading import LINE_BYTES
 
 FORMAT = 1
 """Version of the layout on disk; part of the digest."""
@@ -45,6 +46,7 @@ def build(
     dedupe: bool = False,
     exclude: Sequence[str] = (),
     weights: Sequence[float] = (),
+    line_bytes: int = LINE_BYTES,
     progress: bool = False,
 ) -> TokenStore:
     """Tokenises the text of `specs`, or opens the store where that was done before.
@@ -60,6 +62,7 @@ def build(
         and `second` are, either way round.
       exclude: more specs, with the same columns: rows that are in them, equal in the sense of `dedupe`, are left out.
       weights: only checked here: none, or one positive number for each spec.
+      line_bytes: longest line or cell of a file.
       progress: show a progress bar.
 
     Rows with an empty column are left out and counted, and so are excluded ones. The store's order is that of the text.
@@ -75,7 +78,7 @@ def build(
             return TokenStore(folder, tokenizer)
         log.warning("the token store %s is damaged and is built again", folder)
         shutil.rmtree(folder)
-    draft = _Draft(tokenizer, list(wanted), prompt, dedupe, tuple(exclude), max_length)
+    draft = _Draft(tokenizer, list(wanted), prompt, dedupe, tuple(exclude), max_length, line_bytes)
     info = {"digest": digest, "content": content, "prompt": prompt, "max_length": max_length, "dedupe": dedupe}
     fill_whole(
         folder,
@@ -96,6 +99,7 @@ class _Draft:
     dedupe: bool
     exclude: tuple[str, ...]
     max_length: int
+    line_bytes: int
     input_rows: int = 0
     empty: int = 0
     duplicates: int = 0
@@ -111,7 +115,7 @@ class _Draft:
                 files.append(f"{column}.starts", np.zeros(1, np.int64))
                 files.append(f"{column}.text_starts", np.zeros(1, np.int64))
             for source, spec in enumerate(specs):
-                kept = self._kept(sources.rows(spec, wanted), elsewhere, seen)
+                kept = self._kept(sources.rows(spec, wanted, self.line_bytes), elsewhere, seen)
                 while chunk := list(islice(kept, CHUNK_ROWS)):
                     self._append(files, chunk)
                     source_rows[source] += len(chunk)
@@ -130,7 +134,7 @@ class _Draft:
     def _elsewhere(self, wanted: Mapping[str, str]) -> set[bytes]:
         """Keys of the rows to exclude."""
         with _excluding():
-            return {_row_key(row) for row in sources.read(self.exclude, _identity(wanted))}
+            return {_row_key(row) for row in sources.read(self.exclude, _identity(wanted), self.line_bytes)}
 
     def _kept(
         self, rows: Iterator[tuple[str, ...]], elsewhere: set[bytes], seen: set[bytes]

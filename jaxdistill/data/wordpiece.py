@@ -21,6 +21,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.files import fill_whole
+from jaxdistill.reading import LINE_BYTES
 
 FORMAT = 1
 """Version of how a tokenizer is trained; part of the digest."""
@@ -48,6 +49,7 @@ def trained(
     entries: int,
     cache_folder: str | Path,
     columns: Mapping[str, str] | Sequence[str] = ("text",),
+    line_bytes: int = LINE_BYTES,
 ) -> Path:
     """The folder of a tokenizer for the text of `specs`, from the cache where it was trained before.
 
@@ -56,6 +58,7 @@ def trained(
       entries: of its vocabulary; fewer where the text has no more pieces that occur twice.
       cache_folder: holds one folder for each tokenizer, named by its digest; written whole or not at all.
       columns: as in `sources.read`; all of them are learnt from.
+      line_bytes: longest line or cell of a file.
     """
     if entries < LEAST_ENTRIES:
         raise InputError(
@@ -67,7 +70,7 @@ def trained(
     inputs = [FORMAT, sources.content_digest(specs, wanted), wanted, entries]
     folder = Path(cache_folder) / hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
     if not folder.is_dir():
-        tokenizer = learnt(lambda: _texts(specs, wanted), entries)
+        tokenizer = learnt(lambda: _texts(specs, wanted, line_bytes), entries)
         fill_whole(folder, lambda unfinished: _write(tokenizer, unfinished), what="the tokenizer")
         log.info("a tokenizer of %d entries was trained on the text: %s", tokenizer.get_vocab_size(), folder)
     return folder
@@ -125,8 +128,8 @@ def _bert_like(model: models.WordPiece) -> Tokenizer:
     return tokenizer
 
 
-def _texts(specs: Sequence[str], wanted: Mapping[str, str]) -> Iterator[str]:
-    for row in sources.read(specs, wanted):
+def _texts(specs: Sequence[str], wanted: Mapping[str, str], line_bytes: int) -> Iterator[str]:
+    for row in sources.read(specs, wanted, line_bytes):
         yield from row
 
 

@@ -4,14 +4,13 @@ Tables are `.tsv` (no quoting) or `.csv` (standard quoting), plain or `.gz`, in 
 """
 
 import csv
-import gzip
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int
 
+from jaxdistill import reading
 from jaxdistill.core import InputError
 
 
@@ -33,6 +32,9 @@ def columns(path: str | Path, names: Sequence[str]) -> Iterator[tuple[int, tuple
     absent = [name for name in names if name not in header]
     if absent:
         raise InputError(f"{path}: the columns are {', '.join(header) or 'none'}; {' and '.join(names)} are needed.")
+    repeated = [name for name in names if header.count(name) > 1]
+    if repeated:
+        raise InputError(f"{path}: the column {repeated[0]!r} is there twice; rename one of them.")
     places, line = [header.index(name) for name in names], 0
     for line, fields in rows:
         if len(fields) != len(header):
@@ -75,6 +77,7 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     if suffix == ".tsv":
         rows = ((line, text.split("\t")) for line, text in lines(path))
     else:
+        csv.field_size_limit(reading.LINE_BYTES)
         texts = csv.reader((text + "\n" for _, text in lines(path)), strict=True)
         rows = ((texts.line_num, fields) for fields in texts)
     try:
@@ -90,15 +93,6 @@ def table_suffix(path: Path) -> str:
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
     """`(line, text)` of each line of a text file, plain or `.gz`."""
-    if not path.is_file():
-        raise InputError(f"{path}: no such file.")
-    line = 0
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
-            for line, raw in enumerate(file, start=1):
-                text = raw.decode("utf-8-sig" if line == 1 else "utf-8")
-                yield line, text.rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}:{line}: not UTF-8 (byte {error.start + 1} of the line).") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: damaged gzip file after line {line} ({error}).") from error
+    with reading.opened_text(path) as file:
+        for line, text in reading.lines(path, file):
+            yield line, text.rstrip("\r\n")

@@ -363,6 +363,7 @@ def own_tokenizer(config: Config, workdir: pathlib.Path) -> pathlib.Path:
         entries=config.student.vocabulary,
         cache_folder=cache_folder(config) / "tokenizers",
         columns={name: column for name, column in columns.items() if name in read},
+        line_bytes=config.data.max_line_bytes,
     )
 
 
@@ -424,6 +425,7 @@ def tokenised(config: Config, model: SentenceModel, *, max_length: int, progress
         dedupe=config.data.dedupe,
         exclude=split_specs(config.data.exclude),
         weights=config.data.weights,
+        line_bytes=config.data.max_line_bytes,
         progress=progress,
     )
 
@@ -507,7 +509,10 @@ class _Targets:
         if config.evals.agreement and self.embedder is None:
             raise InputError("evals.agreement needs a teacher model; vectors cover the training text alone.")
         if config.evals.agreement:
-            sentences = [text for (text,) in sources.read(split_specs(config.evals.agreement)) if text.strip()]
+            limit = config.data.max_line_bytes
+            sentences = [
+                text for (text,) in sources.read(split_specs(config.evals.agreement), line_bytes=limit) if text.strip()
+            ]
             return agreement.agreement_task(self.embedder.encode, *agreement.neighbouring_pairs(sentences))
         if len(held_out) < 4 or (self.embedder is None and not self.arrays):
             return None

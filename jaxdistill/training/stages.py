@@ -86,7 +86,7 @@ def check_files(stages: Sequence[Config], finished: Sequence[bool]) -> None:
         try:
             make_objective(stage)
             for spec in split_specs(stage.data.text):
-                next(sources.rows(spec, columns), None)
+                next(sources.rows(spec, columns, stage.data.max_line_bytes), None)
             graded_pairs(stage)
         except InputError as error:
             raise InputError(f"stage {number}: {error}") from None

@@ -1,0 +1,159 @@
+"""Opens files that others wrote: regular files alone, links only inside their folder, lines and JSON of bounded size."""
+
+import contextlib
+import gzip
+import json
+import os
+import stat
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+from jaxdistill.core import InputError
+
+LINE_BYTES = 16 << 20
+"""Longest line of text, or cell of a table, unless an option says otherwise."""
+JSON_BYTES = 64 << 20
+"""Largest JSON file of a model."""
+BLOCK_BYTES = 1 << 20
+"""Bytes read at a time."""
+KERNEL_FOLDERS = ("/proc", "/sys")
+"""Files here look regular, but hold the state of processes, such as their environment."""
+KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def opened(path: Path) -> BinaryIO:
+    """A regular file, opened for reading.
+
+    Raises:
+      InputError: no such file, no permission, or something that is not a regular file: a folder, a pipe, a device.
+    """
+    try:
+        # Without O_NONBLOCK, a pipe blocks until somebody writes into it.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{str(path)!r} cannot be read: {reason}.") from None
+    mode = stat.S_IFMT(os.fstat(handle).st_mode)
+    real = os.path.realpath(path)
+    if mode == stat.S_IFREG and not any(real.startswith(f"{folder}/") for folder in KERNEL_FOLDERS):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    raise InputError(f"{path} is {KINDS.get(mode, 'a file of the kernel')}; only regular files can be read.")
+
+
+@contextlib.contextmanager
+def opened_text(path: Path) -> Iterator[IO[bytes]]:
+    """A regular file of text, unpacked if its name ends in `.gz`; read errors inside become `InputError`."""
+    try:
+        with opened(path) as file:
+            if path.name.lower().endswith(".gz"):
+                with gzip.open(file, "rb") as unpacked:
+                    yield unpacked
+            else:
+                yield file
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path} is not a whole gzip file ({error}); fetch it again.") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
+
+
+def lines(path: Path, file: IO[bytes], limit_bytes: int = LINE_BYTES) -> Iterator[tuple[int, str]]:
+    r"""`(number, text)` of each line, its line end included: \n, \r\n or \r. A byte order mark is dropped.
+
+    Raises:
+      InputError: a line is longer than the limit or not UTF-8; names it.
+    """
+    for number, line in enumerate(_byte_lines(file, limit_bytes), start=1):
+        if len(line) > limit_bytes:
+            raise too_long(f"{path}:{number}", limit_bytes)
+        try:
+            yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{path}:{number} is not UTF-8 (byte {line[error.start]:#04x} at {error.start}); "
+                f"convert the file, for instance with iconv -f latin1 -t utf-8."
+            ) from None
+
+
+def too_long(place: str, limit_bytes: int) -> InputError:
+    """What to say of a line or cell above the limit."""
+    return InputError(
+        f"{place} is longer than {limit_bytes:,} bytes; is this a file of text? "
+        "Split the line, or raise the limit of a training (--config.data.max_line_bytes)."
+    )
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file; an `InputError` names what is wrong with it."""
+    with opened(path) as file:
+        content = file.read(JSON_BYTES + 1)
+    if len(content) > JSON_BYTES:
+        raise InputError(f"{path} is larger than {JSON_BYTES:,} bytes; it is not a model's JSON file.")
+    return parsed_json(content, str(path))
+
+
+def parsed_json(content: str | bytes, place: str) -> Any:
+    """Content in JSON; raises `InputError` also for deep nesting and numbers of thousands of digits."""
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise InputError(f"{place} is not valid JSON that can be read: it is nested too deeply.") from None
+    except ValueError as error:
+        raise InputError(f"{place} is not valid JSON ({error!s:.200}).") from None
+
+
+def inside(root: Path, path: Path) -> Path:
+    """`path`, if it lies in `root` once all links are followed.
+
+    A snapshot of the hub's cache (`snapshots/REVISION`) links to `blobs` beside it, which is allowed.
+
+    Raises:
+      InputError: it leads elsewhere.
+    """
+    real_root = Path(os.path.realpath(root))
+    allowed = [real_root]
+    if real_root.parent.name == "snapshots":
+        allowed.append(real_root.parent.parent / "blobs")
+    try:
+        real = Path(os.path.realpath(path))
+    except ValueError as error:  # a NUL in the name
+        raise InputError(f"{root} names the path {str(path)!r}: {error}.") from None
+    if not any(real.is_relative_to(folder) for folder in allowed):
+        raise InputError(
+            f"{path} leads out of the model's folder {root}; copy the file into it if you trust where it comes from."
+        )
+    return path
+
+
+@contextlib.contextmanager
+def foreign_errors(what: str) -> Iterator[None]:
+    """Turns any error of a library in another language into `InputError`; panics of Rust are no `Exception`."""
+    try:
+        yield
+    except (InputError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise InputError(f"{what} ({(str(error).strip() or type(error).__name__).splitlines()[0]:.200}).") from None
+
+
+def _byte_lines(file: IO[bytes], limit_bytes: int) -> Iterator[bytes]:
+    """Lines; of one above the limit, what was read of it, as the last."""
+    rest = b""
+    # A block as long as the rest: joining them stays linear in the length of the line.
+    while block := file.read(max(BLOCK_BYTES, len(rest))):
+        whole = (rest + block).splitlines(keepends=True)
+        # A \r may be the first half of \r\n.
+        rest = b"" if whole[-1].endswith(b"\n") else whole.pop()
+        yield from whole
+        if len(rest) > limit_bytes:
+            break
+    if rest:
+        yield rest
