@@ -7,54 +7,72 @@ two-stage   the same, then supervised contrastive fine-tuning of the best studen
             --config.then.data.text=TRIPLETS.tsv with the columns text, positive, negative
 tiny        the path from text to export in a minute; proves nothing about quality
 tiny-two-stage   likewise, both stages
-paper       BERT-base from sup-SimCSE-RoBERTa-large: batch 512, fixed temperature 0.05, no dropout in the teacher;
-            its Table 2 has 83.45 for stage 1, and 85.04 for both
-code        the same as the code has it: batch 8 x 512, learned temperature from 0.368, the teacher's dropout on
+paper:STUDENT   from sup-SimCSE-RoBERTa-large, with the paper's settings: batch 512, fixed temperature 0.05, no dropout in
+            the teacher; then stage 2 at batch 128. STUDENT is bert-base (its Table 2: 83.45, after stage 2 85.04),
+            tinybert-l6 (83.17, 84.58) or tinybert-l4 (81.16, 82.84); `paper` alone is bert-base
+code:STUDENT    the same as the code has it: batch 8 x 512, learned temperature from 0.368, the teacher's dropout on; stage 2
+            at batch 4 x 128 with a learned scale from 20
+paper-simcse:STUDENT   as paper, from a student that is trained by SimCSE first (its Table 3, STS-B dev: 89.03, 88.70, 87.21);
+            BERT-base has a checkpoint on the hub, the TinyBERTs get a stage of their own before the two
 congen      as ConGen's authors adapted it: unsupervised teacher, their text; their Table 1 has 76.19 to 78.34
 
-paper and code go on with stage 2. Text: NEWS5M (`ffgcc/NEWS5M` on the hub); triplets: SimCSE's `nli_for_simcse.csv`, which
-you download and name with --config.then.data.text.
+Text: NEWS5M (`ffgcc/NEWS5M` on the hub); triplets: SimCSE's `nli_for_simcse.csv`, which you download and name with
+--config.then.data.text (of the TinyBERTs in paper-simcse: --config.data.text and --config.then.then.data.text).
 """
 
 from _presets import TEACHER, chosen, congens_setting, minilm_l3, options, tiny
 from ml_collections import ConfigDict
-from simcse import PLAIN_TRIPLETS, TRIPLETS, VIEWS_OF_TRIPLETS, simcse
+from simcse import PLAIN_TRIPLETS, TINYBERTS, TRIPLETS, VIEWS_OF_TRIPLETS, simcse
+from simcse import papers as by_simcse
+
+NEWS = 5_000_000
+"""Sentences of NEWS5M."""
+# Section 4.2: student, learning rate of stage 1 and of stage 2.
+STUDENTS = {
+    "bert-base": ("google-bert/bert-base-uncased", 2e-4, 5e-5),
+    "tinybert-l6": (TINYBERTS["l6"], 3e-4, 1e-5),
+    "tinybert-l4": (TINYBERTS["l4"], 3e-4, 5e-5),
+}
 
 
 def ckd(**changed) -> dict:
     """The objective with its options."""
-    defaults = dict(name="ckd", temperature=0.05, learn_temperature=False, queue_size=65536, view="text")
+    defaults = dict(name="ckd", temperature=0.05, learned_scale="none", queue_size=65536, view="text")
     return defaults | changed
 
 
-def distilcse(objective: dict, *, batch_size: int) -> ConfigDict:
-    """What DistilCSE's first stages have in common; the warm-up is a tenth of one epoch of five million sentences."""
+def distilcse(objective: dict, student: str, *, batch_size: int) -> ConfigDict:
+    """What the first stages of DistilCSE have in common."""
+    model, learning_rate, _ = STUDENTS[student]
     config = options(**objective)
     config.data.text = "hf:ffgcc/NEWS5M:train:text"
+    config.data.dedupe = False
     config.data.max_length = 64
     config.data.batch_size = batch_size
     config.teacher.model = "princeton-nlp/sup-simcse-roberta-large"
     config.teacher.pooling = "pooler"
-    config.student.model = "google-bert/bert-base-uncased"
+    config.teacher.max_length = 64
+    config.student.model = model
     config.student.pooling = "pooler"
     config.student.head = "linear"
     config.student.keep_head = False
-    config.optimizer.learning_rate = 2e-4
+    config.optimizer.learning_rate = learning_rate
     config.optimizer.schedule = "cosine"
-    config.optimizer.warmup_steps = 5_000_000 // batch_size // 10
     config.optimizer.weight_decay = 0.0
     config.optimizer.b2 = 0.98
     config.optimizer.eps = 1e-8
     config.optimizer.eps_before_correction = True
     config.evals.every = 125
+    config.evals.patience = 3 * (NEWS // batch_size) // config.evals.every  # evaluations of three epochs
     config.run.epochs = 20.0
     config.run.seed = 1111
+    config.optimizer.warmup_fraction = 0.1 / config.run.epochs  # a tenth of one epoch
     return config
 
 
-def second_stage(config: ConfigDict, *, batch_size: int) -> ConfigDict:
-    """Supervised contrastive fine-tuning of the previous stage's best student; its temperature is learned."""
-    then = options(**simcse(views=VIEWS_OF_TRIPLETS, learn_temperature=True))
+def second_stage(config: ConfigDict, *, batch_size: int, learned_scale: str = "none") -> ConfigDict:
+    """Adds supervised contrastive fine-tuning of the best student."""
+    then = options(**simcse(views=VIEWS_OF_TRIPLETS, learned_scale=learned_scale))
     then.data = config.data.copy_and_resolve_references()
     then.data.text = ""
     then.data.columns = TRIPLETS
@@ -67,20 +85,47 @@ def second_stage(config: ConfigDict, *, batch_size: int) -> ConfigDict:
     then.optimizer = config.optimizer.copy_and_resolve_references()
     then.optimizer.learning_rate = 5e-5
     then.optimizer.clip_norm = 1.0
-    then.optimizer.warmup_steps = 0
     then.evals = config.evals.copy_and_resolve_references()
+    then.evals.patience = 0
     then.run = config.run.copy_and_resolve_references()
     then.run.epochs, then.run.steps = 5.0, 0
     config.then = then
     return config
 
 
-def hub(*, batch_size: int, second_batch_size: int, learned: bool) -> ConfigDict:
-    """Both stages with models and text from the hub."""
-    start = 0.36787944117144233 if learned else 0.05
-    config = distilcse(ckd(temperature=start, learn_temperature=learned), batch_size=batch_size)
-    config.teacher.dropout = learned
-    return second_stage(config, batch_size=second_batch_size)
+def distilcses_second_stage(config: ConfigDict, student: str, *, code: bool) -> ConfigDict:
+    """As the paper has it: equation 7 with a fixed temperature, batch 128. The code learns the scale, batch 4 x 128."""
+    config = second_stage(config, batch_size=512 if code else 128, learned_scale="linear" if code else "none")
+    config.then.optimizer.learning_rate = STUDENTS[student][2]
+    config.then.optimizer.warmup_fraction = 0.1 / config.then.run.epochs  # a tenth of one epoch
+    config.then.run.seed = 1111
+    return config
+
+
+def paper(student: str = "bert-base") -> ConfigDict:
+    """Section 4.2."""
+    return distilcses_second_stage(distilcse(ckd(), student, batch_size=512), student, code=False)
+
+
+def code(student: str = "bert-base") -> ConfigDict:
+    """The released scripts."""
+    learned = ckd(temperature=0.36787944117144233, learned_scale="log")  # a scale of e
+    config = distilcse(learned, student, batch_size=8 * 512)
+    config.teacher.dropout = True
+    return distilcses_second_stage(config, student, code=True)
+
+
+def paper_from_simcse(student: str = "bert-base") -> ConfigDict:
+    """Table 3."""
+    config = paper(student)
+    if student == "bert-base":
+        config.student.model = "princeton-nlp/sup-simcse-bert-base-uncased"
+        return config
+    config.student.model = "previous"
+    config.student.pooling = ""
+    first = by_simcse(STUDENTS[student][0], batch_size=512, learning_rate=5e-5, supervised=True)
+    first.then = config
+    return first
 
 
 def adapted() -> ConfigDict:
@@ -95,7 +140,7 @@ def aligned() -> ConfigDict:
 
 
 def two_stage() -> ConfigDict:
-    config = second_stage(aligned(), batch_size=128)
+    config = second_stage(aligned(), batch_size=128, learned_scale="log")
     config.then.data.columns = PLAIN_TRIPLETS
     config.then.run.epochs = 1.0
     return config
@@ -116,12 +161,14 @@ PRESETS = {
     "two-stage": two_stage,
     "tiny": lambda: tiny(aligned()),
     "tiny-two-stage": tiny_two_stage,
-    "paper": lambda: hub(batch_size=512, second_batch_size=128, learned=False),
-    "code": lambda: hub(batch_size=4096, second_batch_size=512, learned=True),
+    "paper": paper,
+    "code": code,
+    "paper-simcse": paper_from_simcse,
     "congen": adapted,
 }
+ARGUMENTS = {preset: tuple(STUDENTS) for preset in ("paper", "code", "paper-simcse")}
 
 
 def get_config(preset: str = "minilm-l3") -> ConfigDict:
     """The preset's options, all of them spelled out."""
-    return chosen("ckd", PRESETS, preset)
+    return chosen("ckd", PRESETS, preset, ARGUMENTS)

@@ -25,7 +25,6 @@ from simtde import minilm_128_l3 as simtde
 def fine_tuned(config: ConfigDict, *, steps: int) -> ConfigDict:
     """Adds the second stage, without dropout and at a tenth of the first one's rate: more than 50 steps bring nothing."""
     config = second_stage(config, batch_size=128)
-    config.then.objective.learn_temperature = False
     config.then.data.columns = PLAIN_TRIPLETS
     config.then.evals.every = 50
     config.then.run.epochs, config.then.run.steps = 1.0, steps

@@ -10,6 +10,8 @@ unsup-bert unsup-bert-large unsup-roberta unsup-roberta-large
                 SimCSE's rows on wiki1m_for_simcse.txt; 76.25 for BERT-base in its Table 5, users report 73.5 to 75.3
 sup-bert sup-bert-large
                 on nli_for_simcse.csv; 81.57 for BERT-base
+sup-tinybert-l6 sup-tinybert-l4
+                likewise, as DistilCSE trains them for comparison; its Table 2: 81.09 and 77.19
 simtde-teacher  SimTDE's teacher: supervised, mean-pooled, no MLP; its text is a mix of pair sets of your choice
 mirror mirror-roberta
                 Mirror-BERT (Liu et al., EMNLP 2021): one view with a span masked, 10,000 sentences of STS-B, 50 steps;
@@ -38,13 +40,16 @@ TRIPLETS = tuple(zip(VIEWS_OF_TRIPLETS, ("sent0", "sent1", "hard_neg"), strict=T
 PLAIN_TRIPLETS = tuple((name, name) for name in VIEWS_OF_TRIPLETS)
 """... of a file whose columns are called as the views are."""
 
+TINYBERTS = {"l6": "nreimers/TinyBERT_L-6_H-768_v2", "l4": "nreimers/TinyBERT_L-4_H-312_v2"}
+"""The second release of TinyBERT's general distillation, converted."""
+
 
 def simcse(**changed) -> dict:
     """The objective with its options."""
     defaults = dict(
         name="simcse",
         temperature=0.05,
-        learn_temperature=False,
+        learned_scale="none",
         views=("text", "text"),
         negative_weight=1.0,
         among="others",
@@ -142,6 +147,10 @@ PRESETS = {
     "sup-bert-large": partial(
         papers, "google-bert/bert-large-uncased", batch_size=512, learning_rate=1e-5, supervised=True
     ),
+    **{
+        f"sup-tinybert-{name}": partial(papers, model, batch_size=512, learning_rate=5e-5, supervised=True)
+        for name, model in TINYBERTS.items()
+    },
     "simtde-teacher": simtde_teacher,
     "mirror": partial(mirror, pooling="mean"),
     "mirror-drophead": partial(mirror, pooling="mean", drophead=0.2),

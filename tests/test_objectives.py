@@ -29,9 +29,9 @@ from jaxdistill.training.nested import Nested
 from compiled import ADAMW, congen, definition
 
 EMBEDDING = dict(distance="squared", normalize=True, view="text", second_view="delete_words", third="views")
-CKD_OPTIONS = dict(temperature=0.1, learn_temperature=True, queue_size=20, view="text")
+CKD_OPTIONS = dict(temperature=0.1, learned_scale="log", queue_size=20, view="text")
 SIMCSE = dict(
-    temperature=0.1, learn_temperature=True, views=("text", "positive", "negative"), negative_weight=2.0, among="others"
+    temperature=0.1, learned_scale="log", views=("text", "positive", "negative"), negative_weight=2.0, among="others"
 )
 SIMTDE = dict(alpha=0.4, token_loss="batch", sentence_loss="mse", hidden_weight=0.3, hidden_map="even", view="text")
 TRANS_ENCODER = dict(form="bi", loss="mse", negatives="clip", both_orders=False)
@@ -315,7 +315,7 @@ def test_ckd_equals_plain_torch(queue_size, pushes, mesh):
 
 
 def test_ckd_with_an_infinite_temperature_counts_the_keys(mesh):
-    objective = CKD(temperature=1e8, learn_temperature=False, queue_size=0, view="text")
+    objective = CKD(temperature=1e8, learned_scale="none", queue_size=0, view="text")
     student, teacher = encoded(np.random.default_rng(4), objective)
     losses, _ = value_and_gradient(objective, mesh, student, teacher)
     np.testing.assert_allclose(losses, np.log(8), rtol=1e-5)
@@ -323,36 +323,44 @@ def test_ckd_with_an_infinite_temperature_counts_the_keys(mesh):
 
 @pytest.mark.parametrize(
     "changed",
-    [dict(views=("text", "text"), negative_weight=1.0), {}, dict(views=("text", "text"), among="both")],
-    ids=["unsupervised", "hard negatives", "Mirror-BERT"],
+    [
+        dict(views=("text", "text"), negative_weight=1.0),
+        {},
+        dict(views=("text", "text"), among="both"),
+        dict(learned_scale="linear"),
+    ],
+    ids=["unsupervised", "hard negatives", "Mirror-BERT", "DistilCSE's second stage"],
 )
 def test_contrastive_losses_equal_plain_torch(changed, mesh):
     objective = SimCSE(**SIMCSE | changed)
     student, _ = encoded(np.random.default_rng(6), objective)
     losses, (gradient, of_params) = value_and_gradient(objective, mesh, student, None)
     s = as_torch(student.sentences).requires_grad_()
-    log_scale = torch.tensor(-math.log(0.1), dtype=torch.float64, requires_grad=True)
+    start_at, scale_of = (10.0, lambda x: x) if objective.learned_scale == "linear" else (math.log(10.0), torch.exp)
+    parameter = torch.tensor(start_at, dtype=torch.float64, requires_grad=True)
+    scale = scale_of(parameter)
     z = F.normalize(s, dim=-1)
     if objective.among == "both":
         rows = torch.cat([z[:, 0], z[:, 1]])
-        logits = (log_scale.exp() * rows @ rows.T).masked_fill(torch.eye(16, dtype=torch.bool), -torch.inf)
+        logits = (scale * rows @ rows.T).masked_fill(torch.eye(16, dtype=torch.bool), -torch.inf)
         both = F.cross_entropy(logits, torch.arange(16).roll(8), reduction="none")
         expected = (both[:8] + both[8:]) / 2
     else:
-        logits = log_scale.exp() * z[:, 0] @ z[:, 1].T
+        logits = scale * z[:, 0] @ z[:, 1].T
         if len(objective.views) == 3:
-            negatives = log_scale.exp() * z[:, 0] @ z[:, 2].T + math.log(2.0) * torch.eye(8)
+            negatives = scale * z[:, 0] @ z[:, 2].T + math.log(2.0) * torch.eye(8)
             logits = torch.cat([logits, negatives], dim=1)
         expected = F.cross_entropy(logits, torch.arange(8), reduction="none")
     expected.mean().backward()
     np.testing.assert_allclose(losses, expected.detach(), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(gradient, s.grad, atol=1e-5)
-    np.testing.assert_allclose(of_params["log_scale"], log_scale.grad, atol=1e-5)
+    (of_scale,) = of_params.values()
+    np.testing.assert_allclose(of_scale, parameter.grad, atol=1e-5)
 
 
 def test_two_opposite_sentences_by_hand(mesh):
     """Temperature 1, anchors equal to their positives, the other one opposite: log(1 + e^-2)."""
-    objective = SimCSE(**SIMCSE | dict(temperature=1.0, learn_temperature=False, views=("text", "text")))
+    objective = SimCSE(**SIMCSE | dict(temperature=1.0, learned_scale="none", views=("text", "text")))
     student = Encoded(np.float32([[[1, 0], [1, 0]], [[-1, 0], [-1, 0]]]))
     losses, _, _ = objective({}, (), student, None, mesh=mesh)
     np.testing.assert_allclose(losses, math.log(1 + math.exp(-2)), rtol=1e-6)
@@ -538,6 +546,7 @@ def test_the_teachers_dropout_is_on_only_where_it_is_asked_for():
         (Embedding, EMBEDDING, dict(third="all"), "none, views, teacher"),
         (Embedding, EMBEDDING, dict(distance="cosine", normalize=False), "set objective.normalize"),
         (CKD, CKD_OPTIONS, dict(temperature=0.0), "above 0"),
+        (CKD, CKD_OPTIONS, dict(learned_scale="yes"), "none, log, linear"),
         (CKD, CKD_OPTIONS, dict(queue_size=-1), "at least 0"),
         (SimCSE, SIMCSE, dict(views=("text",)), "two views"),
         (SimCSE, SIMCSE, dict(among="both"), "give two views"),

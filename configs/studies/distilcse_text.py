@@ -1,6 +1,6 @@
 """DistilCSE's KD on the teacher's labelled text alone, against five million sentences of news (its Tables 2 and 4).
 
-    python -m jaxdistill.sweep --grid=distilcse_text --workdir=runs/kd-text
+    python -m jaxdistill.sweep --grid=distilcse_text --workdir=runs/kd-text [--config=configs/kd.py:paper-nli:tinybert-l6]
 
 STS averages (x 100) in the paper, one stage of KD, teacher sup-SimCSE-RoBERTa-large (83.76):
 
@@ -14,13 +14,9 @@ distils on unlabelled text first. The paper's NLI set is SimCSE's, 275K triplets
 and MultiNLI, from which that was made.
 """
 
-CONFIG = "configs/kd.py:paper"
+CONFIG = "configs/kd.py:paper-nli"
 NLI = (
     "hf:stanfordnlp/snli:train:premise,hf:stanfordnlp/snli:train:hypothesis,"
     "hf:nyu-mll/multi_nli:train:premise,hf:nyu-mll/multi_nli:train:hypothesis"
 )
-GRID = [
-    {"data.text": "hf:ffgcc/NEWS5M:train:text"},
-    # A tenth of one of the 20 epochs, as the code warms up; the config counts it for News-5m.
-    {"data.text": NLI, "optimizer.warmup_steps": 0, "optimizer.warmup_fraction": 0.005},
-]
+GRID = {"data.text": ["hf:ffgcc/NEWS5M:train:text", NLI]}

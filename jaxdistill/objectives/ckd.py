@@ -5,15 +5,16 @@ Code consulted: github.com/caskcsg/sentemb. The linear projection to the teacher
 (`student.head=linear`, `student.keep_head=False`).
 
 Paper and code differ, and the options name both: the paper has a fixed temperature, the code learns it from e^-1 on
-(`learn_temperature`); the code's teacher runs with dropout (`teacher.dropout`), the paper's does not.
+(`learned_scale="log"`); the code's teacher runs with dropout (`teacher.dropout`), the paper's does not.
 
 Deliberate differences from the code:
   * One queue for all devices, in the train state and in every checkpoint; the code has one for each process, on the host.
+    Negatives are those of the whole batch and the queue, 4,096 + 65,536 in the preset `code`; in the code, each of eight
+    processes contrasts its 512 sentences with 512 + 65,536 that it has seen itself.
   * The learned scale is bounded by 100, as CLIP bounds it.
 """
 
 import dataclasses
-import math
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +22,10 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from jaxdistill.core import Encoded, Params, Sizes
+from jaxdistill.ops import scale
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.ring import Ring, push, softmax_over_ring
 from jaxdistill.ranges import CountOrNone, Positive
-
-LARGEST_SCALE = 100.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,8 @@ class CKD:
 
     temperature: Positive
     """Divides the cosine similarities; where it is learned, its start (code: 0.368, which is e^-1)."""
-    learn_temperature: bool
-    """Learn its logarithm with the student, as the code does."""
+    learned_scale: scale.Learned
+    """Learn 1 / temperature with the student: `none`, by its logarithm (`log`, as the code does) or `linear`."""
     queue_size: CountOrNone
     """Earlier teacher sentences that are negatives beside the batch's; the queue starts empty. 0: the batch alone."""
     view: str
@@ -54,23 +54,20 @@ class CKD:
         return (self.view,)
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Ring]:
-        """The logarithm of the scale, if it is learned, and an empty queue."""
+        """The scale, if it is learned, and an empty queue."""
         blocks = -(-self.queue_size // sizes.batch_size) + 1
         ring = jnp.zeros((blocks, sizes.batch_size, sizes.width), jnp.float32)
-        params = {"log_scale": jnp.float32(-math.log(self.temperature))} if self.learn_temperature else {}
-        return params, Ring(ring, jnp.int32(0))
+        return scale.scale_params(self.temperature, self.learned_scale), Ring(ring, jnp.int32(0))
 
     def __call__(
         self, params: Params, state: Ring, student: Encoded, teacher: Encoded, *, mesh: Mesh
     ) -> tuple[Float[Array, " b"], Ring, dict[str, Float[Array, ""]]]:
         """InfoNCE of each student vector against its own teacher's; equation 5."""
         mine, own = unit(student.sentences[:, 0]), unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))
-        scale = 1.0 / self.temperature
-        if self.learn_temperature:
-            scale = jnp.minimum(jnp.exp(params["log_scale"]), LARGEST_SCALE)
+        factor = scale.scale(params, self.temperature, self.learned_scale)
         queue = push(state, own)
         skip = -self.queue_size % own.shape[0]
-        lse, _ = softmax_over_ring(scale * mine[:, None], queue, skip=skip, starts_full=False, mesh=mesh)
+        lse, _ = softmax_over_ring(factor * mine[:, None], queue, skip=skip, starts_full=False, mesh=mesh)
         cosine = jnp.sum(mine * own, axis=-1)
-        metrics = {"cosine/teacher": jnp.mean(cosine), "temperature": jnp.float32(1.0) / scale}
-        return lse[:, 0] - scale * cosine, queue, metrics
+        metrics = {"cosine/teacher": jnp.mean(cosine), "temperature": jnp.float32(1.0) / factor}
+        return lse[:, 0] - factor * cosine, queue, metrics

@@ -20,10 +20,10 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from jaxdistill.core import Encoded, InputError, Params, Sizes
+from jaxdistill.ops import scale
 from jaxdistill.ops.norm import unit
 from jaxdistill.ranges import Positive
 
-LARGEST_SCALE = 100.0
 OWN_SIMILARITY = -1e9
 
 
@@ -33,8 +33,8 @@ class SimCSE:
 
     temperature: Positive
     """Divides the cosine similarities; where it is learned, its start. SimCSE: 0.05, Mirror-BERT: 0.04."""
-    learn_temperature: bool
-    """Learn the scale 1 / temperature with the student (DistilCSE's second stage)."""
+    learned_scale: scale.Learned
+    """Learn 1 / temperature with the student: `none`, by its logarithm (`log`) or `linear` (DistilCSE's second stage)."""
     views: tuple[str, ...]
     """Anchor, positive and, with a third one, hard negative."""
     negative_weight: Positive
@@ -60,36 +60,34 @@ class SimCSE:
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
         """The scale, if it is learned."""
-        return ({"log_scale": jnp.float32(-math.log(self.temperature))} if self.learn_temperature else {}), ()
+        return scale.scale_params(self.temperature, self.learned_scale), ()
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: None, *, mesh: Mesh
     ) -> tuple[Float[Array, " b"], Any, dict[str, Float[Array, ""]]]:
         """Equation 5 of SimCSE, of which equation 4 is the case without hard negatives."""
         vectors = unit(student.sentences)
-        scale = 1.0 / self.temperature
-        if self.learn_temperature:
-            scale = jnp.minimum(jnp.exp(params["log_scale"]), LARGEST_SCALE)
-        losses = self.nt_xent(vectors, scale) if self.among == "both" else self.info_nce(vectors, scale)
+        factor = scale.scale(params, self.temperature, self.learned_scale)
+        losses = self.nt_xent(vectors, factor) if self.among == "both" else self.info_nce(vectors, factor)
         cosine = jnp.mean(jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1))
-        return losses, state, {"cosine/positive": cosine, "temperature": jnp.float32(1.0) / scale}
+        return losses, state, {"cosine/positive": cosine, "temperature": jnp.float32(1.0) / factor}
 
-    def info_nce(self, vectors: Float[Array, "b v e"], scale) -> Float[Array, " b"]:
+    def info_nce(self, vectors: Float[Array, "b v e"], factor) -> Float[Array, " b"]:
         """Each anchor among the batch's positives and hard negatives."""
         count = vectors.shape[0]
-        logits = scale * _products(vectors[:, 0], vectors[:, 1])
+        logits = factor * _products(vectors[:, 0], vectors[:, 1])
         if len(self.views) == 3:
             own = jnp.eye(count, dtype=jnp.float32) * math.log(self.negative_weight)
-            logits = jnp.concatenate([logits, scale * _products(vectors[:, 0], vectors[:, 2]) + own], axis=1)
-        positive = scale * jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
+            logits = jnp.concatenate([logits, factor * _products(vectors[:, 0], vectors[:, 2]) + own], axis=1)
+        positive = factor * jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
         return jax.nn.logsumexp(logits, axis=1) - positive
 
-    def nt_xent(self, vectors: Float[Array, "b 2 e"], scale) -> Float[Array, " b"]:
+    def nt_xent(self, vectors: Float[Array, "b 2 e"], factor) -> Float[Array, " b"]:
         """Each of an example's two sentences among the 2b - 1 others; the mean of the two."""
         count, views, width = vectors.shape
         every = vectors.reshape(count * views, width)
-        logits = scale * _products(every, every) + OWN_SIMILARITY * jnp.eye(count * views, dtype=jnp.float32)
-        positive = scale * jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
+        logits = factor * _products(every, every) + OWN_SIMILARITY * jnp.eye(count * views, dtype=jnp.float32)
+        positive = factor * jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
         return jnp.mean(jax.nn.logsumexp(logits, axis=1).reshape(count, views), axis=1) - positive
 
 

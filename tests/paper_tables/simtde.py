@@ -91,7 +91,7 @@ DUAL_ENCODER = (
     | cited(
         "ours; SimTDE section 4 names a dual encoder, and no loss for labelled pairs",
         objective__temperature=0.05,
-        objective__learn_temperature=False,
+        objective__learned_scale="none",
         objective__views=("text", "positive"),
         objective__negative_weight=1.0,
         objective__among="others",
