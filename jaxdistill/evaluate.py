@@ -21,6 +21,10 @@ Sets that are not in the data folder are left out with a line, or refused with -
 same model and files is not measured again, except speed. What cannot be read or scored is told in a line, the rest goes
 on, and the program ends with status 2. Cross-encoders and ensembles (`A+B`) score pairs, and have no vectors for other tasks.
 
+--postprocess=whiten scores vectors behind BERT-whitening, flow behind a normalizing flow as BERT-flow's; either is fitted
+on the model's vectors of --postprocess_text, a text as for training, of which at most 100,000 distinct sentences are
+drawn. A file that is scored is refused as that text.
+
 With a folder as --out, index.html there shows tables and plots, and needs no network to be viewed.
 """
 
@@ -30,20 +34,23 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from rich.table import Table
 
 from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, cache_folder, run
 from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.data.sources import content_digest, local_files, read
 from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import SentenceModel, load
 from jaxdistill.evals import probe, suite
 from jaxdistill.evals.embedding_cache import Once
 from jaxdistill.evals.pairs import Judged
+from jaxdistill.evals.postprocess import METHODS, Postprocess
 from jaxdistill.evals.suite import Unit
 from jaxdistill.files import refuse_overwriting, try_writing, write_whole
 from jaxdistill.inference import Embedder, Ensemble
@@ -54,6 +61,8 @@ from jaxdistill.training.export import weights_bytes
 from jaxdistill.versions import versions
 
 RESULTS = "results.json"
+FITTING_SENTENCES = 100_000
+"""At most so many sentences fit a transform of vectors: 0.3 GB of vectors with 768 numbers."""
 
 
 class Index(NamedTuple):
@@ -63,15 +72,35 @@ class Index(NamedTuple):
     digest: str
 
 
+class Postprocessing(NamedTuple):
+    """A transform of vectors, and the text that it is fitted on; or none."""
+
+    method: str = ""
+    sources: tuple[str, ...] = ()
+
+    def digests(self) -> list[str]:
+        """Of what it adds to the scores' origin."""
+        return [self.method, content_digest(self.sources)] if self.method else []
+
+    def of(self, embed: Embed | Scorer) -> Callable[[Embed], Embed]:
+        """What puts the transform, fitted with this model's vectors, behind an `embed` of it."""
+        if not self.method:
+            return lambda embed: embed
+        if isinstance(embed, Scorer):
+            raise InputError(f"--postprocess={self.method} transforms vectors: cross-encoders and ensembles have none.")
+        return Postprocess(self.method, embed, partial(fitting_text, self.sources)).after
+
+
 class Candidate(NamedTuple):
     """A model that is to be scored, or several as an ensemble."""
 
     spec: str
     members: tuple[SentenceModel, ...]
+    postprocessing: Postprocessing = Postprocessing()
 
     def digest(self) -> str:
         """Of everything that decides the scores."""
-        digests = [member.digest() for member in self.members]
+        digests = [member.digest() for member in self.members] + self.postprocessing.digests()
         return digests[0] if len(digests) == 1 else hashlib.sha256("+".join(digests).encode()).hexdigest()
 
 
@@ -86,9 +115,10 @@ def evaluate(
     """
     start, digest, spec = time.perf_counter(), candidate.digest(), candidate.spec
     embed = _embed(candidate.members, batch_size, progress=sys.stderr.isatty())
+    after = candidate.postprocessing.of(embed)
     known = suite.Model(
-        embed=embed if isinstance(embed, Scorer) else Once(embed),
-        embed_in_batches=partial(_embed, candidate.members),
+        embed=embed if isinstance(embed, Scorer) else Once(after(embed)),
+        embed_in_batches=lambda size: after(_embed(candidate.members, size)),
         parameters=sum(member.parameter_count for member in candidate.members),
         size_bytes=sum(_weights_bytes(member.source) for member in candidate.members),
         index=index.embed,
@@ -138,12 +168,14 @@ def main(arguments: Sequence[str]) -> None:
     out = _writable(given.out)
     if out:
         refuse_overwriting(out, [path for unit in plan.units for path in unit.files])
+    postprocessing = _postprocessing(given, plan.units)
     index = _index(given.index_model)
     specs = list(dict.fromkeys([*filter(None, [given.teacher]), *given.model]))
     evaluated, unloaded = [], {}
     for spec in specs:
         try:
-            evaluated.append(evaluate(_candidate(spec, given), plan.units, index, batch_size=given.batch_size))
+            candidate = _candidate(spec, given, postprocessing)
+            evaluated.append(evaluate(candidate, plan.units, index, batch_size=given.batch_size))
         except InputError as error:
             if len(specs) == 1:
                 raise
@@ -157,6 +189,7 @@ def main(arguments: Sequence[str]) -> None:
             "seed": probe.SEED,
             "data": given.data or "Hugging Face hub",
             "index_model": given.index_model,
+            "postprocess": postprocessing._asdict(),
             "versions": versions(),
             "absent": plan.absent,
             "failed": unloaded,
@@ -165,6 +198,8 @@ def main(arguments: Sequence[str]) -> None:
         write_whole(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     for table in tables({row["model"]: row["scores"] for row in results}):
         print(as_text(table, width=160))
+    if postprocessing.method:
+        print(f"vectors behind {postprocessing.method}, fitted on {', '.join(postprocessing.sources)}")
     if out:
         print(f"written to {out}")
     if out and _is_folder(given.out):
@@ -214,13 +249,42 @@ def _planned(given: argparse.Namespace) -> suite.Suite:
     return plan
 
 
-def _candidate(spec: str, given: argparse.Namespace) -> Candidate:
+def _candidate(spec: str, given: argparse.Namespace, postprocessing: Postprocessing) -> Candidate:
     """The model, or with a + between several the ensemble; a folder may have a + in its name."""
     names = [spec] if Path(spec).exists() else spec.split("+")
     if not all(names):
         raise InputError(f"{spec!r} names no model on one side of a +; an ensemble is A+B.")
     options = {"pooling": given.pooling, "max_length": given.max_length, "prompt": given.prompt}
-    return Candidate(spec=spec, members=tuple(load(name, **options) for name in names))
+    return Candidate(spec=spec, members=tuple(load(name, **options) for name in names), postprocessing=postprocessing)
+
+
+def _postprocessing(given: argparse.Namespace, units: Sequence[Unit]) -> Postprocessing:
+    """The transform that was asked for; `InputError` for a text that it must not be fitted on."""
+    if not given.postprocess:
+        if given.postprocess_text:
+            raise InputError("--postprocess_text is for --postprocess=whiten or flow; add that.")
+        return Postprocessing()
+    if not given.postprocess_text:
+        raise InputError(
+            f"--postprocess={given.postprocess}: give the text that it is fitted on: --postprocess_text=FILE."
+        )
+    if given.index_model:
+        raise InputError("--postprocess fits a transform for each model, so that it goes not with --index_model.")
+    scored = {path.resolve() for unit in units for path in unit.files}
+    for path in local_files(given.postprocess_text):
+        if path.resolve() in scored:
+            raise InputError(f"--postprocess_text={path} is a test set of this evaluation; fit on another text.")
+    return Postprocessing(given.postprocess, tuple(given.postprocess_text))
+
+
+@cache
+def fitting_text(specs: Sequence[str]) -> list[str]:
+    """Distinct sentences of a text, at most `FITTING_SENTENCES` of them, drawn at random."""
+    sentences = list(dict.fromkeys(sentence for (sentence,) in read(specs)))
+    if len(sentences) <= FITTING_SENTENCES:
+        return sentences
+    drawn = np.random.default_rng(0).choice(len(sentences), FITTING_SENTENCES, replace=False)
+    return [sentences[row] for row in drawn]
 
 
 def _index(spec: str) -> Index:
@@ -282,6 +346,16 @@ def _parser() -> Parser:
         type=os.path.expanduser,
         default="",
         help="makes the index of asymmetric retrieval, such as the teacher",
+    )
+    parser.add_argument(
+        "--postprocess", choices=tuple(METHODS), default="", help="transforms vectors before they are scored"
+    )
+    parser.add_argument(
+        "--postprocess_text",
+        action="append",
+        type=os.path.expanduser,
+        default=[],
+        help="text that the transform is fitted on; repeatable",
     )
     add_reading_options(parser)
     parser.add_argument("--prompt", default="", help="name of a prompt of the checkpoint, or its text")

@@ -1,0 +1,74 @@
+"""Transforms a model's vectors after encoding: whitening, or a normalizing flow, fitted on vectors of a text.
+
+Whitening: Su et al., Whitening Sentence Representations for Better Semantics and Faster Retrieval, arXiv 2103.15316,
+equations 5 to 8: `(x - mean) U S^(-1/2)`, where the covariance of the text's vectors is `U S U^T`. Difference from its
+code: directions without variance are left out. The mean of a BERT's tokens has one, because of its last LayerNorm, and the
+code divides its rounding error by itself. The flow is `evals.flow`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxdistill.core import Embed, InputError
+from jaxdistill.evals.flow import fitted_flow
+
+Transform = Callable[[Float[np.ndarray, "n e"]], Float[np.ndarray, "n k"]]
+
+LEAST_VARIANCE = 1e-9
+"""Share of the largest direction's variance, below which a direction has none: what float32 rounding leaves of zero."""
+
+
+class Whitening(NamedTuple):
+    """Gives the vectors that it was fitted on zero mean and, as covariance, the identity."""
+
+    mean: Float[np.ndarray, " e"]
+    kernel: Float[np.ndarray, "e k"]
+
+    def __call__(self, vectors: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n k"]:
+        return ((vectors - self.mean) @ self.kernel).astype(np.float32)
+
+
+def fitted_whitening(vectors: Float[np.ndarray, "n e"]) -> Whitening:
+    """The whitening of these vectors; directions without variance are left out."""
+    vectors = np.asarray(vectors, np.float64)
+    variances, directions = np.linalg.eigh(np.cov(vectors, rowvar=False))
+    varies = variances > LEAST_VARIANCE * variances[-1]
+    return Whitening(mean=vectors.mean(axis=0), kernel=directions[:, varies] / np.sqrt(variances[varies]))
+
+
+METHODS: Mapping[str, Callable[[Float[np.ndarray, "n e"]], Transform]] = {
+    "whiten": fitted_whitening,
+    "flow": fitted_flow,
+}
+
+
+class Postprocess:
+    """A transform that is fitted on a model's vectors of a text when the first vectors are asked for."""
+
+    def __init__(self, method: str, embed: Embed, sentences: Callable[[], Sequence[str]]):
+        """
+        Args:
+          method: one of `METHODS`.
+          embed: of the model, without the transform.
+          sentences: reads the text.
+        """
+        self._method, self._embed, self._sentences = method, embed, sentences
+
+    @cached_property
+    def transform(self) -> Transform:
+        """Raises `InputError` for too short a text."""
+        vectors = np.asarray(self._embed(self._sentences()))
+        if len(vectors) <= vectors.shape[1]:
+            raise InputError(
+                f"--postprocess={self._method} needs more distinct sentences than the {vectors.shape[1]} numbers of a vector; "
+                f"--postprocess_text has {len(vectors)}."
+            )
+        return METHODS[self._method](vectors)
+
+    def after(self, embed: Embed) -> Embed:
+        """`embed` with the transform behind it."""
+        return lambda sentences: self.transform(np.asarray(embed(sentences)))
