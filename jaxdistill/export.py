@@ -7,8 +7,9 @@ from pathlib import Path
 
 from jaxdistill.cli import Parser, run
 from jaxdistill.core import InputError
+from jaxdistill.folders import refuse_foreign
 from jaxdistill.reporting.model_card import Facts, read_facts
-from jaxdistill.training.export import card_of, export, refuse_foreign, weights_bytes
+from jaxdistill.training.export import card_of, export, weights_bytes
 from jaxdistill.training.loop import restored_student
 
 

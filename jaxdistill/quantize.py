@@ -16,7 +16,6 @@ Source: quantisation after training as in DistilFACE (section 4.2), whose code u
 import importlib
 import json
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from jaxdistill.encoders.model import load as load_model
 from jaxdistill.encoders.onnx_graph import IDS, MASK, VECTORS, quantized_graph
 from jaxdistill.evals.agreement import METRIC, held_out_task
 from jaxdistill.evals.sts import DEV_METRIC, StsDevTask, read_set
+from jaxdistill.folders import replacing
 from jaxdistill.inference import Embedder, prompt_text
 from jaxdistill.training.build import data_folder
 
@@ -89,8 +89,6 @@ def quantize(model: SentenceModel, folder: str | Path) -> Path:
     folder = Path(folder).resolve()
     refuse_filled(folder)
     onnx = _imported("onnx")
-    unfinished = folder.with_name(f".{folder.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
     settings = {
         "format": 1,
         "source": model.source,
@@ -100,17 +98,15 @@ def quantize(model: SentenceModel, folder: str | Path) -> Path:
         "default_prompt": model.default_prompt,
     }
     try:
-        unfinished.mkdir(parents=True)
-        onnx.save(quantized_graph(model.definition, model.params), str(unfinished / GRAPH))
-        tokenizer = Tokenizer.from_str(model.tokenizer.to_str())
-        tokenizer.no_padding()
-        tokenizer.save(str(unfinished / TOKENIZER))
-        (unfinished / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-        os.replace(unfinished, folder)
+        with replacing(folder, {"model_digest": settings["model_digest"]}) as new:
+            new.mkdir()
+            onnx.save(quantized_graph(model.definition, model.params), str(new / GRAPH))
+            tokenizer = Tokenizer.from_str(model.tokenizer.to_str())
+            tokenizer.no_padding()
+            tokenizer.save(str(new / TOKENIZER))
+            (new / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise InputError(f"{folder} could not be written: {error.strerror or error}; give another --out.") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     return folder
 
 

@@ -11,10 +11,11 @@ from jaxdistill import export as export_command
 from jaxdistill.core import InputError
 from jaxdistill.encoders.model import load
 from jaxdistill.export import checkpoint_facts
+from jaxdistill.folders import MARK
 from jaxdistill.inference import Embedder
 from jaxdistill.reporting.model_card import Facts, read_facts, write_facts
 from jaxdistill.training import export as export_module
-from jaxdistill.training.export import MARK, export, largest_difference, weights_bytes
+from jaxdistill.training.export import export, largest_difference, weights_bytes
 
 from tiny_models import tiny_model
 
@@ -69,6 +70,56 @@ def test_an_earlier_export_is_replaced(model, tmp_path, unchecked):
     assert json.loads((first / MARK).read_text())["model_digest"] == other.digest() != model.digest()
     np.testing.assert_array_equal(load(str(first)).params["dense/0/kernel"], other.params["dense/0/kernel"])
     assert "second" in (first / "README.md").read_text()
+
+
+def test_what_the_user_put_into_an_export_stays_when_it_is_replaced(model, tmp_path, unchecked, caplog):
+    folder = export(model, tmp_path / "export", card="first")
+    (folder / "notes").mkdir()
+    (folder / "notes" / "mine.txt").write_text("kept")
+    (folder / "link").symlink_to("notes")
+    (folder / "README.md").write_text("first, with my remarks")
+    export(tiny_model(tmp_path / "tokenizer", head=8, seed=1), folder, card="second")
+    assert (folder / "notes" / "mine.txt").read_text() == "kept" and (folder / "link").is_symlink()
+    assert (folder / "README.md").read_text() == "second"
+    assert (folder / "README.md.edited").read_text() == "first, with my remarks"
+    assert "README.md was changed since it was written" in caplog.text
+    mark = json.loads((folder / MARK).read_text())["files"]
+    assert "README.md" in mark and "README.md.edited" not in mark and "notes/mine.txt" not in mark
+
+
+def test_the_same_export_again_touches_nothing(model, tmp_path, unchecked):
+    folder = export(model, tmp_path / "export")
+    (folder / "mine.txt").write_text("kept")
+    before = {path: path.stat().st_mtime_ns for path in [folder, *folder.rglob("*")]}
+    export(model, folder)
+    assert {path: path.stat().st_mtime_ns for path in [folder, *folder.rglob("*")]} == before
+    (folder / "model.safetensors").write_bytes(b"damaged")
+    export(model, folder)
+    load(str(folder))
+
+
+def test_hidden_folders_of_the_user_beside_an_export_stay(model, tmp_path, unchecked):
+    for name in (".export.unfinished", ".export.previous", ".export.mine.jaxdistill-working"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.txt").write_text("kept")
+    export(model, tmp_path / "export")
+    export(tiny_model(tmp_path / "tokenizer", head=8, seed=1), tmp_path / "export")
+    kept = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob(".export*/*"))
+    assert kept == [
+        ".export.mine.jaxdistill-working/mine.txt", ".export.previous/mine.txt", ".export.unfinished/mine.txt",
+    ]  # fmt: skip
+
+
+def test_an_export_that_was_killed_while_it_was_replaced_is_found_again(model, tmp_path, unchecked):
+    folder = export(model, tmp_path / "export")
+    (folder / "mine.txt").write_text("kept")
+    working = tmp_path / ".export.k1ll3d.jaxdistill-working"
+    working.mkdir()
+    (working / "jaxdistill.lock").touch()
+    folder.rename(working / "old")
+    export(tiny_model(tmp_path / "tokenizer", head=8, seed=1), folder)
+    assert (folder / "mine.txt").read_text() == "kept"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "tokenizer"]
 
 
 def test_a_folder_that_is_no_export_is_left_alone(model, tmp_path):

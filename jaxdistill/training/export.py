@@ -1,12 +1,10 @@
 """How does a student leave a run: as a folder that sentence-transformers and plain `AutoModel` load too.
 
 The folder is written beside its place, loaded again and compared; only then does it get its name. An earlier export of
-that name is replaced, any other folder is left alone.
+that name is replaced, but for what the user has put into it; any other folder is left alone.
 """
 
 import errno
-import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,14 +13,13 @@ import numpy as np
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import check_exportable, save
 from jaxdistill.encoders.model import SentenceModel, load
+from jaxdistill.folders import replacing
 from jaxdistill.inference import Embedder
 from jaxdistill.reporting.model_card import Facts, model_card
 from jaxdistill.versions import versions
 
 TOLERANCE = 1e-5
 """Largest allowed difference between a number of a unit vector before and after."""
-MARK = "jaxdistill.json"
-"""The file that says that a folder is an export and may be replaced by another one."""
 CHECK_SENTENCES = (
     "Rain.",
     "The ferry leaves at nine, or whenever the fog lifts.",
@@ -50,23 +47,15 @@ def export(
     """
     check_exportable(model.definition)
     folder = Path(folder).resolve()
-    refuse_foreign(folder)
-    unfinished = folder.with_name(f".{folder.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        save(model, unfinished, card=card or card_of(model, Facts(name=folder.name)))
-        mark = {"model_digest": model.digest(), "versions": versions()}
-        (unfinished / MARK).write_text(json.dumps(mark, indent=2) + "\n", encoding="utf-8")
-        _refuse_difference(largest_difference(model, load(str(unfinished)), sentences), folder)
-        put_in_place(unfinished, folder)
+        with replacing(folder, {"model_digest": model.digest(), "versions": versions()}) as new:
+            save(model, new, card=card or card_of(model, Facts(name=folder.name)))
+            _refuse_difference(largest_difference(model, load(str(new)), sentences), folder)
     except OSError as error:
         reason = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or str(error)
         raise InputError(
             f"{folder} could not be written: {reason}. Nothing was changed there; give another --out."
         ) from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     return folder
 
 
@@ -102,29 +91,9 @@ def weights_bytes(folder: str | Path) -> int:
     return sum(path.stat().st_size for path in Path(folder).rglob("*.safetensors"))
 
 
-def refuse_foreign(folder: Path) -> None:
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file()):
-        raise InputError(f"{folder} exists and is not an export of this program; it is left alone. Give another --out.")
-
-
 def _refuse_difference(difference: float, folder: Path) -> None:
     if not difference <= TOLERANCE:  # NaN is refused too
         raise InputError(
             f"{folder} was not written: reloaded, the model gives other embeddings (largest difference "
             f"{difference:.1e}, at most {TOLERANCE:.0e} is allowed). This is a fault of the export; please report it."
         )
-
-
-def put_in_place(unfinished: Path, folder: Path) -> None:
-    """Gives `unfinished` the name `folder`; what was there is removed last, so that one of the two always exists."""
-    previous = folder.with_name(f".{folder.name}.previous")
-    shutil.rmtree(previous, ignore_errors=True)
-    if folder.exists():
-        folder.rename(previous)
-    try:
-        unfinished.rename(folder)
-    except OSError:
-        if previous.exists():
-            previous.rename(folder)
-        raise
-    shutil.rmtree(previous, ignore_errors=True)

@@ -15,6 +15,7 @@ from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import agreement, auc, pairs, sts, suite
 from jaxdistill.evals.score_cache import remembered
 from jaxdistill.files import write_whole
+from jaxdistill.folders import refuse_foreign
 from jaxdistill.inference import Embedder
 from jaxdistill.reporting.model_card import Facts, write_facts
 from jaxdistill.reporting.plots import training_plot
@@ -34,6 +35,7 @@ def distill(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: st
     leads = jax.process_index() == 0
     say = print if leads else (lambda line: None)
     claim_workdir(workdir, config, write=False)
+    refuse_foreign(workdir / "export", advice="Move it, or give another --workdir.")
     run = build.build(config, workdir, progress=leads)
     teacher_scores = print_overview(run, say)
     if dry_run:

@@ -14,11 +14,11 @@ from jaxdistill.config import Config, flat
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.files import folder_digest, write_whole
+from jaxdistill.folders import MARK, refuse_foreign, replacing
 from jaxdistill.mesh import start_processes
 from jaxdistill.reporting.plots import stage_plot
 from jaxdistill.reporting.tables import StageRow, as_text, stage_table
 from jaxdistill.training.build import graded_pairs, make_objective, split_specs
-from jaxdistill.training.export import put_in_place
 from jaxdistill.training.job import distill
 from jaxdistill.training.loop import read_config
 
@@ -43,6 +43,8 @@ def run_stages(config: Config, workdir: pathlib.Path, *, dry_run: bool, command:
         return
     finished = [is_finished(workdir / f"stage{number}", stage) for number, stage in enumerate(stages, start=1)]
     check_files(stages, finished)
+    for form in _forms(stages):
+        refuse_foreign(workdir / f"best-{form}", advice="Move it, or give another --workdir.")
     students: dict[str, str] = {}
     for number, stage in enumerate(stages, start=1):
         folder, before = workdir / f"stage{number}", workdir / f"stage{number - 1}"
@@ -131,18 +133,21 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
         )
     print(as_text(stage_table(rows)))
     print(f"plot: {stage_plot(rows, workdir / 'stages.png')}")
-    for form in sorted({row.form for row in rows if row.form}):
+    for form in _forms(stages):
         best = max((row for row in rows if row.form == form), key=lambda row: row.after)
         folder = copied(workdir / f"stage{best.number}" / "export", workdir / f"best-{form}")
         print(f"best {form}-encoder: stage {best.number}, {100 * best.after:.2f} {best.metric}: {folder}")
 
 
+def _forms(stages: Sequence[Config]) -> list[str]:
+    """The forms of encoders that the stages train, where their objectives tell them apart."""
+    return sorted({stage.objective["form"] for stage in stages if stage.objective.get("form")})
+
+
 def copied(export: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
     """The export under another name, in place of an earlier one."""
-    unfinished = folder.with_name(f".{folder.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    shutil.copytree(export, unfinished)
-    put_in_place(unfinished, folder)
+    with replacing(folder, _read(export / MARK)) as new:
+        shutil.copytree(export, new)
     return folder
 
 
