@@ -1,5 +1,12 @@
 """Distil large sentence encoders into small ones, in JAX."""
 
+import os
+import signal
+import sys
+
+if sys.argv[:1] == ["-m"]:  # `python -m jaxdistill.PROGRAM`, whose imports Ctrl-C would end with a traceback
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+
 __version__ = "0.1.0"
 
 

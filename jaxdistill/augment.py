@@ -14,7 +14,6 @@ and its number alone (for mlm and translate up to rounding).
 Source: Limkonchotiwat et al., ConGen, Findings of EMNLP 2022, table 6, where these views are compared.
 """
 
-import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from typing import Any
 import tqdm
 
 from jaxdistill.augmentation import wordnet
-from jaxdistill.cli import Parser, did_you_mean, run
+from jaxdistill.cli import Parser, did_you_mean, local_path, run
 from jaxdistill.core import InputError
 from jaxdistill.data.resumable import ResumableTable, one_line
 from jaxdistill.data.sources import TEXT, content_digest, read
@@ -192,7 +191,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--input", required=True, action="append", help="text as for training: file, glob, hf:..., tfds:...; repeatable"
     )
-    parser.add_argument("--output", type=os.path.expanduser, required=True, help="the .tsv file to write")
+    parser.add_argument("--output", type=local_path, required=True, help="the .tsv file to write")
     parser.add_argument("--text_column", default=TEXT, help="column of a table that holds the sentences")
     parser.add_argument("--column", default="", help="name of the second column; default: by the method")
     parser.add_argument("--seed", type=int, default=0, help="of all random choices")

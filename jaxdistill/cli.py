@@ -1,6 +1,7 @@
-"""What every command-line program does alike: options with suggestions, one clear line for a bad input, exit statuses."""
+"""Shared by all command-line programs: options with suggestions, one-line errors, exit statuses, signals, closed pipes."""
 
 import argparse
+import contextlib
 import difflib
 import errno
 import os
@@ -8,10 +9,11 @@ import pathlib
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jaxdistill.core import InputError
+from jaxdistill.files import is_remote, local
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -58,6 +60,15 @@ def positive(text: str) -> int:
     return number
 
 
+def local_path(text: str) -> str:
+    """The type of an option that names a local file or folder: `~` is expanded, an address such as gs:// refused."""
+    if is_remote(text):
+        raise argparse.ArgumentTypeError(
+            f"{text} is an address; only local files and mounted file systems are supported"
+        )
+    return os.path.expanduser(text)
+
+
 def add_reading_options(parser: Parser) -> None:
     """`--pooling`, `--max_length` and `--batch_size`: how `--model` reads sentences."""
     parser.add_argument("--pooling", default="", help="needed where a checkpoint does not say its pooling")
@@ -67,7 +78,7 @@ def add_reading_options(parser: Parser) -> None:
 
 def cache_folder() -> pathlib.Path:
     """Where tokenised text, vectors and compiled programs are kept for the next run."""
-    return pathlib.Path(os.environ.get("JAXDISTILL_CACHE") or "~/.cache/jaxdistill").expanduser()
+    return local(os.environ.get("JAXDISTILL_CACHE") or "~/.cache/jaxdistill", "JAXDISTILL_CACHE")
 
 
 def data_folder() -> pathlib.Path | None:
@@ -75,7 +86,7 @@ def data_folder() -> pathlib.Path | None:
     named = os.environ.get("JAXDISTILL_DATA")
     if not named:
         return None
-    folder = pathlib.Path(named).expanduser()
+    folder = local(named, "JAXDISTILL_DATA")
     if not folder.is_dir():
         raise InputError(
             f"JAXDISTILL_DATA={named} is no folder; unset it, or name one with sts/stsb.dev.tsv.gz and the like."
@@ -95,8 +106,14 @@ def needed_data_folder(what: str, *, instead: str = "") -> pathlib.Path:
     return folder
 
 
+def leave_at_once(number: int, frame: Any) -> None:
+    """A signal handler that ends the process without cleaning up, as files on disk are complete at every moment."""
+    os.write(2, b"interrupted\n")
+    os._exit(INTERRUPTED)
+
+
 class Interrupts:
-    """Ctrl-C and SIGTERM ask a loop to save and leave; a second one ends the process at once.
+    """Ctrl-C, SIGTERM and SIGHUP ask a loop to save and leave; a second signal ends the process at once.
 
     NOTE without it, an interrupt that comes inside JAX may be lost (in its callback of the garbage collector), or crash the
     process at its end.
@@ -105,21 +122,97 @@ class Interrupts:
     def __enter__(self) -> "Interrupts":
         self.asked = False
         self._before: dict[int, Any] = {}
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+        if _is_main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                    continue  # nohup
                 self._before[number] = signal.signal(number, self._ask)
         return self
 
     def _ask(self, number, frame) -> None:
         self.asked = True
-        self._restore()
+        for known in self._before:
+            signal.signal(known, leave_at_once)
 
-    def _restore(self) -> None:
+    def __exit__(self, *_) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def __exit__(self, *_) -> None:
-        self._restore()
+
+@contextlib.contextmanager
+def _one_interrupt() -> Iterator[None]:
+    """Turns the first Ctrl-C into a KeyboardInterrupt, whatever a library makes of it, and leaves at once on the second."""
+    first = signal.getsignal(signal.SIGINT)
+    if first == signal.SIG_IGN or not _is_main_thread():
+        yield
+        return
+    came = False
+
+    def interrupt(number, frame):
+        nonlocal came
+        came = True
+        signal.signal(signal.SIGINT, leave_at_once)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except Exception as error:
+        if came:  # an import that fails halfway raises an error of its own
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        signal.signal(signal.SIGINT, first)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+class _Outliving:
+    """A text stream that drops what is written once its reader is gone, as after `| head -1`."""
+
+    def __init__(self, stream: Any):
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with self._dropping():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._dropping():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _dropping(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            _to_devnull(self._stream)
+
+
+def _to_devnull(stream: Any) -> None:
+    """Sends the rest of a stream, buffered text included, nowhere."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, stream.fileno())
+    os.close(devnull)
+
+
+@contextlib.contextmanager
+def _streams(*, outlives_reader: bool) -> Iterator[None]:
+    """Standard streams for a program: closed ones lead nowhere; with `outlives_reader`, so do those that break."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in before)  # noqa: SIM115 - open to the end
+    if outlives_reader:
+        sys.stdout, sys.stderr = _Outliving(sys.stdout), _Outliving(sys.stderr)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
 
 
 def _keep_compiled() -> None:
@@ -134,17 +227,30 @@ def _keep_compiled() -> None:
         config.update("jax_persistent_cache_min_compile_time_secs", float(seconds))
 
 
-def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
-    """Runs a program's `main`: bad input and a full disk end in one line and status 2, Ctrl-C in status 130."""
+def run(
+    main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None, *, outlives_reader: bool = True
+) -> None:
+    """Runs a program's `main`: bad input and a full disk end in one line and status 2, Ctrl-C in status 130.
+
+    Args:
+      outlives_reader: whether the program goes on when nobody reads what it prints, since its result is in files.
+    """
     _keep_compiled()
+    with _streams(outlives_reader=outlives_reader):
+        _run(main, sys.argv[1:] if arguments is None else arguments)
+
+
+def _run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> None:
+    """Calls `main` and translates what it raises."""
     try:
-        main(sys.argv[1:] if arguments is None else arguments)
+        with _one_interrupt():
+            main(arguments)
         sys.stdout.flush()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _to_devnull(sys.stdout)
     except OSError as error:
         if error.errno not in DISK_FAULTS:
             raise

@@ -11,18 +11,17 @@ An empty line keeps its row: it is encoded as an empty sentence. Longer sentence
 and counted.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from jaxdistill.cli import Interrupts, Parser, add_reading_options, run
+from jaxdistill.cli import Interrupts, Parser, add_reading_options, local_path, run
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import TEXT, content_digest, local_files, read
 from jaxdistill.data.vectors import VectorFile, write_parquet
-from jaxdistill.files import behind_links, is_special, refuse_overwriting, unwritable
+from jaxdistill.files import behind_links, is_special, local, refuse_overwriting, unwritable
 from jaxdistill.inference import Embedder, load, progress_bar
 
 CHUNK = 8192
@@ -57,7 +56,7 @@ def encode_file(
     Raises:
       InputError: text that cannot be read, an output that cannot be written, or a vector that is not finite.
     """
-    output = Path(output)
+    output = local(output, "--output")
     if output.suffix not in FORMATS:
         raise InputError(f"--output={output} must end in {' or '.join(FORMATS)}.")
     if keep_text and output.suffix != ".parquet":
@@ -165,7 +164,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--input", required=True, action="append", help="text as for training: file, glob, hf:..., tfds:...; repeatable"
     )
-    parser.add_argument("--output", type=os.path.expanduser, required=True, help="the .npy or .parquet file to write")
+    parser.add_argument("--output", type=local_path, required=True, help="the .npy or .parquet file to write")
     parser.add_argument("--keep_text", action="store_true", help=".parquet: write the sentences too, as column text")
     parser.add_argument("--column", default=TEXT, help="column of a table that holds the sentences")
     parser.add_argument(

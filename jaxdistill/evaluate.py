@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.table import Table
 
-from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, cache_folder, run
+from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, cache_folder, local_path, run
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.data.sources import content_digest, local_files, read
 from jaxdistill.encoders.locate import locate
@@ -314,27 +314,27 @@ def _parser() -> Parser:
     parser.add_argument(
         "--model",
         action="append",
-        type=os.path.expanduser,
+        type=local_path,
         required=True,
         help="folder, package:NAME/PATH or hub name, or A+B for the mean of several models' scores; repeatable",
     )
     parser.add_argument(
         "--teacher",
-        type=os.path.expanduser,
+        type=local_path,
         default="",
         help="is scored too, and the report compares with it; default: the teacher of the run that an export lies in",
     )
     parser.add_argument("--tasks", default="sts", help="separated by commas; default: sts")
     parser.add_argument(
         "--data",
-        type=os.path.expanduser,
+        type=local_path,
         default=os.environ.get("JAXDISTILL_DATA", ""),
         help="data folder with sts/, transfer/ and so on; default: $JAXDISTILL_DATA, or else the Hugging Face hub for STS",
     )
     parser.add_argument("--strict", action="store_true", help="refuse to start when a set is not there")
     parser.add_argument(
         "--pairs",
-        type=os.path.expanduser,
+        type=local_path,
         default="",
         help="graded pairs for the task pairs: score, sentence1, sentence2",
     )
@@ -343,7 +343,7 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--index_model",
-        type=os.path.expanduser,
+        type=local_path,
         default="",
         help="makes the index of asymmetric retrieval, such as the teacher",
     )
@@ -361,7 +361,7 @@ def _parser() -> Parser:
     parser.add_argument("--prompt", default="", help="name of a prompt of the checkpoint, or its text")
     parser.add_argument(
         "--out",
-        type=os.path.expanduser,
+        type=local_path,
         default=RESULTS,
         help=f"file for the results, or a folder with / behind for {RESULTS} and {PAGE}; default: {RESULTS}",
     )

@@ -1,11 +1,10 @@
 """Exports a kept checkpoint of a run."""
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxdistill.cli import Parser, run
+from jaxdistill.cli import Parser, local_path, run
 from jaxdistill.core import InputError
 from jaxdistill.folders import refuse_foreign
 from jaxdistill.reporting.model_card import Facts, read_facts
@@ -23,9 +22,9 @@ def checkpoint_facts(workdir: str | Path, step: int, name: str) -> Facts:
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.export`."""
     parser = Parser(prog="python -m jaxdistill.export", description=__doc__)
-    parser.add_argument("--workdir", type=os.path.expanduser, required=True, help="folder of the run")
+    parser.add_argument("--workdir", type=local_path, required=True, help="folder of the run")
     parser.add_argument("--step", required=True, type=int, help="a kept checkpoint; a wrong one lists those there are")
-    parser.add_argument("--out", type=os.path.expanduser, required=True, help="folder to write")
+    parser.add_argument("--out", type=local_path, required=True, help="folder to write")
     given = parser.parse_args(arguments)
     if not Path(given.workdir).is_dir():
         raise InputError(f"{given.workdir} does not exist; --workdir is the folder of a run.")

@@ -3,12 +3,30 @@
 import errno
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from jaxdistill.core import InputError
+
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/{1,2}[^/]")
+"""`gs://bucket/folder`, and what `Path` makes of it: `gs:/bucket/folder`."""
+
+
+def is_remote(path: str | Path) -> bool:
+    """Whether `path` is an address of an object store or a server, which this version cannot read or write."""
+    return ADDRESS.match(str(path)) is not None
+
+
+def local(path: str | Path, option: str) -> Path:
+    """`path` with `~` expanded; raises `InputError`, which names `option`, for an address such as gs://."""
+    if is_remote(path):
+        raise InputError(
+            f"{option}={path} is an address; give a local path, or mount it (gcsfuse, s3fs) and give that."
+        )
+    return Path(path).expanduser()
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -47,6 +65,17 @@ def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
     for path in inputs:
         if behind_links(path) == place:
             raise InputError(f"{output} is one of the files that are read; name another file to write.")
+
+
+def refuse_no_folder(folder: Path) -> None:
+    """Raises `InputError` where a folder cannot be made, since it or one that it lies in is a file, or of another user."""
+    there = local(folder, "--workdir")
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise InputError(f"--workdir={folder}: {there} is not a directory; name another folder.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"--workdir={folder}: {there} is not writable; name another folder.")
 
 
 def is_special(path: Path) -> bool:

@@ -4,7 +4,6 @@ import ast
 import importlib.util
 import inspect
 import logging
-import os
 import pathlib
 import re
 import shlex
@@ -18,6 +17,7 @@ from ml_collections import config_flags
 from jaxdistill import config as configs
 from jaxdistill.cli import did_you_mean, run
 from jaxdistill.core import InputError
+from jaxdistill.files import local
 
 USAGE = """usage: python -m jaxdistill.main --config=FILE[:PRESET] --workdir=DIR [--dry_run] [--config.SECTION.OPTION=VALUE ...]
 
@@ -67,7 +67,7 @@ def parse_flags(arguments: Sequence[str]) -> tuple[dict[str, Any], str, bool]:
     for name in ("config", "workdir"):
         if not getattr(values, name):
             raise InputError(f"--{name} is missing. --help shows the usage.")
-    return values.config.to_dict(), os.path.expanduser(values.workdir), values.dry_run
+    return values.config.to_dict(), str(local(values.workdir, "--workdir")), values.dry_run
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:

@@ -15,7 +15,6 @@ Source: quantisation after training as in DistilFACE (section 4.2), whose code u
 
 import importlib
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,7 +22,7 @@ import numpy as np
 from jaxtyping import Float
 from tokenizers import Tokenizer
 
-from jaxdistill.cli import Parser, run
+from jaxdistill.cli import Parser, local_path, run
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import read
 from jaxdistill.encoders.model import SentenceModel
@@ -181,9 +180,7 @@ def main(arguments: Sequence[str]) -> None:
 def _parser() -> Parser:
     parser = Parser(prog="python -m jaxdistill.quantize", description=__doc__)
     parser.add_argument("--model", required=True, help="an exported folder, or package:NAME/PATH")
-    parser.add_argument(
-        "--out", type=os.path.expanduser, required=True, help="folder to write; must not be there, or be empty"
-    )
+    parser.add_argument("--out", type=local_path, required=True, help="folder to write; must not be there, or be empty")
     parser.add_argument("--pooling", default="", help="needed where a checkpoint does not say its pooling")
     parser.add_argument(
         "--text", default=TEXT, help="sentences for the comparison where JAXDISTILL_DATA is not set; default: own ones"

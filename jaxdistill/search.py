@@ -13,7 +13,6 @@ that searches its teacher's index, as in LEAF (arXiv 2509.12539).
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from jaxtyping import Float
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from jaxdistill.cli import Parser, add_reading_options, cache_folder, run
+from jaxdistill.cli import Parser, add_reading_options, cache_folder, local_path, run
 from jaxdistill.core import InputError
 from jaxdistill.data.resumable import one_line
 from jaxdistill.data.sources import TEXT
@@ -167,7 +166,7 @@ def _parser() -> Parser:
     parser.add_argument("--top", type=int, help=f"sentences shown for a query; default: {TOP}, or all of fewer")
     parser.add_argument(
         "--vectors",
-        type=os.path.expanduser,
+        type=local_path,
         default="",
         help="the corpus's vectors, .npy or .parquet, written by encode",
     )
@@ -181,4 +180,4 @@ def _parser() -> Parser:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, outlives_reader=False)

@@ -24,8 +24,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxdistill import config as configs
-from jaxdistill.cli import Parser, did_you_mean, run
+from jaxdistill.cli import Interrupts, Parser, did_you_mean, local_path, run
 from jaxdistill.core import InputError
+from jaxdistill.files import refuse_no_folder
 from jaxdistill.main import load_config_module, parse_flags, shipped_configs
 from jaxdistill.reporting import sweep as comparison
 from jaxdistill.reporting.sweep import Row, hundred
@@ -33,6 +34,8 @@ from jaxdistill.training.stages import in_order, is_finished
 
 SEED = "run.seed"
 POINT_FAILED = 1
+POLL_SECONDS = 0.1
+"""Between looks at a training: whether it has ended, and whether the sweep is to stop."""
 
 
 class Point(NamedTuple):
@@ -88,7 +91,7 @@ def _parser() -> Parser:
     parser.add_argument("--config", default="", help="FILE[:PRESET]; default: the study's")
     parser.add_argument("--grid", required=True, help="study file, name of a study, or 'option=value,value;option=...'")
     parser.add_argument("--seeds", default="", help="run.seed of every point, for instance 0,1,2")
-    parser.add_argument("--workdir", type=os.path.expanduser, required=True, help="folder of the sweep")
+    parser.add_argument("--workdir", type=local_path, required=True, help="folder of the sweep")
     parser.add_argument("--dry_run", action="store_true", help="list the points and stop")
     return parser
 
@@ -159,6 +162,7 @@ def plan(config: str, given: Sequence[str], chosen: Sequence[Mapping[str, Any]])
 
 def refuse_other_sweep(folder: pathlib.Path, base: Mapping[str, Any], planned: Sequence[Point]) -> None:
     """Raises `InputError` unless the folder is new, or was made with the same config and with no other points."""
+    refuse_no_folder(folder)
     path, now = folder / "sweep.json", {point.name: point for point in planned}
     if not path.exists():
         if folder.exists() and any(folder.iterdir()):
@@ -199,7 +203,7 @@ def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[st
 
 
 def train(point: Point, folder: pathlib.Path) -> int:
-    """Exit status of the point's training. Ctrl-C is handed on, so that it saves and leaves."""
+    """Exit status of the point's training. Ctrl-C, SIGTERM and SIGHUP are passed on, so that it saves and leaves."""
     command = [sys.executable, "-m", "jaxdistill.main", *point.arguments, f"--workdir={folder / point.name}"]
     with (folder / f"{point.name}.log").open("ab") as log:
         try:
@@ -210,16 +214,14 @@ def train(point: Point, folder: pathlib.Path) -> int:
         # A session of its own: the terminal would send it a second Ctrl-C, on which it leaves without saving.
         unbuffered = os.environ | {"PYTHONUNBUFFERED": "1"}
         process = subprocess.Popen(command, stdout=log, stderr=log, env=unbuffered, start_new_session=True)
-    interrupted = False
-    while process.returncode is None:
-        try:
-            process.wait()
-        except KeyboardInterrupt:
-            interrupted = True
+    with Interrupts() as interrupts:
+        while process.poll() is None and not interrupts.asked:
+            time.sleep(POLL_SECONDS)
+        if interrupts.asked:
             process.send_signal(signal.SIGINT)
             print("stopping as soon as the training has saved; the same command continues from there", flush=True)
-    if interrupted:
-        raise KeyboardInterrupt
+            process.wait()
+            raise KeyboardInterrupt
     return process.returncode
 
 
@@ -242,5 +244,4 @@ def last_line(log: pathlib.Path) -> str:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, and as the training itself takes it
     run(main)

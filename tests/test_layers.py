@@ -8,7 +8,8 @@ import pytest
 PACKAGE = pathlib.Path(__file__).parent.parent / "jaxdistill"
 LAYERS = (
     ("__init__", "core", "ranges", "versions"),
-    ("cli", "files", "folders", "installed", "mesh", "ops", "reading", "assets"),
+    ("files",),
+    ("cli", "folders", "installed", "mesh", "ops", "reading", "assets"),
     ("config",),
     ("data", "encoders", "evals", "objectives"),
     ("inference", "reporting"),

@@ -120,16 +120,22 @@ def test_a_run_killed_twice_ends_with_the_same_bits(folder, finished):
     ).read_bytes()
 
 
-def test_ctrl_c_saves_and_the_same_command_continues(folder, finished):
+def test_a_lost_terminal_saves_and_the_same_command_continues_also_when_nobody_reads_its_output(folder, finished):
     workdir = folder / "interrupted"
     arguments = [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={workdir}"]
     process = start("main", arguments)
     wait_for(lambda: logged(workdir, 6), process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGHUP)
     out, err = process.communicate(timeout=200)
     assert process.returncode == 130 and "is saved" in out + err
-    run("main", arguments)
+    process = start("main", arguments)
+    process.stdout.readline()
+    process.stdout.close()  # as `| head -1` does
+    process.stdout = None
+    _, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
     assert_identical(state_of(workdir, 20), state_of(finished[0], 20))
+    assert (workdir / "report.html").exists()
 
 
 @pytest.fixture(scope="module")
@@ -262,8 +268,16 @@ def test_a_loss_that_is_not_finite_stops_the_run(folder):
         folder, optimizer__learning_rate=1e30, optimizer__clip_norm=0.0, optimizer__warmup_fraction=0.0
     )
     _, err = run("main", [*arguments, f"--workdir={workdir}"], status=2)
-    assert "not finite at step" in err and "checkpoint of step 0 is good" in err
+    assert "training diverged, the loss is not finite at step" in err and "checkpoint of step 0 is good" in err
     assert Checkpoints(workdir).steps == [0]
+
+
+def test_a_student_that_collapses_is_a_training_that_diverged(folder):
+    """Normalised vectors keep the loss finite at this learning rate."""
+    arguments = tiny_arguments(folder, optimizer__learning_rate=1000.0)
+    _, err = run("main", [*arguments, f"--workdir={folder / 'collapsed'}"], status=2)
+    assert "training diverged, at step 10" in err and "collapsed" in err
+    assert "the checkpoint of step 5 is good" in err and "lower optimizer.learning_rate (it is 1000)" in err
 
 
 def test_training_stops_after_evaluations_without_a_better_score_and_a_killed_run_keeps_its_best(folder):

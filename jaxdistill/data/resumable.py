@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import re
+import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -65,6 +66,8 @@ class GrowingFile:
         """Waits until no other program writes the file; until `unlock`, none can."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            # NOTE the lock waits for ever in a folder that takes no files, such as /proc.
+            tempfile.TemporaryFile(dir=self.path.parent).close()
             try:
                 self._lock.acquire(timeout=0)
             except Timeout:

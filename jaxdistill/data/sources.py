@@ -14,6 +14,7 @@ from pathlib import Path
 from jaxdistill import cli, reading
 from jaxdistill.core import InputError
 from jaxdistill.data import formats, hub
+from jaxdistill.files import local
 from jaxdistill.installed import in_package
 
 Row = tuple[str, ...]
@@ -67,7 +68,7 @@ def files(spec: str) -> list[Path]:
     """The files that a spec names, sorted; at least one."""
     if spec.startswith("package:"):
         return [_packaged(spec)]
-    path = _in_data_folder(spec) if spec.startswith(IN_DATA) else Path(spec).expanduser()
+    path = _in_data_folder(spec) if spec.startswith(IN_DATA) else local(spec, "text")
     if "\0" in spec:
         raise InputError(f"{spec!r} has a NUL character, which no file name has.")
     if path.is_dir():

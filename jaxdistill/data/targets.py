@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from jaxdistill.core import Embed, InputError
 from jaxdistill.data import vectors as vector_files
 from jaxdistill.data.vectors import VectorFile
+from jaxdistill.files import local
 
 BLOCK_ROWS = 8192
 """Rows embedded and written at a time: what a killed run repeats at most."""
@@ -94,7 +95,7 @@ def vectors(spec: str | Path, rows: int) -> Float[np.ndarray, "rows e"]:
 
 
 def _path(spec: str | Path) -> Path:
-    return Path(str(spec).removeprefix("vectors:")).expanduser()
+    return local(str(spec).removeprefix("vectors:"), "vectors")
 
 
 class Selected:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from jaxdistill.core import InputError
+from jaxdistill.files import local
 from jaxdistill.installed import in_package
 
 HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin")
@@ -15,7 +16,7 @@ def locate(spec: str) -> Path:
     """The folder with the files of the model that `spec` names; hub models are fetched."""
     if spec.startswith("package:"):
         return _in_package(spec)
-    folder = Path(spec).expanduser()
+    folder = local(spec, "model")
     if spec and folder.is_dir():
         return folder
     if folder.is_file():

@@ -41,11 +41,9 @@ def training_plot(
     """Draws loss above and dev scores below against step; returns the path of the PNG.
 
     Raises:
-      InputError: no such file, a line that is not JSON, or no loss in it.
+      InputError: no such file, or a line that is not JSON.
     """
     curves = read_curves(metrics_jsonl_path)
-    if not curves.loss:
-        raise InputError(f"{metrics_jsonl_path}: no line with `step` and `loss`; nothing to draw.")
     figure = _figure(curves.loss, curves.metrics, title, loss_unit)
     Path(out_png).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out_png, dpi=130)
@@ -102,7 +100,9 @@ def _figure(loss, metrics, title, loss_unit):
 
 
 def _draw_loss(panel, loss, unit) -> None:
-    steps, values = zip(*loss, strict=True)
+    steps, values = [step for step, _ in loss], [value for _, value in loss]
+    if not loss:
+        panel.text(0.5, 0.5, "metrics.jsonl holds no loss", ha="center", va="center", transform=panel.transAxes)
     window = max(1, len(values) // 25)
     raw = {"alpha": 0.35, "linewidth": 1.0} if window > 1 else {"marker": "o", "markersize": 3}
     panel.plot(steps, values, color=LOSS_COLOR, label="as logged", **raw)

@@ -26,6 +26,7 @@ from jaxdistill.encoders.folder import check_exportable
 from jaxdistill.encoders.model import SentenceModel, labels_of, load
 from jaxdistill.evals import agreement, pairs, sts
 from jaxdistill.evals import dev_metric as select
+from jaxdistill.files import local
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import has_bfloat16_units
 from jaxdistill.ranges import LARGEST_INT32
@@ -437,7 +438,8 @@ def split_specs(text: str) -> list[str]:
 
 def cache_folder(config: Config) -> pathlib.Path:
     """Where the run's tokens and targets are kept."""
-    return pathlib.Path(config.data.cache_folder).expanduser() if config.data.cache_folder else cli.cache_folder()
+    named = config.data.cache_folder
+    return local(named, "data.cache_folder") if named else cli.cache_folder()
 
 
 def data_folder() -> pathlib.Path | None:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import check_exportable, save
 from jaxdistill.encoders.model import SentenceModel, load
+from jaxdistill.files import local
 from jaxdistill.folders import replacing
 from jaxdistill.inference import Embedder
 from jaxdistill.reporting.model_card import Facts, model_card
@@ -46,7 +47,7 @@ def export(
         model differs. Nothing is left at `folder` then but what was there.
     """
     check_exportable(model.definition)
-    folder = Path(folder).resolve()
+    folder = local(folder, "--out").resolve()
     try:
         with replacing(folder, {"model_digest": model.digest(), "versions": versions()}) as new:
             save(model, new, card=card or card_of(model, Facts(name=folder.name)))

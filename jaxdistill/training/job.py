@@ -87,6 +87,11 @@ def finish(run: build.Run, outcome: Outcome, teacher_scores: dict[str, float], c
     for name, named in scores.items():
         if "average" in named:
             print(f"{name}: " + ", ".join(f"{key} {100 * named[key]:.2f}" for key in (*sts.TESTS, "average")))
+    if outcome.step == 0 < outcome.last_step:
+        print(
+            "warning: no evaluation was better than the untrained student's, which is what is exported; "
+            f"try another optimizer.learning_rate than {run.config.optimizer.learning_rate:g}"
+        )
     print(
         f"best checkpoint: step {outcome.step:,} by {run.best}; trained for {outcome.seconds / 60:.1f} minutes in this process"
     )

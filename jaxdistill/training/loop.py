@@ -12,7 +12,7 @@ import logging
 import math
 import pathlib
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
@@ -20,10 +20,10 @@ import numpy as np
 from jaxdistill import mesh as meshes
 from jaxdistill.cli import Interrupts
 from jaxdistill.config import Config, flat, parse, refuse_other_training
-from jaxdistill.core import InputError, TrainState
+from jaxdistill.core import InputError, Params, TrainState
 from jaxdistill.data.batches import prefetch
 from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.files import write_whole
+from jaxdistill.files import refuse_no_folder, write_whole
 from jaxdistill.inference import Embedder
 from jaxdistill.training import build
 from jaxdistill.training.checkpoint import Checkpoints
@@ -52,8 +52,8 @@ class Outcome:
     """Of the training loop in this process, evaluations included."""
 
 
-class NonFinite(InputError):
-    """The loss is not a number any more."""
+class Diverged(InputError):
+    """The loss is not finite, or the student is of no use any more."""
 
 
 def train(run: build.Run, *, progress: bool) -> Outcome:
@@ -148,9 +148,7 @@ class _Loop:
         """Measures every dev task and keeps account of the best."""
         self.report(step)
         params = state.params["student"]
-        scores: dict[str, float] = {}
-        for task in self.run.tasks.values():
-            scores |= task(self.embedder.in_use(params))
+        scores = self.scores(step, params)
         score, best = scores[self.run.best], self.track["best"]
         if best is None or score > best:
             self.track["since_best"] = 0
@@ -166,6 +164,18 @@ class _Loop:
             self.writers.write(step, scores)
         self.bar.restart(step)
 
+    def scores(self, step: int, params: Params) -> dict[str, float]:
+        """All dev metrics; a student that none can judge any more has diverged."""
+        scores: dict[str, float] = {}
+        try:
+            for task in self.run.tasks.values():
+                scores |= task(self.embedder.in_use(params))
+        except InputError as error:
+            if step == 0:
+                raise
+            self.stop_diverged(f"at step {step}: {str(error).rstrip('.')}")
+        return scores
+
     @property
     def out_of_patience(self) -> bool:
         """Whether so many evaluations brought nothing better that the run stops."""
@@ -177,14 +187,18 @@ class _Loop:
         self.checkpoints.save(state, self.track)
         self.bar.restart(int(state.step))
 
-    def stop_non_finite(self, bad: list[int]) -> None:
-        self.checkpoints.wait()
-        kept = self.checkpoints.steps
+    def stop_non_finite(self, bad: list[int]) -> NoReturn:
         span = f"step {bad[0]}" if len(bad) == 1 else f"steps {bad[0]} to {bad[-1]}"
+        self.stop_diverged(f"the loss is not finite at {span}")
+
+    def stop_diverged(self, what: str) -> NoReturn:
+        """Ends a training that nothing can come of, with the last good checkpoint and what to try."""
+        self.checkpoints.wait()
+        kept, options = self.checkpoints.steps, self.run.config.optimizer
         good = f"the checkpoint of step {kept[-1]} is good" if kept else "no checkpoint was written before"
-        raise NonFinite(
-            f"the loss is not finite at {span}; {good}. Try a lower optimizer.learning_rate, optimizer.clip_norm above 0, or "
-            "run.precision=float32."
+        raise Diverged(
+            f"training diverged, {what}; {good}. Use another --workdir with a lower optimizer.learning_rate (it is "
+            f"{options.learning_rate:g}), optimizer.clip_norm above 0 (it is {options.clip_norm:g}) or run.precision=float32."
         )
 
     def asked_to_leave(self, interrupts: Interrupts, step: int) -> bool:
@@ -256,6 +270,7 @@ def read_config(workdir: pathlib.Path) -> Config | None:
 
 def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None:
     """Checks that what is in the workdir was trained with the same options; with `write`, makes it and notes them."""
+    refuse_no_folder(workdir)
     before = read_config(workdir)
     if before is not None:
         refuse_other_training(flat(before), flat(config), workdir=str(workdir))

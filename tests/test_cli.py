@@ -1,0 +1,133 @@
+"""What all programs do alike: addresses refused, closed pipes outlived, signals answered, useless folders refused."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from jaxdistill import encode, export, main, sweep
+from jaxdistill.cli import INTERRUPTED, Interrupts
+from jaxdistill.core import InputError
+from jaxdistill.files import is_remote, local
+
+from program import ROOT, environment, refused, tiny_arguments
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("cli")
+
+
+def python(*arguments, path="", **options) -> subprocess.CompletedProcess:
+    variables = environment() | {"PYTHONPATH": os.pathsep.join(filter(None, [str(path), str(ROOT)]))}
+    return subprocess.run([sys.executable, *arguments], env=variables, text=True, timeout=60, **options)
+
+
+def test_addresses_are_told_from_paths(monkeypatch):
+    for address in ("gs://bucket/runs", "s3://b", "https://host/file", pathlib.Path("gs://bucket/runs")):
+        assert is_remote(address)
+    for path in ("runs/a", "/runs//a", "~/a", "a:b/c", "hf:name:train:text", "./gs:/x"):
+        assert not is_remote(path)
+    monkeypatch.setenv("HOME", "/home/me")
+    assert local("~/a", "--out") == pathlib.Path("/home/me/a")
+    with pytest.raises(InputError, match="--out=gs://b is an address"):
+        local("gs://b", "--out")
+
+
+def test_addresses_are_refused_by_every_program_and_nothing_is_made(folder, tmp_path, monkeypatch, capsys):
+    arguments = tiny_arguments(folder)
+    text, model = folder / "text.txt", folder / "model"
+    monkeypatch.chdir(tmp_path)
+    cases = [
+        (main, [*arguments, "--workdir=gs://bucket/run"]),
+        (main, [*tiny_arguments(folder, data__text="gs://bucket/text.txt"), "--workdir=w"]),
+        (main, [*tiny_arguments(folder, teacher__model="gs://bucket/model"), "--workdir=w"]),
+        (main, [*tiny_arguments(folder, evals__pairs="gs://bucket/pairs.tsv"), "--workdir=w"]),
+        (main, [*tiny_arguments(folder, data__cache_folder="gs://bucket/cache"), "--workdir=w"]),
+        (encode, [f"--model={model}", f"--input={text}", "--output=gs://bucket/x.npy"]),
+        (encode, ["--model=gs://bucket/model", f"--input={text}", "--output=x.npy"]),
+        (export, ["--workdir=gs://bucket/run", "--step=1", "--out=x"]),
+        (sweep, [*arguments, "--grid=optimizer.learning_rate=1e-3", "--workdir=gs://bucket/sweep"]),
+    ]
+    for program, given in cases:
+        line = refused(program, given, capsys)
+        assert "gs://bucket" in line and "address" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_workdir_that_is_a_file_or_below_one_is_refused(folder, tmp_path, capsys):
+    file = tmp_path / "file"
+    file.write_text("mine")
+    for workdir in (file, file / "run"):
+        assert f"{file} is not a directory" in refused(main, [*tiny_arguments(folder), f"--workdir={workdir}"], capsys)
+    line = refused(sweep, [*tiny_arguments(folder), "--grid=run.seed=1,2", f"--workdir={file}"], capsys)
+    assert f"{file} is not a directory" in line and file.read_text() == "mine"
+
+
+def test_an_output_in_a_folder_that_takes_no_files_is_refused(folder, capsys):
+    tiny_arguments(folder)
+    given = [f"--model={folder / 'model'}", f"--input={folder / 'text.txt'}", "--output=/proc/vectors.npy"]
+    assert "/proc/vectors.npy" in refused(encode, given, capsys)
+
+
+PRINTS = (
+    "import sys; from jaxdistill import cli\n"
+    "def main(arguments):\n"
+    "    for _ in range(9): print('x' * 99_999)\n"
+    "    open(arguments[0], 'w').close()\n"
+    "cli.run(main, sys.argv[1:], outlives_reader={outlives})"
+)
+
+
+@pytest.mark.parametrize("outlives", [True, False])
+def test_a_program_with_results_in_files_outlives_its_reader(tmp_path, outlives):
+    done, code = tmp_path / "done", PRINTS.format(outlives=outlives)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, done], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+    said = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(timeout=60), done.exists(), said) == (0, outlives, b"")
+
+
+def test_a_closed_standard_output_is_like_devnull(tmp_path):
+    code, done = PRINTS.format(outlives=True), tmp_path / "done"
+    closed = ["sh", "-c", f'exec "$0" -c "{code}" {done} >&-', sys.executable]
+    ended = subprocess.run(closed, cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "") and done.exists()
+
+
+@pytest.mark.parametrize("program", ["main", "encode"])
+def test_ctrl_c_while_libraries_are_imported_leaves_no_traceback(folder, tmp_path, program):
+    """JAX is replaced by a module that gets the signal and then fails, as a library that is interrupted may."""
+    (tmp_path / "jax.py").write_text(
+        "import os\nos.kill(os.getpid(), 2)\nimport time\ntime.sleep(9)\nraise ImportError"
+    )
+    given = [*tiny_arguments(folder), "--workdir=w"] if program == "main" else []
+    ended = python("-m", f"jaxdistill.{program}", *given, path=tmp_path, cwd=tmp_path, capture_output=True)
+    assert ended.returncode == INTERRUPTED and "Traceback" not in ended.stderr
+
+
+def test_the_second_signal_ends_a_process_at_once():
+    code = (
+        "import signal, time; from jaxdistill.cli import Interrupts\n"
+        "with Interrupts() as interrupts:\n"
+        "    signal.raise_signal(signal.SIGHUP); assert interrupts.asked; print('asked', flush=True)\n"
+        "    signal.raise_signal(signal.SIGTERM); time.sleep(9)\n"
+    )
+    ended = python("-c", code, capture_output=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, "asked\n", "interrupted\n")
+
+
+def test_nohup_is_respected():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            signal.raise_signal(signal.SIGHUP)
+            assert not interrupts.asked
+    finally:
+        signal.signal(signal.SIGHUP, before)
