@@ -117,6 +117,8 @@ class Objective(Protocol):
     """Sentences kept out of training, whose teacher embeddings seed the objective's state."""
     reads: Sequence[str]
     """Which of `READS` it looks at, in student and teacher; then the teacher reads the student's views."""
+    unread: Mapping[str, str]
+    """Options that have no effect under the other options, each with the reason."""
     couples_examples: bool
     """Whether an example's loss depends on the others of its batch; gradients of parts of a batch then do not add up."""
 

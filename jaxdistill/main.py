@@ -40,9 +40,13 @@ def main(arguments: Sequence[str]) -> None:
     config = configs.parse(raw)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
-    # Imported here: a wrong flag is told before JAX is loaded.
+    # Imported here so that flag errors appear before JAX loads.
     from jaxdistill.training.stages import run_stages
+    from jaxdistill.training.unread import unread
 
+    reasons = unread(config)
+    for name in set(_overridden(arguments)) & reasons.keys():
+        logging.warning("warning: --config.%s has no effect, because %s", name, reasons[name])
     run_stages(config, pathlib.Path(workdir), dry_run=dry_run, command=command_line(arguments))
 
 
@@ -116,7 +120,7 @@ def _let_configs_import_each_other(path: pathlib.Path) -> None:
 
 def _refuse_unknown_overrides(arguments: Sequence[str]) -> None:
     """`--config.section.option` must be an option of the config that the command line names."""
-    given = [argument.split("=")[0].lstrip("-") for argument in arguments if argument.lstrip("-").startswith("config.")]
+    given = [f"config.{name}" for name in _overridden(arguments)]
     path = next((argument.split("=", 1)[1] for argument in arguments if argument.startswith("--config=")), "")
     if not given or not path:
         return
@@ -140,6 +144,12 @@ def _likely_option(name: str, known: Sequence[str]) -> str:
             word = meant.removeprefix(" Did you mean ").removesuffix("?")
             return f" Did you mean {next(other for other in names if other.endswith(f'.{word}'))}?"
     return ""
+
+
+def _overridden(arguments: Sequence[str]) -> list[str]:
+    """Options that the command line gives: `section.option` of each `--config.section.option=value`."""
+    names = [argument.split("=")[0].lstrip("-") for argument in arguments]
+    return [name.removeprefix("config.") for name in names if name.startswith("config.")]
 
 
 def _option_names(options: dict[str, Any]) -> list[str]:

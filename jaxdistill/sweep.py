@@ -31,6 +31,7 @@ from jaxdistill.main import load_config_module, parse_flags, shipped_configs
 from jaxdistill.reporting import sweep as comparison
 from jaxdistill.reporting.sweep import Row, hundred
 from jaxdistill.training.stages import in_order, is_finished
+from jaxdistill.training.unread import training_of, unread
 
 SEED = "run.seed"
 POINT_FAILED = 1
@@ -157,7 +158,23 @@ def plan(config: str, given: Sequence[str], chosen: Sequence[Mapping[str, Any]])
         typed = configs.flat(whole)
         point = Point({name: typed[name] for name in options if name != SEED}, whole, arguments)
         planned.setdefault(point.name, point)
+    refuse_equal(list(planned.values()))
     return list(planned.values())
+
+
+def refuse_equal(planned: Sequence[Point]) -> None:
+    """Raises `InputError` if two points are the same training, because the options that differ are not read."""
+    seen: dict[str, Point] = {}
+    for point in planned:
+        key = json.dumps(training_of(point.config), sort_keys=True)
+        other = seen.setdefault(key, point)
+        if other is not point:
+            reasons = unread(point.config)
+            swept = sorted(reasons.keys() & {*other.options, *point.options})
+            why = "".join(f"; {name} is not read, because {reasons[name]}" for name in swept)
+            raise InputError(
+                f"the points {other.shown} and {point.shown} are the same training{why}. Remove one of them."
+            )
 
 
 def refuse_other_sweep(folder: pathlib.Path, base: Mapping[str, Any], planned: Sequence[Point]) -> None:

@@ -62,6 +62,14 @@ def test_an_argument_chooses_the_row_of_a_preset():
     assert raw["student"]["model"] == "nreimers/BERT-Tiny_L-2_H-128_A-2"
 
 
+def test_an_option_that_is_not_read_is_a_warning(monkeypatch, caplog):
+    monkeypatch.setattr("jaxdistill.training.stages.run_stages", lambda *_, **__: None)
+    given = ["--config.objective.generalize_view=crop", "--config.run.steps=5"]
+    main.main(["--config=configs/congen.py:tiny", "--workdir=w", *given])
+    (said,) = caplog.messages
+    assert said == "warning: --config.objective.generalize_view has no effect, because objective.alpha is 1"
+
+
 def test_every_option_is_read_somewhere():
     source = "\n".join(path.read_text() for path in (ROOT / "jaxdistill").rglob("*.py") if path.name != "config.py")
     for section in (configs.Data, configs.Teacher, configs.Student, configs.Optimizer, configs.Evals, configs.Run):

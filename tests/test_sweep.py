@@ -1,6 +1,7 @@
 """Sweeps: points of a grid, means and table by hand, studies, and the program: killed, run again, extended, failing."""
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -71,6 +72,24 @@ def test_points_have_typed_options_one_name_and_are_there_once():
     assert planned[0].name == "objective.alpha=0.5,run.seed=0"
     assert planned[2].name.startswith("student.pooling=mean-last2,run.seed=0-")
     assert (planned[1].config.objective["alpha"], planned[1].config.run.steps) == (1.0, 3)
+
+
+@pytest.mark.parametrize(
+    "given, chosen, words",
+    [
+        (
+            ["--config.objective.alpha=1.0"],
+            [{"objective.generalize_view": "crop"}, {"objective.generalize_view": "delete_words"}],
+            "generalize_view=crop run.seed=0 and objective.generalize_view=delete_words run.seed=0 are the same training; "
+            "objective.generalize_view is not read, because objective.alpha is 1",
+        ),
+        ([], [{"student.head_init": "normal"}, {"student.head_init": "uniform"}], "because student.head is none"),
+        ([], [{"optimizer.b1": 0.9}, {"optimizer.b2": 0.999}], "are the same training. Remove one"),
+    ],
+)
+def test_two_points_that_are_the_same_training_are_refused(given, chosen, words):
+    with pytest.raises(InputError, match=re.escape(words)):
+        sweep.plan(TINY, given, chosen)
 
 
 def test_means_and_deviations_are_over_the_seeds_that_have_a_score():
@@ -259,10 +278,13 @@ def test_a_training_that_still_runs_is_not_joined_by_another(tmp_path):
 # Last: it extends the sweep of the tests above.
 def test_a_point_that_fails_is_told_and_the_others_stay(finished):
     folder, _ = finished
-    grid = "--grid=objective.alpha=2,0.25,0.75"
-    out, _ = run("sweep", arguments(folder, grid), status=sweep.POINT_FAILED)
-    said = "failed with status 2: error: objective.alpha=2.0 must be at least 0 and at most 1."
-    assert f"point 1 of 3: objective.alpha=2.0 run.seed=0 ... {said}" in out and out.count("(done before)") == 2
+    study = folder / "failing.py"
+    points = [{"objective.alpha": 1.0, "student.dims": "(999,)"}, {"objective.alpha": 0.25}, {"objective.alpha": 0.75}]
+    study.write_text(f"GRID = {points}")
+    out, _ = run("sweep", arguments(folder, f"--grid={study}"), status=sweep.POINT_FAILED)
+    said = "failed with status 2: error: student.dims=(999,) goes beyond the student's vectors"
+    assert f"point 1 of 3: objective.alpha=1.0 student.dims=[999] run.seed=0 ... {said}" in out
+    assert out.count("(done before)") == 2
     failed, *others = report_of(folder)["points"]
     assert (failed["status"], failed["score"]) == (2, None) and all(row["score"] for row in others)
     tabulated = (folder / "sweep" / "sweep.md").read_text()

@@ -15,11 +15,12 @@ STS averages (x 100) in the paper:
     word deletion, 10 %                76.15      80.06
     delete one word                    76.14      80.02
 
-The last three are made while training, and are the grid. The others are a column of your file:
+The last three are made while training, and are the grid, with both terms of the loss (alpha 0.5), of which
+`minilm-l3` has the control term alone. The others are a column of your file:
 
-    --grid='objective.generalize_view=translation,delete_words' --config.data.text=FILE.tsv
+    --grid='objective.alpha=0.5;objective.generalize_view=translation,delete_words' --config.data.text=FILE.tsv
     --config.data.columns='(("text", "FIRST"), ("translation", "SECOND"))'
 """
 
 CONFIG = "configs/congen.py:minilm-l3"
-GRID = {"objective.generalize_view": ["crop", "delete_words", "delete_one_word"]}
+GRID = {"objective.alpha": [0.5], "objective.generalize_view": ["crop", "delete_words", "delete_one_word"]}

@@ -43,6 +43,7 @@ class CKD:
 
     couples_examples = True
     reads = ()
+    unread = {}
     reserve_rows = 0
 
     @property

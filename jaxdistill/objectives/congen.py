@@ -15,6 +15,7 @@ Deliberate differences from the code:
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Literal
 
 import jax
@@ -52,12 +53,14 @@ class ConGen:
     couples_examples = True
 
     @property
+    def unread(self) -> Mapping[str, str]:
+        return {"generalize_view": "objective.alpha is 1"} if self.alpha == 1 else {}
+
+    @property
     def student_views(self) -> tuple[str, ...]:
         """Both views, or only the one that has weight."""
-        weights = {self.control_view: self.alpha, self.generalize_view: 1 - self.alpha}
-        if self.control_view == self.generalize_view:
-            return (self.control_view, self.generalize_view)
-        return tuple(view for view, weight in weights.items() if weight > 0)
+        weights = ((self.control_view, self.alpha), (self.generalize_view, 1 - self.alpha))
+        return tuple(view for view, weight in weights if weight > 0)
 
     @property
     def teacher_views(self) -> tuple[str, ...]:

@@ -41,6 +41,7 @@ class Embedding:
 
     couples_examples = False
     reads = ()
+    unread = {}
     reserve_rows = 0
 
     def __post_init__(self):

@@ -12,6 +12,7 @@ whose temperature is learned). The MLP of SimCSE is the student's head (`student
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
@@ -53,6 +54,10 @@ class SimCSE:
             raise InputError(f"objective.views={self.views} must be two views, or three with a hard negative.")
         if self.among == "both" and len(self.views) == 3:
             raise InputError("objective.among='both' has no place for a hard negative; give two views.")
+
+    @property
+    def unread(self) -> Mapping[str, str]:
+        return {} if len(self.views) == 3 else {"negative_weight": "objective.views has no hard negative"}
 
     @property
     def student_views(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ table 2 for the comparisons and ablations. Its code is not public. Where it is s
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
@@ -44,6 +45,13 @@ class SimTDE:
 
     couples_examples = False
     reserve_rows = 0
+
+    @property
+    def unread(self) -> Mapping[str, str]:
+        weights = {"token_loss": self.alpha, "sentence_loss": 1 - self.alpha, "hidden_map": self.hidden_weight}
+        reasons = {"token_loss": "objective.alpha is 0", "sentence_loss": "objective.alpha is 1"}
+        reasons["hidden_map"] = "objective.hidden_weight is 0"
+        return {name: reasons[name] for name, weight in weights.items() if not weight}
 
     @property
     def student_views(self) -> tuple[str, ...]:

@@ -40,6 +40,7 @@ class TransEncoder:
 
     couples_examples = False
     reads = ()
+    unread = {}
     reserve_rows = 0
     teacher_views = (LABELS,)
 

@@ -11,7 +11,7 @@ Truncated, every width has a state of its own (a queue of that width); projected
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -49,6 +49,10 @@ class Nested:
     @property
     def reads(self) -> Sequence[str]:
         return self.objective.reads
+
+    @property
+    def unread(self) -> Mapping[str, str]:
+        return self.objective.unread
 
     @property
     def couples_examples(self) -> bool:

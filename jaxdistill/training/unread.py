@@ -1,0 +1,37 @@
+"""Options that have no effect under the other options of a training."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxdistill import objectives
+from jaxdistill.config import Config, flat
+
+
+def unread(config: Config) -> dict[str, str]:
+    """The unread options of all stages, by their dotted names, each with the reason."""
+    options = {name: value for name, value in config.objective.items() if name != "name"}
+    objective = objectives.make(config.objective["name"], options)
+    found = {f"objective.{name}": why for name, why in objective.unread.items()} | dict(_of_parts(config))
+    return found | ({f"then.{name}": why for name, why in unread(config.then).items()} if config.then else {})
+
+
+def _of_parts(config: Config):
+    student, optimizer, run = config.student, config.optimizer, config.run
+    if student.head in ("none", "pair"):
+        yield "student.head_init", f"student.head is {student.head}"
+    if student.head == "none":
+        yield "student.keep_head", "student.head is none"
+    if not student.embedding:
+        yield "student.embedding_init", "student.embedding is 0"
+    if not student.dims:
+        yield "student.dims_targets", "student.dims is empty"
+    if run.steps:
+        yield "run.epochs", f"run.steps is {run.steps}"
+    if optimizer.warmup_steps:
+        yield "optimizer.warmup_fraction", f"optimizer.warmup_steps is {optimizer.warmup_steps}"
+
+
+def training_of(config: Config) -> Mapping[str, Any]:
+    """All options that are read: equal mappings are the same training."""
+    ignored = unread(config)
+    return {name: value for name, value in flat(config).items() if name not in ignored}
