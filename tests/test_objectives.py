@@ -321,7 +321,7 @@ def test_ckd_equals_plain_torch(queue_size, pushes, mesh):
         before = state
         state = update(state, student, teacher)
         batch, earlier = teacher.sentences[:, 0], keys
-        keys = np.concatenate([keys, batch])[-queue_size:] if queue_size else keys
+        keys = np.concatenate([batch, keys])[:queue_size]  # as the code orders them
     losses, (gradient, of_params) = value_and_gradient(objective, mesh, student, teacher, params, before)
     s = as_torch(student.sentences).requires_grad_()
     log_scale = torch.tensor(-math.log(0.1), dtype=torch.float64, requires_grad=True)

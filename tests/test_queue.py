@@ -85,12 +85,28 @@ def test_value_and_gradient_equal_the_plain_form(keys, queue_size, devices):
     assert np.isfinite(metrics["loss/kl"])
 
 
+@pytest.mark.parametrize("keys", KEYS)
+@pytest.mark.parametrize("queue_size", [24, 20])
+def test_losses_equal_the_plain_form_after_the_ring_has_wrapped(keys, queue_size, mesh):
+    random = np.random.default_rng(9)
+    objective = make_congen(key_set=keys, queue_size=queue_size, alpha=0.3)
+    rows = unit_rows(random, queue_size, 16)
+    _, state = objective.init(jax.random.key(0), sizes(8, 16), rows)
+    for _ in range(7):
+        student, teacher = unit_rows(random, 8, 2, 16), unit_rows(random, 8, 16)
+        before, rows = rows, np.concatenate([rows, teacher])[-queue_size:]
+        losses, state, _ = run(objective, state, student, teacher[:, None], mesh)
+        queue = rows if keys == "queue" else before
+        expected, _ = plain_loss(student, teacher, queue, keys=keys, alpha=0.3, tau_s=0.07, tau_t=0.05)
+        np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("block_rows", [16, 24])
 def test_the_size_of_blocks_does_not_matter(mesh, block_rows):
     random = np.random.default_rng(1)
     queries, ring = 10 * unit_rows(random, 16, 2, 8), Ring(unit_rows(random, 7, 16, 8), jnp.int32(4))
     blocks, whole = (
-        jax.jit(partial(softmax_over_ring, skip=5, starts_full=True, mesh=mesh, block_rows=rows))(queries, ring)
+        jax.jit(partial(softmax_over_ring, expired=(0, 5), starts_full=True, mesh=mesh, block_rows=rows))(queries, ring)
         for rows in (block_rows // 8, 1024)
     )
     for one, other in zip(blocks, whole, strict=True):
@@ -102,7 +118,7 @@ def test_blocks_that_were_never_written_hold_no_keys(mesh):
     rows = unit_rows(random, 16, 8)
     ring = push(push(Ring(jnp.zeros((5, 8, 8)), jnp.int32(0)), rows[:8]), rows[8:])
     queries = 10 * unit_rows(random, 8, 1, 8)
-    lse, average = jax.jit(partial(softmax_over_ring, skip=0, starts_full=False, mesh=mesh))(queries, ring)
+    lse, average = jax.jit(partial(softmax_over_ring, expired=(0, 0), starts_full=False, mesh=mesh))(queries, ring)
     logits = np.asarray(queries[:, 0] @ rows.T, np.float64)
     np.testing.assert_allclose(lse[:, 0], np.log(np.exp(logits).sum(axis=1)), atol=1e-5)
     np.testing.assert_allclose(average[:, 0], softmax(logits) @ rows, atol=1e-5)

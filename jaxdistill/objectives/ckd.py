@@ -67,8 +67,10 @@ class CKD:
         mine, own = unit(student.sentences[:, 0]), unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))
         factor = scale.scale(params, self.temperature, self.learned_scale)
         queue = push(state, own)
-        skip = -self.queue_size % own.shape[0]
-        lse, _ = softmax_over_ring(factor * mine[:, None], queue, skip=skip, starts_full=False, mesh=mesh)
+        batch_size = own.shape[0]
+        # The code keeps the first rows of [batch, queue], so that the end of the oldest batch is dropped first.
+        expired = ((self.queue_size - 1) % batch_size + 1, batch_size)
+        lse, _ = softmax_over_ring(factor * mine[:, None], queue, expired=expired, starts_full=False, mesh=mesh)
         cosine = jnp.sum(mine * own, axis=-1)
         metrics = {"cosine/teacher": jnp.mean(cosine), "temperature": jnp.float32(1.0) / factor}
         return lse[:, 0] - factor * cosine, queue, metrics

@@ -97,7 +97,7 @@ class ConGen:
             queries,
             queue,
             teacher if self.key_set == "queue+own" else None,
-            skip=-self.queue_size % queue.ring.shape[1],
+            expired=(0, -self.queue_size % queue.ring.shape[1]),
             starts_full=True,
             mesh=mesh,
         )

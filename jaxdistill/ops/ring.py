@@ -58,7 +58,7 @@ def softmax_over_ring(
     ring: Ring,
     own: Float[Array, "b e"] | None = None,
     *,
-    skip: int,
+    expired: tuple[int, int],
     starts_full: bool,
     mesh: Mesh,
     block_rows: int = BLOCK_ROWS,
@@ -71,13 +71,13 @@ def softmax_over_ring(
       queries: already divided by their temperatures.
       ring: the queue after the batch was written; the block after the newest one is the oldest.
       own: with it, the keys are the queue without the batch, and each example's own row of `own`.
-      skip: how many leading rows of the oldest block are no keys any more.
+      expired: first and last + 1 of the oldest block's rows that are no keys any more.
       starts_full: whether blocks that were never written hold keys too.
       mesh: devices; the batch lies on its `data` axis.
       block_rows: keys a device looks at together; bounds the memory.
     """
     ring, own = jax.lax.stop_gradient((ring, own))
-    local = partial(_local, skip=skip, starts_full=starts_full, block_rows=block_rows)
+    local = partial(_local, expired=expired, starts_full=starts_full, block_rows=block_rows)
     sharded = jax.shard_map(
         local,
         mesh=mesh,
@@ -105,7 +105,7 @@ def _backward(local, average, cotangents):
 _with_gradient.defvjp(_forward, _backward)
 
 
-def _local(queries, rows, pushes, own, *, skip, starts_full, block_rows):
+def _local(queries, rows, pushes, own, *, expired, starts_full, block_rows):
     """One device's part: `queries [b/devices, q, e]`, `rows [c, b/devices, e]`, `own [b/devices, e]`."""
     b, q, e = queries.shape
     flat = queries.reshape(b * q, e)
@@ -116,7 +116,7 @@ def _local(queries, rows, pushes, own, *, skip, starts_full, block_rows):
         rows,
         (pushes - 1) % rows.shape[0],
         filled,
-        skip=skip,
+        expired=expired,
         without_newest=own is not None,
         block_rows=block_rows,
     )
@@ -127,7 +127,7 @@ def _local(queries, rows, pushes, own, *, skip, starts_full, block_rows):
     return (maximum + jnp.log(total)).reshape(b, q), (average / total[:, None]).reshape(b, q, e)
 
 
-def _scan_ring(queries, ring, newest, filled, *, skip, without_newest, block_rows):
+def _scan_ring(queries, ring, newest, filled, *, expired, without_newest, block_rows):
     """Running (maximum, sum of exponentials, weighted sum of keys) of each query over this device's part of the ring."""
     blocks, b, e = ring.shape
     together = min(max(block_rows // b, 1), blocks)
@@ -136,7 +136,7 @@ def _scan_ring(queries, ring, newest, filled, *, skip, without_newest, block_row
     def absorb(carry, start, count):
         block = jax.lax.dynamic_slice_in_dim(ring, start, count, axis=0)
         index = start + jnp.arange(count, dtype=jnp.int32)
-        hidden = (index == (newest + 1) % blocks)[:, None] & (row < skip)[None, :]
+        hidden = (index == (newest + 1) % blocks)[:, None] & ((row >= expired[0]) & (row < expired[1]))[None, :]
         hidden = hidden | (index >= filled)[:, None]
         if without_newest:
             hidden = hidden | (index == newest)[:, None]
