@@ -24,6 +24,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data.resumable import GrowingFile, ResumableTable
 from jaxdistill.data.sources import read
 from jaxdistill.encoders import masked_lm
+from jaxdistill.encoders.families import head_of
 
 import encoder_cases as cases
 from program import refused, run, start
@@ -383,7 +384,7 @@ def test_an_output_layer_of_its_own_is_read(tmp_path):
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
 def test_a_checkpoint_without_a_head_is_refused_by_its_tensor(family, tmp_path):
     cases.write_encoder(tmp_path, family)
-    with pytest.raises(InputError, match=rf"tensor {masked_lm.HEADS[family].dense}.weight is missing"):
+    with pytest.raises(InputError, match=rf"tensor {head_of(family, 'WORD_HEAD').dense}.weight is missing"):
         masked_lm.load(str(tmp_path))
 
 

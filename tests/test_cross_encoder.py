@@ -14,7 +14,7 @@ from jaxdistill.encode import encode_file
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load
-from jaxdistill.encoders.pair_head import HEADS, fresh_head
+from jaxdistill.encoders.pair_head import fresh_head
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.inference import Embedder
 
@@ -60,7 +60,7 @@ def torch_logits(theirs, model, pairs=PAIRS):
     return np.array(logits)
 
 
-@pytest.mark.parametrize("family", HEADS)
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "mpnet", "electra", "distilbert"])
 def test_every_family_equals_transformers_and_survives_the_way_out_and_back(family, tmp_path):
     theirs, ours = torch_and_ours(tmp_path / "theirs", family)
     assert ours.definition.reads_pairs and ours.definition.embedding_width == 1

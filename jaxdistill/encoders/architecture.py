@@ -1,18 +1,42 @@
-"""What is a sentence encoder made of? Plain, hashable descriptions, so that they can be static under `jax.jit`."""
+"""What a sentence encoder is made of: plain, hashable descriptions, static under `jax.jit`."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 from jaxdistill.core import InputError
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu", "tanh", "sigmoid", "identity")
 """Names of elementwise functions; `gelu` is the exact one with erf."""
+NORMS = ("layer", "layer_no_bias", "rms", "rms_plus_one")
+"""LayerNorm with or without a bias, RMSNorm, and Gemma's RMSNorm, which multiplies by 1 + weight."""
+NORM_PLACES = ("post", "pre", "both")
+"""Behind each residual sum; before each block; or before and behind each block, ahead of the sum."""
 SHORTEST = 3
 """Fewest tokens that sentences may be cut to: one between the special ones."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerKind:
+    """What may differ between the layers of an encoder: reach and rotary positions."""
+
+    window: int = 0
+    """How many tokens on each side a token attends to; 0: all tokens of its sentence."""
+    theta: float = 0.0
+    """Base of the rotary positions; 0: queries and keys are not rotated."""
+    divisor: float = 1.0
+    """Divides the rotary frequencies (linear scaling for longer texts)."""
+
+
+def _variation(default: Any) -> Any:
+    """An option that few families use. NOTE: `repr`, which digests of models and of stored targets are made of, shows it
+    only where it differs from its default, so that a new option invalidates no stored target."""
+    return dataclasses.field(default=default, repr=False, metadata={"variation": True})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Architecture:
-    """The body of an encoder: a post-LayerNorm transformer as BERT defined it, with its families' variations."""
+    """The body of an encoder: a transformer put together from parts. The defaults are BERT's."""
 
     family: str
     """Hugging Face's `model_type`; names the file under `families/` that reads and writes its checkpoints."""
@@ -29,6 +53,7 @@ class Architecture:
     """Width of the embedding tables where they are projected to `hidden_size` (ELECTRA); 0: `hidden_size`."""
     activation: str = "gelu"
     layer_norm_eps: float = 1e-12
+    """Added to the variance in every norm."""
     position_offset: int = 0
     """Row of the position table for the first token (RoBERTa and MPNet: 2)."""
     relative_buckets: int = 0
@@ -42,22 +67,104 @@ class Architecture:
     """Rate at which a sentence goes without a head of attention in training. NOTE: not in `repr`, which digests of
     models and of stored targets are made of: no vector outside of training depends on it."""
 
+    position_table: bool = _variation(True)
+    """Whether a table of positions is added to the word embeddings."""
+    kinds: tuple[LayerKind, ...] = _variation(())
+    """One for each layer; empty: no layer has a window or rotary positions."""
+    shared_layers: bool = _variation(False)
+    """Whether all layers are the same one, with one set of weights (ALBERT)."""
+
+    norm: str = _variation("layer")
+    """Which of `NORMS` all norms are."""
+    norm_place: str = _variation("post")
+    """Which of `NORM_PLACES`; `pre` and `both` have one more norm behind the last layer."""
+    embedding_norm: bool = _variation(True)
+    """Whether the embeddings are normalised."""
+    first_norm: bool = _variation(True)
+    """Whether the first layer's attention has a norm of its own before it (ModernBERT: no)."""
+    embedding_scaled: bool = _variation(False)
+    """Whether word embeddings are multiplied by the square root of their width (Gemma)."""
+
+    head_size: int = _variation(0)
+    """Width of an attention head; 0: `hidden_size / heads`."""
+    key_heads: int = _variation(0)
+    """Heads of keys and values, each shared by `heads / key_heads` heads of queries; 0: `heads`."""
+    query_key_norm: bool = _variation(False)
+    """Whether queries and keys are normalised, head by head, before they are rotated."""
+    attention_scale: float = _variation(0.0)
+    """Multiplies attention scores; 0: `head_size ** -0.5`."""
+    attention_bias: bool = _variation(True)
+    """Whether the four dense layers of attention have biases."""
+    causal: bool = _variation(False)
+    """Whether a token attends to those before it and itself alone."""
+
+    gated: bool = _variation(False)
+    """Whether the feed-forward network multiplies `activation(gate(x))` and `intermediate(x)`."""
+    intermediate_bias: bool = _variation(True)
+    """Whether the feed-forward network's first dense layer (with a gate: both) has a bias."""
+    output_bias: bool = _variation(True)
+    """Whether its last one has."""
+
     def __post_init__(self):
         if not self.embedding_size:
             object.__setattr__(self, "embedding_size", self.hidden_size)
-        if self.hidden_size % self.heads:
+        if not self.head_size and self.hidden_size % self.heads:
             raise InputError(
                 f"hidden_size={self.hidden_size} is not divisible by heads={self.heads}; change one of them."
             )
+        if self.heads % self.key_head_count:
+            raise InputError(f"heads={self.heads} is not divisible by key_heads={self.key_heads}; change one of them.")
         if self.layers < 1:
             raise InputError(f"layers={self.layers} leaves no layer; an encoder needs at least one.")
-        if self.activation not in ACTIVATIONS:
-            raise InputError(f"activation {self.activation!r} is not known; use one of {', '.join(ACTIVATIONS)}.")
+        if self.kinds and len(self.kinds) != self.layers:
+            raise InputError(f"kinds describes {len(self.kinds)} layers, but there are layers={self.layers}.")
+        if any(kind.theta for kind in self.kinds) and self.head_width % 2:
+            raise InputError(f"rotary positions need an even head size, not {self.head_width}; change the heads.")
+        for name, value, allowed in (
+            ("activation", self.activation, ACTIVATIONS),
+            ("norm", self.norm, NORMS),
+            ("norm_place", self.norm_place, NORM_PLACES),
+        ):
+            if value not in allowed:
+                raise InputError(f"{name} {value!r} is not known; use one of {', '.join(allowed)}.")
+
+    def __repr__(self) -> str:
+        shown = (*(field.name for field in dataclasses.fields(self) if field.repr), *self.varies)
+        return f"Architecture({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+    @property
+    def varies(self) -> tuple[str, ...]:
+        """Names of the options in which it differs from BERT, MPNet and ELECTRA."""
+        return tuple(
+            field.name
+            for field in dataclasses.fields(self)
+            if field.metadata.get("variation") and getattr(self, field.name) != field.default
+        )
 
     @property
     def longest(self) -> int:
         """Most tokens that a sentence may have."""
         return self.max_positions - self.position_offset
+
+    @property
+    def head_width(self) -> int:
+        """Width of an attention head."""
+        return self.head_size or self.hidden_size // self.heads
+
+    @property
+    def key_head_count(self) -> int:
+        """Heads of keys and values."""
+        return self.key_heads or self.heads
+
+    def kind(self, layer: int) -> LayerKind:
+        """What the layer of this number has for itself."""
+        return self.kinds[layer] if self.kinds else LayerKind()
+
+    def with_layers(self, chosen: Sequence[int]) -> "Architecture":
+        """The same with the layers of these numbers alone; numbers may repeat."""
+        return dataclasses.replace(
+            self, layers=len(chosen), kinds=tuple(self.kinds[layer] for layer in chosen) if self.kinds else ()
+        )
 
 
 TOKEN_POOLINGS = ("cls", "pooler", "mean", "max")

@@ -67,7 +67,7 @@ def exported(
     check_exportable(definition)
     architecture, pooling = definition.architecture, definition.pooling
     if pooling.layers == "second_to_last":
-        architecture = dataclasses.replace(architecture, layers=architecture.layers - 1)
+        architecture = architecture.with_layers(range(architecture.layers - 1))
     dense = definition.dense
     if pooling.tokens == "pooler":
         width = architecture.hidden_size

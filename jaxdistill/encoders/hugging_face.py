@@ -1,5 +1,6 @@
 """What do the families' `config.json` and tensor names have in common?"""
 
+import dataclasses
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -18,6 +19,31 @@ ACTIVATIONS = {
     "swish": "silu",
 }
 """Hugging Face's names of activations to ours."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PairHead:
+    """Names of the layers that make a family's encoder a classifier, which a cross-encoder is."""
+
+    output: str
+    hidden: str = ""
+    """Empty: BERT, whose pooler is the hidden layer."""
+    activation: str = "tanh"
+    """Of the hidden layer."""
+    drops_input: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class WordHead:
+    """Names of the tensors that make a family's encoder a masked language model."""
+
+    dense: str
+    norm: str
+    bias: str
+    output: str
+    """Output layer where it is stored; its weight is the word embeddings' and its bias is `bias` where it is not."""
+    activation: str = ""
+    """Empty: as in the body."""
 
 
 value = partial(setting, file="config.json")

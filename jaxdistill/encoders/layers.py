@@ -74,22 +74,24 @@ class Table(nnx.Module):
         return jnp.take(self.embedding[...], ids, axis=0, mode="clip")
 
 
-class LayerNorm(nnx.Module):
-    """LayerNorm with the two-pass variance, which parity with torch at 1e-5 needs.
+class Norm(nnx.Module):
+    """LayerNorm or RMSNorm, see `architecture.NORMS`; two passes for the variance, which parity with torch at 1e-5 needs.
 
     Not `nnx.LayerNorm`: that multiplies 1/deviation by the scale first, and so keeps one more activation-sized array.
     """
 
-    def __init__(self, width: int, eps: float):
-        self.eps = eps
-        self.scale = nnx.Param(jnp.ones((width,), jnp.float32))
-        self.bias = nnx.Param(jnp.zeros((width,), jnp.float32))
+    def __init__(self, width: int, eps: float, kind: str = "layer"):
+        self.eps, self.centres, self.offset = eps, kind.startswith("layer"), 1.0 if kind == "rms_plus_one" else 0.0
+        self.scale = nnx.Param(jnp.full((width,), 1.0 - self.offset, jnp.float32))
+        self.bias = nnx.Param(jnp.zeros((width,), jnp.float32)) if kind == "layer" else None
 
     def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
-        centred = x - jnp.mean(x, axis=-1, keepdims=True)
-        variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
-        normalized = centred * jax.lax.rsqrt(variance + self.eps)
-        return normalized * expanded(self.scale[...], x) + expanded(self.bias[...], x)
+        if self.centres:
+            x = x - jnp.mean(x, axis=-1, keepdims=True)
+        x = x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + self.eps)
+        scale = self.scale[...] + self.offset if self.offset else self.scale[...]
+        x = x * expanded(scale, x)
+        return x if self.bias is None else x + expanded(self.bias[...], x)
 
 
 def dropout(x: Float[Array, "..."], rate: float, seeds: Int[Array, "s 2"] | None, site: int) -> Float[Array, "..."]:

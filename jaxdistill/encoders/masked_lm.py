@@ -15,8 +15,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxdistill.core import MASK_TOKENS, InputError, Params, Tokens
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition
+from jaxdistill.encoders.families import head_of
 from jaxdistill.encoders.hugging_face import with_kernel_and_bias, with_scale_and_bias
-from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, LayerNorm, Linear
+from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, Norm
 from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.encoders.model import load as load_model
@@ -28,48 +29,13 @@ from jaxdistill.ops.dense import product
 EMBEDDING = "transformer/embeddings/word/embedding"
 
 
-@dataclasses.dataclass(frozen=True)
-class HeadNames:
-    """A family's names of the head's tensors."""
-
-    dense: str
-    norm: str
-    bias: str
-    output: str
-    """Output layer where it is stored; its weight is the word embeddings' and its bias is `bias` where it is not."""
-    activation: str = ""
-    """Empty: as in the body."""
-
-
-_ROBERTA = HeadNames("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder", "gelu")
-HEADS = {
-    "bert": HeadNames(
-        "cls.predictions.transform.dense",
-        "cls.predictions.transform.LayerNorm",
-        "cls.predictions.bias",
-        "cls.predictions.decoder",
-    ),
-    "roberta": _ROBERTA,
-    "xlm-roberta": _ROBERTA,
-    "mpnet": _ROBERTA,
-    "distilbert": HeadNames("vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector"),
-    "electra": HeadNames(
-        "generator_predictions.dense",
-        "generator_predictions.LayerNorm",
-        "generator_lm_head.bias",
-        "generator_lm_head",
-        "gelu",
-    ),
-}
-
-
 class Head(nnx.Module):
     """Hidden states to the width of the word embeddings."""
 
     def __init__(self, a: Architecture, *, rngs: nnx.Rngs):
-        self.activation = HEADS[a.family].activation or a.activation
+        self.activation = head_of(a.family, "WORD_HEAD").activation or a.activation
         self.dense = Linear(a.hidden_size, a.embedding_size, rngs=rngs)
-        self.norm = LayerNorm(a.embedding_size, a.layer_norm_eps)
+        self.norm = Norm(a.embedding_size, a.layer_norm_eps)
 
     def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m h"]:
         return self.norm(ACTIVATION_FUNCTIONS[self.activation](self.dense(x, jnp.float32)))
@@ -147,7 +113,7 @@ def likeliest_words(
 
 
 def _head_params(a: Architecture, tensors: Mapping[str, np.ndarray], source: str) -> dict[str, np.ndarray]:
-    theirs = HEADS[a.family]
+    theirs = head_of(a.family, "WORD_HEAD")
     own_weight, own_bias = (f"{theirs.output}.{part}" for part in ("weight", "bias"))
     names = with_kernel_and_bias({"head/dense": theirs.dense}) | with_scale_and_bias({"head/norm": theirs.norm})
     names["head/output/bias"] = own_bias if own_bias in tensors else theirs.bias

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxdistill.core import Params
+from jaxdistill.core import InputError, Params
 from jaxdistill.encoders.architecture import EncoderDefinition
-from jaxdistill.encoders.transformer import relative_buckets
+from jaxdistill.encoders.attention import relative_buckets
 
 OPSET = 20
 """The first with GELU; ONNX Runtime reads it since 1.17."""
@@ -195,6 +195,11 @@ def quantized_graph(definition: EncoderDefinition, params: Params):
     """
     from onnx import TensorProto, checker, helper
 
+    if definition.architecture.varies:
+        raise InputError(
+            f"a {definition.architecture.family} encoder cannot be quantised: its {definition.architecture.varies[0]}"
+            " has no place in the graph; BERT, RoBERTa, MPNet, DistilBERT and ELECTRA can be."
+        )
     encoder = _Encoder(definition, params)
     output = encoder.vectors()
     encoder.graph.nodes.append(helper.make_node("Identity", [output], [VECTORS]))

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
+from jaxdistill.encoders.families import head_of
 from jaxdistill.encoders.hugging_face import with_kernel_and_bias
 from jaxdistill.encoders.layers import INITIAL_DEVIATION
 from jaxdistill.encoders.settings import setting
@@ -23,31 +24,9 @@ KIND = "ForSequenceClassification"
 """What the `architectures` of a `config.json` end with."""
 
 
-@dataclasses.dataclass(frozen=True)
-class HeadNames:
-    """A family's names of the head's layers; `activation` is the hidden layer's."""
-
-    output: str
-    hidden: str = ""
-    """Empty: BERT, whose pooler is the hidden layer."""
-    activation: str = "tanh"
-    drops_input: bool = True
-
-
-_ROBERTA = HeadNames("classifier.out_proj", "classifier.dense")
-HEADS = {
-    "bert": HeadNames("classifier"),
-    "roberta": _ROBERTA,
-    "xlm-roberta": _ROBERTA,
-    "mpnet": _ROBERTA,
-    "electra": HeadNames("classifier.out_proj", "classifier.dense", "gelu"),
-    "distilbert": HeadNames("classifier", "pre_classifier", "relu", drops_input=False),
-}
-
-
 def cross_definition(architecture: Architecture) -> EncoderDefinition:
     """The cross-encoder with this body."""
-    head = HEADS[architecture.family]
+    head = head_of(architecture.family, "PAIR_HEAD")
     width = architecture.hidden_size
     hidden = Dense(in_features=width, out_features=width, activation=head.activation, drops=head.drops_input)
     return EncoderDefinition(
@@ -63,7 +42,7 @@ def cross_definition(architecture: Architecture) -> EncoderDefinition:
 
 def head_names(architecture: Architecture) -> dict[str, str]:
     """Our paths of the head's parameters to the checkpoint's tensor names."""
-    head = HEADS[architecture.family]
+    head = head_of(architecture.family, "PAIR_HEAD")
     layers = [name for name in (head.hidden, head.output) if name]
     return with_kernel_and_bias({f"dense/{place}": name for place, name in enumerate(layers)})
 

@@ -76,8 +76,8 @@ def vectors_and_states(
 def vocabulary(definition: EncoderDefinition, params: Params, compute_dtype: DTypeLike) -> Float[Array, "t h"]:
     """The word embeddings of the whole vocabulary, in the width of the layers."""
     embeddings = merged(definition, params).transformer.embeddings
-    table = embeddings.word.embedding[...]
-    return table if embeddings.projection is None else embeddings.projection(table, compute_dtype)
+    rows = embeddings.of_words(embeddings.word.embedding[...])
+    return rows if embeddings.projection is None else embeddings.projection(rows, compute_dtype)
 
 
 def hidden_states(

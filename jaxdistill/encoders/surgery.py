@@ -2,13 +2,14 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array
 
 from jaxdistill.core import InputError
-from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
+from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.layers import INITIAL_DEVIATION, uniform_as_torch
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.encoders.pair_head import fresh_head
@@ -48,7 +49,7 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
         before, after = f"transformer/layers/{old}/", f"transformer/layers/{new}/"
         of_layer = {path: array for path, array in model.params.items() if path.startswith(before)}
         params |= {after + path.removeprefix(before): array for path, array in of_layer.items()}
-    architecture = dataclasses.replace(architecture, layers=len(chosen))
+    architecture = architecture.with_layers(chosen)
     return dataclasses.replace(
         model,
         definition=dataclasses.replace(model.definition, architecture=architecture),
@@ -87,32 +88,40 @@ def fresh(
     if tokenizer_folder is not None:
         template = _with_tokenizer(template, tokenizer_folder)
     chosen = Pooling.parse(pooling) if pooling else template.definition.pooling
-    architecture = dataclasses.replace(
-        template.definition.architecture,
+    old = template.definition.architecture
+    sizes = dict(
         hidden_size=width,
-        layers=depth,
         heads=heads or max(1, width // 64),
         intermediate_size=intermediate or 4 * width,
         embedding_size=embedding or width,
         pooler=chosen.tokens == "pooler",
     )
-    if architecture.embedding_size != width:
-        architecture = dataclasses.replace(
-            architecture,
-            family="electra",
-            max_positions=architecture.longest,
-            position_offset=0,
-            token_types=architecture.token_types or 2,
-            relative_buckets=0,
-        )
+    if embedding not in (0, width):
+        architecture = plain(old, "electra", layers=depth, **sizes)
         if architecture.pooler:
             raise InputError(
                 "pooling pooler does not go with an embedding width of its own: ELECTRA has no pooler; use cls."
             )
+    else:
+        # Layers alternate as the template's first ones do; the heads have new widths, and keys as many as queries.
+        repeated = old.with_layers([layer % old.layers for layer in range(depth)])
+        architecture = dataclasses.replace(repeated, **sizes, head_size=0, key_heads=0, attention_scale=0.0)
     definition = EncoderDefinition(architecture=architecture, pooling=chosen, normalize=template.definition.normalize)
     params = {path: np.asarray(array) for path, array in init_params(definition, key).items()}
     source = f"fresh {architecture.family} of width {width} and depth {depth}, tokenizer of {template.source}"
     return dataclasses.replace(template, definition=definition, params=params, source=source)
+
+
+def plain(old: Architecture, family: str, **changes: Any) -> Architecture:
+    """A BERT or an ELECTRA with the sizes of another family's encoder, and `changes`."""
+    kept = dict(
+        vocab_size=old.vocab_size, hidden_size=old.hidden_size, layers=old.layers, heads=old.heads,
+        intermediate_size=old.intermediate_size, embedding_size=old.embedding_size, activation=old.activation,
+        layer_norm_eps=old.layer_norm_eps, pooler=old.pooler, pad_id=old.pad_id, hidden_dropout=old.hidden_dropout,
+        attention_dropout=old.attention_dropout, drophead=old.drophead,
+    )  # fmt: skip
+    kept |= dict(max_positions=old.longest, token_types=old.token_types or 2)
+    return Architecture(family=family, **(kept | changes))
 
 
 def _with_tokenizer(template: SentenceModel, folder: Path) -> SentenceModel:
@@ -120,10 +129,7 @@ def _with_tokenizer(template: SentenceModel, folder: Path) -> SentenceModel:
     tokenizer = read_tokenizer(folder, vocab_size=None, lower_case=False)
     tokenizer.enable_truncation(template.max_length)
     old, entries = template.definition.architecture, tokenizer.get_vocab_size()
-    architecture = dataclasses.replace(
-        old, family="bert", vocab_size=entries, pad_id=tokenizer.token_to_id("[PAD]"), max_positions=old.longest,
-        position_offset=0, token_types=2, relative_buckets=0,
-    )  # fmt: skip
+    architecture = plain(old, "bert", vocab_size=entries, pad_id=tokenizer.token_to_id("[PAD]"), token_types=2)
     return dataclasses.replace(
         template,
         definition=dataclasses.replace(template.definition, architecture=architecture),
@@ -153,16 +159,13 @@ def compact(model: SentenceModel, width: int, *, key: Array, init: str) -> Sente
         raise InputError(f"student.embedding={width} must be below the encoder's width of {old.hidden_size}.")
     if init not in ("svd", "random"):
         raise InputError(f"student.embedding_init={init!r} is unknown; allowed: svd, random.")
-    if old.embedding_size != old.hidden_size or old.relative_buckets:
+    if old.embedding_size != old.hidden_size or old.relative_buckets or old.varies:
         raise InputError(
             f"student.embedding cannot replace the embeddings of a {old.family} encoder; use a BERT or RoBERTa."
         )
     if model.definition.pooling.tokens == "pooler":
         raise InputError("student.embedding makes an ELECTRA model, which has no pooler; use the pooling cls or mean.")
-    architecture = dataclasses.replace(
-        old, family="electra", embedding_size=width, pooler=False, max_positions=old.longest, position_offset=0,
-        token_types=old.token_types or 2,
-    )  # fmt: skip
+    architecture = plain(old, "electra", embedding_size=width, pooler=False)
     definition = dataclasses.replace(model.definition, architecture=architecture)
     fresh_params = init_params(definition, key)
     block = "transformer/embeddings/"

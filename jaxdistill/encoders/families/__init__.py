@@ -1,20 +1,36 @@
-"""Which checkpoints can be read? One file per family, chosen by the `model_type` of `config.json`, `-` written as `_`.
+"""Checkpoints of every family: one file each, chosen by the `model_type` of `config.json`, `-` written as `_`.
 
 A family's file has three functions: `architecture(config)` reads a `config.json`, `config(architecture)` writes one,
-and `names(architecture)` maps our parameter paths to the checkpoint's tensor names. A tuple `PREFIXES` lists what task
-models put before those names. A new family is a new file.
+and `names(architecture)` maps our parameter paths to the checkpoint's tensors. A tuple `PREFIXES` lists what task
+models put before those names. `PAIR_HEAD` and `WORD_HEAD` name the tensors of its cross-encoders and masked language
+models, where these can be read.
 """
 
 import importlib
 import pkgutil
 from types import ModuleType
+from typing import Any
 
 from jaxdistill.core import InputError
 
 
 def family(model_type: str) -> ModuleType:
     """The module that reads and writes checkpoints of `model_type`."""
-    known = sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
-    if model_type not in known:
-        raise InputError(f"model_type {model_type!r} is not a family that can be read; known are {', '.join(known)}.")
+    if str(model_type).replace("_", "-") not in known():
+        raise InputError(f"model_type {model_type!r} is not a family that can be read; known are {', '.join(known())}.")
     return importlib.import_module(f"{__name__}.{model_type.replace('-', '_')}")
+
+
+def known() -> list[str]:
+    """All families."""
+    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+
+
+def head_of(model_type: str, name: str) -> Any:
+    """The family's `PAIR_HEAD` or `WORD_HEAD`."""
+    head = getattr(family(model_type), name, None)
+    if head is None:
+        kind = {"PAIR_HEAD": "cross-encoders", "WORD_HEAD": "masked language models"}[name]
+        having = [other for other in known() if hasattr(family(other), name)]
+        raise InputError(f"{kind} of {model_type} cannot be read; those of {', '.join(having)} can.")
+    return head

@@ -5,8 +5,11 @@ from typing import Any
 
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
+from jaxdistill.encoders.hugging_face import PairHead, WordHead
 
 PREFIXES = ("distilbert.",)
+PAIR_HEAD = PairHead("classifier", "pre_classifier", "relu", drops_input=False)
+WORD_HEAD = WordHead("vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector")
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:

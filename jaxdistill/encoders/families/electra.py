@@ -7,8 +7,17 @@ from typing import Any
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
+from jaxdistill.encoders.hugging_face import PairHead, WordHead
 
 PREFIXES = ("electra.",)
+PAIR_HEAD = PairHead("classifier.out_proj", "classifier.dense", "gelu")
+WORD_HEAD = WordHead(
+    "generator_predictions.dense",
+    "generator_predictions.LayerNorm",
+    "generator_lm_head.bias",
+    "generator_lm_head",
+    "gelu",
+)
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:

@@ -6,6 +6,8 @@ from typing import Any
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
+from jaxdistill.encoders.families.roberta import PAIR_HEAD as PAIR_HEAD
+from jaxdistill.encoders.families.roberta import WORD_HEAD as WORD_HEAD
 
 PREFIXES = ("mpnet.",)
 

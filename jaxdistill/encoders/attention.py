@@ -1,0 +1,209 @@
+"""Self-attention over packed rows, with the variations of all families: heads, norms, rotary positions, reach.
+
+A row holds several sentences. A token attends to the tokens of its own sentence, padding to padding alone, so that
+every softmax has something to sum over and nothing becomes NaN.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.typing import DTypeLike
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxdistill.core import Tokens
+from jaxdistill.encoders.architecture import Architecture, LayerKind
+from jaxdistill.encoders.layers import Linear, Norm, Table, contraction, dropout, expanded
+from jaxdistill.ops.dense import product
+
+LONGEST_WHOLE = 512
+"""Rows of more tokens attend in blocks of queries, so that no array has the size of row x row."""
+BLOCK = 256
+"""Queries of a block."""
+
+
+class Reach(NamedTuple):
+    """What attention needs to know beside hidden states; the same for all layers of a kind."""
+
+    owner: Int[Array, "g r l"]
+    bias: Float[Array, "g r #h l l"] | None
+    """Added to the scores: the mask, and MPNet's relative positions; None: made block by block."""
+    rotation: tuple[Float[Array, "g r l s"], Float[Array, "g r l s"]] | None
+    """Cosines and sines of half a head's width; None: no rotary positions."""
+
+
+class Attention(nnx.Module):
+    """Multi-head self-attention; its norms are applied by the layer."""
+
+    def __init__(self, a: Architecture, *, rngs: nnx.Rngs, normed: bool = True):
+        queries, keys = a.heads * a.head_width, a.key_head_count * a.head_width
+        self.heads, self.key_heads, self.size = a.heads, a.key_head_count, a.head_width
+        self.scale = a.attention_scale or 1.0 / math.sqrt(a.head_width)
+        self.rate, self.causal = a.attention_dropout, a.causal
+        self.query = Linear(a.hidden_size, queries, rngs=rngs, bias=a.attention_bias)
+        self.key = Linear(a.hidden_size, keys, rngs=rngs, bias=a.attention_bias)
+        self.value = Linear(a.hidden_size, keys, rngs=rngs, bias=a.attention_bias)
+        self.output = Linear(queries, a.hidden_size, rngs=rngs, bias=a.attention_bias)
+        self.query_norm = Norm(a.head_width, a.layer_norm_eps, a.norm) if a.query_key_norm else None
+        self.key_norm = Norm(a.head_width, a.layer_norm_eps, a.norm) if a.query_key_norm else None
+        self.norm = Norm(a.hidden_size, a.layer_norm_eps, a.norm) if normed else None
+        self.norm_after = Norm(a.hidden_size, a.layer_norm_eps, a.norm) if a.norm_place == "both" else None
+
+    def __call__(
+        self,
+        x: Float[Array, "g r l d"],
+        reach: Reach,
+        head_scale: Float[Array, "g r l h"] | None,
+        *,
+        kind: LayerKind,
+        seeds: Array | None,
+        site: int,
+        compute_dtype: DTypeLike,
+    ) -> Float[Array, "g r l d"]:
+        query, keys, value = self.projected(x, reach.rotation, compute_dtype)
+
+        def attend(query, keys, value, bias, seeds):
+            grouped = query.ndim == keys.ndim + 1
+            u, bias = ("u", bias[:, :, :, :, None]) if grouped else ("", bias)
+            scores = contraction(f"grqh{u}s,grkhs->grhq{u}k", query, keys, compute_dtype)
+            weights = dropout(jax.nn.softmax(scores + bias, axis=-1), self.rate, seeds, site)
+            return contraction(f"grhq{u}k,grkhs->grqh{u}s", weights, value, compute_dtype)
+
+        if reach.bias is None:
+            mixed = in_blocks(attend, query, keys, value, reach.owner, kind.window, causal=self.causal, seeds=seeds)
+        else:
+            mixed = attend(query, keys, value, reach.bias, seeds)
+        mixed = mixed.reshape(*x.shape[:-1], self.heads, self.size)
+        if head_scale is not None:
+            mixed = mixed * head_scale[..., None]
+        return self.output(mixed.reshape(*x.shape[:-1], -1), compute_dtype)
+
+    def projected(self, x: Float[Array, "g r l d"], rotation, compute_dtype: DTypeLike) -> tuple[Array, Array, Array]:
+        """Queries, keys and values [g r l h s]; with grouped keys, queries [g r l h u s], `u` for each head of keys."""
+        # One product for the three: fewer and wider, and one gradient with respect to x instead of a sum of three.
+        linears = (self.query, self.key, self.value)
+        together = product(
+            x, jnp.concatenate([linear.kernel[...] for linear in linears], axis=1), compute_dtype=compute_dtype
+        )
+        if self.query.bias is not None:
+            together = together + expanded(jnp.concatenate([linear.bias[...] for linear in linears]), together)
+        together = together.reshape(*x.shape[:-1], -1, self.size)
+        query, keys, value = jnp.split(together, (self.heads, self.heads + self.key_heads), axis=-2)
+        if self.query_norm is not None:
+            query, keys = self.query_norm(query), self.key_norm(keys)
+        if rotation is not None:
+            query, keys = rotated(query, *rotation), rotated(keys, *rotation)
+        # The scale goes on the queries, which are fewer than the scores.
+        query = query * self.scale
+        if self.key_heads != self.heads:
+            query = query.reshape(*x.shape[:-1], self.key_heads, -1, self.size)
+        return query, keys, value
+
+
+def reach_of(tokens: Tokens, kind: LayerKind, *, head_width: int, causal: bool, relative_bias: Table | None) -> Reach:
+    """What layers of a kind attend to, and how far tokens are rotated."""
+    rotation = rotation_of(tokens.position, kind, head_width) if kind.theta else None
+    length = tokens.owner.shape[-1]
+    if length > LONGEST_WHOLE and relative_bias is None:
+        return Reach(tokens.owner, None, rotation)
+    slots = np.arange(length)
+    bias = mask_of(visible(tokens.owner, tokens.owner, slots, slots, kind.window, causal=causal))
+    if relative_bias is not None:
+        # Tokens of one sentence lie together, so slots are as far apart as positions.
+        buckets = relative_buckets(slots[None, :] - slots[:, None], relative_bias.embedding.shape[0])
+        bias = bias + relative_bias(buckets).transpose(2, 0, 1)[None, None]
+    return Reach(tokens.owner, bias, rotation)
+
+
+def visible(
+    owner: Int[Array, "g r q"],
+    key_owner: Int[Array, "g r k"],
+    slots: Int[Array, " q"],
+    key_slots: Int[Array, " k"],
+    window: int,
+    *,
+    causal: bool,
+) -> Bool[Array, "g r q k"]:
+    """Which keys each query attends to; a token always sees itself."""
+    seen = owner[:, :, :, None] == key_owner[:, :, None, :]
+    distance = key_slots[None, :] - slots[:, None]
+    if window:
+        seen = seen & (abs(distance) <= window)[None, None]
+    return seen & (distance <= 0)[None, None] if causal else seen
+
+
+def mask_of(seen: Bool[Array, "g r q k"]) -> Float[Array, "g r 1 q k"]:
+    """0 where a key is seen, the smallest float32 elsewhere."""
+    return jnp.where(seen, 0.0, jnp.finfo(jnp.float32).min)[:, :, None]
+
+
+def in_blocks(attend, query, keys, value, owner, window: int, *, causal: bool, seeds) -> Float[Array, "g r l ..."]:
+    """`attend` for a block of queries after the other; a window's layers look at the keys around their block alone.
+
+    The backward pass computes each block's scores again.
+    """
+    length = owner.shape[-1]
+    count = -(-length // BLOCK)
+    span = min(length, BLOCK + 2 * window) if window else length
+    behind = count * BLOCK - length
+    padded_query = jnp.pad(query, ((0, 0), (0, 0), (0, behind)) + ((0, 0),) * (query.ndim - 3))
+    padded_owner = jnp.pad(owner, ((0, 0), (0, 0), (0, behind)), constant_values=-1)
+
+    def part(x: Array, start: Array, size: int) -> Array:
+        return jax.lax.dynamic_slice_in_dim(x, start, size, axis=2)
+
+    @jax.checkpoint
+    def block(number: Array) -> Array:
+        start = number * BLOCK
+        first_key = jnp.clip(start - window, 0, length - span) if window else jnp.zeros_like(start)
+        slots, key_slots = start + jnp.arange(BLOCK), first_key + jnp.arange(span)
+        seen = visible(
+            part(padded_owner, start, BLOCK), part(owner, first_key, span), slots, key_slots, window, causal=causal
+        )
+        # Every block draws its own dropout.
+        drawn = None if seeds is None else seeds + number.astype(seeds.dtype)
+        return attend(
+            part(padded_query, start, BLOCK), part(keys, first_key, span), part(value, first_key, span),
+            mask_of(seen), drawn,
+        )  # fmt: skip
+
+    blocks = jax.lax.map(block, jnp.arange(count))
+    whole = jnp.moveaxis(blocks, 0, 2).reshape(*query.shape[:2], count * BLOCK, *query.shape[3:])
+    return whole[:, :, :length]
+
+
+def rotation_of(
+    position: Int[Array, "g r l"], kind: LayerKind, head_width: int
+) -> tuple[Float[Array, "g r l s"], Float[Array, "g r l s"]]:
+    """Cosines and sines of rotary positions.
+
+    Source: Su et al., RoFormer, 2021, https://arxiv.org/abs/2104.09864; pairs are numbers half a head apart.
+    """
+    frequencies = kind.theta ** (-np.arange(0, head_width, 2) / head_width) / kind.divisor
+    angles = position[..., None].astype(jnp.float32) * frequencies.astype(np.float32)
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+def rotated(
+    x: Float[Array, "g r l h s"], cosines: Float[Array, "g r l s"], sines: Float[Array, "g r l s"]
+) -> Float[Array, "g r l h s"]:
+    """Each head's first and second half turned by its token's angles."""
+    first, second = jnp.split(x, 2, axis=-1)
+    cosines, sines = cosines[:, :, :, None], sines[:, :, :, None]
+    return jnp.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
+
+
+def relative_buckets(distance: np.ndarray, buckets: int, longest: int = 128) -> np.ndarray:
+    """T5's buckets of `key - query` distances, both directions: exact up to a quarter of them, then logarithmic.
+
+    Source: Raffel et al., T5, JMLR 2020; MPNet uses 32 buckets and a longest distance of 128.
+    """
+    half = buckets // 2
+    exact = half // 2
+    size = np.abs(distance)
+    logarithmic = np.log(np.maximum(size, 1).astype(np.float32) / exact) / math.log(longest / exact) * (half - exact)
+    far = np.minimum(exact + logarithmic.astype(np.int32), half - 1)
+    return np.where(distance > 0, half, 0) + np.where(size < exact, size, far)
