@@ -56,6 +56,9 @@ TESTS = (
 QQP_PAIRS = 21_000
 """The paper's number of pairs; there are three times as many here, and as many steps are made."""
 
+LENGTHS = dict(bi=32, cross=64)
+"""Most tokens of a sentence or of a pair, in training and while it is labelled (the code)."""
+
 BERT = dict(
     bi="princeton-nlp/unsup-simcse-bert-base-uncased",
     plain="google-bert/bert-base-uncased",
@@ -78,12 +81,19 @@ def trans_encoder(form: str, **changed) -> dict:
 
 
 def stage(
-    form: str, start: Mapping[str, str], *, labellers: Sequence[str], negatives: str = "clip", model: str = ""
+    form: str,
+    start: Mapping[str, str],
+    *,
+    labellers: Sequence[str],
+    labelled_by: str,
+    negatives: str = "clip",
+    model: str = "",
 ) -> ConfigDict:
     """One direction, with the settings of the paper's Table 16 for base models on STS.
 
     Args:
       start: as `BERT`.
+      labelled_by: the form of the labellers, which read as many tokens as models of this form do in training.
       model: starts the student instead.
     """
     config = options(**trans_encoder(form, negatives=negatives))
@@ -91,14 +101,17 @@ def stage(
     config.teacher.targets = "labels"
     config.teacher.model = ",".join(labellers)
     config.teacher.pooling = start["pooling"] if start["bi"] in labellers else ""  # exports of stages say their own
+    config.teacher.max_length = LENGTHS[labelled_by]
     config.student.model = model or (start["plain"] if form == "cross" else start["bi"])
     config.student.pooling = start["plain_pooling"] if form == "cross" else start["pooling"]
     config.student.head = "pair" if form == "cross" else "none"
     config.student.head_init = "normal"
-    config.data.batch_size = 32 if form == "cross" else 128
-    config.data.max_length = 64 if form == "cross" else 32
+    config.data.batch_size = 16 if form == "cross" else 128  # pairs; a cross-encoder reads both orders: 32 sequences
+    config.data.max_length = LENGTHS[form]
     config.optimizer.learning_rate = 2e-5 if form == "cross" else 5e-5
+    config.optimizer.warmup_fraction = 0.1 if form == "cross" else 0.0
     config.run.epochs = 1.0 if form == "cross" else 10.0
+    config.run.seed = 2021
     config.evals.every = 200
     return config
 
@@ -127,7 +140,9 @@ def cycles(
             names = []
             for place, start in enumerate(trained):
                 model = labellers[place] if sequential and stages else ""
-                stages.append(stage(form, start, labellers=labellers, negatives=negatives, model=model))
+                labelled_by = "bi" if form == "cross" else "cross"
+                options = dict(labellers=labellers, labelled_by=labelled_by, negatives=negatives, model=model)
+                stages.append(stage(form, start, **options))
                 names.append(f"stage{len(stages)}")
             labellers = names
     return chained(stages)
@@ -136,7 +151,8 @@ def cycles(
 def bi_to_bi(start: Mapping[str, str], *, count: int) -> ConfigDict:
     """Bi-encoders alone, each from the start and on the labels of the one before, which are cosines as its own are."""
     labellers = [start["bi"], *(f"stage{number}" for number in range(1, count))]
-    return chained([stage("bi", start, labellers=[labeller], negatives="raw") for labeller in labellers])
+    stages = [stage("bi", start, labellers=[name], labelled_by="bi", negatives="raw") for name in labellers]
+    return chained(stages)
 
 
 def contrastive() -> ConfigDict:
@@ -199,6 +215,7 @@ def binary(text: str, count: int, *, best: str = "", both_orders: bool = True, p
 
     def change(config: ConfigDict) -> None:
         crosses = config.objective.form == "cross"
+        config.data.batch_size = 128 if not crosses else 16 if both_orders else 32
         config.run.epochs = 3.0 if crosses else 15.0
         config.run.steps = round(config.run.epochs * pairs / config.data.batch_size)
         config.objective.both_orders = crosses and both_orders
