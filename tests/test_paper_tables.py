@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 
 import pytest
 
@@ -51,6 +52,15 @@ def test_a_preset_has_the_settings_of_its_source(name, preset):
             option: (found[option], *fact) for option, fact in stage.facts.items() if not _equal(found, option, fact)
         }
         assert not wrong
+
+
+@pytest.mark.parametrize("name", ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))])
+def test_presets_and_studies_that_the_docs_name_exist(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for file, preset in re.findall(r"configs/(\w+)\.py:([a-z][\w.:-]*)", text):
+        main.load_config_module(ROOT / "configs" / f"{file}.py").get_config(preset.rstrip(".:"))
+    studies = {path.stem for path in (ROOT / "configs" / "studies").glob("*.py")}
+    assert {study for study in re.findall(r"--grid=([a-z_]+)\b(?![.=])", text)} <= studies
 
 
 def _equal(found: dict, option: str, fact: paper_tables.Fact) -> bool:
