@@ -39,7 +39,7 @@ from jaxdistill.inference import Embedder
 from jaxdistill.main import load_config_module
 from jaxdistill.mesh import batch_sharding, place
 from jaxdistill.reporting.tables import as_text
-from jaxdistill.training import build
+from jaxdistill.training.build import build
 
 CONFIG = Path(__file__).parent.parent / "configs" / "trans_encoder.py"
 CROSS = load_config_module(CONFIG).get_config("minilm").to_dict()
@@ -126,7 +126,7 @@ def training(form: str, model: str, pairs: Pairs, folder: Path, *, steps: int) -
     raw["objective"]["both_orders"] = False
     raw["evals"]["best"] = ""
     raw["run"]["precision"] = "float32"
-    job = build.build(config.parse(raw), folder / f"work-{form}", progress=False)
+    job = build(config.parse(raw), folder / f"work-{form}", progress=False)
     state, numbers = job.first_state(job.seeds()), itertools.count()
 
     def work() -> int:

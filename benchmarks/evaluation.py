@@ -20,16 +20,17 @@ import numpy as np
 from rich.box import MARKDOWN
 from rich.table import Table
 
-from jaxdistill.cli import Parser, needed_data_folder, run
+from jaxdistill.cli import Parser, run
 from jaxdistill.core import Embed, InputError
+from jaxdistill.data.sources import split_specs
 from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import load
 from jaxdistill.evals import nli, probe, sts, suite, transfer
 from jaxdistill.evals.embedding_cache import Once
 from jaxdistill.evals.transfer import pair_features, row_vectors
 from jaxdistill.inference import Embedder
+from jaxdistill.paths import needed_data_folder
 from jaxdistill.reporting.tables import as_text
-from jaxdistill.training.build import split_specs
 
 GROUPS = ("sts", "transfer", "nli")
 NESTED = ("mr", "cr", "subj", "mpqa")

@@ -16,9 +16,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxdistill.cli import Parser, needed_data_folder, run
+from jaxdistill.cli import Parser, run
 from jaxdistill.core import InputError
 from jaxdistill.evals.sts import TESTS
+from jaxdistill.paths import needed_data_folder
 
 METHODS = {
     "L2": "l2.py:minilm-l3",

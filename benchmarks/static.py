@@ -19,10 +19,11 @@ from model2vec import StaticModel
 from model2vec.distill import distill_from_model
 from transformers import AutoModel, AutoTokenizer
 
-from jaxdistill.cli import Parser, needed_data_folder, run
+from jaxdistill.cli import Parser, run
 from jaxdistill.encoders.locate import locate
 from jaxdistill.evals import suite
 from jaxdistill.evaluate import tables
+from jaxdistill.paths import needed_data_folder
 from jaxdistill.reporting.tables import as_text
 from jaxdistill.training.export import weights_bytes
 

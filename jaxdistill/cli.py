@@ -5,7 +5,6 @@ import contextlib
 import difflib
 import errno
 import os
-import pathlib
 import signal
 import sys
 import threading
@@ -13,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jaxdistill.core import InputError
-from jaxdistill.files import is_remote, local
+from jaxdistill.files import is_remote
+from jaxdistill.paths import cache_folder
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -74,36 +74,6 @@ def add_reading_options(parser: Parser) -> None:
     parser.add_argument("--pooling", default="", help="needed where a checkpoint does not say its pooling")
     parser.add_argument("--max_length", type=int, default=0, help="tokens of a sentence; 0: as the checkpoint says")
     parser.add_argument("--batch_size", type=positive, default=BATCH_SIZE, help="sentences computed together")
-
-
-def cache_folder() -> pathlib.Path:
-    """Where tokenised text, vectors and compiled programs are kept for the next run."""
-    return local(os.environ.get("JAXDISTILL_CACHE") or "~/.cache/jaxdistill", "JAXDISTILL_CACHE")
-
-
-def data_folder() -> pathlib.Path | None:
-    """The folder that JAXDISTILL_DATA names, if it does; raises `InputError` where that is none."""
-    named = os.environ.get("JAXDISTILL_DATA")
-    if not named:
-        return None
-    folder = local(named, "JAXDISTILL_DATA")
-    if not folder.is_dir():
-        raise InputError(
-            f"JAXDISTILL_DATA={named} is no folder; unset it, or name one with sts/stsb.dev.tsv.gz and the like."
-        )
-    return folder
-
-
-def needed_data_folder(what: str, *, instead: str = "") -> pathlib.Path:
-    """As `data_folder`; raises `InputError` too where JAXDISTILL_DATA names none.
-
-    Args:
-      what: is read from it, and `instead`: what else the user can do; both for the error.
-    """
-    folder = data_folder()
-    if folder is None:
-        raise InputError(f"{what} is in the data folder; name that in JAXDISTILL_DATA{instead}.")
-    return folder
 
 
 def leave_at_once(number: int, frame: Any) -> None:

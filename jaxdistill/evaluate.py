@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.table import Table
 
-from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, cache_folder, local_path, run
+from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, local_path, run
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.data.sources import content_digest, local_files, read
 from jaxdistill.encoders.locate import locate
@@ -54,6 +54,7 @@ from jaxdistill.evals.postprocess import METHODS, Postprocess
 from jaxdistill.evals.suite import Unit
 from jaxdistill.files import refuse_overwriting, try_writing, write_whole
 from jaxdistill.inference import Embedder, Ensemble
+from jaxdistill.paths import cache_folder
 from jaxdistill.reporting import evaluation as evaluation_report
 from jaxdistill.reporting.page import PAGE
 from jaxdistill.reporting.tables import as_text, hundredfold, plain, score_table

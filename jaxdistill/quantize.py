@@ -32,7 +32,7 @@ from jaxdistill.evals.agreement import METRIC, held_out_task
 from jaxdistill.evals.sts import DEV_METRIC, StsDevTask, read_set
 from jaxdistill.folders import replacing
 from jaxdistill.inference import Embedder, prompt_text
-from jaxdistill.training.build import data_folder
+from jaxdistill.training.dev import sts_data_folder
 
 GRAPH, TOKENIZER, SETTINGS = "model.onnx", "tokenizer.json", "quantized.json"
 PIP_COMMAND = "pip install onnx onnxruntime"
@@ -168,7 +168,7 @@ def main(arguments: Sequence[str]) -> None:
         raise InputError(f"--model={given.model} is no local folder; give an export, or package:NAME/PATH.")
     refuse_filled(Path(given.out).resolve())
     _imported("onnxruntime")
-    data = data_folder()
+    data = sts_data_folder()
     model = load_model(given.model, pooling=given.pooling)
     folder = quantize(model, given.out)
     size, before = (folder / GRAPH).stat().st_size, 4 * model.parameter_count

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from jaxdistill.cli import Parser, add_reading_options, cache_folder, local_path, run
+from jaxdistill.cli import Parser, add_reading_options, local_path, run
 from jaxdistill.core import InputError
 from jaxdistill.data.resumable import one_line
 from jaxdistill.data.sources import TEXT
@@ -32,6 +32,7 @@ from jaxdistill.encode import encoded, origin_of, sentences
 from jaxdistill.evals.similarity import unit_vectors
 from jaxdistill.inference import Embedder, load
 from jaxdistill.ops.nearest import nearest
+from jaxdistill.paths import cache_folder
 from jaxdistill.reporting.tables import as_text
 
 TOP = 10

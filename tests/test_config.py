@@ -16,7 +16,8 @@ from jaxdistill import mesh as meshes
 from jaxdistill.core import InputError
 from jaxdistill.data import batches
 from jaxdistill.mesh import batch_sharding, place
-from jaxdistill.training import build
+from jaxdistill.training.build import build
+from jaxdistill.training.dev import graded_pairs
 from jaxdistill.training.stages import run_stages
 
 from conftest import ROOT
@@ -116,7 +117,7 @@ def test_graded_pairs_of_two_files_are_refused(tmp_path):
     config = configs.parse(load(ROOT / "configs" / "congen.py", "tiny").to_dict())
     config = dataclasses.replace(config, evals=dataclasses.replace(config.evals, pairs=f"{tmp_path}/g*.tsv"))
     with pytest.raises(InputError, match=r"g\*.tsv is 2 files \(g1.tsv, g2.tsv\); name one of them"):
-        build.graded_pairs(config)
+        graded_pairs(config.evals)
 
 
 def test_command_line_values_reach_the_config(monkeypatch):
@@ -268,7 +269,7 @@ def test_every_named_preset_builds_and_takes_a_step(path, preset, checkpoints, s
     if program_of(raw) in stepped:
         return
     stepped.add(program_of(raw))
-    run = build.build(configs.parse(raw), checkpoints / "w", progress=False)
+    run = build(configs.parse(raw), checkpoints / "w", progress=False)
     state = run.first_state(run.seeds())
     before = {name: np.asarray(array) for name, array in state.params["student"].items()}
     batch = place(run.batches.batch_at(0), batch_sharding(run.mesh))

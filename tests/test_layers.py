@@ -9,7 +9,8 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "jaxdistill"
 LAYERS = (
     ("__init__", "core", "ranges", "versions"),
     ("files",),
-    ("cli", "folders", "installed", "mesh", "ops", "reading", "assets"),
+    ("folders", "mesh", "ops", "assets", "paths", "reading"),
+    ("cli",),
     ("config",),
     ("data", "encoders", "evals", "objectives"),
     ("inference", "reporting"),

@@ -19,8 +19,10 @@ from jaxdistill.encoders import surgery
 from jaxdistill.encoders.model import load
 from jaxdistill.evals.similarity import spearman
 from jaxdistill.inference import Embedder
-from jaxdistill.training import build, labels
+from jaxdistill.training import labels
 from jaxdistill.training.stages import in_order
+from jaxdistill.training.student import make_student
+from jaxdistill.training.teacher import load_labellers
 
 import encoder_cases as cases
 import program
@@ -119,9 +121,9 @@ def test_a_cross_encoder_labels_as_one_or_not_at_all(labels_there, pooling, word
     config = dataclasses.replace(first, teacher=teacher)
     if words:
         with pytest.raises(InputError, match=words):
-            build.load_labellers(config, tmp_path / "w")
+            load_labellers(config.teacher, tmp_path / "w")
     else:
-        assert build.load_labellers(config, tmp_path / "w")[0].definition.reads_pairs
+        assert load_labellers(config.teacher, tmp_path / "w")[0].definition.reads_pairs
 
 
 @pytest.mark.parametrize("labels_there", [1, 3])
@@ -131,7 +133,7 @@ def test_a_student_keeps_the_trained_head_of_a_cross_encoder_and_of_no_other(lab
     first = stages_of("tiny")[0]
     student = dataclasses.replace(first.student, model=str(tmp_path), layers="")
     assert (student.head, student.pooling) == ("pair", "pooler")
-    made = build.make_student(dataclasses.replace(first, student=student), None, tmp_path / "w")
+    made = make_student(dataclasses.replace(first, student=student), None, tmp_path / "w")
     kept = np.array_equal(made.params["dense/0/kernel"].T, theirs.classifier.weight.detach().numpy())
     assert kept == (labels_there == 1)
     assert ("its own, trained head for pairs" if kept else "a new head for pairs") in caplog.text

@@ -24,8 +24,10 @@ from jaxdistill.encoders.model import load
 from jaxdistill.encoders.settings import read_json
 from jaxdistill.encoders.tokenizer import read_tokenizer
 from jaxdistill.inference import Embedder
-from jaxdistill.training import build
 from jaxdistill.training import loop as train
+from jaxdistill.training.build import build
+from jaxdistill.training.student import keep_tokenizer, make_student, own_tokenizer
+from jaxdistill.training.workdir import claim_workdir
 
 import encoder_cases as cases
 from conftest import ROOT
@@ -193,9 +195,9 @@ def trained(tmp_path_factory):
     config = bilingual(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("JAXDISTILL_DATA", raising=False)
-        train.claim_workdir(folder / "w", config, write=True)
-        run = build.build(config, folder / "w", progress=False)
-        build.keep_tokenizer(run)
+        claim_workdir(folder / "w", config, write=True)
+        run = build(config, folder / "w", progress=False)
+        keep_tokenizer(run.config.student, run.student, run.workdir)
         return config, run, train.train(run, progress=False)
 
 
@@ -232,7 +234,7 @@ def test_a_run_goes_on_and_is_exported_without_cache_and_text(trained):
     vectors = Embedder(outcome.student).encode(ENGLISH)
     shutil.rmtree(config.data.cache_folder)
     os.remove(config.data.text)
-    again = build.make_student(config, run.teacher, run.workdir)
+    again = make_student(config, run.teacher, run.workdir)
     assert again.digest() == run.student.digest()
     restored = train.restored_student(run.workdir, outcome.step)
     np.testing.assert_array_equal(Embedder(restored).encode(ENGLISH), vectors)
@@ -244,7 +246,7 @@ def test_only_views_that_the_student_reads_are_learnt_from(table, tmp_path):
     english = dataclasses.replace(config, objective=config.objective | {"second_view": ""})
     has = {}
     for name, chosen in (("both", config), ("english", english)):
-        has[name] = read(build.own_tokenizer(chosen, tmp_path / "w")).token_to_id("mädchen") is not None
+        has[name] = read(own_tokenizer(chosen, tmp_path / "w")).token_to_id("mädchen") is not None
     assert has == {"both": True, "english": False}
 
 
@@ -254,7 +256,7 @@ def test_only_views_that_the_student_reads_are_learnt_from(table, tmp_path):
 def test_a_tokenizer_of_its_own_is_refused_for_a_student_that_is_not_fresh(student, table, tmp_path):
     write_teacher(tmp_path)
     with pytest.raises(InputError, match="is for a fresh student.*student.width") as error:
-        build.build(bilingual(tmp_path, **student), tmp_path / "w", progress=False)
+        build(bilingual(tmp_path, **student), tmp_path / "w", progress=False)
     assert "\n" not in str(error.value)
 
 
@@ -265,7 +267,7 @@ def test_an_objective_of_tokens_refuses_a_tokenizer_of_its_own(table, tmp_path):
     raw |= dict(objective=tokens["objective"], then=None)
     raw["teacher"]["targets"] = "live"
     with pytest.raises(InputError, match="must share tokenizer"):
-        build.build(configs.parse(raw), tmp_path / "w", progress=False)
+        build(configs.parse(raw), tmp_path / "w", progress=False)
 
 
 def test_a_student_of_any_family_becomes_a_bert(table, tmp_path):

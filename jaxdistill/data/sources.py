@@ -11,11 +11,11 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from jaxdistill import cli, reading
+from jaxdistill import paths, reading
 from jaxdistill.core import InputError
 from jaxdistill.data import formats, hub
 from jaxdistill.files import local
-from jaxdistill.installed import in_package
+from jaxdistill.paths import in_package
 
 Row = tuple[str, ...]
 """The texts of one row, in the order of the columns asked for."""
@@ -116,7 +116,7 @@ def content_digest(specs: Sequence[str], columns: Mapping[str, str] | Sequence[s
 
 
 def _in_data_folder(spec: str) -> Path:
-    return cli.needed_data_folder(spec, instead=", or give a file of your own") / spec.removeprefix(IN_DATA)
+    return paths.needed_data_folder(spec, instead=", or give a file of your own") / spec.removeprefix(IN_DATA)
 
 
 def _packaged(spec: str) -> Path:
@@ -124,3 +124,8 @@ def _packaged(spec: str) -> Path:
     if not path.is_file():
         raise InputError(f"{spec} is no file of that package.")
     return path
+
+
+def split_specs(text: str) -> list[str]:
+    """Sources of a comma-separated list."""
+    return [spec.strip() for spec in text.split(",") if spec.strip()]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from jaxdistill.core import InputError
 from jaxdistill.files import local
-from jaxdistill.installed import in_package
+from jaxdistill.paths import in_package
 
 HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin")
 HUB_FILES += ("*/config.json", "*/model.safetensors", "*/pytorch_model.bin")

@@ -17,14 +17,19 @@ from jaxdistill.evals.score_cache import remembered
 from jaxdistill.files import write_whole
 from jaxdistill.folders import refuse_foreign
 from jaxdistill.inference import Embedder
+from jaxdistill.paths import cache_folder
 from jaxdistill.reporting.model_card import Facts, write_facts
 from jaxdistill.reporting.plots import training_plot
 from jaxdistill.reporting.tables import Measured, as_text, comparison_table
-from jaxdistill.training import build
 from jaxdistill.training import report as run_report
+from jaxdistill.training.build import build
+from jaxdistill.training.dev import sts_data_folder
 from jaxdistill.training.export import card_of, export, weights_bytes
-from jaxdistill.training.loop import Outcome, claim_workdir, train
+from jaxdistill.training.loop import Outcome, train
 from jaxdistill.training.overview import print_overview
+from jaxdistill.training.run import Run
+from jaxdistill.training.student import as_exported, keep_tokenizer
+from jaxdistill.training.workdir import EXPORT, METRICS, RESULTS, claim_workdir
 from jaxdistill.versions import versions
 
 log = logging.getLogger(__name__)
@@ -35,8 +40,8 @@ def distill(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: st
     leads = jax.process_index() == 0
     say = print if leads else (lambda line: None)
     claim_workdir(workdir, config, write=False)
-    refuse_foreign(workdir / "export", advice="Move it, or give another --workdir.")
-    run = build.build(config, workdir, progress=leads)
+    refuse_foreign(workdir / EXPORT, advice="Move it, or give another --workdir.")
+    run = build(config, workdir, progress=leads)
     teacher_scores = print_overview(run, say)
     if dry_run:
         say("dry run: stopped before step 1")
@@ -44,19 +49,19 @@ def distill(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: st
     mesh.wait_for_all("looked at the workdir")
     claim_workdir(workdir, config, write=leads)
     if leads:
-        build.keep_tokenizer(run)
+        keep_tokenizer(config.student, run.student, workdir)
     outcome = train(run, progress=leads)
     if leads:
         finish(run, outcome, teacher_scores, command)
     mesh.wait_for_all("finished")
 
 
-def finish(run: build.Run, outcome: Outcome, teacher_scores: dict[str, float], command: str) -> None:
+def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], command: str) -> None:
     """Export, plot, scores of teacher and student before and after, one table, the report."""
-    folder = run.workdir / "export"
+    folder = run.workdir / EXPORT
     models = {
         "teacher": run.teacher,
-        "student before": build.kept(run.config, run.student),
+        "student before": as_exported(run.config.student, run.student),
         "student after": outcome.student,
     }
     models = {name: model for name, model in models.items() if model is not None}
@@ -66,7 +71,7 @@ def finish(run: build.Run, outcome: Outcome, teacher_scores: dict[str, float], c
     facts = _facts(run, outcome, scores, command)
     write_facts(run.workdir, facts)
     export(outcome.student, folder, card=card_of(outcome.student, facts))
-    plot = training_plot(run.workdir / "metrics.jsonl", run.workdir / "training.png", title=_title(run))
+    plot = training_plot(run.workdir / METRICS, run.workdir / "training.png", title=_title(run))
     readings = {name: run_report.reading(run, model) for name, model in models.items()}
     measured = {
         name: _measured(run, model, scores[name], folder, readings[name].rate) for name, model in models.items()
@@ -82,7 +87,7 @@ def finish(run: build.Run, outcome: Outcome, teacher_scores: dict[str, float], c
         "measured": {name: dataclasses.asdict(value) for name, value in measured.items()},
         "versions": versions(),
     }
-    write_whole(run.workdir / "results.json", json.dumps(results, indent=2) + "\n")
+    write_whole(run.workdir / RESULTS, json.dumps(results, indent=2) + "\n")
     print(as_text(comparison_table(measured)))
     for name, named in scores.items():
         if "average" in named:
@@ -111,24 +116,24 @@ def finish(run: build.Run, outcome: Outcome, teacher_scores: dict[str, float], c
     print(f"report: {page}")
 
 
-def _sts_folder(run: build.Run) -> pathlib.Path | None:
+def _sts_folder(run: Run) -> pathlib.Path | None:
     """The data folder, where there is one and the run scores STS."""
-    return build.data_folder() if run.config.evals.sts else None
+    return sts_data_folder() if run.config.evals.sts else None
 
 
-def _on_sts(run: build.Run, model: SentenceModel) -> dict[str, Any]:
+def _on_sts(run: Run, model: SentenceModel) -> dict[str, Any]:
     """What `sts.found` gives of the seven tests; nothing where the run does not want them."""
     folder = _sts_folder(run)
     if folder is None:
         return {}
     return remembered(
-        build.cache_folder(run.config) / "scores",
+        cache_folder(run.config.data.cache_folder) / "scores",
         [model.digest(), sts.digest(folder)],
         lambda: sts.found(Embedder(model).in_use(), folder, sts.TESTS, subsets=False),
     )
 
 
-def _geometry(run: build.Run, model: SentenceModel) -> dict[str, float]:
+def _geometry(run: Run, model: SentenceModel) -> dict[str, float]:
     """Alignment, uniformity and the like, as `evaluate` has them; nothing where the run scores no STS."""
     folder = _sts_folder(run)
     if folder is None or model.definition.reads_pairs:
@@ -138,14 +143,14 @@ def _geometry(run: build.Run, model: SentenceModel) -> dict[str, float]:
     scores: dict[str, float] = {}
     for unit in suite.planned(["geometry"], suite.Sources(data=str(folder))).units:
         try:
-            scores |= suite.found(unit, known, [model.digest()], build.cache_folder(run.config))["scores"]
+            scores |= suite.found(unit, known, [model.digest()], cache_folder(run.config.data.cache_folder))["scores"]
         except InputError as error:  # the report is there without it
             log.warning("%s: not in the report (%s)", unit.name, error)
     return scores
 
 
 def _measured(
-    run: build.Run, model: SentenceModel, scores: dict[str, float], exported: pathlib.Path, rate: float
+    run: Run, model: SentenceModel, scores: dict[str, float], exported: pathlib.Path, rate: float
 ) -> Measured:
     same_size = model is not run.teacher
     return Measured(
@@ -159,7 +164,7 @@ def _measured(
     )
 
 
-def _facts(run: build.Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
+def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
     objective = dict(run.config.objective)
     name = objective.pop("name")
     return Facts(
@@ -179,5 +184,5 @@ def _facts(run: build.Run, outcome: Outcome, scores: dict[str, dict[str, float]]
     )
 
 
-def _title(run: build.Run) -> str:
+def _title(run: Run) -> str:
     return f"{run.config.objective['name']}: {run.workdir.resolve().name}"

@@ -7,7 +7,6 @@ only when all losses up to s are known to be finite.
 
 import contextlib
 import dataclasses
-import json
 import logging
 import math
 import pathlib
@@ -19,15 +18,17 @@ import numpy as np
 
 from jaxdistill import mesh as meshes
 from jaxdistill.cli import Interrupts
-from jaxdistill.config import Config, flat, parse, refuse_other_training
+from jaxdistill.config import Config, flat
 from jaxdistill.core import InputError, Params, TrainState
 from jaxdistill.data.batches import prefetch
 from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.files import refuse_no_folder, write_whole
 from jaxdistill.inference import Embedder
-from jaxdistill.training import build
 from jaxdistill.training.checkpoint import Checkpoints
 from jaxdistill.training.metrics import Progress, Writers
+from jaxdistill.training.run import Run
+from jaxdistill.training.student import as_exported, make_student
+from jaxdistill.training.teacher import load_teacher
+from jaxdistill.training.workdir import read_config
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Diverged(InputError):
     """The loss is not finite, or the student is of no use any more."""
 
 
-def train(run: build.Run, *, progress: bool) -> Outcome:
+def train(run: Run, *, progress: bool) -> Outcome:
     """Trains from the latest checkpoint of the workdir, or from step 0, to the end."""
     begun = time.monotonic()
     checkpoints = Checkpoints(run.workdir, keep=run.config.run.keep)
@@ -72,7 +73,7 @@ def train(run: build.Run, *, progress: bool) -> Outcome:
     return _outcome(run, time.monotonic() - begun)
 
 
-def _first_or_restored(run: build.Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
+def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
     """The latest readable checkpoint, or the state before step 1 with what the evaluations have seen so far."""
     restored = checkpoints.restore(run.like, run.shardings)
     if restored is None:
@@ -88,12 +89,12 @@ def _first_or_restored(run: build.Run, checkpoints: Checkpoints) -> tuple[TrainS
 class _Loop:
     """One process's walk through the steps."""
 
-    def __init__(self, run: build.Run, checkpoints: Checkpoints, first_step: int, track: dict[str, Any], shown: bool):
+    def __init__(self, run: Run, checkpoints: Checkpoints, first_step: int, track: dict[str, Any], shown: bool):
         self.run, self.checkpoints, self.track = run, checkpoints, track
         leads = jax.process_index() == 0
         self.writers = Writers(run.workdir, first_step=first_step, config=flat(run.config)) if leads else None
         self.bar = Progress(first_step=first_step, steps=run.steps, batch_size=run.batches.batch_size, shown=shown)
-        self.embedder = Embedder(build.kept(run.config, run.student), mesh=run.mesh, params={})
+        self.embedder = Embedder(as_exported(run.config.student, run.student), mesh=run.mesh, params={})
         self.pending: list[tuple[int, dict[str, jax.Array]]] = []
         """Steps whose metrics have not been looked at."""
 
@@ -220,7 +221,7 @@ class _Loop:
             self.writers.close()
 
 
-def _outcome(run: build.Run, seconds: float) -> Outcome:
+def _outcome(run: Run, seconds: float) -> Outcome:
     checkpoints = Checkpoints(run.workdir, keep=run.config.run.keep)
     last = checkpoints.restore(run.like, run.shardings)
     step = last.progress["best_step"]
@@ -239,7 +240,7 @@ def _outcome(run: build.Run, seconds: float) -> Outcome:
 def trained(config: Config, student: SentenceModel, state: TrainState) -> SentenceModel:
     """The student with the state's parameters, as it is exported."""
     params = {name: meshes.fetched(array) for name, array in state.params["student"].items()}
-    return build.kept(config, student.with_params(params))
+    return as_exported(config.student, student.with_params(params))
 
 
 def restored_student(workdir: str | pathlib.Path, step: int) -> SentenceModel:
@@ -248,35 +249,6 @@ def restored_student(workdir: str | pathlib.Path, step: int) -> SentenceModel:
     config = read_config(workdir)
     if config is None:
         raise InputError(f"{workdir} has no config.json: it is no workdir of a training.")
-    student = build.make_student(config, build.load_teacher(config, workdir), workdir)
+    student = make_student(config, load_teacher(config.teacher, workdir), workdir)
     state = Checkpoints(workdir, keep=config.run.keep).restore_alone(step)
     return trained(config, student, state)
-
-
-def read_config(workdir: pathlib.Path) -> Config | None:
-    """The config that a workdir was made with; None for a new one."""
-    path = workdir / "config.json"
-    if not path.exists():
-        return None
-    try:
-        return parse(json.loads(path.read_text(encoding="utf-8")))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is damaged ({error}); remove {workdir} to start anew.") from error
-    except InputError as error:
-        raise InputError(
-            f"{path} was written by another version of this program ({error}); use another --workdir."
-        ) from None
-
-
-def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None:
-    """Checks that what is in the workdir was trained with the same options; with `write`, makes it and notes them."""
-    refuse_no_folder(workdir)
-    before = read_config(workdir)
-    if before is not None:
-        refuse_other_training(flat(before), flat(config), workdir=str(workdir))
-    elif workdir.exists() and any(workdir.iterdir()):
-        raise InputError(f"{workdir} is not empty and not a workdir of this program; use another --workdir.")
-    if not write:
-        return
-    workdir.mkdir(parents=True, exist_ok=True)
-    write_whole(workdir / "config.json", json.dumps(dataclasses.asdict(config), indent=2))

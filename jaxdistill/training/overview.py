@@ -13,13 +13,13 @@ from jaxdistill.config import digest
 from jaxdistill.data.batches import padding_share
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.inference import Embedder
-from jaxdistill.training import build
+from jaxdistill.training.run import Run
 
 PADDING_STEPS = 8
 """Batches that the share of padding is measured on."""
 
 
-def print_overview(run: build.Run, say: Callable[[str], None]) -> dict[str, float]:
+def print_overview(run: Run, say: Callable[[str], None]) -> dict[str, float]:
     """Says everything; returns the teacher's dev scores."""
     device = jax.devices()[0]
     say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}, config {digest(run.config)}")
@@ -61,7 +61,7 @@ def model_line(model: SentenceModel) -> str:
     )
 
 
-def teacher_scores(run: build.Run) -> dict[str, float]:
+def teacher_scores(run: Run) -> dict[str, float]:
     """The teacher's own value of every dev metric; empty where it is only there as vectors."""
     if run.teacher is None:
         return {}
@@ -69,7 +69,7 @@ def teacher_scores(run: build.Run) -> dict[str, float]:
     return {name: value for task in run.tasks.values() for name, value in task(embedder.in_use()).items()}
 
 
-def probe(run: build.Run, batch) -> tuple[float, float]:
+def probe(run: Run, batch) -> tuple[float, float]:
     """(bytes a device, seconds a step), from a step that is thrown away."""
     seeds = np.ones((run.objective.reserve_rows, run.sizes.width), np.float32) if run.objective.reserve_rows else None
     state = run.first_state(seeds)

@@ -21,7 +21,7 @@ from jaxdistill.reporting.figures import Entry
 from jaxdistill.reporting.model_card import Facts
 from jaxdistill.reporting.plots import read_curves
 from jaxdistill.reporting.tables import Measured
-from jaxdistill.training import build
+from jaxdistill.training.run import Run
 from jaxdistill.versions import versions
 
 PAGE = "report.html"
@@ -39,7 +39,7 @@ class Reading(NamedTuple):
     """Of each sentence; empty for a cross-encoder."""
 
 
-def reading(run: build.Run, model: SentenceModel) -> Reading:
+def reading(run: Run, model: SentenceModel) -> Reading:
     """Reads `READ_SENTENCES` of the training text, twice."""
     read: Embed | Scorer = Embedder(model).in_use()
     sentences = run.store.texts("text")[:READ_SENTENCES]
@@ -52,7 +52,7 @@ def reading(run: build.Run, model: SentenceModel) -> Reading:
 
 
 def write(
-    run: build.Run,
+    run: Run,
     *,
     title: str,
     facts: Facts,

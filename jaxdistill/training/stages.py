@@ -13,19 +13,19 @@ import jax
 from jaxdistill.config import Config, flat
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
+from jaxdistill.data.sources import split_specs
 from jaxdistill.files import folder_digest, write_whole
 from jaxdistill.folders import MARK, refuse_foreign, replacing
 from jaxdistill.mesh import start_processes
 from jaxdistill.reporting.plots import stage_plot
 from jaxdistill.reporting.tables import StageRow, as_text, stage_table
-from jaxdistill.training.build import graded_pairs, make_objective, split_specs
+from jaxdistill.training.dev import graded_pairs
 from jaxdistill.training.job import distill
-from jaxdistill.training.loop import read_config
+from jaxdistill.training.objective import make_objective
+from jaxdistill.training.workdir import EXPORT, RESULTS, STUDENTS, read_config, stage_folder
 
 INHERITED = (("data", "text"), ("data", "exclude"), ("data", "cache_folder"), ("evals", "pairs"))
 """Options that a stage takes from the one before where they are empty."""
-STUDENTS = "students.json"
-"""In the workdir: for each stage that was begun, the digests of the exports before it, which it was made of."""
 
 
 def run_stages(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: str) -> None:
@@ -41,18 +41,18 @@ def run_stages(config: Config, workdir: pathlib.Path, *, dry_run: bool, command:
     if len(stages) == 1:
         distill(config, workdir, dry_run=dry_run, command=command)
         return
-    finished = [is_finished(workdir / f"stage{number}", stage) for number, stage in enumerate(stages, start=1)]
+    finished = [is_finished(stage_folder(workdir, number), stage) for number, stage in enumerate(stages, start=1)]
     check_files(stages, finished)
     for form in _forms(stages):
         refuse_foreign(workdir / f"best-{form}", advice="Move it, or give another --workdir.")
     students: dict[str, str] = {}
     for number, stage in enumerate(stages, start=1):
-        folder, before = workdir / f"stage{number}", workdir / f"stage{number - 1}"
+        folder, before = stage_folder(workdir, number), stage_folder(workdir, number - 1)
         if number > 1:
-            students[before.name] = folder_digest(before / "export", "*.safetensors")
+            students[before.name] = folder_digest(before / EXPORT, "*.safetensors")
         note_students(folder, students, write=not dry_run and jax.process_index() == 0)
         if finished[number - 1]:
-            _say(f"stage {number} of {len(stages)} is finished: {folder / 'export'}")
+            _say(f"stage {number} of {len(stages)} is finished: {folder / EXPORT}")
             continue
         _say(f"stage {number} of {len(stages)}: {stage.objective['name']} in {folder}")
         distill(stage, folder, dry_run=dry_run, command=command)
@@ -89,7 +89,7 @@ def check_files(stages: Sequence[Config], finished: Sequence[bool]) -> None:
             make_objective(stage)
             for spec in split_specs(stage.data.text):
                 next(sources.rows(spec, columns, stage.data.max_line_bytes), None)
-            graded_pairs(stage)
+            graded_pairs(stage.evals)
         except InputError as error:
             raise InputError(f"stage {number}: {error}") from None
 
@@ -118,7 +118,7 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
     """A table and a plot of all stages; where several forms of encoders were trained, the best of each is copied out."""
     rows = []
     for number, stage in enumerate(stages, start=1):
-        results = json.loads((workdir / f"stage{number}" / "results.json").read_text(encoding="utf-8"))
+        results = json.loads((stage_folder(workdir, number) / RESULTS).read_text(encoding="utf-8"))
         metric, scores = results["best_metric"], results["scores"]
         rows.append(
             StageRow(
@@ -135,7 +135,7 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
     print(f"plot: {stage_plot(rows, workdir / 'stages.png')}")
     for form in _forms(stages):
         best = max((row for row in rows if row.form == form), key=lambda row: row.after)
-        folder = copied(workdir / f"stage{best.number}" / "export", workdir / f"best-{form}")
+        folder = copied(stage_folder(workdir, best.number) / EXPORT, workdir / f"best-{form}")
         print(f"best {form}-encoder: stage {best.number}, {100 * best.after:.2f} {best.metric}: {folder}")
 
 
@@ -153,10 +153,10 @@ def copied(export: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
 
 def is_finished(folder: pathlib.Path, config: Config) -> bool:
     """Whether the stage was run to its end with just these options."""
-    if not (folder / "export").is_dir():
+    if not (folder / EXPORT).is_dir():
         return False
     before = read_config(folder)
-    return before is not None and flat(before) == flat(config) == _read(folder / "results.json").get("config")
+    return before is not None and flat(before) == flat(config) == _read(folder / RESULTS).get("config")
 
 
 def _read(path: pathlib.Path) -> dict[str, Any]:

