@@ -158,10 +158,11 @@ def test_a_full_disk_is_one_clear_line_and_loses_nothing(model, tmp_path, monkey
     assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "tokenizer"]
 
 
-def test_a_pooling_that_the_format_cannot_express_is_refused(tmp_path):
-    with pytest.raises(InputError, match="mean:last2:max"):
-        export(tiny_model(tmp_path / "tokenizer", pooling="mean:last2:max"), tmp_path / "export")
-    assert not (tmp_path / "export").exists()
+def test_a_pooling_that_sentence_transformers_lacks_is_exported_for_this_project(tmp_path, unchecked, caplog):
+    folder = export(tiny_model(tmp_path / "tokenizer", pooling="mean:last2:max"), tmp_path / "export")
+    assert "no module for pooling mean:last2:max" in caplog.text
+    card = (folder / "README.md").read_text()
+    assert "from sentence_transformers" not in card and "library_name" not in card and "jaxdistill.load" in card
 
 
 def test_the_card_tells_how_the_model_was_made(model, tmp_path, unchecked):

@@ -10,7 +10,7 @@ import safetensors.numpy
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders import surgery
-from jaxdistill.encoders.folder import check_exportable, save
+from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load
 from jaxdistill.encoders.sentence import embed
 
@@ -93,14 +93,16 @@ def test_other_weights_of_layers_than_those_of_a_mean_are_refused(tmp_path, bert
         load(str(tmp_path))
 
 
-@pytest.mark.parametrize("pooling", ["mean:last4:max", "mean:last4:concat", "mean:all:max"])
-def test_poolings_that_the_format_cannot_express_are_refused(tmp_path, bert_folder, pooling):
-    model = load(str(bert_folder), pooling=pooling)
-    with pytest.raises(InputError, match=f"pooling {pooling}.* cannot be exported"):
-        check_exportable(model.definition)
-    with pytest.raises(InputError, match="cannot be exported"):
-        save(model, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize("pooling", ["mean:last4:max", "cls:last2:concat"])
+def test_poolings_that_sentence_transformers_lacks_are_read_by_this_project_alone(tmp_path, bert_folder, pooling):
+    model = surgery.add_head(load(str(bert_folder), pooling=pooling), 24, key=jax.random.key(0))
+    save(model, tmp_path)
+    again = load(str(tmp_path))
+    assert str(again.definition.pooling) == pooling
+    assert np.abs(ours(again) - ours(model)).max() <= TOLERANCE
+    with pytest.raises((ValueError, ImportError), match="jaxdistill.LayerPooling"):
+        theirs(tmp_path)
+    assert not any(loading_report(tmp_path).values())
 
 
 def test_a_student_of_minilm_gives_the_same_vectors_in_sentence_transformers(tmp_path):

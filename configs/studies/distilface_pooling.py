@@ -12,8 +12,8 @@ notebooks; the first is of batch 64, learning rate 5e-5 and 30,000 steps:
     the last layer                 70.97     mean of all                67.77
 
 `:max` is the largest number of the layers, token by token; of those and the second to last the paper gives no
-numbers. `pooler` is no point: DistilBERT has none. The points `:concat` and `:max` are refused so far, and the sweep goes
-on without them: a run ends with an export, and sentence-transformers pools one layer or a mean of layers.
+numbers. `pooler` is no point: DistilBERT has none. sentence-transformers has no module for `:concat` and `:max`; the
+exports of these points are read by `jaxdistill.load` and this project's commands alone.
 """
 
 CONFIG = "configs/simcse.py:distilface-alternative"

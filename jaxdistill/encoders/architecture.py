@@ -213,9 +213,19 @@ class Pooling:
         return f"{self.tokens}:{self.layers}:{self.combine}"
 
     @property
+    def several_layers(self) -> bool:
+        """Whether it combines layers."""
+        return self.layers not in ("last", "second_to_last")
+
+    @property
     def averages_layers(self) -> bool:
         """Whether it is a mean of several layers."""
-        return self.layers not in ("last", "second_to_last") and self.combine == "mean"
+        return self.several_layers and self.combine == "mean"
+
+    @property
+    def in_sentence_transformers(self) -> bool:
+        """Whether that library has modules for it: it pools one layer, or a mean of layers."""
+        return not self.several_layers or self.averages_layers
 
     def indices(self, layers: int) -> tuple[int, ...]:
         """Which of the `layers + 1` hidden states are read; 0 is the embeddings' output."""

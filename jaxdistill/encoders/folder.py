@@ -2,6 +2,9 @@
 
 A sentence-transformers folder: the transformer in its root, where `AutoModel` finds it, then pooling, dense layers and
 normalisation, each in a folder of its own. File formats are the ones that every release since 2.0 reads.
+
+sentence-transformers has no module for poolings over layers by concatenation or maximum. Their folder has a module of
+this project in its place: `jaxdistill.load` reads it, sentence-transformers refuses it.
 """
 
 import dataclasses
@@ -18,7 +21,7 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.encoders.modules import DENSE_ACTIVATIONS, OLD_POOLING_FLAGS
+from jaxdistill.encoders.modules import DENSE_ACTIVATIONS, LAYER_POOLING, OLD_POOLING_FLAGS
 from jaxdistill.encoders.pair_head import KIND, head_names
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_json
@@ -38,15 +41,10 @@ UNWANTED_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of
 
 
 def check_exportable(definition: EncoderDefinition) -> None:
-    """Raises InputError for a pooling that the sentence-transformers format has no words for."""
+    """Raises InputError for a pooling or an activation that a folder cannot express."""
     if definition.reads_pairs:
         return
     pooling = definition.pooling
-    if pooling.layers not in ("last", "second_to_last") and not pooling.averages_layers:
-        raise InputError(
-            f"pooling {pooling} cannot be exported: the sentence-transformers format pools one layer or a mean of layers."
-            f" Use {pooling.tokens}, or {pooling.tokens}:{pooling.layers}, which averages them."
-        )
     if pooling.layers == "second_to_last" and definition.architecture.layers == 1:
         raise InputError(
             f"pooling {pooling} cannot be exported from one layer: none would be left; use {pooling.tokens}."
@@ -76,7 +74,7 @@ def exported(
         pooler = {f"dense/0/{part}": params[f"transformer/pooler/{part}"] for part in ("kernel", "bias")}
         params = params | moved | pooler
     tokens = "cls" if pooling.tokens == "pooler" else pooling.tokens
-    pooling = dataclasses.replace(pooling, tokens=tokens, layers=pooling.layers if pooling.averages_layers else "last")
+    pooling = dataclasses.replace(pooling, tokens=tokens, layers=pooling.layers if pooling.several_layers else "last")
     definition = dataclasses.replace(definition, architecture=architecture, pooling=pooling, dense=dense)
     return definition, {path: params[path] for path in param_shapes(definition)}
 
@@ -149,28 +147,40 @@ def _write_cross_encoder(model: SentenceModel, folder: Path) -> None:
 
 
 def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray], folder: Path) -> None:
-    kinds = ["Transformer", *["WeightedLayerPooling"] * definition.pooling.averages_layers, "Pooling"]
+    pooling = definition.pooling
+    of_pooling = ["Pooling"] if pooling.in_sentence_transformers else [LAYER_POOLING]
+    kinds = ["Transformer", *["WeightedLayerPooling"] * pooling.averages_layers, *of_pooling]
     kinds += [*["Dense"] * len(definition.dense), *["Normalize"] * definition.normalize]
     paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds) if index)]
     entries = [
-        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        {"idx": index, "name": str(index), "path": path, "type": _module_type(kind)}
         for index, (kind, path) in enumerate(zip(kinds, paths, strict=True))
     ]
     _write_json(folder / "modules.json", entries)
-    flags = {flag: mode == definition.pooling.tokens for flag, mode in OLD_POOLING_FLAGS.items()}
-    width = {"word_embedding_dimension": definition.architecture.hidden_size}
-    if definition.pooling.averages_layers:
+    if pooling.averages_layers:
         _write_layer_weights(definition, folder / paths[1])
-    pooling = kinds.index("Pooling")
-    _write_json(folder / paths[pooling] / "config.json", width | flags | {"include_prompt": True})
+    place = kinds.index(of_pooling[0])
+    _write_json(folder / paths[place] / "config.json", _pooling_config(definition))
     for index, dense in enumerate(definition.dense):
         _write_dense(
             dense,
             {part: params[f"dense/{i}/{part}"] for i, part in _dense_parts(definition) if i == index},
-            folder / paths[pooling + 1 + index],
+            folder / paths[place + 1 + index],
         )
     if definition.normalize:
         _write_json(folder / paths[-1] / "config.json", {})
+
+
+def _module_type(kind: str) -> str:
+    return f"jaxdistill.{kind}" if kind == LAYER_POOLING else f"sentence_transformers.models.{kind}"
+
+
+def _pooling_config(definition: EncoderDefinition) -> dict[str, Any]:
+    pooling = definition.pooling
+    if not pooling.in_sentence_transformers:
+        return {"pooling": str(pooling)}
+    flags = {flag: mode == pooling.tokens for flag, mode in OLD_POOLING_FLAGS.items()}
+    return {"word_embedding_dimension": definition.architecture.hidden_size} | flags | {"include_prompt": True}
 
 
 def _write_layer_weights(definition: EncoderDefinition, folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,8 @@ from jaxdistill.encoders.weights import read_checkpoint
 
 POOLING_MODES = {"cls": "cls", "max": "max", "mean": "mean"}
 """Values of `pooling_mode` that can be read, to ours."""
+LAYER_POOLING = "LayerPooling"
+"""Our own kind of module, for poolings over layers by concatenation or maximum. sentence-transformers refuses to load it."""
 OLD_POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -67,7 +69,7 @@ def read_modules(folder: Path) -> Modules:
     prompts = setting(general, "prompts", dict | None, None, file=file) or {}
     return Modules(
         transformer=paths[0],
-        pooling=_pooling(places["Pooling"], places.get("WeightedLayerPooling")) if "Pooling" in places else None,
+        pooling=_pooling(places),
         dense=tuple(_dense(path / "config.json") for path in dense_folders),
         dense_folders=dense_folders,
         normalize="Normalize" in kinds,
@@ -97,14 +99,15 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
 
 def _check_order(kinds: Sequence[str], folder: Path) -> None:
     for kind in kinds:
-        if kind not in ("Transformer", "WeightedLayerPooling", "Pooling", "Dense", "Normalize"):
+        if kind not in ("Transformer", "WeightedLayerPooling", LAYER_POOLING, "Pooling", "Dense", "Normalize"):
             raise InputError(
                 f"{folder}/modules.json has a module of type {kind};"
                 " Transformer, WeightedLayerPooling, Pooling, Dense and Normalize can be read."
             )
     body = list(kinds[:-1] if kinds[-1] == "Normalize" else kinds)
     body = body[:1] + body[2:] if body[1:2] == ["WeightedLayerPooling"] and len(body) > 2 else body
-    expected = ["Transformer"] + ["Pooling"] * (len(body) > 1) + ["Dense"] * (len(body) - 2)
+    pooling = LAYER_POOLING if body[1:2] == [LAYER_POOLING] else "Pooling"
+    expected = ["Transformer"] + [pooling] * (len(body) > 1) + ["Dense"] * (len(body) - 2)
     if body != expected:
         raise InputError(
             f"{folder}/modules.json has the order {', '.join(kinds)};"
@@ -122,8 +125,14 @@ def _text_options(folder: Path) -> tuple[int, bool]:
     return 0, False
 
 
-def _pooling(folder: Path, layers_folder: Path | None) -> Pooling:
-    path = folder / "config.json"
+def _pooling(places: Mapping[str, Path]) -> Pooling | None:
+    """From the folders of the modules, by their kinds; None: none of them pools."""
+    if LAYER_POOLING in places:
+        path = places[LAYER_POOLING] / "config.json"
+        return Pooling.parse(setting(read_json(path), "pooling", str, file=path))
+    if "Pooling" not in places:
+        return None
+    path, layers_folder = places["Pooling"] / "config.json", places.get("WeightedLayerPooling")
     config = read_json(path)
     flagged = [mode for flag, mode in OLD_POOLING_FLAGS.items() if config.get(flag)]
     modes = setting(config, "pooling_mode", str | list, flagged, file=path)

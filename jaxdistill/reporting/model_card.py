@@ -57,8 +57,20 @@ def read_facts(folder: str | Path) -> Facts | None:
         ) from error
 
 
-def model_card(facts: Facts, *, parameters: int, width: int, max_length: int, pooling: str, digest: str) -> str:
-    """The README of an exported model: markdown with the YAML header that model hubs read."""
+def model_card(
+    facts: Facts,
+    *,
+    parameters: int,
+    width: int,
+    max_length: int,
+    pooling: str,
+    digest: str,
+    in_sentence_transformers: bool,
+) -> str:
+    """The README of an exported model: markdown with the YAML header that model hubs read.
+
+    Without `in_sentence_transformers` it does not name that library, which cannot load the model.
+    """
     made = {
         "Teacher": facts.teacher,
         "Student": facts.student,
@@ -80,10 +92,10 @@ def model_card(facts: Facts, *, parameters: int, width: int, max_length: int, po
     }
     software = ", ".join(f"{name} {version}" for name, version in versions().items())
     parts = [
-        _HEADER,
+        _header(in_sentence_transformers),
         f"# {facts.name}\n\nA sentence encoder distilled with jaxdistill: it maps sentences to vectors of {width} "
         "numbers whose cosine similarity says how alike they are in meaning.\n",
-        _usage(facts.name),
+        _usage(facts.name, in_sentence_transformers),
         "## The model\n\n" + _table(model),
         "## How it was made\n\n" + _table({**made, "Software": software}),
         _scores(facts),
@@ -91,12 +103,13 @@ def model_card(facts: Facts, *, parameters: int, width: int, max_length: int, po
     return "\n".join(part for part in parts if part)
 
 
-_HEADER = """---
-library_name: sentence-transformers
-pipeline_tag: sentence-similarity
+def _header(in_sentence_transformers: bool) -> str:
+    library = "library_name: sentence-transformers\n" if in_sentence_transformers else ""
+    tag = "- sentence-transformers\n" if in_sentence_transformers else ""
+    return f"""---
+{library}pipeline_tag: sentence-similarity
 tags:
-- sentence-transformers
-- sentence-similarity
+{tag}- sentence-similarity
 - feature-extraction
 - distillation
 - jaxdistill
@@ -104,16 +117,18 @@ tags:
 """
 
 
-def _usage(name: str) -> str:
-    return f"""## Use
-
-With sentence-transformers:
+def _usage(name: str, in_sentence_transformers: bool) -> str:
+    theirs = f"""With sentence-transformers:
 
 ```python
 from sentence_transformers import SentenceTransformer
 
 vectors = SentenceTransformer("{name}").encode(["A cat sleeps.", "A cat naps."])
 ```
+"""
+    return f"""## Use
+
+{theirs if in_sentence_transformers else "sentence-transformers has no module for this model's pooling and refuses to load it."}
 
 With jaxdistill:
 

@@ -1,10 +1,11 @@
-"""How does a student leave a run: as a folder that sentence-transformers and plain `AutoModel` load too.
+"""How does a student leave a run: as a folder that sentence-transformers (if it knows the pooling) and `AutoModel` load too.
 
 The folder is written beside its place, loaded again and compared; only then does it get its name. An earlier export of
 that name is replaced, but for what the user has put into it; any other folder is left alone.
 """
 
 import errno
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from jaxdistill.folders import replacing
 from jaxdistill.inference import Embedder
 from jaxdistill.reporting.model_card import Facts, model_card
 from jaxdistill.versions import versions
+
+log = logging.getLogger(__name__)
 
 TOLERANCE = 1e-5
 """Largest allowed difference between a number of a unit vector before and after."""
@@ -48,6 +51,14 @@ def export(
     """
     check_exportable(model.definition)
     folder = local(folder, "--out").resolve()
+    pooling = model.definition.pooling
+    if not pooling.in_sentence_transformers:
+        log.warning(
+            "%s: sentence-transformers has no module for pooling %s and refuses to load this export; jaxdistill.load and the"
+            " commands of this project read it",
+            folder,
+            pooling,
+        )
     try:
         with replacing(folder, {"model_digest": model.digest(), "versions": versions()}) as new:
             save(model, new, card=card or card_of(model, Facts(name=folder.name)))
@@ -84,6 +95,7 @@ def card_of(model: SentenceModel, facts: Facts) -> str:
         max_length=model.max_length,
         pooling=str(model.definition.pooling),
         digest=model.digest(),
+        in_sentence_transformers=model.definition.pooling.in_sentence_transformers,
     )
 
 
