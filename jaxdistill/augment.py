@@ -16,7 +16,7 @@ Source: Limkonchotiwat et al., ConGen, Findings of EMNLP 2022, table 6, where th
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from jaxdistill.augmentation import wordnet
 from jaxdistill.cli import Parser, did_you_mean, local_path, run
 from jaxdistill.core import InputError
 from jaxdistill.data.resumable import ResumableTable, one_line
-from jaxdistill.data.sources import TEXT, content_digest, read
+from jaxdistill.data.sources import TEXT, Watched
 from jaxdistill.encoders.locate import locate
 from jaxdistill.files import behind_links, folder_digest
 
@@ -60,17 +60,19 @@ FOLDERS = ("wordnet", "model", "back_model")
 
 
 def augment_file(
-    rewrite: Rewrite, table: ResumableTable, texts: Iterator[str], *, method: str, seed: int, bar: tqdm.tqdm
+    rewrite: Rewrite, table: ResumableTable, text: Watched, *, method: str, seed: int, bar: tqdm.tqdm
 ) -> None:
-    """Writes each text and its rewritten form to `table`, from the first row that is not there yet."""
+    """Writes each sentence and its rewritten form to `table`, from the first row that is not there yet."""
     table.begin()
     bar.update(table.counts["rows"])
-    texts = islice(texts, table.counts["rows"], None)
+    texts = islice((sentence for (sentence,) in text.rows()), table.counts["rows"], None)
     while chunk := list(islice(texts, CHUNK)):
         first = table.counts["rows"]
         rngs = [random.Random(f"{seed} {method} {row} {text}") for row, text in enumerate(chunk, start=first)]
         rewritten = rewrite(chunk, rngs, bar.update)
+        text.check()
         table.append(list(zip(chunk, rewritten, strict=True)), _changes(chunk, rewritten))
+    text.check_content()
     table.finish()
 
 
@@ -135,16 +137,16 @@ def main(arguments: Sequence[str]) -> None:
     common = {"method": given.method, "seed": given.seed, "column": column, "text_column": given.text_column}
     folders = {name: _folder(name, options[name]) for name in FOLDERS if name in options and options[name] is not None}
     origin = common | options | {name: folder_digest(folder) for name, folder in folders.items()}
-    origin["input"] = content_digest(given.input, columns)
+    text = Watched(given.input, columns)
+    origin["input"] = text.digest
     table = ResumableTable(behind_links(Path(given.output)), (TEXT, column), origin)
     if table.complete:
         print(f"{given.output} is complete: {table.counts['rows']:,} rows, made with these options; nothing was done.")
         return
-    total = sum(1 for _ in read(given.input, columns))
+    total = sum(1 for _ in text.rows())
     rewrite = METHODS[given.method](options | {name: str(folder) for name, folder in folders.items()})
     with tqdm.tqdm(total=total, unit="sentence", disable=given.quiet, dynamic_ncols=True) as bar:
-        texts = (text for (text,) in read(given.input, columns))
-        augment_file(rewrite, table, texts, method=given.method, seed=given.seed, bar=bar)
+        augment_file(rewrite, table, text, method=given.method, seed=given.seed, bar=bar)
     counts = table.counts
     print(f"{given.output}: {counts['rows']:,} rows with the columns {TEXT} and {column}")
     print(

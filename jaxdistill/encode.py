@@ -11,6 +11,7 @@ An empty line keeps its row: it is encoded as an empty sentence. Longer sentence
 and counted.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -19,8 +20,8 @@ import numpy as np
 
 from jaxdistill.cli import Interrupts, Parser, add_reading_options, local_path, run
 from jaxdistill.core import InputError
-from jaxdistill.data.sources import TEXT, content_digest, local_files, read
-from jaxdistill.data.vectors import VectorFile, write_parquet
+from jaxdistill.data.sources import TEXT, Watched, local_files, read
+from jaxdistill.data.vectors import VectorFile, note_of, write_parquet
 from jaxdistill.files import behind_links, is_special, local, refuse_overwriting, unwritable
 from jaxdistill.inference import Embedder, load, progress_bar
 
@@ -63,13 +64,16 @@ def encode_file(
         raise InputError(f"--keep_text needs a table: --output={output.with_suffix('.parquet')}.")
     if output.is_dir() or is_special(output):
         raise InputError(f"--output={output} is a {'folder' if output.is_dir() else 'device or pipe'}; name a file.")
-    origin = origin_of(embedder, specs, column=column, prompt=prompt, chunk=chunk)
+    text = Watched(specs, {TEXT: column})
+    origin = origin_of(embedder, text, column=column, prompt=prompt, chunk=chunk)
     refuse_overwriting(output, local_files(specs))
     output = behind_links(output)
-    vectors = encoded(embedder, specs, output.with_name(f"{output.name}.partial"), origin, progress=progress)
+    partial = output.with_name(f"{output.name}.partial")
+    _refuse_others_file(partial)
+    vectors = encoded(embedder, text, partial, origin, progress=progress)
     try:
         if output.suffix == ".parquet":
-            _as_table(vectors, output, sentences(specs, column) if keep_text else None)
+            _as_table(vectors, output, text if keep_text else None)
         else:
             vectors.path.replace(output)
         vectors.file.note.unlink()
@@ -78,11 +82,19 @@ def encode_file(
     return vectors.rows, vectors.counts["truncated"]
 
 
-def _as_table(vectors: VectorFile, output: Path, texts: Iterator[str] | None) -> None:
+def _refuse_others_file(partial: Path) -> None:
+    """Raises `InputError` if there is a file under the name for unfinished rows that this program did not write."""
+    if partial.is_file() and partial.stat().st_size and note_of(partial) is None:
+        raise InputError(f"{partial} exists, without a sound note of its rows; move it, or give another --output.")
+
+
+def _as_table(vectors: VectorFile, output: Path, text: Watched | None) -> None:
     """Parquet cannot be continued after a kill, so that the table is written in one go, from the finished rows."""
-    table = output.with_name(f"{output.name}.unfinished")
+    table = output.with_name(f".{output.name[:40]}.{os.getpid()}.unfinished")
     try:
-        write_parquet(table, vectors.path, texts)
+        write_parquet(table, vectors.path, _texts(text) if text else None)
+        if text:
+            text.check()
         table.replace(output)
     finally:
         table.unlink(missing_ok=True)
@@ -90,14 +102,14 @@ def _as_table(vectors: VectorFile, output: Path, texts: Iterator[str] | None) ->
 
 
 def origin_of(
-    embedder: Embedder, specs: Sequence[str], *, column: str = TEXT, prompt: str | None = None, chunk: int = CHUNK
+    embedder: Embedder, text: Watched, *, column: str = TEXT, prompt: str | None = None, chunk: int = CHUNK
 ) -> dict[str, object]:
     """Everything that determines the vectors, beside the devices."""
     return {
         "model": embedder.model.digest(),
         "max_length": embedder.model.max_length,
         "prompt": embedder.prefix(prompt),
-        "input": content_digest(specs, {TEXT: column}),
+        "input": text.digest,
         "column": column,
         "batch_size": embedder.batch_size,
         "chunk": chunk,
@@ -105,15 +117,18 @@ def origin_of(
 
 
 def encoded(
-    embedder: Embedder, specs: Sequence[str], path: Path, origin: dict[str, object], *, progress: bool = True
+    embedder: Embedder, text: Watched, path: Path, origin: dict[str, object], *, progress: bool = True
 ) -> VectorFile:
     """The vectors of all sentences, complete, in the `.npy` file `path`; what it already holds is kept.
 
     Args:
       origin: of `origin_of`. It holds the options too: what determines the vectors and what is computed are one.
+
+    Raises:
+      InputError: the text changed meanwhile.
     """
-    column, prompt, chunk = origin["column"], origin["prompt"], origin["chunk"]
-    count = sum(1 for _ in sentences(specs, column))
+    prompt, chunk = origin["prompt"], origin["chunk"]
+    count = sum(1 for _ in text.rows())
     vectors = VectorFile(path, origin, rows=count, width=embedder.width)
     with Interrupts() as interrupts, progress_bar(count, shown=progress) as bar:
 
@@ -125,13 +140,26 @@ def encoded(
 
         advance(vectors.done)
         # All but the last chunk are of one size, and a batch holds rows of one chunk: a resumed run computes the same.
-        rest = islice(sentences(specs, column), vectors.done, None)
+        rest = islice(_texts(text), vectors.done, None)
         while texts := list(islice(rest, chunk)):
             encodings = embedder.model.tokenizer.encode_batch_fast([prompt + text for text in texts])
             truncated = sum(bool(encoding.overflowing) for encoding in encodings)
             ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
-            vectors.append(embedder.encode_ids(ids, advance=advance), {"truncated": truncated})
+            block = embedder.encode_ids(ids, advance=advance)
+            text.check()
+            vectors.append(block, {"truncated": truncated})
+    try:
+        text.check_content()
+        if not vectors.complete:
+            raise InputError(f"the text has {vectors.done:,} rows now, and had {count:,}; give the same command again.")
+    except InputError:
+        vectors.discard()
+        raise
     return vectors
+
+
+def _texts(text: Watched) -> Iterator[str]:
+    return (sentence for (sentence,) in text.rows())
 
 
 def sentences(specs: Sequence[str], column: str) -> Iterator[str]:

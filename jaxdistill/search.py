@@ -26,7 +26,7 @@ from rich.table import Table
 from jaxdistill.cli import Parser, add_reading_options, local_path, run
 from jaxdistill.core import InputError
 from jaxdistill.data.resumable import one_line
-from jaxdistill.data.sources import TEXT
+from jaxdistill.data.sources import TEXT, Watched
 from jaxdistill.data.vectors import blocks, shape
 from jaxdistill.encode import encoded, origin_of, sentences
 from jaxdistill.evals.similarity import unit_vectors
@@ -64,6 +64,8 @@ def search(
     cosines, rows = nearest(queries, blocks(vectors), count=top)
     wanted = set(rows.flat)
     found = {row: text for row, text in enumerate(sentences(specs, column)) if row in wanted}
+    if wanted - found.keys():
+        raise InputError(f"{', '.join(specs)} has fewer rows than it has vectors; give the vectors of this very text.")
     return [
         [Hit(float(cosine), int(row), found[row]) for cosine, row in zip(*ranked, strict=True)]
         for ranked in zip(cosines, rows, strict=True)
@@ -74,9 +76,10 @@ def corpus_vectors(
     embedder: Embedder, specs: Sequence[str], *, column: str, prompt: str | None, progress: bool
 ) -> Path:
     """The file with the corpus's vectors in the cache folder, made where it is not there or not complete."""
-    origin = origin_of(embedder, specs, column=column, prompt=prompt)
+    text = Watched(specs, {TEXT: column})
+    origin = origin_of(embedder, text, column=column, prompt=prompt)
     digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:32]
-    return encoded(embedder, specs, cache_folder() / "vectors" / f"{digest}.npy", origin, progress=progress).path
+    return encoded(embedder, text, cache_folder() / "vectors" / f"{digest}.npy", origin, progress=progress).path
 
 
 def hits_table(query: str, hits: Sequence[Hit]) -> Table:

@@ -247,6 +247,30 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(method, wordnet, bert, mar
     assert not output.with_name("stopped.tsv.partial").exists()
 
 
+def test_a_text_that_changes_meanwhile_is_refused_and_its_rows_are_not_written(wordnet, tmp_path, monkeypatch):
+    monkeypatch.setattr(augment, "CHUNK", 8)
+    words, append = write_words(tmp_path), ResumableTable.append
+
+    def append_and_change(self, rows, counts):
+        append(self, rows, counts)
+        with open(words, "a") as file:
+            file.write("more\n")
+
+    monkeypatch.setattr(ResumableTable, "append", append_and_change)
+    with pytest.raises(InputError, match="changed while it was read"):
+        augment.main(
+            [
+                "--method=synonyms",
+                f"--wordnet={wordnet}",
+                f"--input={words}",
+                f"--output={tmp_path / 'o.tsv'}",
+                "--quiet",
+            ]
+        )
+    assert not (tmp_path / "o.tsv").exists()
+    assert json.loads((tmp_path / "o.tsv.json").read_text())["counts"]["rows"] == 8
+
+
 def test_the_real_program_killed_and_started_again_writes_the_same_bytes(wordnet, tmp_path):
     (tmp_path / "text.txt").write_text("\n".join(made_up(60_000)) + "\n")
     arguments = ["--method=synonyms", f"--wordnet={wordnet}", f"--input={tmp_path / 'text.txt'}"]

@@ -196,6 +196,56 @@ def test_control_c_says_how_to_go_on_and_only_the_rest_is_computed(embedder, tex
     assert output.read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+@pytest.mark.parametrize("change", ["shrinks", "grows", "is replaced"])
+def test_a_text_that_changes_meanwhile_is_refused_and_leaves_nothing_wrong(
+    embedder, text, tmp_path, monkeypatch, change, kind
+):
+    rows = Path(text).read_text().splitlines()
+    changed = {"shrinks": rows[:3], "grows": [*rows, "more"], "is replaced": ["dogs " + rows[0], *rows[1:]]}[change]
+    encode_ids, output = embedder.encode_ids, tmp_path / f"v.{kind}"
+
+    def encode_and_change(ids, **options):
+        block = encode_ids(ids, **options)
+        if not changes:
+            changes.append(True)
+            Path(text).write_text("\n".join(changed) + "\n")
+        return block
+
+    changes = []
+    monkeypatch.setattr(embedder, "encode_ids", encode_and_change)
+    keep = {"keep_text": True} if kind == "parquet" else {}
+    with pytest.raises(InputError, match="sentences.txt changed while it was read"):
+        encode_file(embedder, [text], output, progress=False, chunk=2, **keep)
+    assert not output.exists()
+    encode_file(embedder, [text], output, progress=False, chunk=2, **keep)
+    assert vectors.shape(output) == (len(changed), 16)
+
+
+def test_a_text_that_changes_without_a_trace_is_refused(embedder, text, tmp_path, monkeypatch):
+    encode_ids = embedder.encode_ids
+
+    def encode_and_change(ids, **options):
+        before = os.stat(text)
+        Path(text).write_text(Path(text).read_text().replace("rain", "dogs"))
+        os.utime(text, ns=(before.st_atime_ns, before.st_mtime_ns))
+        return encode_ids(ids, **options)
+
+    monkeypatch.setattr(embedder, "encode_ids", encode_and_change)
+    with pytest.raises(InputError, match="sentences.txt changed while it was read"):
+        encode_file(embedder, [text], tmp_path / "v.npy", progress=False, chunk=2)
+    assert sorted(path.suffix for path in tmp_path.glob("v.npy*")) == []
+
+
+def test_a_file_of_the_user_under_the_name_for_unfinished_rows_is_left_alone(embedder, text, tmp_path):
+    for name in ("v.npy.partial", "v.parquet.unfinished"):
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match="v.npy.partial exists, without a sound note"):
+        encode_file(embedder, [text], tmp_path / "v.npy", progress=False)
+    encode_file(embedder, [text], tmp_path / "v.parquet", progress=False)
+    assert (tmp_path / "v.npy.partial").read_text() == (tmp_path / "v.parquet.unfinished").read_text() == "mine"
+
+
 @pytest.mark.parametrize("change", ["prompt", "input", "model", "chunk", "damage"])
 def test_what_was_made_from_something_else_is_begun_anew(embedder, text, tmp_path, monkeypatch, caplog, change):
     output = tmp_path / "v.npy"

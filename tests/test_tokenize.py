@@ -207,6 +207,21 @@ def test_a_build_that_fails_leaves_nothing_behind(tmp_path):
     assert not list((tmp_path / "cache").iterdir())
 
 
+def test_a_text_that_changes_while_it_is_tokenised_makes_no_store(tmp_path, monkeypatch):
+    append = tokenize._Draft._append
+
+    def append_and_change(self, files, chunk):
+        append(self, files, chunk)
+        (tmp_path / "text.txt").write_text("another text\n")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tokenize._Draft, "_append", append_and_change)
+        with pytest.raises(InputError, match="text.txt changed while it was read"):
+            store_of(tmp_path, SENTENCES)
+    assert not list((tmp_path / "cache").iterdir())
+    assert store_of(tmp_path, SENTENCES).texts()[0] == SENTENCES[0]
+
+
 def test_two_processes_may_build_the_same_store(tmp_path, monkeypatch):
     write = tokenize._Draft.write
 

@@ -250,9 +250,7 @@ def test_only_views_that_the_student_reads_are_learnt_from(table, tmp_path):
     assert has == {"both": True, "english": False}
 
 
-@pytest.mark.parametrize(
-    "student", [dict(width=0, depth=0), dict(width=0, depth=0, layers="1"), dict(vocabulary=-5, width=0, depth=0)]
-)
+@pytest.mark.parametrize("student", [dict(width=0, depth=0), dict(width=0, depth=0, layers="1")])
 def test_a_tokenizer_of_its_own_is_refused_for_a_student_that_is_not_fresh(student, table, tmp_path):
     write_teacher(tmp_path)
     with pytest.raises(InputError, match="is for a fresh student.*student.width") as error:

@@ -115,6 +115,44 @@ def content_digest(specs: Sequence[str], columns: Mapping[str, str] | Sequence[s
     return digest.hexdigest()
 
 
+class Watched:
+    """Text that must stay what it is while a program makes something of it, under its digest."""
+
+    def __init__(self, specs: Sequence[str], columns: Mapping[str, str] | Sequence[str] = (TEXT,)):
+        self._specs, self._columns = tuple(specs), columns
+        self._states = {path: _state(path) for path in local_files(specs)}
+        self.digest = content_digest(specs, columns)
+
+    def rows(self) -> Iterator[Row]:
+        """As `read`."""
+        return read(self._specs, self._columns)
+
+    def check(self) -> None:
+        """Raises `InputError` if a file was written to since; costs no reading, so that every chunk can be checked."""
+        for path, state in self._states.items():
+            if _state(path) != state:
+                raise InputError(
+                    f"{path} changed while it was read, so nothing was made of it; give the same command again once it "
+                    "stays as it is."
+                )
+
+    def check_content(self) -> None:
+        """As `check`, by reading the content again; files that were written anew with the same content pass."""
+        if content_digest(self._specs, self._columns) != self.digest:
+            raise InputError(
+                f"{', '.join(self._specs)} changed while it was read, so nothing was made of it; give the same command "
+                "again once it stays as it is."
+            )
+
+
+def _state(path: Path) -> tuple[int, ...] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def _in_data_folder(spec: str) -> Path:
     return paths.needed_data_folder(spec, instead=", or give a file of your own") / spec.removeprefix(IN_DATA)
 

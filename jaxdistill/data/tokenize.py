@@ -70,7 +70,8 @@ def build(
     wanted = sources.column_map(columns)
     tokenizer = _fresh(tokenizer, max_length)
     _check(specs, wanted, tokenizer, max_length, prompt, weights)
-    content = _digest(FORMAT, sources.content_digest(specs, wanted), wanted, dedupe, *_exclusion(exclude, wanted))
+    text, excluded = sources.Watched(specs, wanted), _exclusion(exclude, wanted)
+    content = _digest(FORMAT, text.digest, wanted, dedupe, *(watched.digest for watched in excluded))
     digest = _digest(content, tokenizer.to_str(), prompt, max_length)
     folder = Path(cache_folder) / digest
     if folder.exists():
@@ -80,12 +81,13 @@ def build(
         shutil.rmtree(folder)
     draft = _Draft(tokenizer, list(wanted), prompt, dedupe, tuple(exclude), max_length, line_bytes)
     info = {"digest": digest, "content": content, "prompt": prompt, "max_length": max_length, "dedupe": dedupe}
-    fill_whole(
-        folder,
-        lambda unfinished: draft.write(unfinished, specs, wanted, info, progress),
-        what="the token store",
-        is_whole=is_whole,
-    )
+
+    def fill(unfinished: Path) -> None:
+        draft.write(unfinished, specs, wanted, info, progress)
+        for watched in (text, *excluded):  # else another text would be found under this digest
+            watched.check_content()
+
+    fill_whole(folder, fill, what="the token store", is_whole=is_whole)
     return TokenStore(folder, tokenizer)
 
 
@@ -216,10 +218,10 @@ def _identity(wanted: Mapping[str, str]) -> dict[str, str]:
     return {name: column for name, column in wanted.items() if name in IDENTITY}
 
 
-def _exclusion(exclude: Sequence[str], wanted: Mapping[str, str]) -> tuple[str, ...]:
-    """What the rows to exclude add to the digest of the text: nothing where there are none."""
+def _exclusion(exclude: Sequence[str], wanted: Mapping[str, str]) -> list[sources.Watched]:
+    """The rows to exclude, which determine the text too; nothing where there are none."""
     with _excluding():
-        return (sources.content_digest(exclude, _identity(wanted)),) if exclude else ()
+        return [sources.Watched(exclude, _identity(wanted))] if exclude else []
 
 
 @contextmanager

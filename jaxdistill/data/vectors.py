@@ -15,7 +15,7 @@ from jaxtyping import Float
 from numpy.typing import DTypeLike
 
 from jaxdistill.core import InputError
-from jaxdistill.data.resumable import GrowingFile
+from jaxdistill.data.resumable import GrowingFile, Note
 from jaxdistill.data.sources import TEXT
 
 BLOCK_ROWS = 8192
@@ -45,7 +45,7 @@ class VectorFile:
         """
         self.path, self.rows, self.width, self.dtype = path, rows, width, np.dtype(dtype)
         shape = {"rows": rows, "width": width, "dtype": self.dtype.str}
-        self.file = GrowingFile(path, path.with_name(path.name + ".json"), {**origin, **shape})
+        self.file = GrowingFile(path, _note_path(path), {**origin, **shape})
         noted = self.file.noted()
         if noted is None or noted.counts["rows"] < rows:
             self.file.lock()
@@ -84,12 +84,20 @@ class VectorFile:
         """
         if block.shape[1:] != (self.width,):
             raise InputError(f"vectors of the shape {block.shape[1:]} do not go into {self.path}, of ({self.width},).")
+        if self.done + len(block) > self.rows:
+            raise InputError(f"{self.path} was begun for {self.rows:,} rows, and there are more; the text grew.")
         block = block.astype(self.dtype)
         _check_finite(block, self.done, "the model's vector of", "check its weights")
         header = b"" if self.done else self._header()
         self.file.append(header + block.tobytes(), {"rows": len(block), **(counts or {})})
         if self.complete:
             self.file.unlock()
+
+    def discard(self) -> None:
+        """Removes the file and its note."""
+        self.path.unlink(missing_ok=True)
+        self.file.note.unlink(missing_ok=True)
+        self.file.unlock()
 
     def _take_up(self) -> bool:
         """Whether rows of the same origin are there, and as many as the note says."""
@@ -112,6 +120,15 @@ class VectorFile:
         description = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False}
         np.lib.format.write_array_header_1_0(header, description | {"shape": (self.rows, self.width)})
         return header.getvalue()
+
+
+def note_of(path: Path) -> Note | None:
+    """The note beside a file of vectors that is still being made; None without a sound one."""
+    return GrowingFile(path, _note_path(path), {}).noted()
+
+
+def _note_path(path: Path) -> Path:
+    return path.with_name(path.name + ".json")
 
 
 def opened(path: Path) -> Float[np.ndarray, "rows e"]:

@@ -67,10 +67,12 @@ def trained(
     if not specs:
         raise InputError(f"student.vocabulary={entries} learns from the text, and none is given; set data.text.")
     wanted = sources.column_map(columns)
-    inputs = [FORMAT, sources.content_digest(specs, wanted), wanted, entries]
+    text = sources.Watched(specs, wanted)
+    inputs = [FORMAT, text.digest, wanted, entries]
     folder = Path(cache_folder) / hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
     if not folder.is_dir():
         tokenizer = learnt(lambda: _texts(specs, wanted, line_bytes), entries)
+        text.check_content()
         fill_whole(folder, lambda unfinished: _write(tokenizer, unfinished), what="the tokenizer")
         log.info("a tokenizer of %d entries was trained on the text: %s", tokenizer.get_vocab_size(), folder)
     return folder
