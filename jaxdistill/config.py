@@ -1,7 +1,6 @@
-"""What can a run be told? Frozen dataclasses of every option, and the way from a `configs/*.py` file to them.
+"""All options of a run: frozen dataclasses with their defaults, and the way from plain data to them.
 
-A config file is plain data and spells out every option, so that `--config.section.option=value` can reach it. An
-unknown or mistyped key is an error that names the likely one.
+A config file states what differs from the defaults. An unknown or mistyped key is an error that names the likely one.
 """
 
 import dataclasses
@@ -16,35 +15,38 @@ from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError
 from jaxdistill.ranges import Count, CountOrNone, Fraction, NotNegative, Positive, Range, Rate
 
+Columns = tuple[tuple[str, str], ...]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Data:
     """Where the sentences come from."""
 
-    text: str
+    text: str = ""
     """Sources, separated by commas: paths, globs, `hf:name:split:column`, `tfds:name:split:column`,
     `package:NAME/PATH`, or `data:PATH` for a file or glob in the folder that JAXDISTILL_DATA names."""
-    exclude: str
+    exclude: str = ""
     """Sources, as for text: sentences that are in them, or pairs, either way round, are left out (case ignored)."""
-    weights: tuple[Positive, ...]
+    weights: tuple[Positive, ...] = ()
     """Relative sampling rate of each source; empty: every sentence equally often."""
-    columns: tuple[tuple[str, str], ...]
-    """(view, column of the file) for tables, for instance `(("text", "en"), ("translation", "de"))`; empty: one column.
+    columns: Columns = ()
+    """(view, column of the file) for tables, for instance `(("text", "en"), ("translation", "de"))`; one word, such as
+    `body`, is the column of the sentences; empty: a file of one column.
     `sentence1|premise`: the first of these that the file has."""
-    dedupe: bool
+    dedupe: bool = True
     """Keep only the first of repeated sentences, or pairs of them (case ignored)."""
-    max_length: Count
+    max_length: Count = 128
     """Longest tokenised sentence that the student sees in training, special tokens included."""
-    batch_size: Count
+    batch_size: Count = 128
     """Sentences a step, over all devices."""
-    max_line_bytes: Count
+    max_line_bytes: Count = 16 << 20
     """Longest line, or cell of a table, that is read. A file without line ends is refused before it fills the memory."""
-    pack_groups: Count
+    pack_groups: Count = 8
     """The batch is packed in this many independent groups (more if there are more devices), whatever the number of
     devices: the same numbers on each. Devices of the `data` axis must divide it."""
-    pack_shapes: Annotated[int, Range(least=2, most=4)]
+    pack_shapes: Annotated[int, Range(least=2, most=4)] = 4
     """Shapes that packed batches may have, each compiled once: more of them, less padding."""
-    cache_folder: str
+    cache_folder: str = ""
     """Where tokenised text and teacher targets are kept for reuse; empty: $JAXDISTILL_CACHE or ~/.cache/jaxdistill."""
 
 
@@ -52,20 +54,20 @@ class Data:
 class Teacher:
     """The frozen model whose embeddings are the targets."""
 
-    model: str
+    model: str = ""
     """Folder, `package:NAME/PATH`, hub name, a stage before this one (`previous`, `stage2`), or `vectors:FILE.npy` with one
     row for each sentence of the text; empty for an objective without a teacher. For labels: one or several models,
     separated by commas."""
-    pooling: str
+    pooling: str = ""
     """Empty: as the checkpoint says. Needed for a checkpoint that does not say."""
-    max_length: CountOrNone
+    max_length: CountOrNone = 0
     """Longest tokenised sentence that the teacher reads; 0: as the checkpoint says."""
-    prompt: str
+    prompt: str = ""
     """Name of a prompt of the checkpoint, put before every sentence; empty: its default."""
-    targets: Literal["live", "store", "labels"]
+    targets: Literal["live", "store", "labels"] = "live"
     """`live`: the teacher runs inside the training step. `store`: its embeddings are computed once and kept on disk.
     `labels`: likewise the mean of the scores that one or several models give to the pairs of the columns text and second."""
-    dropout: bool
+    dropout: bool = False
     """Run the live teacher with its own dropout, as DistilCSE's code does for CKD."""
 
 
@@ -73,40 +75,42 @@ class Teacher:
 class Student:
     """The model to train."""
 
-    model: str
+    model: str = ""
     """Folder, `package:NAME/PATH` or hub name; `teacher`: cut from the teacher; `previous` or `stage2`: the best student of
     the stage before or of that stage, in the options of a stage that follows one."""
-    layers: str
+    layers: str = ""
     """Which layers to keep: empty for all, `last:3`, `first:3`, `even:3`, or a list `1,3,5`."""
-    width: CountOrNone
+    width: CountOrNone = 0
     """Above 0: a fresh, untrained encoder of this width with the family and tokenizer of `model`, and `depth` layers."""
-    depth: CountOrNone
-    vocabulary: CountOrNone
+    depth: CountOrNone = 0
+    """Layers of a fresh encoder."""
+    vocabulary: CountOrNone = 0
     """Above 0, for a fresh encoder: a BERT whose WordPiece tokenizer of so many entries is trained on `data.text`, in all
     columns that the student's views read; lower case, accents kept. 0: the tokenizer of `model`."""
-    embedding: CountOrNone
+    embedding: CountOrNone = 0
     """Above 0: embedding tables of this width and a projection to the layers' (SimTDE), exported as ELECTRA."""
-    embedding_init: Literal["svd", "random"]
+    embedding_init: Literal["svd", "random"] = "svd"
     """Compact tables from the truncated singular value decomposition of the model's (`svd`), or at `random` (SimTDE)."""
-    pooling: str
+    pooling: str = "mean"
     """Empty: as the checkpoint says. Needed for a checkpoint that does not say."""
-    prompt: str
-    dims: tuple[Count, ...]
+    prompt: str = ""
+    """Name of a prompt of the checkpoint, put before every sentence; empty: its default."""
+    dims: tuple[Count, ...] = ()
     """Nested widths of the vectors that are trained beside the whole one, such as (64, 128, 256) (Matryoshka)."""
-    dims_targets: Literal["truncated", "projected"]
+    dims_targets: Literal["truncated", "projected"] = "projected"
     """What a nested width is compared with: `truncated`, the teacher's vectors cut to the same width, or `projected`, the
     whole ones, through a matrix for each width that is not exported."""
-    head: Literal["none", "tanh", "linear", "pair"]
+    head: Literal["none", "tanh", "linear", "pair"] = "none"
     """`none`, or a Dense layer to the teacher's width: `tanh` (ConGen), `linear`; `pair`: a cross-encoder's head, which gives
     one number for a pair of sentences; a model that is a cross-encoder keeps its own, trained one."""
-    head_init: Literal["uniform", "normal", "identity"]
+    head_init: Literal["uniform", "normal", "identity"] = "uniform"
     """`uniform` (PyTorch's default, ConGen), `normal` (deviation 0.02, SimCSE) or `identity`, for a student that starts
     aligned with the teacher."""
-    keep_head: bool
+    keep_head: bool = True
     """Evaluate and export with the head (as ConGen does) or without."""
-    dropout: Annotated[float, Range(below=1)]
+    dropout: Annotated[float, Range(below=1)] = -1.0
     """Rate of all dropout layers while training; negative: as the checkpoint says (0.1 for BERT)."""
-    drophead: Rate
+    drophead: Rate = 0.0
     """Probability of a whole head of attention to be dropped while training, for each sentence and layer (DropHead)."""
 
 
@@ -114,27 +118,31 @@ class Student:
 class Optimizer:
     """AdamW with a warm-up and a schedule."""
 
-    learning_rate: Positive
-    schedule: Literal["linear", "cosine", "constant"]
+    learning_rate: Positive = 5e-4
+    """Largest rate, at the end of the warm-up."""
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
     """After the warm-up: `linear` or `cosine` to 0, or `constant`."""
-    warmup_fraction: Fraction
+    warmup_fraction: Fraction = 0.1
     """Share of all steps over which the rate rises linearly from 0."""
-    warmup_steps: CountOrNone
+    warmup_steps: CountOrNone = 0
     """Above 0: so many steps instead of that share."""
-    weight_decay: NotNegative
+    weight_decay: NotNegative = 0.01
     """Decoupled, times the learning rate."""
-    decay: Literal["matrices", "all"]
+    decay: Literal["matrices", "all"] = "matrices"
     """What it acts on: `matrices` (not on biases, norms and learned temperatures, as BERT and ConGen have it) or `all`
     (PyTorch's AdamW)."""
-    b1: Rate
-    b2: Rate
-    eps: Positive
-    bias_correction: bool
+    b1: Rate = 0.9
+    """Decay of Adam's average of gradients."""
+    b2: Rate = 0.999
+    """Decay of Adam's average of squared gradients."""
+    eps: Positive = 1e-6
+    """Added to the root of that average. NOTE: gradients below it hardly move their parameters."""
+    bias_correction: bool = True
     """False: Adam as BERT's and ConGen's code has it."""
-    eps_before_correction: bool
+    eps_before_correction: bool = False
     """True: eps is added before the bias correction, as in transformers' `AdamW` (SimCSE, DistilCSE, Trans-Encoder);
     False: after it, as in PyTorch's."""
-    clip_norm: NotNegative
+    clip_norm: NotNegative = 1.0
     """Largest global gradient norm; 0: no clipping."""
 
 
@@ -142,18 +150,18 @@ class Optimizer:
 class Evals:
     """How the student is judged while it trains."""
 
-    every: Count
+    every: Count = 512
     """Steps between evaluations, each with a checkpoint; one more at the end."""
-    best: str
+    best: str = ""
     """Metric that picks the best checkpoint; empty: the first there is of pairs/spearman (pairs/auc where all scores are 0
     or 1), sts-b-dev/spearman, agreement/spearman. Of a data folder also qnli-dev/auc and mrpc-dev/auc."""
-    pairs: str
+    pairs: str = ""
     """The user's own graded pairs: a .tsv or .csv file with score, sentence1, sentence2; empty: none."""
-    agreement: str
+    agreement: str = ""
     """Sentences for the agreement with the teacher, neighbouring lines are pairs; empty: sentences kept out of training."""
-    patience: CountOrNone
+    patience: CountOrNone = 0
     """Stop after this many evaluations without a better score; 0: never."""
-    sts: bool
+    sts: bool = True
     """Score the seven STS sets at the end if the data folder is there."""
 
 
@@ -161,42 +169,43 @@ class Evals:
 class Run:
     """How long, on what, with which seed."""
 
-    steps: CountOrNone
+    steps: CountOrNone = 0
     """Updates; 0: as `epochs` says."""
-    epochs: NotNegative
-    seed: Annotated[int, Range(least=0, most=2**32 - 1)]
+    epochs: NotNegative = 1.0
+    """Passes over the text, where `steps` is 0."""
+    seed: Annotated[int, Range(least=0, most=2**32 - 1)] = 0
     """Of all random choices."""
-    precision: Literal["auto", "float32", "bfloat16"]
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Matrix products in `float32` or `bfloat16` (sums, softmax, norms and losses stay float32); `auto`: bfloat16 where
     the device has units for it."""
-    accumulate: Count
+    accumulate: Count = 1
     """Parts of a batch whose gradients are summed before the update, for less memory; refused where an example's loss
     depends on the others of the batch."""
-    remat: bool
+    remat: bool = False
     """Recompute activations in the backward pass: less memory, about a third more work."""
-    model_axis: Count
+    model_axis: Count = 1
     """Devices that share one copy of sharded parameters; the others split the batch."""
-    sharding: tuple[tuple[str, tuple[str, ...]], ...]
+    sharding: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """(regular expression on a parameter's path, its axes such as `("model", "")`); unmatched parameters are replicated."""
-    log_every: Count
+    log_every: Count = 50
     """Steps between lines of metrics."""
-    save_every: CountOrNone
+    save_every: CountOrNone = 0
     """Steps between checkpoints beside those of the evaluations; 0: none."""
-    keep: Annotated[int, Range(least=2)]
+    keep: Annotated[int, Range(least=2)] = 2
     """Latest checkpoints to keep beside the best one; with two, a damaged one has a predecessor."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """Everything that a run can be told. `objective` holds `name` and the options of that objective."""
+    """All options of a run. `objective` holds `name` and the options of that objective."""
 
-    data: Data
-    teacher: Teacher
-    student: Student
+    data: Data = Data()
+    teacher: Teacher = Teacher()
+    student: Student = Student()
     objective: Mapping[str, Any]
-    optimizer: Optimizer
-    evals: Evals
-    run: Run
+    optimizer: Optimizer = Optimizer()
+    evals: Evals = Evals()
+    run: Run = Run()
     then: "Config | None" = None
     """The stage that follows: all options of another training, whose student may be `previous`."""
 
@@ -208,37 +217,48 @@ EXTENSIONS = (
 """Options that may differ when a run is continued: they do not change what was trained so far."""
 
 
+def defaults() -> dict[str, dict[str, Any]]:
+    """Plain data of every section with its defaults; the objective's section is empty."""
+    return {
+        field.name: {} if field.name == "objective" else dataclasses.asdict(field.default)
+        for field in dataclasses.fields(Config)
+        if field.name != "then"
+    }
+
+
 def parse(raw: Mapping[str, Any]) -> Config:
-    """The config of a plain nested mapping; raises `InputError` for unknown, missing or mistyped options."""
+    """The config of a plain nested mapping, completed with defaults; raises `InputError` for unknown or mistyped options."""
     sections = {field.name: field for field in dataclasses.fields(Config) if field.name != "then"}
     then = raw.get("then")
-    _same_keys({name: value for name, value in raw.items() if name != "then"}, sections, prefix="")
+    given = {name: value for name, value in raw.items() if name != "then"}
+    _refuse_unknown(given, sections, prefix="")
+    for name, value in given.items():
+        if not isinstance(value, Mapping):
+            raise InputError(f"config section {name} is a {type(value).__name__}; it must hold options by their names.")
     built = {
-        name: dict(raw[name]) if name == "objective" else options_from(field.type, raw[name], prefix=name)
-        for name, field in sections.items()
+        name: dict(value) if name == "objective" else options_from(sections[name].type, value, prefix=name)
+        for name, value in given.items()
     }
-    if "name" not in built["objective"]:
+    if "name" not in built.get("objective", {}):
         raise InputError("objective.name is missing.")
     return Config(**built, then=parse(then) if then else None)
 
 
 def options_from(kind: type, raw: Mapping[str, Any], *, prefix: str) -> Any:
-    """An instance of the options dataclass `kind`; every field must be given, with its type, and nothing else."""
+    """An instance of the options dataclass `kind`; a field that is not given has its default."""
     types_ = typing.get_type_hints(kind, include_extras=True)
-    _same_keys(raw, types_, prefix=prefix)
-    return kind(**{name: _typed(raw[name], types_[name], f"{prefix}.{name}") for name in types_})
+    types_ = {field.name: types_[field.name] for field in dataclasses.fields(kind)}
+    _refuse_unknown(raw, types_, prefix=prefix)
+    return kind(**{name: _typed(value, types_[name], f"{prefix}.{name}") for name, value in raw.items()})
 
 
-def _same_keys(raw: Mapping[str, Any], known: Mapping[str, Any], *, prefix: str) -> None:
+def _refuse_unknown(raw: Mapping[str, Any], known: Mapping[str, Any], *, prefix: str) -> None:
     dot = f"{prefix}." if prefix else ""
     for key in raw:
         if key not in known:
             raise InputError(
                 f"config key {dot}{key} is unknown.{did_you_mean(key, list(known))} Known: {', '.join(known)}."
             )
-    for key in known:
-        if key not in raw:
-            raise InputError(f"config key {dot}{key} is missing: a config file spells out every option.")
 
 
 def _typed(value: Any, kind: Any, name: str) -> Any:
@@ -250,6 +270,8 @@ def _typed(value: Any, kind: Any, name: str) -> Any:
         if value not in typing.get_args(kind):
             raise InputError(f"{name}={value!r} is unknown; allowed: {', '.join(map(str, typing.get_args(kind)))}.")
         return value
+    if kind == Columns and isinstance(value, str):
+        return (("text", value),) if value else ()
     if origin is tuple:
         return _tuple(value, typing.get_args(kind), name)
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):

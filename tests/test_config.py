@@ -87,10 +87,9 @@ def test_extensions_are_options_that_exist():
     "change, words",
     [
         (lambda raw: raw["data"].update(txt="x"), r"data\.txt is unknown\. Did you mean text"),
-        (lambda raw: raw["data"].pop("text"), r"data\.text is missing"),
         (lambda raw: raw["run"].update(steps="many"), r"run\.steps='many' is a str; it must be a int"),
         (lambda raw: raw["run"].update(steps=True), r"run\.steps=True is a bool"),
-        (lambda raw: raw["data"].update(columns="en"), r'a tuple such as \(\("name", "name"\),\)'),
+        (lambda raw: raw["data"].update(columns=5), r'a tuple such as \(\("name", "name"\),\)'),
         (lambda raw: raw["data"].update(weights=5), r"a tuple such as \(1\.0,\)"),
         (lambda raw: raw["run"].update(sharding=(("a", "b"),)), r'a tuple such as \("name",\)'),
         (lambda raw: raw.update(extra={}), "extra is unknown"),
@@ -102,6 +101,15 @@ def test_a_wrong_key_or_type_is_refused_with_its_name(change, words):
     change(raw)
     with pytest.raises(InputError, match=words):
         configs.parse(raw)
+
+
+def test_options_that_are_not_given_have_their_defaults():
+    config = configs.parse({"data": {"columns": "body"}, "objective": {"name": "ckd"}})
+    assert config.data.columns == (("text", "body"),) and config.data.batch_size == configs.Data().batch_size
+    assert config.run == configs.Run()
+    assert objectives.make("ckd", {}).queue_size == 65536
+    with pytest.raises(InputError, match="config section run is a int"):
+        configs.parse({"run": 5, "objective": {"name": "ckd"}})
 
 
 def test_a_changed_option_is_an_extension_or_another_training():

@@ -32,13 +32,13 @@ from jaxdistill.ranges import CountOrNone, Positive
 class CKD:
     """Options of CKD."""
 
-    temperature: Positive
+    temperature: Positive = 0.05
     """Divides the cosine similarities; where it is learned, its start (code: 0.368, which is e^-1)."""
-    learned_scale: scale.Learned
+    learned_scale: scale.Learned = "none"
     """Learn 1 / temperature with the student: `none`, by its logarithm (`log`, as the code does) or `linear`."""
-    queue_size: CountOrNone
+    queue_size: CountOrNone = 65536
     """Earlier teacher sentences that are negatives beside the batch's; the queue starts empty. 0: the batch alone."""
-    view: str
+    view: str = "text"
     """What teacher and student read."""
 
     couples_examples = True

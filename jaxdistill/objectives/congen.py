@@ -33,20 +33,20 @@ from jaxdistill.ranges import Count, Fraction, Positive
 class ConGen:
     """Options of ConGen; `loss = alpha * control + (1 - alpha) * generalize`."""
 
-    alpha: Fraction
+    alpha: Fraction = 0.5
     """Weight of the control term; 1 is SEED's single view. The code has 0.5, the paper's Table 5 all."""
-    student_temperature: Positive
+    student_temperature: Positive = 0.05
     """Divides the student's similarities; the paper's Table 7 has 0.05 to 0.1."""
-    teacher_temperature: Positive
-    queue_size: Count
+    teacher_temperature: Positive = 0.05
+    queue_size: Count = 16384
     """k. Any size works; the ring holds up to two batches more."""
-    key_set: Literal["queue+batch", "queue", "queue+own"]
+    key_set: Literal["queue+batch", "queue", "queue+own"] = "queue+batch"
     """`queue+batch` (code), `queue` (paper) or `queue+own` (SEED)."""
-    queue_init: Literal["sentences", "random"]
+    queue_init: Literal["sentences", "random"] = "sentences"
     """`sentences`: teacher embeddings of sampled training sentences, which then are no anchors; `random`: unit vectors."""
-    control_view: str
+    control_view: str = "text"
     """What the student reads for the control term and the teacher for both."""
-    generalize_view: str
+    generalize_view: str = "delete_words"
     """The second view: a column of the text (back-translation) or an augmentation (`delete_words`)."""
 
     reads = ()

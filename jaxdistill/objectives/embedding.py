@@ -28,15 +28,15 @@ from jaxdistill.ops.norm import unit
 class Embedding:
     """Options of L2, Dual-L2, SKD and KD; the loss is the mean of the terms."""
 
-    distance: Literal["squared", "cosine"]
+    distance: Literal["squared", "cosine"] = "squared"
     """`squared`: mean over the vector's numbers of the squared difference; `cosine`: 1 - cosine similarity."""
-    normalize: bool
+    normalize: bool = True
     """Compare vectors of unit length; False: as the models give them (KD)."""
-    view: str
+    view: str = "text"
     """What teacher and student read."""
-    second_view: str
+    second_view: str = ""
     """What the student also reads, for the teacher's same target (Dual-L2, SKD); empty: nothing."""
-    third: Literal["none", "views", "teacher"]
+    third: Literal["none", "views", "teacher"] = "none"
     """SKD's third term: `none`, `views` (student's views with each other) or `teacher` (the teacher's second view)."""
 
     couples_examples = False

@@ -32,15 +32,15 @@ OWN_SIMILARITY = -1e9
 class SimCSE:
     """Options of SimCSE and Mirror-BERT."""
 
-    temperature: Positive
+    temperature: Positive = 0.05
     """Divides the cosine similarities; where it is learned, its start. SimCSE: 0.05, Mirror-BERT: 0.04."""
-    learned_scale: scale.Learned
+    learned_scale: scale.Learned = "none"
     """Learn 1 / temperature with the student: `none`, by its logarithm (`log`) or `linear` (DistilCSE's second stage)."""
-    views: tuple[str, ...]
+    views: tuple[str, ...] = ("text", "text")
     """Anchor, positive and, with a third one, hard negative."""
-    negative_weight: Positive
+    negative_weight: Positive = 1.0
     """Weight of an example's own hard negative in the sum, as a factor; 1: as any other. SimCSE's alpha of table C.1."""
-    among: Literal["others", "both"]
+    among: Literal["others", "both"] = "others"
     """`others`: an anchor's positive among the batch's positives; `both`: each of the 2b sentences among all others
     (NT-Xent, Mirror-BERT)."""
 

@@ -30,17 +30,17 @@ from jaxdistill.ranges import Fraction, NotNegative
 class SimTDE:
     """Options of SimTDE; `loss = alpha * tokens + (1 - alpha) * sentences + hidden_weight * layers`."""
 
-    alpha: Fraction
+    alpha: Fraction = 0.5
     """Weight of the token loss; the paper has 0.5."""
-    token_loss: Literal["batch", "vocabulary"]
+    token_loss: Literal["batch", "vocabulary"] = "batch"
     """`batch`: the embedding block's output at the batch's tokens; `vocabulary`: the whole table of word embeddings."""
-    sentence_loss: Literal["mse", "kl", "cosine_mse", "cosine_mae"]
+    sentence_loss: Literal["mse", "kl", "cosine_mse", "cosine_mae"] = "mse"
     """`mse` of the vectors, `kl` of their softmax, or of 1 - cosine its square (`cosine_mse`) or itself (`cosine_mae`)."""
-    hidden_weight: NotNegative
+    hidden_weight: NotNegative = 0.0
     """Weight of the layers' outputs; 0 in SimTDE, above it in LRN-KD and LMX-KD."""
-    hidden_map: Literal["last", "even"]
+    hidden_map: Literal["last", "even"] = "last"
     """Which of the teacher's layers the student's are compared with: `last` or `even`."""
-    view: str
+    view: str = "text"
     """What teacher and student read."""
 
     couples_examples = False

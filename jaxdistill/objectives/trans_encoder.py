@@ -28,14 +28,14 @@ from jaxdistill.ops.norm import unit
 class TransEncoder:
     """Options of both directions of Trans-Encoder."""
 
-    form: Literal["bi", "cross"]
+    form: Literal["bi", "cross"] = "bi"
     """What is trained: a `bi`-encoder, whose prediction is a cosine, or a `cross`-encoder, whose prediction is a logit."""
-    loss: Literal["bce", "mse", "log_cosh"]
+    loss: Literal["bce", "mse", "log_cosh"] = "mse"
     """`bce`, `mse` or `log_cosh` of prediction and label. Paper: bce for cross, mse for bi; its Table 8 says that neither
     converges well otherwise, log-cosh for bi apart."""
-    negatives: Literal["clip", "raw"]
+    negatives: Literal["clip", "raw"] = "clip"
     """Labels below 0 are set to 0 (`clip`) or taken as they are (`raw`, the paper's code)."""
-    both_orders: bool
+    both_orders: bool = False
     """A cross-encoder reads each pair both ways round (the paper's code, but for QNLI)."""
 
     couples_examples = False
