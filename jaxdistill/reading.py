@@ -49,6 +49,12 @@ def opened(path: Path) -> BinaryIO:
     raise InputError(f"{path} is {KINDS.get(mode, 'a file of the kernel')}; only regular files can be read.")
 
 
+def regular(path: Path) -> Path:
+    """The path, for a library that opens it; raises `InputError` as `opened`."""
+    opened(path).close()
+    return path
+
+
 @contextlib.contextmanager
 def opened_text(path: Path) -> Iterator[IO[bytes]]:
     """A regular file of text, unpacked if its name ends in `.gz`; read errors inside become `InputError`."""

@@ -133,7 +133,7 @@ FAULTS = [
     ("a.jsonl", b'{"text": ' + b"[" * 100_000, "a.jsonl:1 is not valid JSON that can be read: it is nested too deeply"),
     ("a.tsv", b"text\ttext\nx\ty\n", r"a.tsv:1 \(header\) has the column 'text' twice"),
     ("a.csv", b"n,text,text\n1,x,y\n", r"a.csv:1 \(header\) has the column 'text' twice"),
-    ("a.parquet", b"PAR1 no PAR1", "a.parquet is no whole Parquet file"),
+    ("a.parquet", b"PAR1 no PAR1", "a.parquet is not a whole Parquet file"),
     ("a.doc", b"x", "a.doc has no known format; use .txt, .tsv, .csv, .jsonl, .parquet"),
 ]
 

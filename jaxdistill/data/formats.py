@@ -143,16 +143,14 @@ def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tup
 
 
 def _parquet(path: Path, file: IO[bytes], columns: Mapping[str, str], line_bytes: int) -> Iterator[tuple[str, ...]]:
-    import pyarrow
     from pyarrow import parquet
 
-    whole = _unpacked(path, file) if path.name.lower().endswith(".gz") else file
-    try:
+    whole, number = _unpacked(path, file) if path.name.lower().endswith(".gz") else file, 0
+    with reading.foreign_errors(f"{path} is not a whole Parquet file"):
         names = chosen_columns(parquet.read_schema(whole).names, columns, str(path))
         wanted = list(dict.fromkeys(names))
         # A dictionary stays one: spelled out, 4,096 rows of one long text would take 4,096 times its memory.
         table = parquet.ParquetFile(whole, read_dictionary=wanted)
-        number = 0
         for batch in table.iter_batches(_rows_at_a_time(table), columns=wanted):
             cells = {name: _column(batch.column(name)) for name in wanted}
             for values in zip(*(cells[name] for name in names), strict=True):
@@ -161,8 +159,6 @@ def _parquet(path: Path, file: IO[bytes], columns: Mapping[str, str], line_bytes
                 if any(isinstance(value, str) and len(value) > line_bytes for value in values):
                     raise reading.too_long(place, line_bytes)
                 yield tuple(checked_text(value, place, name) for value, name in zip(values, names, strict=True))
-    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is no whole Parquet file: {str(error).splitlines()[0]}") from None
 
 
 def _unpacked(path: Path, file: IO[bytes]) -> io.BytesIO:

@@ -6,6 +6,8 @@ the sentences in the column `text` where they are wanted.
 
 import io
 import logging
+import math
+import os
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -14,6 +16,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import DTypeLike
 
+from jaxdistill import reading
 from jaxdistill.core import InputError
 from jaxdistill.data.resumable import GrowingFile, Note
 from jaxdistill.data.sources import TEXT
@@ -133,16 +136,22 @@ def _note_path(path: Path) -> Path:
 
 def opened(path: Path) -> Float[np.ndarray, "rows e"]:
     """The vectors of a `.npy` file, memory-mapped and not looked into. Raises InputError: no file of vectors."""
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist; give a .npy file of vectors, one for each row of the text.") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path} is no whole .npy file of numbers ({error}).") from None
-    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind != "f":
-        got = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else "an archive"
-        raise InputError(f"{path} holds {got}; it must be a float array [sentences, width].")
-    return np.asarray(array)
+    if not path.exists():
+        raise InputError(f"{path} does not exist; give a .npy file of vectors, one for each row of the text.")
+    with reading.opened(path) as file:
+        with reading.foreign_errors(f"{path} is not a whole .npy file of numbers"):
+            version = np.lib.format.read_magic(file)
+            read_header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}[version[0]]
+            shape, fortran_order, dtype = read_header(file)
+        if len(shape) != 2 or dtype.kind != "f":
+            raise InputError(f"{path} holds {dtype} {shape}; it must be a float array [sentences, width].")
+        missing = file.tell() + math.prod(shape) * dtype.itemsize - os.fstat(file.fileno()).st_size
+        if missing > 0:
+            raise InputError(f"{path} is not a whole .npy file of numbers ({missing:,} bytes are missing).")
+        if not math.prod(shape):
+            return np.zeros(shape, dtype)
+        order = "F" if fortran_order else "C"
+        return np.asarray(np.memmap(file, dtype, mode="r", offset=file.tell(), shape=shape, order=order))
 
 
 def shape(path: Path) -> tuple[int, int]:
@@ -190,23 +199,22 @@ def _npy_blocks(path: Path) -> Iterator[np.ndarray]:
 
 def _parquet_blocks(path: Path) -> Iterator[np.ndarray]:
     table = _table(path)
-    for batch in table.iter_batches(BLOCK_ROWS, columns=[EMBEDDING]):
-        lists = batch.column(EMBEDDING)
-        if lists.null_count:
-            raise InputError(f"{path}: a row has no vector; write the table again.")
-        yield lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), lists.type.list_size)
+    with reading.foreign_errors(f"{path} is not a whole Parquet file"):
+        for batch in table.iter_batches(BLOCK_ROWS, columns=[EMBEDDING]):
+            lists = batch.column(EMBEDDING)
+            if lists.null_count:
+                raise InputError(f"{path}: a row has no vector; write the table again.")
+            yield lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), lists.type.list_size)
 
 
 def _table(path: Path):
     import pyarrow
     from pyarrow import parquet
 
-    try:
-        table = parquet.ParquetFile(path)
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist; give a file of vectors that encode wrote.") from None
-    except (OSError, pyarrow.ArrowException) as error:
-        raise InputError(f"{path} is no whole Parquet file: {str(error).splitlines()[0]}") from None
+    if not path.exists():
+        raise InputError(f"{path} does not exist; give a file of vectors that encode wrote.")
+    with reading.foreign_errors(f"{path} is not a whole Parquet file"):
+        table = parquet.ParquetFile(reading.regular(path))
     columns = {field.name: field.type for field in table.schema_arrow}
     kind = columns.get(EMBEDDING)
     if kind is None or not pyarrow.types.is_fixed_size_list(kind) or not pyarrow.types.is_floating(kind.value_type):
