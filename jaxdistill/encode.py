@@ -142,7 +142,7 @@ def encoded(
         # All but the last chunk are of one size, and a batch holds rows of one chunk: a resumed run computes the same.
         rest = islice(_texts(text), vectors.done, None)
         while texts := list(islice(rest, chunk)):
-            encodings = embedder.model.tokenizer.encode_batch_fast([prompt + text for text in texts])
+            encodings = embedder.model.encodings([prompt + text for text in texts])
             truncated = sum(bool(encoding.overflowing) for encoding in encodings)
             ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
             block = embedder.encode_ids(ids, advance=advance)

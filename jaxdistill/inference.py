@@ -91,7 +91,7 @@ class Embedder:
         if isinstance(sentences, str):
             raise InputError("encode takes a list of sentences; put the sentence in a list.")
         prefix = self.prefix(prompt)
-        encodings = self.model.tokenizer.encode_batch_fast([prefix + sentence for sentence in sentences])
+        encodings = self.model.encodings([prefix + sentence for sentence in sentences])
         ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
         with progress_bar(len(ids), shown=progress) as bar:
             return self.encode_ids(ids, advance=bar.update, params=params)
@@ -119,7 +119,7 @@ class Embedder:
             return cosines(embed, first, second).astype(np.float32)
         prompt = self.model.prompt
         pairs = [(prompt + sentence, other) for sentence, other in zip(first, second, strict=True)]
-        encodings = self.model.tokenizer.encode_batch_fast(pairs)
+        encodings = self.model.encodings(pairs)
         ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
         firsts = np.array([encoding.type_ids.count(0) for encoding in encodings], np.int64)
         with progress_bar(len(ids), shown=progress) as bar:

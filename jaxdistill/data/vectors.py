@@ -215,7 +215,7 @@ def _table(path: Path):
         raise InputError(f"{path} does not exist; give a file of vectors that encode wrote.")
     with reading.foreign_errors(f"{path} is not a whole Parquet file"):
         table = parquet.ParquetFile(reading.regular(path))
-    columns = {field.name: field.type for field in table.schema_arrow}
+        columns = {field.name: field.type for field in table.schema_arrow}
     kind = columns.get(EMBEDDING)
     if kind is None or not pyarrow.types.is_fixed_size_list(kind) or not pyarrow.types.is_floating(kind.value_type):
         has = ", ".join(f"{name}: {kind}" for name, kind in columns.items())

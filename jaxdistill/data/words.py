@@ -10,6 +10,7 @@ from jaxtyping import Int
 from tokenizers import Tokenizer
 
 from jaxdistill.core import InputError
+from jaxdistill.reading import foreign_errors
 
 CONTINUES, STARTS, PROTECTED = 0, 1, 2
 """A token's mark: goes on with a word, begins one, belongs to none (special tokens and the prompt)."""
@@ -31,7 +32,8 @@ class Encoded(NamedTuple):
 def encoded(tokenizer: Tokenizer, texts: Sequence[str], prompt: str, max_length: int) -> Encoded:
     """Token ids and word marks of non-empty sentences, all in one call of the tokenizer."""
     sentences = [prompt + text for text in texts] if prompt else list(texts)
-    batch = tokenizer.encode_batch(sentences)
+    with foreign_errors("the tokenizer cannot read the text"):
+        batch = tokenizer.encode_batch(sentences)
     lengths = np.fromiter(map(len, batch), np.int64, len(batch))
     if not lengths.all():
         text = texts[int(np.argmin(lengths))]

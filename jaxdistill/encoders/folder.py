@@ -25,10 +25,9 @@ from jaxdistill.encoders.modules import DENSE_ACTIVATIONS, LAYER_POOLING, OLD_PO
 from jaxdistill.encoders.pair_head import KIND, head_names
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_json
+from jaxdistill.encoders.tokenizer import TOKENIZER_FILES, without_paths
 from jaxdistill.encoders.weights import as_torch_lays_it, tensors_from_params, write_safetensors
 
-TOKENIZER_FILES = ("special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt")
-TOKENIZER_FILES += ("sentencepiece.bpe.model",)
 SPECIAL_TOKENS = {
     "unk_token": ("[UNK]", "<unk>"),
     "pad_token": ("[PAD]", "<pad>"),
@@ -36,7 +35,7 @@ SPECIAL_TOKENS = {
     "sep_token": ("[SEP]", "</s>"),
     "mask_token": ("[MASK]", "<mask>"),
 }
-UNWANTED_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of", "tokenizer_file", "local_files_only")
+UNWANTED_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of", "local_files_only")
 """What `tokenizer_config.json` picks up where it was saved and must not carry on."""
 
 
@@ -214,7 +213,7 @@ def _write_tokenizer(model: SentenceModel, folder: Path) -> None:
             shutil.copyfile(origin, folder / name)
     origin = model.tokenizer_folder / "tokenizer_config.json"
     config = read_json(origin) if origin.exists() else _tokenizer_config(tokenizer)
-    config = {key: value for key, value in config.items() if key not in UNWANTED_SETTINGS}
+    config = {key: value for key, value in without_paths(config).items() if key not in UNWANTED_SETTINGS}
     if model.definition.reads_pairs and model.definition.architecture.token_types > 1:
         # What a tokenizer without a class of its own would not give the model.
         config |= {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}

@@ -4,11 +4,13 @@ import dataclasses
 import hashlib
 import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import tokenizers
 
+from jaxdistill import reading
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import family
@@ -18,7 +20,7 @@ from jaxdistill.encoders.pair_head import classifier_labels, cross_definition, h
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_json
 from jaxdistill.encoders.tokenizer import gives_types, length_limit, read_tokenizer
-from jaxdistill.encoders.weights import params_from_tensors, read_checkpoint
+from jaxdistill.encoders.weights import check_sizes, checkpoint_shapes, params_from_tensors, read_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +55,11 @@ class SentenceModel:
     def parameter_count(self) -> int:
         """Numbers in all parameters."""
         return sum(array.size for array in self.params.values())
+
+    def encodings(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[tokenizers.Encoding]:
+        """Tokens of sentences or pairs; raises `InputError` where the tokenizer fails or panics."""
+        with reading.foreign_errors(f"the tokenizer of {self.source} cannot read the text"):
+            return self.tokenizer.encode_batch_fast(list(texts))
 
     def digest(self) -> str:
         """SHA-256 over everything that determines its vectors or scores."""
@@ -89,11 +96,12 @@ def load(spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "")
     modules = read_modules(folder)
     architecture = read_architecture(modules.transformer)
     crosses = _is_cross_encoder(modules, pooling, folder)
-    definition = cross_definition(architecture) if crosses else _definition(architecture, modules, pooling, folder)
     tokenizer = read_tokenizer(modules.transformer, vocab_size=architecture.vocab_size, lower_case=modules.lower_case)
+    check_sizes(architecture, checkpoint_shapes(modules.transformer), source=str(folder))
     length = _max_length(max_length, modules, architecture)
     tokenizer.enable_truncation(length)
     prompts, default_prompt = _prompts(modules, prompt, folder)
+    definition = cross_definition(architecture) if crosses else _definition(architecture, modules, pooling, folder)
     params = _params(definition, modules, folder)
     if crosses and len(params.get(TOKEN_TYPES, ())) > 1 and not gives_types(modules.transformer):
         logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json has it", folder)

@@ -1,12 +1,12 @@
 """What does a sentence-transformers folder say besides the transformer: pooling, dense layers, length, prompts?"""
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from jaxdistill import reading
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import LAYER_CHOICES, SHORTEST, Dense, Pooling
 from jaxdistill.encoders.settings import read_json, setting
@@ -24,6 +24,9 @@ OLD_POOLING_FLAGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+READ_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".bin")
+"""Files of a model that are read."""
+MOST_LAYERS = 1000
 DENSE_ACTIVATIONS = {
     "torch.nn.modules.activation.Tanh": "tanh",
     "torch.nn.modules.linear.Identity": "identity",
@@ -54,7 +57,10 @@ class Modules:
 
 def read_modules(folder: Path) -> Modules:
     """Reads `modules.json` and what it names; a folder without it is a plain transformer."""
+    _check_links(folder, folder)
     kinds, paths = zip(*_entries(folder), strict=True)
+    for path in paths:
+        _check_links(folder, path)
     file = folder / "config_sentence_transformers.json"
     general = read_json(file) if file.exists() else {}
     if general.get("model_type") == "CrossEncoder" and len(kinds) > 1:
@@ -85,16 +91,27 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
     path = folder / "modules.json"
     if not path.exists():
         return [("Transformer", folder)]
+    content = reading.read_json(path)
     try:
-        entries = sorted(json.loads(path.read_text("utf-8")), key=lambda entry: entry["idx"])
-    except (ValueError, TypeError, KeyError):
+        entries = sorted(content, key=lambda entry: entry["idx"])
+    except (TypeError, KeyError):
         entries = []
     if not entries:
         raise InputError(f"{path} is not a list of modules with idx, path and type.")
     return [
-        (setting(entry, "type", str, file=path).rsplit(".", 1)[-1], folder / setting(entry, "path", str, "", file=path))
+        (
+            setting(entry, "type", str, file=path).rsplit(".", 1)[-1],
+            reading.inside(folder, folder / setting(entry, "path", str, "", file=path)),
+        )
         for entry in entries
     ]
+
+
+def _check_links(root: Path, folder: Path) -> None:
+    """Raises `InputError` if a file of a module is a link that leads out of the model: an export would copy what it finds."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.suffix in READ_SUFFIXES:
+            reading.inside(root, path)
 
 
 def _check_order(kinds: Sequence[str], folder: Path) -> None:
@@ -155,7 +172,12 @@ def _layers(folder: Path) -> str:
         for key, default in (("num_hidden_layers", 12), ("layer_start", 4))
     )
     weights = read_checkpoint(folder).get("layer_weights", np.zeros(0))
-    if len(weights) == layers + 1 - start and weights.any() and np.ptp(weights[weights != 0.0]) <= 1e-6:
+    if (
+        0 <= start <= layers <= MOST_LAYERS
+        and weights.shape == (layers + 1 - start,)
+        and weights.any()
+        and np.ptp(weights[weights != 0.0]) <= 1e-6
+    ):
         averaged = tuple(start + np.flatnonzero(weights))
         for choice in LAYER_CHOICES:
             possible = choice != "last4" or layers >= 3

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any
 
+from jaxdistill import reading
 from jaxdistill.core import InputError
 
 NEEDED = object()
@@ -25,12 +26,9 @@ KINDS = {
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file that must be there."""
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path} is missing; the folder is not a complete model.") from None
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path} is not valid JSON ({error}).") from None
+    if not path.exists():
+        raise InputError(f"{path} is missing; the folder is not a complete model.")
+    content = reading.read_json(path)
     if not isinstance(content, dict):
         raise InputError(f"{path} must hold a JSON object, not a {type(content).__name__}.")
     return content

@@ -1,14 +1,21 @@
 """How is a checkpoint's tokenizer read? As a `tokenizers.Tokenizer` that truncates and never pads."""
 
+import json
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
+from jaxdistill import reading
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import SHORTEST
 from jaxdistill.encoders.settings import read_json, setting
 
+VOCABULARIES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model")
+TOKENIZER_FILES = ("special_tokens_map.json", "added_tokens.json", "merges.txt", *VOCABULARIES)
+"""Files of a tokenizer beside `tokenizer.json` and `tokenizer_config.json`."""
 UNLIMITED = 10**6
 """Tokenizers without a limit of their own have 1e30 as `model_max_length`."""
 TYPED_CLASSES = ("BertTokenizer", "ConvBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
@@ -24,16 +31,17 @@ def read_tokenizer(folder: Path, *, vocab_size: int | None, lower_case: bool) ->
       lower_case: lower-case the text first (`do_lower_case` of sentence-transformers).
     """
     path = folder / "tokenizer.json"
-    try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(path)) if path.exists() else _converted(folder)
-    except InputError:
-        raise
-    except Exception as error:  # tokenizers raises plain Exception
-        raise InputError(f"{path} is not a tokenizer that can be read ({str(error)[:200]}).") from None
+    with reading.foreign_errors(f"{path} is not a tokenizer that can be read"):
+        if path.exists():
+            tokenizer = tokenizers.Tokenizer.from_file(str(reading.regular(path)))
+        else:
+            tokenizer = _converted(folder)
     _refuse_left_truncation(tokenizer, folder)
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    largest = max(tokenizer.get_vocab(with_added_tokens=True).values())
+    largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+    if largest < 0:
+        raise InputError(f"{folder}: the tokenizer has no entry in its vocabulary.")
     if vocab_size is not None and largest >= vocab_size:
         raise InputError(
             f"{folder}: the tokenizer has ids up to {largest}, the word embedding only {vocab_size} rows;"
@@ -80,7 +88,7 @@ def _refuse_left_truncation(tokenizer: tokenizers.Tokenizer, folder: Path) -> No
 
 
 def _converted(folder: Path) -> tokenizers.Tokenizer:
-    files = [name for name in ("vocab.txt", "vocab.json", "sentencepiece.bpe.model") if (folder / name).exists()]
+    files = [name for name in VOCABULARIES if (folder / name).exists()]
     if not files:
         raise InputError(f"{folder} has no tokenizer; looked for tokenizer.json, vocab.txt, vocab.json.")
     try:
@@ -89,4 +97,16 @@ def _converted(folder: Path) -> tokenizers.Tokenizer:
         raise InputError(
             f"{folder} has {files[0]} but no tokenizer.json; to convert it: pip install transformers"
         ) from None
-    return AutoTokenizer.from_pretrained(str(folder), use_fast=True).backend_tokenizer
+    with tempfile.TemporaryDirectory(prefix="jaxdistill-tokenizer-") as temporary:
+        for name in (*TOKENIZER_FILES, "config.json"):
+            if (folder / name).exists():
+                with reading.opened(folder / name) as source, open(Path(temporary) / name, "wb") as copy:
+                    shutil.copyfileobj(source, copy)
+        config = json.dumps(without_paths(_config(folder)[0]))
+        (Path(temporary) / "tokenizer_config.json").write_text(config, encoding="utf-8")
+        return AutoTokenizer.from_pretrained(temporary, use_fast=True, trust_remote_code=False).backend_tokenizer
+
+
+def without_paths(config: dict[str, Any]) -> dict[str, Any]:
+    """A `tokenizer_config.json` without names of files and of code, which transformers would open and run."""
+    return {key: value for key, value in config.items() if key != "auto_map" and not key.endswith("_file")}

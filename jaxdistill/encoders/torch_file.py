@@ -6,18 +6,22 @@ that no opcode can touch an array. Both forms are read: the zip archive (PyTorch
 of pickles followed by raw storages.
 """
 
+import contextlib
 import io
 import pickle
 import struct
 import zipfile
 from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
+from jaxdistill import reading
 from jaxdistill.core import InputError
+from jaxdistill.encoders.pickle_check import PICKLE_BYTES, pickle_length
 
 STORAGE_DTYPES = {
     "DoubleStorage": np.dtype(np.float64),
@@ -31,10 +35,20 @@ STORAGE_DTYPES = {
     "ByteStorage": np.dtype(np.uint8),
     "BoolStorage": np.dtype(np.bool_),
 }
+MOST_AXES = 32
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 LEGACY_PROTOCOL = 1001
 DAMAGED = (pickle.UnpicklingError, EOFError, zipfile.BadZipFile, KeyError, IndexError, ValueError, TypeError)
-DAMAGED += (AttributeError, OverflowError, UnicodeDecodeError, struct.error, MemoryError, NotImplementedError)
+DAMAGED += (
+    AttributeError,
+    OverflowError,
+    UnicodeDecodeError,
+    RuntimeError,
+    struct.error,
+    OSError,
+    MemoryError,
+    NotImplementedError,
+)
 """What a damaged file can raise."""
 
 
@@ -61,19 +75,35 @@ def read_torch_file(path: Path) -> dict[str, np.ndarray]:
     Raises:
       InputError: the file is damaged, or asks for anything that is not a tensor.
     """
+    with _reading(path) as file:
+        content, storages = _read_zip(file) if _is_zip(file) else _read_legacy(file)
+        return {name: _array(tensor, storages) for name, tensor in _tensors(content).items()}
+
+
+def shapes_of_torch_file(path: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes alone, without reading the numbers; raises `InputError` as `read_torch_file`."""
+    with _reading(path) as file:
+        content = _zip_content(file) if _is_zip(file) else _legacy_content(file)[0]
+        return {name: tensor.shape for name, tensor in _tensors(content).items()}
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[BinaryIO]:
     try:
-        with open(path, "rb") as file:
-            if zipfile.is_zipfile(file):
-                content, storages = _read_zip(file)
-            else:
-                file.seek(0)
-                content, storages = _read_legacy(file)
-        tensors = content.get("state_dict", content)
-        return {str(name): _array(t, storages) for name, t in tensors.items() if isinstance(t, LazyTensor)}
+        with reading.opened(path) as file:
+            yield file
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except DAMAGED as error:
-        raise InputError(f"{path} cannot be read, it is truncated or damaged ({error}); fetch it again.") from None
+        raise InputError(
+            f"{path} cannot be read, it is truncated or damaged ({error!s:.200}); fetch it again."
+        ) from None
+
+
+def _is_zip(file: BinaryIO) -> bool:
+    is_zip = zipfile.is_zipfile(file)
+    file.seek(0)
+    return is_zip
 
 
 class _Unpickler(pickle.Unpickler):
@@ -108,8 +138,8 @@ class _Unpickler(pickle.Unpickler):
 
 def _lazy_tensor(storage: Any, offset: Any, shape: Any, strides: Any) -> LazyTensor:
     shape, strides = tuple(shape), tuple(strides)
-    whole = all(isinstance(n, int) and n >= 0 for n in (offset, *shape, *strides))
-    if not (isinstance(storage, Storage) and whole and len(shape) == len(strides)):
+    whole = all(type(n) is int and 0 <= n < 1 << 62 for n in (offset, *shape, *strides))
+    if not (isinstance(storage, Storage) and whole and len(shape) == len(strides) <= MOST_AXES):
         raise InputError("the file describes a tensor in a way that PyTorch never does: refused.")
     return LazyTensor(storage, offset, shape, strides)
 
@@ -124,30 +154,34 @@ def _array(tensor: LazyTensor, storages: dict[str, bytes]) -> np.ndarray:
     if not count:
         return np.zeros(tensor.shape, dtype)
     strides = [stride * dtype.itemsize for stride in tensor.strides]
-    return np.array(np.lib.stride_tricks.as_strided(data[tensor.offset :], tensor.shape, strides, writeable=False))
+    return np.lib.stride_tricks.as_strided(data[tensor.offset :], tensor.shape, strides, writeable=False)
 
 
 def _size_bytes(storage: Storage) -> int:
     return storage.size * STORAGE_DTYPES[storage.kind].itemsize
 
 
-def _tensors(content: Any) -> list[LazyTensor]:
+def _tensors(content: Any) -> dict[str, LazyTensor]:
     if not isinstance(content, dict):
         raise InputError(f"the file holds a {type(content).__name__}, not a dictionary of tensors.")
     inner = content.get("state_dict", content)
     if not isinstance(inner, dict):
         raise InputError("the file's state_dict is not a dictionary of tensors.")
-    return [value for value in inner.values() if isinstance(value, LazyTensor)]
+    return {str(name): value for name, value in inner.items() if isinstance(value, LazyTensor)}
+
+
+def _unpickled(content: bytes) -> tuple[_Unpickler, Any, int]:
+    """The first pickle in `content`, with the unpickler that read it and its length."""
+    length = pickle_length(content)
+    unpickler = _Unpickler(io.BytesIO(content[:length]))
+    return unpickler, unpickler.load(), length
 
 
 def _read_zip(file: BinaryIO) -> tuple[dict, dict[str, bytes]]:
+    content = _zip_content(file)
     with zipfile.ZipFile(file) as archive:
-        root = [name for name in archive.namelist() if name.endswith("data.pkl")][0].removesuffix("data.pkl")
-        if f"{root}byteorder" in archive.namelist() and archive.read(f"{root}byteorder") != b"little":
-            raise InputError("the file was written on a big-endian machine; save it again on another.")
-        content = _Unpickler(io.BytesIO(archive.read(f"{root}data.pkl"))).load()
-        storages = {}
-        for storage in {tensor.storage for tensor in _tensors(content)}:
+        root, storages = _root(archive), {}
+        for storage in {tensor.storage for tensor in _tensors(content).values()}:
             name = f"{root}data/{storage.key}"
             if archive.getinfo(name).file_size != _size_bytes(storage):
                 raise InputError(f"storage {storage.key} has another size than the file says; it is damaged.")
@@ -155,15 +189,30 @@ def _read_zip(file: BinaryIO) -> tuple[dict, dict[str, bytes]]:
     return content, storages
 
 
+def _zip_content(file: BinaryIO) -> Any:
+    """What the pickle of an archive describes; entries must be stored, as torch.save writes them."""
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        if any(entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 for entry in entries):
+            raise InputError("the file's archive is compressed or encrypted, which torch.save does not do: refused.")
+        if sum(entry.file_size for entry in entries) > file.seek(0, io.SEEK_END):
+            raise InputError("the file's archive has entries that overlap: refused.")
+        root = _root(archive)
+        if f"{root}byteorder" in archive.namelist() and archive.read(f"{root}byteorder") != b"little":
+            raise InputError("the file was written on a big-endian machine; save it again on another.")
+        with archive.open(f"{root}data.pkl") as packed:
+            return _unpickled(packed.read(PICKLE_BYTES))[1]
+
+
+def _root(archive: zipfile.ZipFile) -> str:
+    return [name for name in archive.namelist() if name.endswith("data.pkl")][0].removesuffix("data.pkl")
+
+
 def _read_legacy(file: BinaryIO) -> tuple[dict, dict[str, bytes]]:
-    if _Unpickler(file).load() != LEGACY_MAGIC or _Unpickler(file).load() != LEGACY_PROTOCOL:
-        raise InputError("this is not a file of torch.save.")
-    if not _Unpickler(file).load().get("little_endian", True):
-        raise InputError("the file was written on a big-endian machine; save it again on another.")
-    unpickler = _Unpickler(file)
-    content, known, storages = unpickler.load(), unpickler.storages, {}
-    _tensors(content)
-    for key in _Unpickler(file).load():
+    content, known, keys, start = _legacy_content(file)
+    storages = {}
+    file.seek(start)
+    for key in keys:
         (size,) = struct.unpack("<q", file.read(8))
         if key not in known or size != known[key].size:
             raise InputError(f"storage {key} is not the one that the file describes; it is damaged.")
@@ -171,3 +220,19 @@ def _read_legacy(file: BinaryIO) -> tuple[dict, dict[str, bytes]]:
         if len(storages[key]) != _size_bytes(known[key]):
             raise InputError(f"the file ends inside storage {key}: it is truncated; fetch it again.")
     return content, storages
+
+
+def _legacy_content(file: BinaryIO) -> tuple[Any, dict[str, Storage], list[str], int]:
+    """Content, storages, keys of the storages in their order, and where they begin: the fourth and fifth pickle."""
+    head, start, found = file.read(PICKLE_BYTES), 0, []
+    for _ in range(5):
+        found.append(_unpickled(head[start:]))
+        start += found[-1][2]
+        if found[0][1] != LEGACY_MAGIC:
+            break
+    values = [value for _, value, _ in found]
+    if values[:2] != [LEGACY_MAGIC, LEGACY_PROTOCOL]:
+        raise InputError("this is not a file of torch.save.")
+    if not values[2].get("little_endian", True):
+        raise InputError("the file was written on a big-endian machine; save it again on another.")
+    return values[3], found[3][0].storages, values[4], start

@@ -4,18 +4,18 @@ Files may be safetensors or PyTorch's `pytorch_model.bin`, whole or in shards. K
 keeps `[out, in]`.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import ml_dtypes  # noqa: F401  (lets safetensors return bfloat16 as NumPy arrays)
 import numpy as np
-import safetensors
 import safetensors.numpy
 
+from jaxdistill import reading
 from jaxdistill.core import InputError
-from jaxdistill.encoders.torch_file import read_torch_file
+from jaxdistill.encoders.architecture import SHORTEST, Architecture
+from jaxdistill.encoders.safetensors_file import read_safetensors, shapes_of_safetensors
+from jaxdistill.encoders.torch_file import read_torch_file, shapes_of_torch_file
 
 WEIGHT_FILES = (
     "model.safetensors",
@@ -24,6 +24,10 @@ WEIGHT_FILES = (
     "pytorch_model.bin.index.json",
 )
 """Names under which weights are looked for, in this order."""
+
+SIZES = ("vocab_size", "hidden_size", "layers", "heads", "intermediate_size", "max_positions")
+SIZES += ("token_types", "embedding_size", "relative_buckets")
+"""Fields of an architecture that the weights bound."""
 
 OUTER_PREFIXES = ("", "model.", "module.", "auto_model.", "0.auto_model.", "encoder.", "0.")
 """What training programs put before the names, ahead of the family's own prefix."""
@@ -38,11 +42,33 @@ KNOWN_EXTRAS = re.compile(
 
 def read_checkpoint(folder: Path) -> dict[str, np.ndarray]:
     """All tensors of the checkpoint in `folder`, by the names that they have in the file."""
-    for name in WEIGHT_FILES:
-        path = folder / name
-        if path.exists():
-            return _read_shards(path) if name.endswith(".index.json") else _read_file(path)
-    raise InputError(f"{folder} has no weights; looked for {', '.join(WEIGHT_FILES)}.")
+    tensors: dict[str, np.ndarray] = {}
+    for path in _weight_files(folder):
+        tensors |= read_safetensors(path) if path.suffix == ".safetensors" else read_torch_file(path)
+    return tensors
+
+
+def checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of all tensors, from the headers of the files alone."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for path in _weight_files(folder):
+        shapes |= shapes_of_safetensors(path) if path.suffix == ".safetensors" else shapes_of_torch_file(path)
+    return shapes
+
+
+def check_sizes(architecture: Architecture, shapes: Mapping[str, tuple[int, ...]], *, source: str) -> None:
+    """Raises `InputError` if an encoder is larger than the weights beside its `config.json`, before it is built."""
+    longest = max((size for shape in shapes.values() for size in shape), default=0)
+    for name in SIZES:
+        size, most = getattr(architecture, name), len(shapes) if name == "layers" else longest
+        if size > most:
+            has = f"{most:,} tensors" if name == "layers" else f"no axis longer than {most:,}"
+            raise InputError(f"{source}: config.json describes {name}={size:,}, and the weights beside it have {has}.")
+    if architecture.longest < SHORTEST:
+        raise InputError(
+            f"{source}: config.json leaves {architecture.longest:,} positions to a sentence (max_position_embeddings "
+            f"{architecture.max_positions:,}, pad_token_id {architecture.pad_id:,}); at least {SHORTEST} are needed."
+        )
 
 
 def params_from_tensors(
@@ -117,24 +143,24 @@ def _without_prefix(tensors, anchor: str, prefixes: Sequence[str]) -> dict[str, 
     return {re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)): t for name, t in modern.items()}
 
 
-def _read_file(path: Path) -> dict[str, np.ndarray]:
-    if path.suffix != ".safetensors":
-        return read_torch_file(path)
-    try:
-        return safetensors.numpy.load_file(path)
-    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, OSError) as error:
-        raise InputError(f"{path} cannot be read, it is truncated or damaged ({error}); fetch it again.") from None
+def _weight_files(folder: Path) -> list[Path]:
+    """The files of a checkpoint: one, or the shards that an index names."""
+    for name in WEIGHT_FILES:
+        if (folder / name).exists():
+            return _shards(folder / name) if name.endswith(".index.json") else [folder / name]
+    raise InputError(f"{folder} has no weights; looked for {', '.join(WEIGHT_FILES)}.")
 
 
-def _read_shards(index: Path) -> dict[str, np.ndarray]:
+def _shards(index: Path) -> list[Path]:
+    content = reading.read_json(index)
     try:
-        files = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError, TypeError):
+        names = sorted(set(content["weight_map"].values()))
+    except (KeyError, AttributeError, TypeError):
         raise InputError(f"{index} is not an index of weight files: it has no readable weight_map.") from None
-    tensors: dict[str, np.ndarray] = {}
-    for name in files:
-        path = index.parent / name
-        if Path(name).name != name or not path.exists():
-            raise InputError(f"{index} names the shard {name!r}, which is not beside it; fetch all files of the model.")
-        tensors |= _read_file(path)
-    return tensors
+    for name in names:
+        beside = isinstance(name, str) and Path(name).name == name and "\0" not in name
+        if not beside or not (index.parent / name).exists():
+            raise InputError(
+                f"{index} names the shard {name!r:.80}, which is not beside it; fetch all files of the model."
+            )
+    return [index.parent / name for name in names]

@@ -2,14 +2,22 @@
 
 import gzip
 import io
+import json
+import pickle
+import struct
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import safetensors.numpy
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from jaxdistill.core import InputError
-from jaxdistill.data import formats, vectors
+from jaxdistill.data import formats, vectors, words
+from jaxdistill.encoders import modules, pair_head, safetensors_file, settings, tokenizer, torch_file, weights
+from jaxdistill.encoders.model import read_architecture
 from jaxdistill.evals import read_table
 
 LINE_BYTES = 1 << 20
@@ -85,6 +93,125 @@ def _parquet(data: bytes, folder: Path) -> None:
     (_parquet_vectors if (data or b"\0")[0] % 2 else _table(".parquet"))(data[1:], folder)
 
 
+def _safetensors(data: bytes, folder: Path) -> None:
+    path = folder / "a.safetensors"
+    path.write_bytes(data)
+    for name, array in safetensors_file.read_safetensors(path).items():
+        array.astype(np.float32)
+        assert array.shape == safetensors_file.shapes_of_safetensors(path)[name]
+
+
+def _torch(data: bytes, folder: Path) -> None:
+    """A whole file, or where the first byte is odd the pickle of an archive with one storage of 8 floats."""
+    path = folder / "a.bin"
+    path.write_bytes(data[1:])
+    if data[:1] and data[0] % 2:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("archive/data.pkl", data[1:])
+            archive.writestr("archive/data/0", bytes(32))
+    shapes = torch_file.shapes_of_torch_file(path)
+    tensors = torch_file.read_torch_file(path)
+    assert {name: tensor.shape for name, tensor in tensors.items()} == shapes
+
+
+PICKLED = (
+    b"\x80\x02}q\x00X\x01\x00\x00\x00wq\x01ctorch._utils\n_rebuild_tensor_v2\nq\x02((X\x07\x00\x00\x00storageq\x03"
+    b"ctorch\nFloatStorage\nq\x04X\x01\x00\x00\x000q\x05X\x03\x00\x00\x00cpuq\x06K\x08tQK\x00K\x02K\x04\x86K\x04K\x01\x86"
+    b"\x89ccollections\nOrderedDict\nq\x07)Rtq\x08Rs."
+)
+"""The state dict of one tensor `w` of shape [2, 4]."""
+
+
+def _torch_seeds() -> list[bytes]:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("archive/data.pkl", PICKLED)
+        archive.writestr("archive/data/0", bytes(32))
+    head = [
+        pickle.dumps(part, 2) for part in (torch_file.LEGACY_MAGIC, torch_file.LEGACY_PROTOCOL, {"little_endian": True})
+    ]
+    legacy = b"".join(
+        [*head, PICKLED.replace(b"K\x08tQ", b"K\x08NtQ"), pickle.dumps(["0"], 2), struct.pack("<q", 8), bytes(32)]
+    )
+    return [b"\1" + PICKLED, b"\0" + file.getvalue(), b"\0" + legacy]
+
+
+def _safetensors_seeds() -> list[bytes]:
+    tensors = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array(3, np.int8)}
+    return [safetensors.numpy.save(tensors, metadata={"format": "pt"}), safetensors.numpy.save({})]
+
+
+MODEL_FILES = {
+    "config.json": {
+        "model_type": "bert", "architectures": ["BertModel"], "vocab_size": 9, "hidden_size": 4, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "intermediate_size": 8, "max_position_embeddings": 8, "hidden_act": "gelu", "id2label": {"0": "a"},
+    },
+    "modules.json": [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        {"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"},
+    ],
+    "1_Pooling/config.json": {"word_embedding_dimension": 4, "pooling_mode_mean_tokens": True, "pooling_mode": "cls"},
+    "2_Dense/config.json": {"in_features": 4, "out_features": 2, "bias": True, "activation_function": "torch.nn.modules.linear.Identity"},
+    "sentence_bert_config.json": {"max_seq_length": 8, "do_lower_case": False},
+    "config_sentence_transformers.json": {"prompts": {"query": "q: "}, "default_prompt_name": "query", "model_type": "SentenceTransformer"},
+    "tokenizer_config.json": {"model_max_length": 8, "tokenizer_class": "BertTokenizer", "model_input_names": ["input_ids"]},
+    "model.safetensors.index.json": {"weight_map": {"a": "a.safetensors"}},
+}  # fmt: skip
+
+
+def _model_json(data: bytes, folder: Path) -> None:
+    """The first byte chooses the file of a model that the others become."""
+    for name, content in MODEL_FILES.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        if not (folder / name).exists():
+            (folder / name).write_text(json.dumps(content))
+    chosen = folder / list(MODEL_FILES)[(data or b"\0")[0] % len(MODEL_FILES)]
+    chosen.write_bytes(data[1:])
+    try:
+        found = modules.read_modules(folder)
+        architecture = read_architecture(found.transformer)
+        pair_head.classifier_labels(settings.read_json(folder / "config.json"), folder / "config.json")
+        tokenizer.length_limit(folder)
+        tokenizer.gives_types(folder)
+        if chosen.name.endswith(".index.json"):
+            weights.checkpoint_shapes(folder)
+        weights.check_sizes(architecture, {"embeddings": (16, 16)} | {str(n): () for n in range(16)}, source="a model")
+    finally:
+        chosen.unlink()
+
+
+def _model_json_seeds() -> list[bytes]:
+    return [bytes([place]) + json.dumps(content).encode() for place, content in enumerate(MODEL_FILES.values())]
+
+
+def _tokenizer(data: bytes, folder: Path) -> None:
+    """Loads a `tokenizer.json` and reads some text with it, as training does."""
+    (folder / "tokenizer.json").write_bytes(data)
+    made = tokenizer.read_tokenizer(folder, vocab_size=1000, lower_case=False)
+    made.enable_truncation(16)
+    words.encoded(made, ["A cat sleeps, \u00e4 \u65e5\u672c \U0001f642!", "x" * 200], "", 16)
+
+
+def _tokenizer_seeds() -> list[bytes]:
+    vocabulary = {"[PAD]": 0, "[UNK]": 1, "a": 2, "c": 3, "t": 4, "##a": 5, "##t": 6, "ca": 7, "cat": 8, "\u2581": 9}
+    byte_fallback = {f"<0x{byte:02X}>": 10 + byte for byte in range(256)}
+    piece = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    piece.normalizer, piece.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    piece.post_processor = processors.TemplateProcessing(
+        single="[PAD] $A [UNK]", special_tokens=[("[PAD]", 0), ("[UNK]", 1)]
+    )
+    merged = Tokenizer(
+        models.BPE(vocabulary | byte_fallback, [("c", "a"), ("ca", "t")], unk_token="[UNK]", byte_fallback=True)
+    )
+    merged.pre_tokenizer = pre_tokenizers.Split(Regex("\\w+"), "isolated")
+    merged.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" +"), "\u2581")])
+    unigram = Tokenizer(models.Unigram([("[UNK]", 0.0), ("a", -1.0), ("cat", -2.0), ("\u2581", -1.5)], 0))
+    unigram.pre_tokenizer = pre_tokenizers.Metaspace()
+    unigram.add_special_tokens(["<s>"])
+    return [made.to_str().encode() for made in (piece, merged, unigram)]
+
+
 def _parquet_seeds() -> list[bytes]:
     import pyarrow
     from pyarrow import parquet
@@ -130,6 +257,16 @@ TARGETS = {
     "parquet": Target(_parquet, _parquet_seeds),
     "gz": Target(
         _gzip, lambda: [bytes([k]) + gzip.compress(d, mtime=0) for k, d in enumerate((b"x\n" * 9, _CSV, _JSONL))]
+    ),
+    "safetensors": Target(_safetensors, _safetensors_seeds, [b'"F8_E4M3"', b'"F4"', b"99999999999", b"-1", b"[" * 40]),
+    "torch": Target(
+        _torch, _torch_seeds, [b"torch._utils", b"(", b"\x8a\x08", b"r\xff\xff\xff\x7f", b"\x85", b"\x94", b"2"]
+    ),
+    "json": Target(
+        _model_json, _model_json_seeds, [b"null", b"true", b"1e999", b"[]", b"{}", b"9" * 30, b"../", b'"\\u0000"']
+    ),
+    "tokenizers": Target(
+        _tokenizer, _tokenizer_seeds, [b"null", b'"type":"BPE"', b'"ByteLevel"', b"true", b"4294967295", b"[]"]
     ),
     "npy": Target(_npy, _npy_seeds, [b"'descr': '<f4'", b"True", b"(9999999999999, 2)", b"|O", b"<f8"]),
 }
