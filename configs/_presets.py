@@ -20,24 +20,6 @@ def options(**objective) -> ConfigDict:
     return ConfigDict(defaults() | dict(objective=objective))
 
 
-def congens_setting(student: str = "google-bert/bert-base-uncased", **objective) -> ConfigDict:
-    """Teacher, text, targets and length of ConGen's rows, in which its paper compares other objectives too.
-
-    The learning rate is that of BERT-base; head and seed are the caller's.
-    """
-    config = options(**objective)
-    config.data.text = NLI
-    config.teacher.model = "princeton-nlp/unsup-simcse-roberta-large"
-    # What the code's loader makes of this checkpoint; SimCSE itself reads the first token.
-    config.teacher.pooling = "mean"
-    config.teacher.targets = "store"
-    config.student.model = student
-    config.optimizer.learning_rate = 5e-5
-    config.optimizer.bias_correction = False
-    config.run.epochs = 20.0
-    return config
-
-
 def minilm_l3(**objective) -> ConfigDict:
     """Layers 1, 3 and 5 of all-MiniLM-L6-v2 (17M parameters) on your text: the setting that all methods are compared in.
 

@@ -161,6 +161,8 @@ class Evals:
     """Sentences for the agreement with the teacher, neighbouring lines are pairs; empty: sentences kept out of training."""
     patience: CountOrNone = 0
     """Stop after this many evaluations without a better score; 0: never."""
+    patience_epochs: NotNegative = 0.0
+    """Likewise after the evaluations of this many epochs; 0: never. ConGen's code has 7, DistilCSE's 3."""
     sts: bool = True
     """Score the seven STS sets at the end if the data folder is there."""
 
@@ -212,7 +214,8 @@ class Config:
 
 EXTENSIONS = (
     "run.steps", "run.epochs", "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding",
-    "evals.every", "evals.patience", "evals.sts", "data.cache_folder", "data.max_line_bytes", "student.keep_head",
+    "evals.every", "evals.patience", "evals.patience_epochs", "evals.sts", "data.cache_folder", "data.max_line_bytes",
+    "student.keep_head",
 )  # fmt: skip
 """Options that may differ when a run is continued: they do not change what was trained so far."""
 

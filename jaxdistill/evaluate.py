@@ -8,7 +8,7 @@
 Tasks, separated by commas:
 
   sts            STS12-16, STS-B, SICK-R, STS-B dev, and the subsets of STS12-16; also single sets such as sick-r
-  multilingual   the seven tracks of STS 2017
+  multilingual   the tracks of STS 2017
   transfer       MR, CR, SUBJ, MPQA, SST2, TREC, MRPC: logistic regression on frozen vectors
   nli            SICK-E, and SNLI with another training set: likewise
   pairs          AUC on QQP, QNLI, MRPC; with --pairs=FILE the correlation with your own graded pairs instead

@@ -13,8 +13,10 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from jaxdistill import cli, export, main
+from jaxdistill import config as configs
 from jaxdistill.evals import sts
 from jaxdistill.training.checkpoint import Checkpoints
+from jaxdistill.training.loop import patience_of
 
 import eval_cases
 from program import ROOT, refused, run, series, start, tiny_arguments
@@ -278,6 +280,16 @@ def test_a_student_that_collapses_is_a_training_that_diverged(folder):
     _, err = run("main", [*arguments, f"--workdir={folder / 'collapsed'}"], status=2)
     assert "training diverged, at step 10" in err and "collapsed" in err
     assert "the checkpoint of step 5 is good" in err and "lower optimizer.learning_rate (it is 1000)" in err
+
+
+@pytest.mark.parametrize(
+    "patience, epochs, expected", [(0, 0.0, 0), (5, 0.0, 5), (0, 7.0, 14), (20, 7.0, 14), (3, 7.0, 3), (0, 0.1, 1)]
+)
+def test_patience_in_epochs_counts_their_evaluations(patience, epochs, expected):
+    """Of 1,000 steps each, with an evaluation every 500."""
+    raw = main.load_config_module(ROOT / "configs" / "congen.py").get_config("tiny").to_dict()
+    raw["evals"] |= dict(every=500, patience=patience, patience_epochs=epochs)
+    assert patience_of(configs.parse(raw).evals, 1000) == expected
 
 
 def test_training_stops_after_evaluations_without_a_better_score_and_a_killed_run_keeps_its_best(folder):

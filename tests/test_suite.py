@@ -66,6 +66,13 @@ def test_entities_are_a_unit_a_language_and_asymmetric_retrieval_comes_with_an_i
         units(["retrieval"], entities=(*files, str(tmp_path / "other.de.tsv")))
 
 
+def test_german_and_french_tracks_are_scored_where_the_folder_has_them(tmp_path):
+    for track in (*multilingual.TRACKS, "en-de"):
+        write(tmp_path / "multilingual" / f"sts17.{track}.test.tsv.gz", ["1.0\ta\tb", "2.0\tc\td"])
+    assert units(["multilingual"], data=str(tmp_path))[-2:] == ["sts17/en-tr", "sts17/en-de"]
+    assert not suite.planned(["multilingual"], suite.Sources(data=str(tmp_path))).absent
+
+
 def test_what_is_not_there_is_a_line_each(data):
     plan = suite.planned(["transfer", "geometry", "nli"], suite.Sources(data=str(data)))
     assert [unit.name for unit in plan.units] == ["transfer/mr", "transfer/cr", "geometry"]

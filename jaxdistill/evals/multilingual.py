@@ -1,6 +1,7 @@
 """How well does a model rank pairs of Spanish, Arabic and mixed sentences: STS 2017?
 
-The seven tracks of SemEval-2017 task 1 (Cer et al., https://arxiv.org/abs/1708.00055), 250 pairs each; Spearman's
+The seven tracks of SemEval-2017 task 1 (Cer et al., https://arxiv.org/abs/1708.00055), 250 pairs each, and where the folder has
+them English with German and French, which Reimers and Gurevych (EMNLP 2020) added and ConGen's Table 3 has too; Spearman's
 correlation of cosine similarity and gold score, as for English STS (the task itself reports Pearson's). They come from a
 data folder: `multilingual/sts17.es-en.test.tsv.gz` and so on.
 """
@@ -15,6 +16,8 @@ from jaxdistill.evals.read_table import part_of
 
 PROTOCOL = "Spearman of cosine similarity and gold score"
 TRACKS = ("ar-ar", "en-ar", "es-es", "es-en", "es-en-mt", "en-en", "en-tr")
+ADDED = ("en-de", "en-fr")
+"""Tracks that are scored only where the folder has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +35,11 @@ class MultilingualTask:
 def files(folder: str | Path, track: str) -> tuple[Path, ...]:
     """The file of a track."""
     return (part_of(folder, "multilingual") / f"sts17.{track}.test.tsv.gz",)
+
+
+def tracks(folder: str | Path) -> tuple[str, ...]:
+    """The seven tracks, and those of the added ones that a folder has; the seven without a folder."""
+    return (*TRACKS, *(track for track in ADDED if folder and files(folder, track)[0].is_file()))
 
 
 def protocol(track: str) -> str:

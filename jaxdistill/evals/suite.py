@@ -162,7 +162,8 @@ def _wanted(names: Sequence[str], sources: Sources) -> Iterator[Unit | str]:
     if sets:
         yield from _sts(sets, sources)
     if "multilingual" in names:
-        yield from _each(sources, "sts17", multilingual.TRACKS, multilingual, multilingual.multilingual_task)
+        tracks = multilingual.tracks(sources.data)
+        yield from _each(sources, "sts17", tracks, multilingual, multilingual.multilingual_task)
     if "transfer" in names:
         yield from _each(sources, "transfer", tuple(transfer.SETS), transfer, transfer.transfer_task)
     if "nli" in names:

@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxdistill import mesh as meshes
 from jaxdistill.cli import Interrupts
-from jaxdistill.config import Config, flat
+from jaxdistill.config import Config, Evals, flat
 from jaxdistill.core import InputError, Params, TrainState
 from jaxdistill.data.batches import prefetch
 from jaxdistill.encoders.model import SentenceModel
@@ -86,6 +86,12 @@ def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, 
     return restored.state, restored.progress
 
 
+def patience_of(evals: Evals, steps_per_epoch: int) -> int:
+    """Evaluations without a better score after which a run stops; 0: it never does."""
+    of_epochs = math.ceil(round(evals.patience_epochs * steps_per_epoch / evals.every, 6))
+    return min((count for count in (evals.patience, of_epochs) if count), default=0)
+
+
 class _Loop:
     """One process's walk through the steps."""
 
@@ -123,7 +129,9 @@ class _Loop:
                 if evaluated or (options.save_every and step % options.save_every == 0):
                     self.save(state)
                 if evaluated and not last and self.out_of_patience:
-                    self.bar.say(f"stopped at step {step:,}: {evals.patience} evaluations without a better {run.best}")
+                    self.bar.say(
+                        f"stopped at step {step:,}: {self.track['since_best']} evaluations without a better {run.best}"
+                    )
                     break
                 if self.asked_to_leave(interrupts, step):
                     self.leave(state, step)
@@ -180,7 +188,7 @@ class _Loop:
     @property
     def out_of_patience(self) -> bool:
         """Whether so many evaluations brought nothing better that the run stops."""
-        patience = self.run.config.evals.patience
+        patience = patience_of(self.run.config.evals, self.run.batches.steps_per_epoch)
         return bool(patience) and self.track["since_best"] >= patience
 
     def save(self, state: TrainState) -> None:

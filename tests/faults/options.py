@@ -31,6 +31,7 @@ NUMBERS = {
     "optimizer.clip_norm": ("nan", -1),
     "evals.every": (0, -5),
     "evals.patience": (-1,),
+    "evals.patience_epochs": (-1, "nan"),
     "run.steps": (-1, 10**20),
     "run.epochs": ("nan", -1, "inf"),
     "run.seed": (-1, 10**20),

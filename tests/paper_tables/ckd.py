@@ -1,6 +1,6 @@
 """DistilCSE's CKD, Table 3's start from SimCSE, and CKD as ConGen's authors adapted it."""
 
-from paper_tables import Fact, Stage, cited
+from paper_tables import Fact, Stage, cited, congen
 from paper_tables.simcse import SUPERVISED, TRIPLETS
 
 NEWS = 5_000_000
@@ -42,13 +42,14 @@ STAGE_1 = NONE_CUT | {
         student__drophead=0.0, evals__every=125,
     ),
     **cited("DistilCSE 4.2", run__epochs=20.0, run__steps=0),
+    **cited("DistilCSE 4.2 and scripts: 3 epochs without gain", evals__patience=0, evals__patience_epochs=3.0),
 }  # fmt: skip
 STAGE_2 = NONE_CUT | {
     **optimizer("sentemb: nli_finetune.py", optimizer__clip_norm=1.0),
     **cited(
         "sentemb: nli_finetune.py",
         data__max_length=64, data__dedupe=False, data__columns=TRIPLETS, student__model="previous", student__head="none",
-        student__dropout=-1.0, student__drophead=0.0, evals__every=125, evals__patience=0, run__epochs=5.0, run__steps=0,
+        student__dropout=-1.0, student__drophead=0.0, evals__every=125, evals__patience=0, evals__patience_epochs=0.0, run__epochs=5.0, run__steps=0,
         run__seed=1111,
     ),
     **cited("sentemb: nli_finetune.py, its pooler is what the stage before hands on", student__pooling=""),
@@ -63,17 +64,16 @@ STAGE_2 = NONE_CUT | {
 }  # fmt: skip
 
 
-def batches(size: int, source: str, *, steps: int, warmup: int, patience: int) -> dict[str, Fact]:
-    """Batch, steps, warm-up and patience of a first stage on News-5m."""
+def batches(size: int, source: str, *, steps: int, warmup: int) -> dict[str, Fact]:
+    """Batch, steps and warm-up of a first stage on News-5m."""
     return cited(source, data__batch_size=size, derived__sequences_per_step=size) | {
         "derived.steps": Fact(steps, "DistilCSE 4.2: 20 epochs", LAST_BATCH),
         "derived.warmup_steps": Fact(warmup, "sentemb: 0.1 * len(dataloader), a tenth of one epoch"),
-        "evals.patience": Fact(patience, "DistilCSE 4.2 and scripts: 3 epochs, in evaluations of 125 steps"),
     }
 
 
-PAPER_BATCHES = batches(512, "DistilCSE 4.2", steps=195_300, warmup=977, patience=234)
-CODE_BATCHES = batches(4096, "sentemb: *_run.sh, 8 processes of 512", steps=24_400, warmup=122, patience=29)
+PAPER_BATCHES = batches(512, "DistilCSE 4.2", steps=195_300, warmup=977)
+CODE_BATCHES = batches(4096, "sentemb: *_run.sh, 8 processes of 512", steps=24_400, warmup=122)
 
 
 def second(student: str, *, code: bool) -> Stage:
@@ -128,6 +128,15 @@ def from_simcse(student: str) -> list[Stage]:
     return [Stage(275_601, before), Stage(NEWS, stages[0].facts | start), stages[1]]
 
 
+def adapted(student: str) -> list[Stage]:
+    """ConGen's Table 1; the paper gives no settings of it."""
+    facts = congen.of_student(student, congen.SILENT) | congen.steps(congen.NLI_ROWS, 1)
+    facts |= cited("DistilCSE 4.2", objective__queue_size=65536)
+    facts |= cited("ConGen 4.2: DistilCSE's, whose paper fixes it", objective__learned_scale="none")
+    facts |= cited("SimCSE's; ConGen names none", objective__temperature=0.05)
+    return [Stage(congen.NLI_ROWS, facts | cited("ConGen 4.2", objective__view="text"))]
+
+
 TABLE = {
     f"{preset}{argument}": stages(student or "bert-base")
     for preset, stages in {
@@ -137,3 +146,4 @@ TABLE = {
     }.items()
     for student, argument in {"": "", **{name: f":{name}" for name in STARTS}}.items()
 }
+TABLE |= {"congen": adapted("bert-base")} | {f"congen:{student}": adapted(student) for student in congen.TABLE_1}

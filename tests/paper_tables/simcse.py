@@ -1,6 +1,7 @@
 """SimCSE, Mirror-BERT, DistilFACE, and the supervised models that DistilCSE and SimTDE train by SimCSE's code."""
 
 from paper_tables import Fact, Stage, cited
+from paper_tables.congen import NLI_ROWS, TABLE_1, TABLE_7
 
 TRIPLETS = [["text", "sent0"], ["positive", "sent1"], ["negative", "hard_neg"]]
 WIKI, NLI, STS_B = 1_000_000, 275_601, 10_000
@@ -44,16 +45,17 @@ SUPERVISED = SIMCSE | {
 }
 
 
-def unsupervised(student: str, *, batch_size: int, learning_rate: float, steps: int) -> list[Stage]:
+def unsupervised(student: str, *, batch_size: int, learning_rate: float, rows: int = WIKI) -> list[Stage]:
     """A row of the table in SimCSE's README."""
+    steps = rows // batch_size
     facts = cited(
         "SimCSE README", student__model=student, data__batch_size=batch_size, optimizer__learning_rate=learning_rate,
         run__epochs=1.0, run__steps=0, derived__sequences_per_step=2 * batch_size,
     )  # fmt: skip
     facts |= cited("SimCSE eq. 4", objective__views=("text", "text"))
     facts |= cited("SimCSE: --mlp_only_train", student__keep_head=False)
-    facts |= {"derived.steps": Fact(steps, "SimCSE README: 1 epoch", "" if WIKI % batch_size == 0 else LAST_BATCH)}
-    return [Stage(WIKI, SIMCSE | facts)]
+    facts |= {"derived.steps": Fact(steps, "SimCSE README: 1 epoch", "" if rows % batch_size == 0 else LAST_BATCH)}
+    return [Stage(rows, SIMCSE | facts)]
 
 
 def supervised(student: str, source: str = "SimCSE README", **changed) -> list[Stage]:
@@ -104,10 +106,10 @@ def distilface(source: str, *, batch_size: int, learning_rate: float, steps: int
 
 
 TABLE = {
-    "unsup-bert": unsupervised(BERT, batch_size=64, learning_rate=3e-5, steps=15_625),
-    "unsup-bert-large": unsupervised(BERT_LARGE, batch_size=64, learning_rate=1e-5, steps=15_625),
-    "unsup-roberta": unsupervised(ROBERTA, batch_size=512, learning_rate=1e-5, steps=1953),
-    "unsup-roberta-large": unsupervised(ROBERTA_LARGE, batch_size=512, learning_rate=3e-5, steps=1953),
+    "unsup-bert": unsupervised(BERT, batch_size=64, learning_rate=3e-5),
+    "unsup-bert-large": unsupervised(BERT_LARGE, batch_size=64, learning_rate=1e-5),
+    "unsup-roberta": unsupervised(ROBERTA, batch_size=512, learning_rate=1e-5),
+    "unsup-roberta-large": unsupervised(ROBERTA_LARGE, batch_size=512, learning_rate=3e-5),
     "sup-bert": supervised(BERT),
     "sup-bert-large": supervised(BERT_LARGE, optimizer__learning_rate=1e-5),
     "sup-tinybert-l6": supervised("nreimers/TinyBERT_L-6_H-768_v2", "DistilCSE Table 2, SimCSE's code"),
@@ -125,4 +127,13 @@ TABLE = {
     "distilface-alternative": distilface(
         "DistilFACE: notebook cl-distilbert_pooling_avg-last4", batch_size=64, learning_rate=5e-5, steps=30_000
     ),
+}
+OF_CONGEN = "ConGen 4.2; settings of SimCSE's README for BERT-base, as the paper gives none"
+TABLE |= {
+    f"{preset}{argument}": make(TABLE_7[student][0])
+    for preset, make in (
+        ("congen-unsup", lambda model: unsupervised(model, batch_size=64, learning_rate=3e-5, rows=NLI_ROWS)),
+        ("congen-sup", lambda model: supervised(model, OF_CONGEN)),
+    )
+    for argument, student in (("", "bert-base"), *((f":{student}", student) for student in TABLE_1))
 }

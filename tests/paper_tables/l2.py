@@ -1,0 +1,24 @@
+"""L2 as a baseline of ConGen, whose code is not public."""
+
+from paper_tables import Fact, Stage, cited
+from paper_tables.congen import SILENT, TABLE_7, of_student, rows_of, steps
+
+EPS = Fact(
+    1e-8, "ours", "ConGen's own 1e-6 is above the gradients of a mean square of unit vectors: the student hardly moves"
+)
+L2 = {
+    **cited("ConGen 4.2: L2", objective__distance="squared", objective__second_view="", objective__third="none"),
+    **cited("ConGen 3.1: vectors of unit length", objective__normalize=True),
+    **cited("ConGen 4.2: teacher and student read x1", objective__view="text"),
+}
+
+
+def row(student: str, changed: dict[str, Fact], *, sequences: int) -> list[Stage]:
+    """A baseline's row of Tables 1 and 3."""
+    facts = of_student(student, SILENT) | {"optimizer.eps": EPS} | L2 | steps(rows_of(student), sequences)
+    return [Stage(rows_of(student), facts | changed)]
+
+
+TABLE = {"paper": row("bert-base", {}, sequences=1)} | {
+    f"paper:{student}": row(student, {}, sequences=1) for student in TABLE_7
+}
