@@ -36,10 +36,10 @@ from jaxdistill.encoders import surgery
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load
 from jaxdistill.inference import Embedder
-from jaxdistill.main import load_config_module
 from jaxdistill.mesh import batch_sharding, place
 from jaxdistill.reporting.tables import as_text
 from jaxdistill.training.build import build
+from jaxdistill.training.config_file import load_config_module
 
 CONFIG = Path(__file__).parent.parent / "configs" / "trans_encoder.py"
 CROSS = load_config_module(CONFIG).get_config("minilm").to_dict()

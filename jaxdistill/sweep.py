@@ -27,9 +27,10 @@ from jaxdistill import config as configs
 from jaxdistill.cli import Interrupts, Parser, did_you_mean, local_path, run
 from jaxdistill.core import InputError
 from jaxdistill.files import refuse_no_folder
-from jaxdistill.main import load_config_module, parse_flags, shipped_configs
+from jaxdistill.main import parse_flags
 from jaxdistill.reporting import sweep as comparison
 from jaxdistill.reporting.sweep import Row, hundred
+from jaxdistill.training.config_file import load_config_module, shipped_configs
 from jaxdistill.training.stages import in_order, is_finished
 from jaxdistill.training.unread import training_of, unread
 

@@ -16,6 +16,7 @@ from jaxdistill import mesh as meshes
 from jaxdistill.core import InputError
 from jaxdistill.data import batches
 from jaxdistill.mesh import batch_sharding, place
+from jaxdistill.training import config_file
 from jaxdistill.training.build import build
 from jaxdistill.training.dev import graded_pairs
 from jaxdistill.training.stages import run_stages
@@ -24,12 +25,14 @@ from conftest import ROOT
 from tiny_models import tiny_tokenizer
 from tiny_text import made_up
 
-CONFIGS = main.shipped_configs()
-PRESETS = [(path, preset) for path in CONFIGS for preset in main.preset_names(main.load_config_module(path))]
+CONFIGS = config_file.shipped_configs()
+PRESETS = [
+    (path, preset) for path in CONFIGS for preset in config_file.preset_names(config_file.load_config_module(path))
+]
 
 
 def load(path, preset):
-    return main.load_config_module(path).get_config(preset)
+    return config_file.load_config_module(path).get_config(preset)
 
 
 @pytest.mark.parametrize("path, preset", PRESETS, ids=lambda value: getattr(value, "stem", value))
@@ -42,7 +45,7 @@ def test_every_preset_spells_out_every_option(path, preset):
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_config_is_plain_data_and_has_a_tiny_preset(path):
     assert "jaxdistill" not in re.findall(r"^(?:from|import) (\w+)", path.read_text(), re.MULTILINE)
-    assert "tiny" in main.load_config_module(path).PRESETS
+    assert "tiny" in config_file.load_config_module(path).PRESETS
 
 
 @pytest.mark.parametrize(
@@ -143,6 +146,31 @@ def test_command_line_values_reach_the_config(monkeypatch):
         "/home/someone/w",
         False,
     )
+
+
+def test_a_column_is_named_by_one_word(tmp_path):
+    raw, _, _ = main.parse_flags(["--config=configs/l2.py", f"--workdir={tmp_path}", "--config.data.columns=body"])
+    assert configs.parse(raw).data.columns == (("text", "body"),)
+
+
+def test_a_config_file_of_ones_own_states_what_differs(tmp_path):
+    lines = ["from ml_collections import ConfigDict", "def get_config():"]
+    lines += ["    return ConfigDict(dict(objective=dict(name='ckd', queue_size=64), run=dict(steps=5)))"]
+    (tmp_path / "mine.py").write_text("\n".join(lines))
+    given = [f"--config={tmp_path / 'mine.py'}", "--workdir=w", "--config.objective.temperature=0.1"]
+    config = configs.parse(main.parse_flags(given)[0])
+    assert config.objective == dict(name="ckd", queue_size=64, temperature=0.1, learned_scale="none", view="text")
+    assert (config.run.steps, config.data) == (5, configs.Data())
+
+
+def test_help_shows_every_option_with_its_default_and_a_configs_docstring(capsys):
+    main.main(["--help"])
+    shown = capsys.readouterr().out
+    for section in (configs.Data, configs.Teacher, configs.Student, configs.Optimizer, configs.Evals, configs.Run):
+        for field in dataclasses.fields(section):
+            assert re.search(rf"^    {field.name}: .*default .*  \w", shown, re.MULTILINE), field.name
+    main.main(["--config=configs/l2.py:paper", "--help"])
+    assert capsys.readouterr().out.startswith("L2: the student's vector")
 
 
 def options_of(raw):

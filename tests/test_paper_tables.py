@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from jaxdistill import main
+from jaxdistill.training import config_file
 
 import paper_tables
 from conftest import ROOT
@@ -20,7 +20,7 @@ CASES = [(name, preset) for name, table in TABLES.items() for preset in table]
 
 
 def stages_of(name: str, preset: str) -> list[dict]:
-    module = main.load_config_module(ROOT / "configs" / f"{name}.py")
+    module = config_file.load_config_module(ROOT / "configs" / f"{name}.py")
     raw = json.loads(json.dumps(module.get_config(preset).to_dict()))
     stages = []
     while raw:
@@ -31,7 +31,7 @@ def stages_of(name: str, preset: str) -> list[dict]:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_preset_of_a_paper_or_its_code_is_in_the_table(name):
-    module = main.load_config_module(ROOT / "configs" / f"{name}.py")
+    module = config_file.load_config_module(ROOT / "configs" / f"{name}.py")
     presets = [preset for preset in module.PRESETS if preset.startswith(("paper", "code"))]
     arguments = getattr(module, "ARGUMENTS", {})
     named = [f"{preset}:{argument}" for preset in presets for argument in arguments.get(preset, ())]
@@ -58,7 +58,7 @@ def test_a_preset_has_the_settings_of_its_source(name, preset):
 def test_presets_and_studies_that_the_docs_name_exist(name):
     text = (ROOT / name).read_text(encoding="utf-8")
     for file, preset in re.findall(r"configs/(\w+)\.py:([a-z][\w.:-]*)", text):
-        main.load_config_module(ROOT / "configs" / f"{file}.py").get_config(preset.rstrip(".:"))
+        config_file.load_config_module(ROOT / "configs" / f"{file}.py").get_config(preset.rstrip(".:"))
     studies = {path.stem for path in (ROOT / "configs" / "studies").glob("*.py")}
     assert {study for study in re.findall(r"--grid=([a-z_]+)\b(?![.=])", text)} <= studies
 

@@ -15,7 +15,6 @@ import transformers
 from sentence_transformers import SentenceTransformer
 
 from jaxdistill import config as configs
-from jaxdistill import main
 from jaxdistill.core import InputError
 from jaxdistill.data import wordpiece
 from jaxdistill.encoders import surgery
@@ -24,6 +23,7 @@ from jaxdistill.encoders.model import load
 from jaxdistill.encoders.settings import read_json
 from jaxdistill.encoders.tokenizer import read_tokenizer
 from jaxdistill.inference import Embedder
+from jaxdistill.training import config_file
 from jaxdistill.training import loop as train
 from jaxdistill.training.build import build
 from jaxdistill.training.student import keep_tokenizer, make_student, own_tokenizer
@@ -175,7 +175,7 @@ def test_a_cache_that_cannot_be_written_is_one_clear_line(table, tmp_path):
 
 def bilingual(folder, **student) -> configs.Config:
     """The `en-de` preset with a random teacher, small sizes and `pairs.tsv`, for 4 steps."""
-    raw = main.load_config_module(ROOT / "configs" / "dual_l2.py").get_config("en-de").to_dict()
+    raw = config_file.load_config_module(ROOT / "configs" / "dual_l2.py").get_config("en-de").to_dict()
     raw["data"] |= dict(
         text=str(folder / "pairs.tsv"), batch_size=16, max_length=32, cache_folder=str(folder / "cache")
     )
@@ -261,7 +261,7 @@ def test_a_tokenizer_of_its_own_is_refused_for_a_student_that_is_not_fresh(stude
 def test_an_objective_of_tokens_refuses_a_tokenizer_of_its_own(table, tmp_path):
     write_teacher(tmp_path)
     raw = json.loads(json.dumps(dataclasses.asdict(bilingual(tmp_path))))
-    tokens = main.load_config_module(ROOT / "configs" / "simtde.py").get_config("tiny").to_dict()
+    tokens = config_file.load_config_module(ROOT / "configs" / "simtde.py").get_config("tiny").to_dict()
     raw |= dict(objective=tokens["objective"], then=None)
     raw["teacher"]["targets"] = "live"
     with pytest.raises(InputError, match="must share tokenizer"):

@@ -1,7 +1,9 @@
 """Training objectives: one file each, found by its name, with one options class that has `core.Objective`'s members."""
 
+import dataclasses
 import importlib
 import pkgutil
+from typing import Any
 
 from jaxdistill.cli import did_you_mean
 from jaxdistill.config import options_from
@@ -31,3 +33,9 @@ def options_class(name: str) -> type[Objective]:
 def make(name: str, options: dict) -> Objective:
     """The objective `name` with its options; unknown names, options and types are refused."""
     return options_from(options_class(name), options, prefix="objective")
+
+
+def defaults(name: str) -> dict[str, Any]:
+    """Options of the objective `name` that have a default, as plain data."""
+    fields = dataclasses.fields(options_class(name))
+    return {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}

@@ -1,0 +1,77 @@
+"""Reads config files: shipped ones from any folder, or a user's own, completed with the defaults of every option."""
+
+import importlib.util
+import pathlib
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from jaxdistill.cli import did_you_mean
+from jaxdistill.config import defaults
+from jaxdistill.core import InputError
+
+
+def read_config_file(spec: str) -> dict[str, Any]:
+    """All options of `FILE`, `FILE:PRESET` or `FILE:PRESET:ARGUMENT` as plain nested data, stages under `then`.
+
+    Raises:
+      InputError: the file does not exist, raises an error, or has no such preset.
+    """
+    name, _, preset = spec.partition(":")
+    path = find_config(name)
+    try:
+        get_config = load_config_module(path).get_config
+        raw = (get_config(preset) if preset else get_config()).to_dict()
+    except ValueError as error:  # an unknown preset
+        raise InputError(str(error)) from error
+    except Exception as error:  # whatever a user's file raises
+        raise InputError(f"config file {path} cannot be read ({type(error).__name__}: {error}).") from error
+    return completed(raw)
+
+
+def completed(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with the defaults of all others, those of the objective and of later stages included."""
+    from jaxdistill import objectives  # imports JAX
+
+    whole = {section: values | dict(raw.get(section) or {}) for section, values in defaults().items()}
+    if "name" in whole["objective"]:
+        whole["objective"] = objectives.defaults(whole["objective"]["name"]) | whole["objective"]
+    unknown = {name: value for name, value in raw.items() if name not in whole and name != "then"}
+    return whole | unknown | ({"then": completed(raw["then"])} if raw.get("then") else {})
+
+
+def find_config(name: str) -> pathlib.Path:
+    """The file of that name, or the shipped one where there is none."""
+    path = pathlib.Path(name)
+    if path.is_file():
+        return path
+    shipped = {file.name: file for file in shipped_configs()}
+    if path.parent.name in ("", "configs") and path.name in shipped:
+        return shipped[path.name]
+    known = [f"configs/{file}" for file in shipped]
+    raise InputError(f"config file {path} does not exist; shipped: {', '.join(known)}.{did_you_mean(name, known)}")
+
+
+def shipped_configs() -> list[pathlib.Path]:
+    """The config files that come with the package, or lie beside it in a clone."""
+    package = pathlib.Path(__file__).parent.parent
+    folder = package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
+    return sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
+
+
+def load_config_module(path: pathlib.Path) -> ModuleType:
+    """A config file as a module. It may import its neighbours and the shipped files by their plain names."""
+    for folder in (path.resolve().parent, *{file.parent.resolve() for file in shipped_configs()}):
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def preset_names(module: ModuleType) -> list[str]:
+    """Every preset of a config file, also with each of its arguments."""
+    arguments = getattr(module, "ARGUMENTS", {})
+    return [*module.PRESETS, *(f"{preset}:{one}" for preset, allowed in arguments.items() for one in allowed)]

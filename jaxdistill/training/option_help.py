@@ -1,0 +1,117 @@
+"""Describes every option: its type, default and meaning, as the dataclasses state them."""
+
+import ast
+import dataclasses
+import inspect
+import textwrap
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+from jaxdistill import config, objectives
+from jaxdistill.training.config_file import find_config, load_config_module, shipped_configs
+
+SECTIONS = (config.Data, config.Teacher, config.Student, config.Optimizer, config.Evals, config.Run)
+
+
+class Option(NamedTuple):
+    """One option of a section."""
+
+    name: str
+    type: str
+    default: str
+    meaning: str
+
+
+def sections() -> Iterator[tuple[str, str, list[Option]]]:
+    """(name, first line of its docstring, options) of every section, each objective as one."""
+    for kind in SECTIONS:
+        yield kind.__name__.lower(), inspect.getdoc(kind).splitlines()[0], options_of(kind)
+    for name in objectives.available():
+        kind = objectives.options_class(name)
+        yield f"objective ({name})", inspect.getdoc(kind).splitlines()[0], options_of(kind)
+
+
+def options_of(kind: type) -> list[Option]:
+    """Each field of an options class with the text that stands below it."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body
+    hints = get_type_hints(kind, include_extras=True)
+    below = {
+        node.target.id: after.value.value
+        for node, after in zip(body, body[1:], strict=False)
+        if isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+    }
+    return [
+        Option(
+            field.name,
+            type_words(hints[field.name]),
+            _shown(field.default),
+            " ".join(below.get(field.name, "").split()),
+        )
+        for field in dataclasses.fields(kind)
+    ]
+
+
+def type_words(kind: Any) -> str:
+    """A field's type as the help shows it: `float, above 0` or `linear | cosine`."""
+    if get_origin(kind) is Annotated:
+        plain, allowed = get_args(kind)
+        return f"{plain.__name__}, {allowed}"
+    if get_origin(kind) is Literal:
+        return " | ".join(map(str, get_args(kind)))
+    if get_origin(kind) is tuple:
+        return f"({', '.join('...' if part is Ellipsis else type_words(part) for part in get_args(kind))})"
+    return kind.__name__
+
+
+def _shown(default: Any) -> str:
+    return "none" if default is dataclasses.MISSING else repr(default) if default != "" else "empty"
+
+
+def all_configs() -> str:
+    """Shipped configs with their presets, and every option with its type, default and meaning."""
+    parts = ["Configs and their presets:\n"]
+    for path in shipped_configs():
+        module = load_config_module(path)
+        parts.append(f"  configs/{path.name}: {', '.join(module.PRESETS)}\n      {module.__doc__.splitlines()[0]}")
+        for preset, arguments in getattr(module, "ARGUMENTS", {}).items():
+            parts.append(f"      {preset}:ARGUMENT with {', '.join(arguments)}")
+    parts.append("\nOptions (--config.SECTION.OPTION=VALUE):")
+    for name, first_line, options in sections():
+        parts.append(f"\n  {name}: {first_line}")
+        parts += [f"    {o.name}: {o.type}, default {o.default}  {o.meaning}".rstrip() for o in options]
+    return "\n".join(parts)
+
+
+def one_config(spec: str) -> str:
+    """The docstring of a config file."""
+    return inspect.cleandoc(load_config_module(find_config(spec.partition(":")[0])).__doc__ or "")
+
+
+def as_markdown() -> str:
+    """The page `docs/options.md`."""
+    parts = [
+        "# Options\n\nEvery option of a training, with its default. `--config.SECTION.OPTION=VALUE` sets one on the command line, "
+        '`options={"SECTION.OPTION": value}` in Python. Made by `python -m jaxdistill.training.option_help`.\n'
+    ]
+    for name, first_line, options in sections():
+        rows = [f"| `{o.name}` | {_cell(o.type)} | {_cell(o.default)} | {_cell(o.meaning)} |" for o in options]
+        parts.append(
+            "\n".join(
+                [
+                    f"## {name}\n\n{first_line}\n",
+                    "| option | type | default | meaning |",
+                    "|---|---|---|---|",
+                    *rows,
+                    "",
+                ]
+            )
+        )
+    return "\n".join(parts)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    print(as_markdown(), end="")
