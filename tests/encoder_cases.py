@@ -24,6 +24,41 @@ CONFIGS = {
     "mpnet": (transformers.MPNetConfig, BERT_LIKE | dict(layer_norm_eps=1e-5)),
     "electra": (transformers.ElectraConfig, BERT_LIKE | dict(embedding_size=16)),
 }
+IDS = dict(pad_token_id=0, bos_token_id=2, eos_token_id=3)
+DECODER = SIZES | IDS | dict(max_position_embeddings=70, num_hidden_layers=3)
+CONFIGS |= {
+    # Windows are shorter than the texts of `random_sequences`, and heads wider than width / heads, where a family has these.
+    "modernbert": (
+        transformers.ModernBertConfig,
+        DECODER
+        | dict(cls_token_id=2, sep_token_id=3, local_attention=8, layer_types=None, global_attn_every_n_layers=2),
+    ),
+    "llama": (transformers.LlamaConfig, DECODER | dict(num_key_value_heads=2, attention_bias=True, mlp_bias=True)),
+    "mistral": (transformers.MistralConfig, DECODER | dict(num_key_value_heads=1, sliding_window=6)),
+    "eurobert": (transformers.EuroBertConfig, DECODER | dict(head_dim=12)),
+    "qwen3": (
+        transformers.Qwen3Config,
+        DECODER
+        | dict(num_key_value_heads=2, head_dim=12, use_sliding_window=True, sliding_window=5, max_window_layers=2),
+    ),
+    "qwen3:both-sides": (transformers.Qwen3Config, DECODER | dict(num_key_value_heads=4, head_dim=8, is_causal=False)),
+    "gemma3-text": (
+        transformers.Gemma3TextConfig,
+        DECODER | dict(num_key_value_heads=1, head_dim=12, sliding_window=6, sliding_window_pattern=2),
+    ),
+    "gemma3-text:both-sides": (
+        transformers.Gemma3TextConfig,
+        DECODER
+        | dict(num_key_value_heads=2, head_dim=12, sliding_window=6, use_bidirectional_attention=True)
+        | dict(layer_types=["sliding_attention", "full_attention", "sliding_attention"], query_pre_attn_scalar=20),
+    ),
+    "nomic-bert": (transformers.NomicBertConfig, DECODER),
+    "gte": (transformers.GteConfig, DECODER | dict(type_vocab_size=1)),
+    "albert": (transformers.AlbertConfig, DECODER | dict(embedding_size=16)),
+}
+"""Families, some in two forms."""
+BERTS = ("bert", "roberta", "xlm-roberta", "distilbert", "mpnet", "electra")
+"""Families that differ from BERT in little."""
 SPECIAL_IDS = {"[PAD]": 0, "[CLS]": 2, "[SEP]": 3, "[UNK]": 4, "[MASK]": 5}
 
 
@@ -56,8 +91,14 @@ def torch_encoder(family: str, seed: int = 0, **changes) -> torch.nn.Module:
 def _randomise(model: torch.nn.Module) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            is_scale = "LayerNorm.weight" in name or "layer_norm.weight" in name
+            is_scale = parameter.ndim == 1 and name.endswith("weight") and "Gemma" not in type(model).__name__
             parameter.normal_(1.0 if is_scale else 0.0, 0.2)
+
+
+def write_config(folder: Path, family: str) -> None:
+    """The `config.json` alone."""
+    kind, options = CONFIGS[family]
+    kind(**options).save_pretrained(folder)
 
 
 def write_encoder(folder: Path, family: str, **changes) -> torch.nn.Module:

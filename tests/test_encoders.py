@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from jaxdistill.core import InputError, Tokens
-from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
-from jaxdistill.encoders.model import load
+from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, LayerKind, Pooling
+from jaxdistill.encoders.model import load, read_architecture
 from jaxdistill.encoders.sentence import embed, hidden_states, init_params, param_shapes
 
 import encoder_cases as cases
@@ -21,13 +21,6 @@ from conftest import TEACHER
 
 TOLERANCE = 1e-5  # float32 sums in another order, on vectors of length 1
 jitted_embed = jax.jit(embed, static_argnums=0, static_argnames=("compute_dtype", "remat"))
-
-
-@pytest.fixture(scope="module", params=cases.CONFIGS)
-def pair(request, tmp_path_factory):
-    """A torch encoder, and ours loaded from its folder."""
-    folder = tmp_path_factory.mktemp(request.param)
-    return cases.write_encoder(folder, request.param), load(str(folder), pooling="mean")
 
 
 @pytest.fixture(scope="module")
@@ -46,30 +39,81 @@ def sentences(model, tokens):
     return np.asarray(jitted_embed(definition, model.params, tokens)).reshape(tokens.first.size, -1)
 
 
-def arrangements(sequences):
-    return {
-        "padded": cases.padded(sequences),
-        "packed": cases.packed(sequences, groups=1, rows=10),
-        "grouped": cases.packed(sequences, groups=2, rows=6),
-    }
+jitted_states = jax.jit(hidden_states, static_argnums=0)
 
 
-@pytest.mark.parametrize("arrangement", ["padded", "packed", "grouped"])
-def test_every_family_equals_transformers_padded_and_packed(pair, arrangement):
-    theirs, ours = pair
+@pytest.mark.parametrize("family", cases.CONFIGS)
+def test_every_family_equals_transformers_padded_and_packed(tmp_path, family):
+    theirs, ours = cases.write_encoder(tmp_path, family), load(str(tmp_path), pooling="mean")
     sequences = cases.random_sequences(12)
-    expected = np.stack([cases.torch_states(theirs, s)[-1].mean(0).numpy() for s in sequences])
-    got = sentences(ours, arrangements(sequences)[arrangement])
-    assert np.abs(got - unit(expected)).max() <= TOLERANCE
+    expected = [cases.torch_states(theirs, sequence).numpy() for sequence in sequences]
+    for tokens in (cases.padded(sequences), cases.packed(sequences, groups=2, rows=6)):
+        states = np.stack([np.asarray(state) for state in jitted_states(ours.definition, ours.params, tokens)])
+        for group, sentences_of in enumerate(np.split(np.arange(12), len(tokens.ids))):
+            for place, index in enumerate(sentences_of):
+                got = states[:, group][:, tokens.owner[group] == place]
+                np.testing.assert_allclose(got, expected[index], atol=1e-5 * np.abs(expected[index]).max(), rtol=1e-5)
+                mean, other = (unit(x[-1].mean(0)) for x in (got, expected[index]))
+                assert np.abs(mean - other).max() <= TOLERANCE
 
 
-def test_hidden_states_of_all_layers_equal_those_of_transformers(pair):
-    theirs, ours = pair
-    sequence = cases.random_sequences(2)[0]
-    states = jax.jit(hidden_states, static_argnums=0)(ours.definition, ours.params, cases.padded([sequence]))
-    expected = cases.torch_states(theirs, sequence).numpy()
-    got = np.stack([np.asarray(state)[0, 0, : len(sequence)] for state in states])
-    np.testing.assert_allclose(got, expected, atol=2e-5)
+NTK = dict(model_type="new", rope_parameters="removed", rope_theta=20_000.0, rope_scaling=dict(type="ntk", factor=8.0))
+OLD_FORMS = {
+    "gte": NTK | dict(position_embedding_type="rope", layer_norm_type="layer_norm", pack_qkv=True),
+    "nomic-bert": dict(
+        {key: "removed" for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")},
+        rope_parameters="removed", n_embd=32, n_layer=3, n_head=4, n_inner=48, rotary_emb_base=1000, prenorm=False,
+        activation_function="swiglu", n_positions=140, max_trained_positions=70, layer_norm_epsilon=1e-12,
+    ),
+    "modernbert": dict(
+        rope_parameters="removed", layer_types="removed", global_attn_every_n_layers=2, global_rope_theta=160_000.0,
+        local_rope_theta=10_000.0,
+    ),
+    "gemma3-text": dict(
+        rope_parameters="removed", layer_types="removed", _sliding_window_pattern="removed", sliding_window_pattern=2,
+        rope_theta=1_000_000, rope_local_base_freq=10_000,
+    ),
+    "qwen3": dict(rope_parameters="removed", rope_theta=10_000, rope_scaling=None, layer_types="removed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", OLD_FORMS)
+def test_older_configs_say_the_same_and_their_code_is_never_run(tmp_path, family):
+    cases.write_config(tmp_path, family)
+    today = read_architecture(tmp_path)
+    (tmp_path / "modeling.py").write_text("raise SystemExit('this must not run')")
+    auto_map = {"AutoConfig": "modeling.Config", "AutoModel": "modeling.Model"}
+    cases.edit_json(tmp_path / "config.json", auto_map=auto_map, **OLD_FORMS[family])
+    if family == "gte":
+        today = dataclasses.replace(today, kinds=(LayerKind(theta=160_000.0, divisor=8.0 ** (2 / 8)),) * 3)
+    assert read_architecture(tmp_path) == today
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "message"),
+    [
+        ("qwen3", dict(rope_parameters=dict(rope_theta=1e6, rope_type="yarn", factor=4.0)), "'yarn'.*'default' and 'linear'"),
+        ("qwen3", dict(layer_types=["full_attention"]), "layer_types.*each of 3 layers"),
+        ("qwen3", dict(num_key_value_heads=3), "heads=4 is not divisible by key_heads=3"),
+        ("gemma3-text", dict(attn_logit_softcapping=50.0), "attn_logit_softcapping"),
+        ("gte", dict(model_type="new", logn_attention_scale=True), "logn_attention_scale"),
+        ("gte", dict(model_type="new", layer_norm_type="rms"), "only 'layer_norm' can be read"),
+        ("nomic-bert", dict(n_embd=32, prenorm=True), "only False can be read"),
+        ("albert", dict(num_hidden_groups=3), "only 1, one layer for all"),
+        ("llama", dict(head_dim=9), "even head size, not 9"),
+    ],
+)  # fmt: skip
+def test_variants_that_cannot_be_read_are_refused(tmp_path, family, changes, message):
+    cases.write_config(tmp_path, family)
+    cases.edit_json(tmp_path / "config.json", **changes)
+    with pytest.raises(InputError, match=message):
+        read_architecture(tmp_path)
+
+
+def test_a_new_option_changes_no_digest_and_one_in_use_does(small):
+    plain = small[0].architecture
+    assert "causal" not in repr(plain) and "kinds" not in repr(plain)
+    assert repr(dataclasses.replace(plain, causal=True)) == repr(plain)[:-1] + ", causal=True)"
 
 
 PLAIN_POOLINGS = {

@@ -183,7 +183,7 @@ def rotation_of(
     Source: Su et al., RoFormer, 2021, https://arxiv.org/abs/2104.09864; pairs are numbers half a head apart.
     """
     frequencies = kind.theta ** (-np.arange(0, head_width, 2) / head_width) / kind.divisor
-    angles = position[..., None].astype(jnp.float32) * frequencies.astype(np.float32)
+    angles = position[..., None].astype(jnp.float32) * frequencies.astype(np.float32)[None, None, None]
     return jnp.cos(angles), jnp.sin(angles)
 
 

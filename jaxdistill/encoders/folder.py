@@ -48,6 +48,11 @@ def check_exportable(definition: EncoderDefinition) -> None:
         raise InputError(
             f"pooling {pooling} cannot be exported from one layer: none would be left; use {pooling.tokens}."
         )
+    if pooling.layers == "second_to_last" and definition.architecture.norm_place != "post":
+        raise InputError(
+            f"pooling {pooling} cannot be exported: a {definition.architecture.family} encoder has a norm behind its last"
+            f" layer, which the second-to-last one would get; use {pooling.tokens}."
+        )
     for dense in definition.dense:
         if dense.activation not in DENSE_ACTIVATIONS.values():
             raise InputError(f"dense activation {dense.activation!r} cannot be exported; use tanh or identity.")

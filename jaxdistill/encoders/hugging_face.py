@@ -1,11 +1,12 @@
-"""What do the families' `config.json` and tensor names have in common?"""
+"""What the families' `config.json` and tensor names have in common."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from jaxdistill.core import InputError
+from jaxdistill.encoders.architecture import LayerKind
 from jaxdistill.encoders.settings import setting
 
 ACTIVATIONS = {
@@ -19,6 +20,8 @@ ACTIVATIONS = {
     "swish": "silu",
 }
 """Hugging Face's names of activations to ours."""
+FULL, SLIDING = "full_attention", "sliding_attention"
+"""Hugging Face's types of layers: all tokens of a text, or those within a window."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,9 +55,9 @@ size = partial(value, kind=int, least=1)
 """A number of rows, layers or the like, which a `config.json` must have unless there is a default."""
 
 
-def activation(config: Mapping[str, Any], key: str = "hidden_act") -> str:
+def activation(config: Mapping[str, Any], key: str = "hidden_act", default: str = "gelu") -> str:
     """Our name of the activation function."""
-    name = value(config, key, str, "gelu")
+    name = value(config, key, str, default)
     if name not in ACTIVATIONS:
         raise InputError(f"config.json has {key}={name!r}; activations that can be read: {', '.join(ACTIVATIONS)}.")
     return ACTIVATIONS[name]
@@ -75,19 +78,83 @@ def refuse_variants(config: Mapping[str, Any]) -> None:
             raise InputError(f"config.json has {key}=true: that is a decoder; only encoders can be read.")
 
 
-def with_kernel_and_bias(names: Mapping[str, str]) -> dict[str, str]:
-    """Names of dense layers to names of their two parameters."""
+def rotary(config: Mapping[str, Any], default: float, *, of: str = "", old: str = "rope_theta") -> dict[str, float]:
+    """Base and divisor of rotary positions, as `LayerKind` has them.
+
+    Args:
+      config: with `rope_parameters` (one for all layers, or one for each type of layer), or with the older `rope_theta`
+        and `rope_scaling`.
+      default: base where none is given.
+      of: a type of layers.
+      old: older name of their base.
+    """
+    parameters = value(config, "rope_parameters", dict | None, None) or {}
+    parameters = value(parameters, of, dict | None, None) or {} if of and of in parameters else parameters
+    scaling = parameters or value(config, "rope_scaling", dict | None, None) or {}
+    theta = value(parameters, "rope_theta", float, value(config, old, float, default, least=1), least=1)
+    kind = scaling.get("rope_type") or scaling.get("type") or "default"
+    if kind not in ("default", "linear") or scaling.get("partial_rotary_factor", 1.0) != 1.0:
+        raise InputError(
+            f"config.json scales rotary positions by {kind!r} ({scaling}); whole heads by 'default' and 'linear' can be read."
+        )
+    divisor = value(scaling, "factor", float, least=1) if kind == "linear" else 1.0
+    return dict(theta=float(theta), divisor=float(divisor))
+
+
+def rope_parameters(kind: LayerKind) -> dict[str, Any]:
+    """The inverse, for `rope_parameters`."""
+    linear = {"rope_type": "linear", "factor": kind.divisor}
+    return {"rope_theta": kind.theta} | ({"rope_type": "default"} if kind.divisor == 1.0 else linear)
+
+
+def layer_types(config: Mapping[str, Any], default: Sequence[str]) -> list[str]:
+    """`full_attention` or `sliding_attention` for each layer."""
+    types = value(config, "layer_types", list | None, None) or list(default)
+    if len(types) != len(default) or not set(types) <= {FULL, SLIDING}:
+        raise InputError(
+            f"config.json has layer_types={types!s:.80}; one of {FULL} and {SLIDING} is needed for each of"
+            f" {len(default)} layers."
+        )
+    return types
+
+
+def head_sizes(config: Mapping[str, Any]) -> dict[str, int]:
+    """`head_size` and `key_heads` of an architecture, 0 where they follow from its width and heads."""
+    width, heads = size(config, "hidden_size"), size(config, "num_attention_heads")
+    own = value(config, "head_dim", int | None, None, least=1) or 0
+    keys = value(config, "num_key_value_heads", int | None, None, least=1) or heads
+    return dict(head_size=0 if own * heads == width else own, key_heads=0 if keys == heads else keys)
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Some rows of a tensor that holds several parameters, one behind the other."""
+
+    name: str
+    index: int
+    """Which of the parts, from 0."""
+    count: int
+    """Parts of the tensor, all of one height."""
+
+
+def named(name: str | Part, suffix: str) -> str | Part:
+    """`name.suffix`."""
+    return Part(f"{name.name}.{suffix}", name.index, name.count) if isinstance(name, Part) else f"{name}.{suffix}"
+
+
+def with_kernel_and_bias(names: Mapping[str, str | Part], *, bias: bool = True) -> dict[str, str | Part]:
+    """Names of dense layers to names of their parameters."""
     return {
-        f"{ours}/{part}": f"{theirs}.{suffix}"
+        f"{ours}/{part}": named(theirs, suffix)
         for ours, theirs in names.items()
-        for part, suffix in (("kernel", "weight"), ("bias", "bias"))
+        for part, suffix in (("kernel", "weight"), ("bias", "bias"))[: 1 + bias]
     }
 
 
-def with_scale_and_bias(names: Mapping[str, str]) -> dict[str, str]:
-    """Names of LayerNorms to names of their two parameters."""
+def with_scale_and_bias(names: Mapping[str, str], *, bias: bool = True) -> dict[str, str]:
+    """Names of norms to names of their parameters."""
     return {
         f"{ours}/{part}": f"{theirs}.{suffix}"
         for ours, theirs in names.items()
-        for part, suffix in (("scale", "weight"), ("bias", "bias"))
+        for part, suffix in (("scale", "weight"), ("bias", "bias"))[: 1 + bias]
     }

@@ -16,6 +16,7 @@ from jaxdistill.encoders.pair_head import fresh_head
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.encoders.tokenizer import read_tokenizer
 
+LAYERS = "transformer/layers/"
 LAYERS_HELP = "last:3, first:3, even:3 or a list such as 1,3,5 (counted from 0)"
 
 
@@ -44,11 +45,13 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
     """A student of some of the model's layers, with its embeddings, pooling, head and tokenizer."""
     architecture = model.definition.architecture
     chosen = layer_indices(layers, architecture.layers)
-    params = {path: array for path, array in model.params.items() if not path.startswith("transformer/layers/")}
-    for new, old in enumerate(chosen):
-        before, after = f"transformer/layers/{old}/", f"transformer/layers/{new}/"
-        of_layer = {path: array for path, array in model.params.items() if path.startswith(before)}
-        params |= {after + path.removeprefix(before): array for path, array in of_layer.items()}
+    params = {path: array for path, array in model.params.items() if not path.startswith(LAYERS)}
+    for new, old in enumerate((0,) if architecture.shared_layers else chosen):
+        before = f"{LAYERS}{old}/"
+        of_layer = {path.removeprefix(before): a for path, a in model.params.items() if path.startswith(before)}
+        if new == 0 and not architecture.first_norm:
+            of_layer = _without_norm(of_layer)
+        params |= {f"{LAYERS}{new}/{path}": array for path, array in of_layer.items()}
     architecture = architecture.with_layers(chosen)
     return dataclasses.replace(
         model,
@@ -57,6 +60,17 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
         source=f"{model.source}, layers {', '.join(map(str, chosen))}",
         unread_pooler={},
     )
+
+
+def _without_norm(layer: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A layer that reads the normalised embeddings, as its family's first one does: its norm's scale goes into the three
+    products, which is exact where the embeddings' own norm has the scale 1."""
+    scale = layer.get("attention/norm/scale")
+    if scale is None:
+        return layer
+    scaled = {f"attention/{part}/kernel": layer[f"attention/{part}/kernel"] for part in ("query", "key", "value")}
+    kept = {path: array for path, array in layer.items() if not path.startswith("attention/norm/")}
+    return kept | {path: kernel * scale[:, None] for path, kernel in scaled.items()}
 
 
 def fresh(

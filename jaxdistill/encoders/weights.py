@@ -14,6 +14,7 @@ import safetensors.numpy
 from jaxdistill import reading
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import SHORTEST, Architecture
+from jaxdistill.encoders.hugging_face import Part
 from jaxdistill.encoders.safetensors_file import read_safetensors, shapes_of_safetensors
 from jaxdistill.encoders.torch_file import read_torch_file, shapes_of_torch_file
 
@@ -26,16 +27,16 @@ WEIGHT_FILES = (
 """Names under which weights are looked for, in this order."""
 
 SIZES = ("vocab_size", "hidden_size", "layers", "heads", "intermediate_size", "max_positions")
-SIZES += ("token_types", "embedding_size", "relative_buckets")
+SIZES += ("token_types", "embedding_size", "relative_buckets", "head_size", "key_heads")
 """Fields of an architecture that the weights bound."""
 
 OUTER_PREFIXES = ("", "model.", "module.", "auto_model.", "0.auto_model.", "encoder.", "0.")
 """What training programs put before the names, ahead of the family's own prefix."""
 
 KNOWN_EXTRAS = re.compile(
-    r"(^|\.)(position_ids|pooler\.dense\.(weight|bias))$"
+    r"(^|\.)(position_ids|inv_freq|pooler\.(dense\.)?(weight|bias))$"
     r"|^(\w+\.)?(cls|lm_head|classifier|pre_classifier|mlp|qa_outputs|seq_relationship|vocab_\w+|fit_denses?"
-    r"|discriminator_predictions|generator_predictions|generator_lm_head|linear)(\.|$)"
+    r"|discriminator_predictions|generator_predictions|generator_lm_head|linear|head|decoder|score|predictions)(\.|$)"
 )
 """Tensors that a sentence encoder does not use: buffers, an unread pooler, heads of pre-training and of tasks."""
 
@@ -60,6 +61,8 @@ def check_sizes(architecture: Architecture, shapes: Mapping[str, tuple[int, ...]
     """Raises `InputError` if an encoder is larger than the weights beside its `config.json`, before it is built."""
     longest = max((size for shape in shapes.values() for size in shape), default=0)
     for name in SIZES:
+        if name == "max_positions" and not architecture.position_table:
+            continue  # rotary positions have no weights
         size, most = getattr(architecture, name), len(shapes) if name == "layers" else longest
         if size > most:
             has = f"{most:,} tensors" if name == "layers" else f"no axis longer than {most:,}"
@@ -73,7 +76,7 @@ def check_sizes(architecture: Architecture, shapes: Mapping[str, tuple[int, ...]
 
 def params_from_tensors(
     tensors: Mapping[str, np.ndarray],
-    names: Mapping[str, str],
+    names: Mapping[str, str | Part],
     shapes: Mapping[str, tuple[int, ...]],
     *,
     prefixes: Sequence[str] = (),
@@ -83,14 +86,14 @@ def params_from_tensors(
 
     Args:
       tensors: as read.
-      names: our path to the tensor's name in a plain encoder's checkpoint.
+      names: our path to the tensor's name in a plain encoder's checkpoint, or to the part of a tensor.
       shapes: our path to the parameter's shape.
       prefixes: what the family's task models put before the names.
       source: the folder, for messages.
     """
-    tensors = _without_prefix(tensors, next(iter(names.values())), prefixes)
+    tensors = _without_prefix(tensors, next(iter(_tensor_names(names))), prefixes)
     params = {path: _parameter(tensors, name, path, shapes[path], source) for path, name in names.items()}
-    unknown = sorted(name for name in tensors.keys() - set(names.values()) if not KNOWN_EXTRAS.search(name))
+    unknown = sorted(name for name in tensors.keys() - set(_tensor_names(names)) if not KNOWN_EXTRAS.search(name))
     if unknown:
         raise InputError(
             f"{source}: config.json leaves no place for tensor {unknown[0]} ({len(unknown)} such);"
@@ -99,9 +102,20 @@ def params_from_tensors(
     return params
 
 
-def tensors_from_params(params: Mapping[str, np.ndarray], names: Mapping[str, str]) -> dict[str, np.ndarray]:
+def tensors_from_params(params: Mapping[str, np.ndarray], names: Mapping[str, str | Part]) -> dict[str, np.ndarray]:
     """The inverse: tensors by a checkpoint's names."""
-    return {name: as_torch_lays_it(path, np.asarray(params[path], np.float32)) for path, name in names.items()}
+    parts: dict[str, dict[int, np.ndarray]] = {}
+    for path, name in names.items():
+        tensor, index = (name.name, name.index) if isinstance(name, Part) else (name, 0)
+        parts.setdefault(tensor, {})[index] = as_torch_lays_it(path, np.asarray(params[path], np.float32))
+    return {
+        name: np.concatenate([rows[index] for index in sorted(rows)]) if len(rows) > 1 else rows[0]
+        for name, rows in parts.items()
+    }
+
+
+def _tensor_names(names: Mapping[str, str | Part]) -> list[str]:
+    return [name.name if isinstance(name, Part) else name for name in names.values()]
 
 
 def as_torch_lays_it(path: str, array: np.ndarray) -> np.ndarray:
@@ -117,16 +131,18 @@ def write_safetensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
     path.chmod(mode)
 
 
-def _parameter(tensors, name: str, path: str, shape: tuple[int, ...], source: str) -> np.ndarray:
+def _parameter(tensors, where: str | Part, path: str, shape: tuple[int, ...], source: str) -> np.ndarray:
+    name, index, count = (where.name, where.index, where.count) if isinstance(where, Part) else (where, 0, 1)
     if name not in tensors:
         raise InputError(f"{source}: tensor {name} is missing from the weights; the checkpoint is incomplete.")
     tensor = tensors[name]
     expected = shape[::-1] if path.endswith("/kernel") else shape
+    expected = (count * expected[0], *expected[1:])
     if tensor.shape != expected:
         raise InputError(
             f"{source}: tensor {name} has shape {list(tensor.shape)}, expected {list(expected)} by config.json."
         )
-    array = as_torch_lays_it(path, tensor.astype(np.float32))
+    array = as_torch_lays_it(path, np.split(tensor, count)[index].astype(np.float32))
     if not np.isfinite(array).all():
         raise InputError(f"{source}: tensor {name} has NaN or infinite values; the checkpoint is damaged.")
     return array

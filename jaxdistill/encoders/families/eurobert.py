@@ -1,0 +1,19 @@
+"""EuroBERT: Llama whose tokens attend to both sides."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxdistill.encoders.architecture import Architecture
+from jaxdistill.encoders.families import llama
+from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
+from jaxdistill.encoders.families.llama import names as names
+
+
+def architecture(config: Mapping[str, Any]) -> Architecture:
+    """Reads a `config.json`."""
+    return llama.architecture(config, family="eurobert", causal=False)
+
+
+def config(architecture: Architecture) -> dict[str, Any]:
+    """The `config.json` of a plain encoder."""
+    return llama.config(architecture) | {"model_type": "eurobert", "architectures": ["EuroBertModel"]}

@@ -1,0 +1,79 @@
+"""Gemma 3's text model, causal or not: EmbeddingGemma.
+
+Norms before and behind each block multiply by 1 + weight; some layers see a window with rotary positions of their own.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxdistill.core import InputError
+from jaxdistill.encoders import hugging_face
+from jaxdistill.encoders.architecture import Architecture, LayerKind
+from jaxdistill.encoders.families import llama
+from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
+from jaxdistill.encoders.hugging_face import FULL, SLIDING
+
+
+def architecture(config: Mapping[str, Any]) -> Architecture:
+    """Reads a `config.json`."""
+    value = hugging_face.value
+    if config.get("attn_logit_softcapping"):
+        raise InputError("config.json has attn_logit_softcapping; only Gemma 3's models, which have none, can be read.")
+    both_sides = value(config, "use_bidirectional_attention", bool | None, False) or False
+    sliding = value(config, "sliding_window", int | None, 4096, least=2) or 4096
+    # NOTE: both sides see half of what the file says, the middle token itself not counted.
+    window = sliding // 2 if both_sides else sliding - 1
+    every = value(config, "_sliding_window_pattern", int, value(config, "sliding_window_pattern", int, 6), least=1)
+    layers = hugging_face.size(config, "num_hidden_layers")
+    types = hugging_face.layer_types(config, [SLIDING if (layer + 1) % every else FULL for layer in range(layers)])
+    local = LayerKind(window=window, **_local(config))
+    full = LayerKind(**hugging_face.rotary(config, 1_000_000.0, of=FULL))
+    config = {"head_dim": 256, "num_key_value_heads": 4} | dict(config)
+    return llama.architecture(
+        config | {"rope_parameters": None, "rope_scaling": None},
+        family="gemma3_text",
+        activation=hugging_face.activation(config, "hidden_activation", default="gelu_pytorch_tanh"),
+        kinds=tuple(local if kind == SLIDING else full for kind in types),
+        norm="rms_plus_one",
+        norm_place="both",
+        embedding_scaled=True,
+        query_key_norm=True,
+        attention_scale=value(config, "query_pre_attn_scalar", float, 256, least=1) ** -0.5,
+        causal=not both_sides,
+    )
+
+
+def _local(config: Mapping[str, Any]) -> dict[str, float]:
+    """Rotary positions of layers with a window, which the older `rope_scaling` leaves alone."""
+    return hugging_face.rotary(dict(config) | {"rope_scaling": None}, 10_000.0, of=SLIDING, old="rope_local_base_freq")
+
+
+def config(architecture: Architecture) -> dict[str, Any]:
+    """The `config.json` of a plain encoder."""
+    a = architecture
+    local = next((kind for kind in a.kinds if kind.window), LayerKind(window=256, theta=10_000.0))
+    full = next((kind for kind in a.kinds if not kind.window), LayerKind(theta=1_000_000.0))
+    plain = {key: value for key, value in llama.config(a).items() if key not in ("hidden_act", "is_causal", "mlp_bias")}
+    return plain | {
+        "model_type": "gemma3_text",
+        "architectures": ["Gemma3TextModel"],
+        "hidden_activation": hugging_face.activation_name(a.activation),
+        "query_pre_attn_scalar": round((a.attention_scale or a.head_width**-0.5) ** -2),
+        "use_bidirectional_attention": not a.causal,
+        "sliding_window": local.window + 1 if a.causal else 2 * local.window,
+        "layer_types": [SLIDING if kind.window else FULL for kind in a.kinds],
+        "rope_theta": full.theta,
+        "rope_local_base_freq": local.theta,
+        "rope_parameters": {FULL: hugging_face.rope_parameters(full), SLIDING: hugging_face.rope_parameters(local)},
+    }
+
+
+def names(architecture: Architecture) -> dict[str, str]:
+    """Our paths to the checkpoint's tensor names."""
+    names, norms = llama.names(architecture), {}
+    for index in range(architecture.layers):
+        ours, theirs = f"transformer/layers/{index}", f"layers.{index}"
+        norms[f"{ours}/attention/norm_after"] = f"{theirs}.post_attention_layernorm"
+        norms[f"{ours}/norm"] = f"{theirs}.pre_feedforward_layernorm"
+        norms[f"{ours}/norm_after"] = f"{theirs}.post_feedforward_layernorm"
+    return names | hugging_face.with_scale_and_bias(norms, bias=False)

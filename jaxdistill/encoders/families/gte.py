@@ -1,0 +1,78 @@
+"""GTE's encoders, arctic-embed-m-v2: BERT with rotary positions and a gated feed-forward network."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxdistill.core import InputError
+from jaxdistill.encoders import hugging_face
+from jaxdistill.encoders.architecture import Architecture, LayerKind
+from jaxdistill.encoders.families import bert
+from jaxdistill.encoders.hugging_face import Part
+
+PREFIXES = ("new.", "gte.")
+
+
+def architecture(config: Mapping[str, Any]) -> Architecture:
+    """Reads a `config.json`: of `gte`, or of the older `new`, whose code the checkpoints bring along."""
+    for key, only in (("position_embedding_type", "rope"), ("layer_norm_type", "layer_norm")):
+        if config.get(key, only) != only:
+            raise InputError(f"config.json has {key}={config[key]!r}; only {only!r} can be read.")
+    if config.get("logn_attention_scale"):
+        raise InputError(
+            "config.json has logn_attention_scale=true; attention scaled by the text's length cannot be read."
+        )
+    width = hugging_face.size(config, "hidden_size") // hugging_face.size(config, "num_attention_heads")
+    plain = {key: value for key, value in config.items() if key != "position_embedding_type"}
+    return bert.architecture(
+        {"type_vocab_size": 1} | plain,
+        family="gte",
+        position_table=False,
+        kinds=(LayerKind(**_rotary(config, width)),) * hugging_face.size(config, "num_hidden_layers"),
+        gated=True,
+        intermediate_bias=False,
+    )
+
+
+def _rotary(config: Mapping[str, Any], head_width: int) -> dict[str, float]:
+    """Base and divisor; `ntk` with a factor f multiplies the base by f and divides frequencies by f^(2/width)."""
+    scaling = hugging_face.value(config, "rope_scaling", dict | None, None) or {}
+    if scaling.get("type") != "ntk" or config.get("rope_parameters"):
+        return hugging_face.rotary(config, 160_000.0)
+    if scaling.get("mixed_b") is not None:
+        raise InputError("config.json scales rotary positions by a mixed ntk; a plain one can be read.")
+    factor = float(hugging_face.value(scaling, "factor", float, least=1))
+    theta = float(hugging_face.value(config, "rope_theta", float, 10_000.0, least=1))
+    return dict(theta=theta * factor, divisor=factor ** (2 / head_width))
+
+
+def config(architecture: Architecture) -> dict[str, Any]:
+    """The `config.json` of a plain encoder."""
+    return bert.config(architecture) | {
+        "model_type": "gte",
+        "architectures": ["GteModel"],
+        "rope_parameters": hugging_face.rope_parameters(architecture.kind(0)),
+    }
+
+
+def names(architecture: Architecture) -> dict[str, str | Part]:
+    """Our paths to the checkpoint's tensors; queries, keys and values are one, intermediate and gate another."""
+    dense, gates, norms = {}, {}, {"transformer/embeddings/norm": "embeddings.LayerNorm"}
+    for index in range(architecture.layers):
+        ours, theirs = f"transformer/layers/{index}", f"encoder.layer.{index}"
+        for place, part in enumerate(("query", "key", "value")):
+            dense[f"{ours}/attention/{part}"] = Part(f"{theirs}.attention.qkv_proj", place, 3)
+        dense[f"{ours}/attention/output"] = f"{theirs}.attention.o_proj"
+        dense[f"{ours}/output"] = f"{theirs}.mlp.down_proj"
+        for place, part in enumerate(("intermediate", "gate")):
+            gates[f"{ours}/{part}"] = Part(f"{theirs}.mlp.up_gate_proj", place, 2)
+        norms[f"{ours}/attention/norm"] = f"{theirs}.attn_ln"
+        norms[f"{ours}/norm"] = f"{theirs}.mlp_ln"
+    tables = {"transformer/embeddings/word/embedding": "embeddings.word_embeddings.weight"}
+    if architecture.token_types:
+        tables["transformer/embeddings/token_type/embedding"] = "embeddings.token_type_embeddings.weight"
+    return (
+        tables
+        | hugging_face.with_kernel_and_bias(dense)
+        | hugging_face.with_kernel_and_bias(gates, bias=False)
+        | hugging_face.with_scale_and_bias(norms)
+    )

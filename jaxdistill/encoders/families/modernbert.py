@@ -1,0 +1,102 @@
+"""ModernBERT: pre-norm without biases, GeGLU, rotary positions, and windows in two layers of three."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxdistill.encoders import hugging_face
+from jaxdistill.encoders.architecture import Architecture, LayerKind
+from jaxdistill.encoders.hugging_face import FULL, SLIDING, Part
+
+PREFIXES = ("model.",)
+
+
+def architecture(config: Mapping[str, Any]) -> Architecture:
+    """Reads a `config.json`."""
+    size, value = hugging_face.size, hugging_face.value
+    layers, mlp_bias = size(config, "num_hidden_layers"), value(config, "mlp_bias", bool, False)
+    every = value(config, "global_attn_every_n_layers", int, 3, least=1)
+    types = hugging_face.layer_types(config, [SLIDING if layer % every else FULL for layer in range(layers)])
+    full = LayerKind(**hugging_face.rotary(config, 160_000.0, of=FULL, old="global_rope_theta"))
+    local = LayerKind(
+        window=value(config, "local_attention", int, 128, least=2) // 2,
+        **hugging_face.rotary(config, 10_000.0, of=SLIDING, old="local_rope_theta"),
+    )
+    return Architecture(
+        family="modernbert",
+        vocab_size=size(config, "vocab_size"),
+        hidden_size=size(config, "hidden_size"),
+        layers=layers,
+        heads=size(config, "num_attention_heads"),
+        intermediate_size=size(config, "intermediate_size"),
+        max_positions=size(config, "max_position_embeddings"),
+        activation=hugging_face.activation(config, "hidden_activation"),
+        layer_norm_eps=value(config, "norm_eps", float, 1e-5, least=0),
+        pad_id=value(config, "pad_token_id", int | None, None) or 0,
+        hidden_dropout=value(config, "embedding_dropout", float, 0.0, least=0),
+        attention_dropout=value(config, "attention_dropout", float, 0.0, least=0),
+        position_table=False,
+        kinds=tuple(local if kind == SLIDING else full for kind in types),
+        norm="layer" if value(config, "norm_bias", bool, False) else "layer_no_bias",
+        norm_place="pre",
+        first_norm=False,
+        attention_bias=value(config, "attention_bias", bool, False),
+        gated=True,
+        intermediate_bias=mlp_bias,
+        output_bias=mlp_bias,
+    )
+
+
+def config(architecture: Architecture) -> dict[str, Any]:
+    """The `config.json` of a plain encoder."""
+    a = architecture
+    local = next((kind for kind in a.kinds if kind.window), LayerKind(window=64, theta=10_000.0))
+    full = next((kind for kind in a.kinds if not kind.window), LayerKind(theta=160_000.0))
+    return {
+        "architectures": ["ModernBertModel"],
+        "model_type": "modernbert",
+        "vocab_size": a.vocab_size,
+        "hidden_size": a.hidden_size,
+        "num_hidden_layers": a.layers,
+        "num_attention_heads": a.heads,
+        "intermediate_size": a.intermediate_size,
+        "max_position_embeddings": a.max_positions,
+        "hidden_activation": hugging_face.activation_name(a.activation),
+        "norm_eps": a.layer_norm_eps,
+        "norm_bias": a.norm == "layer",
+        "pad_token_id": a.pad_id,
+        "embedding_dropout": a.hidden_dropout,
+        "mlp_dropout": a.hidden_dropout,
+        "attention_dropout": a.attention_dropout,
+        "attention_bias": a.attention_bias,
+        "mlp_bias": a.output_bias,
+        "local_attention": 2 * local.window,
+        "layer_types": [SLIDING if kind.window else FULL for kind in a.kinds],
+        "global_rope_theta": full.theta,
+        "local_rope_theta": local.theta,
+        "rope_parameters": {FULL: hugging_face.rope_parameters(full), SLIDING: hugging_face.rope_parameters(local)},
+        "dtype": "float32",
+    }
+
+
+def names(architecture: Architecture) -> dict[str, str | Part]:
+    """Our paths to the checkpoint's tensors; queries, keys and values are one, gate and intermediate another."""
+    attention, gates, outputs = {}, {}, {}
+    norms = {"transformer/embeddings/norm": "embeddings.norm", "transformer/norm": "final_norm"}
+    for index in range(architecture.layers):
+        ours, theirs = f"transformer/layers/{index}", f"layers.{index}"
+        for place, part in enumerate(("query", "key", "value")):
+            attention[f"{ours}/attention/{part}"] = Part(f"{theirs}.attn.Wqkv", place, 3)
+        attention[f"{ours}/attention/output"] = f"{theirs}.attn.Wo"
+        for place, part in enumerate(("gate", "intermediate")):
+            gates[f"{ours}/{part}"] = Part(f"{theirs}.mlp.Wi", place, 2)
+        outputs[f"{ours}/output"] = f"{theirs}.mlp.Wo"
+        norms[f"{ours}/norm"] = f"{theirs}.mlp_norm"
+        if index:
+            norms[f"{ours}/attention/norm"] = f"{theirs}.attn_norm"
+    return (
+        {"transformer/embeddings/word/embedding": "embeddings.tok_embeddings.weight"}
+        | hugging_face.with_kernel_and_bias(attention, bias=architecture.attention_bias)
+        | hugging_face.with_kernel_and_bias(gates, bias=architecture.intermediate_bias)
+        | hugging_face.with_kernel_and_bias(outputs, bias=architecture.output_bias)
+        | hugging_face.with_scale_and_bias(norms, bias=architecture.norm == "layer")
+    )

@@ -1,0 +1,89 @@
+"""NomicBERT: BERT without biases, with rotary positions and a gated feed-forward network."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxdistill.core import InputError
+from jaxdistill.encoders import hugging_face
+from jaxdistill.encoders.architecture import Architecture, LayerKind
+from jaxdistill.encoders.families import bert
+from jaxdistill.encoders.hugging_face import Part
+
+PREFIXES = ("nomic_bert.", "bert.")
+OLD_NAMES = {
+    "n_embd": "hidden_size",
+    "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads",
+    "n_inner": "intermediate_size",
+    "layer_norm_epsilon": "layer_norm_eps",
+    "rotary_emb_base": "rope_theta",
+    "resid_pdrop": "hidden_dropout_prob",
+    "attn_pdrop": "attention_probs_dropout_prob",
+}
+"""What checkpoints with code of their own, which is never run, call the options."""
+OLD_VALUES = {
+    "activation_function": "swiglu",
+    "prenorm": False,
+    "use_rms_norm": False,
+    "qkv_proj_bias": False,
+    "mlp_fc1_bias": False,
+    "mlp_fc2_bias": False,
+    "causal": False,
+    "parallel_block": False,
+    "rotary_emb_fraction": 1.0,
+    "rotary_emb_interleaved": False,
+    "rotary_emb_scale_base": None,
+    "num_experts": 0,
+}
+"""Options of theirs that change the computation, with the values that can be read."""
+
+
+def architecture(config: Mapping[str, Any]) -> Architecture:
+    """Reads a `config.json`, of today's form or of the older one."""
+    for key, only in OLD_VALUES.items():
+        if "n_embd" in config and config.get(key, only) != only:
+            raise InputError(f"config.json has {key}={config[key]!r}; only {only!r} can be read.")
+    config = {OLD_NAMES.get(key, key): value for key, value in config.items()}
+    if "n_positions" in config:
+        # Beyond these, their code stretches rotary positions as the text grows.
+        longest = hugging_face.size(config, "max_trained_positions", default=config["n_positions"])
+        config |= {"max_position_embeddings": longest, "hidden_act": "silu"}
+    layers = hugging_face.size(config, "num_hidden_layers")
+    return bert.architecture(
+        {"hidden_act": "silu", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} | config,
+        family="nomic_bert",
+        position_table=False,
+        kinds=(LayerKind(**hugging_face.rotary(config, 1_000.0)),) * layers,
+        attention_bias=False,
+        gated=True,
+        intermediate_bias=False,
+        output_bias=False,
+    )
+
+
+def config(architecture: Architecture) -> dict[str, Any]:
+    """The `config.json` of a plain encoder."""
+    return bert.config(architecture) | {
+        "model_type": "nomic_bert",
+        "architectures": ["NomicBertModel"],
+        "rope_parameters": hugging_face.rope_parameters(architecture.kind(0)),
+    }
+
+
+def names(architecture: Architecture) -> dict[str, str | Part]:
+    """Our paths to the checkpoint's tensors; queries, keys and values are one."""
+    dense, norms = {}, {"transformer/embeddings/norm": "emb_ln"}
+    for index in range(architecture.layers):
+        ours, theirs = f"transformer/layers/{index}", f"encoder.layers.{index}"
+        for place, part in enumerate(("query", "key", "value")):
+            dense[f"{ours}/attention/{part}"] = Part(f"{theirs}.attn.Wqkv", place, 3)
+        dense[f"{ours}/attention/output"] = f"{theirs}.attn.out_proj"
+        dense[f"{ours}/intermediate"] = f"{theirs}.mlp.fc11"
+        dense[f"{ours}/gate"] = f"{theirs}.mlp.fc12"
+        dense[f"{ours}/output"] = f"{theirs}.mlp.fc2"
+        norms[f"{ours}/attention/norm"] = f"{theirs}.norm1"
+        norms[f"{ours}/norm"] = f"{theirs}.norm2"
+    tables = {"transformer/embeddings/word/embedding": "embeddings.word_embeddings.weight"}
+    if architecture.token_types:
+        tables["transformer/embeddings/token_type/embedding"] = "embeddings.token_type_embeddings.weight"
+    return tables | hugging_face.with_kernel_and_bias(dense, bias=False) | hugging_face.with_scale_and_bias(norms)

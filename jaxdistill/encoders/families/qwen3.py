@@ -1,0 +1,39 @@
+"""Qwen3: Llama with norms of queries and keys, and windows in its upper layers where a checkpoint asks for them."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from jaxdistill.encoders import hugging_face
+from jaxdistill.encoders.architecture import Architecture
+from jaxdistill.encoders.families import llama
+from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
+from jaxdistill.encoders.families.llama import names as names
+from jaxdistill.encoders.hugging_face import FULL, SLIDING
+
+
+def architecture(config: Mapping[str, Any]) -> Architecture:
+    """Reads a `config.json`."""
+    value = hugging_face.value
+    config = {"head_dim": 128} | dict(config)
+    plain = llama.architecture(config, family="qwen3", query_key_norm=True)
+    if not value(config, "use_sliding_window", bool, False):
+        return plain
+    window = value(config, "sliding_window", int, least=2) - 1
+    first = value(config, "max_window_layers", int, 28, least=0)
+    types = hugging_face.layer_types(config, [SLIDING if layer >= first else FULL for layer in range(plain.layers)])
+    windows = [window if kind == SLIDING else 0 for kind in types]
+    kinds = zip(plain.kinds, windows, strict=True)
+    return dataclasses.replace(plain, kinds=tuple(dataclasses.replace(kind, window=window) for kind, window in kinds))
+
+
+def config(architecture: Architecture) -> dict[str, Any]:
+    """The `config.json` of a plain encoder."""
+    windows = [kind.window for kind in architecture.kinds]
+    return llama.config(architecture) | {
+        "model_type": "qwen3",
+        "architectures": ["Qwen3Model"],
+        "use_sliding_window": any(windows),
+        "sliding_window": max(windows) + 1 if any(windows) else None,
+        "layer_types": [SLIDING if window else FULL for window in windows],
+    }
