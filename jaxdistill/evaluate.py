@@ -50,7 +50,7 @@ from jaxdistill.encoders.model import SentenceModel, load
 from jaxdistill.evals import probe, suite
 from jaxdistill.evals.embedding_cache import Once
 from jaxdistill.evals.pairs import Judged
-from jaxdistill.evals.postprocess import METHODS, Postprocess
+from jaxdistill.evals.postprocess import METHODS, FittedTransform
 from jaxdistill.evals.suite import Unit
 from jaxdistill.files import refuse_overwriting, try_writing, write_whole
 from jaxdistill.inference import Embedder, Ensemble
@@ -79,6 +79,9 @@ class Postprocessing(NamedTuple):
     method: str = ""
     sources: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return f"{self.method}, fitted on {', '.join(self.sources)}" if self.method else "none"
+
     def digests(self) -> list[str]:
         """Of what it adds to the scores' origin."""
         return [self.method, content_digest(self.sources)] if self.method else []
@@ -89,7 +92,7 @@ class Postprocessing(NamedTuple):
             return lambda embed: embed
         if isinstance(embed, Scorer):
             raise InputError(f"--postprocess={self.method} transforms vectors: cross-encoders and ensembles have none.")
-        return Postprocess(self.method, embed, partial(fitting_text, self.sources)).after
+        return FittedTransform(self.method, embed, partial(fitting_text, self.sources)).after
 
 
 class Candidate(NamedTuple):
@@ -190,7 +193,7 @@ def main(arguments: Sequence[str]) -> None:
             "seed": probe.SEED,
             "data": given.data or "Hugging Face hub",
             "index_model": given.index_model,
-            "postprocess": postprocessing._asdict(),
+            "postprocess": str(postprocessing),
             "versions": versions(),
             "absent": plan.absent,
             "failed": unloaded,
@@ -200,7 +203,7 @@ def main(arguments: Sequence[str]) -> None:
     for table in tables({row["model"]: row["scores"] for row in results}):
         print(as_text(table, width=160))
     if postprocessing.method:
-        print(f"vectors behind {postprocessing.method}, fitted on {', '.join(postprocessing.sources)}")
+        print(f"vectors behind {postprocessing}")
     if out:
         print(f"written to {out}")
     if out and _is_folder(given.out):

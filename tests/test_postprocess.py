@@ -9,7 +9,7 @@ from jaxdistill import evaluate
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.evals import flow
-from jaxdistill.evals.postprocess import Postprocess, fitted_whitening
+from jaxdistill.evals.postprocess import FittedTransform, fitted_whitening
 from jaxdistill.evals.similarity import similarities, spearman
 
 from eval_cases import GRADED, run, write
@@ -81,7 +81,7 @@ def given(tmp_path, monkeypatch):
 
 def test_the_program_scores_whitened_vectors_and_does_not_mistake_them_for_others(given, tmp_path, capsys):
     embed = evaluate._embed([evaluate.load(str(tmp_path / "tiny"))], 128)
-    white = Postprocess("whiten", embed, lambda: made_up(60)).after(embed)
+    white = FittedTransform("whiten", embed, lambda: made_up(60)).after(embed)
     first, second, scores = ([line.split("\t")[column] for line in GRADED[1:]] for column in (2, 3, 1))
     expected = [
         f"{100 * spearman(np.float64(scores), similarities(each, first, second), what=''):.2f}"

@@ -46,7 +46,7 @@ METHODS: Mapping[str, Callable[[Float[np.ndarray, "n e"]], Transform]] = {
 }
 
 
-class Postprocess:
+class FittedTransform:
     """A transform that is fitted on a model's vectors of a text when the first vectors are asked for."""
 
     def __init__(self, method: str, embed: Embed, sentences: Callable[[], Sequence[str]]):

@@ -34,6 +34,7 @@ def write(content: Mapping[str, Any], judged: Mapping[str, Judged | None], path:
     said = {
         "Data": content["data"],
         "Models": ", ".join(rows),
+        "Transform of vectors": content["postprocess"],
         "Seed of the probes": str(content["seed"]),
         "Versions": ", ".join(f"{name} {version}" for name, version in content["versions"].items()),
     }
