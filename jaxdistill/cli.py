@@ -5,9 +5,11 @@ import contextlib
 import difflib
 import errno
 import os
+import pathlib
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -23,6 +25,8 @@ BATCH_SIZE = 128
 """Sentences of 32 tokens that programs which read a model compute together, if not told otherwise."""
 COMPILED_BYTES = 2 << 30
 """Compiled programs that are kept; the least recently used ones go."""
+HALF_WRITTEN_SECONDS = 60
+"""After this time, a compiled program without its time of use is one that a killed process left."""
 COMPILED_SECONDS = 0.2
 """What took longer to compile is kept."""
 
@@ -186,15 +190,32 @@ def _streams(*, outlives_reader: bool) -> Iterator[None]:
 
 
 def _keep_compiled() -> None:
-    """Has JAX keep compiled programs in the cache folder, where the environment does not say otherwise."""
-    folder = os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder() / "compiled"))
-    size = os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(COMPILED_BYTES))
+    """Has JAX keep compiled programs in the cache folder, where the environment does not say otherwise.
+
+    NOTE a folder that the environment names keeps its own limit: with another one JAX fails at entries without a time.
+    """
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        own = cache_folder() / "compiled"
+        _drop_half_written(own)
+        os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(COMPILED_BYTES))
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(own)
+    folder = os.environ["JAX_COMPILATION_CACHE_DIR"]
+    size = os.environ.get("JAX_COMPILATION_CACHE_MAX_SIZE", "-1")
     seconds = os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", str(COMPILED_SECONDS))
     if "jax" in sys.modules:  # which reads the environment when it is imported
         config = sys.modules["jax"].config
         config.update("jax_compilation_cache_dir", folder)
         config.update("jax_compilation_cache_max_size", int(size))
         config.update("jax_persistent_cache_min_compile_time_secs", float(seconds))
+
+
+def _drop_half_written(compiled: pathlib.Path) -> None:
+    """Removes programs without their time of use, which a killed process leaves and JAX fails at from then on."""
+    for path in compiled.glob("*-cache"):
+        with contextlib.suppress(OSError):
+            is_old = time.time() - path.stat().st_mtime > HALF_WRITTEN_SECONDS
+            if is_old and not path.with_name(path.name.removesuffix("-cache") + "-atime").exists():
+                path.unlink()
 
 
 def run(
@@ -205,7 +226,6 @@ def run(
     Args:
       outlives_reader: whether the program goes on when nobody reads what it prints, since its result is in files.
     """
-    _keep_compiled()
     with _streams(outlives_reader=outlives_reader):
         _run(main, sys.argv[1:] if arguments is None else arguments)
 
@@ -214,6 +234,7 @@ def _run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> Non
     """Calls `main` and translates what it raises."""
     try:
         with _one_interrupt():
+            _keep_compiled()
             main(arguments)
         sys.stdout.flush()
     except InputError as error:

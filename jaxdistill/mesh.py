@@ -4,7 +4,6 @@ One mesh with two axes: `data` splits the batch and the queue, `model` splits wh
 """
 
 import math
-import os
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -20,36 +19,6 @@ Rules = Sequence[tuple[str, Sequence[str]]]
 
 QUEUE_RULE = (r"objective/.*\bring$", ("", "data", ""))
 """A ring of batches is split inside its blocks, so that writing one needs no other device."""
-
-
-def start_processes() -> None:
-    """Joins the processes of a run on several hosts; to be called before anything else of JAX is.
-
-    There are several when JAX_COORDINATOR_ADDRESS is set (then JAX_NUM_PROCESSES and JAX_PROCESS_ID count them, where no
-    cluster manager does), or on a Cloud TPU slice of more than one host.
-    """
-    several_hosts = len(os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",")) > 1
-    if not (several_hosts or os.environ.get("JAX_COORDINATOR_ADDRESS")) or jax.distributed.is_initialized():
-        return
-    given = {"num_processes": "JAX_NUM_PROCESSES", "process_id": "JAX_PROCESS_ID"}
-    counts = {option: os.environ[name] for option, name in given.items() if name in os.environ}
-    try:
-        jax.distributed.initialize(**{option: int(count) for option, count in counts.items()})
-    except (ValueError, IndexError, RuntimeError) as error:
-        raise InputError(
-            f"the processes could not be joined ({error}); each needs the same JAX_COORDINATOR_ADDRESS=HOST:PORT and "
-            "JAX_NUM_PROCESSES, and its own JAX_PROCESS_ID from 0, where no cluster manager gives them."
-        ) from error
-
-
-def wait_for_all(what: str) -> None:
-    """Returns when every process has come here; at once where there is only one."""
-    multihost_utils.sync_global_devices(what)
-
-
-def any_process(flag: bool) -> bool:
-    """Whether the flag is set in any process: the same answer in all, which must ask together."""
-    return flag if jax.process_count() == 1 else bool(multihost_utils.process_allgather(np.array(flag)).any())
 
 
 def fetched(array: jax.Array) -> np.ndarray:

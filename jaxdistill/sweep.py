@@ -28,9 +28,11 @@ from jaxdistill.cli import Interrupts, Parser, did_you_mean, local_path, run
 from jaxdistill.core import InputError
 from jaxdistill.files import refuse_no_folder
 from jaxdistill.main import parse_flags
+from jaxdistill.processes.launch import refuse_several_tasks
 from jaxdistill.reporting import sweep as comparison
 from jaxdistill.reporting.sweep import Row, hundred
 from jaxdistill.training.config_file import load_config_module, shipped_configs
+from jaxdistill.training.lock import locked
 from jaxdistill.training.stages import in_order, is_finished
 from jaxdistill.training.unread import training_of, unread
 
@@ -73,6 +75,7 @@ def main(arguments: Sequence[str]) -> None:
     base = configs.flat(whole_config([f"--config={config}", *given]))
     planned = plan(config, given, points(grid, _split(options.seeds, ",")))
     folder = pathlib.Path(options.workdir)
+    refuse_several_tasks("a sweep")
     refuse_other_sweep(folder, base, planned)
     if options.dry_run:
         for number, point in enumerate(planned, start=1):
@@ -81,8 +84,9 @@ def main(arguments: Sequence[str]) -> None:
     seeds = [f"--seeds={options.seeds}"] if options.seeds else []
     said = shlex.join([f"--config={config}", f"--grid={options.grid}", *seeds, *given])
     report = {"command": f"python -m jaxdistill.sweep {said} --workdir=DIR", "base": base}
-    rows = train_all(planned, folder, report)
-    comparison.show(report, rows, folder)
+    with locked(folder):
+        rows = train_all(planned, folder, report)
+        comparison.show(report, rows, folder)
     if any(row["status"] for row in rows):
         sys.exit(POINT_FAILED)
 

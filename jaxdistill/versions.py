@@ -1,8 +1,10 @@
 """Which software made a result? Versions for result files and model cards."""
 
+import hashlib
 import importlib.metadata
 import platform
 from collections.abc import Sequence
+from pathlib import Path
 
 import jaxdistill
 
@@ -18,3 +20,12 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def source_digest() -> str:
+    """SHA-256 of this package's own source files, which tells apart two states of one version."""
+    package = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package)} {hashlib.sha256(path.read_bytes()).hexdigest()} ".encode())
+    return digest.hexdigest()

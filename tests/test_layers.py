@@ -11,7 +11,7 @@ LAYERS = (
     ("files",),
     ("folders", "mesh", "ops", "assets", "paths", "reading"),
     ("cli",),
-    ("config",),
+    ("config", "processes"),
     ("data", "encoders", "evals", "objectives"),
     ("inference", "reporting"),
     ("augmentation", "training"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from jaxdistill.cli import BAD_INPUT, INTERRUPTED
+from jaxdistill.cli import INTERRUPTED
 from jaxdistill.training.checkpoint import Checkpoints
 
 from program import run, series, start, tiny_arguments, write_teacher
@@ -94,11 +94,3 @@ def test_stages_wait_for_the_first_process_and_share_the_labels(folder):
     arguments = ["--config=configs/trans_encoder.py:tiny", *(f"--config.{name}={v}" for name, v in options.items())]
     (said, _), _ = ended(start_two([*arguments, f"--workdir={folder / 'stages'}"]), 0)
     assert "stage 2 of 2" in said and "best bi-encoder: stage 2" in said
-
-
-def test_a_wrong_address_is_one_line(folder):
-    joined = {"JAX_COORDINATOR_ADDRESS": "127.0.0.1", "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "0"}
-    process = start("main", arguments_of(folder, folder / "never"), variables=joined)
-    said = process.communicate(timeout=100)[1].strip()
-    assert process.returncode == BAD_INPUT and len(said.splitlines()) == 1
-    assert "JAX_COORDINATOR_ADDRESS=HOST:PORT" in said

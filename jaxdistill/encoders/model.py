@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,17 +20,10 @@ from jaxdistill.encoders.pair_head import classifier_labels, cross_definition, h
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_json
 from jaxdistill.encoders.tokenizer import gives_types, length_limit, read_tokenizer
-from jaxdistill.encoders.weights import (
-    as_torch_lays_it,
-    check_sizes,
-    checkpoint_shapes,
-    params_from_tensors,
-    read_checkpoint,
-)
+from jaxdistill.encoders.weights import check_sizes, checkpoint_shapes, params_from_tensors, read_checkpoint
 
 logger = logging.getLogger(__name__)
 
-POOLER = "transformer/pooler/"
 TOKEN_TYPES = "transformer/embeddings/token_type/embedding"
 
 
@@ -52,8 +45,6 @@ class SentenceModel:
     """Name of the prompt that goes before every sentence; None: nothing does."""
     source: str
     """What it was loaded from or made of, for logs and model cards."""
-    unread_pooler: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    """BERT's pooler where the pooling does not read it. An export keeps it for a cross-encoder that starts from there."""
 
     @property
     def prompt(self) -> str:
@@ -111,8 +102,7 @@ def load(spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "")
     tokenizer.enable_truncation(length)
     prompts, default_prompt = _prompts(modules, prompt, folder)
     definition = cross_definition(architecture) if crosses else _definition(architecture, modules, pooling, folder)
-    tensors = read_checkpoint(modules.transformer)
-    params = _params(definition, modules, folder, tensors)
+    params = _params(definition, modules, folder)
     if crosses and len(params.get(TOKEN_TYPES, ())) > 1 and not gives_types(modules.transformer):
         logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json has it", folder)
         params[TOKEN_TYPES] = np.repeat(params[TOKEN_TYPES][:1], len(params[TOKEN_TYPES]), axis=0)
@@ -125,7 +115,6 @@ def load(spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "")
         prompts=prompts,
         default_prompt=default_prompt,
         source=str(spec),
-        unread_pooler={} if POOLER + "kernel" in params else _pooler(tensors, architecture.hidden_size),
     )
 
 
@@ -177,17 +166,16 @@ def _definition(architecture: Architecture, modules: Modules, pooling: str, fold
     )
 
 
-def _params(
-    definition: EncoderDefinition, modules: Modules, folder: Path, tensors: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
+def _params(definition: EncoderDefinition, modules: Modules, folder: Path) -> dict[str, np.ndarray]:
     architecture = definition.architecture
     shapes = param_shapes(definition)
     module = family(architecture.family)
     names = module.names(architecture)
-    if POOLER + "kernel" in shapes.keys() - names.keys():
+    if "transformer/pooler/kernel" in shapes.keys() - names.keys():
         raise InputError(
             f"{folder}: pooling pooler needs a pooler, which {architecture.family} does not have; use cls."
         )
+    tensors = read_checkpoint(modules.transformer)
     params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=str(folder))
     if definition.reads_pairs:
         of_head = head_names(architecture)
@@ -197,21 +185,9 @@ def _params(
         dense_names = {f"dense/{index}/kernel": "linear.weight"}
         if definition.dense[index].bias:
             dense_names[f"dense/{index}/bias"] = "linear.bias"
-        of_dense = read_checkpoint(dense_folder)
-        params |= params_from_tensors(of_dense, dense_names, shapes, source=str(dense_folder))
+        tensors = read_checkpoint(dense_folder)
+        params |= params_from_tensors(tensors, dense_names, shapes, source=str(dense_folder))
     return params
-
-
-def _pooler(tensors: Mapping[str, np.ndarray], width: int) -> dict[str, np.ndarray]:
-    """The pooler among a checkpoint's tensors, whatever their prefix; nothing for one of zeros, which stands for none."""
-    parts = {"kernel": ("weight", (width, width)), "bias": ("bias", (width,))}
-    found = {
-        POOLER + part: as_torch_lays_it(POOLER + part, tensor.astype(np.float32))
-        for part, (name, shape) in parts.items()
-        for full_name, tensor in tensors.items()
-        if full_name.endswith(f"pooler.dense.{name}") and tensor.shape == shape
-    }
-    return found if len(found) == len(parts) and np.any(found[POOLER + "kernel"]) else {}
 
 
 def _max_length(asked: int, modules: Modules, architecture: Architecture) -> int:

@@ -19,7 +19,8 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from jaxdistill.core import InputError, TrainState
-from jaxdistill.mesh import path_name, wait_for_all
+from jaxdistill.mesh import path_name
+from jaxdistill.processes import gathered, is_first
 
 log = logging.getLogger(__name__)
 
@@ -118,17 +119,19 @@ class Checkpoints:
         wanted = self.steps[::-1] if step is None else [step]
         for candidate in wanted:
             try:
-                return self._read(candidate, like, shardings)
+                found, problem = self._read(candidate, like, shardings), ""
             except Exception as error:  # tensorstore, Orbax and JSON each raise their own for damaged files
-                if step is not None:
-                    raise InputError(
-                        f"checkpoint {self.folder / str(step)} is damaged ({_first_line(error)})."
-                    ) from error
-                log.warning(
-                    "checkpoint of step %d is damaged (%s): set aside as %s.damaged, trying the one before",
-                    candidate, _first_line(error), candidate,
-                )  # fmt: skip
-                self._set_aside(candidate)
+                found, problem = None, _first_line(error)
+            problem = next(filter(None, gathered(problem)), "")  # of any process: all must take the same one
+            if not problem:
+                return found
+            if step is not None:
+                raise InputError(f"checkpoint {self.folder / str(step)} is damaged ({problem}).")
+            log.warning(
+                "checkpoint of step %d is damaged (%s): set aside as %s.damaged, trying the one before",
+                candidate, problem, candidate,
+            )  # fmt: skip
+            self._set_aside(candidate)
         if wanted:
             raise InputError(f"no checkpoint in {self.folder} can be read. Remove the folder to start from step 0.")
         return None
@@ -175,9 +178,9 @@ class Checkpoints:
         while damaged.exists():
             number += 1
             damaged = self.folder / f"{step}.damaged{number}"
-        if jax.process_index() == 0:
+        if is_first():
             (self.folder / str(step)).rename(damaged)
-        wait_for_all("a damaged checkpoint is set aside")
+        gathered("a damaged checkpoint is set aside")
         self._manager = self._open()
 
     def close(self) -> None:

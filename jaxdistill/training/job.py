@@ -6,11 +6,10 @@ import logging
 import pathlib
 from typing import Any
 
-import jax
-
-from jaxdistill import mesh
+from jaxdistill import processes
 from jaxdistill.config import Config, flat
 from jaxdistill.core import InputError
+from jaxdistill.data import sources
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import agreement, auc, pairs, sts, suite
 from jaxdistill.evals.score_cache import remembered
@@ -20,7 +19,8 @@ from jaxdistill.inference import Embedder
 from jaxdistill.paths import cache_folder
 from jaxdistill.reporting.model_card import Facts, write_facts
 from jaxdistill.reporting.plots import training_plot
-from jaxdistill.reporting.tables import Measured, as_text, comparison_table, no_gain
+from jaxdistill.reporting.tables import Measured, as_text, comparison_table
+from jaxdistill.training import lock
 from jaxdistill.training import report as run_report
 from jaxdistill.training.build import build
 from jaxdistill.training.dev import sts_data_folder
@@ -37,23 +37,39 @@ log = logging.getLogger(__name__)
 
 def distill(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: str) -> None:
     """Runs the job; every process of a multi-host run calls it, the first one talks and writes."""
-    leads = jax.process_index() == 0
+    leads = processes.is_first()
     say = print if leads else (lambda line: None)
-    claim_workdir(workdir, config, write=False)
-    refuse_foreign(workdir / EXPORT, advice="Move it, or give another --workdir.")
-    run = build(config, workdir, progress=leads)
+    with processes.agreed() as facts:
+        claim_workdir(workdir, config, write=False)
+        refuse_foreign(workdir / EXPORT, advice="Move it, or give another --workdir.")
+        run = build(config, workdir, progress=leads)
+        facts.update(digests(run))
     teacher_scores = print_overview(run, say)
     if dry_run:
         say("dry run: stopped before step 1")
         return
-    mesh.wait_for_all("looked at the workdir")
-    claim_workdir(workdir, config, write=leads)
-    if leads:
-        keep_tokenizer(config.student, run.student, workdir)
-    outcome = train(run, progress=leads)
-    if leads:
-        finish(run, outcome, teacher_scores, command)
-    mesh.wait_for_all("finished")
+    with lock.held(workdir):
+        if leads:
+            claim_workdir(workdir, config, write=True)
+            keep_tokenizer(config.student, run.student, workdir)
+        processes.gathered("the workdir is claimed")
+        outcome = train(run, progress=leads)
+        if leads:
+            finish(run, outcome, teacher_scores, command)
+        processes.gathered("finished")
+
+
+def digests(run: Run) -> dict[str, str]:
+    """What the processes of a run must have read alike, by name."""
+    teacher = run.config.teacher.model
+    files = {"evals.pairs": run.config.evals.pairs, "evals.agreement": run.config.evals.agreement}
+    if teacher.startswith("vectors:"):
+        files["teacher.model"] = teacher.removeprefix("vectors:")
+    found = {name: sources.content_digest(sources.split_specs(spec)) for name, spec in files.items() if spec}
+    models = {"teacher.model": run.teacher, "student.model": run.student}
+    found |= {name: model.digest() for name, model in models.items() if model is not None}
+    found["data.text"] = run.store.content_digest
+    return {f"content of {name}": digest[:12] for name, digest in found.items()}
 
 
 def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], command: str) -> None:
@@ -76,7 +92,6 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], command
     measured = {
         name: _measured(run, model, scores[name], folder, readings[name].rate) for name, model in models.items()
     }
-    lost = no_gain(run.best, outcome.before[run.best], outcome.scores[run.best], step=outcome.step)
     results = {
         "command": command,
         "config": flat(run.config),
@@ -84,7 +99,6 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], command
         "best_metric": run.best,
         "best_step": outcome.step,
         "last_step": outcome.last_step,
-        "no_gain": lost,
         "scores": scores,
         "measured": {name: dataclasses.asdict(value) for name, value in measured.items()},
         "versions": versions(),
@@ -94,8 +108,11 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], command
     for name, named in scores.items():
         if "average" in named:
             print(f"{name}: " + ", ".join(f"{key} {100 * named[key]:.2f}" for key in (*sts.TESTS, "average")))
-    if lost:
-        print(f"{lost}; try another optimizer.learning_rate than {run.config.optimizer.learning_rate:g}")
+    if outcome.step == 0 < outcome.last_step:
+        print(
+            "warning: no evaluation was better than the untrained student's, which is what is exported; "
+            f"try another optimizer.learning_rate than {run.config.optimizer.learning_rate:g}"
+        )
     print(
         f"best checkpoint: step {outcome.step:,} by {run.best}; trained for {outcome.seconds / 60:.1f} minutes in this process"
     )
@@ -106,7 +123,6 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], command
         run,
         title=_title(run),
         facts=facts,
-        warning=lost,
         scores=scores,
         measured=measured,
         readings=readings,

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from jaxdistill import mesh as meshes
+from jaxdistill import processes
 from jaxdistill.cli import Interrupts
 from jaxdistill.config import Config, Evals, flat
 from jaxdistill.core import InputError, Params, TrainState
@@ -97,7 +98,7 @@ class _Loop:
 
     def __init__(self, run: Run, checkpoints: Checkpoints, first_step: int, track: dict[str, Any], shown: bool):
         self.run, self.checkpoints, self.track = run, checkpoints, track
-        leads = jax.process_index() == 0
+        leads = processes.is_first()
         self.writers = Writers(run.workdir, first_step=first_step, config=flat(run.config)) if leads else None
         self.bar = Progress(first_step=first_step, steps=run.steps, batch_size=run.batches.batch_size, shown=shown)
         self.embedder = Embedder(as_exported(run.config.student, run.student), mesh=run.mesh, params={})
@@ -158,13 +159,17 @@ class _Loop:
         self.report(step)
         params = state.params["student"]
         scores = self.scores(step, params)
+        score, best = scores[self.run.best], self.track["best"]
+        if best is None or score > best:
+            self.track["since_best"] = 0
+        else:
+            self.track["since_best"] += 1
+        if best is None or score >= best:  # of equals the later, which was trained for longer
+            self.track |= {"best": score, "best_step": step, "scores": scores}
         if step == 0:
             self.track["before"] = scores
-        if step or self.run.config.evals.untrained:
-            self.compare(step, scores)
-        best_now = self.track["best"] is not None and self.track["best_step"] == step
         shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items())
-        self.bar.say(f"step {step:,}: {shown}{' (best)' if best_now else ''}")
+        self.bar.say(f"step {step:,}: {shown}{' (best)' if self.track['best_step'] == step else ''}")
         if self.writers:
             self.writers.write(step, scores)
         self.bar.restart(step)
@@ -180,13 +185,6 @@ class _Loop:
                 raise
             self.stop_diverged(f"at step {step}: {str(error).rstrip('.')}")
         return scores
-
-    def compare(self, step: int, scores: dict[str, float]) -> None:
-        """Notes whether these scores are the best so far."""
-        score, best = scores[self.run.best], self.track["best"]
-        self.track["since_best"] = 0 if best is None or score > best else self.track["since_best"] + 1
-        if best is None or score >= best:  # of equals the later, which was trained for longer
-            self.track |= {"best": score, "best_step": step, "scores": scores}
 
     @property
     def out_of_patience(self) -> bool:
@@ -215,9 +213,9 @@ class _Loop:
 
     def asked_to_leave(self, interrupts: Interrupts, step: int) -> bool:
         """Whether to leave after this step. Several processes agree on it where they wait for the devices anyway."""
-        if jax.process_count() > 1 and step % self.run.config.run.log_every:
+        if processes.count() > 1 and step % self.run.config.run.log_every:
             return False
-        return meshes.any_process(interrupts.asked)
+        return processes.any_process(interrupts.asked)
 
     def leave(self, state: TrainState, step: int) -> None:
         """Ends an interrupted run with a checkpoint."""

@@ -1,28 +1,34 @@
 """Several trainings in a row: each hands its best student on to the next (two-stage DistilCSE, Trans-Encoder)."""
 
+import contextlib
 import dataclasses
 import json
 import logging
 import pathlib
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 
+from jaxdistill import processes
 from jaxdistill.config import Config, flat
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.data.sources import split_specs
+from jaxdistill.evals import sts
 from jaxdistill.files import folder_digest, write_whole
 from jaxdistill.folders import MARK, refuse_foreign, replacing
-from jaxdistill.mesh import start_processes
+from jaxdistill.paths import data_folder
 from jaxdistill.reporting.plots import stage_plot
 from jaxdistill.reporting.tables import StageRow, as_text, stage_table
+from jaxdistill.training import lock
 from jaxdistill.training.dev import graded_pairs
 from jaxdistill.training.job import distill
 from jaxdistill.training.objective import make_objective
-from jaxdistill.training.workdir import EXPORT, RESULTS, STUDENTS, read_config, stage_folder, stage_named
+from jaxdistill.training.workdir import EXPORT, RESULTS, STUDENTS, read_config, stage_folder
+from jaxdistill.versions import source_digest
 
 INHERITED = (("data", "text"), ("data", "exclude"), ("data", "cache_folder"), ("evals", "pairs"))
 """Options that a stage takes from the one before where they are empty."""
@@ -34,32 +40,51 @@ def run_stages(config: Config, workdir: pathlib.Path, *, dry_run: bool, command:
     A stage whose `student.model` is `previous` begins with the export of the stage before. A finished stage is not run
     again, and one that was begun not continued once a stage before it has another student.
     """
-    start_processes()
-    if jax.process_index() > 0:
-        logging.getLogger("jaxdistill").setLevel(logging.WARNING)
-    stages = in_order(config)
-    if len(stages) == 1:
-        distill(config, workdir, dry_run=dry_run, command=command)
-        return
-    finished = [is_finished(stage_folder(workdir, number), stage) for number, stage in enumerate(stages, start=1)]
-    check_files(stages, finished)
-    for name in rivals(stages):
-        refuse_foreign(workdir / f"best-{name}", advice="Move it, or give another --workdir.")
-    students: dict[str, str] = {}
-    for number, stage in enumerate(stages, start=1):
-        folder, before = stage_folder(workdir, number), stage_folder(workdir, number - 1)
-        if number > 1:
-            students[before.name] = folder_digest(before / EXPORT, "*.safetensors")
-        note_students(folder, students, write=not dry_run and jax.process_index() == 0)
-        if finished[number - 1]:
-            _say(f"stage {number} of {len(stages)} is finished: {folder / EXPORT}")
-            continue
-        _say(f"stage {number} of {len(stages)}: {stage.objective['name']} in {folder}")
-        distill(stage, folder, dry_run=dry_run, command=command)
-        if dry_run:
-            return  # the next stage's student is not there yet
-    if jax.process_index() == 0:
-        summarise(stages, workdir)
+    with processes.joined(partial(_facts, config, workdir, dry_run)):
+        if not processes.is_first():
+            logging.getLogger("jaxdistill").setLevel(logging.WARNING)
+        stages = in_order(config)
+        if len(stages) == 1:
+            distill(config, workdir, dry_run=dry_run, command=command)
+        else:
+            _run_chain(stages, workdir, dry_run=dry_run, command=command)
+
+
+def _facts(config: Config, workdir: pathlib.Path, dry_run: bool) -> dict[str, Any]:
+    """What the processes of a run must have alike from the start."""
+    data = data_folder()
+    folder = sts.digest(data)[:12] if data is not None else None
+    facts = {"jaxdistill": source_digest()[:12], "jax": jax.__version__, "JAXDISTILL_DATA": folder}
+    facts |= {"--workdir": str(workdir.absolute()), "--dry_run": dry_run} | flat(config)
+    return {name: value for name, value in facts.items() if not name.endswith("data.cache_folder")}
+
+
+def _run_chain(stages: Sequence[Config], workdir: pathlib.Path, *, dry_run: bool, command: str) -> None:
+    """Runs the stages that are not finished, one after the other."""
+    with processes.agreed() as facts:
+        finished = [is_finished(stage_folder(workdir, number), stage) for number, stage in enumerate(stages, start=1)]
+        facts["finished stages"] = finished
+        check_files(stages, finished)
+        for form in _forms(stages):
+            refuse_foreign(workdir / f"best-{form}", advice="Move it, or give another --workdir.")
+    with contextlib.nullcontext() if dry_run else lock.held(workdir):
+        students: dict[str, str] = {}
+        for number, stage in enumerate(stages, start=1):
+            folder, before = stage_folder(workdir, number), stage_folder(workdir, number - 1)
+            with processes.agreed() as facts:
+                if number > 1:
+                    students[before.name] = folder_digest(before / EXPORT, "*.safetensors")
+                note_students(folder, students, write=not dry_run and processes.is_first())
+                facts |= students
+            if finished[number - 1]:
+                _say(f"stage {number} of {len(stages)} is finished: {folder / EXPORT}")
+                continue
+            _say(f"stage {number} of {len(stages)}: {stage.objective['name']} in {folder}")
+            distill(stage, folder, dry_run=dry_run, command=command)
+            if dry_run:
+                return  # the next stage's student is not there yet
+        if processes.is_first():
+            summarise(stages, workdir)
 
 
 def in_order(config: Config) -> list[Config]:
@@ -115,7 +140,7 @@ def note_students(folder: pathlib.Path, students: Mapping[str, str], *, write: b
 
 
 def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
-    """A table and a plot of all stages; the best encoder of each form and language model is copied out."""
+    """A table and a plot of all stages; where several forms of encoders were trained, the best of each is copied out."""
     rows = []
     for number, stage in enumerate(stages, start=1):
         results = json.loads((stage_folder(workdir, number) / RESULTS).read_text(encoding="utf-8"))
@@ -129,42 +154,19 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
                 before=scores["student before"].get(metric),
                 after=scores["student after"].get(metric),
                 sts=scores["student after"].get("average"),
-                no_gain=results.get("no_gain", ""),
             )
         )
     print(as_text(stage_table(rows)))
-    for row in rows:
-        if row.no_gain:
-            print(f"stage {row.number}: {row.no_gain}")
     print(f"plot: {stage_plot(rows, workdir / 'stages.png')}")
-    for name, numbers in rivals(stages).items():
-        best = max((row for row in rows if row.number in numbers), key=lambda row: row.after)
-        folder = copied(stage_folder(workdir, best.number) / EXPORT, workdir / f"best-{name}")
-        print(f"best {best.form}-encoder: stage {best.number}, {100 * best.after:.2f} {best.metric}: {folder}")
+    for form in _forms(stages):
+        best = max((row for row in rows if row.form == form), key=lambda row: row.after)
+        folder = copied(stage_folder(workdir, best.number) / EXPORT, workdir / f"best-{form}")
+        print(f"best {form}-encoder: stage {best.number}, {100 * best.after:.2f} {best.metric}: {folder}")
 
 
-def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:
-    """Numbers of the stages that train the same form of the same language model, of which the best is copied out.
-
-    They are named by the form, `bi` or `cross`; with several language models (mutual distillation) `bi-1`, `bi-2` and so
-    on, in the order of their first stages. Stages whose objective has no forms are in none.
-    """
-    numbers: dict[str, dict[str, list[int]]] = {}
-    for number, stage in enumerate(stages, start=1):
-        if form := stage.objective.get("form"):
-            numbers.setdefault(form, {}).setdefault(_origin(stages, number), []).append(number)
-    return {
-        form if len(of_models) == 1 else f"{form}-{place}": found
-        for form, of_models in sorted(numbers.items())
-        for place, found in enumerate(of_models.values(), start=1)
-    }
-
-
-def _origin(stages: Sequence[Config], number: int) -> str:
-    """The checkpoint that the stage's student comes from, through all stages before."""
-    model = stages[number - 1].student.model
-    before = stage_named(model, number)
-    return _origin(stages, before) if 0 < before < number else model
+def _forms(stages: Sequence[Config]) -> list[str]:
+    """The forms of encoders that the stages train, where their objectives tell them apart."""
+    return sorted({stage.objective["form"] for stage in stages if stage.objective.get("form")})
 
 
 def copied(export: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
@@ -191,5 +193,5 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _say(line: str) -> None:
-    if jax.process_index() == 0:
+    if processes.is_first():
         print(line)

@@ -9,6 +9,8 @@ from jaxdistill.config import Config, flat, parse, refuse_other_training
 from jaxdistill.core import InputError
 from jaxdistill.files import refuse_no_folder, write_whole
 
+LOCK = ".lock"
+"""File that a run holds locked; it says who does. The system unlocks it when the process ends."""
 EXPORT = "export"
 """Folder of the exported student."""
 TOKENIZER = "tokenizer"
@@ -18,26 +20,19 @@ CONFIG, RESULTS, METRICS = "config.json", "results.json", "metrics.jsonl"
 STUDENTS = "students.json"
 """In a workdir of several stages: for each stage that was begun, the digests of the earlier exports it was made of."""
 
-STAGE_NAME = re.compile(r"previous|stage(\d+)")
-
 
 def stage_folder(workdir: pathlib.Path, number: int) -> pathlib.Path:
     """The workdir of one stage, counted from 1."""
     return workdir / f"stage{number}"
 
 
-def stage_named(name: str, own: int) -> int:
-    """The stage that `previous` or `stage3` refers to from stage `own`; 0 for other names."""
-    named = STAGE_NAME.fullmatch(name)
-    return int(named[1] or own - 1) if named else 0
-
-
 def stage_export(name: str, workdir: pathlib.Path) -> str:
     """The export that `previous` or `stage3` refers to from the stage in `workdir`; other names are returned unchanged."""
-    if not STAGE_NAME.fullmatch(name):
+    named = re.fullmatch(r"previous|stage(\d+)", name)
+    if not named:
         return name
     own = re.fullmatch(r"stage(\d+)", workdir.name)
-    number = stage_named(name, int(own[1]) if own else 1)
+    number = int(named[1] or (int(own[1]) - 1 if own else 0))
     folder = stage_folder(workdir.parent, number) / EXPORT
     if own is None or number >= int(own[1]) or not folder.is_dir():
         raise InputError(
@@ -68,7 +63,7 @@ def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None
     before = read_config(workdir)
     if before is not None:
         refuse_other_training(flat(before), flat(config), workdir=str(workdir))
-    elif workdir.exists() and any(workdir.iterdir()):
+    elif workdir.exists() and any(path.name != LOCK for path in workdir.iterdir()):
         raise InputError(f"{workdir} is not empty and not a workdir of this program; use another --workdir.")
     if not write:
         return

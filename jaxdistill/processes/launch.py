@@ -1,0 +1,113 @@
+"""Finds the place of this process among those of a run: by environment variables, or by JAX's own cluster detection."""
+
+import os
+from typing import Any, NamedTuple
+
+from jaxdistill.core import InputError
+
+TASKS = {
+    "SLURM": "SLURM_STEP_NUM_TASKS",
+    "Open MPI": "OMPI_COMM_WORLD_SIZE",
+    "MPI": "PMI_SIZE",
+}
+"""Launcher to the variable in which it says how many tasks it has started."""
+WHAT_TO_SET = (
+    "set JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT and JAX_NUM_PROCESSES, the same for all, and for each its own JAX_PROCESS_ID "
+    "from 0; or JAX_NUM_PROCESSES=1 for tasks that train on their own"
+)
+
+
+class Place(NamedTuple):
+    """Where a process stands among those of a run."""
+
+    host: str
+    """Of process 0."""
+    port: int
+    """At which process 0 waits for the others."""
+    count: int
+    index: int
+    devices: list[int] | None
+    """Local devices to use; None: all of them."""
+
+
+def place() -> Place | None:
+    """The place of this process; None for a process on its own.
+
+    Raises:
+      InputError: a launcher has started several tasks and they cannot be joined, or the variables are wrong.
+    """
+    given = {name: os.environ.get(name) for name in ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")}
+    count, index = (_number(name, given[name]) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"))
+    launcher, tasks = launched()
+    if count == 1 or not (given["JAX_COORDINATOR_ADDRESS"] or tasks > 1 or _is_in_a_cluster()):
+        return None
+    found = _detected(given["JAX_COORDINATOR_ADDRESS"], count, index)
+    address, count, index, devices = found
+    if None in (address, count, index):
+        unset = "JAX_NUM_PROCESSES or JAX_PROCESS_ID is not set beside JAX_COORDINATOR_ADDRESS"
+        why = f"{launcher} has started {tasks} tasks, which JAX cannot join by itself" if tasks > 1 else unset
+        raise InputError(f"{why}; {WHAT_TO_SET}.")
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit():
+        raise InputError(f"JAX_COORDINATOR_ADDRESS={address} is not HOST:PORT; {WHAT_TO_SET}.")
+    if tasks > 1 and count != tasks:
+        raise InputError(f"{launcher} has started {tasks} tasks, and JAX sees {count} processes; {WHAT_TO_SET}.")
+    if not 0 <= index < count:
+        raise InputError(f"process {index} of {count} does not exist: the first is 0; {WHAT_TO_SET}.")
+    return Place(host.strip("[]"), int(port), count, index, devices) if count > 1 else None
+
+
+def launched() -> tuple[str, int]:
+    """The launcher and how many tasks of this program it has started; one where no launcher says so."""
+    for launcher, variable in TASKS.items():
+        if os.environ.get(variable, "").isdigit():
+            return launcher, int(os.environ[variable])
+    return "", 1
+
+
+def refuse_several_tasks(what: str) -> None:
+    """Raises `InputError` if `what`, which runs in one process, was started several times by a launcher."""
+    launcher, tasks = launched()
+    if tasks > 1 and os.environ.get("JAX_NUM_PROCESSES") != "1":
+        raise InputError(
+            f"{launcher} has started {tasks} tasks of {what}, which needs one; start it with --ntasks=1 or -n 1."
+        )
+
+
+def _number(name: str, text: str | None) -> int | None:
+    if text is not None and not text.isdigit():
+        raise InputError(f"{name}={text} is not a number; {WHAT_TO_SET}.")
+    return None if text is None else int(text)
+
+
+def _is_in_a_cluster() -> bool:
+    """Whether JAX may find other processes where no launcher counts tasks: on TPU hosts and in indexed jobs of Kubernetes."""
+    if os.environ.get("JAX_PLATFORMS", "").lower() == "cpu":
+        return "JOB_COMPLETION_INDEX" in os.environ
+    from jax._src.cloud_tpu_init import running_in_cloud_tpu_vm
+
+    hosts = os.environ.get("TPU_WORKER_HOSTNAMES", "")
+    return "," in hosts or running_in_cloud_tpu_vm or "JOB_COMPLETION_INDEX" in os.environ
+
+
+def _detected(address: str | None, count: int | None, index: int | None) -> tuple[Any, Any, Any, list[int] | None]:
+    """What is given, completed by JAX's detection of SLURM, Open MPI, Kubernetes, and TPU hosts.
+
+    NOTE `jax.distributed.initialize` detects and connects at once; the agreement of the processes comes between the two.
+    """
+    from jax._src.clusters import ClusterEnv
+
+    try:
+        found = ClusterEnv.auto_detect_unset_distributed_params(address, count, index, None, None, 20)
+    except (ValueError, IndexError, KeyError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"the processes of this run cannot be found ({reason}); {WHAT_TO_SET}.") from error
+    address, count, index, devices = found
+    takes_all = "JAX_LOCAL_DEVICE_IDS" in os.environ or _has_its_host_to_itself()
+    return address, count, index, None if takes_all else devices
+
+
+def _has_its_host_to_itself() -> bool:
+    """Whether SLURM has started one task on each node; JAX would give it the first device only."""
+    tasks = os.environ.get("SLURM_STEP_TASKS_PER_NODE", "")
+    return bool(tasks) and all(part.split("(")[0] == "1" for part in tasks.split(","))
