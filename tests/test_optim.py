@@ -9,14 +9,39 @@ import pytest
 import torch
 from transformers import get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 
+from jaxdistill import config as configs
+from jaxdistill.training import config_file
 from jaxdistill.training.optim import make_optimizer, make_schedule
 
 from compiled import ADAMW
+from conftest import ROOT
 
 
 def test_the_warm_up_begins_at_zero_and_the_schedule_ends_there():
     schedule = make_schedule(dataclasses.replace(ADAMW, learning_rate=1.0), 100)
     assert [round(float(schedule(step)), 6) for step in (0, 5, 10, 55, 100)] == [0.0, 0.5, 1.0, 0.5, 0.0]
+
+
+@pytest.mark.parametrize(
+    "name, preset",
+    [("l2", "paper"), ("dual_l2", "paper"), ("skd", "paper"), ("skd", "code"), ("simtde", "paper-384-l3"),
+     ("lrn_kd", "paper"), ("lmx_kd", "paper")],
+)  # fmt: skip
+@jax.numpy_dtype_promotion("standard")  # optax raises floats to integer powers
+def test_a_squared_distance_of_unit_vectors_moves_the_student(name, preset):
+    """Their gradients are about 1e-7 a number: with eps 1e-6, an update is a fiftieth of the rate."""
+    raw = config_file.load_config_module(ROOT / "configs" / f"{name}.py").get_config(preset).to_dict()
+    options = configs.parse(raw).optimizer
+    options = dataclasses.replace(
+        options, learning_rate=1.0, schedule="constant", warmup_fraction=0.0, weight_decay=0.0
+    )
+    optimizer, random = make_optimizer(options, 20), np.random.default_rng(0)
+    params = {"a/kernel": jnp.zeros((50, 50))}
+    state = optimizer.init(params)
+    for _ in range(20):
+        gradient = {"a/kernel": jnp.float32(1e-7 * random.standard_normal((50, 50)))}
+        updates, state = optimizer.update(gradient, state, params)
+    assert jnp.mean(jnp.abs(updates["a/kernel"])) > 0.1
 
 
 @pytest.mark.parametrize(
