@@ -1,5 +1,12 @@
-"""Distil large sentence encoders into small ones, in JAX."""
+"""Distil large sentence encoders into small ones, in JAX.
 
+result = jaxdistill.distill(teacher="all-MiniLM-L6-v2", text=sentences, layers=3, workdir="runs/mine")
+jaxdistill.load("runs/mine/export").encode(["A cat sleeps."])
+jaxdistill.evaluate(["runs/mine/export"], tasks="sts", data="DATA")
+jaxdistill.export("runs/mine", step=500, out="exported")
+"""
+
+import importlib
 import os
 import signal
 import sys
@@ -10,8 +17,20 @@ if sys.argv[:1] == ["-m"]:  # `python -m jaxdistill.PROGRAM`, whose imports Ctrl
 __version__ = "0.1.0"
 
 
-def load(model: str, **options):
-    """See `jaxdistill.inference.load`; imported on use, so that `import jaxdistill` stays cheap."""
-    from jaxdistill.inference import load as load_embedder
+_FROM = {
+    "InputError": "jaxdistill.core",
+    "distill": "jaxdistill.training.api",
+    "load": "jaxdistill.inference",
+}
+"""Functions and classes of the Python API, imported on use, so that `import jaxdistill` stays cheap."""
+_PROGRAMS = ("evaluate", "export")
+"""Modules that are programs, and functions when they are called."""
+__all__ = [*_FROM, *_PROGRAMS]
 
-    return load_embedder(model, **options)
+
+def __getattr__(name: str):
+    if name in _FROM:
+        return getattr(importlib.import_module(_FROM[name]), name)
+    if name in _PROGRAMS:
+        return importlib.import_module(f"jaxdistill.{name}")
+    raise AttributeError(f"module 'jaxdistill' has no attribute {name!r}")

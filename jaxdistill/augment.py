@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import tqdm
+from tqdm.auto import tqdm
 
 from jaxdistill.augmentation import wordnet
 from jaxdistill.cli import Parser, did_you_mean, local_path, run
@@ -59,9 +59,7 @@ FOLDERS = ("wordnet", "model", "back_model")
 """Options that name a folder, whose content determines the rows."""
 
 
-def augment_file(
-    rewrite: Rewrite, table: ResumableTable, text: Watched, *, method: str, seed: int, bar: tqdm.tqdm
-) -> None:
+def augment_file(rewrite: Rewrite, table: ResumableTable, text: Watched, *, method: str, seed: int, bar: tqdm) -> None:
     """Writes each sentence and its rewritten form to `table`, from the first row that is not there yet."""
     table.begin()
     bar.update(table.counts["rows"])
@@ -145,7 +143,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     total = sum(1 for _ in text.rows())
     rewrite = METHODS[given.method](options | {name: str(folder) for name, folder in folders.items()})
-    with tqdm.tqdm(total=total, unit="sentence", disable=given.quiet, dynamic_ncols=True) as bar:
+    with tqdm(total=total, unit="sentence", disable=given.quiet, dynamic_ncols=True) as bar:
         augment_file(rewrite, table, text, method=given.method, seed=given.seed, bar=bar)
     counts = table.counts
     print(f"{given.output}: {counts['rows']:,} rows with the columns {TEXT} and {column}")

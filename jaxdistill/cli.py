@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -54,6 +55,11 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message):
         raise InputError(f"{message}. --help lists the options.")
+
+    def defaults(self) -> argparse.Namespace:
+        """What the options are when none is given; required ones are None."""
+        shown = [action for action in self._actions if action.default is not argparse.SUPPRESS]
+        return argparse.Namespace(**{action.dest: action.default for action in shown})
 
 
 def positive(text: str) -> int:
@@ -187,6 +193,15 @@ def _streams(*, outlives_reader: bool) -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+def make_callable(name: str, function: Callable[..., Any]) -> None:
+    """Lets the module `name`, a program, be called as `function`: `jaxdistill.evaluate(...)`."""
+
+    class Program(types.ModuleType):
+        __call__ = staticmethod(function)
+
+    sys.modules[name].__class__ = Program
 
 
 def _keep_compiled() -> None:

@@ -34,23 +34,21 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from rich.table import Table
 
-from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, local_path, run
+from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, did_you_mean, local_path, make_callable, run
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.data.sources import content_digest, local_files, read
+from jaxdistill.data.sources import local_files
 from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import SentenceModel, load
 from jaxdistill.evals import probe, suite
 from jaxdistill.evals.embedding_cache import Once
 from jaxdistill.evals.pairs import Judged
-from jaxdistill.evals.postprocess import METHODS, FittedTransform
+from jaxdistill.evals.postprocess import METHODS, Postprocessing
 from jaxdistill.evals.suite import Unit
 from jaxdistill.files import refuse_overwriting, try_writing, write_whole
 from jaxdistill.inference import Embedder, Ensemble
@@ -62,8 +60,6 @@ from jaxdistill.training.export import weights_bytes
 from jaxdistill.versions import versions
 
 RESULTS = "results.json"
-FITTING_SENTENCES = 100_000
-"""At most so many sentences fit a transform of vectors: 0.3 GB of vectors with 768 numbers."""
 
 
 class Index(NamedTuple):
@@ -71,28 +67,6 @@ class Index(NamedTuple):
 
     embed: Embed | None
     digest: str
-
-
-class Postprocessing(NamedTuple):
-    """A transform of vectors, and the text that it is fitted on; or none."""
-
-    method: str = ""
-    sources: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.method}, fitted on {', '.join(self.sources)}" if self.method else "none"
-
-    def digests(self) -> list[str]:
-        """Of what it adds to the scores' origin."""
-        return [self.method, content_digest(self.sources)] if self.method else []
-
-    def of(self, embed: Embed | Scorer) -> Callable[[Embed], Embed]:
-        """What puts the transform, fitted with this model's vectors, behind an `embed` of it."""
-        if not self.method:
-            return lambda embed: embed
-        if isinstance(embed, Scorer):
-            raise InputError(f"--postprocess={self.method} transforms vectors: cross-encoders and ensembles have none.")
-        return FittedTransform(self.method, embed, partial(fitting_text, self.sources)).after
 
 
 class Candidate(NamedTuple):
@@ -108,7 +82,7 @@ class Candidate(NamedTuple):
         return digests[0] if len(digests) == 1 else hashlib.sha256("+".join(digests).encode()).hexdigest()
 
 
-def evaluate(
+def score(
     candidate: Candidate, units: Sequence[Unit], index: Index, *, batch_size: int
 ) -> tuple[dict[str, Any], Judged | None]:
     """What a results file says of one model (what it is, its scores, which units failed and why, the time it took), and
@@ -168,6 +142,46 @@ def _described(model: SentenceModel) -> dict[str, Any]:
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.evaluate`."""
     given = _parser().parse_args(arguments)
+    content, judged = _scored(given)
+    for table in tables({row["model"]: row["scores"] for row in content["models"]}):
+        print(as_text(table, width=160))
+    if given.postprocess:
+        print(f"vectors behind {content['postprocess']}")
+    out = _writable(given.out)
+    if out:
+        print(f"written to {out}")
+    if out and _is_folder(given.out):
+        page = evaluation_report.write(content, judged, out.with_name(PAGE), teacher=given.teacher)
+        print(f"report: {page}")
+    failures = len(content["failed"]) + sum(len(row["failed"]) for row in content["models"])
+    if failures:
+        raise InputError(f"{failures} of the evaluations or models failed; a line above says why for each.")
+
+
+def evaluate(models: str | Sequence[str], *, tasks: str | Sequence[str] = "sts", **options: Any) -> dict[str, Any]:
+    """Scores models; `jaxdistill.evaluate` is this function.
+
+    Args:
+      models: folders, `package:NAME/PATH` or hub names; `A+B` for the mean of several models' scores.
+      tasks: as `--tasks`.
+      options: the program's other options by their names (`data`, `pairs`, `out`, `batch_size` and so on).
+
+    Returns:
+      The content of a results file: `models` has a row each, with `scores` in [-1, 1] and what `failed`.
+    """
+    models = [models] if isinstance(models, str) else [str(model) for model in models]
+    given = _parser().defaults()
+    unknown = [name for name in options if not hasattr(given, name)]
+    if unknown:
+        raise InputError(f"option {unknown[0]!r} is unknown.{did_you_mean(unknown[0], list(vars(given)))}")
+    chosen = {"model": models, "tasks": tasks if isinstance(tasks, str) else ",".join(tasks), "out": ""} | options
+    for name, value in chosen.items():
+        setattr(given, name, str(value) if isinstance(value, Path) else value)
+    return _scored(given)[0]
+
+
+def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Judged | None]]:
+    """The content of the results file, which is written where one is wanted, and graded pairs that can be drawn."""
     plan = _planned(given)
     out = _writable(given.out)
     if out:
@@ -179,40 +193,27 @@ def main(arguments: Sequence[str]) -> None:
     for spec in specs:
         try:
             candidate = _candidate(spec, given, postprocessing)
-            evaluated.append(evaluate(candidate, plan.units, index, batch_size=given.batch_size))
+            evaluated.append(score(candidate, plan.units, index, batch_size=given.batch_size))
         except InputError as error:
             if len(specs) == 1:
                 raise
             unloaded[spec] = str(error)
             print(f"failed: model {spec}: {error}", file=sys.stderr)
-    results = [row for row, _ in evaluated]
+    content = {
+        "protocol": {unit.name: unit.protocol for unit in plan.units},
+        "files": {unit.name: unit.digest() for unit in plan.units},
+        "seed": probe.SEED,
+        "data": given.data or "Hugging Face hub",
+        "index_model": given.index_model,
+        "postprocess": str(postprocessing),
+        "versions": versions(),
+        "absent": plan.absent,
+        "failed": unloaded,
+        "models": [row for row, _ in evaluated],
+    }
     if out:
-        content = {
-            "protocol": {unit.name: unit.protocol for unit in plan.units},
-            "files": {unit.name: unit.digest() for unit in plan.units},
-            "seed": probe.SEED,
-            "data": given.data or "Hugging Face hub",
-            "index_model": given.index_model,
-            "postprocess": str(postprocessing),
-            "versions": versions(),
-            "absent": plan.absent,
-            "failed": unloaded,
-            "models": results,
-        }
         write_whole(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-    for table in tables({row["model"]: row["scores"] for row in results}):
-        print(as_text(table, width=160))
-    if postprocessing.method:
-        print(f"vectors behind {postprocessing}")
-    if out:
-        print(f"written to {out}")
-    if out and _is_folder(given.out):
-        judged = {row["model"]: pairs for row, pairs in evaluated}
-        page = evaluation_report.write(content, judged, out.with_name(PAGE), teacher=given.teacher)
-        print(f"report: {page}")
-    failures = len(unloaded) + sum(len(row["failed"]) for row in results)
-    if failures:
-        raise InputError(f"{failures} of the evaluations or models failed; a line above says why for each.")
+    return content, {row["model"]: pairs for row, pairs in evaluated}
 
 
 def tables(scores: Mapping[str, Mapping[str, float]]) -> list[Table]:
@@ -279,16 +280,6 @@ def _postprocessing(given: argparse.Namespace, units: Sequence[Unit]) -> Postpro
         if path.resolve() in scored:
             raise InputError(f"--postprocess_text={path} is a test set of this evaluation; fit on another text.")
     return Postprocessing(given.postprocess, tuple(given.postprocess_text))
-
-
-@cache
-def fitting_text(specs: Sequence[str]) -> list[str]:
-    """Distinct sentences of a text, at most `FITTING_SENTENCES` of them, drawn at random."""
-    sentences = list(dict.fromkeys(sentence for (sentence,) in read(specs)))
-    if len(sentences) <= FITTING_SENTENCES:
-        return sentences
-    drawn = np.random.default_rng(0).choice(len(sentences), FITTING_SENTENCES, replace=False)
-    return [sentences[row] for row in drawn]
 
 
 def _index(spec: str) -> Index:
@@ -387,6 +378,8 @@ def _writable(out: str) -> Path | None:
 def _is_folder(out: str) -> bool:
     return out.endswith("/") or os.path.isdir(out)
 
+
+make_callable(__name__, evaluate)
 
 if __name__ == "__main__":
     run(main)

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxdistill.cli import Parser, local_path, run
+from jaxdistill.cli import Parser, local_path, make_callable, run
 from jaxdistill.core import InputError
 from jaxdistill.folders import refuse_foreign
 from jaxdistill.reporting.model_card import Facts, read_facts
@@ -19,6 +19,22 @@ def checkpoint_facts(workdir: str | Path, step: int, name: str) -> Facts:
     return dataclasses.replace(facts, name=name, steps=step, scores=scores)
 
 
+def export_checkpoint(workdir: str | Path, *, step: int, out: str | Path) -> Path:
+    """Exports the student of a kept checkpoint; returns the folder. `jaxdistill.export` is this function.
+
+    Args:
+      workdir: folder of the run.
+      step: of the checkpoint; a wrong one is answered with those that are kept.
+      out: folder to write; an earlier export there is replaced, anything else refused with `InputError`.
+    """
+    if not Path(workdir).is_dir():
+        raise InputError(f"{workdir} does not exist; --workdir is the folder of a run.")
+    out = Path(out).resolve()
+    refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
+    model = restored_student(workdir, step)
+    return export(model, out, card=card_of(model, checkpoint_facts(workdir, step, out.name)))
+
+
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.export`."""
     parser = Parser(prog="python -m jaxdistill.export", description=__doc__)
@@ -26,17 +42,11 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--step", required=True, type=int, help="a kept checkpoint; a wrong one lists those there are")
     parser.add_argument("--out", type=local_path, required=True, help="folder to write")
     given = parser.parse_args(arguments)
-    if not Path(given.workdir).is_dir():
-        raise InputError(f"{given.workdir} does not exist; --workdir is the folder of a run.")
-    # Before the checkpoint is restored, which takes longer.
-    refuse_foreign(Path(given.out).resolve())
-    model = restored_student(given.workdir, given.step)
-    facts = checkpoint_facts(given.workdir, given.step, Path(given.out).resolve().name)
-    folder = export(model, given.out, card=card_of(model, facts))
-    print(
-        f"{folder}: {model.parameter_count:,} parameters, {weights_bytes(folder) / 1e6:.1f} MB, reloaded and compared"
-    )
+    folder = export_checkpoint(given.workdir, step=given.step, out=given.out)
+    print(f"{folder}: {weights_bytes(folder) / 1e6:.1f} MB, reloaded and compared")
 
+
+make_callable(__name__, export_checkpoint)
 
 if __name__ == "__main__":
     run(main)

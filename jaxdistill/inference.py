@@ -11,10 +11,10 @@ from typing import NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tqdm
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Float, Int
+from tqdm.auto import tqdm
 
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import Array, Embed, InputError, Params, Scorer, Tokens
@@ -180,9 +180,9 @@ class Embedder:
             start += most
 
 
-def progress_bar(sentences: int, *, shown: bool) -> tqdm.tqdm:
+def progress_bar(sentences: int, *, shown: bool) -> tqdm:
     """Counts sentences on a line of the terminal."""
-    return tqdm.tqdm(total=sentences, unit="sentence", disable=not shown, dynamic_ncols=True)
+    return tqdm(total=sentences, unit="sentence", disable=not shown, dynamic_ncols=True)
 
 
 class _PairScorer(NamedTuple):

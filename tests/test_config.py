@@ -168,7 +168,7 @@ def test_help_shows_every_option_with_its_default_and_a_configs_docstring(capsys
     shown = capsys.readouterr().out
     for section in (configs.Data, configs.Teacher, configs.Student, configs.Optimizer, configs.Evals, configs.Run):
         for field in dataclasses.fields(section):
-            assert re.search(rf"^    {field.name}: .*default .*  \w", shown, re.MULTILINE), field.name
+            assert re.search(rf"^    {field.name}: .*default .*  \S", shown, re.MULTILINE), field.name
     main.main(["--config=configs/l2.py:paper", "--help"])
     assert capsys.readouterr().out.startswith("L2: the student's vector")
 

@@ -12,11 +12,13 @@ LAYERS = (
     ("folders", "mesh", "ops", "assets", "paths", "reading"),
     ("cli",),
     ("config", "processes"),
-    ("data", "encoders", "evals", "objectives"),
+    ("data", "encoders"),
+    ("evals", "objectives"),
     ("inference", "reporting"),
     ("augmentation", "training"),
     ("augment", "encode", "evaluate", "export", "main", "quantize"),
     ("search", "sweep"),
+    ("__main__",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 ALLOWED = {

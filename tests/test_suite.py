@@ -233,7 +233,7 @@ def test_what_is_drawn_of_sts_is_sts_b_dev_where_it_was_scored(tiny, data, capsy
     candidate = evaluate.Candidate(spec=tiny, members=(evaluate.load(tiny),))
     index = evaluate.Index(embed=None, digest="")
     for units, count in ((plan.units, len(GRADED) - 1), (plan.units[:1], len(GRADED) - 2)):
-        _, drawn = evaluate.evaluate(candidate, units, index, batch_size=4)
+        _, drawn = evaluate.score(candidate, units, index, batch_size=4)
         assert len(drawn.gold) == count
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import tqdm
 from jaxtyping import Float, Int
+from tqdm.auto import tqdm
 
 from jaxdistill.core import Embed, InputError
 from jaxdistill.data import vectors as vector_files
@@ -49,7 +49,7 @@ def kept(
     """
     found = open_targets(folder, hashlib.sha256(of.encode()).hexdigest()[:32], len(texts), width)
     shown = progress and not found.complete
-    with tqdm.tqdm(total=found.rows, desc=what, unit="row", disable=not shown, dynamic_ncols=True) as bar:
+    with tqdm(total=found.rows, desc=what, unit="row", disable=not shown, dynamic_ncols=True) as bar:
         fill(found, embed, texts, advance=bar.update)
     return found.array
 

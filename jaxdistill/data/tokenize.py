@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from jaxdistill.core import SECOND, InputError
 from jaxdistill.data import sources

@@ -7,17 +7,20 @@ code divides its rounding error by itself. The flow is `evals.flow`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.core import Embed, InputError
+from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.data.sources import content_digest, read
 from jaxdistill.evals.flow import fitted_flow
 
 Transform = Callable[[Float[np.ndarray, "n e"]], Float[np.ndarray, "n k"]]
 
+FITTING_SENTENCES = 100_000
+"""At most so many sentences fit a transform of vectors: 0.3 GB of vectors with 768 numbers."""
 LEAST_VARIANCE = 1e-9
 """Share of the largest direction's variance, below which a direction has none: what float32 rounding leaves of zero."""
 
@@ -72,3 +75,35 @@ class FittedTransform:
     def after(self, embed: Embed) -> Embed:
         """`embed` with the transform behind it."""
         return lambda sentences: self.transform(np.asarray(embed(sentences)))
+
+
+class Postprocessing(NamedTuple):
+    """A transform of vectors, and the text that it is fitted on; or none."""
+
+    method: str = ""
+    sources: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.method}, fitted on {', '.join(self.sources)}" if self.method else "none"
+
+    def digests(self) -> list[str]:
+        """Of what it adds to the scores' origin."""
+        return [self.method, content_digest(self.sources)] if self.method else []
+
+    def of(self, embed: Embed | Scorer) -> Callable[[Embed], Embed]:
+        """What puts the transform, fitted with this model's vectors, behind an `embed` of it."""
+        if not self.method:
+            return lambda embed: embed
+        if isinstance(embed, Scorer):
+            raise InputError(f"--postprocess={self.method} transforms vectors: cross-encoders and ensembles have none.")
+        return FittedTransform(self.method, embed, partial(fitting_text, self.sources)).after
+
+
+@cache
+def fitting_text(specs: Sequence[str]) -> list[str]:
+    """Distinct sentences of a text, at most `FITTING_SENTENCES` of them, drawn at random."""
+    sentences = list(dict.fromkeys(sentence for (sentence,) in read(specs)))
+    if len(sentences) <= FITTING_SENTENCES:
+        return sentences
+    drawn = np.random.default_rng(0).choice(len(sentences), FITTING_SENTENCES, replace=False)
+    return [sentences[row] for row in drawn]

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import tqdm
+from tqdm.auto import tqdm
 
 from jaxdistill.files import unwritable, write_whole
 
@@ -106,7 +106,7 @@ class Progress:
     """A bar with loss, sentences per second and the time left."""
 
     def __init__(self, *, first_step: int, steps: int, batch_size: int, shown: bool):
-        self._bar = tqdm.tqdm(
+        self._bar = tqdm(
             initial=first_step,
             total=steps,
             unit="step",

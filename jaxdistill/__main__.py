@@ -1,0 +1,39 @@
+"""One command for all programs: `jaxdistill train --config=...`, or `python -m jaxdistill train --config=...`."""
+
+import importlib
+import sys
+
+from jaxdistill.cli import BAD_INPUT, did_you_mean, run
+
+PROGRAMS = {
+    "train": ("main", "trains a student and exports it"),
+    "sweep": ("sweep", "repeats a training over a grid of options and seeds"),
+    "evaluate": ("evaluate", "scores models on STS, retrieval, transfer and other tasks"),
+    "export": ("export", "exports a kept checkpoint of a run"),
+    "encode": ("encode", "writes the vectors of a text to a file"),
+    "search": ("search", "finds the nearest sentences of a corpus"),
+    "augment": ("augment", "writes second views of sentences"),
+    "quantize": ("quantize", "makes an 8-bit ONNX model of an export"),
+}
+"""Name of a program to its module and what it does."""
+
+
+def main() -> None:
+    """Runs the program that the first argument names, with the others."""
+    name, *arguments = sys.argv[1:] or ["--help"]
+    if name in ("--help", "-h"):
+        print("usage: jaxdistill PROGRAM [OPTIONS]; each program has --help\n")
+        print("\n".join(f"  {program:10}{what}" for program, (_, what) in PROGRAMS.items()))
+        return
+    if name not in PROGRAMS:
+        known = ", ".join(PROGRAMS)
+        print(
+            f"error: program {name!r} is unknown.{did_you_mean(name, list(PROGRAMS))} There are {known}.",
+            file=sys.stderr,
+        )
+        sys.exit(BAD_INPUT)
+    run(importlib.import_module(f"jaxdistill.{PROGRAMS[name][0]}").main, arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""Distillation from Python: the same path as the program, as a function that returns models and scores."""
+
+import dataclasses
+import hashlib
+import json
+import logging
+import pathlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jaxdistill.cli import did_you_mean
+from jaxdistill.config import Config, flat, parse
+from jaxdistill.core import InputError
+from jaxdistill.files import local, write_whole
+from jaxdistill.inference import Embedder, load
+from jaxdistill.paths import cache_folder
+from jaxdistill.training.config_file import read_config_file
+from jaxdistill.training.stages import in_order, run_stages
+from jaxdistill.training.workdir import EXPORT, RESULTS, stage_folder
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a training leaves."""
+
+    workdir: pathlib.Path
+    """Checkpoints, metrics, plots and the report."""
+    export_folder: pathlib.Path
+    """The student as a sentence-transformers folder."""
+    scores: Mapping[str, float]
+    """The student's scores, in [-1, 1]."""
+    teacher_scores: Mapping[str, float]
+    """The teacher's; empty without a teacher model."""
+    results: Mapping[str, Any]
+    """Content of `results.json`: options, all scores, sizes, speeds, versions."""
+
+    @property
+    def model(self) -> Embedder:
+        """The student, ready to encode."""
+        return load(str(self.export_folder))
+
+
+def distill(
+    *,
+    text: str | pathlib.Path | Sequence[str] = "",
+    workdir: str | pathlib.Path,
+    teacher: str | pathlib.Path = "",
+    layers: int | str = "",
+    config: str = "configs/l2.py:cosine",
+    options: Mapping[str, Any] | None = None,
+    dry_run: bool = False,
+) -> Result | None:
+    """Trains a student and exports it; the same call again continues where it stopped.
+
+    Args:
+      text: sentences, or sources as `data.text` takes them (files, globs, `hf:NAME:SPLIT:COLUMN`).
+      workdir: folder of the run.
+      teacher: folder, `package:NAME/PATH` or hub name; empty: the config's.
+      layers: how many of the teacher's layers the student keeps, evenly spaced, or as `student.layers` takes them.
+      config: a config file with its preset, whose options hold unless they are given.
+      options: any other options by their dotted names, such as `{"run.steps": 500, "then.run.seed": 1}`.
+      dry_run: build everything, print sizes and estimated time, and return None before step 1.
+
+    Raises:
+      InputError: an option or a file that cannot be used, in one line.
+      KeyboardInterrupt: Ctrl-C, after the state is saved.
+    """
+    given = {
+        "data.text": _sources(text),
+        "teacher.model": str(teacher),
+        "student.layers": f"even:{layers}" if isinstance(layers, int) else layers,
+    }
+    given = {name: value for name, value in given.items() if value} | dict(options or {})
+    parsed = parse(with_options(read_config_file(config), given))
+    folder = local(str(workdir), "workdir")
+    _show_log()
+    run_stages(parsed, folder, dry_run=dry_run, command=_call(config, parsed))
+    return None if dry_run else result_of(folder, parsed)
+
+
+def with_options(raw: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested options with some replaced by their dotted names; raises `InputError` for a name that does not exist."""
+    changed = json.loads(json.dumps(raw))
+    for name, value in given.items():
+        *sections, option = name.split(".")
+        place = changed
+        for section in sections:
+            place = place.get(section, {}) if isinstance(place, dict) else {}
+        if not sections or option not in place:
+            known = list(_names(changed))
+            raise InputError(f"option {name!r} is unknown.{did_you_mean(name, known)}")
+        place[option] = value
+    return changed
+
+
+def result_of(workdir: pathlib.Path, config: Config) -> Result:
+    """The result of a finished training in a workdir, of its last stage where there are several."""
+    stages = in_order(config)
+    folder = stage_folder(workdir, len(stages)) if len(stages) > 1 else workdir
+    results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+    return Result(
+        workdir=folder,
+        export_folder=folder / EXPORT,
+        scores=results["scores"]["student after"],
+        teacher_scores=results["scores"].get("teacher", {}),
+        results=results,
+    )
+
+
+def _sources(text: str | pathlib.Path | Sequence[str]) -> str:
+    """`data.text` of the sources or sentences; sentences become a file of the cache, named by their digest."""
+    if isinstance(text, str | pathlib.Path):
+        return str(text)
+    if not all(isinstance(sentence, str) for sentence in text):
+        raise InputError("text holds something that is not a string; give sentences, or the path of a file.")
+    lines = "".join(json.dumps({"text": sentence}) + "\n" for sentence in text)
+    path = cache_folder() / "texts" / f"{hashlib.sha256(lines.encode()).hexdigest()[:16]}.jsonl"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, lines)
+    return str(path)
+
+
+def _names(options: Mapping[str, Any]) -> list[str]:
+    """Dotted names of nested options."""
+    inner = [(key, value) for key, value in options.items() if isinstance(value, Mapping)]
+    return [key for key, value in options.items() if not isinstance(value, Mapping)] + [
+        f"{key}.{name}" for key, value in inner for name in _names(value)
+    ]
+
+
+def _call(config: str, parsed: Config) -> str:
+    """The call for the model card: the config and the options that differ from its own."""
+    base = flat(parse(read_config_file(config)))
+    changed = {name: value for name, value in flat(parsed).items() if base.get(name) != value}
+    return f"jaxdistill.distill(config={config!r}, options={changed!r}, workdir=DIR)"
+
+
+def _show_log() -> None:
+    """Shows the run's own log lines, where the caller has not set up logging."""
+    logger = logging.getLogger("jaxdistill")
+    if not logger.handlers and not logging.getLogger().handlers:
+        handler = logging.StreamHandler(sys.stdout)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)

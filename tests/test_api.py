@@ -1,0 +1,90 @@
+"""The Python API, as a notebook uses it: distill, load, evaluate, export, and errors that are raised."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import jaxdistill
+from jaxdistill.training.api import with_options
+
+from program import environment, write_teacher
+from tiny_text import made_up
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("api")
+    options = {
+        "run.steps": 4,
+        "evals.every": 2,
+        "data.batch_size": 16,
+        "data.max_length": 24,
+        "run.precision": "float32",
+    }
+    options["data.cache_folder"] = str(folder / "cache")
+    text = made_up(200, words=6)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("JAXDISTILL_DATA", raising=False)
+        patch.setenv("JAXDISTILL_CACHE", str(folder / "cache"))
+        teacher = write_teacher(folder)
+        return jaxdistill.distill(teacher=teacher, text=text, layers=1, workdir=folder / "run", options=options)
+
+
+def test_distill_returns_model_scores_and_export(result):
+    assert result.export_folder.is_dir() and result.results["config"]["run.steps"] == 4
+    assert result.results["config"]["student.layers"] == "even:1"
+    assert set(result.teacher_scores) == set(result.scores) and all(abs(score) <= 1 for score in result.scores.values())
+    vectors = result.model.encode(["A cat sleeps.", "A cat naps."])
+    np.testing.assert_array_equal(
+        vectors, jaxdistill.load(str(result.export_folder)).encode(["A cat sleeps.", "A cat naps."])
+    )
+
+
+def test_the_card_has_the_call(result):
+    card = (result.export_folder / "README.md").read_text()
+    assert "jaxdistill.distill(config='configs/l2.py:cosine'" in card and "'run.steps': 4" in card
+
+
+def test_export_is_a_function_and_a_program(result, tmp_path):
+    folder = jaxdistill.export(result.workdir, step=2, out=tmp_path / "exported")
+    assert jaxdistill.load(str(folder)).encode(["A cat."]).shape == (1, 16)
+    with pytest.raises(jaxdistill.InputError, match="step 3"):
+        jaxdistill.export(result.workdir, step=3, out=tmp_path / "other")
+
+
+def test_evaluate_is_a_function_and_a_program(result, tmp_path):
+    lines = [
+        f"{score}\t{first}\t{second}"
+        for score, first, second in zip(range(30), made_up(30), made_up(30, seed=1), strict=True)
+    ]
+    (tmp_path / "pairs.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *lines]) + "\n")
+    content = jaxdistill.evaluate([result.export_folder], tasks="pairs", pairs=str(tmp_path / "pairs.tsv"))
+    (row,) = content["models"]
+    assert json.dumps(row) and not row["failed"] and all(abs(score) <= 1 for score in row["scores"].values())
+    assert row["scores"]
+    with pytest.raises(jaxdistill.InputError, match="option 'dta' is unknown. Did you mean data"):
+        jaxdistill.evaluate("x", dta="y")
+
+
+def test_wrong_input_raises(tmp_path):
+    with pytest.raises(jaxdistill.InputError, match="Did you mean run.steps"):
+        jaxdistill.distill(text=["a"], workdir=tmp_path, options={"run.step": 5})
+    with pytest.raises(jaxdistill.InputError, match="not a string"):
+        jaxdistill.distill(text=["a", None], workdir=tmp_path)
+
+
+def test_options_reach_later_stages():
+    raw = {"run": {"steps": 1}, "then": {"run": {"steps": 2}}}
+    assert with_options(raw, {"then.run.steps": 7})["then"]["run"]["steps"] == 7 and raw["then"]["run"]["steps"] == 2
+
+
+def test_one_command_starts_every_program():
+    command = [sys.executable, "-m", "jaxdistill"]
+    run = {"env": environment(), "capture_output": True, "text": True}
+    shown = subprocess.run([*command, "export", "--help"], **run)
+    assert shown.returncode == 0 and "--workdir" in shown.stdout
+    wrong = subprocess.run([*command, "evalute"], **run)
+    assert wrong.returncode == 2 and "Did you mean evaluate?" in wrong.stderr and "Traceback" not in wrong.stderr
