@@ -62,6 +62,9 @@ class Teacher:
     """Empty: as the checkpoint says. Needed for a checkpoint that does not say."""
     max_length: CountOrNone = 0
     """Longest tokenised sentence that the teacher reads; 0: as the checkpoint says."""
+    dims: CountOrNone = 0
+    """Above 0: the first numbers of the teacher's vectors alone, normalised again if it normalises, for a teacher trained
+    with nested widths (Matryoshka); a narrow student then needs no head."""
     prompt: str = ""
     """Name of a prompt of the checkpoint, put before every sentence; empty: its default."""
     targets: Literal["live", "store", "labels"] = "live"

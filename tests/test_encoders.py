@@ -14,6 +14,7 @@ import torch
 from jaxdistill.core import InputError, Tokens
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, LayerKind, Pooling
 from jaxdistill.encoders.model import load, read_architecture
+from jaxdistill.encoders.pooling import pooled
 from jaxdistill.encoders.sentence import embed, hidden_states, init_params, param_shapes
 
 import encoder_cases as cases
@@ -135,18 +136,28 @@ PLAIN_POOLINGS = {
     "mean:all": lambda h: h.mean(0).mean(0),
     "mean:all:max": lambda h: h.amax(0).mean(0),
     "max:all:max": lambda h: h.amax(0).amax(0),
+    "last": lambda h: h[-1][-1],
+    "weightedmean": lambda h: (h[-1] * torch.arange(1.0, h.shape[1] + 1)[:, None]).sum(0),
+    "mean_sqrt_len:last2": lambda h: h[-2:].mean(0).sum(0) / h.shape[1] ** 0.5,
 }
 
 
-@pytest.mark.parametrize("pooling", PLAIN_POOLINGS)
-def test_pooling_equals_plain_torch(bert, pooling):
+def test_poolings_equal_plain_torch(bert):
     theirs, folder = bert
-    ours = load(str(folder), pooling=pooling)
+    ours = load(str(folder), pooling="mean")
     sequences = cases.random_sequences(6)
-    expected = np.stack([PLAIN_POOLINGS[pooling](cases.torch_states(theirs, s)).numpy() for s in sequences])
-    assert ours.definition.embedding_width == expected.shape[-1]
+    expected = [cases.torch_states(theirs, sequence) for sequence in sequences]
+
+    @jax.jit
+    def all_poolings(params, tokens):
+        states = hidden_states(ours.definition, params, tokens)
+        return {name: pooled(Pooling.parse(name), states, tokens) for name in PLAIN_POOLINGS}
+
     for tokens in (cases.padded(sequences), cases.packed(sequences, groups=2, rows=3)):
-        assert np.abs(sentences(ours, tokens) - unit(expected)).max() <= TOLERANCE
+        for name, vectors in all_poolings(ours.params, tokens).items():
+            other = unit(np.stack([PLAIN_POOLINGS[name](states).numpy() for states in expected]))
+            assert with_pooling(ours.definition, name).embedding_width == other.shape[-1]
+            assert np.abs(unit(np.asarray(vectors).reshape(6, -1)) - other).max() <= TOLERANCE, name
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "mpnet"])
@@ -185,7 +196,7 @@ def with_pooling(definition, pooling):
     return EncoderDefinition(architecture=definition.architecture, pooling=pooling)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "last", "weightedmean"])
 def test_a_sentence_without_tokens_becomes_zeros_with_finite_gradients(small, pooling):
     definition = with_pooling(small[0], pooling)
     tokens = cases.packed([np.arange(6, 12), np.array([], int), np.arange(20, 23)], groups=1, rows=2, length=16)

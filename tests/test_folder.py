@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from jaxdistill.config import Teacher
 from jaxdistill.core import InputError
 from jaxdistill.encoders import surgery
+from jaxdistill.encoders.architecture import SentenceNorm
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load
 from jaxdistill.encoders.sentence import embed
+from jaxdistill.training.teacher import load_teacher
 
 import encoder_cases as cases
 from conftest import TEACHER
@@ -81,6 +84,47 @@ def test_poolings_that_the_format_can_express_give_the_same_vectors(tmp_path, be
     assert np.abs(theirs(tmp_path) - ours(model)).max() <= TOLERANCE
     assert np.abs(ours(load(str(tmp_path))) - ours(model)).max() <= TOLERANCE
     assert not any(loading_report(tmp_path).values())
+
+
+@pytest.mark.parametrize(
+    ("family", "pooling", "side"),
+    [("qwen3", "last", "left"), ("qwen3", "last", "right"), ("gemma3-text", "weightedmean", "left"),
+     ("modernbert", "mean_sqrt_len", "right")],
+)  # fmt: skip
+def test_poolings_of_decoders_and_several_modules_behind_them(tmp_path, family, pooling, side):
+    cases.write_encoder(tmp_path / "in", family)
+    cases.edit_json(tmp_path / "in" / "tokenizer_config.json", padding_side=side)
+    model = load(str(tmp_path / "in"), pooling=pooling)
+    model = surgery.add_head(model, 48, key=jax.random.key(0), activation="identity")
+    norm = {f"dense/1/{part}": np.linspace(0.5, 1.5, 48, dtype=np.float32) for part in ("scale", "bias")}
+    dense = (*model.definition.dense, SentenceNorm(width=48))
+    definition = dataclasses.replace(model.definition, dense=dense, normalize=True)
+    model = dataclasses.replace(model, definition=definition, params=model.params | norm)
+    model = surgery.add_head(model, 24, key=jax.random.key(1))
+    save(model, tmp_path / "out")
+    assert np.abs(theirs(tmp_path / "out") - ours(model)).max() <= TOLERANCE
+    again = load(str(tmp_path / "out"))
+    assert again.definition == model.definition
+    assert all(np.array_equal(again.params[path], model.params[path]) for path in model.params)
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_the_first_numbers_of_a_nested_model_are_its_own_model(tmp_path, bert_folder, head):
+    model = load(str(bert_folder), pooling="mean")
+    model = surgery.add_head(model, 24, key=jax.random.key(0)) if head else model
+    narrow = surgery.first_numbers(model, 8)
+    assert narrow.digest() != model.digest() and narrow.definition.embedding_width == 8
+    whole = np.asarray(jitted_embed(model.definition, model.params, tokens_of(model, TEXTS)))[:, 0, :8]
+    expected = whole / np.linalg.norm(whole, axis=1, keepdims=True)
+    assert np.abs(ours(narrow) - expected).max() <= TOLERANCE
+    save(narrow, tmp_path)
+    assert np.abs(theirs(tmp_path) - expected).max() <= TOLERANCE
+    teacher = load_teacher(Teacher(model=str(tmp_path), dims=4), tmp_path)
+    assert teacher.definition.embedding_width == 4
+    with pytest.raises(InputError, match=r"teacher.dims=4 needs a teacher model that gives vectors"):
+        load_teacher(Teacher(model="vectors:x.npy", dims=4), tmp_path)
+    with pytest.raises(InputError, match=r"dims=40 is not possible; the vectors of .* have"):
+        surgery.first_numbers(model, 40)
 
 
 @pytest.mark.parametrize("weights", [[1.0, 2.0], [0.0, 0.0], [1.0], [1.0, 0.5]])
@@ -177,7 +221,7 @@ def test_modules_of_an_unknown_type_or_order_are_refused(tmp_path, bert_folder):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pooling_mode": "lasttoken"}, "asks for pooling lasttoken; one of cls, mean, max"),
+        ({"pooling_mode": "median"}, "asks for pooling median; one of cls, max, mean, lasttoken"),
         ({"pooling_mode_cls_token": True}, r"asks for pooling cls \+ mean"),
         ({"include_prompt": False}, "include_prompt=false"),
     ],

@@ -167,11 +167,11 @@ class Architecture:
         )
 
 
-TOKEN_POOLINGS = ("cls", "pooler", "mean", "max")
+TOKEN_POOLINGS = ("cls", "pooler", "mean", "max", "last", "weightedmean", "mean_sqrt_len")
 LAYER_CHOICES = ("last", "second_to_last", "first_last", "last2", "last4", "all")
 COMBINATIONS = ("mean", "max", "concat")
 POOLING_HELP = (
-    "cls, pooler, mean, max; or over layers, tokens:layers or tokens:layers:combination, such as mean:last4 or"
+    f"{', '.join(TOKEN_POOLINGS)}; or over layers, tokens:layers or tokens:layers:combination, such as mean:last4 or"
     f" mean:last4:concat (layers: {', '.join(LAYER_CHOICES)}; combinations: {', '.join(COMBINATIONS)})"
 )
 
@@ -181,7 +181,8 @@ class Pooling:
     """How token vectors become one sentence vector: layers are combined first, token by token, then tokens."""
 
     tokens: str
-    """`cls`: the first token; `pooler`: BERT's Dense + tanh on it; `mean` and `max` over all tokens."""
+    """`cls`: the first token; `pooler`: BERT's Dense + tanh on it; `mean` and `max` over all tokens; `last`: the last token;
+    `weightedmean`: the n-th token weighs n; `mean_sqrt_len`: the sum divided by the square root of the number of tokens."""
     layers: str = "last"
     """Outputs of which layers; `first` is that of the embeddings, which `all` includes."""
     combine: str = "mean"
@@ -261,6 +262,21 @@ class Dense:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SentenceNorm:
+    """A LayerNorm on the pooled sentence, in the place of a dense layer."""
+
+    width: int
+
+    @property
+    def in_features(self) -> int:
+        return self.width
+
+    @property
+    def out_features(self) -> int:
+        return self.width
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderDefinition:
     """A sentence encoder: body, pooling, dense layers, and whether its vectors are scaled to unit length.
 
@@ -269,7 +285,8 @@ class EncoderDefinition:
 
     architecture: Architecture
     pooling: Pooling
-    dense: tuple[Dense, ...] = ()
+    dense: tuple[Dense | SentenceNorm, ...] = ()
+    """What pooled sentences go through, in order."""
     normalize: bool = False
     reads_pairs: bool = dataclasses.field(default=False, repr=False)
     """NOTE: not in `repr`, so that digests of sentence encoders are what they were; a vector of one number is unlike any."""

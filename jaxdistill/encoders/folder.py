@@ -18,15 +18,21 @@ import safetensors
 import tokenizers
 
 from jaxdistill.core import InputError
-from jaxdistill.encoders.architecture import Dense, EncoderDefinition
+from jaxdistill.encoders.architecture import Dense, EncoderDefinition, SentenceNorm
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.encoders.modules import DENSE_ACTIVATIONS, LAYER_POOLING, OLD_POOLING_FLAGS
+from jaxdistill.encoders.modules import (
+    DENSE_ACTIVATIONS,
+    LAYER_POOLING,
+    OLD_POOLING_FLAGS,
+    POOLING_MODES,
+    sentence_tensors,
+)
 from jaxdistill.encoders.pair_head import KIND, head_names
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_json
 from jaxdistill.encoders.tokenizer import TOKENIZER_FILES, without_paths
-from jaxdistill.encoders.weights import as_torch_lays_it, tensors_from_params, write_safetensors
+from jaxdistill.encoders.weights import tensors_from_params, write_safetensors
 
 SPECIAL_TOKENS = {
     "unk_token": ("[UNK]", "<unk>"),
@@ -54,7 +60,7 @@ def check_exportable(definition: EncoderDefinition) -> None:
             f" layer, which the second-to-last one would get; use {pooling.tokens}."
         )
     for dense in definition.dense:
-        if dense.activation not in DENSE_ACTIVATIONS.values():
+        if isinstance(dense, Dense) and dense.activation not in DENSE_ACTIVATIONS.values():
             raise InputError(f"dense activation {dense.activation!r} cannot be exported; use tanh or identity.")
 
 
@@ -74,7 +80,11 @@ def exported(
     if pooling.tokens == "pooler":
         width = architecture.hidden_size
         dense = (Dense(in_features=width, out_features=width), *dense)
-        moved = {f"dense/{i + 1}/{part}": params[f"dense/{i}/{part}"] for i, part in _dense_parts(definition)}
+        moved = {
+            after: params[before]
+            for i, part in enumerate(definition.dense)
+            for before, after in zip(sentence_tensors(i, part), sentence_tensors(i + 1, part), strict=True)
+        }
         pooler = {f"dense/0/{part}": params[f"transformer/pooler/{part}"] for part in ("kernel", "bias")}
         params = params | moved | pooler
     tokens = "cls" if pooling.tokens == "pooler" else pooling.tokens
@@ -104,11 +114,6 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "") -> None:
         raise InputError(
             f"the model could not be written to {folder} ({error}); free space or choose another."
         ) from None
-
-
-def _dense_parts(definition: EncoderDefinition) -> list[tuple[int, str]]:
-    parts = [(index, ("kernel", "bias") if d.bias else ("kernel",)) for index, d in enumerate(definition.dense)]
-    return [(index, part) for index, names in parts for part in names]
 
 
 def _write_json(path: Path, content: Any) -> None:
@@ -154,7 +159,8 @@ def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray],
     pooling = definition.pooling
     of_pooling = ["Pooling"] if pooling.in_sentence_transformers else [LAYER_POOLING]
     kinds = ["Transformer", *["WeightedLayerPooling"] * pooling.averages_layers, *of_pooling]
-    kinds += [*["Dense"] * len(definition.dense), *["Normalize"] * definition.normalize]
+    kinds += ["LayerNorm" if isinstance(part, SentenceNorm) else "Dense" for part in definition.dense]
+    kinds += ["Normalize"] * definition.normalize
     paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds) if index)]
     entries = [
         {"idx": index, "name": str(index), "path": path, "type": _module_type(kind)}
@@ -165,12 +171,11 @@ def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray],
         _write_layer_weights(definition, folder / paths[1])
     place = kinds.index(of_pooling[0])
     _write_json(folder / paths[place] / "config.json", _pooling_config(definition))
-    for index, dense in enumerate(definition.dense):
-        _write_dense(
-            dense,
-            {part: params[f"dense/{i}/{part}"] for i, part in _dense_parts(definition) if i == index},
-            folder / paths[place + 1 + index],
-        )
+    for index, part in enumerate(definition.dense):
+        inside = folder / paths[place + 1 + index]
+        _write_json(inside / "config.json", _sentence_module_config(part))
+        tensors = tensors_from_params(params, sentence_tensors(index, part))
+        write_safetensors(tensors, inside / "model.safetensors")
     if definition.normalize:
         _write_json(folder / paths[-1] / "config.json", {})
 
@@ -183,7 +188,7 @@ def _pooling_config(definition: EncoderDefinition) -> dict[str, Any]:
     pooling = definition.pooling
     if not pooling.in_sentence_transformers:
         return {"pooling": str(pooling)}
-    flags = {flag: mode == pooling.tokens for flag, mode in OLD_POOLING_FLAGS.items()}
+    flags = {flag: POOLING_MODES[mode] == pooling.tokens for flag, mode in OLD_POOLING_FLAGS.items()}
     return {"word_embedding_dimension": definition.architecture.hidden_size} | flags | {"include_prompt": True}
 
 
@@ -197,14 +202,12 @@ def _write_layer_weights(definition: EncoderDefinition, folder: Path) -> None:
     write_safetensors({"layer_weights": weights}, folder / "model.safetensors")
 
 
-def _write_dense(dense: Dense, params: dict[str, np.ndarray], folder: Path) -> None:
-    activation = {ours: theirs for theirs, ours in DENSE_ACTIVATIONS.items()}[dense.activation]
-    config = {"in_features": dense.in_features, "out_features": dense.out_features, "bias": dense.bias}
-    _write_json(folder / "config.json", config | {"activation_function": activation})
-    tensors = {"linear.weight": as_torch_lays_it("/kernel", np.asarray(params["kernel"], np.float32))}
-    if dense.bias:
-        tensors["linear.bias"] = np.asarray(params["bias"], np.float32)
-    write_safetensors(tensors, folder / "model.safetensors")
+def _sentence_module_config(part: Dense | SentenceNorm) -> dict[str, Any]:
+    if isinstance(part, SentenceNorm):
+        return {"dimension": part.width}
+    activation = {ours: theirs for theirs, ours in DENSE_ACTIVATIONS.items()}[part.activation]
+    config = {"in_features": part.in_features, "out_features": part.out_features, "bias": part.bias}
+    return config | {"activation_function": activation}
 
 
 def _write_tokenizer(model: SentenceModel, folder: Path) -> None:

@@ -15,7 +15,7 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.locate import locate
-from jaxdistill.encoders.modules import Modules, read_modules
+from jaxdistill.encoders.modules import Modules, read_modules, sentence_tensors
 from jaxdistill.encoders.pair_head import classifier_labels, cross_definition, head_names
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_json
@@ -182,11 +182,8 @@ def _params(definition: EncoderDefinition, modules: Modules, folder: Path) -> di
         heads = {name: tensor for name, tensor in tensors.items() if name in of_head.values()}
         params |= params_from_tensors(heads, of_head, shapes, source=str(folder))
     for index, dense_folder in enumerate(modules.dense_folders):
-        dense_names = {f"dense/{index}/kernel": "linear.weight"}
-        if definition.dense[index].bias:
-            dense_names[f"dense/{index}/bias"] = "linear.bias"
-        tensors = read_checkpoint(dense_folder)
-        params |= params_from_tensors(tensors, dense_names, shapes, source=str(dense_folder))
+        of_dense, dense_names = read_checkpoint(dense_folder), sentence_tensors(index, definition.dense[index])
+        params |= params_from_tensors(of_dense, dense_names, shapes, source=str(dense_folder))
     return params
 
 

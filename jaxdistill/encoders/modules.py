@@ -1,4 +1,4 @@
-"""What does a sentence-transformers folder say besides the transformer: pooling, dense layers, length, prompts?"""
+"""What a sentence-transformers folder says besides the transformer: pooling, dense layers, length, prompts."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -8,11 +8,12 @@ import numpy as np
 
 from jaxdistill import reading
 from jaxdistill.core import InputError
-from jaxdistill.encoders.architecture import LAYER_CHOICES, SHORTEST, Dense, Pooling
+from jaxdistill.encoders.architecture import LAYER_CHOICES, SHORTEST, Dense, Pooling, SentenceNorm
 from jaxdistill.encoders.settings import read_json, setting
 from jaxdistill.encoders.weights import read_checkpoint
 
-POOLING_MODES = {"cls": "cls", "max": "max", "mean": "mean"}
+POOLING_MODES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last", "weightedmean": "weightedmean"}
+POOLING_MODES |= {"mean_sqrt_len_tokens": "mean_sqrt_len"}
 """Values of `pooling_mode` that can be read, to ours."""
 LAYER_POOLING = "LayerPooling"
 """Our own kind of module, for poolings over layers by concatenation or maximum. sentence-transformers refuses to load it."""
@@ -44,7 +45,7 @@ class Modules:
     transformer: Path
     """Folder of `config.json`, weights and tokenizer."""
     pooling: Pooling | None = None
-    dense: tuple[Dense, ...] = ()
+    dense: tuple[Dense | SentenceNorm, ...] = ()
     dense_folders: tuple[Path, ...] = ()
     normalize: bool = False
     max_length: int = 0
@@ -69,15 +70,15 @@ def read_modules(folder: Path) -> Modules:
             " label (Transformer alone) can be read."
         )
     _check_order(kinds, folder)
-    dense_folders = tuple(path for kind, path in zip(kinds, paths, strict=True) if kind == "Dense")
+    dense = [(kind, path) for kind, path in zip(kinds, paths, strict=True) if kind in SENTENCE_MODULES]
     places = dict(zip(kinds, paths, strict=True))
     max_length, lower_case = _text_options(paths[0])
     prompts = setting(general, "prompts", dict | None, None, file=file) or {}
     return Modules(
         transformer=paths[0],
         pooling=_pooling(places),
-        dense=tuple(_dense(path / "config.json") for path in dense_folders),
-        dense_folders=dense_folders,
+        dense=tuple(SENTENCE_MODULES[kind](path / "config.json") for kind, path in dense),
+        dense_folders=tuple(path for _, path in dense),
         normalize="Normalize" in kinds,
         max_length=max_length,
         lower_case=lower_case,
@@ -116,19 +117,26 @@ def _check_links(root: Path, folder: Path) -> None:
 
 def _check_order(kinds: Sequence[str], folder: Path) -> None:
     for kind in kinds:
-        if kind not in ("Transformer", "WeightedLayerPooling", LAYER_POOLING, "Pooling", "Dense", "Normalize"):
+        if kind not in (
+            "Transformer",
+            "WeightedLayerPooling",
+            LAYER_POOLING,
+            "Pooling",
+            *SENTENCE_MODULES,
+            "Normalize",
+        ):
             raise InputError(
                 f"{folder}/modules.json has a module of type {kind};"
-                " Transformer, WeightedLayerPooling, Pooling, Dense and Normalize can be read."
+                " Transformer, WeightedLayerPooling, Pooling, Dense, LayerNorm and Normalize can be read."
             )
     body = list(kinds[:-1] if kinds[-1] == "Normalize" else kinds)
     body = body[:1] + body[2:] if body[1:2] == ["WeightedLayerPooling"] and len(body) > 2 else body
     pooling = LAYER_POOLING if body[1:2] == [LAYER_POOLING] else "Pooling"
-    expected = ["Transformer"] + [pooling] * (len(body) > 1) + ["Dense"] * (len(body) - 2)
-    if body != expected:
+    expected = ["Transformer"] + [pooling] * (len(body) > 1)
+    if body[:2] != expected or not set(body[2:]) <= SENTENCE_MODULES.keys():
         raise InputError(
             f"{folder}/modules.json has the order {', '.join(kinds)};"
-            " Transformer, perhaps WeightedLayerPooling, Pooling, any number of Dense and at most one Normalize at the end"
+            " Transformer, perhaps WeightedLayerPooling, Pooling, any number of Dense and LayerNorm, and at most one Normalize at the end"
             " can be read."
         )
 
@@ -156,7 +164,7 @@ def _pooling(places: Mapping[str, Path]) -> Pooling | None:
     modes = [modes] if isinstance(modes, str) else [str(mode) for mode in modes]
     if len(modes) != 1 or modes[0] not in POOLING_MODES:
         raise InputError(
-            f"{path} asks for pooling {' + '.join(modes) or 'by nothing'}; one of cls, mean, max can be read."
+            f"{path} asks for pooling {' + '.join(modes) or 'by nothing'}; one of {', '.join(POOLING_MODES)} can be read."
         )
     if config.get("include_prompt") is False:
         raise InputError(f"{path} has include_prompt=false: pooling without the prompt's tokens is not supported.")
@@ -190,6 +198,11 @@ def _layers(folder: Path) -> str:
 
 def _dense(path: Path) -> Dense:
     config = read_json(path)
+    for key in ("module_input_name", "module_output_name"):
+        if config.get(key) not in (None, "sentence_embedding"):
+            raise InputError(f"{path} has {key}={config[key]!r:.80}; dense layers on sentence_embedding can be read.")
+    if config.get("use_residual"):
+        raise InputError(f"{path} has use_residual=true; dense layers without a residual can be read.")
     activation = setting(config, "activation_function", str, "torch.nn.modules.activation.Tanh", file=path)
     if activation not in DENSE_ACTIVATIONS:
         raise InputError(f"{path} has activation {activation}; can be read: {', '.join(DENSE_ACTIVATIONS)}.")
@@ -199,3 +212,18 @@ def _dense(path: Path) -> Dense:
         bias=setting(config, "bias", bool, True, file=path),
         activation=DENSE_ACTIVATIONS[activation],
     )
+
+
+def _sentence_norm(path: Path) -> SentenceNorm:
+    return SentenceNorm(width=setting(read_json(path), "dimension", int, least=1, file=path))
+
+
+SENTENCE_MODULES = {"Dense": _dense, "LayerNorm": _sentence_norm}
+"""Modules behind pooling, and what reads their `config.json`."""
+
+
+def sentence_tensors(index: int, part: Dense | SentenceNorm) -> dict[str, str]:
+    """Our paths of a module's parameters to the names of its tensors."""
+    if isinstance(part, SentenceNorm):
+        return {f"dense/{index}/scale": "norm.weight", f"dense/{index}/bias": "norm.bias"}
+    return {f"dense/{index}/kernel": "linear.weight"} | ({f"dense/{index}/bias": "linear.bias"} if part.bias else {})

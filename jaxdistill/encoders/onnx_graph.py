@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxdistill.core import InputError, Params
-from jaxdistill.encoders.architecture import EncoderDefinition
+from jaxdistill.encoders.architecture import Dense, EncoderDefinition
 from jaxdistill.encoders.attention import relative_buckets
 
 OPSET = 20
@@ -37,6 +37,10 @@ def rounded(
     """Whole numbers in -largest to largest and scales, `weights ~ numbers * scales`; those along `axis` share a scale."""
     scales = np.maximum(np.abs(weights).max(axis=axis, keepdims=True), 1e-30).astype(np.float32) / largest
     return np.rint(weights / scales).astype(np.int8), scales
+
+
+POOLINGS = ("cls", "pooler", "mean", "max")
+"""Poolings of tokens that the graph can have."""
 
 
 class _Graph:
@@ -199,6 +203,11 @@ def quantized_graph(definition: EncoderDefinition, params: Params):
         raise InputError(
             f"a {definition.architecture.family} encoder cannot be quantised: its {definition.architecture.varies[0]}"
             " has no place in the graph; BERT, RoBERTa, MPNet, DistilBERT and ELECTRA can be."
+        )
+    if definition.pooling.tokens not in POOLINGS or not all(isinstance(part, Dense) for part in definition.dense):
+        raise InputError(
+            f"pooling {definition.pooling} or a LayerNorm behind it has no place in a quantised graph; {', '.join(POOLINGS)}"
+            " and dense layers have."
         )
     encoder = _Encoder(definition, params)
     output = encoder.vectors()

@@ -1,4 +1,4 @@
-"""How do the token vectors of a packed row become sentence vectors?
+"""Token vectors of packed rows to sentence vectors.
 
 Every function works inside a group, so that devices that hold whole groups exchange nothing.
 A sentence without tokens becomes zeros.
@@ -18,11 +18,17 @@ def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Toke
     g, r, l, width = x.shape
     flat = x.reshape(g, r * l, width)
     owner = tokens.owner.reshape(g, r * l)
-    if pooling.tokens == "mean":
-        return mean_of_tokens(flat, owner, tokens.first.shape[-1])
     if pooling.tokens == "max":
         return max_of_tokens(flat, owner, tokens.first, l)
-    return first_tokens(flat, owner, tokens.first)
+    if pooling.tokens in ("cls", "pooler"):
+        return tokens_at(flat, owner, tokens.first)
+    # Which tokens are whose: sums over sentences become products with 0 and 1, without a scatter, forward or backward.
+    member = (owner[:, None, :] == jnp.arange(tokens.first.shape[-1])[None, :, None]).astype(jnp.float32)
+    if pooling.tokens == "last":
+        return tokens_at(flat, owner, tokens.first + jnp.sum(member, axis=-1).astype(tokens.first.dtype) - 1)
+    if pooling.tokens == "weightedmean":
+        member = member * (tokens.position.reshape(g, 1, r * l) + 1).astype(jnp.float32)
+    return sum_of_tokens(flat, member, root=pooling.tokens == "mean_sqrt_len")
 
 
 def combined(pooling: Pooling, states: list[Float[Array, "g r l d"]]) -> Float[Array, "g r l p"]:
@@ -37,18 +43,19 @@ def combined(pooling: Pooling, states: list[Float[Array, "g r l d"]]) -> Float[A
     return sum(chosen[1:], chosen[0]) / len(chosen)
 
 
-def mean_of_tokens(x: Float[Array, "g t d"], owner: Int[Array, "g t"], sentences: int) -> Float[Array, "g n d"]:
-    """Mean over each sentence's tokens, as a product with a one-hot matrix: no scatter, forward or backward."""
-    member = (owner[:, None, :] == jnp.arange(sentences)[None, :, None]).astype(jnp.float32)
-    count = jnp.maximum(jnp.sum(member, axis=-1, keepdims=True), 1.0)
+def sum_of_tokens(x: Float[Array, "g t d"], weights: Float[Array, "g n t"], *, root: bool) -> Float[Array, "g n d"]:
+    """Each sentence's tokens, weighed and summed, by the sum of the weights, or by its square root."""
+    count = jnp.maximum(jnp.sum(weights, axis=-1, keepdims=True), 1.0)
     # Highest precision: products with 0 and 1 must keep every bit of x.
-    return jnp.einsum("gnt,gtd->gnd", member, x, precision=jax.lax.Precision.HIGHEST) / count
+    total = jnp.einsum("gnt,gtd->gnd", weights, x, precision=jax.lax.Precision.HIGHEST)
+    return total / (jnp.sqrt(count) if root else count)
 
 
-def first_tokens(x: Float[Array, "g t d"], owner: Int[Array, "g t"], first: Int[Array, "g n"]) -> Float[Array, "g n d"]:
-    """Each sentence's first token."""
-    present = jnp.take_along_axis(owner, first, axis=1) == jnp.arange(first.shape[-1])[None, :]
-    return jnp.where(present[..., None], jnp.take_along_axis(x, first[..., None], axis=1), 0.0)
+def tokens_at(x: Float[Array, "g t d"], owner: Int[Array, "g t"], slots: Int[Array, "g n"]) -> Float[Array, "g n d"]:
+    """One token of each sentence; zeros where the slot is not its own."""
+    slots = jnp.maximum(slots, 0)
+    present = jnp.take_along_axis(owner, slots, axis=1) == jnp.arange(slots.shape[-1])[None, :]
+    return jnp.where(present[..., None], jnp.take_along_axis(x, slots[..., None], axis=1), 0.0)
 
 
 def max_of_tokens(

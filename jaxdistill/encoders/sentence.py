@@ -12,11 +12,14 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from jaxdistill.core import Params, Tokens
-from jaxdistill.encoders.architecture import EncoderDefinition
-from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, dropout
+from jaxdistill.encoders.architecture import EncoderDefinition, SentenceNorm
+from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, Norm, dropout
 from jaxdistill.encoders.pooling import pooled
 from jaxdistill.encoders.transformer import Transformer
 from jaxdistill.ops.norm import unit
+
+SENTENCE_NORM_EPS = 1e-5
+"""torch's, which sentence-transformers keeps."""
 
 
 class SentenceEncoder(nnx.Module):
@@ -25,7 +28,12 @@ class SentenceEncoder(nnx.Module):
     def __init__(self, definition: EncoderDefinition, *, rngs: nnx.Rngs):
         self.transformer = Transformer(definition.architecture, rngs=rngs)
         self.dense = nnx.List(
-            [Linear(d.in_features, d.out_features, rngs=rngs, bias=d.bias, torch_start=True) for d in definition.dense]
+            [
+                Norm(d.width, SENTENCE_NORM_EPS)
+                if isinstance(d, SentenceNorm)
+                else Linear(d.in_features, d.out_features, rngs=rngs, bias=d.bias, torch_start=True)
+                for d in definition.dense
+            ]
         )
 
 
@@ -68,6 +76,9 @@ def vectors_and_states(
         x = jnp.tanh(encoder.transformer.pooler(x, compute_dtype))
     seeds = None if key is None else jax.random.bits(jax.random.fold_in(key, 2), (len(definition.dense), 2), jnp.uint32)
     for place, (dense, linear) in enumerate(zip(definition.dense, encoder.dense, strict=True)):
+        if isinstance(dense, SentenceNorm):
+            x = linear(x)
+            continue
         x = dropout(x, definition.architecture.hidden_dropout if dense.drops else 0.0, seeds, place)
         x = ACTIVATION_FUNCTIONS[dense.activation](linear(x, compute_dtype))
     return (unit(x) if definition.normalize else x), states

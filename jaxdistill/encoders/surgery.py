@@ -12,6 +12,7 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.layers import INITIAL_DEVIATION, uniform_as_torch
 from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.encoders.modules import sentence_tensors
 from jaxdistill.encoders.pair_head import fresh_head
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.encoders.tokenizer import read_tokenizer
@@ -224,6 +225,32 @@ def _factored(model: SentenceModel, definition: EncoderDefinition) -> dict[str, 
 def _normalized(x: np.ndarray, eps: float) -> np.ndarray:
     centred = x - x.mean(axis=1, keepdims=True)
     return centred / np.sqrt(np.mean(centred * centred, axis=1, keepdims=True) + eps)
+
+
+def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
+    """The model with the first `width` numbers of its vectors, normalised again if they were: nested widths.
+
+    The last dense layer loses its other columns; a model without one gets a layer that selects.
+    """
+    dense, old = model.definition.dense, model.definition.embedding_width
+    if not 0 < width <= old:
+        raise InputError(f"dims={width} is not possible; the vectors of {model.source} have {old} numbers.")
+    if width == old:
+        return model
+    if dense and isinstance(dense[-1], Dense):
+        index, last = len(dense) - 1, dataclasses.replace(dense[-1], out_features=width)
+        cut = {path: model.params[path][..., :width] for path in sentence_tensors(index, last)}
+        dense = dense[:-1]
+    else:
+        index = len(dense)
+        last = Dense(in_features=old, out_features=width, bias=False, activation="identity")
+        cut = {f"dense/{index}/kernel": np.eye(old, width, dtype=np.float32)}
+    return dataclasses.replace(
+        model,
+        definition=dataclasses.replace(model.definition, dense=(*dense, last)),
+        params=model.params | cut,
+        source=f"{model.source}, first {width} numbers",
+    )
 
 
 def add_head(

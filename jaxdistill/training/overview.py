@@ -11,6 +11,7 @@ import jaxdistill
 from jaxdistill import mesh as meshes
 from jaxdistill.config import digest
 from jaxdistill.data.batches import padding_share
+from jaxdistill.encoders.architecture import Dense
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.inference import Embedder
 from jaxdistill.training.run import Run
@@ -54,7 +55,10 @@ def print_overview(run: Run, say: Callable[[str], None]) -> dict[str, float]:
 
 def model_line(model: SentenceModel) -> str:
     a = model.definition.architecture
-    head = "".join(f", dense {d.in_features}-{d.out_features} {d.activation}" for d in model.definition.dense)
+    head = "".join(
+        f", dense {d.in_features}-{d.out_features} {d.activation}" if isinstance(d, Dense) else ", LayerNorm"
+        for d in model.definition.dense
+    )
     return (
         f"{model.source}: {parameter_overview.count_parameters(model.params):,} parameters, {a.layers} layers, width {a.hidden_size}, "
         f"pooling {model.definition.pooling}{head}"

@@ -11,6 +11,7 @@ from jaxdistill.config import Config, Teacher
 from jaxdistill.core import InputError, Objective
 from jaxdistill.data import targets, tokenize
 from jaxdistill.data.sources import split_specs
+from jaxdistill.encoders import surgery
 from jaxdistill.encoders.model import SentenceModel, labels_of, load
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import cache_folder
@@ -24,9 +25,17 @@ log = logging.getLogger(__name__)
 def load_teacher(spec: Teacher, workdir: pathlib.Path) -> SentenceModel | None:
     """The teacher's model; None for given vectors, for labels, and without a teacher."""
     if not spec.model or spec.model.startswith("vectors:") or spec.targets == "labels":
+        if spec.dims:
+            raise InputError(f"teacher.dims={spec.dims} needs a teacher model that gives vectors; set it to 0.")
         return None
     source = stage_export(spec.model, workdir)
-    return load(source, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt)
+    model = load(source, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt)
+    if model.definition.reads_pairs or not spec.dims:
+        return model
+    try:
+        return surgery.first_numbers(model, spec.dims)
+    except InputError as error:
+        raise InputError(f"teacher.{error}") from None
 
 
 def load_labellers(spec: Teacher, workdir: pathlib.Path) -> list[SentenceModel]:
