@@ -14,6 +14,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from jaxdistill import parts
 from jaxdistill.core import InputError
 from jaxdistill.files import is_remote
 from jaxdistill.paths import cache_folder
@@ -51,7 +52,9 @@ class Parser(argparse.ArgumentParser):
             flag = argument.split("=")[0]
             if flag.startswith("--") and flag not in options:
                 raise InputError(f"unknown option {flag}.{did_you_mean(flag, options)} --help lists the options.")
-        return super().parse_args(args, namespace)
+        given = super().parse_args(args, namespace)
+        parts.use(getattr(given, "parts", ""))
+        return given
 
     def error(self, message):
         raise InputError(f"{message}. --help lists the options.")
@@ -80,7 +83,10 @@ def local_path(text: str) -> str:
 
 
 def add_reading_options(parser: Parser) -> None:
-    """`--pooling`, `--max_length` and `--batch_size`: how `--model` reads sentences."""
+    """`--pooling`, `--max_length` and `--batch_size`: how `--model` reads sentences; and `--parts`."""
+    parser.add_argument(
+        "--parts", default="", help="modules or files with readers and families of your own, commas between"
+    )
     parser.add_argument("--pooling", default="", help="needed where a checkpoint does not say its pooling")
     parser.add_argument("--max_length", type=int, default=0, help="tokens of a sentence; 0: as the checkpoint says")
     parser.add_argument("--batch_size", type=positive, default=BATCH_SIZE, help="sentences computed together")

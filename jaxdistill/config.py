@@ -196,6 +196,8 @@ class Run:
     """Steps between lines of metrics."""
     save_every: CountOrNone = 0
     """Steps between checkpoints beside those of the evaluations; 0: none."""
+    parts: str = ""
+    """Python modules or files, separated by commas, with views, readers or encoder families of your own (docs/extending.md)."""
     keep: Annotated[int, Range(least=2)] = 2
     """Latest checkpoints to keep beside the best one; with two, a damaged one has a predecessor."""
 

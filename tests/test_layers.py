@@ -9,7 +9,7 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "jaxdistill"
 LAYERS = (
     ("__init__", "core", "ranges", "versions"),
     ("files",),
-    ("folders", "mesh", "ops", "assets", "paths", "reading"),
+    ("folders", "mesh", "parts", "ops", "assets", "paths", "reading"),
     ("cli",),
     ("config", "processes"),
     ("data", "encoders"),

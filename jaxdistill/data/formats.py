@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from jaxdistill import reading
+from jaxdistill import parts, reading
 from jaxdistill.core import InputError
 
 SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl", ".parquet")
@@ -32,6 +32,9 @@ def rows(path: Path, columns: Mapping[str, str], line_bytes: int = reading.LINE_
     """
     readers = {".txt": _txt, ".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl}
     kind, count = suffix(path), 0
+    if kind in parts.readers:
+        yield from _from_outside(path, kind, columns)
+        return
     with reading.opened_text(path) as file:
         if kind == ".parquet":
             found = _parquet(path, file, columns, line_bytes)
@@ -48,10 +51,18 @@ def rows(path: Path, columns: Mapping[str, str], line_bytes: int = reading.LINE_
 def suffix(path: Path) -> str:
     """The format by the file's name, `.gz` put aside."""
     name = path.name.lower().removesuffix(".gz")
-    for known in SUFFIXES:
+    for known in (*SUFFIXES, *parts.readers):
         if name.endswith(known):
             return known
-    raise InputError(f"{path} has no known format; use {', '.join(SUFFIXES)}, plain or .gz.")
+    raise InputError(f"{path} has no known format; use {', '.join((*SUFFIXES, *parts.readers))}, plain or .gz.")
+
+
+def _from_outside(path: Path, kind: str, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+    """Rows of a reader from outside, each checked."""
+    for number, row in enumerate(parts.readers[kind](path, dict(columns)), start=1):
+        if len(row) != len(columns):
+            raise InputError(f"{path}: row {number} of the reader for {kind} has {len(row)} texts, not {len(columns)}.")
+        yield tuple(checked_text(cell, f"{path}: row {number}", name) for cell, name in zip(row, columns, strict=True))
 
 
 def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: str) -> list[str]:

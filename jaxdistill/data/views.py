@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from jaxdistill import parts
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import SECOND, InputError
 from jaxdistill.data.packing import Ragged, ragged
@@ -60,6 +61,8 @@ def parse(name: str, columns: Sequence[str]) -> View:
     """The view of that name; a column wins over an augmentation of the same name."""
     if name in columns:
         return View(column=name)
+    if name in parts.views:
+        return View(column="text", augmentation=name)
     kind, _, rate = name.partition(":")
     if name in PAIRS:
         column, second = ("text", SECOND) if name == "pair" else (SECOND, "text")
@@ -67,7 +70,7 @@ def parse(name: str, columns: Sequence[str]) -> View:
     if kind == "mask_span":
         return View(column="text", augmentation=kind, characters=_characters(name, rate))
     if kind not in AUGMENTATIONS or (rate and kind not in RATES):
-        known = (*columns, *AUGMENTATIONS, *PAIRS)
+        known = (*columns, *AUGMENTATIONS, *PAIRS, *parts.views)
         raise InputError(f"unknown view {name!r}; known: {', '.join(known)}.{did_you_mean(name, known)}")
     try:
         share = float(rate) if rate else RATES.get(kind, 0.0)
@@ -106,6 +109,8 @@ def viewed(
         return _joined(store, view.column, view.second, rows)
     if view.augmentation == "mask_span":
         return _masked(view, store, rows, uniform()[:, 0])
+    if view.augmentation in parts.views:
+        return _rewritten(parts.views[view.augmentation], view, store, rows, uniform()[:, 0])
     found = store.gather(view.column, rows)
     if not view.is_random:
         return Ragged(found.ids, found.lengths)
@@ -157,6 +162,15 @@ def _masked(view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndarray
         span_masked(store.text(view.column, row), mask, characters=view.characters, uniform=draw)
         for row, draw in zip(rows, uniform, strict=True)
     ]
+    tokens = store.tokenised(texts, max_length=store.longest(view.column))
+    return Ragged(tokens.ids, tokens.lengths)
+
+
+def _rewritten(
+    rewrite: Callable[[str, float], str], view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndarray
+) -> Ragged:
+    """The text that a view from outside makes of each sentence, tokenised anew and cut as the text is."""
+    texts = [rewrite(store.text(view.column, row), float(draw)) for row, draw in zip(rows, uniform, strict=True)]
     tokens = store.tokenised(texts, max_length=store.longest(view.column))
     return Ragged(tokens.ids, tokens.lengths)
 

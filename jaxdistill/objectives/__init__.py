@@ -5,6 +5,7 @@ import importlib
 import pkgutil
 from typing import Any
 
+from jaxdistill import parts
 from jaxdistill.cli import did_you_mean
 from jaxdistill.config import options_from
 from jaxdistill.core import InputError, Objective
@@ -16,7 +17,12 @@ def available() -> list[str]:
 
 
 def options_class(name: str) -> type[Objective]:
-    """The frozen dataclass of the objective `name`."""
+    """The frozen dataclass of the objective `name`, which may be `MODULE:CLASS` or `FILE.py:CLASS`."""
+    if parts.is_outside(name):
+        found = parts.load(name)
+        if not dataclasses.is_dataclass(found) or not hasattr(found, "reserve_rows"):
+            raise InputError(f"objective.name={name!r} is no frozen dataclass with the members of core.Objective.")
+        return found
     if name not in available():
         raise InputError(
             f"objective.name={name!r} is unknown; available: {', '.join(available())}.{did_you_mean(name, available())}"

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from jaxdistill import processes
+from jaxdistill import parts, processes
 from jaxdistill.config import Config, flat
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
@@ -27,10 +27,10 @@ from jaxdistill.training import lock
 from jaxdistill.training.dev import graded_pairs
 from jaxdistill.training.job import distill
 from jaxdistill.training.objective import make_objective
-from jaxdistill.training.workdir import EXPORT, RESULTS, STUDENTS, read_config, stage_folder
+from jaxdistill.training.workdir import EXPORT, RESULTS, STUDENTS, part_digests, read_config, stage_folder
 from jaxdistill.versions import source_digest
 
-INHERITED = (("data", "text"), ("data", "exclude"), ("data", "cache_folder"), ("evals", "pairs"))
+INHERITED = (("data", "text"), ("data", "exclude"), ("data", "cache_folder"), ("evals", "pairs"), ("run", "parts"))
 """Options that a stage takes from the one before where they are empty."""
 
 
@@ -40,6 +40,7 @@ def run_stages(config: Config, workdir: pathlib.Path, *, dry_run: bool, command:
     A stage whose `student.model` is `previous` begins with the export of the stage before. A finished stage is not run
     again, and one that was begun not continued once a stage before it has another student.
     """
+    parts.use(config.run.parts)
     with processes.joined(partial(_facts, config, workdir, dry_run)):
         if not processes.is_first():
             logging.getLogger("jaxdistill").setLevel(logging.WARNING)
@@ -56,6 +57,7 @@ def _facts(config: Config, workdir: pathlib.Path, dry_run: bool) -> dict[str, An
     folder = sts.digest(data)[:12] if data is not None else None
     facts = {"jaxdistill": source_digest()[:12], "jax": jax.__version__, "JAXDISTILL_DATA": folder}
     facts |= {"--workdir": str(workdir.absolute()), "--dry_run": dry_run} | flat(config)
+    facts |= {f"source of {name}": digest[:12] for name, digest in part_digests(config).items()}
     return {name: value for name, value in facts.items() if not name.endswith("data.cache_folder")}
 
 

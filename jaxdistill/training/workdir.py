@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 
+from jaxdistill import parts
 from jaxdistill.config import Config, flat, parse, refuse_other_training
 from jaxdistill.core import InputError
 from jaxdistill.files import refuse_no_folder, write_whole
@@ -17,6 +18,8 @@ TOKENIZER = "tokenizer"
 """Folder of a tokenizer that was trained for the student."""
 CONFIG, RESULTS, METRICS = "config.json", "results.json", "metrics.jsonl"
 """Options of the run, its final scores, and its curves."""
+PARTS = "parts.json"
+"""Digests of the sources of parts from outside the package."""
 STUDENTS = "students.json"
 """In a workdir of several stages: for each stage that was begun, the digests of the earlier exports it was made of."""
 
@@ -63,9 +66,28 @@ def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None
     before = read_config(workdir)
     if before is not None:
         refuse_other_training(flat(before), flat(config), workdir=str(workdir))
+        _refuse_other_parts(workdir, part_digests(config))
     elif workdir.exists() and any(path.name != LOCK for path in workdir.iterdir()):
         raise InputError(f"{workdir} is not empty and not a workdir of this program; use another --workdir.")
     if not write:
         return
     workdir.mkdir(parents=True, exist_ok=True)
     write_whole(workdir / CONFIG, json.dumps(dataclasses.asdict(config), indent=2))
+    if digests := part_digests(config):
+        write_whole(workdir / PARTS, json.dumps(digests, indent=2) + "\n")
+
+
+def part_digests(config: Config) -> dict[str, str]:
+    """SHA-256 of the source of every part from outside that the config names."""
+    name = config.objective["name"]
+    own = [name.rpartition(":")[0]] if parts.is_outside(name) else []
+    return parts.source_digests([*own, *(spec.strip() for spec in config.run.parts.split(",") if spec.strip())])
+
+
+def _refuse_other_parts(workdir: pathlib.Path, now: dict[str, str]) -> None:
+    """Raises `InputError` if a part from outside has changed since the run began."""
+    path = workdir / PARTS
+    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    for spec in now:
+        if before.get(spec, now[spec]) != now[spec]:
+            raise InputError(f"{spec} has changed since {workdir} was begun; undo the change or use another --workdir.")

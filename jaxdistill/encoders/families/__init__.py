@@ -11,11 +11,14 @@ import pkgutil
 from types import ModuleType
 from typing import Any
 
+from jaxdistill import parts
 from jaxdistill.core import InputError
 
 
 def family(model_type: str) -> ModuleType:
     """The module that reads and writes checkpoints of `model_type`."""
+    if model_type in parts.families:
+        return parts.families[model_type]
     if str(model_type).replace("_", "-") not in known():
         raise InputError(f"model_type {model_type!r} is not a family that can be read; known are {', '.join(known())}.")
     return importlib.import_module(f"{__name__}.{model_type.replace('-', '_')}")
@@ -23,7 +26,7 @@ def family(model_type: str) -> ModuleType:
 
 def known() -> list[str]:
     """All families."""
-    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+    return sorted({module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)} | parts.families.keys())
 
 
 def head_of(model_type: str, name: str) -> Any:

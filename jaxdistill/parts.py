@@ -1,0 +1,89 @@
+"""Parts from outside the package: objectives, encoder families, views, readers and evaluations of a user's own.
+
+A part lies in a module or a file. An objective is named where it is used (`objective.name=my_file.py:MyLoss`). The others
+are dictionaries of a module that `run.parts`, or `--parts` of the other programs, names:
+
+    FAMILIES = {"my-bert": my_bert}                       # model_type to a module as in encoders/families
+    VIEWS = {"shout": lambda text, uniform: text.upper()}   # (sentence, random number in [0, 1)) to what is read instead
+    READERS = {".lines": read_lines}                      # suffix to (path, {our name: column}) -> rows of texts
+    EVALUATIONS = [MyEvaluation]                          # see evals/suite.py
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from jaxdistill.core import InputError
+
+families: dict[str, Any] = {}
+"""Encoder families from outside by their model type; likewise the following by their names."""
+views: dict[str, Callable[[str, float], str]] = {}
+readers: dict[str, Callable[..., Iterable[tuple[str, ...]]]] = {}
+evaluations: list[Any] = []
+
+
+def use(specs: str) -> None:
+    """Loads modules or files, separated by commas, and registers their parts."""
+    for spec in (part.strip() for part in specs.split(",") if part.strip()):
+        module = load_module(spec)
+        found = [getattr(module, name, None) for name in ("FAMILIES", "VIEWS", "READERS", "EVALUATIONS")]
+        if not any(found):
+            raise InputError(
+                f"parts {spec!r} has none of FAMILIES, VIEWS, READERS and EVALUATIONS; define one of them."
+            )
+        for registry, parts in zip((families, views, readers), found, strict=False):
+            registry.update(parts or {})
+        evaluations.extend(part for part in found[3] or () if part not in evaluations)
+
+
+def is_outside(name: str) -> bool:
+    """Whether a name is `MODULE:ATTRIBUTE` or `FILE.py:ATTRIBUTE`."""
+    return ":" in name
+
+
+def load(spec: str) -> Any:
+    """The attribute that `MODULE:ATTRIBUTE` or `FILE.py:ATTRIBUTE` names."""
+    module_name, _, attribute = spec.rpartition(":")
+    module = load_module(module_name)
+    if not hasattr(module, attribute):
+        raise InputError(f"{spec}: {module_name} has no {attribute!r}.")
+    return getattr(module, attribute)
+
+
+def load_module(spec: str) -> ModuleType:
+    """A module by its dotted name, or a file by its path; a file is loaded once."""
+    path = Path(spec).expanduser()
+    try:
+        if path.suffix != ".py":
+            return importlib.import_module(spec)
+        if not path.is_file():
+            raise InputError(f"{spec} does not exist; name a Python file or an installed module.")
+        name = f"jaxdistill_part_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+        if name not in sys.modules:
+            found = importlib.util.spec_from_file_location(name, path)
+            sys.modules[name] = module = importlib.util.module_from_spec(found)
+            try:
+                found.loader.exec_module(module)
+            except BaseException:
+                del sys.modules[name]
+                raise
+        return sys.modules[name]
+    except InputError:
+        raise
+    except Exception as error:  # whatever a user's file raises
+        raise InputError(f"{spec} cannot be imported ({type(error).__name__}: {error}).") from error
+
+
+def source_digests(specs: Iterable[str]) -> dict[str, str]:
+    """SHA-256 of the source of each module or file, by its spec."""
+    found = {}
+    for spec in specs:
+        module = load_module(spec)
+        path = getattr(module, "__file__", None)
+        found[spec] = hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""
+    return found
