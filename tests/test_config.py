@@ -294,7 +294,7 @@ def stepped():
     return set()
 
 
-STUDENTS = main.load_config_module(ROOT / "configs" / "congen.py").ARGUMENTS["paper"]
+STUDENTS = config_file.load_config_module(ROOT / "configs" / "congen.py").ARGUMENTS["paper"]
 NAMED = [
     (path, preset)
     for path, preset in PRESETS
