@@ -41,6 +41,8 @@ class Data:
     """Sentences a step, over all devices."""
     max_line_bytes: Count = 16 << 20
     """Longest line, or cell of a table, that is read. A file without line ends is refused before it fills the memory."""
+    max_unknown: Fraction = 0.05
+    """Largest share of unknown tokens, or of the characters in them, in a column as any tokenizer of the run reads it."""
     pack_groups: Count = 8
     """The batch is packed in this many independent groups (more if there are more devices), whatever the number of
     devices: the same numbers on each. Devices of the `data` axis must divide it."""
@@ -89,7 +91,8 @@ class Student:
     """Layers of a fresh encoder."""
     vocabulary: CountOrNone = 0
     """Above 0, for a fresh encoder: a BERT whose WordPiece tokenizer of so many entries is trained on `data.text`, in all
-    columns that the student's views read; lower case, accents kept. 0: the tokenizer of `model`."""
+    columns that the student's views read; lower case, accents kept. In text without spaces (Thai), long runs of characters
+    are split by the vocabulary, and rare characters stand alone. 0: the tokenizer of `model`."""
     embedding: CountOrNone = 0
     """Above 0: embedding tables of this width and a projection to the layers' (SimTDE), exported as ELECTRA."""
     embedding_init: Literal["svd", "random"] = "svd"
@@ -219,7 +222,7 @@ class Config:
 
 EXTENSIONS = (
     "run.steps", "run.epochs", "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding",
-    "evals.every", "evals.patience", "evals.patience_epochs", "evals.sts", "data.cache_folder", "data.max_line_bytes",
+    "evals.every", "evals.patience", "evals.patience_epochs", "evals.sts", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
     "student.keep_head",
 )  # fmt: skip
 """Options that may differ when a run is continued: they do not change what was trained so far."""

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import logging
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from sentence_transformers import SentenceTransformer
 
 from jaxdistill import config as configs
 from jaxdistill.core import InputError
-from jaxdistill.data import wordpiece
+from jaxdistill.data import wordpiece, words
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load
@@ -27,11 +28,13 @@ from jaxdistill.training import config_file
 from jaxdistill.training import loop as train
 from jaxdistill.training.build import build
 from jaxdistill.training.student import keep_tokenizer, make_student, own_tokenizer
+from jaxdistill.training.text import check_reads, tokenised
 from jaxdistill.training.workdir import claim_workdir
 
 import encoder_cases as cases
 from conftest import ROOT
 from program import write_teacher
+from tiny_models import tiny_model
 from tiny_text import made_up
 
 ENGLISH = ["The girl drinks coffee.", "She sells nice beach chairs!", "A café is already beautiful."]
@@ -91,7 +94,7 @@ def test_no_more_entries_than_asked_for_and_no_less_where_the_text_has_them(tmp_
 def test_the_rarest_characters_go_first_and_take_a_quarter_of_the_entries_at_most(tmp_path):
     characters = [chr(0x400 + i) for i in range(200)]  # Cyrillic, so none is punctuation
     lines = [" ".join(characters[: 200 - skip]) for skip in range(200)]
-    assert wordpiece.frequent_characters(iter(["bab B a c"]), 2) == ["b", "a"]
+    assert wordpiece.frequent_characters(iter(["bab B a c"]), 2) == (["b", "a"], 0.0)
     tokenizer = wordpiece.learnt(lambda: iter(lines), 256)
     single = [entry for entry in tokenizer.get_vocab() if len(entry) == 1]
     assert len(single) <= 256 // 4 and tokenizer.get_vocab_size() <= 256
@@ -277,3 +280,44 @@ def test_a_student_of_any_family_becomes_a_bert(table, tmp_path):
     theirs = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     np.testing.assert_allclose(theirs.encode(HARD), Embedder(load(str(tmp_path / "out"))).encode(HARD), atol=1e-5)
     assert student.definition.architecture.longest == template.definition.architecture.longest
+
+
+THAI = ["แมวนอนหลับ", "สุนัขวิ่ง", "ในสวน", "เด็กหญิงดื่มกาแฟ", "ทุกเช้า", "ฝนตก", "ที่บ้าน", "กับเพื่อน", "สวยมาก"]
+
+
+def thai_sentences(count):
+    """Sentences without spaces."""
+    draw = random.Random(0)
+    return ["".join(draw.choices(THAI, k=draw.randint(8, 30))) for _ in range(count)]
+
+
+def test_a_language_without_spaces_gets_tokens_and_not_one_unknown_word(tmp_path):
+    *texts, fresh = thai_sentences(200)
+    (tmp_path / "thai.txt").write_text("\n".join(texts), encoding="utf-8")
+    folder = wordpiece.trained([str(tmp_path / "thai.txt")], entries=400, cache_folder=tmp_path / "cache")
+    tokenizer = read(folder)
+    with_rare = f"{fresh}\u2603{fresh}"
+    assert len(fresh) > 100
+    found = words.encoded(tokenizer, [fresh, with_rare], "", 500, unknown=words.unknown_id(tokenizer))
+    assert found.unknown.unknown_tokens == found.unknown.unknown_characters == 1  # the snowman alone
+    assert found.unknown.characters == 3 * len(fresh) + 1
+    theirs = transformers.AutoTokenizer.from_pretrained(str(folder))
+    assert theirs(with_rare)["input_ids"] == tokenizer.encode(with_rare).ids
+
+
+def test_a_text_that_a_tokenizer_does_not_know_is_refused_unless_it_is_allowed(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    model = tiny_model(tmp_path / "model")
+    (tmp_path / "a.txt").write_text("the cat sleeps\n" * 8 + "".join(THAI) + "\n", encoding="utf-8")
+    data = configs.Data(text=str(tmp_path / "a.txt"), cache_folder=str(tmp_path / "cache"), max_length=16, dedupe=False)
+    length = len("".join(THAI))
+    shares = f"{1 / 25:.2%} of tokens, {length / (8 * 12 + length):.2%} of characters"
+    for _ in range(2):  # built, and from the cache
+        with pytest.raises(
+            InputError, match=f"does not know the text of column text: {shares}.*--config.data.max_unknown=0"
+        ):
+            tokenised(data, model, ("text",), max_length=16, progress=False)
+    store = tokenised(dataclasses.replace(data, max_unknown=1.0), model, ("text",), max_length=16, progress=False)
+    assert f"column text, tokenizer of tiny: {shares} unknown" in caplog.text
+    with pytest.raises(InputError, match=f"{shares}.*max_unknown"):
+        check_reads(data, model, ("delete_words",), store)

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int
 from tokenizers import Tokenizer
 
 from jaxdistill.core import MASK_TOKENS, InputError
-from jaxdistill.data.words import PROTECTED, STARTS, Encoded, encoded
+from jaxdistill.data.words import PROTECTED, STARTS, Encoded, Unknown, encoded
 
 
 class Gathered(NamedTuple):
@@ -86,6 +86,10 @@ class TokenStore:
         if column not in self._longest:
             self._longest[column] = int(self.lengths(column).max())
         return self._longest[column]
+
+    def unknown(self, column: str) -> Unknown:
+        """How much of a column the tokenizer does not know."""
+        return Unknown(*self._info["unknown"][column])
 
     def ids(self, column: str, row: int) -> Int[np.ndarray, " l"]:
         """Token ids of a sentence, special tokens included."""

@@ -21,11 +21,11 @@ from tqdm.auto import tqdm
 from jaxdistill.core import SECOND, InputError
 from jaxdistill.data import sources
 from jaxdistill.data.store import TokenStore, is_whole
-from jaxdistill.data.words import encoded
+from jaxdistill.data.words import Unknown, encoded, unknown_id
 from jaxdistill.files import fill_whole
 from jaxdistill.reading import LINE_BYTES
 
-FORMAT = 1
+FORMAT = 2
 """Version of the layout on disk; part of the digest."""
 CHUNK_ROWS = 4096
 """Rows tokenised at a time."""
@@ -110,6 +110,7 @@ class _Draft:
     def write(self, folder: Path, specs: Sequence[str], wanted: Mapping[str, str], info: dict, progress: bool) -> None:
         """All arrays, then `store.json`."""
         self.truncated = dict.fromkeys(self.columns, 0)
+        self.unknown, self.unknown_id = dict.fromkeys(self.columns, Unknown()), unknown_id(self.tokenizer)
         source_rows = np.zeros(len(specs), np.int64)
         elsewhere, seen = self._elsewhere(wanted), set[bytes]()
         with _Files(folder) as files, tqdm(desc="tokenising", unit=" rows", disable=not progress) as bar:
@@ -128,7 +129,12 @@ class _Draft:
             raise InputError(f"{', '.join(specs)}: every row {why}; there is nothing to train on.")
         pad = self.tokenizer.token_to_id("[PAD]"), self.tokenizer.token_to_id("<pad>"), 0
         info |= {"rows": int(source_rows.sum()), "input_rows": self.input_rows, "source_rows": source_rows.tolist()}
-        info |= {"empty": self.empty, "duplicates": self.duplicates, "truncated": self.truncated}
+        info |= {
+            "empty": self.empty,
+            "duplicates": self.duplicates,
+            "truncated": self.truncated,
+            "unknown": self.unknown,
+        }
         info |= {"excluded": self.excluded} if self.exclude else {}
         info |= {"pad_id": next(id for id in pad if id is not None), "columns": self.columns, "arrays": shapes}
         (folder / "store.json").write_text(json.dumps(info, indent=1))
@@ -166,7 +172,8 @@ class _Draft:
         wide = np.uint16 if self.tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
         for place, name in enumerate(self.columns):
             texts = [cells[place] for _, cells in chunk]
-            tokens = encoded(self.tokenizer, texts, self.prompt, self.max_length)
+            tokens = encoded(self.tokenizer, texts, self.prompt, self.max_length, unknown=self.unknown_id)
+            self.unknown[name] += tokens.unknown
             self.truncated[name] += tokens.truncated
             files.append(f"{place}.ids", tokens.ids.astype(wide))
             files.append(f"{place}.marks", tokens.marks)

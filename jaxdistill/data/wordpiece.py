@@ -1,7 +1,7 @@
 """How does a fresh student get a tokenizer of its own? WordPiece is trained on the text, once, and kept by its digest.
 
 As that of BERT uncased, but for accents: text is lower-cased and keeps its accents, which tell words apart in most
-languages (German `schon` and `schön`). Ids 0 to 4 are the special tokens. The folder is one that `transformers` loads
+languages (German `schon` and `schön`). Text without spaces, such as Thai, is split into the longest known pieces. Ids 0 to 4 are the special tokens. The folder is one that `transformers` loads
 as `BertTokenizer`.
 
 NOTE left alone, `tokenizers` numbers single characters in the order of a hash table that differs between processes, and
@@ -12,18 +12,19 @@ all characters are counted first and numbered by their frequency, so that the sa
 import hashlib
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.files import fill_whole
 from jaxdistill.reading import LINE_BYTES
 
-FORMAT = 1
+FORMAT = 2
 """Version of how a tokenizer is trained; part of the digest."""
 SPECIAL = {
     "pad_token": "[PAD]",
@@ -37,6 +38,12 @@ SETTINGS = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_ac
 LEAST_ENTRIES = 256
 MOST_CHARACTERS = 1000
 """Rarer characters are unknown; a quarter of the entries at the most, as each is there twice, `a` and `##a`."""
+LONGEST_WORD = 100
+"""Characters; WordPiece makes one unknown token of a longer word."""
+LONG_RUN = re.compile(r"[^\s!-/:-@\[-`{-~]{31,}")
+"""More characters without a space or punctuation than words have."""
+MOST_IN_LONG_RUNS = 0.1
+"""Share of the characters in long runs above which a text is written without spaces."""
 LEAST_COUNT = 2
 """Occurrences of a pair that is merged."""
 
@@ -86,9 +93,10 @@ def learnt(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
       entries: see `trained`.
     """
     most = min(MOST_CHARACTERS, (entries - len(SPECIAL)) // 4)
-    characters = frequent_characters(texts(), most)
+    characters, in_long_runs = frequent_characters(texts(), most)
+    words = _pre_tokenizer(characters if in_long_runs > MOST_IN_LONG_RUNS else ())
     # Only the names of the entries and their order are taken from this one, in which `##a` is a special token.
-    draft = _bert_like(models.WordPiece(unk_token=SPECIAL["unk_token"]))
+    draft = _bert_like(models.WordPiece(unk_token=SPECIAL["unk_token"]), words)
     trainer = trainers.WordPieceTrainer(
         vocab_size=entries,
         min_frequency=LEAST_COUNT,
@@ -98,7 +106,7 @@ def learnt(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
         show_progress=False,
     )
     draft.train_from_iterator(texts(), trainer)
-    tokenizer = _bert_like(models.WordPiece(draft.get_vocab(), unk_token=SPECIAL["unk_token"]))
+    tokenizer = _bert_like(models.WordPiece(draft.get_vocab(), unk_token=SPECIAL["unk_token"]), words)
     tokenizer.add_special_tokens(list(SPECIAL.values()))
     special = [(token, tokenizer.token_to_id(token)) for token in (SPECIAL["cls_token"], SPECIAL["sep_token"])]
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -108,13 +116,16 @@ def learnt(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
     return tokenizer
 
 
-def frequent_characters(texts: Iterator[str], most: int) -> list[str]:
-    """The `most` frequent characters of the normalised text, most frequent first, ties by code point."""
-    normalizer, counts = _normalizer(), Counter()
+def frequent_characters(texts: Iterator[str], most: int) -> tuple[list[str], float]:
+    """The `most` frequent characters of the normalised text, most frequent first, ties by code point; share in long runs."""
+    normalizer, counts, in_long_runs = _normalizer(), Counter(), 0
     for text in texts:
-        counts.update(normalizer.normalize_str(text))
+        normal = normalizer.normalize_str(text)
+        counts.update(normal)
+        in_long_runs += sum(map(len, LONG_RUN.findall(normal)))
     visible = (character for character in counts if not character.isspace())
-    return sorted(visible, key=lambda character: (-counts[character], character))[:most]
+    characters = sorted(visible, key=lambda character: (-counts[character], character))[:most]
+    return characters, in_long_runs / max(counts.total(), 1)
 
 
 def _normalizer() -> normalizers.Normalizer:
@@ -123,10 +134,24 @@ def _normalizer() -> normalizers.Normalizer:
     )
 
 
-def _bert_like(model: models.WordPiece) -> Tokenizer:
+def _pre_tokenizer(known: Sequence[str]) -> pre_tokenizers.PreTokenizer:
+    """BERT's; with `known` characters, for languages without spaces: others stand alone, and long runs are cut.
+
+    Left whole, one rare character or the length alone would make a sentence a single unknown token.
+    """
+    bert = pre_tokenizers.BertPreTokenizer()
+    if not known:
+        return bert
+    rare = Regex("[^" + "".join(f"\\x{{{ord(character):x}}}" for character in known) + "]")
+    cut = Regex(f".{{1,{LONGEST_WORD}}}")
+    splits = [pre_tokenizers.Split(pattern, "isolated") for pattern in (rare, cut)]
+    return pre_tokenizers.Sequence([bert, *splits])
+
+
+def _bert_like(model: models.WordPiece, words: pre_tokenizers.PreTokenizer) -> Tokenizer:
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = _normalizer()
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.pre_tokenizer = words
     return tokenizer
 
 
@@ -135,11 +160,19 @@ def _texts(specs: Sequence[str], wanted: Mapping[str, str], line_bytes: int) -> 
         yield from row
 
 
+def _settings(tokenizer: Tokenizer) -> dict[str, object]:
+    """`tokenizer_config.json`. NOTE `BertTokenizer` would put BERT's splitting in place of one for long runs."""
+    if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer):
+        return SETTINGS
+    inputs = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+    return SPECIAL | {"tokenizer_class": "PreTrainedTokenizerFast"} | inputs
+
+
 def _write(tokenizer: Tokenizer, folder: Path) -> None:
     vocabulary = tokenizer.get_vocab()
     files = {
         "tokenizer.json": tokenizer.to_str(pretty=True),
-        "tokenizer_config.json": json.dumps(SETTINGS, indent=2) + "\n",
+        "tokenizer_config.json": json.dumps(_settings(tokenizer), indent=2) + "\n",
         "vocab.txt": "".join(f"{entry}\n" for entry in sorted(vocabulary, key=vocabulary.get)),
     }
     for name, content in files.items():

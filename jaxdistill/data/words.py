@@ -1,5 +1,6 @@
 """Which word of the raw text does a token belong to? Words are what lies between white space."""
 
+import json
 import sys
 from collections.abc import Sequence
 from itertools import chain
@@ -19,6 +20,30 @@ _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])
 """White space by code point; U+3000 is the last there is, and the entry behind it stands for all others."""
 
 
+class Unknown(NamedTuple):
+    """How much of a text a tokenizer does not know."""
+
+    unknown_tokens: int = 0
+    tokens: int = 0
+    """Special ones left out."""
+    unknown_characters: int = 0
+    """A long word, or a sentence without spaces, is one unknown token of many characters."""
+    characters: int = 0
+
+    def __add__(self, other: "Unknown") -> "Unknown":
+        return Unknown(*(int(mine + theirs) for mine, theirs in zip(self, other, strict=True)))
+
+    @property
+    def share(self) -> float:
+        """The larger of both shares."""
+        of_tokens = self.unknown_tokens / max(self.tokens, 1)
+        return max(of_tokens, self.unknown_characters / max(self.characters, 1))
+
+    def __str__(self) -> str:
+        of_tokens = self.unknown_tokens / max(self.tokens, 1)
+        return f"{of_tokens:.2%} of tokens, {self.unknown_characters / max(self.characters, 1):.2%} of characters"
+
+
 class Encoded(NamedTuple):
     """Sentences as tokens, one behind the other."""
 
@@ -27,10 +52,21 @@ class Encoded(NamedTuple):
     lengths: Int[np.ndarray, " rows"]
     truncated: int
     """How many sentences were cut."""
+    unknown: Unknown
 
 
-def encoded(tokenizer: Tokenizer, texts: Sequence[str], prompt: str, max_length: int) -> Encoded:
-    """Token ids and word marks of non-empty sentences, all in one call of the tokenizer."""
+def unknown_id(tokenizer: Tokenizer) -> int | None:
+    """The id of the token that stands for what the vocabulary lacks; None if it has none (byte-level BPE)."""
+    token = getattr(tokenizer.model, "unk_token", None)
+    if token is not None:
+        return tokenizer.token_to_id(token)
+    return json.loads(tokenizer.to_str())["model"].get("unk_id")
+
+
+def encoded(
+    tokenizer: Tokenizer, texts: Sequence[str], prompt: str, max_length: int, *, unknown: int | None = None
+) -> Encoded:
+    """Token ids and word marks of non-empty sentences, all in one call of the tokenizer; `unknown`: id to be counted."""
     sentences = [prompt + text for text in texts] if prompt else list(texts)
     with foreign_errors("the tokenizer cannot read the text"):
         batch = tokenizer.encode_batch(sentences)
@@ -44,7 +80,10 @@ def encoded(tokenizer: Tokenizer, texts: Sequence[str], prompt: str, max_length:
     flat = chain.from_iterable(chain.from_iterable(one.offsets for one in batch))
     offsets = np.fromiter(flat, np.int64, 2 * total).reshape(total, 2)
     truncated = sum(bool(one.overflowing) for one in batch if len(one) >= max_length)
-    return Encoded(ids, word_marks(sentences, len(prompt), lengths, special, offsets), lengths, truncated)
+    marks = word_marks(sentences, len(prompt), lengths, special, offsets)
+    characters, are_unknown = np.where(special, 0, offsets[:, 1] - offsets[:, 0]), (ids == unknown) & ~special
+    counts = Unknown(are_unknown.sum(), (~special).sum(), characters[are_unknown].sum(), characters.sum())
+    return Encoded(ids, marks, lengths, truncated, counts)
 
 
 def word_marks(

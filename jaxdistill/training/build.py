@@ -42,7 +42,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
     check_accumulation(config, objective, groups, mesh)
     graded = graded_pairs(config.evals)  # read before labels and targets are made, which takes long
     longest = min(config.data.max_length, student.definition.architecture.longest)
-    store = tokenised(config.data, student, max_length=longest, progress=progress)
+    store = tokenised(config.data, student, objective.student_views, max_length=longest, progress=progress)
     check_form(objective, student)
     targets = Targets(
         config, objective, teacher=teacher, labellers=labellers, store=store, compute_dtype=dtype, progress=progress

@@ -16,7 +16,7 @@ from jaxdistill.encoders.model import SentenceModel, labels_of, load
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import cache_folder
 from jaxdistill.training import labels
-from jaxdistill.training.text import tokenised
+from jaxdistill.training.text import check_reads, tokenised
 from jaxdistill.training.workdir import stage_export
 
 log = logging.getLogger(__name__)
@@ -81,6 +81,8 @@ class Targets:
         """Width of the targets; 0 without a teacher or with labels."""
         if not self.views:
             return
+        for model in labellers:
+            check_reads(config.data, model, self.views, store)
         if labellers:
             folder = cache_folder(config.data.cache_folder) / "labels"
             made = labels.labels(labellers, store, folder, compute_dtype=compute_dtype, progress=progress)
@@ -95,9 +97,11 @@ class Targets:
             self.arrays = (targets.Selected(array, store.input_row),) * len(self.views)
             self.width = array.shape[1]
         elif config.teacher.targets == "store":
+            check_reads(config.data, teacher, self.views, store)
             self.arrays = tuple(self._stored(config, view, compute_dtype, progress) for view in self.views)
         else:
-            self.store = tokenised(config.data, teacher, max_length=teacher.max_length, progress=progress)
+            length = teacher.max_length
+            self.store = tokenised(config.data, teacher, self.views, max_length=length, progress=progress)
 
     def _stored(self, config: Config, view: str, compute_dtype: DTypeLike, progress: bool):
         if view not in self.text.columns:
