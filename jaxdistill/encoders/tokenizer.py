@@ -1,8 +1,11 @@
 """How is a checkpoint's tokenizer read? As a `tokenizers.Tokenizer` that truncates and never pads."""
 
+import contextlib
 import json
+import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +36,8 @@ def read_tokenizer(folder: Path, *, vocab_size: int | None, lower_case: bool) ->
     path = folder / "tokenizer.json"
     with reading.foreign_errors(f"{path} is not a tokenizer that can be read"):
         if path.exists():
-            tokenizer = tokenizers.Tokenizer.from_file(str(reading.regular(path)))
+            with _panics_unprinted():
+                tokenizer = tokenizers.Tokenizer.from_file(str(reading.regular(path)))
         else:
             tokenizer = _converted(folder)
     _refuse_left_truncation(tokenizer, folder)
@@ -85,6 +89,24 @@ def _refuse_left_truncation(tokenizer: tokenizers.Tokenizer, folder: Path) -> No
             f"{file if 'truncation_side' in config else folder / 'tokenizer.json'} cuts long texts on the {side}; only a"
             ' tokenizer that cuts them on the right can be read: set "truncation_side": "right" in tokenizer_config.json.'
         )
+
+
+@contextlib.contextmanager
+def _panics_unprinted() -> Iterator[None]:
+    """Rust writes the place of a panic to stderr before Python sees an error, which says it in one line."""
+    try:
+        printed = os.dup(2)
+    except OSError:  # stderr is closed
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    try:
+        yield
+    finally:
+        os.dup2(printed, 2)
+        os.close(printed)
 
 
 def _converted(folder: Path) -> tokenizers.Tokenizer:

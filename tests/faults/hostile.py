@@ -1,12 +1,141 @@
 """Model folders that are damaged or hostile."""
 
+import json
+import os
+import pathlib
+import struct
+import zipfile
+from collections.abc import Callable
+
 from faults.harness import Case, Ended, Room
 
 
-def _no_config(room: Room) -> Ended:
-    model = room.export()
-    (model / "config.json").unlink()
-    return room.train(teacher__model=model)
+def _model(change: Callable[[pathlib.Path], object]) -> Callable[[Room], Ended]:
+    """Trains with a teacher whose folder was changed."""
+
+    def do(room: Room) -> Ended:
+        folder = room.export()
+        change(folder)
+        return room.train(teacher__model=folder)
+
+    return do
 
 
-CASES = [Case("a model without `config.json`", _no_config, says="config.json is missing", quick=True)]
+def _settings(file: str, **values: object) -> Callable[[pathlib.Path], object]:
+    def change(folder: pathlib.Path) -> None:
+        path = folder / file
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    return change
+
+
+def _content(file: str, content: bytes) -> Callable[[pathlib.Path], object]:
+    return lambda folder: (folder / file).write_bytes(content)
+
+
+def _link(file: str, target: str) -> Callable[[pathlib.Path], object]:
+    def change(folder: pathlib.Path) -> None:
+        (folder / file).unlink(missing_ok=True)
+        (folder / file).symlink_to(target)
+
+    return change
+
+
+def _pipe(file: str) -> Callable[[pathlib.Path], object]:
+    def change(folder: pathlib.Path) -> None:
+        (folder / file).unlink()
+        os.mkfifo(folder / file)
+
+    return change
+
+
+def _folder(folder: pathlib.Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer.json").mkdir()
+
+
+def _outside(folder: pathlib.Path) -> None:
+    path = folder / "modules.json"
+    modules = json.loads(path.read_text())
+    modules[1]["path"] = "../elsewhere"
+    path.write_text(json.dumps(modules))
+
+
+def _tokenizer(**model: object) -> Callable[[pathlib.Path], object]:
+    """A BPE tokenizer without anything around it."""
+
+    def change(folder: pathlib.Path) -> None:
+        path = folder / "tokenizer.json"
+        around = {"added_tokens": [], "post_processor": None}
+        path.write_text(json.dumps(json.loads(path.read_text()) | around | {"model": {"type": "BPE"} | model}))
+
+    return change
+
+
+def _pickle(content: bytes, compression: int = zipfile.ZIP_STORED) -> Callable[[pathlib.Path], object]:
+    def change(folder: pathlib.Path) -> None:
+        (folder / "model.safetensors").unlink()
+        with zipfile.ZipFile(folder / "pytorch_model.bin", "w", compression) as archive:
+            archive.writestr("archive/data.pkl", content)
+
+    return change
+
+
+def _four_bits(folder: pathlib.Path) -> None:
+    header = json.dumps({"x": {"dtype": "F4", "shape": [2], "data_offsets": [0, 1]}}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + b"x")
+
+
+def _truncated(folder: pathlib.Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+OUT = "leads out of the model's folder"
+SHORT_MERGE = {"vocab": {"a": 0, "b": 1}, "merges": [["a", "b"]], "continuing_subword_prefix": "####"}
+
+CASES = [
+    Case(
+        "a model without `config.json`",
+        _model(lambda folder: (folder / "config.json").unlink()),
+        says="config.json is missing",
+        quick=True,
+    ),
+    Case("a model whose `vocab.txt` links to `/etc/passwd`", _model(_link("vocab.txt", "/etc/passwd")), says=OUT),
+    Case(
+        "a model whose `added_tokens.json` links to `/proc/self/environ`",
+        _model(_link("added_tokens.json", "/proc/self/environ")),
+        says=OUT,
+        quick=True,
+    ),
+    Case("a module path outside the model's folder", _model(_outside), says=OUT),
+    Case("`num_hidden_layers` of 10**9", _model(_settings("config.json", num_hidden_layers=10**9)), says="tensors.$"),
+    Case("`vocab_size` of 10**12", _model(_settings("config.json", vocab_size=10**12)), says="no axis longer than"),
+    Case("`config.json` is `[]`", _model(_content("config.json", b"[]")), says="must hold a JSON object"),
+    Case("`config.json` nested 100,000 deep", _model(_content("config.json", b"[" * 10**5)), says="nested too deeply"),
+    Case("`config.json` is a pipe", _model(_pipe("config.json")), says="is a pipe; only regular files can be read"),
+    Case(
+        "weights that are a pipe", _model(_pipe("model.safetensors")), says="is a pipe; only regular files can be read"
+    ),
+    Case("`tokenizer.json` is a folder", _model(_folder), says="is a folder; only regular files can be read"),
+    Case("a tokenizer without vocabulary", _model(_tokenizer(vocab={}, merges=[])), says="no entry in its vocabulary"),
+    Case("a tokenizer that panics", _model(_tokenizer(**SHORT_MERGE)), says="is not a tokenizer that can be read"),
+    Case("truncated safetensors", _model(_truncated), says="truncated or damaged"),
+    Case("4-bit floats in safetensors", _model(_four_bits), says="has the dtype 'F4'; .* save it as F32"),
+    Case(
+        "a pickle that calls `os.system`",
+        _model(_pickle(b"\x80\x02cos\nsystem\nU\x02ls\x85R.")),
+        says="asks for os.system",
+    ),
+    Case(
+        "a pickle with the memo index 2**31 - 1", _model(_pickle(b"\x80\x02}r\xff\xff\xff\x7f.")), says="the memo index"
+    ),
+    Case(
+        "a pickle of nested tuples", _model(_pickle(b"\x80\x02)" + b"\x85" * 10**6 + b".")), says="a tuple of more than"
+    ),
+    Case(
+        "a compressed archive of 64 MB of zeros as `pytorch_model.bin`",
+        _model(_pickle(bytes(64 << 20), zipfile.ZIP_DEFLATED)),
+        says="compressed or encrypted",
+    ),
+]

@@ -1,17 +1,72 @@
 """Texts, tables and vectors that cannot be read."""
 
+import gzip
+import os
+from collections.abc import Callable
+
 from faults.harness import Case, Ended, Room
 
 
-def _folder_as_text(room: Room) -> Ended:
-    return room.train(data__text=room.folder)
+def _text(name: str, content: bytes) -> Callable[[Room], Ended]:
+    """Trains on a file of this content."""
+
+    def do(room: Room) -> Ended:
+        path = room.folder / name
+        path.write_bytes(gzip.compress(content, 1) if name.endswith(".gz") else content)
+        return room.train(data__text=path)
+
+    return do
 
 
-def _no_file(room: Room) -> Ended:
-    return room.train(data__text=room.folder / "none.txt")
+def _link(target: str) -> Callable[[Room], Ended]:
+    def do(room: Room) -> Ended:
+        (room.folder / "text.txt").symlink_to(target)
+        return room.train(data__text=room.folder / "text.txt")
+
+    return do
+
+
+def _pipe(room: Room) -> Ended:
+    os.mkfifo(room.folder / "text.txt")
+    return room.train(data__text=room.folder / "text.txt")
+
+
+def _unknown(room: Room) -> Ended:
+    (room.folder / "text.txt").write_text("แมวนอนหลับในสวนกับสุนัข\n" * 200, encoding="utf-8")
+    return room.train(data__text=room.folder / "text.txt", data__dedupe=False)
+
+
+def _vectors(content: bytes) -> Callable[[Room], Ended]:
+    def do(room: Room) -> Ended:
+        (room.folder / "v.npy").write_bytes(content)
+        student = room.export()
+        vectors = f"vectors:{room.folder / 'v.npy'}"
+        return room.train(teacher__model=vectors, teacher__targets="store", student__model=student)
+
+    return do
 
 
 CASES = [
-    Case("a folder as the text", _folder_as_text, says="is a folder", quick=True),
-    Case("a text that does not exist", _no_file, says="does not exist", quick=True),
-]
+    Case(
+        "a folder as the text", lambda room: room.train(data__text=room.folder), says="is a folder", quick=True
+    ),
+    Case(
+        "a text that does not exist",
+        lambda room: room.train(data__text=room.folder / "none.txt"),
+        says="does not exist",
+        quick=True,
+    ),
+    Case("a line of 40 MB", _text("a.txt", b"a" * (40 << 20)), says="longer than 16,777,216 bytes.*max_line_bytes"),
+    Case("a gzip bomb: 300 MB in one line", _text("a.txt.gz", b"a" * (300 << 20)), says="longer than 16,777,216 bytes"),
+    Case("an empty gzip file", _text("a.txt.gz", b""), says="is empty"),
+    Case("a pipe as the text", _pipe, says="is a pipe; only regular files can be read", quick=True),
+    Case("`/dev/zero` as the text", _link("/dev/zero"), says="is a device; only regular files can be read"),
+    Case("`/proc/self/environ` as the text", _link("/proc/self/environ"), says="is a file of the kernel"),
+    Case("a column twice", _text("a.tsv", b"text\ttext\nx\ty\n"), says="has the column 'text' twice"),
+    Case("a whole number of 5,000 digits", _text("a.jsonl", b'{"n": ' + b"1" * 5000 + b"}\n"), says="a.jsonl:1 is not valid JSON"),
+    Case("JSON nested 100,000 deep", _text("a.jsonl", b"[" * 10**5 + b"\n"), says="a.jsonl:1 .* nested too deeply"),
+    Case("bytes that are not UTF-8", _text("a.txt", b"good\ncaf\xe9\n"), says="a.txt:2 is not UTF-8"),
+    Case("a damaged Parquet table", _text("a.parquet", b"PAR1 damaged PAR1"), says="is not a whole Parquet file"),
+    Case("vectors in a damaged archive", _vectors(b"PK\x03\x04" + bytes(40)), says="is not a whole .npy file of numbers"),
+    Case("a language that the tokenizer does not know", _unknown, says="does not know the text.*--config.data.max_unknown="),
+]  # fmt: skip
