@@ -15,6 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from jaxdistill import cli, export, main
 from jaxdistill import config as configs
 from jaxdistill.evals import sts
+from jaxdistill.training import config_file
 from jaxdistill.training.checkpoint import Checkpoints
 from jaxdistill.training.loop import patience_of
 
@@ -287,7 +288,7 @@ def test_a_student_that_collapses_is_a_training_that_diverged(folder):
 )
 def test_patience_in_epochs_counts_their_evaluations(patience, epochs, expected):
     """Of 1,000 steps each, with an evaluation every 500."""
-    raw = main.load_config_module(ROOT / "configs" / "congen.py").get_config("tiny").to_dict()
+    raw = config_file.load_config_module(ROOT / "configs" / "congen.py").get_config("tiny").to_dict()
     raw["evals"] |= dict(every=500, patience=patience, patience_epochs=epochs)
     assert patience_of(configs.parse(raw).evals, 1000) == expected
 
