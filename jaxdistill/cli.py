@@ -1,9 +1,11 @@
 """Shared by all command-line programs: options with suggestions, one-line errors, exit statuses, signals, closed pipes."""
 
 import argparse
+import codecs
 import contextlib
 import difflib
 import errno
+import io
 import os
 import pathlib
 import signal
@@ -23,6 +25,8 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 """What the user's disk can refuse anywhere in a program; other errors of files are told where they come up, or are ours."""
+LOOKALIKES = {"\u2500": "-", "\u00d7": "x", "\u2026": "...", "\u2013": "-"}
+"""What stands for characters of tables and bars on a terminal whose encoding lacks them."""
 BATCH_SIZE = 128
 """Sentences of 32 tokens that programs which read a model compute together, if not told otherwise."""
 COMPILED_BYTES = 2 << 30
@@ -155,6 +159,16 @@ def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
+def _lookalikes(error: UnicodeError) -> tuple[str, int]:
+    """What stands for characters that a terminal's encoding lacks."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(LOOKALIKES.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error("lookalikes", _lookalikes)
+
+
 class _Outliving:
     """A text stream that drops what is written once its reader is gone, as after `| head -1`."""
 
@@ -193,6 +207,9 @@ def _streams(*, outlives_reader: bool) -> Iterator[None]:
     """Standard streams for a program: closed ones lead nowhere; with `outlives_reader`, so do those that break."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in before)  # noqa: SIM115 - open to the end
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="lookalikes")
     if outlives_reader:
         sys.stdout, sys.stderr = _Outliving(sys.stdout), _Outliving(sys.stderr)
     try:
@@ -251,11 +268,19 @@ def run(
         _run(main, sys.argv[1:] if arguments is None else arguments)
 
 
+def _refuse_undecodable(arguments: Sequence[str]) -> None:
+    """Raises `InputError` for bytes that are no text: what is written about a run could not hold them."""
+    for argument in arguments:
+        if any("\udc80" <= letter <= "\udcff" for letter in argument):
+            raise InputError(f"{argument!r} has bytes that are not UTF-8; rename the file, or use a UTF-8 locale.")
+
+
 def _run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> None:
     """Calls `main` and translates what it raises."""
     try:
         with _one_interrupt():
             _keep_compiled()
+            _refuse_undecodable(arguments)
             main(arguments)
         sys.stdout.flush()
     except InputError as error:

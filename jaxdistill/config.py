@@ -100,7 +100,11 @@ class Student:
     pooling: str = "mean"
     """Empty: as the checkpoint says. Needed for a checkpoint that does not say."""
     prompt: str = ""
-    """Name of a prompt of the checkpoint, put before every sentence; empty: its default."""
+    """Name of a prompt of the checkpoint, or a text, put before every sentence in training; empty: the checkpoint's default.
+    The export has it among its prompts."""
+    export_prompt: bool = False
+    """Make `prompt` the export's default too, which sentence-transformers puts before every sentence, queries and documents
+    alike. False: the default stays the checkpoint's own."""
     dims: tuple[Count, ...] = ()
     """Nested widths of the vectors that are trained beside the whole one, such as (64, 128, 256) (Matryoshka)."""
     dims_targets: Literal["truncated", "projected"] = "projected"
@@ -223,7 +227,7 @@ class Config:
 EXTENSIONS = (
     "run.steps", "run.epochs", "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding",
     "evals.every", "evals.patience", "evals.patience_epochs", "evals.sts", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
-    "student.keep_head",
+    "student.keep_head", "student.export_prompt",
 )  # fmt: skip
 """Options that may differ when a run is continued: they do not change what was trained so far."""
 
@@ -239,6 +243,8 @@ def defaults() -> dict[str, dict[str, Any]]:
 
 def parse(raw: Mapping[str, Any]) -> Config:
     """The config of a plain nested mapping, completed with defaults; raises `InputError` for unknown or mistyped options."""
+    if not isinstance(raw, Mapping):
+        raise InputError(f"a config is a {type(raw).__name__}; it must hold sections of options by their names.")
     sections = {field.name: field for field in dataclasses.fields(Config) if field.name != "then"}
     then = raw.get("then")
     given = {name: value for name, value in raw.items() if name != "then"}

@@ -156,7 +156,7 @@ def _clear(error: Exception) -> str:
 
 def command_line(arguments: Sequence[str]) -> str:
     """The command that repeats the run, for its model card."""
-    kept = [argument for argument in arguments if not argument.startswith("--workdir")]
+    kept = [argument for argument in _joined(arguments) if not argument.lstrip("-").startswith("workdir")]
     return f"python -m jaxdistill.main {shlex.join([*kept, '--workdir=DIR'])}"
 
 

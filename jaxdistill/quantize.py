@@ -32,6 +32,7 @@ from jaxdistill.evals.agreement import METRIC, held_out_task
 from jaxdistill.evals.sts import DEV_METRIC, StsDevTask, read_set
 from jaxdistill.folders import replacing
 from jaxdistill.inference import Embedder, prompt_text
+from jaxdistill.paths import public_name
 from jaxdistill.training.dev import sts_data_folder
 
 GRAPH, TOKENIZER, SETTINGS = "model.onnx", "tokenizer.json", "quantized.json"
@@ -90,7 +91,7 @@ def quantize(model: SentenceModel, folder: str | Path) -> Path:
     onnx = _imported("onnx")
     settings = {
         "format": 1,
-        "source": model.source,
+        "source": public_name(model.source),
         "model_digest": model.digest(),
         "pad_id": model.definition.architecture.pad_id,
         "prompts": model.prompts,

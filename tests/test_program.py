@@ -293,17 +293,35 @@ def test_patience_in_epochs_counts_their_evaluations(patience, epochs, expected)
     assert patience_of(configs.parse(raw).evals, 1000) == expected
 
 
+def assert_the_export_names_no_folder_and_no_default_prompt(export, folder):
+    for path in export.rglob("*"):
+        assert path.is_dir() or str(folder).encode() not in path.read_bytes(), path
+    card = (export / "README.md").read_text()
+    assert (
+        "--config.teacher.model=model " in card and "--config.data.text=text.txt " in card and "--workdir=DIR`" in card
+    )
+    assert "| Prompt, in training and for the scores | `the cat ` |" in card
+    settings = json.loads((export / "config_sentence_transformers.json").read_text())
+    assert settings["prompts"] == {"prompt": "the cat "} and settings["default_prompt_name"] is None
+
+
 def test_training_stops_after_evaluations_without_a_better_score_and_a_killed_run_keeps_its_best(folder):
     """Each step makes it worse: the best checkpoint is the first one, which the resumed run must still have at its end."""
     workdir = folder / "patience"
-    arguments = tiny_arguments(folder, optimizer__learning_rate=0.3, evals__patience=2, run__steps=40)
-    process = start("main", [*arguments, f"--workdir={workdir}"])
+    arguments = tiny_arguments(
+        folder, optimizer__learning_rate=0.3, evals__patience=2, run__steps=40, student__prompt="the cat "
+    )
+    arguments += ["--workdir", workdir]
+    process = start("main", arguments)
     wait_for(lambda: (workdir / "checkpoints" / "5").exists(), process)
     process.kill()
     process.communicate()
-    out, err = run("main", [*arguments, f"--workdir={workdir}"])
+    out, err = run("main", arguments)
     assert "continuing from the checkpoint of step 5" in out and "stopped at step 10" in out + err
-    run("main", [*arguments, f"--workdir={workdir}"])
+    assert_the_export_names_no_folder_and_no_default_prompt(workdir / "export", folder)
+    before = {path: path.stat().st_mtime_ns for path in (workdir / "export").rglob("*")}
+    run("main", arguments)
+    assert {path: path.stat().st_mtime_ns for path in (workdir / "export").rglob("*")} == before
     results = json.loads((workdir / "results.json").read_text())
     assert (results["best_step"], results["last_step"]) == (0, 10)
     assert results["scores"]["student after"] == results["scores"]["student before"]

@@ -123,7 +123,11 @@ FAULTS = [
     ("a.tsv", b"text\tn\nx\t1\ny\tz\t2\n", r"a.tsv:3 has 3 fields, the header 2"),
     ("a.csv", b"text\nyes, no\n", r"a.csv:2 has 2 fields, the header 1"),
     ("a.csv", b'n,text\n1,"x\n', r"a.csv:2 is no CSV"),
-    ("a.csv", b"n,m\n1,x\n", r"a.csv:1 \(header\) has no column 'text', it has 'n', 'm'; .*data.columns.text"),
+    (
+        "a.csv",
+        b"n,m\n1,x\n",
+        r"a.csv:1 \(header\) has no column 'text', it has 'n', 'm'; .*--config.data.columns='\(\(\"text\",\"COLUMN\"\),\)'",
+    ),
     ("a.jsonl", b'{"text": "x"}\n{"text": \n', "a.jsonl:2 is not valid JSON"),
     ("a.jsonl", b'{"text": "x"}\n["text"]\n', "a.jsonl:2 is list, not an object"),
     ("a.jsonl", b'{"text": "x", "n": 1}\n{"n": 2, "m": 3}\n', "a.jsonl:2 has no column 'text'"),

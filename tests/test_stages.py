@@ -50,7 +50,7 @@ def test_the_second_stage_begins_with_the_first_ones_export(folder, finished):
 
 def test_previous_without_a_stage_before_is_refused(folder, capsys, tmp_path):
     given = [*program.tiny_arguments(folder), "--config.student.model=previous", f"--workdir={tmp_path / 'w'}"]
-    assert "is the export of a stage before" in program.refused(main, given, capsys)
+    assert "refers to the export of a stage before" in program.refused(main, given, capsys)
 
 
 def test_a_later_stage_without_its_text_is_refused_before_the_first_is_trained(folder, finished, capsys, tmp_path):

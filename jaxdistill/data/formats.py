@@ -75,7 +75,7 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
         if found is None:
             raise InputError(
                 f"{place} has no column {source!r}, it has {', '.join(map(repr, available)) or 'none'}; "
-                f"name the one to use (data.columns.{name} in training, an option of the other programs)."
+                f'name the one to use: --config.data.columns=\'(("{name}","COLUMN"),)\' in training, --column and the like elsewhere.'
             )
         if list(available).count(found) > 1:
             raise InputError(f"{place} has the column {found!r} twice; rename one of them.")

@@ -18,6 +18,8 @@ from jaxdistill.data import vectors as vector_files
 from jaxdistill.data.vectors import VectorFile
 from jaxdistill.files import local
 
+LONGEST = 1e18
+"""Length of a vector whose square float32 can hold."""
 BLOCK_ROWS = 8192
 """Rows embedded and written at a time: what a killed run repeats at most."""
 
@@ -82,15 +84,23 @@ def vectors(spec: str | Path, rows: int) -> Float[np.ndarray, "rows e"]:
     """As `opened`, checked: one row for each row of the text, empty rows and repeats included.
 
     Raises:
-      InputError: also for another number of rows, or a value that is not finite (names the row).
+      InputError: also for another number of rows, a value that is not finite, or a vector that is too long (names the row).
     """
     array = opened(spec)
     if array.shape[0] != rows or array.shape[1] < 1:
         raise InputError(
             f"{_path(spec)} has {array.shape[0]} rows of {array.shape[1]}, the text has {rows}; give one vector a row."
         )
-    for _ in vector_files.blocks(_path(spec)):
-        pass  # each is checked as it is read
+    first = 0
+    for block in vector_files.blocks(_path(spec)):  # which checks that they are finite
+        lengths = np.linalg.norm(block.astype(np.float64), axis=1)
+        long = np.flatnonzero(lengths > LONGEST)
+        if len(long):
+            raise InputError(
+                f"{_path(spec)} row {first + long[0]} has the length {lengths[long[0]]:.1e}, of which float32 cannot take the "
+                f"square; scale the vectors, to lengths of {LONGEST:.0e} at most."
+            )
+        first += len(block)
     return array
 
 

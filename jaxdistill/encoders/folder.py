@@ -33,6 +33,7 @@ from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_json
 from jaxdistill.encoders.tokenizer import TOKENIZER_FILES, without_paths
 from jaxdistill.encoders.weights import tensors_from_params, write_safetensors
+from jaxdistill.paths import public_name
 
 SPECIAL_TOKENS = {
     "unk_token": ("[UNK]", "<unk>"),
@@ -253,10 +254,10 @@ def _short_card(model: SentenceModel) -> str:
     if model.definition.reads_pairs:
         return (
             "---\nlibrary_name: sentence-transformers\npipeline_tag: text-ranking\n---\n\n"
-            f"A cross-encoder with {model.parameter_count:,} parameters, made of {model.source}.\n"
+            f"A cross-encoder with {model.parameter_count:,} parameters, made of {public_name(model.source)}.\n"
         )
     return (
         "---\nlibrary_name: sentence-transformers\npipeline_tag: sentence-similarity\n---\n\n"
         f"A sentence encoder with {model.definition.embedding_width} dimensions and {model.parameter_count:,}"
-        f" parameters, made of {model.source}.\n"
+        f" parameters, made of {public_name(model.source)}.\n"
     )

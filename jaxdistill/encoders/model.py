@@ -45,6 +45,8 @@ class SentenceModel:
     """Name of the prompt that goes before every sentence; None: nothing does."""
     source: str
     """What it was loaded from or made of, for logs and model cards."""
+    own_prompt: str | None = None
+    """Name of the checkpoint's own default prompt, where another was asked for."""
 
     @property
     def prompt(self) -> str:
@@ -72,6 +74,11 @@ class SentenceModel:
         kind = ["scores pairs"] if self.definition.reads_pairs else []
         sha.update(json.dumps([self.max_length, self.prompts, self.default_prompt, *kind], sort_keys=True).encode())
         return sha.hexdigest()
+
+    def with_prompt(self, asked: str) -> "SentenceModel":
+        """The same model behind one of its prompts, by name, or behind a text."""
+        prompts, name = _with_prompt(self.prompts, asked)
+        return dataclasses.replace(self, prompts=prompts, default_prompt=name)
 
     def with_params(self, params: dict[str, np.ndarray]) -> "SentenceModel":
         """The same model with other weights, for instance trained ones."""
@@ -115,6 +122,7 @@ def load(spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "")
         prompts=prompts,
         default_prompt=default_prompt,
         source=str(spec),
+        own_prompt=modules.default_prompt,
     )
 
 
@@ -198,12 +206,15 @@ def _max_length(asked: int, modules: Modules, architecture: Architecture) -> int
     return min(modules.max_length or length_limit(modules.transformer) or longest, longest)
 
 
+def _with_prompt(prompts: dict[str, str], asked: str) -> tuple[dict[str, str], str]:
+    """The prompts and the name of the one that is asked for, by name or as a text."""
+    return (prompts, asked) if asked in prompts else (prompts | {"prompt": asked}, "prompt")
+
+
 def _prompts(modules: Modules, asked: str, folder: Path) -> tuple[dict[str, str], str | None]:
     prompts, default = modules.prompts, modules.default_prompt
-    if asked in prompts:
-        return prompts, asked
     if asked:
-        return prompts | {"prompt": asked}, "prompt"
+        return _with_prompt(prompts, asked)
     if default is not None and default not in prompts:
         raise InputError(f"{folder}: default_prompt_name {default!r} is none of its prompts: {', '.join(prompts)}.")
     return prompts, default

@@ -291,7 +291,7 @@ def cross_encoder(model: SentenceModel, *, key: Array) -> SentenceModel:
 
     It has no prompts: views of pairs are without.
     """
-    model = dataclasses.replace(model, prompts={}, default_prompt=None)
+    model = dataclasses.replace(model, prompts={}, default_prompt=None, own_prompt=None)
     if model.definition.reads_pairs:
         return model
     definition, params = fresh_head(model.definition, model.params, key)

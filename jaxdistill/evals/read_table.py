@@ -15,9 +15,9 @@ from jaxdistill.core import InputError
 
 
 def part_of(folder: str | Path, part: str) -> Path:
-    """`folder/part` of a data folder, or `folder` itself where that is the part."""
+    """`folder/part` of a data folder, or `folder` itself where its files lie in it."""
     inside = Path(folder) / part
-    return inside if inside.is_dir() else Path(folder)
+    return Path(folder) if not inside.is_dir() and any(Path(folder).glob("*.gz")) else inside
 
 
 def columns(path: str | Path, names: Sequence[str]) -> Iterator[tuple[int, tuple[str, ...]]]:

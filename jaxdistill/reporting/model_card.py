@@ -5,11 +5,13 @@ A run writes its facts to `card.json` in the workdir, so that any of its checkpo
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
 from jaxdistill.core import InputError
 from jaxdistill.files import write_whole
+from jaxdistill.paths import public_name
 from jaxdistill.versions import versions
 
 FACTS_FILE = "card.json"
@@ -32,11 +34,35 @@ class Facts:
     steps: int = 0
     batch_size: int = 0
     seed: int = 0
+    prompt: str = ""
+    """What stood before every sentence, in training and when it was scored."""
     command: str = ""
     """The command that trains it again."""
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Score name to value in [-1, 1], such as `{"sts-b-dev/spearman": 0.84}`."""
     teacher_scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+PATH_OPTIONS = (
+    "data.text", "data.exclude", "data.cache_folder", "teacher.model", "student.model", "evals.pairs", "evals.agreement",
+)  # fmt: skip
+"""Options whose values may be local paths."""
+
+
+def public_command(command: str) -> str:
+    """The command with the last part of every local path."""
+    return shlex.join(map(_public_argument, shlex.split(command)))
+
+
+def _public_argument(argument: str) -> str:
+    name, equals, value = argument.partition("=")
+    if name.lstrip("-") == "config":
+        path, colon, preset = value.partition(":")
+        folder = "configs/" if Path(path).parent.name == "configs" else ""
+        return f"{name}={folder}{Path(path).name}{colon}{preset}"
+    if not equals or ".".join(name.split(".")[-2:]) not in PATH_OPTIONS:
+        return argument
+    return f"{name}={','.join(public_name(spec.strip()) for spec in value.split(','))}"
 
 
 def write_facts(folder: str | Path, facts: Facts) -> None:
@@ -81,6 +107,7 @@ def model_card(
         "Steps": f"{facts.steps:,}" if facts.steps else "",
         "Batch size": f"{facts.batch_size:,}" if facts.batch_size else "",
         "Seed": str(facts.seed) if facts.steps else "",
+        "Prompt, in training and for the scores": f"`{facts.prompt}`" if facts.prompt else "",
         "Command": f"`{facts.command}`" if facts.command else "",
     }
     model = {

@@ -16,8 +16,8 @@ from jaxdistill.evals.score_cache import remembered
 from jaxdistill.files import write_whole
 from jaxdistill.folders import refuse_foreign
 from jaxdistill.inference import Embedder
-from jaxdistill.paths import cache_folder
-from jaxdistill.reporting.model_card import Facts, write_facts
+from jaxdistill.paths import cache_folder, public_name, without_folders
+from jaxdistill.reporting.model_card import Facts, public_command, write_facts
 from jaxdistill.reporting.plots import training_plot
 from jaxdistill.reporting.tables import Measured, as_text, comparison_table
 from jaxdistill.training import lock
@@ -28,8 +28,8 @@ from jaxdistill.training.export import card_of, export, weights_bytes
 from jaxdistill.training.loop import Outcome, train
 from jaxdistill.training.overview import print_overview
 from jaxdistill.training.run import Run
-from jaxdistill.training.student import as_exported, keep_tokenizer
-from jaxdistill.training.workdir import EXPORT, METRICS, RESULTS, claim_workdir
+from jaxdistill.training.student import as_evaluated, as_exported, keep_tokenizer
+from jaxdistill.training.workdir import EXPORT, METRICS, RESULTS, claim_workdir, stage_export
 from jaxdistill.versions import versions
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], command
     folder = run.workdir / EXPORT
     models = {
         "teacher": run.teacher,
-        "student before": as_exported(run.config.student, run.student),
+        "student before": as_evaluated(run.config.student, run.student),
         "student after": outcome.student,
     }
     models = {name: model for name, model in models.items() if model is not None}
@@ -86,7 +86,8 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], command
     scores = {name: dev[name] | found.get("scores", {}) for name, found in on_sts.items()}
     facts = _facts(run, outcome, scores, command)
     write_facts(run.workdir, facts)
-    export(outcome.student, folder, card=card_of(outcome.student, facts))
+    student = as_exported(run.config.student, outcome.student)
+    export(student, folder, card=card_of(student, facts))
     plot = training_plot(run.workdir / METRICS, run.workdir / "training.png", title=_title(run))
     readings = {name: run_report.reading(run, model) for name, model in models.items()}
     measured = {
@@ -183,18 +184,21 @@ def _measured(
 def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
     objective = dict(run.config.objective)
     name = objective.pop("name")
+    teacher = run.teacher.source if run.teacher else run.config.teacher.model
+    origins = [teacher, stage_export(run.config.student.model, run.workdir)]
     return Facts(
         name=run.workdir.resolve().name,
-        teacher=run.teacher.source if run.teacher else run.config.teacher.model,
-        student=run.student.source,
+        teacher=", ".join(map(public_name, sources.split_specs(teacher))),
+        student=without_folders(run.student.source, origins),
         objective=f"{name} ({', '.join(f'{key} {value}' for key, value in objective.items())})",
-        data=run.config.data.text,
+        data=", ".join(map(public_name, sources.split_specs(run.config.data.text))),
         data_digest=run.store.content_digest,
         sentences=run.batches.training_rows,
         steps=outcome.step,
         batch_size=run.batches.batch_size,
         seed=run.config.run.seed,
-        command=command,
+        prompt=run.student.prompt,
+        command=public_command(command),
         scores=scores["student after"],
         teacher_scores=scores.get("teacher", {}),
     )

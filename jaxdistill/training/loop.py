@@ -27,7 +27,7 @@ from jaxdistill.inference import Embedder
 from jaxdistill.training.checkpoint import Checkpoints
 from jaxdistill.training.metrics import Progress, Writers
 from jaxdistill.training.run import Run
-from jaxdistill.training.student import as_exported, make_student
+from jaxdistill.training.student import as_evaluated, as_exported, make_student
 from jaxdistill.training.teacher import load_teacher
 from jaxdistill.training.workdir import read_config
 
@@ -42,7 +42,7 @@ class Outcome:
     """What a training ended with."""
 
     student: SentenceModel
-    """The best checkpoint's student, as it is exported."""
+    """The best checkpoint's student, as it is evaluated."""
     step: int
     """Of that checkpoint."""
     last_step: int
@@ -101,7 +101,7 @@ class _Loop:
         leads = processes.is_first()
         self.writers = Writers(run.workdir, first_step=first_step, config=flat(run.config)) if leads else None
         self.bar = Progress(first_step=first_step, steps=run.steps, batch_size=run.batches.batch_size, shown=shown)
-        self.embedder = Embedder(as_exported(run.config.student, run.student), mesh=run.mesh, params={})
+        self.embedder = Embedder(as_evaluated(run.config.student, run.student), mesh=run.mesh, params={})
         self.pending: list[tuple[int, dict[str, jax.Array]]] = []
         """Steps whose metrics have not been looked at."""
 
@@ -180,6 +180,9 @@ class _Loop:
         try:
             for task in self.run.tasks.values():
                 scores |= task(self.embedder.in_use(params))
+            for name, score in scores.items():
+                if not math.isfinite(score):  # it would never be beaten
+                    raise InputError(f"{name} is {score}")
         except InputError as error:
             if step == 0:
                 raise
@@ -247,9 +250,9 @@ def _outcome(run: Run, seconds: float) -> Outcome:
 
 
 def trained(config: Config, student: SentenceModel, state: TrainState) -> SentenceModel:
-    """The student with the state's parameters, as it is exported."""
+    """The student with the state's parameters, as it is evaluated."""
     params = {name: meshes.fetched(array) for name, array in state.params["student"].items()}
-    return as_exported(config.student, student.with_params(params))
+    return as_evaluated(config.student, student.with_params(params))
 
 
 def restored_student(workdir: str | pathlib.Path, step: int) -> SentenceModel:
@@ -260,4 +263,4 @@ def restored_student(workdir: str | pathlib.Path, step: int) -> SentenceModel:
         raise InputError(f"{workdir} has no config.json: it is no workdir of a training.")
     student = make_student(config, load_teacher(config.teacher, workdir), workdir)
     state = Checkpoints(workdir, keep=config.run.keep).restore_alone(step)
-    return trained(config, student, state)
+    return as_exported(config.student, trained(config, student, state))

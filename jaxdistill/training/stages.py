@@ -91,7 +91,7 @@ def _run_chain(stages: Sequence[Config], workdir: pathlib.Path, *, dry_run: bool
 
 def in_order(config: Config) -> list[Config]:
     """The stages, each without those that follow it; `INHERITED` options that one does not name are those of the stage
-    before."""
+    before, and so is the prompt of its student."""
     stages = []
     while config is not None:
         stage = dataclasses.replace(config, then=None)
@@ -100,6 +100,11 @@ def in_order(config: Config) -> list[Config]:
             if not getattr(options, option):
                 before = getattr(getattr(stages[-1], section), option)
                 stage = dataclasses.replace(stage, **{section: dataclasses.replace(options, **{option: before})})
+        if stages and stage.student.model == "previous" and not stage.student.prompt:
+            # The export of the stage before has that prompt, but not as its default.
+            stage = dataclasses.replace(
+                stage, student=dataclasses.replace(stage.student, prompt=stages[-1].student.prompt)
+            )
         stages.append(stage)
         config = config.then
     return stages
@@ -189,8 +194,8 @@ def is_finished(folder: pathlib.Path, config: Config) -> bool:
 def _read(path: pathlib.Path) -> dict[str, Any]:
     """What a note says; nothing where it is not there, or damaged."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
         return {}
 
 

@@ -29,7 +29,9 @@ def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib
     source = stage_export(spec.model, workdir)
     has_pair_head = spec.head == "pair" and source != "teacher" and labels_of(source) == 1
     pooling = "" if has_pair_head else spec.pooling
-    model = teacher if source == "teacher" else load(source, pooling=pooling, prompt=spec.prompt)
+    model = teacher if source == "teacher" else load(source, pooling=pooling)
+    if spec.prompt:
+        model = model.with_prompt(spec.prompt)
     of_body, of_head, of_tables = jax.random.split(jax.random.key(config.run.seed ^ 0x57D), 3)
     if spec.layers:
         model = surgery.from_layers(model, spec.layers)
@@ -44,7 +46,7 @@ def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib
         width = head_width(config, model, teacher)
         activation = "tanh" if spec.head == "tanh" else "identity"
         model = surgery.add_head(model, width, key=of_head, activation=activation, init=spec.head_init)
-    check_exportable(as_exported(spec, model).definition)
+    check_exportable(as_evaluated(spec, model).definition)
     return model
 
 
@@ -112,9 +114,14 @@ def head_width(config: Config, student: SentenceModel, teacher: SentenceModel | 
     return (teacher or student).definition.embedding_width
 
 
-def as_exported(spec: Student, student: SentenceModel) -> SentenceModel:
-    """The student as it is evaluated and exported: with its head, or without."""
+def as_evaluated(spec: Student, student: SentenceModel) -> SentenceModel:
+    """The student as it is evaluated: with its head or without, and behind the prompt it is trained with."""
     return student if spec.keep_head or spec.head == "none" else surgery.drop_head(student)
+
+
+def as_exported(spec: Student, student: SentenceModel) -> SentenceModel:
+    """The evaluated student as it is exported: with the checkpoint's own default prompt, unless another is asked for."""
+    return student if spec.export_prompt else dataclasses.replace(student, default_prompt=student.own_prompt)
 
 
 def with_dropout(student: SentenceModel, rate: float, *, drophead: float = 0.0) -> SentenceModel:
