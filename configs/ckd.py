@@ -11,7 +11,8 @@ paper:STUDENT   from sup-SimCSE-RoBERTa-large, with the paper's settings: batch 
             the teacher; then stage 2 at batch 128. STUDENT is bert-base (its Table 2: 83.45, after stage 2 85.04),
             tinybert-l6 (83.17, 84.58) or tinybert-l4 (81.16, 82.84); `paper` alone is bert-base
 code:STUDENT    the same as the code has it: batch 8 x 512, learned temperature from 0.368, the teacher's dropout on; stage 2
-            at batch 4 x 128 with a learned scale from 20
+            at batch 4 x 128 with a learned scale from 20. Negatives are the whole batch and one queue, 4,096 + 65,536; in the
+            code each of eight processes has 512 + 65,536
 paper-simcse:STUDENT   as paper, from a student that is trained by SimCSE first (its Table 3, STS-B dev: 89.03, 88.70, 87.21);
             BERT-base has a checkpoint on the hub, the TinyBERTs get a stage of their own before the two
 congen:STUDENT  as ConGen's authors adapted it: unsupervised teacher, their text; `congen` alone is bert-base. Their Table 1

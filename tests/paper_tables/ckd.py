@@ -1,7 +1,7 @@
 """DistilCSE's CKD, Table 3's start from SimCSE, and CKD as ConGen's authors adapted it."""
 
 from paper_tables import Fact, Stage, cited, congen
-from paper_tables.simcse import SUPERVISED, TRIPLETS
+from paper_tables.simcse import QUARTER, SUPERVISED, TRIPLETS
 
 NEWS = 5_000_000
 """Sentences of News-5m, DistilCSE section 4.1."""
@@ -83,6 +83,8 @@ def second(student: str, *, code: bool) -> Stage:
     steps, warmup = (2690, 54) if code else (10_765, 216)
     facts = STAGE_2 | cited(source, data__batch_size=size, derived__sequences_per_step=3 * size)
     facts |= cited("DistilCSE 4.2", optimizer__learning_rate=rate)
+    if code:
+        facts["optimizer.clip_norm"] = Fact(1.0, "sentemb: nli_finetune.py", QUARTER)
     facts["objective.learned_scale"] = (
         Fact("linear", "sentemb: nli_run.sh temp=20, nli_finetune.py: above 5 the parameter is the scale")
         if code

@@ -7,6 +7,9 @@ TRIPLETS = [["text", "sent0"], ["positive", "sent1"], ["negative", "hard_neg"]]
 WIKI, NLI, STS_B = 1_000_000, 275_601, 10_000
 """Sentences of wiki1m_for_simcse.txt, triplets of nli_for_simcse.csv, Mirror-BERT's sentences of STS-B train."""
 LAST_BATCH = "the code reads the last, partial batch of an epoch too; every batch is full here"
+QUARTER = (
+    "each of four processes has gradients of its own quarter of a batch alone, whose mean is a quarter of the whole"
+)
 COMMON = {
     **cited("none of these has a teacher", teacher__model=""),
     **cited("ours: there is no teacher, not read", teacher__pooling="", teacher__max_length=0, teacher__targets="live"),
@@ -27,10 +30,7 @@ SIMCSE = COMMON | {
         "transformers 4.2.1: defaults of Trainer and AdamW",
         optimizer__schedule="linear", optimizer__weight_decay=0.0, optimizer__b1=0.9, optimizer__b2=0.999,
         optimizer__eps=1e-8, optimizer__bias_correction=True, optimizer__eps_before_correction=True, run__seed=42,
-        derived__warmup_steps=0,
-    ),
-    "optimizer.clip_norm": Fact(
-        1.0, "transformers 4.2.1: Trainer", "four processes clip a quarter of the gradient there; the whole one here"
+        optimizer__clip_norm=1.0, derived__warmup_steps=0,
     ),
     **cited("ours: nothing is decayed", optimizer__decay="matrices"),
     **cited("SimCSE: run_*_example.sh", objective__temperature=0.05, objective__learned_scale="none"),
@@ -40,7 +40,8 @@ SUPERVISED = SIMCSE | {
     **cited("SimCSE eq. 5", objective__views=("text", "positive", "negative"), data__columns=TRIPLETS),
     **cited("SimCSE README", data__batch_size=512, optimizer__learning_rate=5e-5, run__epochs=3.0, run__steps=0),
     **cited("SimCSE README, 512 triplets", derived__sequences_per_step=1536),
-    **cited("SimCSE: models.py, the MLP stays without labels alone", student__keep_head=True),
+    **cited("SimCSE: --mlp_only_train is of the unsupervised script alone", student__keep_head=True),
+    "optimizer.clip_norm": Fact(1.0, "transformers 4.2.1: Trainer", QUARTER),
     "derived.steps": Fact(1614, "SimCSE README: 3 epochs", LAST_BATCH),
 }
 
