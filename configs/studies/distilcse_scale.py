@@ -5,8 +5,7 @@
 
 The paper: BERT-base after CKD and the second stage, on 1M to 20M sentences. STS-B dev keeps increasing from 1M to 5M,
 and beyond varies between 88.9 and 89.0 (x 100); the figure has no other numbers. news.txt holds 20 million sentences, a
-sentence a line; News-5m, which the paper's models are trained on, has the first five. Every point stops early after as
-many evaluations as three epochs of News-5m have.
+sentence a line; News-5m, which the paper's models are trained on, has the first five.
 """
 
 CONFIG = "configs/ckd.py:paper"
