@@ -92,6 +92,12 @@ def test_two_points_that_are_the_same_training_are_refused(given, chosen, words)
         sweep.plan(TINY, given, chosen)
 
 
+def test_without_a_teacher_its_targets_are_not_read():
+    points = [{"teacher.targets": "live"}, {"teacher.targets": "store"}]
+    with pytest.raises(InputError, match="because objective simcse has no teacher"):
+        sweep.plan("configs/simcse.py:tiny", [], points)
+
+
 def test_means_and_deviations_are_over_the_seeds_that_have_a_score():
     first, second, third = comparison.means(ROWS)
     assert (first["options"], first["seeds"]) == ({"a": 0, "b": "x"}, [0, 1])

@@ -12,6 +12,9 @@ def unread(config: Config) -> dict[str, str]:
     options = {name: value for name, value in config.objective.items() if name != "name"}
     objective = objectives.make(config.objective["name"], options)
     found = {f"objective.{name}": why for name, why in objective.unread.items()} | dict(_of_parts(config))
+    if not objective.teacher_views:
+        names = ("teacher.targets", "teacher.dropout", "student.dims_targets")
+        found |= dict.fromkeys(names, f"objective {config.objective['name']} has no teacher")
     return found | ({f"then.{name}": why for name, why in unread(config.then).items()} if config.then else {})
 
 
