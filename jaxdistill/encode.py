@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,12 +23,24 @@ from jaxdistill.cli import Interrupts, Parser, add_reading_options, local_path, 
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import TEXT, Watched, local_files, read
 from jaxdistill.data.vectors import VectorFile, note_of, write_parquet
+from jaxdistill.data.words import unknown_id
 from jaxdistill.files import behind_links, is_special, local, refuse_overwriting, unwritable
 from jaxdistill.inference import Embedder, load, progress_bar
 
 CHUNK = 8192
 """Sentences in memory at a time; enough of them that grouping by length leaves little padding."""
 FORMATS = (".npy", ".parquet")
+
+
+class Written(NamedTuple):
+    """What a file of vectors was made of."""
+
+    sentences: int
+    truncated: int
+    """Sentences that were longer than the model reads."""
+    unknown: int
+    """Tokens that stand for text which the tokenizer does not know."""
+    tokens: int
 
 
 def encode_file(
@@ -40,7 +53,7 @@ def encode_file(
     keep_text: bool = False,
     progress: bool = True,
     chunk: int = CHUNK,
-) -> tuple[int, int]:
+) -> Written:
     """Writes float32 vectors of shape [sentences, width]; goes on where an earlier call was killed.
 
     Args:
@@ -50,9 +63,6 @@ def encode_file(
       prompt: name of one of the model's prompts; None: its default one.
       keep_text: write the sentences beside their vectors; for `.parquet`.
       chunk: sentences that are computed together; what a killed call repeats at most.
-
-    Returns:
-      How many sentences there are, and how many of them were truncated.
 
     Raises:
       InputError: text that cannot be read, an output that cannot be written, or a vector that is not finite.
@@ -79,7 +89,7 @@ def encode_file(
         vectors.file.note.unlink()
     except OSError as error:
         raise unwritable(output, error) from error
-    return vectors.rows, vectors.counts["truncated"]
+    return Written(vectors.rows, vectors.counts["truncated"], vectors.counts["unknown"], vectors.counts["tokens"])
 
 
 def _refuse_others_file(partial: Path) -> None:
@@ -127,7 +137,7 @@ def encoded(
     Raises:
       InputError: the text changed meanwhile.
     """
-    prompt, chunk = origin["prompt"], origin["chunk"]
+    prompt, chunk, unknown = origin["prompt"], origin["chunk"], unknown_id(embedder.model.tokenizer)
     count = sum(1 for _ in text.rows())
     vectors = VectorFile(path, origin, rows=count, width=embedder.width)
     with Interrupts() as interrupts, progress_bar(count, shown=progress) as bar:
@@ -147,7 +157,8 @@ def encoded(
             ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
             block = embedder.encode_ids(ids, advance=advance)
             text.check()
-            vectors.append(block, {"truncated": truncated})
+            read = {"unknown": sum(int((row == unknown).sum()) for row in ids), "tokens": sum(map(len, ids))}
+            vectors.append(block, {"truncated": truncated} | read)
     try:
         text.check_content()
         if not vectors.complete:
@@ -171,7 +182,7 @@ def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.encode`."""
     given = _parser().parse_args(arguments)
     embedder = load(given.model, pooling=given.pooling, max_length=given.max_length, batch_size=given.batch_size)
-    count, truncated = encode_file(
+    written = encode_file(
         embedder,
         given.input,
         given.output,
@@ -180,7 +191,9 @@ def main(arguments: Sequence[str]) -> None:
         keep_text=given.keep_text,
         progress=not given.quiet,
     )
+    count, truncated = written.sentences, written.truncated
     print(f"{given.output}: {count:,} vectors of {embedder.width} numbers, float32")
+    print(f"{written.unknown / max(written.tokens, 1):.2%} of {written.tokens:,} tokens are unknown to the tokenizer")
     if truncated:
         longest = embedder.model.max_length
         print(f"{truncated:,} sentences ({truncated / count:.1%}) were longer than {longest} tokens and truncated")
