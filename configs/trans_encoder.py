@@ -7,7 +7,7 @@ are a cycle. PAIRS.tsv has the columns sentence1 and sentence2, or premise and h
 adds its pairs. What text, exclude and columns say holds for all stages. With JAXDISTILL_DATA, the best checkpoint of
 each stage is that with the best score on STS-B dev; with --config.evals.pairs on your own graded pairs; without either,
 the one that agrees best with the labels of pairs kept out of training. The best bi- and the best cross-encoder of all
-stages are DIR/best-bi and DIR/best-cross. PRESET:N makes N cycles instead, as in sts:2.
+stages are DIR/best-bi and DIR/best-cross. PRESET:N makes N cycles instead, as in sts:2, up to 5.
 
 minilm      all-MiniLM-L6-v2 is the first bi-encoder, and where every stage starts; three cycles
 tiny        the path from text to both exports in about a minute; proves nothing about quality
@@ -18,26 +18,33 @@ clean       pairs of NLI instead, but those that are in any test or dev file; ST
 sick        all pairs of SICK-R; its trial set
 qnli        the official dev set; by AUC of its first 1,000 pairs. Five cycles, as the next two
 mrpc        train and test; by AUC of the first 408 pairs of train
-qqp         the test sample and duplicates; STS-B dev, as there are no more pairs with both labels
+qqp         the test sample and duplicates, for as many steps as the paper's 21,000 pairs take; STS-B dev, as there are no
+            more pairs with both labels
 
-The paper's models, on STS pairs where no text is given (--config.data.text=data:nli/train.tsv.gz
---config.data.exclude='data:sts/*.tsv.gz' for other ones, without those of STS):
-paper       unsupervised SimCSE-BERT-base; cross-encoders start from BERT-base (refreshing); clipped labels; 3 cycles
-code        the same with labels below 0 as they are
-sequential  each stage starts from the one before (the paper's section 5.2)
-mutual      SimCSE-BERT-base and SimCSE-RoBERTa-base label together, by the mean of their scores; 3 cycles
+The paper's rows. PRESET:MODEL is one of another checkpoint, as in paper:roberta-large; --help lists them:
+paper       from SimCSE, Mirror-BERT, Contrastive Tension or DeCLUTR on STS pairs (Tables 1 and 4); each cross-encoder
+            starts from the plain model (refreshing); clipped labels; three cycles
+paper-sick paper-qqp paper-qnli paper-mrpc
+            on a task's pairs, as above; QNLI with the first 10,000 of train, from the hub (Tables 5, 7 and 11)
+code        paper with labels below 0 as they are
+sequential  each stage starts from the one before, poolers included (section 5.2, Table 13)
+mutual      mutual:base is SimCSE-BERT-base and SimCSE-RoBERTa-base, mutual:large the large ones: both label together, by
+            the mean of their scores; best-bi-1 is BERT's, best-bi-2 RoBERTa's (Table 1)
+mutual-qqp mutual-qnli mutual-mrpc
+            on a task's pairs (Table 11)
 alternating one cycle of BERT, one of RoBERTa (footnote 5, the sequential ensemble, which the paper finds worse)
+bi-to-bi    standard self-distillation: bi-encoders on the labels of the one before, three of them (Table 14)
+contrastive every pair is a positive one for SimCSE's loss (Table 9)
 simcse-first mirror-first
             BERT-base becomes a bi-encoder by SimCSE or Mirror-BERT on the pairs' first sentences, then `paper`; with
             --config.data.text=FILE.txt --config.data.columns='()' --config.then.data.text=PAIRS.tsv on others
 
-Ablations from all-MiniLM-L6-v2 on STS pairs:
-bi-to-bi    standard self-distillation: bi-encoders on the labels of the one before, three of them (Table 14)
-contrastive every pair is a positive one for SimCSE's loss (Table 9)
-
-Two starts on pairs of STS and of NLI are measured in docs/results.md; the paper's models are not.
+Of STS, a data folder has the scored pairs alone: 23,602 distinct ones where the paper has 37,081. The others belong to
+STS15 and STS16; a file of them in its sts folder, such as sts15.unscored.tsv.gz, is read too. Two starts on pairs of STS
+and of NLI are measured in docs/results.md; the paper's models are not.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -46,31 +53,51 @@ from ml_collections import ConfigDict
 from simcse import mirror, papers, simcse
 
 FIRST = ("text", "sentence1|premise")
-COLUMNS = (FIRST, ("second", "sentence2|hypothesis"))
+COLUMNS = (FIRST, ("second", "sentence2|hypothesis|sentence"))
 STS_PAIRS = "data:sts/sts1*.tsv.gz,data:sts/stsb.*.tsv.gz,data:sts/sick.*.tsv.gz"
+SICK_PAIRS = "data:sts/sick.*.tsv.gz"
+QQP_PAIRS = "data:pairs/qqp.*.tsv.gz"
+QNLI_DEV_PAIRS = "data:pairs/qnli.dev.tsv.gz"
+QNLI_PAIRS = f"hf:nyu-mll/glue:qnli:train[:10000]:question,{QNLI_DEV_PAIRS}"
+MRPC_PAIRS = "data:transfer/mrpc.*.tsv.gz"
 TESTS = (
     "data:sts/*.tsv.gz,data:nli/s*.tsv.gz,data:transfer/mrpc.*.tsv.gz,data:pairs/qnli.dev.tsv.gz,"
     "data:pairs/qqp.sample.tsv.gz"
 )
 """All test and dev pairs of a data folder (and training ones that lie beside them)."""
-QQP_PAIRS = 21_000
+QQP_SIZE = 21_000
 """The paper's number of pairs; there are three times as many here, and as many steps are made."""
-
 LENGTHS = dict(bi=32, cross=64)
 """Most tokens of a sentence or of a pair, in training and while it is labelled (the code)."""
 
-BERT = dict(
-    bi="princeton-nlp/unsup-simcse-bert-base-uncased",
-    plain="google-bert/bert-base-uncased",
-    pooling="cls",
-    plain_pooling="pooler",
-)
-"""First bi-encoder with its pooling, and the checkpoint that its cross-encoder starts from, with its own."""
-ROBERTA = dict(
-    bi="princeton-nlp/unsup-simcse-roberta-base", plain="FacebookAI/roberta-base", pooling="cls", plain_pooling="cls"
-)
-MINILM = dict(bi=TEACHER, plain=TEACHER, pooling="mean", plain_pooling="pooler")
-BERT_OF_STAGE_1 = BERT | dict(bi="stage1", pooling="")
+
+def start(bi: str, plain: str, **changed) -> Mapping[str, str | int]:
+    """First bi-encoder with its pooling, the checkpoint that its cross-encoders start from, with its own, and the
+    bi-encoder's batch."""
+    pooler = "cls" if "roberta" in plain else "pooler"  # RoBERTa's cross-encoder has a dense layer of its own instead
+    return dict(bi=bi, plain=plain, pooling="cls", plain_pooling=pooler, batch_size=128) | changed
+
+
+def large(bi: str, plain: str) -> Mapping[str, str | int]:
+    return start(bi, plain, batch_size=64)
+
+
+MODELS = {
+    "bert-base": start("princeton-nlp/unsup-simcse-bert-base-uncased", "google-bert/bert-base-uncased"),
+    "roberta-base": start("princeton-nlp/unsup-simcse-roberta-base", "FacebookAI/roberta-base"),
+    "bert-large": large("princeton-nlp/unsup-simcse-bert-large-uncased", "google-bert/bert-large-uncased"),
+    "roberta-large": large("princeton-nlp/unsup-simcse-roberta-large", "FacebookAI/roberta-large"),
+    "mirror-roberta-base": start("cambridgeltl/mirror-roberta-base-sentence", "FacebookAI/roberta-base"),
+    "mirror-roberta-base-drophead": start(
+        "cambridgeltl/mirror-roberta-base-sentence-drophead", "FacebookAI/roberta-base"
+    ),
+    "ct-bert-base": start("Contrastive-Tension/BERT-Base-CT", "google-bert/bert-base-uncased"),
+    "declutr-roberta-base": start("johngiorgi/declutr-base", "FacebookAI/roberta-base"),
+}
+"""The paper's Table 17, all read at the first token, as it says."""
+PAIRS_OF_MODELS = {"base": ("bert-base", "roberta-base"), "large": ("bert-large", "roberta-large")}
+MINILM = start(TEACHER, TEACHER, pooling="mean")
+BERT_OF_STAGE_1 = MODELS["bert-base"] | dict(bi="stage1", pooling="")
 
 
 def trans_encoder(form: str, **changed) -> dict:
@@ -82,17 +109,17 @@ def trans_encoder(form: str, **changed) -> dict:
 
 def stage(
     form: str,
-    start: Mapping[str, str],
+    begun: Mapping[str, str | int],
     *,
     labellers: Sequence[str],
     labelled_by: str,
     negatives: str = "clip",
     model: str = "",
 ) -> ConfigDict:
-    """One direction, with the settings of the paper's Table 16 for base models on STS.
+    """One direction, with the settings of the paper's Table 16 on STS.
 
     Args:
-      start: as `BERT`.
+      begun: one of `MODELS`.
       labelled_by: the form of the labellers, which read as many tokens as models of this form do in training.
       model: starts the student instead.
     """
@@ -100,24 +127,27 @@ def stage(
     config.data.columns = COLUMNS
     config.teacher.targets = "labels"
     config.teacher.model = ",".join(labellers)
-    config.teacher.pooling = start["pooling"] if start["bi"] in labellers else ""  # exports of stages say their own
+    config.teacher.pooling = begun["pooling"] if begun["bi"] in labellers else ""  # exports of stages say their own
     config.teacher.max_length = LENGTHS[labelled_by]
-    config.student.model = model or (start["plain"] if form == "cross" else start["bi"])
-    config.student.pooling = start["plain_pooling"] if form == "cross" else start["pooling"]
+    config.student.model = model or (begun["plain"] if form == "cross" else begun["bi"])
+    config.student.pooling = begun["plain_pooling"] if form == "cross" else begun["pooling"]
     config.student.head = "pair" if form == "cross" else "none"
     config.student.head_init = "normal"
-    config.data.batch_size = 16 if form == "cross" else 128  # pairs; a cross-encoder reads both orders: 32 sequences
+    config.data.batch_size = 16 if form == "cross" else begun["batch_size"]  # pairs; in both orders 32 sequences
     config.data.max_length = LENGTHS[form]
     config.optimizer.learning_rate = 2e-5 if form == "cross" else 5e-5
     config.optimizer.warmup_fraction = 0.1 if form == "cross" else 0.0
+    config.optimizer.eps_before_correction = True
     config.run.epochs = 1.0 if form == "cross" else 10.0
     config.run.seed = 2021
     config.evals.every = 200
+    # Never a random head, and in the paper's rows never the start; ours may be better than what it is trained to be.
+    config.evals.untrained = form == "bi" and begun is MINILM
     return config
 
 
 def cycles(
-    *starts: Mapping[str, str],
+    *starts: Mapping[str, str | int],
     count: int,
     negatives: str = "clip",
     sequential: bool = False,
@@ -127,41 +157,41 @@ def cycles(
     """Cross-encoders from all bi-encoders' labels, then bi-encoders from all cross-encoders', `count` times.
 
     Args:
-      starts: for each of the models that label together, as `BERT`.
-      sequential: start each stage from the last one of the other form, not from `starts`.
+      starts: of `MODELS`, one for each that labels together with the others.
+      sequential: start each stage from the model that made its labels, not from `starts`.
       alternating: the starts take turns, a cycle each, instead of labelling together.
       before: stages that come first.
     """
     stages, labellers = list(before), []
     for cycle in range(count):
         trained = [starts[cycle % len(starts)]] if alternating else starts
-        labellers = labellers or [start["bi"] for start in trained]
+        labellers = labellers or [begun["bi"] for begun in trained]
         for form in ("cross", "bi"):
             names = []
-            for place, start in enumerate(trained):
-                model = labellers[place] if sequential and stages else ""
+            for place, begun in enumerate(trained):
+                model = labellers[place] if sequential else ""
                 labelled_by = "bi" if form == "cross" else "cross"
-                options = dict(labellers=labellers, labelled_by=labelled_by, negatives=negatives, model=model)
-                stages.append(stage(form, start, **options))
+                made = dict(labellers=labellers, labelled_by=labelled_by, negatives=negatives, model=model)
+                stages.append(stage(form, begun, **made))
                 names.append(f"stage{len(stages)}")
             labellers = names
     return chained(stages)
 
 
-def bi_to_bi(start: Mapping[str, str], *, count: int) -> ConfigDict:
+def bi_to_bi(begun: Mapping[str, str | int], *, count: int) -> ConfigDict:
     """Bi-encoders alone, each from the start and on the labels of the one before, which are cosines as its own are."""
-    labellers = [start["bi"], *(f"stage{number}" for number in range(1, count))]
-    stages = [stage("bi", start, labellers=[name], labelled_by="bi", negatives="raw") for name in labellers]
+    labellers = [begun["bi"], *(f"stage{number}" for number in range(1, count))]
+    stages = [stage("bi", begun, labellers=[name], labelled_by="bi", negatives="raw") for name in labellers]
     return chained(stages)
 
 
-def contrastive() -> ConfigDict:
+def contrastive(begun: Mapping[str, str | int]) -> ConfigDict:
     """SimCSE's loss with the sentences of a pair as anchor and positive."""
-    config = papers(TEACHER, batch_size=64, learning_rate=3e-5)
+    config = papers(begun["bi"], batch_size=64, learning_rate=3e-5)
     config.objective = ConfigDict(simcse(views=("text", "second")))
     config.data.columns = COLUMNS
     config.data.dedupe = True
-    config.student.pooling = "mean"
+    config.student.pooling = begun["pooling"]
     config.student.head = "none"
     return config
 
@@ -204,23 +234,37 @@ def after(first: ConfigDict, *, count: int) -> ConfigDict:
     return on_pairs(cycles(BERT_OF_STAGE_1, count=count, before=[on_first_sentences(first)]))
 
 
-def sick(count: int) -> ConfigDict:
-    config = on_pairs(cycles(MINILM, count=count), "data:sts/sick.*.tsv.gz", best="pairs/spearman")
+def on_sick(config: ConfigDict) -> ConfigDict:
+    config = on_pairs(config, SICK_PAIRS, best="pairs/spearman")
     config.evals.pairs = "data:sts/sick.trial.tsv.gz"
     return config
 
 
-def binary(text: str, count: int, *, best: str = "", both_orders: bool = True, pairs: int = 0) -> ConfigDict:
-    """QQP, QNLI and MRPC in Table 16: cycles of 3 and 15 epochs; with `pairs`, epochs of so many pairs."""
+def binary(
+    config: ConfigDict, text: str, *, best: str = "", both_orders: bool = True, dedupe: bool = False, size: int = 0
+) -> ConfigDict:
+    """QQP, QNLI and MRPC in Table 16: cycles of 3 and 15 epochs; with `size`, epochs of so many pairs."""
 
-    def change(config: ConfigDict) -> None:
-        crosses = config.objective.form == "cross"
-        config.data.batch_size = 128 if not crosses else 16 if both_orders else 32
-        config.run.epochs = 3.0 if crosses else 15.0
-        config.run.steps = round(config.run.epochs * pairs / config.data.batch_size)
-        config.objective.both_orders = crosses and both_orders
+    def change(stage: ConfigDict) -> None:
+        crosses = stage.objective.form == "cross"
+        if crosses and not both_orders:
+            stage.objective.both_orders = False
+            stage.data.batch_size = 32
+        stage.data.dedupe = dedupe
+        stage.run.epochs = 3.0 if crosses else 15.0
+        stage.run.steps = int(stage.run.epochs) * math.ceil(size / stage.data.batch_size)
 
-    return every(on_pairs(cycles(MINILM, count=count), text, best=best), change)
+    return every(on_pairs(config, text, best=best), change)
+
+
+TASKS: Mapping[str, Callable[[ConfigDict], ConfigDict]] = {
+    "sick": on_sick,
+    "qqp": lambda config: binary(config, QQP_PAIRS, size=QQP_SIZE),
+    "qnli": lambda config: binary(config, QNLI_PAIRS, best="qnli-dev/auc", both_orders=False),
+    "mrpc": lambda config: binary(config, MRPC_PAIRS, best="mrpc-dev/auc"),
+}
+"""The paper's tasks beside STS, and what makes its settings of those for STS."""
+CYCLES_OF_TASK = {"sick": 3, "qqp": 5, "qnli": 5, "mrpc": 5}
 
 
 def small() -> ConfigDict:
@@ -239,36 +283,88 @@ def small() -> ConfigDict:
     return config
 
 
-CYCLES: Mapping[str, tuple[int, Callable[[int], ConfigDict]]] = {
-    "minilm": (3, lambda count: cycles(MINILM, count=count)),
-    "sts": (3, lambda count: on_pairs(cycles(MINILM, count=count))),
-    "clean": (3, lambda count: on_pairs(cycles(MINILM, count=count), "data:nli/train.tsv.gz", exclude=TESTS)),
-    "sick": (3, sick),
-    "qnli": (5, lambda n: binary("data:pairs/qnli.dev.tsv.gz", n, best="qnli-dev/auc", both_orders=False)),
-    "mrpc": (5, lambda count: binary("data:transfer/mrpc.*.tsv.gz", count, best="mrpc-dev/auc")),
-    "qqp": (5, lambda count: binary("data:pairs/qqp.*.tsv.gz", count, pairs=QQP_PAIRS)),
-    "paper": (3, lambda count: on_pairs(cycles(BERT, count=count))),
-    "code": (3, lambda count: on_pairs(cycles(BERT, count=count, negatives="raw"))),
-    "sequential": (3, lambda count: on_pairs(cycles(BERT, count=count, sequential=True))),
-    "mutual": (3, lambda count: on_pairs(cycles(BERT, ROBERTA, count=count))),
-    "alternating": (2, lambda count: on_pairs(cycles(BERT, ROBERTA, count=count, alternating=True))),
-    "simcse-first": (3, lambda n: after(papers(BERT["plain"], batch_size=64, learning_rate=3e-5), count=n)),
-    "mirror-first": (3, lambda count: after(mirror(BERT["plain"], pooling="mean"), count=count)),
-    "bi-to-bi": (3, lambda count: on_pairs(bi_to_bi(MINILM, count=count))),
+def of_minilm(change: Callable[[ConfigDict], ConfigDict], default: int) -> Callable[..., ConfigDict]:
+    """A preset of our own start; its argument is the number of cycles."""
+    return lambda count=default: change(cycles(MINILM, count=int(count)))
+
+
+def of_model(
+    make: Callable[[Mapping[str, str | int]], ConfigDict], default: str = "bert-base"
+) -> Callable[..., ConfigDict]:
+    """A preset whose argument is one of `MODELS`."""
+    return lambda name=default: make(MODELS[name])
+
+
+def mutual(argument: str = "base", *, task: str = "") -> ConfigDict:
+    """Both models of a size; a number of cycles instead means the base ones."""
+    count = int(argument) if argument.isdecimal() else CYCLES_OF_TASK.get(task, 3)
+    config = cycles(*(MODELS[name] for name in PAIRS_OF_MODELS.get(argument, PAIRS_OF_MODELS["base"])), count=count)
+    return TASKS[task](config) if task else on_pairs(config)
+
+
+def paper(begun: Mapping[str, str | int], *, task: str) -> ConfigDict:
+    """A task's row of Tables 5, 7 and 11."""
+    return TASKS[task](cycles(begun, count=CYCLES_OF_TASK[task]))
+
+
+def sequential(begun: Mapping[str, str | int]) -> ConfigDict:
+    return on_pairs(cycles(begun, count=3, sequential=True))
+
+
+def alternating(count: str | int = 2) -> ConfigDict:
+    return on_pairs(cycles(*(MODELS[name] for name in PAIRS_OF_MODELS["base"]), count=int(count), alternating=True))
+
+
+def simcse_first(count: str | int = 3) -> ConfigDict:
+    return after(papers(MODELS["bert-base"]["plain"], batch_size=64, learning_rate=3e-5), count=int(count))
+
+
+def mirror_first(count: str | int = 3) -> ConfigDict:
+    return after(mirror(MODELS["bert-base"]["plain"], pooling="mean"), count=int(count))
+
+
+OURS = {
+    "minilm": of_minilm(lambda config: config, 3),
+    "sts": of_minilm(on_pairs, 3),
+    "clean": of_minilm(partial(on_pairs, text="data:nli/train.tsv.gz", exclude=TESTS), 3),
+    "sick": of_minilm(on_sick, 3),
+    "qnli": of_minilm(
+        lambda config: binary(config, QNLI_DEV_PAIRS, best="qnli-dev/auc", both_orders=False, dedupe=True), 5
+    ),
+    "mrpc": of_minilm(lambda config: binary(config, MRPC_PAIRS, best="mrpc-dev/auc", dedupe=True), 5),
+    "qqp": of_minilm(lambda config: binary(config, QQP_PAIRS, dedupe=True, size=QQP_SIZE), 5),
+    "alternating": alternating,
+    "simcse-first": simcse_first,
+    "mirror-first": mirror_first,
 }
-"""Name to the number of cycles, of bi-encoders in `bi-to-bi`, and what makes so many."""
+"""Presets whose argument is a number of cycles."""
 PRESETS = {
     "tiny": small,
-    **{name: partial(make, count) for name, (count, make) in CYCLES.items()},
-    "contrastive": lambda: on_pairs(contrastive()),
+    **OURS,
+    "paper": of_model(lambda begun: on_pairs(cycles(begun, count=3))),
+    **{f"paper-{task}": of_model(partial(paper, task=task)) for task in TASKS},
+    "code": of_model(lambda begun: on_pairs(cycles(begun, count=3, negatives="raw"))),
+    "sequential": of_model(sequential),
+    "mutual": mutual,
+    **{f"mutual-{task}": partial(mutual, task=task) for task in ("qqp", "qnli", "mrpc")},
+    "bi-to-bi": of_model(lambda begun: on_pairs(bi_to_bi(begun, count=3))),
+    "contrastive": of_model(lambda begun: on_pairs(contrastive(begun)), "roberta-base"),
+}
+COUNTS = tuple(map(str, range(1, 6)))
+SIMCSE = ("bert-base", "roberta-base", "bert-large", "roberta-large")
+ARGUMENTS = {
+    **dict.fromkeys(OURS, COUNTS),
+    "paper": tuple(MODELS),
+    **{f"paper-{task}": SIMCSE if task == "sick" else tuple(MODELS) for task in TASKS},
+    "code": SIMCSE[:2],
+    "sequential": SIMCSE[:2],
+    "mutual": (*PAIRS_OF_MODELS, *COUNTS),
+    **{f"mutual-{task}": tuple(PAIRS_OF_MODELS) for task in ("qqp", "qnli", "mrpc")},
+    "bi-to-bi": SIMCSE[:2],
+    "contrastive": ("roberta-base", "mirror-roberta-base-drophead"),
 }
 
 
 def get_config(preset: str = "minilm") -> ConfigDict:
-    """The preset's options, all of them spelled out; `PRESET:N` has N cycles."""
-    name, _, count = preset.partition(":")
-    if not count:
-        return chosen("trans_encoder", PRESETS, name)
-    if name not in CYCLES or not count.isdecimal() or int(count) == 0:
-        raise ValueError(f"preset {preset!r}: a number of cycles, at least 1, goes with {', '.join(CYCLES)}.")
-    return CYCLES[name][1](int(count))
+    """The preset's options, all of them spelled out."""
+    return chosen("trans_encoder", PRESETS, preset, ARGUMENTS)

@@ -284,6 +284,7 @@ def program_of(raw: dict) -> str:
 
     parts = {part: raw[part] for part in ("data", "teacher", "student", "objective", "optimizer", "run")}
     parts["optimizer"] = raw["optimizer"] | dict(warmup_steps=bool(raw["optimizer"]["warmup_steps"]))
+    parts["data"] = raw["data"] | dict(dedupe=True)
     parts["run"] = raw["run"] | dict(steps=0, epochs=0.0, seed=0)
     return json.dumps(kind(parts))
 
@@ -294,11 +295,17 @@ def stepped():
     return set()
 
 
-STUDENTS = config_file.load_config_module(ROOT / "configs" / "congen.py").ARGUMENTS["paper"]
+def students_of(path, preset):
+    """Arguments of the preset."""
+    return getattr(config_file.load_config_module(path), "ARGUMENTS", {}).get(preset.partition(":")[0])
+
+
+STUDENTS = students_of(ROOT / "configs" / "congen.py", "paper")
 NAMED = [
     (path, preset)
     for path, preset in PRESETS
-    if not preset.startswith("tiny") and (path.stem == "congen" or preset.partition(":")[2] not in STUDENTS)
+    if not preset.startswith("tiny")
+    and (path.stem == "congen" or ":" not in preset or students_of(path, preset) != STUDENTS)
 ]
 """The students of ConGen's tables take their step in congen.py alone; its baselines have the same ones."""
 

@@ -231,6 +231,7 @@ def test_hub_sets_are_read_through_datasets(tmp_path):
     with pytest.raises(InputError, match="has no column 'text', it has 'premise', 'label'"):
         list(sources.read([f"hf:{tmp_path}:train:text"]))
     assert sources.content_digest([f"hf:{tmp_path}:train:premise"])
+    assert list(sources.read([f"hf:{tmp_path}:train[:1]:premise"])) == [("x",)]
 
 
 def test_a_hub_set_that_cannot_be_had_says_how_to_use_a_copy():

@@ -1,6 +1,7 @@
 """Trans-Encoder: pairs as the tokenizer joins them, labels made once, cycles that are killed and end as undisturbed ones."""
 
 import dataclasses
+import gzip
 import json
 import signal
 
@@ -20,6 +21,7 @@ from jaxdistill.encoders.model import load
 from jaxdistill.evals.similarity import spearman
 from jaxdistill.inference import Embedder
 from jaxdistill.training import labels
+from jaxdistill.training.optim import make_schedule
 from jaxdistill.training.stages import in_order
 from jaxdistill.training.student import make_student
 from jaxdistill.training.teacher import load_labellers
@@ -262,7 +264,7 @@ BERT, ROBERTA = "unsup-simcse-bert-base-uncased", "unsup-simcse-roberta-base"
 @pytest.mark.parametrize(
     "preset, expected",
     [
-        ("bi-to-bi", [("bi", "model", "model"), ("bi", "model", "stage1"), ("bi", "model", "stage2")]),
+        ("bi-to-bi", [("bi", BERT, BERT), ("bi", BERT, "stage1"), ("bi", BERT, "stage2")]),
         (
             "alternating",
             [
@@ -293,7 +295,7 @@ BERT, ROBERTA = "unsup-simcse-bert-base-uncased", "unsup-simcse-roberta-base"
         (
             "sequential",
             [
-                ("cross", "bert-base-uncased", BERT), ("bi", "stage1", "stage1"), ("cross", "stage2", "stage2"),
+                ("cross", BERT, BERT), ("bi", "stage1", "stage1"), ("cross", "stage2", "stage2"),
                 ("bi", "stage3", "stage3"), ("cross", "stage4", "stage4"), ("bi", "stage5", "stage5"),
             ],
         ),
@@ -306,10 +308,62 @@ def test_who_starts_from_whom_and_who_labels_for_whom(preset, expected):
 def test_the_number_of_cycles_can_be_chosen(capsys):
     assert len(stages_of("sts:1")) == 2 and len(stages_of("mutual:4")) == 16
     assert chain("sts:2") == chain("sts")[:4]
-    for preset in ("sts:0", "sts:many", "contrastive:2"):
-        assert "a number of cycles, at least 1, goes with minilm" in program.refused(
-            main, [f"--config=configs/trans_encoder.py:{preset}", "--workdir=w"], capsys
-        )
+    assert [stage.student.model for stage in stages_of("mutual:4")[:2]] == [
+        stage.student.model for stage in stages_of("mutual:base")[:2]
+    ]
+    for preset, words in (("sts:0", "sts takes 1, 2, 3"), ("paper:9", "paper takes bert-base, roberta-base")):
+        assert words in program.refused(main, [f"--config=configs/trans_encoder.py:{preset}", "--workdir=w"], capsys)
+
+
+@pytest.mark.parametrize(
+    "preset, pairs, epochs, orders",
+    [
+        ("code", 37_081, (1, 10), 2),
+        ("paper:roberta-large", 37_081, (1, 10), 2),
+        ("paper-mrpc", 5_801, (3, 15), 2),
+        ("paper-qqp", 21_000, (3, 15), 2),
+        ("paper-qnli", 15_463, (3, 15), 1),
+    ],
+)
+def test_steps_and_sequences_are_those_of_the_code_s_formula(preset, pairs, epochs, orders):
+    """The code: orders * pairs rows, 32 of them a step; the last, incomplete batch of an epoch is a step there alone."""
+    cross, bi = stages_of(preset)[:2]
+    for stage, count, rows, batch in (
+        (cross, epochs[0], orders * pairs, 32),
+        (bi, epochs[1], pairs, 64 if "large" in preset else 128),
+    ):
+        rows_a_pair = orders if stage is cross else 1
+        assert stage.data.batch_size * rows_a_pair == batch
+        made = stage.run.steps or round(stage.run.epochs * (pairs // stage.data.batch_size))
+        assert made == count * (-(-rows // batch) if stage.run.steps else rows // batch)
+    assert make_schedule(cross.optimizer, 2317)(231) < 2e-5 == make_schedule(cross.optimizer, 2317)(232)
+    assert make_schedule(bi.optimizer, 2890)(0) == pytest.approx(5e-5)
+
+
+def test_labellers_read_as_much_as_they_do_in_training():
+    for preset in ("paper", "sts", "mutual", "sequential"):
+        lengths = {stage.objective["form"]: stage.data.max_length for stage in stages_of(preset)}
+        assert lengths == {"bi": 32, "cross": 64}
+        for stage in stages_of(preset):
+            other = {"bi": "cross", "cross": "bi"}[stage.objective["form"]]
+            assert stage.teacher.max_length == lengths[other]
+    assert {stage.teacher.max_length for stage in stages_of("bi-to-bi")} == {32}
+
+
+def test_pairs_without_scores_are_read_where_the_data_folder_has_them(tmp_path, monkeypatch):
+    folder = tmp_path / "sts"
+    folder.mkdir()
+    for name, header, row in (
+        ("sts15.test", "subset\tscore\tsentence1\tsentence2", "x\t5\ta\tb"),
+        ("sts15.unscored", "sentence1\tsentence2", "c\td"),
+        ("stsb.dev", "subset\tscore\tsentence1\tsentence2", "x\t5\te\tf"),
+        ("sick.trial", "subset\tscore\tsentence1\tsentence2", "x\t5\tg\th"),
+    ):
+        (folder / f"{name}.tsv.gz").write_bytes(gzip.compress(f"{header}\n{row}\n".encode()))
+    monkeypatch.setenv("JAXDISTILL_DATA", str(tmp_path))
+    data = stages_of("paper")[0].data
+    found = list(sources.read(data.text.split(","), dict(data.columns)))
+    assert found == [("a", "b"), ("c", "d"), ("e", "f"), ("g", "h")]
 
 
 def test_a_checkpoint_that_labels_is_pooled_as_said_and_an_export_as_it_says():

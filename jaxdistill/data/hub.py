@@ -1,5 +1,6 @@
 """Text from data set hubs: `hf:NAME[:CONFIG]:SPLIT:COLUMN` and `tfds:NAME:SPLIT:COLUMN`, without TensorFlow."""
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -7,6 +8,8 @@ from jaxdistill.core import InputError
 from jaxdistill.data import formats
 
 HF, TFDS = "hf:", "tfds:"
+COLON = re.compile(r":(?![^\[\]]*\])")
+"""Separates the parts of a spec; not the one inside a slice of a split, such as `train[:10000]`."""
 
 
 def is_hub(spec: str) -> bool:
@@ -16,7 +19,7 @@ def is_hub(spec: str) -> bool:
 
 def rows(spec: str, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     """Rows of a hub's data set; the column in the spec serves as `text`."""
-    name, *options = spec.split(":")[1:]
+    name, *options = COLON.split(spec)[1:]
     if not name or not all(options) or not 2 <= len(options) <= (3 if spec.startswith(HF) else 2):
         raise InputError(f"{spec}: the form is hf:NAME[:CONFIG]:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
     *options, column = options

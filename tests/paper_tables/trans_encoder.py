@@ -1,0 +1,225 @@
+"""Trans-Encoder, Liu et al., ICLR 2022, and its released code (amzn/trans-encoder at 368f722)."""
+
+from collections.abc import Mapping, Sequence
+
+from paper_tables import Fact, Stage, cited
+
+TABLE_15, TABLE_16, TABLE_17 = (f"Trans-Encoder Table {number}" for number in (15, 16, 17))
+CODE = "trans-encoder, src/self_distill.py"
+SCRIPT = "trans-encoder, train_self_distill.sh"
+DATA = "trans-encoder, src/data.py"
+LIBRARIES = "sentence-transformers 2.0.0 fit and transformers 4.9.0 AdamW, with which the code trains"
+
+ROWS = dict(sts=37_081, sick=9_927, qqp=21_000, qnli=15_463, mrpc=5_801)
+"""Table 15 (STS train, QQP, QNLI, MRPC); SICK's three parts."""
+BINARY = ("qqp", "qnli", "mrpc")
+MODELS = {
+    "bert-base": ("princeton-nlp/unsup-simcse-bert-base-uncased", "google-bert/bert-base-uncased"),
+    "roberta-base": ("princeton-nlp/unsup-simcse-roberta-base", "FacebookAI/roberta-base"),
+    "bert-large": ("princeton-nlp/unsup-simcse-bert-large-uncased", "google-bert/bert-large-uncased"),
+    "roberta-large": ("princeton-nlp/unsup-simcse-roberta-large", "FacebookAI/roberta-large"),
+    "mirror-roberta-base": ("cambridgeltl/mirror-roberta-base-sentence", "FacebookAI/roberta-base"),
+    "mirror-roberta-base-drophead": ("cambridgeltl/mirror-roberta-base-sentence-drophead", "FacebookAI/roberta-base"),
+    "ct-bert-base": ("Contrastive-Tension/BERT-Base-CT", "google-bert/bert-base-uncased"),
+    "declutr-roberta-base": ("johngiorgi/declutr-base", "FacebookAI/roberta-base"),
+}
+"""Table 17, and the model that each of them was made of, from which its cross-encoders start (section 2.2)."""
+SIMCSE = ("bert-base", "roberta-base", "bert-large", "roberta-large")
+
+COMMON = (
+    cited(
+        CODE,
+        teacher__targets="labels",
+        teacher__dropout=False,
+        evals__untrained=False,
+        run__seed=2021,
+        objective__name="trans_encoder",
+    )
+    | cited(
+        LIBRARIES,
+        optimizer__schedule="linear",
+        optimizer__weight_decay=0.01,
+        optimizer__decay="matrices",
+        optimizer__b1=0.9,
+        optimizer__b2=0.999,
+        optimizer__eps=1e-6,
+        optimizer__eps_before_correction=True,
+        optimizer__bias_correction=True,
+        optimizer__clip_norm=1.0,
+    )
+    | cited(
+        "whole checkpoints as they are",
+        student__layers="",
+        student__width=0,
+        student__embedding=0,
+        student__embedding_init="svd",
+        student__head_init="normal",
+        student__keep_head=True,
+        student__dropout=-1.0,
+        student__drophead=0.0,
+    )
+    | cited(f"{CODE}: no early stopping", evals__patience=0)
+    | {
+        "evals.every": Fact(
+            200,
+            f"section 4 and {CODE}",
+            differs="the code evaluates at the end of each epoch too, here at the last alone",
+        ),
+    }
+)
+RAW = cited(f"{CODE}: cosines as they are", objective__negatives="raw")
+CLIPPED = {
+    "objective.negatives": Fact(
+        "clip",
+        "equation 2",
+        differs="the code has raw cosines, for which the loss has no minimum below 0: preset `code`",
+    )
+}
+DEDUPED = {
+    "data.dedupe": Fact(
+        True,
+        DATA,
+        differs="the code compares pairs as they are, and SICK's with SICK's alone; here case and order are ignored, over all",
+    )
+}
+REPEATED = cited(f"{DATA}: QQP, QNLI and MRPC as they are", data__dedupe=False)
+
+
+def steps(rows: int, batch_size: int, epochs: float, warmup: float) -> dict[str, Fact]:
+    """What follows for text of this size; the code takes the last, incomplete batch of an epoch too."""
+    total = round(epochs * (rows // batch_size))
+    differs = "the code makes one more, incomplete step an epoch" if rows % batch_size else ""
+    return {
+        "derived.steps": Fact(total, f"{TABLE_15} and {TABLE_16}", differs=differs),
+        "derived.warmup_steps": Fact(-(-total // 10) if warmup else 0, CODE),
+    }
+
+
+def counted(task: str, batch_size: int, epochs: float, warmup: float) -> dict[str, Fact]:
+    """Steps in all, and how they are said: QQP's by number, for as many as the paper's 21,000 pairs take."""
+    if task != "qqp":
+        return cited(TABLE_16, run__epochs=epochs, run__steps=0) | steps(ROWS[task], batch_size, epochs, warmup)
+    total = round(epochs) * -(-ROWS[task] // batch_size)
+    why = "QQP's pairs of the paper are not public in one file; three times as many are here, as many steps are made"
+    return cited(TABLE_16, run__epochs=epochs) | {
+        "run.steps": Fact(total, TABLE_15, differs=why),
+        "derived.steps": Fact(total, TABLE_15, differs=why),
+        "derived.warmup_steps": Fact(-(-total // 10) if warmup else 0, CODE),
+    }
+
+
+def cross(model: str, task: str, labellers: str, *, first: bool, begun: str = "", negatives=CLIPPED) -> Stage:
+    """A cross-encoder on bi-encoders' labels."""
+    plain = MODELS[model][1]
+    both, batch_size = task != "qnli", 32 if task == "qnli" else 16
+    facts = cited(
+        CODE,
+        data__max_length=64,
+        teacher__model=labellers,
+        teacher__pooling="cls" if first else "",
+        teacher__max_length=32,
+        student__model=begun or plain,
+        student__head="pair",
+        objective__form="cross",
+        objective__loss="bce",
+        objective__both_orders=both,
+        derived__sequences_per_step=32,
+    ) | cited(
+        "AutoModelForSequenceClassification: BERT's pooler, RoBERTa's own dense layer",
+        student__pooling="cls" if "roberta" in plain else "pooler",
+    )
+    facts |= cited(f"{TABLE_16}: 32 sequences, of which both orders of a pair are two", data__batch_size=batch_size)
+    facts |= cited(TABLE_16, optimizer__learning_rate=2e-5)
+    facts |= counted(task, batch_size, 3.0 if task in BINARY else 1.0, 0.1)
+    return Stage(ROWS[task], COMMON | negatives | (REPEATED if task in BINARY else DEDUPED) | facts)
+
+
+def bi(model: str, task: str, labellers: str, *, begun: str = "", negatives=CLIPPED, by: str = "cross") -> Stage:
+    """A bi-encoder on cross-encoders' labels."""
+    batch_size = 64 if "large" in model else 128
+    facts = cited(
+        CODE,
+        data__max_length=32,
+        teacher__model=labellers,
+        teacher__pooling="cls" if labellers == MODELS[model][0] else "",
+        teacher__max_length=64 if by == "cross" else 32,
+        student__model=begun or MODELS[model][0],
+        student__pooling="cls",
+        student__head="none",
+        objective__form="bi",
+        objective__loss="mse",
+        objective__both_orders=False,
+        derived__sequences_per_step=2 * batch_size,
+    )
+    facts |= cited(TABLE_16, data__batch_size=batch_size, optimizer__learning_rate=5e-5)
+    facts |= counted(task, batch_size, 15.0 if task in BINARY else 10.0, 0.0)
+    return Stage(ROWS[task], COMMON | negatives | (REPEATED if task in BINARY else DEDUPED) | facts)
+
+
+def refreshing(models: Sequence[str], task: str = "sts", **changed) -> list[Stage]:
+    """Cycles in which every stage starts from the same checkpoints; several models label together."""
+    stages, labellers = [], ",".join(MODELS[model][0] for model in models)
+    for cycle in range(5 if task in BINARY else 3):
+        stages += [cross(model, task, labellers, first=cycle == 0, **changed) for model in models]
+        labellers = names(len(stages), len(models))
+        stages += [bi(model, task, labellers, **changed) for model in models]
+        labellers = names(len(stages), len(models))
+    return stages
+
+
+def names(last: int, count: int) -> str:
+    return ",".join(f"stage{number}" for number in range(last - count + 1, last + 1))
+
+
+def sequential(model: str) -> list[Stage]:
+    """Section 5.2: every stage starts from the model that made its labels, the first from the bi-encoder."""
+    stages, before = [], MODELS[model][0]
+    for cycle in range(3):
+        stages.append(cross(model, "sts", before, first=cycle == 0, begun=before))
+        stages.append(bi(model, "sts", f"stage{len(stages)}", begun=f"stage{len(stages)}"))
+        before = f"stage{len(stages)}"
+    return stages
+
+
+def alternating() -> list[Stage]:
+    """Footnote 5: a cycle of BERT, then one of RoBERTa."""
+    return [
+        cross("bert-base", "sts", MODELS["bert-base"][0], first=True),
+        bi("bert-base", "sts", "stage1"),
+        cross("roberta-base", "sts", "stage2", first=False),
+        bi("roberta-base", "sts", "stage3"),
+    ]
+
+
+def standard_self_distillation(model: str) -> list[Stage]:
+    """Table 14: bi-encoders alone; the paper does not say how many."""
+    labellers = (MODELS[model][0], "stage1", "stage2")
+    return [bi(model, "sts", labeller, negatives=RAW, by="bi") for labeller in labellers]
+
+
+def with_default(preset: str, rows: Mapping[str, list[Stage]], default: str) -> dict[str, list[Stage]]:
+    return {preset: rows[default]} | {f"{preset}:{name}": stages for name, stages in rows.items()}
+
+
+TABLE = {
+    **with_default("paper", {model: refreshing([model]) for model in MODELS}, "bert-base"),
+    **with_default("paper-sick", {model: refreshing([model], "sick") for model in SIMCSE}, "bert-base"),
+    **{
+        name: stages
+        for task in BINARY
+        for name, stages in with_default(
+            f"paper-{task}", {model: refreshing([model], task) for model in MODELS}, "bert-base"
+        ).items()
+    },
+    **with_default("code", {model: refreshing([model], negatives=RAW) for model in SIMCSE[:2]}, "bert-base"),
+    **with_default("sequential", {model: sequential(model) for model in SIMCSE[:2]}, "bert-base"),
+    **{
+        name: stages
+        for preset, task in (("mutual", "sts"), *((f"mutual-{task}", task) for task in BINARY))
+        for name, stages in with_default(
+            preset, {"base": refreshing(SIMCSE[:2], task), "large": refreshing(SIMCSE[2:], task)}, "base"
+        ).items()
+    },
+    "alternating": alternating(),
+    **with_default("bi-to-bi", {model: standard_self_distillation(model) for model in SIMCSE[:2]}, "bert-base"),
+}
