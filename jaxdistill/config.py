@@ -173,6 +173,9 @@ class Evals:
     """Stop after this many evaluations without a better score; 0: never."""
     patience_epochs: NotNegative = 0.0
     """Likewise after the evaluations of this many epochs; 0: never. ConGen's code has 7, DistilCSE's 3."""
+    untrained: bool = True
+    """The student before step 1 may be the best checkpoint. False, as in the code of Trans-Encoder and SimCSE: the best of
+    what was trained is exported, even where training gained nothing."""
     sts: bool = True
     """Score the seven STS sets at the end if the data folder is there."""
 

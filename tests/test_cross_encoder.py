@@ -169,6 +169,19 @@ def test_a_cross_encoder_made_of_modules_is_refused(tmp_path):
         load(str(tmp_path / "modular"))
 
 
+def test_an_unread_pooler_is_carried_through_an_encoder_that_does_not_read_it(tmp_path):
+    """Cross-encoder, sentence encoder, cross-encoder: the pooler is the first one's, the head is new."""
+    cross = surgery.cross_encoder(tiny_model(tmp_path / "m"), key=jax.random.key(0))
+    save(cross, tmp_path / "cross")
+    save(load(str(tmp_path / "cross"), pooling="cls"), tmp_path / "bi")
+    again = surgery.cross_encoder(load(str(tmp_path / "bi"), pooling="pooler"), key=jax.random.key(1))
+    for part in ("kernel", "bias"):
+        np.testing.assert_array_equal(
+            again.params[f"transformer/pooler/{part}"], cross.params[f"transformer/pooler/{part}"]
+        )
+    assert not np.array_equal(again.params["dense/0/kernel"], cross.params["dense/0/kernel"])
+
+
 def test_a_new_head_on_an_exported_sentence_encoder_has_a_pooler_that_is_not_zero(tmp_path):
     cases.write_encoder(tmp_path / "theirs", "bert")
     save(load(str(tmp_path / "theirs"), pooling="mean"), tmp_path / "export")

@@ -325,6 +325,18 @@ def test_training_stops_after_evaluations_without_a_better_score_and_a_killed_ru
     results = json.loads((workdir / "results.json").read_text())
     assert (results["best_step"], results["last_step"]) == (0, 10)
     assert results["scores"]["student after"] == results["scores"]["student before"]
+    assert results["no_gain"].startswith("NO GAIN: ") and results["no_gain"].endswith("the untrained student")
+    assert results["no_gain"] in out and results["no_gain"] in (workdir / "report.html").read_text()
+
+
+def test_the_untrained_student_is_no_candidate_where_only_trained_ones_are(folder):
+    arguments = tiny_arguments(
+        folder, optimizer__learning_rate=0.3, evals__untrained=False, run__steps=6, evals__every=3
+    )
+    out, _ = run("main", [*arguments, f"--workdir={folder / 'trained'}"])
+    results = json.loads((folder / "trained" / "results.json").read_text())
+    assert results["best_step"] > 0 and "the best of what was trained" in out
+    assert results["scores"]["student after"] != results["scores"]["student before"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from jaxdistill import main
 from jaxdistill.config import parse
-from jaxdistill.training.stages import in_order
+from jaxdistill.training.stages import in_order, rivals
 
 import program
 
@@ -76,6 +76,17 @@ def test_a_stage_is_not_taken_for_finished_once_one_before_it_was_trained_again(
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
     line = program.refused(main, [*arguments(folder), f"--workdir={workdir}"], capsys)
     assert f"{workdir / 'stage2'} was made of another student of stage1" in line
+
+
+def test_the_best_is_one_a_form_and_language_model():
+    def found(preset):
+        return rivals(in_order(parse(main.parse_flags([f"--config=configs/{preset}", "--workdir=w"])[0])))
+
+    two = found("trans_encoder.py:mutual")
+    assert two == {"bi-1": [3, 7, 11], "bi-2": [4, 8, 12], "cross-1": [1, 5, 9], "cross-2": [2, 6, 10]}
+    one = {"bi": [2, 4, 6], "cross": [1, 3, 5]}
+    assert found("trans_encoder.py:paper") == found("trans_encoder.py:sequential") == one
+    assert found("ckd.py:two-stage") == {}
 
 
 def test_stages_come_in_their_order():

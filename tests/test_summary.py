@@ -7,7 +7,16 @@ import pytest
 
 from jaxdistill.core import InputError
 from jaxdistill.reporting.plots import _series, _smooth, read_curves, training_plot
-from jaxdistill.reporting.tables import Measured, StageRow, as_text, comparison_table, plain, score_table, stage_table
+from jaxdistill.reporting.tables import (
+    Measured,
+    StageRow,
+    as_text,
+    comparison_table,
+    no_gain,
+    plain,
+    score_table,
+    stage_table,
+)
 
 
 def write_metrics(path, steps=500):
@@ -108,6 +117,16 @@ def test_brackets_and_colons_are_shown_as_they_are():
         stage_table([StageRow(number=1, form="bi", student=name, metric=name, before=None, after=None, sts=None)]),
     ]
     assert [as_text(table, width=200).count(name) for table in tables] == [3, 2, 2]
+
+
+def test_a_stage_that_gained_nothing_says_so():
+    assert no_gain("dev", 0.5, 0.51, step=4) == ""
+    line = no_gain("dev", 0.5, 0.5, step=0)
+    assert line.startswith("NO GAIN: dev was 50.00") and line.endswith("the export is the untrained student")
+    shown = dict(form="bi", student="s", metric="dev", before=0.5, sts=None)
+    rows = [StageRow(number=1, after=0.512, **shown), StageRow(number=2, after=0.5, no_gain=line, **shown)]
+    text = as_text(stage_table(rows))
+    assert "+1.20" in text and text.count("NO GAIN") == 1
 
 
 def test_measures_have_decimals_by_their_size():

@@ -138,7 +138,7 @@ def _write_transformer(definition: EncoderDefinition, params: dict[str, np.ndarr
 
 def _write_sentence_encoder(model: SentenceModel, folder: Path) -> None:
     definition, params = exported(model.definition, model.params)
-    _write_transformer(definition, params, folder)
+    _write_transformer(definition, {**model.unread_pooler, **params}, folder)
     _write_modules(definition, params, folder)
     _write_settings(model, folder)
 

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +20,17 @@ from jaxdistill.encoders.pair_head import classifier_labels, cross_definition, h
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_json
 from jaxdistill.encoders.tokenizer import gives_types, length_limit, read_tokenizer
-from jaxdistill.encoders.weights import check_sizes, checkpoint_shapes, params_from_tensors, read_checkpoint
+from jaxdistill.encoders.weights import (
+    as_torch_lays_it,
+    check_sizes,
+    checkpoint_shapes,
+    params_from_tensors,
+    read_checkpoint,
+)
 
 logger = logging.getLogger(__name__)
 
+POOLER = "transformer/pooler/"
 TOKEN_TYPES = "transformer/embeddings/token_type/embedding"
 
 
@@ -47,6 +54,8 @@ class SentenceModel:
     """What it was loaded from or made of, for logs and model cards."""
     own_prompt: str | None = None
     """Name of the checkpoint's own default prompt, where another was asked for."""
+    unread_pooler: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """BERT's pooler where the pooling does not read it. An export keeps it for a cross-encoder that starts from there."""
 
     @property
     def prompt(self) -> str:
@@ -109,7 +118,8 @@ def load(spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "")
     tokenizer.enable_truncation(length)
     prompts, default_prompt = _prompts(modules, prompt, folder)
     definition = cross_definition(architecture) if crosses else _definition(architecture, modules, pooling, folder)
-    params = _params(definition, modules, folder)
+    tensors = read_checkpoint(modules.transformer)
+    params = _params(definition, modules, folder, tensors)
     if crosses and len(params.get(TOKEN_TYPES, ())) > 1 and not gives_types(modules.transformer):
         logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json has it", folder)
         params[TOKEN_TYPES] = np.repeat(params[TOKEN_TYPES][:1], len(params[TOKEN_TYPES]), axis=0)
@@ -123,6 +133,7 @@ def load(spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "")
         default_prompt=default_prompt,
         source=str(spec),
         own_prompt=modules.default_prompt,
+        unread_pooler={} if POOLER + "kernel" in params else _pooler(tensors, architecture.hidden_size),
     )
 
 
@@ -174,16 +185,17 @@ def _definition(architecture: Architecture, modules: Modules, pooling: str, fold
     )
 
 
-def _params(definition: EncoderDefinition, modules: Modules, folder: Path) -> dict[str, np.ndarray]:
+def _params(
+    definition: EncoderDefinition, modules: Modules, folder: Path, tensors: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     architecture = definition.architecture
     shapes = param_shapes(definition)
     module = family(architecture.family)
     names = module.names(architecture)
-    if "transformer/pooler/kernel" in shapes.keys() - names.keys():
+    if POOLER + "kernel" in shapes.keys() - names.keys():
         raise InputError(
             f"{folder}: pooling pooler needs a pooler, which {architecture.family} does not have; use cls."
         )
-    tensors = read_checkpoint(modules.transformer)
     params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=str(folder))
     if definition.reads_pairs:
         of_head = head_names(architecture)
@@ -193,6 +205,18 @@ def _params(definition: EncoderDefinition, modules: Modules, folder: Path) -> di
         of_dense, dense_names = read_checkpoint(dense_folder), sentence_tensors(index, definition.dense[index])
         params |= params_from_tensors(of_dense, dense_names, shapes, source=str(dense_folder))
     return params
+
+
+def _pooler(tensors: Mapping[str, np.ndarray], width: int) -> dict[str, np.ndarray]:
+    """The pooler among a checkpoint's tensors, whatever their prefix; nothing for one of zeros, which stands for none."""
+    parts = {"kernel": ("weight", (width, width)), "bias": ("bias", (width,))}
+    found = {
+        POOLER + part: as_torch_lays_it(POOLER + part, tensor.astype(np.float32))
+        for part, (name, shape) in parts.items()
+        for full_name, tensor in tensors.items()
+        if full_name.endswith(f"pooler.dense.{name}") and tensor.shape == shape
+    }
+    return found if len(found) == len(parts) and np.any(found[POOLER + "kernel"]) else {}
 
 
 def _max_length(asked: int, modules: Modules, architecture: Architecture) -> int:

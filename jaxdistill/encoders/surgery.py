@@ -59,6 +59,7 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
         definition=dataclasses.replace(model.definition, architecture=architecture),
         params=params,
         source=f"{model.source}, layers {', '.join(map(str, chosen))}",
+        unread_pooler={},
     )
 
 
@@ -124,7 +125,7 @@ def fresh(
     definition = EncoderDefinition(architecture=architecture, pooling=chosen, normalize=template.definition.normalize)
     params = {path: np.asarray(array) for path, array in init_params(definition, key).items()}
     source = f"fresh {architecture.family} of width {width} and depth {depth}, tokenizer of {template.source}"
-    return dataclasses.replace(template, definition=definition, params=params, source=source)
+    return dataclasses.replace(template, definition=definition, params=params, source=source, unread_pooler={})
 
 
 def plain(old: Architecture, family: str, **changes: Any) -> Architecture:
@@ -189,7 +190,11 @@ def compact(model: SentenceModel, width: int, *, key: Array, init: str) -> Sente
     if init == "svd":
         params |= _factored(model, definition)
     return dataclasses.replace(
-        model, definition=definition, params=params, source=f"{model.source}, embeddings of width {width} ({init})"
+        model,
+        definition=definition,
+        params=params,
+        source=f"{model.source}, embeddings of width {width} ({init})",
+        unread_pooler={},
     )
 
 

@@ -48,6 +48,8 @@ class Report:
 
     title: str
     entries: Sequence[Entry]
+    warning: str = ""
+    """A line below the title that cannot be missed."""
     teacher: str = ""
     """Name of the entry that the others are compared with."""
     facts: Mapping[str, str] = field(default_factory=dict)

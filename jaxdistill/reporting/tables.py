@@ -74,6 +74,19 @@ class StageRow:
     after: float | None
     sts: float | None
     """Average of the seven STS tests."""
+    no_gain: str = ""
+    """See the function of that name."""
+
+
+def no_gain(metric: str, before: float, after: float, *, step: int) -> str:
+    """A line about a training whose best checkpoint, that of `step`, is no better than what it began with, or nothing."""
+    if after > before:
+        return ""
+    exported = "the untrained student" if step == 0 else "the best of what was trained"
+    return (
+        f"NO GAIN: {metric} was {hundredfold(before)} before training and is {hundredfold(after)} at its best after it; "
+        f"the export is {exported}"
+    )
 
 
 def stage_table(rows: Sequence[StageRow]) -> Table:
@@ -81,11 +94,15 @@ def stage_table(rows: Sequence[StageRow]) -> Table:
     table = Table(box=SIMPLE_HEAD)
     for name in ("stage", "form", "student", "metric"):
         table.add_column(name, overflow="fold")
-    for name in ("before", "after", "STS"):
+    for name in ("before", "after", "gain", "STS"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        scores = ("-" if score is None else f"{100 * score:.2f}" for score in (row.before, row.after, row.sts))
-        table.add_row(str(row.number), row.form or "-", row.student, row.metric, *scores)
+        before, after, sts = (
+            "-" if score is None else hundredfold(score) for score in (row.before, row.after, row.sts)
+        )
+        gain = "-" if None in (row.before, row.after) else f"{100 * (row.after - row.before):+.2f}"
+        gain = "NO GAIN" if row.no_gain else gain
+        table.add_row(str(row.number), row.form or "-", row.student, row.metric, before, after, gain, sts)
     return table
 
 

@@ -19,7 +19,7 @@ from jaxdistill.inference import Embedder
 from jaxdistill.paths import cache_folder, public_name, without_folders
 from jaxdistill.reporting.model_card import Facts, public_command, write_facts
 from jaxdistill.reporting.plots import training_plot
-from jaxdistill.reporting.tables import Measured, as_text, comparison_table
+from jaxdistill.reporting.tables import Measured, as_text, comparison_table, no_gain
 from jaxdistill.training import lock
 from jaxdistill.training import report as run_report
 from jaxdistill.training.build import build
@@ -93,6 +93,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], command
     measured = {
         name: _measured(run, model, scores[name], folder, readings[name].rate) for name, model in models.items()
     }
+    lost = no_gain(run.best, outcome.before[run.best], outcome.scores[run.best], step=outcome.step)
     results = {
         "command": command,
         "config": flat(run.config),
@@ -100,6 +101,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], command
         "best_metric": run.best,
         "best_step": outcome.step,
         "last_step": outcome.last_step,
+        "no_gain": lost,
         "scores": scores,
         "measured": {name: dataclasses.asdict(value) for name, value in measured.items()},
         "versions": versions(),
@@ -109,11 +111,8 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], command
     for name, named in scores.items():
         if "average" in named:
             print(f"{name}: " + ", ".join(f"{key} {100 * named[key]:.2f}" for key in (*sts.TESTS, "average")))
-    if outcome.step == 0 < outcome.last_step:
-        print(
-            "warning: no evaluation was better than the untrained student's, which is what is exported; "
-            f"try another optimizer.learning_rate than {run.config.optimizer.learning_rate:g}"
-        )
+    if lost:
+        print(f"{lost}; try another optimizer.learning_rate than {run.config.optimizer.learning_rate:g}")
     print(
         f"best checkpoint: step {outcome.step:,} by {run.best}; trained for {outcome.seconds / 60:.1f} minutes in this process"
     )
@@ -124,6 +123,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], command
         run,
         title=_title(run),
         facts=facts,
+        warning=lost,
         scores=scores,
         measured=measured,
         readings=readings,

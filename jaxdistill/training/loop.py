@@ -159,17 +159,13 @@ class _Loop:
         self.report(step)
         params = state.params["student"]
         scores = self.scores(step, params)
-        score, best = scores[self.run.best], self.track["best"]
-        if best is None or score > best:
-            self.track["since_best"] = 0
-        else:
-            self.track["since_best"] += 1
-        if best is None or score >= best:  # of equals the later, which was trained for longer
-            self.track |= {"best": score, "best_step": step, "scores": scores}
         if step == 0:
             self.track["before"] = scores
+        if step or self.run.config.evals.untrained:
+            self.compare(step, scores)
+        best_now = self.track["best"] is not None and self.track["best_step"] == step
         shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items())
-        self.bar.say(f"step {step:,}: {shown}{' (best)' if self.track['best_step'] == step else ''}")
+        self.bar.say(f"step {step:,}: {shown}{' (best)' if best_now else ''}")
         if self.writers:
             self.writers.write(step, scores)
         self.bar.restart(step)
@@ -188,6 +184,13 @@ class _Loop:
                 raise
             self.stop_diverged(f"at step {step}: {str(error).rstrip('.')}")
         return scores
+
+    def compare(self, step: int, scores: dict[str, float]) -> None:
+        """Notes whether these scores are the best so far."""
+        score, best = scores[self.run.best], self.track["best"]
+        self.track["since_best"] = 0 if best is None or score > best else self.track["since_best"] + 1
+        if best is None or score >= best:  # of equals the later, which was trained for longer
+            self.track |= {"best": score, "best_step": step, "scores": scores}
 
     @property
     def out_of_patience(self) -> bool:

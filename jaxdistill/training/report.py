@@ -56,6 +56,7 @@ def write(
     *,
     title: str,
     facts: Facts,
+    warning: str,
     scores: Mapping[str, Mapping[str, float]],
     measured: Mapping[str, Measured],
     readings: Mapping[str, Reading],
@@ -65,6 +66,7 @@ def write(
     """The report of a finished run in its workdir: `teacher`, `student before` and `student after`.
 
     Args:
+      warning: a line at the top, or nothing.
       on_sts: pairs of STS-B as each model finds them; empty where the run scored no STS.
       geometry: alignment, uniformity and the like of each model; likewise.
     """
@@ -86,6 +88,7 @@ def write(
     return report.write(
         report.Report(
             title=title,
+            warning=warning,
             entries=entries,
             teacher="teacher" if "teacher" in scores else "",
             facts=said | {"Versions": ", ".join(f"{name} {version}" for name, version in versions().items())},

@@ -27,7 +27,7 @@ from jaxdistill.training import lock
 from jaxdistill.training.dev import graded_pairs
 from jaxdistill.training.job import distill
 from jaxdistill.training.objective import make_objective
-from jaxdistill.training.workdir import EXPORT, RESULTS, STUDENTS, part_digests, read_config, stage_folder
+from jaxdistill.training.workdir import EXPORT, RESULTS, STUDENTS, part_digests, read_config, stage_folder, stage_named
 from jaxdistill.versions import source_digest
 
 INHERITED = (("data", "text"), ("data", "exclude"), ("data", "cache_folder"), ("evals", "pairs"), ("run", "parts"))
@@ -67,8 +67,8 @@ def _run_chain(stages: Sequence[Config], workdir: pathlib.Path, *, dry_run: bool
         finished = [is_finished(stage_folder(workdir, number), stage) for number, stage in enumerate(stages, start=1)]
         facts["finished stages"] = finished
         check_files(stages, finished)
-        for form in _forms(stages):
-            refuse_foreign(workdir / f"best-{form}", advice="Move it, or give another --workdir.")
+        for name in rivals(stages):
+            refuse_foreign(workdir / f"best-{name}", advice="Move it, or give another --workdir.")
     with contextlib.nullcontext() if dry_run else lock.held(workdir):
         students: dict[str, str] = {}
         for number, stage in enumerate(stages, start=1):
@@ -147,7 +147,7 @@ def note_students(folder: pathlib.Path, students: Mapping[str, str], *, write: b
 
 
 def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
-    """A table and a plot of all stages; where several forms of encoders were trained, the best of each is copied out."""
+    """A table and a plot of all stages; the best encoder of each form and language model is copied out."""
     rows = []
     for number, stage in enumerate(stages, start=1):
         results = json.loads((stage_folder(workdir, number) / RESULTS).read_text(encoding="utf-8"))
@@ -161,19 +161,42 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
                 before=scores["student before"].get(metric),
                 after=scores["student after"].get(metric),
                 sts=scores["student after"].get("average"),
+                no_gain=results.get("no_gain", ""),
             )
         )
     print(as_text(stage_table(rows)))
+    for row in rows:
+        if row.no_gain:
+            print(f"stage {row.number}: {row.no_gain}")
     print(f"plot: {stage_plot(rows, workdir / 'stages.png')}")
-    for form in _forms(stages):
-        best = max((row for row in rows if row.form == form), key=lambda row: row.after)
-        folder = copied(stage_folder(workdir, best.number) / EXPORT, workdir / f"best-{form}")
-        print(f"best {form}-encoder: stage {best.number}, {100 * best.after:.2f} {best.metric}: {folder}")
+    for name, numbers in rivals(stages).items():
+        best = max((row for row in rows if row.number in numbers), key=lambda row: row.after)
+        folder = copied(stage_folder(workdir, best.number) / EXPORT, workdir / f"best-{name}")
+        print(f"best {best.form}-encoder: stage {best.number}, {100 * best.after:.2f} {best.metric}: {folder}")
 
 
-def _forms(stages: Sequence[Config]) -> list[str]:
-    """The forms of encoders that the stages train, where their objectives tell them apart."""
-    return sorted({stage.objective["form"] for stage in stages if stage.objective.get("form")})
+def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:
+    """Numbers of the stages that train the same form of the same language model, of which the best is copied out.
+
+    They are named by the form, `bi` or `cross`; with several language models (mutual distillation) `bi-1`, `bi-2` and so
+    on, in the order of their first stages. Stages whose objective has no forms are in none.
+    """
+    numbers: dict[str, dict[str, list[int]]] = {}
+    for number, stage in enumerate(stages, start=1):
+        if form := stage.objective.get("form"):
+            numbers.setdefault(form, {}).setdefault(_origin(stages, number), []).append(number)
+    return {
+        form if len(of_models) == 1 else f"{form}-{place}": found
+        for form, of_models in sorted(numbers.items())
+        for place, found in enumerate(of_models.values(), start=1)
+    }
+
+
+def _origin(stages: Sequence[Config], number: int) -> str:
+    """The checkpoint that the stage's student comes from, through all stages before."""
+    model = stages[number - 1].student.model
+    before = stage_named(model, number)
+    return _origin(stages, before) if 0 < before < number else model
 
 
 def copied(export: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:

@@ -23,19 +23,26 @@ PARTS = "parts.json"
 STUDENTS = "students.json"
 """In a workdir of several stages: for each stage that was begun, the digests of the earlier exports it was made of."""
 
+STAGE_NAME = re.compile(r"previous|stage(\d+)")
+
 
 def stage_folder(workdir: pathlib.Path, number: int) -> pathlib.Path:
     """The workdir of one stage, counted from 1."""
     return workdir / f"stage{number}"
 
 
+def stage_named(name: str, own: int) -> int:
+    """The stage that `previous` or `stage3` refers to from stage `own`; 0 for other names."""
+    named = STAGE_NAME.fullmatch(name)
+    return int(named[1] or own - 1) if named else 0
+
+
 def stage_export(name: str, workdir: pathlib.Path) -> str:
     """The export that `previous` or `stage3` refers to from the stage in `workdir`; other names are returned unchanged."""
-    named = re.fullmatch(r"previous|stage(\d+)", name)
-    if not named:
+    if not STAGE_NAME.fullmatch(name):
         return name
     own = re.fullmatch(r"stage(\d+)", workdir.name)
-    number = int(named[1] or (int(own[1]) - 1 if own else 0))
+    number = stage_named(name, int(own[1]) if own else 1)
     folder = stage_folder(workdir.parent, number) / EXPORT
     if own is None or number >= int(own[1]) or not folder.is_dir():
         raise InputError(
