@@ -10,8 +10,8 @@ paper:STUDENT   the rows of the paper's Tables 1 and 7, teacher unsup-SimCSE-RoB
              bert-tiny 76.85, bert-mini 78.09, tinybert-l4 78.54, minilm-l3 78.22, minilm-l6 79.10, bert-small 78.91,
              minilm-l12 79.68, tinybert-l6 79.73, bert-base 80.06, roberta-base 79.78; not yet measured here
 paper:mdistilbert paper:mminilm-l12
-             its multilingual students (Table 3: 83.17 on AR-AR, 89.31 on EN-EN and so on): English and its translations in
-             the parallel files of JAXDISTILL_DATA; for others --config.data.text=FILE.tsv
+             its multilingual students (Table 3: 80.17 and 78.02 on AR-AR, 87.10 and 87.36 on EN-EN): English and its
+             translations in the parallel files of JAXDISTILL_DATA; for others --config.data.text=FILE.tsv
              --config.data.columns='(("text", "en"), ("translation", "de"))'
 
 The paper's text is a back-translated NLI file that is not public: the monolingual rows read SNLI and MultiNLI from the hub and
