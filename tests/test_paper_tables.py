@@ -29,16 +29,16 @@ def stages_of(name: str, preset: str) -> list[dict]:
     return stages
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_every_preset_of_a_paper_or_its_code_is_in_the_table(name):
-    module = config_file.load_config_module(ROOT / "configs" / f"{name}.py")
+@pytest.mark.parametrize("path", config_file.shipped_configs(), ids=lambda path: path.stem)
+def test_every_preset_of_a_paper_or_its_code_is_in_a_table(path):
+    module = config_file.load_config_module(path)
     rows = {
         preset: [argument for argument in arguments if not argument.isdecimal()]  # a number is one of cycles, no row
         for preset, arguments in getattr(module, "ARGUMENTS", {}).items()
     }
     presets = [preset for preset in module.PRESETS if preset.startswith(("paper", "code")) or rows.get(preset)]
     named = [f"{preset}:{argument}" for preset in presets for argument in rows.get(preset, ())]
-    missing = [preset for preset in [*presets, *named] if preset not in TABLES[name]]
+    missing = [preset for preset in [*presets, *named] if preset not in TABLES.get(path.stem, {})]
     assert not missing
 
 
