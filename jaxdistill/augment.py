@@ -1,4 +1,4 @@
-"""How does text get a second view? A table of sentences beside rewritten ones, for `objective.generalize_view`.
+"""Writes a second view of a text: a table of sentences beside rewritten ones, for `objective.generalize_view`.
 
   python -m jaxdistill.augment --method=synonyms --input=text.txt --output=synonyms.tsv
   python -m jaxdistill.augment --method=mlm --model=bert-folder --input='texts/*.gz' --output=mlm.tsv

@@ -1,4 +1,4 @@
-"""How do the sentences of a file become a file of vectors? One row each, in order, in bounded memory.
+"""Encodes the sentences of a text into a file of vectors: one row each, in order, in bounded memory.
 
   python -m jaxdistill.encode --model=runs/l3/export --input=sentences.txt --output=vectors.npy
   python -m jaxdistill.encode --model=runs/l3/export --input='texts/*.gz' --output=vectors.parquet --keep_text

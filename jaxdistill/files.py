@@ -1,4 +1,4 @@
-"""How are files written whole or not at all? Beside their place first, then renamed: a killed run leaves nothing half."""
+"""Writes files atomically: beside their place first, then renamed, so that a killed run leaves nothing incomplete."""
 
 import errno
 import hashlib

@@ -1,4 +1,4 @@
-"""How are sentences turned into vectors, outside of training?
+"""Turns sentences into vectors, and pairs into scores, outside of training.
 
 Sentences are grouped by length and padded to one of a few shapes, so that little is computed for padding and little is
 compiled. The result does not depend on the order of the sentences beyond rounding.

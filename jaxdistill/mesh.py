@@ -1,4 +1,4 @@
-"""Which devices are there, and which part of an array lies on which?
+"""The mesh of devices, and which part of an array lies on which device.
 
 One mesh with two axes: `data` splits the batch and the queue, `model` splits what the sharding rules name.
 """

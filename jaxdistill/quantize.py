@@ -1,4 +1,4 @@
-"""How does an exported model become four times smaller? 8-bit weights in a file for ONNX Runtime, after training.
+"""Makes an exported model four times smaller: 8-bit weights in a file for ONNX Runtime, after training.
 
   python -m jaxdistill.quantize --model=runs/l3/export --out=runs/l3/int8
   JAXDISTILL_DATA=data python -m jaxdistill.quantize --model=runs/l3/export --out=runs/l3/int8

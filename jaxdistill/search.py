@@ -1,4 +1,4 @@
-"""Which sentences of a text does a model find nearest to a query? A first look, exact, in bounded memory.
+"""Finds the sentences of a text that are nearest to a query, exactly and in bounded memory.
 
   python -m jaxdistill.search --model=runs/l3/export --corpus=sentences.txt --query="A cat sleeps." --query="Rain."
   python -m jaxdistill.search --model=runs/l3/export --corpus=text.parquet --vectors=text.parquet --queries=queries.txt

@@ -1,4 +1,4 @@
-"""Which options are best? Trains every point of a grid, one process after another, and compares them.
+"""Trains every point of a grid of options, one process after another, and compares them.
 
   python -m jaxdistill.sweep --grid=congen_alpha --workdir=runs/alpha --seeds=0,1,2 --config.data.text=TEXT
   python -m jaxdistill.sweep --config=configs/congen.py:quickstart --workdir=runs/queue \\

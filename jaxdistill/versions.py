@@ -1,4 +1,4 @@
-"""Which software made a result? Versions for result files and model cards."""
+"""Versions of the software that made a result, for result files and model cards."""
 
 import hashlib
 import importlib.metadata

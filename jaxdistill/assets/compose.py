@@ -1,4 +1,4 @@
-"""How is the embedded text composed?
+"""Composes the embedded text from patterns and words.
 
 Sentences are made by filling the slots of patterns with typed vocabulary, so that every
 sentence is grammatical and sensible without being copied from anywhere.  Running

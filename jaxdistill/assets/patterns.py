@@ -1,4 +1,4 @@
-"""Which sentence patterns exist, per topic, and which of them are only held out?
+"""Sentence patterns of the embedded text by topic, and those that are held out.
 
 `{slot}` takes the default form of an entry and `{slot.form}` another form of the same entry;
 `{slot2}` is a different entry of the same slot; `{a slot}` adds the indefinite article.

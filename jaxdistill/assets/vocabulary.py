@@ -1,4 +1,4 @@
-"""Which words may fill which slot of a sentence pattern?
+"""Words that fill the slots of the sentence patterns.
 
 A slot is a list of entries; an entry maps a form name to its text.  Tables are written
 compactly: entries are parted by ";" and the fields of one entry by "|".  In the field list a

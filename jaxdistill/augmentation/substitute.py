@@ -1,4 +1,4 @@
-"""Which words does a masked language model put in the place of some of a sentence's own?
+"""Replaces words of a sentence by those that a masked language model expects.
 
 Tokens of letters and digits are masked, all chosen ones of a sentence at once, and each is replaced by another token of
 its kind (one that begins a word, or one that goes on with it), so that the rest of the raw text stays as it is.

@@ -1,4 +1,4 @@
-"""How are sentences translated? By a local sequence-to-sequence model of transformers, which needs PyTorch."""
+"""Translates sentences with a local sequence-to-sequence model of transformers, which needs PyTorch."""
 
 import importlib.util
 from collections.abc import Callable, Sequence

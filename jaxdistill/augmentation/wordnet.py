@@ -1,4 +1,4 @@
-"""What are a word's synonyms? A reader of WordNet's database files, and the replacement of words in a sentence.
+"""Reads WordNet's database files and replaces words by their synonyms.
 
 For each part of speech a folder holds `index.POS` (words, and where their synsets begin, the most frequent sense first),
 `data.POS` (the synsets) and `POS.exc` (irregular inflections and their base forms).

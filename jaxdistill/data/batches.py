@@ -1,4 +1,4 @@
-"""Which sentences does step s read? Batches as a pure function of (seed, step): resuming needs no iterator state."""
+"""Makes batches as a pure function of (seed, step), so that a resumed run needs no iterator state."""
 
 import threading
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""How is a file of text read? One reader for each format; every complaint names the file and the line."""
+"""Readers of text files, one for each format; errors name the file and the line."""
 
 import csv
 import io

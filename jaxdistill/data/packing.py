@@ -1,4 +1,4 @@
-"""How do sentences share rows of tokens? First-fit packing inside groups, and the few shapes that a run compiles.
+"""Packs sentences into rows of tokens by first fit inside groups, and chooses the shapes that a run compiles.
 
 Sentences are short (15 to 20 tokens on average), so a batch padded to its longest is mostly padding. Several sentences
 share a row; attention and pooling keep them apart by `owner`. A group is packed by itself, so that a device that holds

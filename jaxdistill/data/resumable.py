@@ -1,4 +1,4 @@
-"""How is a long file written so that a killed program goes on? In chunks, with a note of what is there.
+"""Writes long files in chunks, with a note of what is complete, so that a killed program continues.
 
 The note holds what determines the content, how many bytes of it are sound and their checksum, and counts for a summary. It
 is replaced in one move after a chunk is on the disk; what lies behind the sound bytes is written again. One program writes

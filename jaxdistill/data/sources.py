@@ -1,4 +1,4 @@
-"""Where does the text come from? Rows of the files and data sets that the user names, streamed, never all in memory.
+"""Reads rows of the files and data sets that the user names, streamed, never all in memory.
 
 A spec is a file or glob (`.txt`, `.tsv`, `.csv`, `.jsonl`, `.parquet`, plain or `.gz`), `package:NAME/PATH` (a file
 inside an installed package), `data:PATH` (a file or glob in the folder that JAXDISTILL_DATA names),

@@ -1,4 +1,4 @@
-"""How is tokenised text read? Random access to ids, words and raw text of any row, memory-mapped.
+"""Random access to ids, words and raw text of tokenised rows, memory-mapped.
 
 Flat arrays on disk, one set for each column: `ids` of all sentences one behind the other, a mark for each token,
 `starts` (where each sentence begins), and the UTF-8 text with its own `text_starts`.

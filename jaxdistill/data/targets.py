@@ -1,4 +1,4 @@
-"""Where do stored teacher targets live? Memory-mapped embeddings, made once and resumed, or the user's own vectors.
+"""Stored teacher targets: memory-mapped embeddings, made once and resumed, or the user's own vectors.
 
 A store of targets lies in a folder named by the digest of everything that determines them (teacher's weights,
 tokenizer, pooling, maximum length, precision, text), so targets of another teacher can never be read. Rows are written

@@ -1,4 +1,4 @@
-"""How does text become tokens, once? In batches, into a store on disk (see `store`) that is reused by its digest.
+"""Tokenises text once, in batches, into a store on disk that is reused by its digest (see `store`).
 
 Memory used while building does not grow with the text, but for a set of 8-byte keys when duplicates or the rows of other
 files are left out.

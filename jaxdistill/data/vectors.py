@@ -1,4 +1,4 @@
-"""How are the vectors of millions of rows kept in a file? Written block by block, resumed, and read block by block.
+"""Keeps vectors of millions of rows in a file: written block by block, resumed, and read block by block.
 
 A `.npy` file of shape [rows, width], or the column `embedding` of a `.parquet` table: fixed-size lists of float32, with
 the sentences in the column `text` where they are wanted.

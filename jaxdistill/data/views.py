@@ -1,4 +1,4 @@
-"""What does a view show of a sentence? Words that go, on token ids that are already there, or a masked span of its text.
+"""Views of a sentence: words deleted from token ids that are already there, or a masked span of the text.
 
 A view is named by a text column (`text`, `translation`, ...) or by an augmentation of `text`: `identity`,
 `delete_words` (every word goes with probability 0.1), `delete_one_word`, `crop` (a contiguous 90 % of the words

@@ -1,4 +1,4 @@
-"""How does a fresh student get a tokenizer of its own? WordPiece is trained on the text, once, and kept by its digest.
+"""Trains a tokenizer for a fresh student on the text, and keeps it by a digest.
 
 As that of BERT uncased, but for accents: text is lower-cased and keeps its accents, which tell words apart in most
 languages (German `schon` and `schön`). Text without spaces, such as Thai, is split into the longest known pieces. Ids 0 to 4 are the special tokens. The folder is one that `transformers` loads

@@ -1,4 +1,4 @@
-"""Which word of the raw text does a token belong to? Words are what lies between white space."""
+"""Maps tokens to words of the raw text; words are what lies between white space."""
 
 import json
 import sys

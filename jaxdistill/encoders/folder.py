@@ -1,4 +1,4 @@
-"""How is a model written so that sentence-transformers and transformers load it?
+"""Writes a model so that sentence-transformers and transformers load it.
 
 A sentence-transformers folder: the transformer in its root, where `AutoModel` finds it, then pooling, dense layers and
 normalisation, each in a folder of its own. File formats are the ones that every release since 2.0 reads.

@@ -1,4 +1,4 @@
-"""Where are a model's files? A spec is a folder, `package:NAME/PATH` inside an installed package, or a hub name."""
+"""Finds a model's files: a folder, `package:NAME/PATH` inside an installed package, or a hub name."""
 
 from pathlib import Path
 

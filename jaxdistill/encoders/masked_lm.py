@@ -1,4 +1,4 @@
-"""Which words does a masked language model expect? Our encoder's body, and the head that its pre-training ended with.
+"""A masked language model: the encoder's body with the head that its pre-training ended with.
 
 The head is a dense layer, its activation, a LayerNorm, and the word embeddings as output layer, with a bias a word.
 """

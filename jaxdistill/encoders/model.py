@@ -1,4 +1,4 @@
-"""How is a sentence encoder loaded? One value holds all that turns text into vectors."""
+"""Loads a sentence encoder as one value that holds all that turns text into vectors."""
 
 import dataclasses
 import hashlib

@@ -1,4 +1,4 @@
-"""How does an encoder become an ONNX graph with 8-bit weights?
+"""Builds an ONNX graph with 8-bit weights from an encoder.
 
 Dynamic quantisation, as torch's and ONNX Runtime's: weights are rounded once, inputs of matrix products when the graph
 runs; products are of integers, everything between them is float32. Matrices have one scale a column, tables one a row,

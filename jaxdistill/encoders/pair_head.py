@@ -1,4 +1,4 @@
-"""What makes a cross-encoder of an encoder? A head on the first token that gives one number, a logit, for a pair.
+"""The head of a cross-encoder: from the first token to one number, a logit, for a pair of sentences.
 
 The heads are those of Hugging Face's `...ForSequenceClassification` with one label, family by family: BERT's is a linear
 layer on its pooler, the others' a dense layer, its activation, and a linear one. Some dropout lies before each of these

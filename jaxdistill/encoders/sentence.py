@@ -1,4 +1,4 @@
-"""How do packed tokens become sentence vectors? A pure function of a definition, flat parameters and tokens.
+"""Sentence vectors from packed tokens: a pure function of a definition, flat parameters and tokens.
 
 Parameters are a plain dict of paths; the NNX modules exist only while JAX traces, which keeps dispatch cheap.
 """

@@ -1,4 +1,4 @@
-"""How are the JSON files of a model read? Value by value, each checked where it is taken: an odd one names file and key."""
+"""Reads the JSON files of a model value by value; an odd one is an error that names file and key."""
 
 import json
 import typing

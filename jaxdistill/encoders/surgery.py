@@ -1,4 +1,4 @@
-"""How is a student made? From a teacher's layers, afresh with a given size, and with or without a dense head."""
+"""Makes students: from a teacher's layers, fresh with a given size, with or without a dense head."""
 
 import dataclasses
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How is a checkpoint's tokenizer read? As a `tokenizers.Tokenizer` that truncates and never pads."""
+"""Reads a checkpoint's tokenizer as a `tokenizers.Tokenizer` that truncates and never pads."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""How is PyTorch's `pytorch_model.bin` read without PyTorch and without trusting it?
+"""Reads PyTorch's `pytorch_model.bin` without PyTorch and without trusting it.
 
 The file is a pickle, which can run any program when unpickled plainly. This reader admits the names that rebuild
 tensors and nothing else; what those names do is defined here. Tensors stay plain tuples until the pickle is done, so

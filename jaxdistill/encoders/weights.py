@@ -1,4 +1,4 @@
-"""How do a checkpoint's tensors become our parameters, and back?
+"""Maps a checkpoint's tensors to parameters, and back.
 
 Files may be safetensors or PyTorch's `pytorch_model.bin`, whole or in shards. Kernels are transposed on the way: torch
 keeps `[out, in]`.

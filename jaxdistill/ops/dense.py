@@ -1,4 +1,4 @@
-"""How is a matrix product computed in the compute dtype, forward and backward?
+"""Matrix products in the compute dtype, forward and backward.
 
 Operands are cast to the compute dtype, sums stay in float32, and so does the result: the form that TPUs, GPUs and CPUs
 with bf16 units all run natively. JAX's own transpose rule would multiply the float32 cotangent in the backward pass;

@@ -1,4 +1,4 @@
-"""Which rows of an array that does not fit into memory are most alike to a query? Exact, block by block."""
+"""Finds the rows of a large array that are most similar to a query: exact, block by block."""
 
 from collections.abc import Iterable
 from functools import partial

@@ -1,4 +1,4 @@
-"""How is a softmax over a long queue of keys used in a loss without ever building its logits?
+"""A softmax over a long queue of keys, used in a loss without ever building its logits.
 
 For queries `q` and keys `x_j`, two things are needed of `softmax(q . x)`: its log-sum-exp and the average of the keys
 under it, and the second is the gradient of the first:

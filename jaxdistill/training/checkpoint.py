@@ -1,4 +1,4 @@
-"""How is a train state kept on disk, and found again after a crash, a damaged file or a change of devices?
+"""Saves and restores train states: after a crash, beside a damaged file, and on other devices.
 
 Orbax writes a checkpoint into a temporary folder and renames it, so that a killed run leaves whole checkpoints only. Kept
 are the latest ones and the best one. Beside the arrays lies a small JSON record: progress of the evaluation, and a

@@ -1,4 +1,4 @@
-"""How alike do labellers find the two sentences of each row? Scores of all pairs, made once, stored and resumed.
+"""Labels pairs of sentences with the scores of other models; made once, stored and resumed.
 
 A labeller is a sentence encoder (cosine similarity, in [-1, 1]) or a cross-encoder (sigmoid, in (0, 1)); several of one
 kind are averaged, as in Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, section 2.4). A sentence encoder reads

@@ -1,4 +1,4 @@
-"""Where do the numbers of a run go? A progress bar, `metrics.jsonl`, TensorBoard, and Weights & Biases if installed."""
+"""Records the numbers of a run: progress bar, `metrics.jsonl`, TensorBoard, and Weights & Biases if installed."""
 
 import contextlib
 import importlib.util

@@ -1,4 +1,4 @@
-"""What is about to be trained, on what, how large, and for how long? The lines that open every run."""
+"""Prints what a run is about to train: devices, models, text, memory and time."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What does the report of a training show? What the run has evaluated and read, and the geometry of its vectors."""
+"""Writes the report of a training: its evaluations, curves and data, and the geometry of its vectors."""
 
 import pathlib
 import time
