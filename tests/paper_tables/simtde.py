@@ -31,6 +31,7 @@ SILENT = cited(
     optimizer__clip_norm=1.0,
     evals__every=512,
     evals__patience=0,
+    evals__patience_epochs=0.0,
     run__epochs=3.0,
     run__steps=0,
     run__seed=0,

@@ -58,7 +58,7 @@ COMMON = (
         student__dropout=-1.0,
         student__drophead=0.0,
     )
-    | cited(f"{CODE}: no early stopping", evals__patience=0)
+    | cited(f"{CODE}: no early stopping", evals__patience=0, evals__patience_epochs=0.0)
     | {
         "evals.every": Fact(
             200,
