@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from types import ModuleType
 
 from jaxdistill.cli import BAD_INPUT, did_you_mean, run
 
@@ -32,7 +33,12 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(BAD_INPUT)
-    run(importlib.import_module(f"jaxdistill.{PROGRAMS[name][0]}").main, arguments)
+    # Imported inside `run`, which answers Ctrl-C; what search finds is on standard output alone.
+    run(lambda given: _module(name).main(given), arguments, outlives_reader=name != "search")
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"jaxdistill.{PROGRAMS[name][0]}")
 
 
 if __name__ == "__main__":

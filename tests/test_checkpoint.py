@@ -49,6 +49,18 @@ def test_a_state_comes_back_on_any_number_of_devices(tmp_path, devices):
     np.testing.assert_array_equal(jax.random.key_data(back.state.key), jax.random.key_data(state_at(3).key))
 
 
+def test_a_reader_leaves_alone_what_a_training_is_writing(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(state_at(1), {})
+    checkpoints.close()
+    being_written = tmp_path / "checkpoints" / "2.orbax-checkpoint-tmp"
+    being_written.mkdir()
+    reader = Checkpoints(tmp_path, read_only=True)
+    assert reader.steps == [1] and int(reader.restore_alone(1).step) == 1
+    assert being_written.is_dir()
+    reader.close()
+
+
 def test_an_empty_workdir_has_nothing_to_restore(tmp_path):
     assert Checkpoints(tmp_path).restore(state_at(0), placed(1)) is None
 

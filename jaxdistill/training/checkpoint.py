@@ -51,12 +51,14 @@ class _LatestAndBest(policies.PreservationPolicy):
 class Checkpoints:
     """The checkpoints of a workdir."""
 
-    def __init__(self, workdir: str | pathlib.Path, *, keep: int = 2):
+    def __init__(self, workdir: str | pathlib.Path, *, keep: int = 2, read_only: bool = False):
+        """Opens them; `read_only` leaves a checkpoint alone that a running training is writing."""
         self.folder = pathlib.Path(workdir).absolute() / "checkpoints"
         self._kept = _LatestAndBest(keep)
         self._options = ocp.CheckpointManagerOptions(
             preservation_policy=self._kept,
-            cleanup_tmp_directories=True,
+            cleanup_tmp_directories=not read_only,
+            create=not read_only,
             step_prefix=None,
             enable_background_delete=False,
         )

@@ -265,5 +265,5 @@ def restored_student(workdir: str | pathlib.Path, step: int) -> SentenceModel:
     if config is None:
         raise InputError(f"{workdir} has no config.json: it is no workdir of a training.")
     student = make_student(config, load_teacher(config.teacher, workdir), workdir)
-    state = Checkpoints(workdir, keep=config.run.keep).restore_alone(step)
+    state = Checkpoints(workdir, read_only=True).restore_alone(step)
     return as_exported(config.student, trained(config, student, state))
