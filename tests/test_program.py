@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import time
+import types
 
 import jax
 import numpy as np
@@ -14,8 +15,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from jaxdistill import cli, export, main
 from jaxdistill import config as configs
+from jaxdistill.core import InputError
 from jaxdistill.evals import sts
 from jaxdistill.training import config_file
+from jaxdistill.training import loop as training_loop
 from jaxdistill.training.checkpoint import Checkpoints
 from jaxdistill.training.loop import patience_of
 
@@ -291,6 +294,15 @@ def test_patience_in_epochs_counts_their_evaluations(patience, epochs, expected)
     raw = config_file.load_config_module(ROOT / "configs" / "congen.py").get_config("tiny").to_dict()
     raw["evals"] |= dict(every=500, patience=patience, patience_epochs=epochs)
     assert patience_of(configs.parse(raw).evals, 1000) == expected
+
+
+def test_a_score_that_is_not_a_number_is_no_best(monkeypatch):
+    loop = types.SimpleNamespace(
+        run=types.SimpleNamespace(tasks={"pairs/spearman": lambda embed: {"pairs/spearman": float("nan")}}),
+        embedder=types.SimpleNamespace(in_use=lambda params: None),
+    )
+    with pytest.raises(InputError, match="pairs/spearman is nan"):
+        training_loop._Loop.scores(loop, 0, {})
 
 
 def assert_the_export_names_no_folder_and_no_default_prompt(export, folder):

@@ -4,6 +4,8 @@ import gzip
 import os
 from collections.abc import Callable
 
+import numpy as np
+
 from faults.harness import Case, Ended, Room
 
 
@@ -36,6 +38,11 @@ def _unknown(room: Room) -> Ended:
     return room.train(data__text=room.folder / "text.txt", data__dedupe=False)
 
 
+def _long_vectors(room: Room) -> Ended:
+    np.save(room.folder / "v.npy", np.full((600, 16), 1e30, np.float32))
+    return room.train(teacher__model=f"vectors:{room.folder / 'v.npy'}", student__model=room.export())
+
+
 def _vectors(content: bytes) -> Callable[[Room], Ended]:
     def do(room: Room) -> Ended:
         (room.folder / "v.npy").write_bytes(content)
@@ -47,6 +54,7 @@ def _vectors(content: bytes) -> Callable[[Room], Ended]:
 
 
 CASES = [
+    Case("vectors of 1e30", _long_vectors, says=r"v.npy row 0 has the length 4.0e\+30"),
     Case(
         "a folder as the text", lambda room: room.train(data__text=room.folder), says="is a folder", quick=True
     ),

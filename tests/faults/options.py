@@ -49,7 +49,7 @@ CASES = [
     *(option(name, value) for name, values in NUMBERS.items() for value in values),
     option("data.weights", "(nan,)", says=r"malformed|data\.weights"),
     option("data.weights", "(-1.0,)", says=r"data\.weights\[0\]=-1\.0 must be above 0"),
-    option("data.columns", "('en',)", says=r'data\.columns\[0\]=.* a tuple such as'),
+    option("data.columns", "('en',)", says=r"data\.columns\[0\]=.* a tuple such as"),
     option("student.dims", "(0,4)", says=r"student\.dims\[0\]=0 must be at least 1"),
     option("optimizer.schedule", "square", says="allowed: linear, cosine, constant"),
     option("optimizer.decay", "none", says="allowed: matrices, all"),

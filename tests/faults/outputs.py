@@ -1,9 +1,17 @@
 """Outputs that must not be lost, and workdirs of something else."""
 
+import pathlib
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+
 from jaxdistill import config, main
+from jaxdistill.cli import INTERRUPTED
 from jaxdistill.training.workdir import claim_workdir
 
-from faults.harness import Case, Ended, Room
+from faults.harness import TIMEOUT_S, Case, Ended, Room
+from tiny_text import made_up
 
 
 def _output_is_input(room: Room) -> Ended:
@@ -69,7 +77,109 @@ def _c_locale(room: Room) -> Ended:
     return room.run("main", *room.arguments(run__steps=2, evals__every=2), variables=variables)
 
 
+def _while(
+    room: Room, module: str, arguments: list[str], begun: Callable[[], object], do: Callable[[subprocess.Popen], object]
+) -> Ended:
+    """Starts a program and does something once it has begun."""
+    process = room.start(module, *arguments)
+    while process.poll() is None and not begun():
+        time.sleep(0.005)
+    do(process)
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    return Ended(process.returncode, out, err)
+
+
+def _encoded_text(change: Callable[[pathlib.Path], object]):
+    """`encode` of a text that is changed once the first rows are written."""
+
+    def encode(room: Room) -> Ended:
+        text, note = room.folder / "long.txt", room.folder / "v.npy.partial.json"
+        text.write_text("\n".join(made_up(60_000, words=3)) + "\n")
+        model, output = room.export(), room.folder / "v.npy"
+        arguments = [f"--model={model}", f"--input={text}", f"--output={output}", "--quiet"]
+        return _while(
+            room, "encode", arguments, lambda: note.exists() and "rows" in note.read_text(), lambda _: change(text)
+        )
+
+    return encode
+
+
+def _shrink(text: pathlib.Path) -> None:
+    text.write_text("one row\n")
+
+
+def _grow(text: pathlib.Path) -> None:
+    with text.open("a") as file:
+        file.write("more\n" * 1000)
+
+
+def _tokenised_text(room: Room) -> Ended:
+    text, cache = room.folder / "long.txt", room.folder / "cache"
+    text.write_text("\n".join(made_up(100_000, words=6)) + "\n")
+    arguments = room.arguments(data__text=text, data__cache_folder=cache)
+    return _while(room, "main", arguments, lambda: list(cache.glob("tokens/.building-*")), lambda _: _shrink(text))
+
+
+def _signalled(number: signal.Signals):
+    """A training that gets a signal after its first steps."""
+
+    def train(room: Room) -> Ended:
+        metrics = room.folder / "run" / "metrics.jsonl"
+        arguments = room.arguments(run__steps=100_000, evals__every=50_000)
+        begun = lambda: metrics.exists() and '"step": 3' in metrics.read_text()  # noqa: E731 - said once
+        return _while(room, "main", arguments, begun, lambda process: process.send_signal(number))
+
+    return train
+
+
+def _closed_pipe(room: Room) -> Ended:
+    process = room.start("main", *room.arguments(run__steps=2, evals__every=2))
+    process.stdout.readline()
+    process.stdout.close()
+    err = process.stderr.read()
+    return Ended(process.wait(TIMEOUT_S), "", err)
+
+
+def _diverges(room: Room) -> Ended:
+    return room.train(optimizer__learning_rate=1000)
+
+
 CASES = [
+    Case(
+        "`encode` of a text that shrinks meanwhile",
+        _encoded_text(_shrink),
+        says="changed while it was read",
+        left=("long.txt", "v.npy.partial*"),
+    ),
+    Case(
+        "`encode` of a text that grows meanwhile",
+        _encoded_text(_grow),
+        says="changed while it was read",
+        left=("long.txt", "v.npy.partial*"),
+    ),
+    Case(
+        "a text that changes while it is tokenised",
+        _tokenised_text,
+        says="changed while it was read",
+        left=("long.txt", "cache/*"),
+    ),
+    Case("a training whose reader closes the pipe (`| head -1`)", _closed_pipe, status=0, left=("run/*",)),
+    *(
+        Case(
+            f"a training that gets {number.name}",
+            _signalled(number),
+            says="interrupted",
+            status=INTERRUPTED,
+            left=("run/*",),
+        )
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    ),
+    Case(
+        "`optimizer.learning_rate=1000`",
+        _diverges,
+        says="training diverged.*is good.*lower optimizer.learning_rate",
+        left=("run/*",),
+    ),
     Case("`encode` with its input as the output", _output_is_input, says="must end in", quick=True),
     Case(
         "`encode` where `OUTPUT.partial` is a file of the user",

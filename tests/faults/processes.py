@@ -18,6 +18,10 @@ def _no_coordinator(room: Room) -> Ended:
     return room.run("main", *room.arguments(), variables={"JAX_COORDINATOR_ADDRESS": "nonsense"})
 
 
+def _remote_workdir(room: Room) -> Ended:
+    return room.run("main", *room.arguments()[:-1], "--workdir=gs://bucket/run")
+
+
 def _slurm_without_its_nodes(room: Room) -> Ended:
     return room.run("main", *room.arguments(), variables={"SLURM_STEP_NUM_TASKS": "4"})
 
@@ -133,6 +137,7 @@ CASES = [
     Case("`JAX_COORDINATOR_ADDRESS=nonsense`", _no_coordinator, says="JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT"),
     Case("four tasks of SLURM that JAX cannot find", _slurm_without_its_nodes, says="SLURM has started 4 tasks"),
     Case("a workdir in which another run trains", _in_use, says=r"in use by another run \(pid", left=RUN),
+    Case("`--workdir=gs://bucket/run`", _remote_workdir, says="gs://bucket/run is an address", quick=True),
     Case("`encode --output=/proc/x.npy`", partial(_encode_to, output="/proc/x.npy"), says="/proc/x.npy", quick=True),
     Case("`encode --output=gs://bucket/x.npy`", partial(_encode_to, output="gs://b/x.npy"), says="address", quick=True),
     *(Case(given, do, says=says) for given, do, says in PAIRS),
