@@ -72,10 +72,15 @@ def test_smoothing_is_the_mean_of_the_last_values():
     assert _smooth([1.0, 3.0, 5.0, 1.0], 2) == [1.0, 2.0, 4.0, 3.0]
 
 
-@pytest.mark.parametrize(("content", "message"), [("{", "m.jsonl:1: not JSON"), ('{"step": 1}', "no line with")])
-def test_a_file_without_a_training_is_an_error(tmp_path, content, message):
+@pytest.mark.parametrize("content", ["", '{"step": 1}'])
+def test_a_file_that_was_emptied_is_drawn_without_curves(tmp_path, content):
     (tmp_path / "m.jsonl").write_text(content)
-    with pytest.raises(InputError, match=message):
+    assert training_plot(tmp_path / "m.jsonl", tmp_path / "x.png").stat().st_size > 1000
+
+
+def test_a_damaged_or_absent_file_is_an_error(tmp_path):
+    (tmp_path / "m.jsonl").write_text("{")
+    with pytest.raises(InputError, match="m.jsonl:1: not JSON"):
         training_plot(tmp_path / "m.jsonl", tmp_path / "x.png")
     with pytest.raises(InputError, match="no such file"):
         training_plot(tmp_path / "absent.jsonl", tmp_path / "x.png")
