@@ -8,8 +8,8 @@ scores are a bi-encoder's cosine similarities or a cross-encoder's sigmoids, ave
 distillation. The paper's minus sign before equation 3 is a slip: the code minimises the squared error.
 
 Differences: the code takes negative cosine similarities as they are, which makes the cross-entropy unbounded below
-(`negatives=raw`); the default sets them to 0. Both orders of a pair are in the same batch here, not anywhere in the
-epoch.
+(`negatives=raw`); the default sets them to 0. Both orders of a pair are in the same batch here, of half as many
+pairs, not anywhere in the epoch.
 """
 
 import dataclasses
