@@ -67,6 +67,7 @@ def distilcse(objective: dict, student: str, *, batch_size: int) -> ConfigDict:
     config.optimizer.eps_before_correction = True
     config.evals.every = 125
     config.evals.patience_epochs = 3.0
+    config.evals.untrained = False
     config.run.epochs = 20.0
     config.run.seed = 1111
     config.optimizer.warmup_fraction = 0.1 / config.run.epochs  # a tenth of one epoch

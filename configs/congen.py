@@ -80,6 +80,7 @@ def of_student(row: str, objective: dict) -> ConfigDict:
     config.optimizer.learning_rate = learning_rate
     config.optimizer.bias_correction = False
     config.evals.patience_epochs = 7.0
+    config.evals.untrained = False
     config.run.epochs = 20.0
     config.run.seed = 1000
     return config

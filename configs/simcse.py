@@ -79,6 +79,7 @@ def papers(student: str, *, batch_size: int, learning_rate: float, supervised: b
     config.optimizer.eps = 1e-8
     config.optimizer.eps_before_correction = True
     config.evals.every = 125
+    config.evals.untrained = False
     config.run.epochs = 3.0 if supervised else 1.0
     config.run.seed = 42
     return config
@@ -120,6 +121,7 @@ def mirror(student: str = "google-bert/bert-base-uncased", *, pooling: str, drop
     config.optimizer.eps_before_correction = False
     config.optimizer.clip_norm = 0.0
     config.evals.every = 50
+    config.evals.untrained = False
     return config
 
 

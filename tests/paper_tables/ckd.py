@@ -43,13 +43,14 @@ STAGE_1 = NONE_CUT | {
     ),
     **cited("DistilCSE 4.2", run__epochs=20.0, run__steps=0),
     **cited("DistilCSE 4.2 and scripts: 3 epochs without gain", evals__patience=0, evals__patience_epochs=3.0),
+    **cited("DistilCSE scripts: nothing is evaluated before training", evals__untrained=False),
 }  # fmt: skip
 STAGE_2 = NONE_CUT | {
     **optimizer("sentemb: nli_finetune.py", optimizer__clip_norm=1.0),
     **cited(
         "sentemb: nli_finetune.py",
         data__max_length=64, data__dedupe=False, data__columns=TRIPLETS, student__model="previous", student__head="none",
-        student__dropout=-1.0, student__drophead=0.0, evals__every=125, evals__patience=0, evals__patience_epochs=0.0, run__epochs=5.0, run__steps=0,
+        student__dropout=-1.0, student__drophead=0.0, evals__every=125, evals__untrained=False, evals__patience=0, evals__patience_epochs=0.0, run__epochs=5.0, run__steps=0,
         run__seed=1111,
     ),
     **cited("sentemb: nli_finetune.py, its pooler is what the stage before hands on", student__pooling=""),

@@ -57,6 +57,7 @@ COMMON = {
     **cited("ConGen 4.1: 10 % of the training; the code: WarmupLinear", optimizer__schedule="linear"),
     "evals.every": Fact(512, "ConGen A.1", "the code evaluates at each epoch's end too"),
     **cited("ConGen: main.py, patience 7 epochs", evals__patience=0),
+    **cited("ConGen: main.py, nothing is evaluated before training", evals__untrained=False),
     "evals.patience_epochs": Fact(
         7.0, "ConGen: main.py", "the code counts epochs that end strictly below the best, a tie neither way"
     ),

@@ -17,6 +17,7 @@ COMMON = {
     **cited("ours: the checkpoint as it is", student__layers="", student__width=0, student__embedding=0),
     **cited("ours: not read without a compact embedding", student__embedding_init="svd"),
     **cited("ours: no code stops early", evals__patience=0, evals__patience_epochs=0.0),
+    **cited("no code evaluates before it trains", evals__untrained=False),
 }
 BERT, BERT_LARGE = "google-bert/bert-base-uncased", "google-bert/bert-large-uncased"
 ROBERTA, ROBERTA_LARGE = "FacebookAI/roberta-base", "FacebookAI/roberta-large"

@@ -32,6 +32,7 @@ SILENT = cited(
     evals__every=512,
     evals__patience=0,
     evals__patience_epochs=0.0,
+    evals__untrained=True,
     run__epochs=3.0,
     run__steps=0,
     run__seed=0,
