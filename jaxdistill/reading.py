@@ -129,9 +129,11 @@ def inside(root: Path, path: Path) -> Path:
     if real_root.parent.name == "snapshots":
         allowed.append(real_root.parent.parent / "blobs")
     try:
+        path.exists()
         real = Path(os.path.realpath(path))
-    except ValueError as error:  # a NUL in the name
-        raise InputError(f"{root} names the path {str(path)!r}: {error}.") from None
+    except (OSError, ValueError) as error:  # too long a name, a NUL in it
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{root} names the path {path.name!r:.80}, which no file can have: {reason}.") from None
     if not any(real.is_relative_to(folder) for folder in allowed):
         raise InputError(
             f"{path} leads out of the model's folder {root}; copy the file into it if you trust where it comes from."

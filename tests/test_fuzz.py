@@ -1,12 +1,13 @@
 """Readers answer damaged files with a result or one `InputError`: inputs that fuzzing found, and mutations of the seeds."""
 
+import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from fuzz.targets import TARGETS, check
+from fuzz.targets import MODEL_FILES, ODD_VALUES, TARGETS, check, places, replaced
 
 FOUND = sorted((Path(__file__).parent / "fuzz" / "found").iterdir())
 MUTATIONS = 150
@@ -25,6 +26,15 @@ def test_mutated_files_are_answered(name, tmp_path):
         check(TARGETS[name], seed, tmp_path)
     for _ in range(MUTATIONS):
         check(TARGETS[name], mutated(draw.choice(seeds), TARGETS[name].words, draw), tmp_path)
+
+
+@pytest.mark.parametrize("name", MODEL_FILES)
+def test_odd_values_in_a_models_json_are_answered(name, tmp_path):
+    file = list(MODEL_FILES).index(name)
+    for path in places(MODEL_FILES[name]):
+        for odd in ODD_VALUES:
+            content = json.dumps(replaced(MODEL_FILES[name], path, odd)).encode()
+            check(TARGETS["json"], bytes([file]) + content, tmp_path)
 
 
 def mutated(data: bytes, words: Sequence[bytes], draw: random.Random) -> bytes:

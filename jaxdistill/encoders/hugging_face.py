@@ -59,7 +59,7 @@ def activation(config: Mapping[str, Any], key: str = "hidden_act", default: str 
     """Our name of the activation function."""
     name = value(config, key, str, default)
     if name not in ACTIVATIONS:
-        raise InputError(f"config.json has {key}={name!r}; activations that can be read: {', '.join(ACTIVATIONS)}.")
+        raise InputError(f"config.json has {key}={name!r:.80}; activations that can be read: {', '.join(ACTIVATIONS)}.")
     return ACTIVATIONS[name]
 
 

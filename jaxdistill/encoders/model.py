@@ -18,7 +18,7 @@ from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.modules import Modules, read_modules, sentence_tensors
 from jaxdistill.encoders.pair_head import classifier_labels, cross_definition, head_names
 from jaxdistill.encoders.sentence import param_shapes
-from jaxdistill.encoders.settings import read_json
+from jaxdistill.encoders.settings import read_json, setting
 from jaxdistill.encoders.tokenizer import gives_types, length_limit, read_tokenizer
 from jaxdistill.encoders.weights import (
     as_torch_lays_it,
@@ -145,7 +145,7 @@ def read_architecture(folder: Path) -> Architecture:
             f"{folder}/config.json has no model_type, so its family is unknown; add it, for instance 'bert'."
         )
     try:
-        return family(config["model_type"]).architecture(config)
+        return family(setting(config, "model_type", str, file="config.json")).architecture(config)
     except InputError as error:
         raise InputError(f"{folder}: {error}") from None
 

@@ -66,7 +66,7 @@ def read_modules(folder: Path) -> Modules:
     general = read_json(file) if file.exists() else {}
     if general.get("model_type") == "CrossEncoder" and len(kinds) > 1:
         raise InputError(
-            f"{folder} is a CrossEncoder made of the modules {', '.join(kinds)}; of cross-encoders, classifiers with one"
+            f"{folder} is a CrossEncoder made of the modules {', '.join(kinds):.80}; of cross-encoders, classifiers with one"
             " label (Transformer alone) can be read."
         )
     _check_order(kinds, folder)
@@ -126,7 +126,7 @@ def _check_order(kinds: Sequence[str], folder: Path) -> None:
             "Normalize",
         ):
             raise InputError(
-                f"{folder}/modules.json has a module of type {kind};"
+                f"{folder}/modules.json has a module of type {kind:.80};"
                 " Transformer, WeightedLayerPooling, Pooling, Dense, LayerNorm and Normalize can be read."
             )
     body = list(kinds[:-1] if kinds[-1] == "Normalize" else kinds)
@@ -135,7 +135,7 @@ def _check_order(kinds: Sequence[str], folder: Path) -> None:
     expected = ["Transformer"] + [pooling] * (len(body) > 1)
     if body[:2] != expected or not set(body[2:]) <= SENTENCE_MODULES.keys():
         raise InputError(
-            f"{folder}/modules.json has the order {', '.join(kinds)};"
+            f"{folder}/modules.json has the order {', '.join(kinds):.200};"
             " Transformer, perhaps WeightedLayerPooling, Pooling, any number of Dense and LayerNorm, and at most one Normalize at the end"
             " can be read."
         )
@@ -164,7 +164,7 @@ def _pooling(places: Mapping[str, Path]) -> Pooling | None:
     modes = [modes] if isinstance(modes, str) else [str(mode) for mode in modes]
     if len(modes) != 1 or modes[0] not in POOLING_MODES:
         raise InputError(
-            f"{path} asks for pooling {' + '.join(modes) or 'by nothing'}; one of {', '.join(POOLING_MODES)} can be read."
+            f"{path} asks for pooling {' + '.join(modes) or 'by nothing':.80}; one of {', '.join(POOLING_MODES)} can be read."
         )
     if config.get("include_prompt") is False:
         raise InputError(f"{path} has include_prompt=false: pooling without the prompt's tokens is not supported.")
@@ -205,7 +205,7 @@ def _dense(path: Path) -> Dense:
         raise InputError(f"{path} has use_residual=true; dense layers without a residual can be read.")
     activation = setting(config, "activation_function", str, "torch.nn.modules.activation.Tanh", file=path)
     if activation not in DENSE_ACTIVATIONS:
-        raise InputError(f"{path} has activation {activation}; can be read: {', '.join(DENSE_ACTIVATIONS)}.")
+        raise InputError(f"{path} has activation {activation:.80}; can be read: {', '.join(DENSE_ACTIVATIONS)}.")
     return Dense(
         in_features=setting(config, "in_features", int, least=1, file=path),
         out_features=setting(config, "out_features", int, least=1, file=path),

@@ -38,6 +38,7 @@ def read_tokenizer(folder: Path, *, vocab_size: int | None, lower_case: bool) ->
         if path.exists():
             with _panics_unprinted():
                 tokenizer = tokenizers.Tokenizer.from_file(str(reading.regular(path)))
+                _panic_now(tokenizer)
         else:
             tokenizer = _converted(folder)
     _refuse_left_truncation(tokenizer, folder)
@@ -89,6 +90,13 @@ def _refuse_left_truncation(tokenizer: tokenizers.Tokenizer, folder: Path) -> No
             f"{file if 'truncation_side' in config else folder / 'tokenizer.json'} cuts long texts on the {side}; only a"
             ' tokenizer that cuts them on the right can be read: set "truncation_side": "right" in tokenizer_config.json.'
         )
+
+
+def _panic_now(tokenizer: tokenizers.Tokenizer) -> None:
+    """Reads a word and a pair, so that a file whose parts do not fit panics here, where nothing is printed."""
+    with contextlib.suppress(Exception):  # such as a character that it does not know; a panic is no Exception
+        tokenizer.encode("a")
+        tokenizer.encode("a", "a")
 
 
 @contextlib.contextmanager

@@ -174,8 +174,8 @@ def _shards(index: Path) -> list[Path]:
     except (KeyError, AttributeError, TypeError):
         raise InputError(f"{index} is not an index of weight files: it has no readable weight_map.") from None
     for name in names:
-        beside = isinstance(name, str) and Path(name).name == name and "\0" not in name
-        if not beside or not (index.parent / name).exists():
+        beside = isinstance(name, str) and Path(name).name == name
+        if not beside or not reading.inside(index.parent, index.parent / name).exists():
             raise InputError(
                 f"{index} names the shard {name!r:.80}, which is not beside it; fetch all files of the model."
             )

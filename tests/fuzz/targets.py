@@ -3,10 +3,11 @@
 import gzip
 import io
 import json
+import math
 import pickle
 import struct
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -160,14 +161,49 @@ MODEL_FILES = {
 }  # fmt: skip
 
 
+ODD_VALUES = (
+    None, True, False, 0, -1, 1, 2**31, 2**63, 10**30, -(10**30), 0.5, math.nan, math.inf, "", "x", "\0", "\ud800", "../x",
+    "a" * 5000, [], [[]], [None], ["x"], [0, 1], {}, {"a": 1},
+)  # fmt: skip
+"""What takes the place of a value in JSON."""
+
+
+def places(value: object, path: tuple = ()) -> Iterator[tuple]:
+    """The path of every value in JSON, of lists the first three."""
+    yield path
+    inside = value.items() if isinstance(value, dict) else enumerate(value[:3]) if isinstance(value, list) else ()
+    for key, inner in inside:
+        yield from places(inner, (*path, key))
+
+
+def replaced(value: object, path: tuple, new: object) -> object:
+    """JSON with another value at a place; unchanged if the place is gone."""
+    if not path:
+        return new
+    if isinstance(value, dict) and path[0] in value:
+        return value | {path[0]: replaced(value[path[0]], path[1:], new)}
+    if isinstance(value, list) and isinstance(path[0], int) and path[0] < len(value):
+        return [*value[: path[0]], replaced(value[path[0]], path[1:], new), *value[path[0] + 1 :]]
+    return value
+
+
+def edited(value: object, choices: bytes) -> bytes:
+    """JSON in which each pair of bytes chooses a place and an odd value for it."""
+    known = list(places(value))
+    for place, odd in zip(choices[::2], choices[1::2], strict=False):
+        value = replaced(value, known[place % len(known)], ODD_VALUES[odd % len(ODD_VALUES)])
+    return json.dumps(value).encode()
+
+
 def _model_json(data: bytes, folder: Path) -> None:
-    """The first byte chooses the file of a model that the others become."""
+    """The first byte chooses the file of a model that the others become, or above 127 edit."""
     for name, content in MODEL_FILES.items():
         (folder / name).parent.mkdir(exist_ok=True)
         if not (folder / name).exists():
             (folder / name).write_text(json.dumps(content))
     chosen = folder / list(MODEL_FILES)[(data or b"\0")[0] % len(MODEL_FILES)]
-    chosen.write_bytes(data[1:])
+    is_edited = bool(data) and data[0] > 127
+    chosen.write_bytes(edited(MODEL_FILES[str(chosen.relative_to(folder))], data[1:]) if is_edited else data[1:])
     try:
         found = modules.read_modules(folder)
         architecture = read_architecture(found.transformer)
@@ -182,7 +218,8 @@ def _model_json(data: bytes, folder: Path) -> None:
 
 
 def _model_json_seeds() -> list[bytes]:
-    return [bytes([place]) + json.dumps(content).encode() for place, content in enumerate(MODEL_FILES.values())]
+    plain = [bytes([place]) + json.dumps(content).encode() for place, content in enumerate(MODEL_FILES.values())]
+    return [*plain, *(bytes([128 + place, 1, 2, 3, 4]) for place in range(len(MODEL_FILES)))]
 
 
 def _tokenizer(data: bytes, folder: Path) -> None:

@@ -20,7 +20,9 @@ def family(model_type: str) -> ModuleType:
     if model_type in parts.families:
         return parts.families[model_type]
     if str(model_type).replace("_", "-") not in known():
-        raise InputError(f"model_type {model_type!r} is not a family that can be read; known are {', '.join(known())}.")
+        raise InputError(
+            f"model_type {model_type!r:.80} is not a family that can be read; known are {', '.join(known())}."
+        )
     return importlib.import_module(f"{__name__}.{model_type.replace('-', '_')}")
 
 
