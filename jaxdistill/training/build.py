@@ -2,11 +2,13 @@
 
 import pathlib
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
 from jaxdistill import config as configs
@@ -80,22 +82,36 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
         sizes=sizes,
         like=like,
         shardings=shardings,
-        train_step=step.make_train_step(
-            student=with_dropout(student, config.student.dropout, drophead=config.student.drophead).definition,
-            teacher=live_teacher.definition if live_teacher else None,
-            objective=objective,
-            optimizer=optimizer,
-            mesh=mesh,
-            shardings=shardings,
-            teacher_shardings=teacher_shardings,
-            compute_dtype=dtype,
-            remat=config.run.remat,
-            teacher_dropout=config.teacher.dropout,
-            accumulate=config.run.accumulate,
-        ),
+        train_step=make_step(config, objective, optimizer, student, live_teacher, mesh, shardings, teacher_shardings),
         seeds=lambda: targets.rows(drawn[: objective.reserve_rows]) if objective.reserve_rows else None,
         tasks=tasks,
         best=dev_metric.choose(tasks, config.evals.best).metric,
+    )
+
+
+def make_step(
+    config: Config,
+    objective: Objective,
+    optimizer: optax.GradientTransformation,
+    student: SentenceModel,
+    live_teacher: SentenceModel | None,
+    mesh: Mesh,
+    shardings: TrainState,
+    teacher_shardings: Any,
+) -> step.TrainStep:
+    """The jitted training step of these parts, the student with the dropout of training."""
+    return step.make_train_step(
+        student=with_dropout(student, config.student.dropout, drophead=config.student.drophead).definition,
+        teacher=live_teacher.definition if live_teacher else None,
+        objective=objective,
+        optimizer=optimizer,
+        mesh=mesh,
+        shardings=shardings,
+        teacher_shardings=teacher_shardings,
+        compute_dtype=compute_dtype(config.run.precision),
+        remat=config.run.remat,
+        teacher_dropout=config.teacher.dropout,
+        accumulate=config.run.accumulate,
     )
 
 

@@ -6,7 +6,7 @@ device is the compiler's business; the code says only how its arguments lie on t
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,53 +47,18 @@ def make_train_step(
       teacher_dropout: as DistilCSE's code has it.
       accumulate: parts of the batch that are computed one after the other; divides the groups of each device.
     """
-    encode = partial(encoded, reads=objective.reads, compute_dtype=compute_dtype)
-
-    def targets_of(teacher_params: Params, batch: Batch, key: Array) -> Encoded | None:
-        if batch.targets is not None:
-            return Encoded(batch.targets)
-        if teacher is None:
-            return None
-        tokens = batch.student if objective.reads else batch.teacher
-        views = len(objective.teacher_views)
-        key = jax.random.fold_in(key, 1) if teacher_dropout else None
-        return jax.lax.stop_gradient(encode(teacher, teacher_params, tokens, views=views, key=key))
-
-    def loss_of(params, objective_state, targets, batch: Batch, key: Array):
-        views = len(objective.student_views)
-        vectors = encode(student, params["student"], batch.student, views=views, key=key, remat=remat)
-        losses, objective_state, metrics = objective(params["objective"], objective_state, vectors, targets, mesh=mesh)
-        return jnp.mean(losses), (objective_state, metrics)
-
-    def gradients_of(state: TrainState, teacher_params: Params, batch: Batch, key: Array):
-        """((loss, (objective's next state, metrics)), gradients) of a batch or a part of it."""
-        targets = targets_of(teacher_params, batch, key)
-        gradient = jax.value_and_grad(loss_of, has_aux=True)
-        return gradient(state.params, state.objective, targets, batch, key)
-
-    def accumulated(state: TrainState, teacher_params: Params, batch: Batch, key: Array):
-        """As `gradients_of`: the mean over the batch's parts. Their objectives have no state, see `build`."""
-        parts = split_groups(batch, accumulate)
-
-        def add(total, part):
-            index, batch = part
-            (loss, (_, metrics)), gradients = gradients_of(state, teacher_params, batch, jax.random.fold_in(key, index))
-            return jax.tree.map(lambda x, y: x + y / accumulate, total, (loss, metrics, gradients)), None
-
-        first = jax.tree.map(lambda x: x[0], parts)
-        (loss, (_, metrics)), gradients = jax.eval_shape(gradients_of, state, teacher_params, first, key)
-        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (loss, metrics, gradients))
-        indices = jnp.arange(accumulate, dtype=jnp.int32)
-        (loss, metrics, gradients), _ = jax.lax.scan(add, zeros, (indices, parts))
-        return (loss, (state.objective, metrics)), gradients
+    gradients_of = partial(
+        gradients,
+        Forward(student, teacher, objective, mesh, compute_dtype, remat, teacher_dropout),
+    )
+    compute = gradients_of if accumulate == 1 else partial(accumulated, gradients_of, parts=accumulate)
 
     def train_step(state: TrainState, teacher_params: Params, batch: Batch):
         key = jax.random.fold_in(state.key, state.step)
-        compute = gradients_of if accumulate == 1 else accumulated
-        (loss, (objective_state, metrics)), gradients = compute(state, teacher_params, batch, key)
+        (loss, (objective_state, metrics)), found = compute(state, teacher_params, batch, key)
         with jax.numpy_dtype_promotion("standard"):  # optax raises floats to integer powers
-            updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
-        metrics = {"loss": loss, "gradient_norm": optax.tree.norm(gradients), **metrics}
+            updates, optimizer_state = optimizer.update(found, state.optimizer, state.params)
+        metrics = {"loss": loss, "gradient_norm": optax.tree.norm(found), **metrics}
         params = optax.apply_updates(state.params, updates)
         return TrainState(state.step + 1, params, optimizer_state, objective_state, state.key), metrics
 
@@ -103,6 +68,77 @@ def make_train_step(
         out_shardings=(shardings, replicated(mesh)),
         donate_argnums=0,
     )
+
+
+class Forward(NamedTuple):
+    """What the loss of a batch is computed with."""
+
+    student: EncoderDefinition
+    teacher: EncoderDefinition | None
+    objective: Objective
+    mesh: Mesh
+    compute_dtype: DTypeLike
+    remat: bool
+    teacher_dropout: bool
+
+    def targets(self, teacher_params: Params, batch: Batch, key: Array) -> Encoded | None:
+        """The teacher's side of a batch: stored, or by its frozen encoder; None without a teacher."""
+        if batch.targets is not None:
+            return Encoded(batch.targets)
+        if self.teacher is None:
+            return None
+        tokens = batch.student if self.objective.reads else batch.teacher
+        found = encoded(
+            self.teacher,
+            teacher_params,
+            tokens,
+            views=len(self.objective.teacher_views),
+            reads=self.objective.reads,
+            key=jax.random.fold_in(key, 1) if self.teacher_dropout else None,
+            compute_dtype=self.compute_dtype,
+        )
+        return jax.lax.stop_gradient(found)
+
+    def loss(self, params, objective_state, targets: Encoded | None, batch: Batch, key: Array):
+        """(mean loss, (the objective's next state, metrics)) of a batch."""
+        vectors = encoded(
+            self.student,
+            params["student"],
+            batch.student,
+            views=len(self.objective.student_views),
+            reads=self.objective.reads,
+            key=key,
+            compute_dtype=self.compute_dtype,
+            remat=self.remat,
+        )
+        losses, objective_state, metrics = self.objective(
+            params["objective"], objective_state, vectors, targets, mesh=self.mesh
+        )
+        return jnp.mean(losses), (objective_state, metrics)
+
+
+def gradients(forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: Array):
+    """((loss, (the objective's next state, metrics)), gradients) of a batch or a part of it."""
+    targets = forward.targets(teacher_params, batch, key)
+    gradient = jax.value_and_grad(forward.loss, has_aux=True)
+    return gradient(state.params, state.objective, targets, batch, key)
+
+
+def accumulated(gradients_of, state: TrainState, teacher_params: Params, batch: Batch, key: Array, *, parts: int):
+    """As `gradients`: the mean over parts of the batch. NOTE: only for objectives without a state, see `build`."""
+    split = split_groups(batch, parts)
+
+    def add(total, part):
+        index, batch = part
+        (loss, (_, metrics)), found = gradients_of(state, teacher_params, batch, jax.random.fold_in(key, index))
+        return jax.tree.map(lambda x, y: x + y / parts, total, (loss, metrics, found)), None
+
+    first = jax.tree.map(lambda x: x[0], split)
+    (loss, (_, metrics)), found = jax.eval_shape(gradients_of, state, teacher_params, first, key)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (loss, metrics, found))
+    indices = jnp.arange(parts, dtype=jnp.int32)
+    (loss, metrics, found), _ = jax.lax.scan(add, zeros, (indices, split))
+    return (loss, (state.objective, metrics)), found
 
 
 def split_groups(batch: Batch, count: int) -> Batch:
