@@ -79,7 +79,7 @@ class Attention(nnx.Module):
         mixed = mixed.reshape(*x.shape[:-1], self.heads, self.size)
         if head_scale is not None:
             mixed = mixed * head_scale[..., None]
-        return self.output(mixed.reshape(*x.shape[:-1], -1), compute_dtype)
+        return self.output(mixed.reshape(*x.shape[:-1], -1).astype(x.dtype), compute_dtype)
 
     def projected(self, x: Float[Array, "g r l d"], rotation, compute_dtype: DTypeLike) -> tuple[Array, Array, Array]:
         """Queries, keys and values [g r l h s]; with grouped keys, queries [g r l h u s], `u` for each head of keys."""
@@ -89,15 +89,16 @@ class Attention(nnx.Module):
             x, jnp.concatenate([linear.kernel[...] for linear in linears], axis=1), compute_dtype=compute_dtype
         )
         if self.query.bias is not None:
-            together = together + expanded(jnp.concatenate([linear.bias[...] for linear in linears]), together)
-        together = together.reshape(*x.shape[:-1], -1, self.size)
+            biases = jnp.concatenate([linear.bias[...] for linear in linears]).astype(together.dtype)
+            together = together + expanded(biases, together)
+        together = together.astype(x.dtype).reshape(*x.shape[:-1], -1, self.size)
         query, keys, value = jnp.split(together, (self.heads, self.heads + self.key_heads), axis=-2)
         if self.query_norm is not None:
             query, keys = self.query_norm(query), self.key_norm(keys)
         if rotation is not None:
             query, keys = rotated(query, *rotation), rotated(keys, *rotation)
         # The scale goes on the queries, which are fewer than the scores.
-        query = query * self.scale
+        query = query.astype(jnp.float32) * self.scale
         if self.key_heads != self.heads:
             query = query.reshape(*x.shape[:-1], self.key_heads, -1, self.size)
         return query, keys, value
@@ -190,8 +191,8 @@ def rotation_of(
 def rotated(
     x: Float[Array, "g r l h s"], cosines: Float[Array, "g r l s"], sines: Float[Array, "g r l s"]
 ) -> Float[Array, "g r l h s"]:
-    """Each head's first and second half turned by its token's angles."""
-    first, second = jnp.split(x, 2, axis=-1)
+    """Each head's first and second half turned by its token's angles, in float32."""
+    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     cosines, sines = cosines[:, :, :, None], sines[:, :, :, None]
     return jnp.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
 

@@ -1,9 +1,11 @@
 """The parts that transformers share, as NNX modules: dense layer, embedding table, dropout, batched contraction.
 
-Matrix products run in the compute dtype with float32 sums; everything else is float32.
+Matrix products run in the compute dtype with float32 sums, and their results have the dtype of what they read. Norms,
+softmax and tables give float32. Parameters may be bfloat16, as a checkpoint holds them.
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -39,6 +41,16 @@ def expanded(vector: Float[Array, " d"], like: Float[Array, "... d"]) -> Float[A
     return jnp.expand_dims(vector, tuple(range(like.ndim - vector.ndim)))
 
 
+def again_backward(function: Callable[..., Array]) -> Callable[..., Array]:
+    """For elementwise work in float32 on bfloat16 arrays: the backward pass computes it again from these, where it would
+    otherwise keep float32 ones. Nothing changes for float32 arrays."""
+
+    def either(x: Array, *others: Array | None) -> Array:
+        return (function if x.dtype == jnp.float32 else jax.checkpoint(function))(x, *others)
+
+    return either
+
+
 def uniform_as_torch(key: Array, shape: tuple[int, ...], fan_in: int) -> Array:
     """Uniform in +-1/sqrt(fan_in): what torch gives a fresh linear layer, weights and bias alike."""
     bound = fan_in**-0.5
@@ -46,7 +58,7 @@ def uniform_as_torch(key: Array, shape: tuple[int, ...], fan_in: int) -> Array:
 
 
 class Linear(nnx.Module):
-    """`x @ kernel + bias`, starting as the Hugging Face encoders' do, or as a plain torch layer does."""
+    """`x @ kernel + bias` in the dtype of `x`, starting as the Hugging Face encoders' do, or as a plain torch layer does."""
 
     def __init__(self, inputs: int, outputs: int, *, rngs: nnx.Rngs, bias: bool = True, torch_start: bool = False):
         if torch_start:
@@ -60,7 +72,8 @@ class Linear(nnx.Module):
 
     def __call__(self, x: Float[Array, "... i"], compute_dtype: DTypeLike) -> Float[Array, "... o"]:
         y = product(x, self.kernel[...], compute_dtype=compute_dtype)
-        return y if self.bias is None else y + expanded(self.bias[...], y)
+        y = y if self.bias is None else y + expanded(self.bias[...].astype(y.dtype), y)
+        return y.astype(x.dtype)
 
 
 class Table(nnx.Module):
@@ -71,11 +84,11 @@ class Table(nnx.Module):
         self.embedding = nnx.Param(table if zero_row is None else table.at[zero_row].set(0.0))
 
     def __call__(self, ids: Int[Array, "..."]) -> Float[Array, "... d"]:
-        return jnp.take(self.embedding[...], ids, axis=0, mode="clip")
+        return jnp.take(self.embedding[...], ids, axis=0, mode="clip").astype(jnp.float32)
 
 
 class Norm(nnx.Module):
-    """LayerNorm or RMSNorm, see `architecture.NORMS`; two passes for the variance, which parity with torch at 1e-5 needs.
+    """LayerNorm or RMSNorm in float32, see `architecture.NORMS`; two passes for the variance, which parity with torch at 1e-5 needs.
 
     Not `nnx.LayerNorm`: that multiplies 1/deviation by the scale first, and so keeps one more activation-sized array.
     """
@@ -86,12 +99,13 @@ class Norm(nnx.Module):
         self.bias = nnx.Param(jnp.zeros((width,), jnp.float32)) if kind == "layer" else None
 
     def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        x = x.astype(jnp.float32)
         if self.centres:
             x = x - jnp.mean(x, axis=-1, keepdims=True)
         x = x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + self.eps)
-        scale = self.scale[...] + self.offset if self.offset else self.scale[...]
-        x = x * expanded(scale, x)
-        return x if self.bias is None else x + expanded(self.bias[...], x)
+        scale = self.scale[...].astype(jnp.float32)
+        x = x * expanded(scale + self.offset if self.offset else scale, x)
+        return x if self.bias is None else x + expanded(self.bias[...].astype(jnp.float32), x)
 
 
 def dropout(x: Float[Array, "..."], rate: float, seeds: Int[Array, "s 2"] | None, site: int) -> Float[Array, "..."]:
@@ -163,7 +177,7 @@ def contraction(
     """
     if jnp.dtype(compute_dtype) == jnp.float32:
         return jnp.einsum(equation, a, b, precision=jax.lax.Precision.HIGHEST)
-    return _contraction(equation, jnp.dtype(compute_dtype).name, a, b)
+    return _contraction(equation, jnp.dtype(compute_dtype).name, (a.dtype.name, b.dtype.name), a, b)
 
 
 def _einsum(equation: str, a: Array, b: Array) -> Array:
@@ -177,22 +191,23 @@ def _einsum(equation: str, a: Array, b: Array) -> Array:
     )
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _contraction(equation, dtype, a, b):
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _contraction(equation, dtype, given, a, b):
     return _einsum(equation, a.astype(dtype), b.astype(dtype))
 
 
-def _contraction_forward(equation, dtype, a, b):
+def _contraction_forward(equation, dtype, given, a, b):
     a, b = a.astype(dtype), b.astype(dtype)
     return _einsum(equation, a, b), (a, b)
 
 
-def _contraction_backward(equation, dtype, saved, cotangent):
+def _contraction_backward(equation, dtype, given, saved, cotangent):
     a, b = saved
     terms, out = equation.split("->")
     left, right = terms.split(",")
     cotangent = cotangent.astype(dtype)
-    return _einsum(f"{out},{right}->{left}", cotangent, b), _einsum(f"{left},{out}->{right}", a, cotangent)
+    d_a, d_b = _einsum(f"{out},{right}->{left}", cotangent, b), _einsum(f"{left},{out}->{right}", a, cotangent)
+    return d_a.astype(given[0]), d_b.astype(given[1])
 
 
 _contraction.defvjp(_contraction_forward, _contraction_backward)

@@ -50,10 +50,11 @@ def embed(
 
     Args:
       definition: static under `jax.jit`.
-      params: flat, as `init_params` and `load` give them; float32.
+      params: flat, as `init_params` and `load` give them; float32, or bfloat16 where nothing is trained.
       tokens: packed sentences.
       key: switches dropout on.
-      compute_dtype: of matrix products; sums and everything else are float32.
+      compute_dtype: of matrix products, and of hidden states between them; sums, norms, softmax, pooling and heads are
+        float32.
       remat: recompute each layer in the backward pass instead of keeping its activations.
     """
     return vectors_and_states(definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat)[0]
@@ -87,7 +88,7 @@ def vectors_and_states(
 def vocabulary(definition: EncoderDefinition, params: Params, compute_dtype: DTypeLike) -> Float[Array, "t h"]:
     """The word embeddings of the whole vocabulary, in the width of the layers."""
     embeddings = merged(definition, params).transformer.embeddings
-    rows = embeddings.of_words(embeddings.word.embedding[...])
+    rows = embeddings.of_words(embeddings.word.embedding[...].astype(jnp.float32))
     return rows if embeddings.projection is None else embeddings.projection(rows, compute_dtype)
 
 

@@ -11,7 +11,16 @@ from jaxtyping import Array, Float, Int
 from jaxdistill.core import Tokens
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.attention import Attention, Reach, reach_of
-from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, Norm, Table, drophead, dropout, expanded
+from jaxdistill.encoders.layers import (
+    ACTIVATION_FUNCTIONS,
+    Linear,
+    Norm,
+    Table,
+    again_backward,
+    drophead,
+    dropout,
+    expanded,
+)
 
 SITES_PER_LAYER = 3
 """Dropout happens on attention probabilities, attention output and feed-forward output."""
@@ -48,7 +57,7 @@ class Embeddings(nnx.Module):
     def of_type(self, types: Int[Array, "g r l"] | None, x: Float[Array, "g r l h"]) -> Float[Array, "g r l h"]:
         """Token type embeddings; a family whose table has one row (RoBERTa) does not tell the sentences of a pair apart."""
         table = self.token_type.embedding
-        return expanded(table[0], x) if types is None or table.shape[0] == 1 else self.token_type(types)
+        return expanded(table[0].astype(x.dtype), x) if types is None or table.shape[0] == 1 else self.token_type(types)
 
 
 class Layer(nnx.Module):
@@ -83,21 +92,35 @@ class Layer(nnx.Module):
         return self.joined(x, dropout(output, self.rate, seeds, site + 2), self)
 
     def feed_forward(self, x: Float[Array, "g r l d"], compute_dtype: DTypeLike) -> Float[Array, "g r l d"]:
-        activation, hidden = ACTIVATION_FUNCTIONS[self.activation], self.intermediate(x, compute_dtype)
-        hidden = activation(hidden) if self.gate is None else activation(self.gate(x, compute_dtype)) * hidden
-        return self.output(hidden, compute_dtype)
+        activation = ACTIVATION_FUNCTIONS[self.activation]
+
+        @again_backward
+        def hidden(intermediate: Array, gate: Array | None) -> Array:
+            intermediate = intermediate.astype(jnp.float32)
+            y = activation(intermediate) if gate is None else activation(gate.astype(jnp.float32)) * intermediate
+            return y.astype(x.dtype)
+
+        gate = None if self.gate is None else self.gate(x, compute_dtype)
+        return self.output(hidden(self.intermediate(x, compute_dtype), gate), compute_dtype)
 
     def before(self, x: Float[Array, "g r l d"], block: "Attention | Layer") -> Float[Array, "g r l d"]:
         """What a block reads."""
-        return x if self.norm_place == "post" or block.norm is None else block.norm(x)
+        if self.norm_place == "post" or block.norm is None:
+            return x
+        return again_backward(lambda x: block.norm(x).astype(x.dtype))(x)
 
     def joined(
         self, x: Float[Array, "g r l d"], y: Float[Array, "g r l d"], block: "Attention | Layer"
     ) -> Float[Array, "g r l d"]:
         """The residual `x` and a block's output `y`."""
-        if self.norm_place == "post":
-            return block.norm(x + y)
-        return x + (y if block.norm_after is None else block.norm_after(y))
+
+        @again_backward
+        def joined(x: Array, y: Array) -> Array:
+            y = y.astype(jnp.float32) if block.norm_after is None else block.norm_after(y)
+            total = x.astype(jnp.float32) + y
+            return (block.norm(total) if self.norm_place == "post" else total).astype(x.dtype)
+
+        return joined(x, y)
 
 
 class Transformer(nnx.Module):
@@ -115,12 +138,15 @@ class Transformer(nnx.Module):
     def __call__(
         self, tokens: Tokens, *, key: Array | None, compute_dtype: DTypeLike, remat: bool
     ) -> list[Float[Array, "g r l d"]]:
-        """Hidden states: the embeddings' output, then each layer's; the last one is normalised."""
+        """Hidden states, float32: the embeddings' output, then each layer's; the last one is normalised.
+
+        Between layers, and between the parts of a layer, they have the compute dtype.
+        """
         a = self.architecture
         seeds, head_seeds = self.seeds(key)
         x = self.embeddings(tokens, seeds=seeds, compute_dtype=compute_dtype)
         reaches = self.reaches(tokens)
-        states = [x]
+        states, x = [x], x.astype(compute_dtype)
         for index in range(a.layers):
             layer, kind = self.layers[0 if a.shared_layers else index], a.kind(index)
 
@@ -132,7 +158,7 @@ class Transformer(nnx.Module):
             states.append(x)
         if self.norm is not None:
             states[-1] = self.norm(x)
-        return states
+        return [state.astype(jnp.float32) for state in states]
 
     def reaches(self, tokens: Tokens) -> dict[LayerKind, Reach]:
         """Masks and rotations of every kind of layer."""

@@ -21,26 +21,26 @@ def product(
     float32 means float32: by default, TPUs and GPUs would round the operands.
     """
     if jnp.dtype(compute_dtype) == jnp.float32:
-        return jnp.matmul(x, kernel, precision=jax.lax.Precision.HIGHEST)
-    return _product(x, kernel, jnp.dtype(compute_dtype).name)
+        return jnp.matmul(x.astype(jnp.float32), kernel.astype(jnp.float32), precision=jax.lax.Precision.HIGHEST)
+    return _product(x, kernel, jnp.dtype(compute_dtype).name, (x.dtype.name, kernel.dtype.name))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _product(x, kernel, dtype):
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _product(x, kernel, dtype, given):
     return jnp.matmul(x.astype(dtype), kernel.astype(dtype), preferred_element_type=jnp.float32)
 
 
-def _forward(x, kernel, dtype):
+def _forward(x, kernel, dtype, given):
     x, kernel = x.astype(dtype), kernel.astype(dtype)
     return jnp.matmul(x, kernel, preferred_element_type=jnp.float32), (x, kernel)
 
 
-def _backward(dtype, saved, cotangent):
+def _backward(dtype, given, saved, cotangent):
     x, kernel = saved
     cotangent = cotangent.astype(dtype)
     d_x = jnp.einsum("...o,io->...i", cotangent, kernel, preferred_element_type=jnp.float32)
     d_kernel = jnp.einsum("...i,...o->io", x, cotangent, preferred_element_type=jnp.float32)
-    return d_x, d_kernel
+    return d_x.astype(given[0]), d_kernel.astype(given[1])
 
 
 _product.defvjp(_forward, _backward)
