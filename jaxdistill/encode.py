@@ -74,6 +74,7 @@ def encode_file(
         raise InputError(f"--keep_text needs a table: --output={output.with_suffix('.parquet')}.")
     if output.is_dir() or is_special(output):
         raise InputError(f"--output={output} is a {'folder' if output.is_dir() else 'device or pipe'}; name a file.")
+    embedder.prefix(prompt)  # refuses an unknown prompt or a cross-encoder before the text is read
     text = Watched(specs, {TEXT: column})
     origin = origin_of(embedder, text, column=column, prompt=prompt, chunk=chunk)
     refuse_overwriting(output, local_files(specs))
