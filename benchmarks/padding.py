@@ -20,7 +20,7 @@ def main(arguments):
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--cache", default="/tmp/jaxdistill-padding")
     given = parser.parse_args(arguments)
-    store = tokenize.build(
+    store = tokenize.build_store(
         given.text.split(","),
         tokenizer=load(given.model).tokenizer,
         max_length=given.max_length,

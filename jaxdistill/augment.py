@@ -29,7 +29,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data.resumable import ResumableTable, one_line
 from jaxdistill.data.sources import TEXT, Watched
 from jaxdistill.encoders.locate import locate
-from jaxdistill.files import behind_links, folder_digest
+from jaxdistill.files import folder_digest, without_links
 
 CHUNK = 1024
 """Rows written at a time: what a killed run repeats at most. Those of a chunk are computed in order of length."""
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str]) -> None:
     origin = common | options | {name: folder_digest(folder) for name, folder in folders.items()}
     text = Watched(given.input, columns)
     origin["input"] = text.digest
-    table = ResumableTable(behind_links(Path(given.output)), (TEXT, column), origin)
+    table = ResumableTable(without_links(Path(given.output)), (TEXT, column), origin)
     if table.complete:
         print(f"{given.output} is complete: {table.counts['rows']:,} rows, made with these options; nothing was done.")
         return

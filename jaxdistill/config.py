@@ -181,7 +181,7 @@ class Evals:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
+class RunOptions:
     """How long, on what, with which seed."""
 
     steps: CountOrNone = 0
@@ -222,7 +222,7 @@ class Config:
     objective: Mapping[str, Any]
     optimizer: Optimizer = Optimizer()
     evals: Evals = Evals()
-    run: Run = Run()
+    run: RunOptions = RunOptions()
     then: "Config | None" = None
     """The stage that follows: all options of another training, whose student may be `previous`."""
 

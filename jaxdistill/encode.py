@@ -24,7 +24,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data.sources import TEXT, Watched, local_files, read
 from jaxdistill.data.vectors import VectorFile, note_of, write_parquet
 from jaxdistill.data.words import unknown_id
-from jaxdistill.files import behind_links, is_special, local, refuse_overwriting, unwritable
+from jaxdistill.files import is_special, local, refuse_overwriting, unwritable, without_links
 from jaxdistill.inference import Embedder, load, progress_bar
 
 CHUNK = 8192
@@ -78,10 +78,10 @@ def encode_file(
     text = Watched(specs, {TEXT: column})
     origin = origin_of(embedder, text, column=column, prompt=prompt, chunk=chunk)
     refuse_overwriting(output, local_files(specs))
-    output = behind_links(output)
+    output = without_links(output)
     partial = output.with_name(f"{output.name}.partial")
     _refuse_others_file(partial)
-    vectors = encoded(embedder, text, partial, origin, progress=progress)
+    vectors = vectors_of_text(embedder, text, partial, origin, progress=progress)
     try:
         if output.suffix == ".parquet":
             _as_table(vectors, output, text if keep_text else None)
@@ -127,7 +127,7 @@ def origin_of(
     }
 
 
-def encoded(
+def vectors_of_text(
     embedder: Embedder, text: Watched, path: Path, origin: dict[str, object], *, progress: bool = True
 ) -> VectorFile:
     """The vectors of all sentences, complete, in the `.npy` file `path`; what it already holds is kept.

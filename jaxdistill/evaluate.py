@@ -50,7 +50,7 @@ from jaxdistill.evals.embedding_cache import Once
 from jaxdistill.evals.pairs import Judged
 from jaxdistill.evals.postprocess import METHODS, Postprocessing
 from jaxdistill.evals.suite import Unit
-from jaxdistill.files import refuse_overwriting, try_writing, write_whole
+from jaxdistill.files import refuse_overwriting, try_writing, write_atomic
 from jaxdistill.inference import Embedder, Ensemble
 from jaxdistill.paths import cache_folder
 from jaxdistill.reporting import evaluation as evaluation_report
@@ -212,7 +212,7 @@ def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Judged
         "models": [row for row, _ in evaluated],
     }
     if out:
-        write_whole(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        write_atomic(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     return content, {row["model"]: pairs for row, pairs in evaluated}
 
 
@@ -291,7 +291,7 @@ def _index(spec: str) -> Index:
 
 def _embed(members: Sequence[SentenceModel], batch_size: int, *, progress: bool = False) -> Embed | Scorer:
     embedders = [Embedder(member, batch_size=batch_size) for member in members]
-    return embedders[0].in_use(progress=progress) if len(embedders) == 1 else Ensemble(embedders, progress=progress)
+    return embedders[0].as_embed(progress=progress) if len(embedders) == 1 else Ensemble(embedders, progress=progress)
 
 
 def _weights_bytes(spec: str) -> int:

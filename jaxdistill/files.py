@@ -29,7 +29,7 @@ def local(path: str | Path, option: str) -> Path:
     return Path(path).expanduser()
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_atomic(path: Path, text: str) -> None:
     """Writes a text file; what was there before stays until the new one is complete. Raises `OSError`.
 
     A symbolic link stays, and the file that it leads to is written; a device or pipe is written into.
@@ -37,7 +37,7 @@ def write_whole(path: Path, text: str) -> None:
     if is_special(path):
         path.write_text(text, encoding="utf-8")
         return
-    path = behind_links(path)
+    path = without_links(path)
     # Not all of a long name: with what is added it must not be longer than a name may be.
     unfinished = path.with_name(f".{path.name[:40]}.{os.getpid()}.unfinished")
     try:
@@ -51,7 +51,7 @@ def try_writing(path: Path) -> None:
     """Raises `OSError` where a file cannot be written, before minutes of work; makes its folder, and leaves no new file."""
     if is_special(path):  # the reader of a pipe would see its end
         return
-    path = behind_links(path)
+    path = without_links(path)
     is_new = not path.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.open("a", encoding="utf-8").close()
@@ -61,9 +61,9 @@ def try_writing(path: Path) -> None:
 
 def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
     """Raises `InputError` where a file that is to be written is one of those that are read."""
-    place = behind_links(output)
+    place = without_links(output)
     for path in inputs:
-        if behind_links(path) == place:
+        if without_links(path) == place:
             raise InputError(f"{output} is one of the files that are read; name another file to write.")
 
 
@@ -83,7 +83,7 @@ def is_special(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def behind_links(path: Path) -> Path:
+def without_links(path: Path) -> Path:
     """The path without symbolic links."""
     return Path(os.path.realpath(path))
 
@@ -105,8 +105,8 @@ def unwritable(path: Path, error: OSError) -> InputError:
     return InputError(f"{path} could not be written: {reason}.")
 
 
-def fill_whole(
-    folder: Path, fill: Callable[[Path], None], *, what: str, is_whole: Callable[[Path], bool] = Path.is_dir
+def make_folder_atomic(
+    folder: Path, fill: Callable[[Path], None], *, what: str, is_complete: Callable[[Path], bool] = Path.is_dir
 ) -> None:
     """Makes a folder of the cache.
 
@@ -114,7 +114,7 @@ def fill_whole(
       folder: its place, named by a digest of what it will hold.
       fill: writes the content into a folder that is given another name at first.
       what: is said of it in errors.
-      is_whole: whether a folder that another process put there meanwhile will do.
+      is_complete: whether a folder that another process put there meanwhile will do.
 
     Raises:
       InputError: it cannot be written.
@@ -126,7 +126,7 @@ def fill_whole(
         fill(draft)
         os.replace(draft, folder)
     except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and is_whole(folder):
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and is_complete(folder):
             return
         raise InputError(
             f"{what} cannot be written in {folder.parent}: {error.strerror}; "

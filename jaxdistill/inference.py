@@ -126,7 +126,7 @@ class Embedder:
             logits = self.encode_ids(ids, firsts=firsts, advance=bar.update, params=params)[:, 0]
         return np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
 
-    def in_use(self, params: Params | None = None, *, progress: bool = False) -> Embed | Scorer:
+    def as_embed(self, params: Params | None = None, *, progress: bool = False) -> Embed | Scorer:
         """What evaluations are given: the function `encode`, or a cross-encoder's `score`."""
         if self.model.definition.reads_pairs:
             return _PairScorer(partial(self.score, params=params, progress=progress), self.encode)

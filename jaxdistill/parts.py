@@ -46,7 +46,7 @@ def is_outside(name: str) -> bool:
     return ":" in name
 
 
-def load(spec: str) -> Any:
+def load_attribute(spec: str) -> Any:
     """The attribute that `MODULE:ATTRIBUTE` or `FILE.py:ATTRIBUTE` names."""
     module_name, _, attribute = spec.rpartition(":")
     module = load_module(module_name)

@@ -29,7 +29,7 @@ KINDS = {
 }
 
 
-def opened(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BinaryIO:
     """A regular file, opened for reading.
 
     Raises:
@@ -50,8 +50,8 @@ def opened(path: Path) -> BinaryIO:
 
 
 def regular(path: Path) -> Path:
-    """The path, for a library that opens it; raises `InputError` as `opened`."""
-    opened(path).close()
+    """The path, for a library that opens it; raises `InputError` as `open_regular`."""
+    open_regular(path).close()
     return path
 
 
@@ -59,7 +59,7 @@ def regular(path: Path) -> Path:
 def opened_text(path: Path) -> Iterator[IO[bytes]]:
     """A regular file of text, unpacked if its name ends in `.gz`; read errors inside become `InputError`."""
     try:
-        with opened(path) as file:
+        with open_regular(path) as file:
             if path.name.lower().endswith(".gz"):
                 with gzip.open(file, "rb") as unpacked:
                     yield unpacked
@@ -99,7 +99,7 @@ def too_long(place: str, limit_bytes: int) -> InputError:
 
 def read_json(path: Path) -> Any:
     """The content of a JSON file; an `InputError` names what is wrong with it."""
-    with opened(path) as file:
+    with open_regular(path) as file:
         content = file.read(JSON_BYTES + 1)
     if len(content) > JSON_BYTES:
         raise InputError(f"{path} is larger than {JSON_BYTES:,} bytes; it is not a model's JSON file.")

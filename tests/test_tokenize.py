@@ -158,7 +158,7 @@ def test_sources_are_told_apart(tmp_path):
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     (tmp_path / "b.txt").write_text("three\n")
     options = {"tokenizer": word_piece(), "max_length": 16, "cache_folder": tmp_path / "cache"}
-    store = tokenize.build([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], **options)
+    store = tokenize.build_store([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], **options)
     assert store.source_of_row.tolist() == [0, 0, 1] and store.source_rows == (2, 1)
 
 
@@ -203,7 +203,7 @@ def test_a_build_that_fails_leaves_nothing_behind(tmp_path):
     with pytest.raises(InputError, match="text.txt:2 is not UTF-8"):
         (tmp_path / "text.txt").write_bytes(b"good\n\xff\n")
         options = {"tokenizer": word_piece(), "max_length": 16, "cache_folder": tmp_path / "cache"}
-        tokenize.build([str(tmp_path / "text.txt")], **options)
+        tokenize.build_store([str(tmp_path / "text.txt")], **options)
     assert not list((tmp_path / "cache").iterdir())
 
 

@@ -42,7 +42,7 @@ def write_pairs(path, pairs):
 
 def store_of_pairs(folder, pairs, tokenizer, max_length):
     path = write_pairs(folder / "pairs.tsv", pairs)
-    return tokenize.build(
+    return tokenize.build_store(
         [str(path)], tokenizer=tokenizer, max_length=max_length, cache_folder=folder / "cache", columns=COLUMNS
     )
 
@@ -74,7 +74,7 @@ def test_a_pair_is_kept_once_whichever_way_round(tmp_path):
     path = write_pairs(tmp_path / "pairs.tsv", pairs)
     tokenizer = tiny_model(tmp_path / "model").tokenizer
     options = dict(max_length=16, cache_folder=tmp_path / "cache", columns=COLUMNS, dedupe=True)
-    store = tokenize.build([str(path)], tokenizer=tokenizer, **options)
+    store = tokenize.build_store([str(path)], tokenizer=tokenizer, **options)
     assert list(zip(store.texts("text"), store.texts("second"), strict=True)) == pairs[:2]
 
 
@@ -393,7 +393,7 @@ def test_the_clean_mode_trains_on_nli_without_test_pairs_in_all_stages(data_fold
     test = list(sources.read([str(data_folder / "sts" / "sick.test.tsv.gz")], COLUMNS))[:3]
     own = tmp_path / "own.tsv"
     own.write_text("\n".join(["premise\thypothesis", "the rain\tthe cat", *(f"{b}\t{a}" for a, b in test)]) + "\n")
-    store = tokenize.build(
+    store = tokenize.build_store(
         [str(own)], tokenizer=tiny_model(tmp_path / "model").tokenizer, max_length=16, cache_folder=tmp_path / "cache",
         columns=dict(options.columns), exclude=options.exclude.split(","),
     )  # fmt: skip

@@ -19,7 +19,7 @@ AUGMENTATIONS = ["delete_words", "delete_words:0.9", "delete_one_word", "crop", 
 def one(name, words, uniform):
     view = views.parse(name, ["text"])
     words = np.array(words)
-    return views.kept(view, words, np.array([len(words)]), np.array([uniform], float))
+    return views.kept_tokens(view, words, np.array([len(words)]), np.array([uniform], float))
 
 
 def test_a_column_is_a_view_and_wins_over_an_augmentation():
@@ -81,7 +81,7 @@ def test_special_tokens_stay_and_no_sentence_becomes_empty(data, name):
     sentences = [[-1, *(number for number, size in enumerate(words) for _ in range(size)), -1] for words in sizes]
     words, lengths = np.array(sum(sentences, [])), np.array([len(sentence) for sentence in sentences])
     uniform = np.random.default_rng(data.draw(st.integers(0, 99))).random((len(sizes), 9))
-    keep = views.kept(views.parse(name, ["text"]), words, lengths, uniform)
+    keep = views.kept_tokens(views.parse(name, ["text"]), words, lengths, uniform)
     assert keep[words < 0].all()
     ends = np.cumsum(lengths)[:-1]
     for part, kept in zip(np.split(words, ends), np.split(keep, ends), strict=True):
@@ -93,7 +93,7 @@ def test_special_tokens_stay_and_no_sentence_becomes_empty(data, name):
 def test_the_rate_is_the_share_of_words_that_go():
     words, count = np.tile(np.arange(40), 500), 500
     uniform = np.random.default_rng(0).random((count, 40))
-    keep = views.kept(views.parse("delete_words", ["text"]), words, np.full(count, 40), uniform)
+    keep = views.kept_tokens(views.parse("delete_words", ["text"]), words, np.full(count, 40), uniform)
     assert abs((~keep).mean() - 0.1) < 0.01
 
 
@@ -104,7 +104,7 @@ def test_deleting_from_tokens_is_deleting_from_the_text(tmp_path, tokenizer, nam
     uniform = np.random.default_rng(3).random((1, 200))
     for row, sentence in enumerate(SENTENCES):
         found = store.gather("text", np.array([row]))
-        keep = views.kept(view, found.words, found.lengths, uniform)
+        keep = views.kept_tokens(view, found.words, found.lengths, uniform)
         left = [word for number, word in enumerate(sentence.split()) if number in found.words[keep]]
         assert found.ids[keep].tolist() == bare(tokenizer()).encode(" ".join(left)).ids
 

@@ -108,4 +108,4 @@ def store_of(folder, lines, *, name="text.txt", tokenizer=None, max_length=64, *
     path = folder / name
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     standard = {"tokenizer": tokenizer or word_piece(), "max_length": max_length, "cache_folder": folder / "cache"}
-    return tokenize.build([str(path)], **(standard | options))
+    return tokenize.build_store([str(path)], **(standard | options))

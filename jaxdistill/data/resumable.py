@@ -20,7 +20,7 @@ from typing import NamedTuple
 from filelock import FileLock, Timeout
 
 from jaxdistill.core import InputError
-from jaxdistill.files import unwritable, write_whole
+from jaxdistill.files import unwritable, write_atomic
 
 READ_BYTES = 1 << 20
 
@@ -130,7 +130,7 @@ class GrowingFile:
 
     def _write_note(self) -> None:
         content = {"origin": self.origin, "counts": self.counts, "checksum": self._checksum}
-        write_whole(self.note, json.dumps(content, indent=1) + "\n")
+        write_atomic(self.note, json.dumps(content, indent=1) + "\n")
 
 
 class ResumableTable:

@@ -105,7 +105,7 @@ def content_digest(specs: Sequence[str], columns: Mapping[str, str] | Sequence[s
                 digest.update("\0".join(row).encode() + b"\n")
             continue
         for path in files(spec):
-            with reading.opened(path) as file:
+            with reading.open_regular(path) as file:
                 digest.update(f"file {''.join(path.suffixes[-2:])} {os.fstat(file.fileno()).st_size}".encode())
                 try:
                     while block := file.read(reading.BLOCK_BYTES):

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int
 from tokenizers import Tokenizer
 
 from jaxdistill.core import MASK_TOKENS, InputError
-from jaxdistill.data.words import PROTECTED, STARTS, Encoded, Unknown, encoded
+from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, tokenised
 
 
 class Gathered(NamedTuple):
@@ -43,7 +43,7 @@ class TokenStore:
     """Random access to tokenised rows; opened, not copied into memory.
 
     Args:
-      folder: written by `tokenize.build`.
+      folder: written by `tokenize.build_store`.
       tokenizer: the one that made the tokens, for views that change the text; changed here, so give a copy.
     """
 
@@ -132,10 +132,10 @@ class TokenStore:
         self._of(column, "starts")
         return Texts(self, column)
 
-    def tokenised(self, texts: Sequence[str], *, max_length: int) -> Encoded:
+    def tokenised(self, texts: Sequence[str], *, max_length: int) -> Tokenised:
         """Other texts in the tokens of this store, with its prompt."""
         self._tokenizer.enable_truncation(max_length)
-        return encoded(self._tokenizer, texts, self._info["prompt"], max_length)
+        return tokenised(self._tokenizer, texts, self._info["prompt"], max_length)
 
     @cached_property
     def pair_template(self) -> "PairTemplate":
@@ -207,7 +207,7 @@ class Texts(Sequence):
         return self._store.text(self._column, range(len(self))[place])
 
 
-def is_whole(folder: Path) -> bool:
+def is_complete(folder: Path) -> bool:
     """Whether every array of a store has the size that its description says."""
     try:
         arrays = json.loads((folder / "store.json").read_text())["arrays"]

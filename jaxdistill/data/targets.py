@@ -39,7 +39,7 @@ def open_targets(folder: str | Path, digest: str, rows: int, width: int, *, dtyp
     return VectorFile(path, {"digest": digest}, rows=rows, width=width, dtype=dtype)
 
 
-def kept(
+def cached_vectors(
     folder: str | Path, of: str, embed: Embed, texts: Sequence[str], width: int, *, what: str, progress: bool
 ) -> Float[np.ndarray, "rows e"]:
     """The vectors of all texts, memory-mapped: those that are in `folder` already, the others made and stored now.
@@ -75,18 +75,18 @@ def fill(
         advance(len(block))
 
 
-def opened(spec: str | Path) -> Float[np.ndarray, "rows e"]:
+def open_own_vectors(spec: str | Path) -> Float[np.ndarray, "rows e"]:
     """The user's own teacher vectors, `vectors:FILE.npy`, memory-mapped and not looked into."""
-    return vector_files.opened(_path(spec))
+    return vector_files.open_vectors(_path(spec))
 
 
-def vectors(spec: str | Path, rows: int) -> Float[np.ndarray, "rows e"]:
-    """As `opened`, checked: one row for each row of the text, empty rows and repeats included.
+def checked_own_vectors(spec: str | Path, rows: int) -> Float[np.ndarray, "rows e"]:
+    """As `open_own_vectors`, checked: one row for each row of the text, empty rows and repeats included.
 
     Raises:
       InputError: also for another number of rows, a value that is not finite, or a vector that is too long (names the row).
     """
-    array = opened(spec)
+    array = open_own_vectors(spec)
     if array.shape[0] != rows or array.shape[1] < 1:
         raise InputError(
             f"{_path(spec)} has {array.shape[0]} rows of {array.shape[1]}, the text has {rows}; give one vector a row."

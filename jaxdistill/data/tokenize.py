@@ -20,9 +20,9 @@ from tqdm.auto import tqdm
 
 from jaxdistill.core import SECOND, InputError
 from jaxdistill.data import sources
-from jaxdistill.data.store import TokenStore, is_whole
-from jaxdistill.data.words import Unknown, encoded, unknown_id
-from jaxdistill.files import fill_whole
+from jaxdistill.data.store import TokenStore, is_complete
+from jaxdistill.data.words import Unknown, tokenised, unknown_id
+from jaxdistill.files import make_folder_atomic
 from jaxdistill.reading import LINE_BYTES
 
 FORMAT = 2
@@ -35,7 +35,7 @@ IDENTITY = ("text", SECOND)
 log = logging.getLogger(__name__)
 
 
-def build(
+def build_store(
     specs: Sequence[str],
     *,
     tokenizer: Tokenizer,
@@ -75,7 +75,7 @@ def build(
     digest = _digest(content, tokenizer.to_str(), prompt, max_length)
     folder = Path(cache_folder) / digest
     if folder.exists():
-        if is_whole(folder):
+        if is_complete(folder):
             return TokenStore(folder, tokenizer)
         log.warning("the token store %s is damaged and is built again", folder)
         shutil.rmtree(folder)
@@ -87,7 +87,7 @@ def build(
         for watched in (text, *excluded):  # else another text would be found under this digest
             watched.check_content()
 
-    fill_whole(folder, fill, what="the token store", is_whole=is_whole)
+    make_folder_atomic(folder, fill, what="the token store", is_complete=is_complete)
     return TokenStore(folder, tokenizer)
 
 
@@ -118,7 +118,7 @@ class _Draft:
                 files.append(f"{column}.starts", np.zeros(1, np.int64))
                 files.append(f"{column}.text_starts", np.zeros(1, np.int64))
             for source, spec in enumerate(specs):
-                kept = self._kept(sources.rows(spec, wanted, self.line_bytes), elsewhere, seen)
+                kept = self._rows_to_keep(sources.rows(spec, wanted, self.line_bytes), elsewhere, seen)
                 while chunk := list(islice(kept, CHUNK_ROWS)):
                     self._append(files, chunk)
                     source_rows[source] += len(chunk)
@@ -144,7 +144,7 @@ class _Draft:
         with _excluding():
             return {_row_key(row) for row in sources.read(self.exclude, _identity(wanted), self.line_bytes)}
 
-    def _kept(
+    def _rows_to_keep(
         self, rows: Iterator[tuple[str, ...]], elsewhere: set[bytes], seen: set[bytes]
     ) -> Iterator[tuple[int, list[str]]]:
         """Rows to keep, stripped, with their number in the input."""
@@ -172,7 +172,7 @@ class _Draft:
         wide = np.uint16 if self.tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
         for place, name in enumerate(self.columns):
             texts = [cells[place] for _, cells in chunk]
-            tokens = encoded(self.tokenizer, texts, self.prompt, self.max_length, unknown=self.unknown_id)
+            tokens = tokenised(self.tokenizer, texts, self.prompt, self.max_length, unknown=self.unknown_id)
             self.unknown[name] += tokens.unknown
             self.truncated[name] += tokens.truncated
             files.append(f"{place}.ids", tokens.ids.astype(wide))

@@ -77,7 +77,7 @@ class VectorFile:
         """All vectors, memory-mapped."""
         if not self.complete:
             raise InputError(f"{self.path} has {self.done} of {self.rows} rows; let the run that makes it finish.")
-        return opened(self.path)
+        return open_vectors(self.path)
 
     def append(self, block: Float[np.ndarray, "n e"], counts: Mapping[str, int] | None = None) -> None:
         """Writes the next rows behind those that are there; `counts` are added to the note's.
@@ -134,11 +134,11 @@ def _note_path(path: Path) -> Path:
     return path.with_name(path.name + ".json")
 
 
-def opened(path: Path) -> Float[np.ndarray, "rows e"]:
+def open_vectors(path: Path) -> Float[np.ndarray, "rows e"]:
     """The vectors of a `.npy` file, memory-mapped and not looked into. Raises InputError: no file of vectors."""
     if not path.exists():
         raise InputError(f"{path} does not exist; give a .npy file of vectors, one for each row of the text.")
-    with reading.opened(path) as file:
+    with reading.open_regular(path) as file:
         with reading.foreign_errors(f"{path} is not a whole .npy file of numbers"):
             version = np.lib.format.read_magic(file)
             read_header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}[version[0]]
@@ -157,7 +157,7 @@ def opened(path: Path) -> Float[np.ndarray, "rows e"]:
 def shape(path: Path) -> tuple[int, int]:
     """Rows and width of the vectors in a `.npy` or `.parquet` file; InputError as `blocks`."""
     if path.suffix != ".parquet":
-        return opened(path).shape
+        return open_vectors(path).shape
     table = _table(path)
     return table.metadata.num_rows, table.schema_arrow.field(EMBEDDING).type.list_size
 
@@ -192,9 +192,9 @@ def write_parquet(path: Path, vectors: Path, texts: Iterator[str] | None = None)
 
 
 def _npy_blocks(path: Path) -> Iterator[np.ndarray]:
-    for start in range(0, len(opened(path)), BLOCK_ROWS):
+    for start in range(0, len(open_vectors(path)), BLOCK_ROWS):
         # Opened anew for each block: pages of a map that stays open count as memory of the process.
-        yield np.array(opened(path)[start : start + BLOCK_ROWS])
+        yield np.array(open_vectors(path)[start : start + BLOCK_ROWS])
 
 
 def _parquet_blocks(path: Path) -> Iterator[np.ndarray]:

@@ -114,7 +114,7 @@ def viewed(
     found = store.gather(view.column, rows)
     if not view.is_random:
         return Ragged(found.ids, found.lengths)
-    keep = kept(view, found.words, found.lengths, uniform())
+    keep = kept_tokens(view, found.words, found.lengths, uniform())
     sentence = np.repeat(np.arange(len(rows)), found.lengths)
     return Ragged(found.ids[keep], np.bincount(sentence[keep], minlength=len(rows)))
 
@@ -196,7 +196,7 @@ def span_masked(text: str, mask: str, *, characters: int, uniform: float) -> str
     return f"{left} {mask} {right}"
 
 
-def kept(
+def kept_tokens(
     view: View, words: Int[np.ndarray, " t"], lengths: Int[np.ndarray, " b"], uniform: Float[np.ndarray, "b u"]
 ) -> Bool[np.ndarray, " t"]:
     """Which tokens of some sentences a view keeps: all that belong to no word, and at least one word of a sentence.

@@ -21,7 +21,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
-from jaxdistill.files import fill_whole
+from jaxdistill.files import make_folder_atomic
 from jaxdistill.reading import LINE_BYTES
 
 FORMAT = 2
@@ -80,7 +80,7 @@ def trained(
     if not folder.is_dir():
         tokenizer = learnt(lambda: _texts(specs, wanted, line_bytes), entries)
         text.check_content()
-        fill_whole(folder, lambda unfinished: _write(tokenizer, unfinished), what="the tokenizer")
+        make_folder_atomic(folder, lambda unfinished: _write(tokenizer, unfinished), what="the tokenizer")
         log.info("a tokenizer of %d entries was trained on the text: %s", tokenizer.get_vocab_size(), folder)
     return folder
 

@@ -44,7 +44,7 @@ class Unknown(NamedTuple):
         return f"{of_tokens:.2%} of tokens, {self.unknown_characters / max(self.characters, 1):.2%} of characters"
 
 
-class Encoded(NamedTuple):
+class Tokenised(NamedTuple):
     """Sentences as tokens, one behind the other."""
 
     ids: Int[np.ndarray, " tokens"]
@@ -63,9 +63,9 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
     return json.loads(tokenizer.to_str())["model"].get("unk_id")
 
 
-def encoded(
+def tokenised(
     tokenizer: Tokenizer, texts: Sequence[str], prompt: str, max_length: int, *, unknown: int | None = None
-) -> Encoded:
+) -> Tokenised:
     """Token ids and word marks of non-empty sentences, all in one call of the tokenizer; `unknown`: id to be counted."""
     sentences = [prompt + text for text in texts] if prompt else list(texts)
     with foreign_errors("the tokenizer cannot read the text"):
@@ -83,7 +83,7 @@ def encoded(
     marks = word_marks(sentences, len(prompt), lengths, special, offsets)
     characters, are_unknown = np.where(special, 0, offsets[:, 1] - offsets[:, 0]), (ids == unknown) & ~special
     counts = Unknown(are_unknown.sum(), (~special).sum(), characters[are_unknown].sum(), characters.sum())
-    return Encoded(ids, marks, lengths, truncated, counts)
+    return Tokenised(ids, marks, lengths, truncated, counts)
 
 
 def word_marks(

@@ -50,7 +50,7 @@ class Entry(NamedTuple):
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     """All tensors of a file; `InputError` as `shapes_of_safetensors`."""
-    with reading.opened(path) as file:
+    with reading.open_regular(path) as file:
         return {name: _array(file, entry) for name, entry in _header(path, file).items()}
 
 
@@ -60,7 +60,7 @@ def shapes_of_safetensors(path: Path) -> dict[str, tuple[int, ...]]:
     Raises:
       InputError: a dtype that cannot be read, or a header that does not describe the file.
     """
-    with reading.opened(path) as file:
+    with reading.open_regular(path) as file:
         return {name: entry.shape for name, entry in _header(path, file).items()}
 
 

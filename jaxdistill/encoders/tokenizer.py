@@ -130,7 +130,7 @@ def _converted(folder: Path) -> tokenizers.Tokenizer:
     with tempfile.TemporaryDirectory(prefix="jaxdistill-tokenizer-") as temporary:
         for name in (*TOKENIZER_FILES, "config.json"):
             if (folder / name).exists():
-                with reading.opened(folder / name) as source, open(Path(temporary) / name, "wb") as copy:
+                with reading.open_regular(folder / name) as source, open(Path(temporary) / name, "wb") as copy:
                     shutil.copyfileobj(source, copy)
         config = json.dumps(without_paths(_config(folder)[0]))
         (Path(temporary) / "tokenizer_config.json").write_text(config, encoding="utf-8")

@@ -90,7 +90,7 @@ def shapes_of_torch_file(path: Path) -> dict[str, tuple[int, ...]]:
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[BinaryIO]:
     try:
-        with reading.opened(path) as file:
+        with reading.open_regular(path) as file:
             yield file
     except InputError as error:
         raise InputError(f"{path}: {error}") from None

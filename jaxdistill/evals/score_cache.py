@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxdistill.files import write_whole
+from jaxdistill.files import write_atomic
 from jaxdistill.versions import versions
 
 FORM = 2
@@ -29,7 +29,7 @@ def remembered(folder: Path, what: Sequence[str], score: Callable[[], Mapping[st
         scores = dict(score())
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(scores))
+        write_atomic(path, json.dumps(scores))
     except OSError:
         pass  # they are only not remembered
     return scores

@@ -19,7 +19,7 @@ def available() -> list[str]:
 def options_class(name: str) -> type[Objective]:
     """The frozen dataclass of the objective `name`, which may be `MODULE:CLASS` or `FILE.py:CLASS`."""
     if parts.is_outside(name):
-        found = parts.load(name)
+        found = parts.load_attribute(name)
         if not dataclasses.is_dataclass(found) or not hasattr(found, "reserve_rows"):
             raise InputError(f"objective.name={name!r} is no frozen dataclass with the members of core.Objective.")
         return found

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jaxdistill.core import InputError
-from jaxdistill.files import write_whole
+from jaxdistill.files import write_atomic
 from jaxdistill.paths import public_name
 from jaxdistill.versions import versions
 
@@ -67,7 +67,7 @@ def _public_argument(argument: str) -> str:
 
 def write_facts(folder: str | Path, facts: Facts) -> None:
     """Writes `card.json` into a workdir or an export, whole or not at all."""
-    write_whole(Path(folder) / FACTS_FILE, json.dumps(dataclasses.asdict(facts), indent=2) + "\n")
+    write_atomic(Path(folder) / FACTS_FILE, json.dumps(dataclasses.asdict(facts), indent=2) + "\n")
 
 
 def read_facts(folder: str | Path) -> Facts | None:

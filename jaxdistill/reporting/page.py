@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxdistill.evals import agreement, pairs, speed, sts, suite
-from jaxdistill.files import unwritable, write_whole
+from jaxdistill.files import unwritable, write_atomic
 from jaxdistill.reporting.figures import Entry, figures
 from jaxdistill.reporting.tables import hundredfold, plain
 
@@ -65,7 +65,7 @@ def write(report: Report, path: str | Path) -> Path:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, html_page(report))
+        write_atomic(path, html_page(report))
     except OSError as error:
         raise unwritable(path, error) from error
     return path

@@ -10,7 +10,7 @@ from typing import Any
 from rich.box import MARKDOWN, SIMPLE_HEAD, Box
 from rich.table import Table
 
-from jaxdistill.files import write_whole
+from jaxdistill.files import write_atomic
 from jaxdistill.reporting.plots import LOSS_COLOR, METRIC_COLORS
 from jaxdistill.reporting.tables import as_text
 
@@ -148,7 +148,7 @@ def plot(rows: Sequence[Row], out_png: pathlib.Path, *, title: str) -> None:
 def write(report: Mapping[str, Any], rows: Sequence[Row], folder: pathlib.Path) -> None:
     """`sweep.json`, whole at any time."""
     content = {**report, "points": rows, "means": means(rows)}
-    write_whole(folder / "sweep.json", json.dumps(content, indent=2) + "\n")
+    write_atomic(folder / "sweep.json", json.dumps(content, indent=2) + "\n")
 
 
 def show(report: Mapping[str, Any], rows: Sequence[Row], folder: pathlib.Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from jaxdistill.cli import did_you_mean
 from jaxdistill.config import Config, flat, parse
 from jaxdistill.core import InputError
-from jaxdistill.files import local, write_whole
+from jaxdistill.files import local, write_atomic
 from jaxdistill.inference import Embedder, load
 from jaxdistill.paths import cache_folder
 from jaxdistill.training.config_file import read_config_file
@@ -118,7 +118,7 @@ def _sources(text: str | pathlib.Path | Sequence[str]) -> str:
     path = cache_folder() / "texts" / f"{hashlib.sha256(lines.encode()).hexdigest()[:16]}.jsonl"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, lines)
+        write_atomic(path, lines)
     return str(path)
 
 

@@ -145,7 +145,7 @@ def check_width(targets: Targets, student: SentenceModel) -> None:
         )
 
 
-def step_count(run: configs.Run, steps_per_epoch: int) -> int:
+def step_count(run: configs.RunOptions, steps_per_epoch: int) -> int:
     """Updates of the run; raises `InputError` if there are none."""
     steps = run.steps or int(round(run.epochs * steps_per_epoch))
     if not 1 <= steps <= LARGEST_INT32:

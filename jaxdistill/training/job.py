@@ -13,7 +13,7 @@ from jaxdistill.data import sources
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import agreement, auc, pairs, sts, suite
 from jaxdistill.evals.score_cache import remembered
-from jaxdistill.files import write_whole
+from jaxdistill.files import write_atomic
 from jaxdistill.folders import refuse_foreign
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import cache_folder, public_name, without_folders
@@ -106,7 +106,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], command
         "measured": {name: dataclasses.asdict(value) for name, value in measured.items()},
         "versions": versions(),
     }
-    write_whole(run.workdir / RESULTS, json.dumps(results, indent=2) + "\n")
+    write_atomic(run.workdir / RESULTS, json.dumps(results, indent=2) + "\n")
     print(as_text(comparison_table(measured)))
     for name, named in scores.items():
         if "average" in named:
@@ -146,7 +146,7 @@ def _on_sts(run: Run, model: SentenceModel) -> dict[str, Any]:
     return remembered(
         cache_folder(run.config.data.cache_folder) / "scores",
         [model.digest(), sts.digest(folder)],
-        lambda: sts.found(Embedder(model).in_use(), folder, sts.TESTS, subsets=False),
+        lambda: sts.found(Embedder(model).as_embed(), folder, sts.TESTS, subsets=False),
     )
 
 
@@ -155,7 +155,7 @@ def _geometry(run: Run, model: SentenceModel) -> dict[str, float]:
     folder = _sts_folder(run)
     if folder is None or model.definition.reads_pairs:
         return {}
-    embed = Embedder(model).in_use()
+    embed = Embedder(model).as_embed()
     known = suite.Model(embed=embed, embed_in_batches=lambda size: embed, parameters=0, size_bytes=0)
     scores: dict[str, float] = {}
     for unit in suite.planned(["geometry"], suite.Sources(data=str(folder))).units:

@@ -65,7 +65,7 @@ def _of_pairs(embedder: Embedder, store: TokenStore, folder: Path, dtype: str, p
     pairs = list(zip(store.texts("text"), store.texts(SECOND), strict=True))
     what = "labelling pairs"
     of = _name(what, embedder, store, dtype)
-    return targets.kept(folder, of, score, pairs, 1, what=what, progress=progress)[:, 0]
+    return targets.cached_vectors(folder, of, score, pairs, 1, what=what, progress=progress)[:, 0]
 
 
 def _of_sentences(embedder: Embedder, store: TokenStore, folder: Path, dtype: str, progress: bool) -> np.ndarray:
@@ -74,7 +74,9 @@ def _of_sentences(embedder: Embedder, store: TokenStore, folder: Path, dtype: st
     sides = [[row.setdefault(text, len(row)) for text in store.texts(column)] for column in ("text", SECOND)]
     what = "labelling sentences"
     of = _name(what, embedder, store, dtype)
-    vectors = targets.kept(folder, of, embedder.encode, list(row), embedder.width, what=what, progress=progress)
+    vectors = targets.cached_vectors(
+        folder, of, embedder.encode, list(row), embedder.width, what=what, progress=progress
+    )
     scores = np.zeros(store.rows, np.float32)
     for begin in range(0, store.rows, targets.BLOCK_ROWS):
         block = slice(begin, begin + targets.BLOCK_ROWS)

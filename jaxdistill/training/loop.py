@@ -175,7 +175,7 @@ class _Loop:
         scores: dict[str, float] = {}
         try:
             for task in self.run.tasks.values():
-                scores |= task(self.embedder.in_use(params))
+                scores |= task(self.embedder.as_embed(params))
             for name, score in scores.items():
                 if not math.isfinite(score):  # it would never be beaten
                     raise InputError(f"{name} is {score}")

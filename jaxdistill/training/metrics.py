@@ -14,7 +14,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from jaxdistill.files import unwritable, write_whole
+from jaxdistill.files import unwritable, write_atomic
 
 
 class Writers:
@@ -80,7 +80,7 @@ def _telling(path: pathlib.Path) -> Iterator[None]:
 def _drop_later_lines(path: pathlib.Path, step: int) -> None:
     if path.exists():
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if _step_of(line) <= step]
-        write_whole(path, "".join(f"{line}\n" for line in lines))
+        write_atomic(path, "".join(f"{line}\n" for line in lines))
 
 
 def _step_of(line: str) -> float:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 from jaxdistill import config, objectives
 from jaxdistill.training.config_file import find_config, load_config_module, shipped_configs
 
-SECTIONS = (config.Data, config.Teacher, config.Student, config.Optimizer, config.Evals, config.Run)
+SECTIONS = (config.Data, config.Teacher, config.Student, config.Optimizer, config.Evals, config.RunOptions)
 
 
 class Option(NamedTuple):

@@ -70,7 +70,7 @@ def teacher_scores(run: Run) -> dict[str, float]:
     if run.teacher is None:
         return {}
     embedder = Embedder(run.teacher, mesh=run.mesh)
-    return {name: value for task in run.tasks.values() for name, value in task(embedder.in_use()).items()}
+    return {name: value for task in run.tasks.values() for name, value in task(embedder.as_embed()).items()}
 
 
 def probe(run: Run, batch) -> tuple[float, float]:

@@ -41,7 +41,7 @@ class Reading(NamedTuple):
 
 def reading(run: Run, model: SentenceModel) -> Reading:
     """Reads `READ_SENTENCES` of the training text, twice."""
-    read: Embed | Scorer = Embedder(model).in_use()
+    read: Embed | Scorer = Embedder(model).as_embed()
     sentences = run.store.texts("text")[:READ_SENTENCES]
     timed = partial(read.score, run.store.texts(SECOND)[:READ_SENTENCES]) if isinstance(read, Scorer) else read
     timed(sentences)

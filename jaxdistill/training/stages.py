@@ -18,7 +18,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import sts
-from jaxdistill.files import folder_digest, write_whole
+from jaxdistill.files import folder_digest, write_atomic
 from jaxdistill.folders import MARK, refuse_foreign, replacing
 from jaxdistill.paths import data_folder
 from jaxdistill.reporting.plots import stage_plot
@@ -143,7 +143,7 @@ def note_students(folder: pathlib.Path, students: Mapping[str, str], *, write: b
         )
     if write and noted.get(name) != students:
         note.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(note, json.dumps(noted | {name: dict(students)}, indent=1) + "\n")
+        write_atomic(note, json.dumps(noted | {name: dict(students)}, indent=1) + "\n")
 
 
 def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:

@@ -110,7 +110,7 @@ def keep_tokenizer(spec: Student, student: SentenceModel, workdir: pathlib.Path)
 def head_width(config: Config, student: SentenceModel, teacher: SentenceModel | None) -> int:
     """Output width of a head: the teacher's, or without a teacher the student's own (SimCSE's MLP)."""
     if config.teacher.model.startswith("vectors:"):
-        return targets.opened(config.teacher.model).shape[1]
+        return targets.open_own_vectors(config.teacher.model).shape[1]
     return (teacher or student).definition.embedding_width
 
 

@@ -93,7 +93,7 @@ class Targets:
         if objective.reads:
             return
         if teacher is None:
-            array = targets.vectors(config.teacher.model, store.input_rows)
+            array = targets.checked_own_vectors(config.teacher.model, store.input_rows)
             self.arrays = (targets.Selected(array, store.input_row),) * len(self.views)
             self.width = array.shape[1]
         elif config.teacher.targets == "store":
@@ -110,7 +110,7 @@ class Targets:
                 f"{view!r} differs at every step: use teacher.targets='live'."
             )
         name = f"{self.teacher.digest()} {self.text.content_digest} {view} {np.dtype(compute_dtype).name}"
-        return targets.kept(
+        return targets.cached_vectors(
             cache_folder(config.data.cache_folder) / "targets",
             name,
             self.embedder.encode,

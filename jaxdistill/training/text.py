@@ -20,7 +20,7 @@ def tokenised(
     data: Data, model: SentenceModel, views: Sequence[str], *, max_length: int, progress: bool
 ) -> tokenize.TokenStore:
     """The text in the tokens of a model; raises `InputError` if much of what its views read is unknown to it."""
-    store = tokenize.build(
+    store = tokenize.build_store(
         split_specs(data.text),
         tokenizer=model.tokenizer,
         max_length=max_length,
@@ -44,7 +44,7 @@ def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: t
     for column in _columns_read(store, views):
         rows = range(0, len(store), -(-len(store) // SAMPLE))
         texts = [store.text(column, row) for row in rows]
-        read = words.encoded(tokenizer, texts, model.prompt, model.max_length, unknown=words.unknown_id(tokenizer))
+        read = words.tokenised(tokenizer, texts, model.prompt, model.max_length, unknown=words.unknown_id(tokenizer))
         _check_unknown(data, model, column, read.unknown)
 
 

@@ -8,7 +8,7 @@ import re
 from jaxdistill import parts
 from jaxdistill.config import Config, flat, parse, refuse_other_training
 from jaxdistill.core import InputError
-from jaxdistill.files import refuse_no_folder, write_whole
+from jaxdistill.files import refuse_no_folder, write_atomic
 
 LOCK = ".lock"
 """File that a run holds locked; it says who does. The system unlocks it when the process ends."""
@@ -79,9 +79,9 @@ def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None
     if not write:
         return
     workdir.mkdir(parents=True, exist_ok=True)
-    write_whole(workdir / CONFIG, json.dumps(dataclasses.asdict(config), indent=2))
+    write_atomic(workdir / CONFIG, json.dumps(dataclasses.asdict(config), indent=2))
     if digests := part_digests(config):
-        write_whole(workdir / PARTS, json.dumps(digests, indent=2) + "\n")
+        write_atomic(workdir / PARTS, json.dumps(digests, indent=2) + "\n")
 
 
 def part_digests(config: Config) -> dict[str, str]:
