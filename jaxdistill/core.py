@@ -1,9 +1,9 @@
 """The types that the layers share. No behaviour lives here.
 
-Axis letters, used in every signature of the project:
-`b` examples, `v` student views, `w` teacher views, `d` student width, `e` embedding width, `k` queue rows,
+Axis letters of the signatures:
+`b` examples, `v` student views, `w` teacher views, `e` width of sentence vectors, `k` rows of the queue,
 `g` groups, `r` rows of a group, `l` token slots of a row, `n` sentences of a group (`b * v == g * n`),
-`s` layers, `h` width of a layer, `t` words of the vocabulary.
+`s` layers, `d` width of the layers, `h` attention heads, `f` width of a head, `t` words of the vocabulary.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -75,11 +75,11 @@ class Encoded(NamedTuple):
     """Vectors behind pooling and dense layers, not normalised."""
     owner: Int[Array, "g r l"] | None = None
     """Which sentence a token slot belongs to, -1 for padding; there with any of the following."""
-    embeddings: Float[Array, "g r l h"] | None = None
+    embeddings: Float[Array, "g r l d"] | None = None
     """Output of the embedding block at each token slot, in the width of the layers."""
-    hidden: Float[Array, "s g r l h"] | None = None
+    hidden: Float[Array, "s g r l d"] | None = None
     """Outputs of all layers, first to last."""
-    vocabulary: Float[Array, "t h"] | None = None
+    vocabulary: Float[Array, "t d"] | None = None
     """The table of word embeddings, in the width of the layers."""
 
 

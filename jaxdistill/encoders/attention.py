@@ -31,7 +31,7 @@ class Reach(NamedTuple):
     owner: Int[Array, "g r l"]
     bias: Float[Array, "g r #h l l"] | None
     """Added to the scores: the mask, and MPNet's relative positions; None: made block by block."""
-    rotation: tuple[Float[Array, "g r l s"], Float[Array, "g r l s"]] | None
+    rotation: tuple[Float[Array, "g r l f//2"], Float[Array, "g r l f//2"]] | None
     """Cosines and sines of half a head's width; None: no rotary positions."""
 
 
@@ -178,7 +178,7 @@ def in_blocks(attend, query, keys, value, owner, window: int, *, causal: bool, s
 
 def rotation_of(
     position: Int[Array, "g r l"], kind: LayerKind, head_width: int
-) -> tuple[Float[Array, "g r l s"], Float[Array, "g r l s"]]:
+) -> tuple[Float[Array, "g r l {head_width//2}"], Float[Array, "g r l {head_width//2}"]]:
     """Cosines and sines of rotary positions.
 
     Source: Su et al., RoFormer, 2021, https://arxiv.org/abs/2104.09864; pairs are numbers half a head apart.
@@ -189,8 +189,8 @@ def rotation_of(
 
 
 def rotated(
-    x: Float[Array, "g r l h s"], cosines: Float[Array, "g r l s"], sines: Float[Array, "g r l s"]
-) -> Float[Array, "g r l h s"]:
+    x: Float[Array, "g r l h f"], cosines: Float[Array, "g r l f//2"], sines: Float[Array, "g r l f//2"]
+) -> Float[Array, "g r l h f"]:
     """Each head's first and second half turned by its token's angles, in float32."""
     first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     cosines, sines = cosines[:, :, :, None], sines[:, :, :, None]

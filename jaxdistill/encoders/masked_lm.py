@@ -37,7 +37,7 @@ class Head(nnx.Module):
         self.dense = Linear(a.hidden_size, a.embedding_size, rngs=rngs)
         self.norm = Norm(a.embedding_size, a.layer_norm_eps)
 
-    def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m h"]:
+    def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m o"]:
         return self.norm(ACTIVATION_FUNCTIONS[self.activation](self.dense(x, jnp.float32)))
 
 

@@ -68,7 +68,7 @@ def vectors_and_states(
     key: Array | None = None,
     compute_dtype: DTypeLike = jnp.float32,
     remat: bool = False,
-) -> tuple[Float[Array, "g n e"], list[Float[Array, "g r l h"]]]:
+) -> tuple[Float[Array, "g n e"], list[Float[Array, "g r l d"]]]:
     """As `embed`, and the token vectors behind the embeddings and behind every layer, first to last."""
     encoder = merged(definition, params)
     states = encoder.transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat)
@@ -85,7 +85,7 @@ def vectors_and_states(
     return (unit(x) if definition.normalize else x), states
 
 
-def vocabulary(definition: EncoderDefinition, params: Params, compute_dtype: DTypeLike) -> Float[Array, "t h"]:
+def vocabulary(definition: EncoderDefinition, params: Params, compute_dtype: DTypeLike) -> Float[Array, "t d"]:
     """The word embeddings of the whole vocabulary, in the width of the layers."""
     embeddings = merged(definition, params).transformer.embeddings
     rows = embeddings.of_words(embeddings.word.embedding[...].astype(jnp.float32))

@@ -50,11 +50,11 @@ class Embeddings(nnx.Module):
         x = dropout(x, self.rate, seeds, 0)
         return x if self.projection is None else self.projection(x, compute_dtype)
 
-    def of_words(self, rows: Float[Array, "... h"]) -> Float[Array, "... h"]:
+    def of_words(self, rows: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Rows of the word table as the layers get them."""
         return rows if self.scale == 1.0 else rows * self.scale
 
-    def of_type(self, types: Int[Array, "g r l"] | None, x: Float[Array, "g r l h"]) -> Float[Array, "g r l h"]:
+    def of_type(self, types: Int[Array, "g r l"] | None, x: Float[Array, "g r l d"]) -> Float[Array, "g r l d"]:
         """Token type embeddings; a family whose table has one row (RoBERTa) does not tell the sentences of a pair apart."""
         table = self.token_type.embedding
         return expanded(table[0].astype(x.dtype), x) if types is None or table.shape[0] == 1 else self.token_type(types)

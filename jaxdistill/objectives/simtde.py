@@ -134,13 +134,13 @@ class SimTDE:
         return sum(terms) / len(terms)
 
 
-def _through(params: Params, name: str, x: Float[Array, "... h"]) -> Float[Array, "... e"]:
+def _through(params: Params, name: str, x: Float[Array, "... d"]) -> Float[Array, "... e"]:
     """`x` in the teacher's width."""
     matrix = params.get(f"matrix/{name}/kernel")
     return x if matrix is None else jnp.matmul(x, matrix, precision=jax.lax.Precision.HIGHEST)
 
 
-def _masked_mean(difference: Float[Array, "g r l h"], owner: Float[Array, "g r l"]) -> Float[Array, ""]:
+def _masked_mean(difference: Float[Array, "g r l d"], owner: Float[Array, "g r l"]) -> Float[Array, ""]:
     """Mean square over real tokens and numbers."""
     real = (owner >= 0).astype(jnp.float32)
     return jnp.sum(jnp.mean(jnp.square(difference), axis=-1) * real) / jnp.maximum(jnp.sum(real), 1.0)
