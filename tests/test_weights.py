@@ -9,14 +9,19 @@ import shutil
 import zipfile
 from collections import OrderedDict
 
+import jax
+import ml_dtypes
 import numpy as np
 import pytest
+import safetensors.numpy
 import safetensors.torch
 import torch
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders.model import load
+from jaxdistill.encoders.sentence import embed
 from jaxdistill.encoders.torch_file import read_torch_file
+from jaxdistill.training.build import place_teacher
 
 import encoder_cases as cases
 
@@ -105,6 +110,70 @@ def test_half_precision_safetensors_become_float32(original, copy, dtype):
     for path, array in params.items():
         assert array.dtype == np.float32
         np.testing.assert_allclose(array, original[2].params[path], rtol=1e-2, atol=1e-3)
+
+
+def test_a_frozen_model_keeps_bfloat16_and_leaves_its_weights_in_the_file(original, copy):
+    def halve(tensors):
+        tensors |= {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items() if "LayerNorm" not in name}
+
+    folder = rewritten(original, copy, halve)
+    frozen, trained = load(folder, pooling="mean", frozen=True), load(folder, pooling="mean")
+    kernel = frozen.params["transformer/layers/0/output/kernel"]
+    assert kernel.dtype == ml_dtypes.bfloat16 and not kernel.flags.owndata and not kernel.flags.writeable
+    assert frozen.params["transformer/embeddings/norm/scale"].dtype == np.float32
+    assert frozen.digest() == trained.digest()
+    tokens = cases.padded(cases.random_sequences(4))
+    vectors = jax.jit(lambda params: embed(frozen.definition, params, tokens, compute_dtype="float32"))
+    assert np.array_equal(vectors(frozen.params), vectors(trained.params))
+    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    placed = place_teacher(frozen.params, dict.fromkeys(frozen.params, here), "float32")
+    assert placed["transformer/layers/0/output/kernel"].dtype == ml_dtypes.bfloat16
+
+
+LORA = dict(peft_type="LORA", r=3, lora_alpha=6, bias="none")
+
+
+def write_adapter(folder, original, *, prefix="base_model.model.", **changes):
+    """An adapter of two modules; returns the tensors of the checkpoint with it."""
+    rng = np.random.default_rng(0)
+    adapter, state = {}, {name: tensor.numpy().copy() for name, tensor in original[1].items()}
+    for module in ("encoder.layer.0.attention.self.query", "encoder.layer.2.intermediate.dense"):
+        out, inside = state[f"{module}.weight"].shape
+        a, b = (rng.normal(size=shape).astype(np.float32) for shape in ((3, inside), (out, 3)))
+        adapter |= {f"{prefix}{module}.lora_A.weight": a, f"{prefix}{module}.lora_B.weight": b}
+        state[f"{module}.weight"] += 2 * b @ a
+    safetensors.numpy.save_file(adapter, folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text(json.dumps(LORA | changes))
+    return state
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_lora_adapter_beside_a_checkpoint_is_merged(original, copy, tmp_path, frozen):
+    rewritten(original, copy, lambda tensors: None)
+    state = write_adapter(copy, original, prefix="base_model.model.bert.")
+    merged = load(str(copy), pooling="mean", frozen=frozen)
+    (copy / "adapter_config.json").unlink()
+    safetensors.numpy.save_file(state, copy / "model.safetensors")
+    expected = load(str(copy), pooling="mean")
+    for path, array in expected.params.items():
+        np.testing.assert_allclose(merged.params[path], array, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(peft_type="IA3"), "peft_type='IA3'; LORA can be merged"),
+        (dict(use_dora=True), "use_dora=True; adapters without it"),
+        (dict(bias="all"), "bias='all'"),
+        (dict(r=0), "r=0; it must be a whole number, at least 1"),
+        (dict(prefix="base_model.model.x"), "names 0 tensors of the checkpoint, not one"),
+    ],
+)
+def test_adapters_that_cannot_be_merged_are_refused(original, copy, changes, message):
+    rewritten(original, copy, lambda tensors: None)
+    write_adapter(copy, original, **changes)
+    with pytest.raises(InputError, match=message):
+        load(str(copy), pooling="mean")
 
 
 def test_gamma_and_beta_of_old_checkpoints_are_understood(original, copy):

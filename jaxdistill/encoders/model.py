@@ -40,7 +40,7 @@ class SentenceModel:
 
     definition: EncoderDefinition
     params: dict[str, np.ndarray]
-    """Flat, float32, on the host."""
+    """Flat, on the host; float32, or as the file has them if the model is frozen."""
     tokenizer: tokenizers.Tokenizer
     """Truncates to `max_length`, does not pad."""
     tokenizer_folder: Path
@@ -94,7 +94,7 @@ class SentenceModel:
         return dataclasses.replace(self, params={path: np.asarray(params[path], np.float32) for path in self.params})
 
 
-def load(spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "") -> SentenceModel:
+def load(spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "", frozen: bool = False) -> SentenceModel:
     """Loads a sentence encoder, or a cross-encoder: a classifier of one label.
 
     Args:
@@ -104,6 +104,8 @@ def load(spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "")
       max_length: tokens of the longest sentence; 0: what the checkpoint says.
       prompt: the name of one of the checkpoint's prompts, or the text itself; a cross-encoder reads it before the first
         sentence of a pair.
+      frozen: for a model that is not trained: its weights stay in their files, and in bfloat16 where they have it, until
+        they are placed on devices, one by one.
 
     Raises:
       InputError: whatever is missing, damaged or unknown, in one line.
@@ -118,8 +120,8 @@ def load(spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "")
     tokenizer.enable_truncation(length)
     prompts, default_prompt = _prompts(modules, prompt, folder)
     definition = cross_definition(architecture) if crosses else _definition(architecture, modules, pooling, folder)
-    tensors = read_checkpoint(modules.transformer)
-    params = _params(definition, modules, folder, tensors)
+    tensors = read_checkpoint(modules.transformer, mapped=frozen)
+    params = _params(definition, modules, folder, tensors, frozen=frozen)
     if crosses and len(params.get(TOKEN_TYPES, ())) > 1 and not gives_types(modules.transformer):
         logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json has it", folder)
         params[TOKEN_TYPES] = np.repeat(params[TOKEN_TYPES][:1], len(params[TOKEN_TYPES]), axis=0)
@@ -186,7 +188,7 @@ def _definition(architecture: Architecture, modules: Modules, pooling: str, fold
 
 
 def _params(
-    definition: EncoderDefinition, modules: Modules, folder: Path, tensors: Mapping[str, np.ndarray]
+    definition: EncoderDefinition, modules: Modules, folder: Path, tensors: Mapping[str, np.ndarray], *, frozen: bool
 ) -> dict[str, np.ndarray]:
     architecture = definition.architecture
     shapes = param_shapes(definition)
@@ -196,7 +198,7 @@ def _params(
         raise InputError(
             f"{folder}: pooling pooler needs a pooler, which {architecture.family} does not have; use cls."
         )
-    params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=str(folder))
+    params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=str(folder), frozen=frozen)
     if definition.reads_pairs:
         of_head = head_names(architecture)
         heads = {name: tensor for name, tensor in tensors.items() if name in of_head.values()}

@@ -4,6 +4,7 @@ The package's NumPy reader knows no 8-bit floats; this one gives them through `m
 """
 
 import math
+import mmap
 import os
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -52,6 +53,17 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     """All tensors of a file; `InputError` as `shapes_of_safetensors`."""
     with reading.open_regular(path) as file:
         return {name: _array(file, entry) for name, entry in _header(path, file).items()}
+
+
+def mapped_safetensors(path: Path) -> dict[str, np.ndarray]:
+    """As `read_safetensors`, but the tensors stay in the file until they are used. The file must not change meanwhile."""
+    with reading.open_regular(path) as file:
+        entries = _header(path, file)
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return {
+        name: np.frombuffer(content, entry.dtype, math.prod(entry.shape), entry.start).reshape(entry.shape)
+        for name, entry in entries.items()
+    }
 
 
 def shapes_of_safetensors(path: Path) -> dict[str, tuple[int, ...]]:

@@ -71,7 +71,8 @@ def _without_norm(layer: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         return layer
     scaled = {f"attention/{part}/kernel": layer[f"attention/{part}/kernel"] for part in ("query", "key", "value")}
     kept = {path: array for path, array in layer.items() if not path.startswith("attention/norm/")}
-    return kept | {path: kernel * scale[:, None] for path, kernel in scaled.items()}
+    scale = scale.astype(np.float32)
+    return kept | {path: kernel.astype(np.float32) * scale[:, None] for path, kernel in scaled.items()}
 
 
 def fresh(

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import safetensors.numpy
 
@@ -15,7 +16,8 @@ from jaxdistill import reading
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import SHORTEST, Architecture
 from jaxdistill.encoders.hugging_face import Part
-from jaxdistill.encoders.safetensors_file import read_safetensors, shapes_of_safetensors
+from jaxdistill.encoders.lora import merged
+from jaxdistill.encoders.safetensors_file import mapped_safetensors, read_safetensors, shapes_of_safetensors
 from jaxdistill.encoders.torch_file import read_torch_file, shapes_of_torch_file
 
 WEIGHT_FILES = (
@@ -41,12 +43,17 @@ KNOWN_EXTRAS = re.compile(
 """Tensors that a sentence encoder does not use: buffers, an unread pooler, heads of pre-training and of tasks."""
 
 
-def read_checkpoint(folder: Path) -> dict[str, np.ndarray]:
-    """All tensors of the checkpoint in `folder`, by the names that they have in the file."""
+def read_checkpoint(folder: Path, *, mapped: bool = False) -> dict[str, np.ndarray]:
+    """All tensors of the checkpoint in `folder`, by the names that they have in the file, adapters merged.
+
+    Args:
+      mapped: leave those of safetensors in their files until they are used.
+    """
     tensors: dict[str, np.ndarray] = {}
+    read = mapped_safetensors if mapped else read_safetensors
     for path in _weight_files(folder):
-        tensors |= read_safetensors(path) if path.suffix == ".safetensors" else read_torch_file(path)
-    return tensors
+        tensors |= read(path) if path.suffix == ".safetensors" else read_torch_file(path)
+    return merged(tensors, folder)
 
 
 def checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
@@ -81,8 +88,9 @@ def params_from_tensors(
     *,
     prefixes: Sequence[str] = (),
     source: str,
+    frozen: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Parameters by our paths, float32, checked: nothing missing, no other shape, no NaN, nothing unknown left over.
+    """Parameters by our paths, checked: nothing missing, no other shape, no NaN, nothing unknown left over.
 
     Args:
       tensors: as read.
@@ -90,9 +98,10 @@ def params_from_tensors(
       shapes: our path to the parameter's shape.
       prefixes: what the family's task models put before the names.
       source: the folder, for messages.
+      frozen: bfloat16 stays bfloat16, and no tensor is copied; else all become float32.
     """
     tensors = _without_prefix(tensors, next(iter(_tensor_names(names))), prefixes)
-    params = {path: _parameter(tensors, name, path, shapes[path], source) for path, name in names.items()}
+    params = {path: _parameter(tensors, name, path, shapes[path], source, frozen) for path, name in names.items()}
     unknown = sorted(name for name in tensors.keys() - set(_tensor_names(names)) if not KNOWN_EXTRAS.search(name))
     if unknown:
         raise InputError(
@@ -131,7 +140,7 @@ def write_safetensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
     path.chmod(mode)
 
 
-def _parameter(tensors, where: str | Part, path: str, shape: tuple[int, ...], source: str) -> np.ndarray:
+def _parameter(tensors, where: str | Part, path: str, shape: tuple[int, ...], source: str, frozen: bool):
     name, index, count = (where.name, where.index, where.count) if isinstance(where, Part) else (where, 0, 1)
     if name not in tensors:
         raise InputError(f"{source}: tensor {name} is missing from the weights; the checkpoint is incomplete.")
@@ -142,7 +151,11 @@ def _parameter(tensors, where: str | Part, path: str, shape: tuple[int, ...], so
         raise InputError(
             f"{source}: tensor {name} has shape {list(tensor.shape)}, expected {list(expected)} by config.json."
         )
-    array = as_torch_lays_it(path, np.split(tensor, count)[index].astype(np.float32))
+    rows = np.split(tensor, count)[index]
+    if frozen and rows.dtype in (np.float32, ml_dtypes.bfloat16):
+        array = rows.T if path.endswith("/kernel") else rows
+    else:
+        array = as_torch_lays_it(path, rows.astype(np.float32))
     if not np.isfinite(array).all():
         raise InputError(f"{source}: tensor {name} has NaN or infinite values; the checkpoint is damaged.")
     return array

@@ -1,6 +1,7 @@
 """Builds a run from its config: models, text, targets, objective and step, each made once and checked before step 1."""
 
 import pathlib
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from jax.typing import DTypeLike
 from jaxdistill import config as configs
 from jaxdistill import mesh as meshes
 from jaxdistill.config import Config
-from jaxdistill.core import InputError, Objective, Sizes, TrainState
+from jaxdistill.core import InputError, Objective, Params, Sizes, TrainState
 from jaxdistill.data import batches
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import dev_metric
@@ -78,7 +79,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
         steps=steps,
         schedule=optim.make_schedule(config.optimizer, steps),
         optimizer=optimizer,
-        teacher_params=meshes.place(frozen, teacher_shardings) if live_teacher else {},
+        teacher_params=place_teacher(frozen, teacher_shardings, dtype),
         sizes=sizes,
         like=like,
         shardings=shardings,
@@ -113,6 +114,15 @@ def make_step(
         teacher_dropout=config.teacher.dropout,
         accumulate=config.run.accumulate,
     )
+
+
+def place_teacher(params: Params, shardings: Mapping[str, Any], dtype: DTypeLike) -> Params:
+    """A frozen model's parameters on their devices, one by one; bfloat16 products get matrices that are rounded already."""
+    narrow = jnp.dtype(dtype) == jnp.bfloat16
+    return {
+        path: meshes.place(array.astype(dtype) if narrow and path.endswith("/kernel") else array, shardings[path])
+        for path, array in params.items()
+    }
 
 
 def make_batches(

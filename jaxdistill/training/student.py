@@ -35,6 +35,8 @@ def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib
     of_body, of_head, of_tables = jax.random.split(jax.random.key(config.run.seed ^ 0x57D), 3)
     if spec.layers:
         model = surgery.from_layers(model, spec.layers)
+    if source == "teacher" and not spec.width:
+        model = model.with_params(model.params)  # float32, which the teacher's file need not have
     if spec.width:
         tokenizer = own_tokenizer(config, workdir) if spec.vocabulary else None
         model = surgery.fresh(model, of_body, width=spec.width, depth=spec.depth, tokenizer_folder=tokenizer)

@@ -29,7 +29,7 @@ def load_teacher(spec: Teacher, workdir: pathlib.Path) -> SentenceModel | None:
             raise InputError(f"teacher.dims={spec.dims} needs a teacher model that gives vectors; set it to 0.")
         return None
     source = stage_export(spec.model, workdir)
-    model = load(source, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt)
+    model = load(source, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt, frozen=True)
     if model.definition.reads_pairs or not spec.dims:
         return model
     try:

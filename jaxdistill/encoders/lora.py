@@ -1,0 +1,68 @@
+"""Merges LoRA adapters that lie beside a checkpoint: `weight + scale * B @ A`.
+
+Source: Hu et al., LoRA, 2021, https://arxiv.org/abs/2106.09685; files as the package peft writes them.
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from jaxdistill.core import InputError
+from jaxdistill.encoders.safetensors_file import read_safetensors
+from jaxdistill.encoders.settings import read_json, setting
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+PREFIX = "base_model.model."
+"""What peft puts before the names of a model's modules."""
+REFUSED = ("use_dora", "fan_in_fan_out", "modules_to_save", "rank_pattern", "alpha_pattern", "lora_bias")
+"""Options of peft that change what is merged; they must be empty or false."""
+
+
+def merged(tensors: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
+    """The tensors with the adapter in `folder` added; the same ones where there is none.
+
+    Raises:
+      InputError: an adapter of another kind, or one that does not fit the tensors.
+    """
+    file = folder / CONFIG
+    if not file.exists():
+        return tensors
+    scale = _scale(read_json(file), file)
+    adapter = read_safetensors(folder / WEIGHTS)
+    halves = {name for name in adapter if name.endswith((".lora_A.weight", ".lora_B.weight"))}
+    if not halves or halves != set(adapter):
+        other = min(set(adapter) - halves, default="nothing")
+        raise InputError(f"{folder / WEIGHTS} has {other!s:.80}; pairs of lora_A.weight and lora_B.weight can be read.")
+    changed = {}
+    for module in sorted({name[: -len(".lora_A.weight")] for name in halves}):
+        a, b = (adapter.get(f"{module}.lora_{half}.weight") for half in "AB")
+        name = _weight_of(module, tensors, folder)
+        fits = a is not None and b is not None and (*b.shape[:1], *a.shape[1:]) == tensors[name].shape
+        if not fits or a.ndim != 2 or b.ndim != 2 or a.shape[0] != b.shape[1]:
+            raise InputError(f"{folder / WEIGHTS}: {module:.80} does not fit the checkpoint's {name}.")
+        update = scale * (b.astype(np.float32) @ a.astype(np.float32))
+        changed[name] = (tensors[name].astype(np.float32) + update).astype(tensors[name].dtype)
+    return tensors | changed
+
+
+def _scale(config: Mapping, file: Path) -> float:
+    if config.get("peft_type") != "LORA":
+        raise InputError(f"{file} has peft_type={config.get('peft_type')!r:.40}; LORA can be merged.")
+    for key in REFUSED:
+        if config.get(key):
+            raise InputError(f"{file} has {key}={config[key]!r:.80}; adapters without it can be merged.")
+    if config.get("bias") not in (None, "none"):
+        raise InputError(f"{file} has bias={config['bias']!r:.40}; adapters with bias='none' can be merged.")
+    rank, alpha = setting(config, "r", int, least=1, file=file), setting(config, "lora_alpha", float, file=file)
+    return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+
+
+def _weight_of(module: str, tensors: Mapping[str, np.ndarray], folder: Path) -> str:
+    """The checkpoint's tensor that a module's adapter changes; either may have prefixes that the other lacks."""
+    wanted = f"{module.removeprefix(PREFIX)}.weight"
+    found = [name for name in tensors if f".{name}".endswith(f".{wanted}") or f".{wanted}".endswith(f".{name}")]
+    if len(found) != 1:
+        raise InputError(f"{folder / WEIGHTS}: {module:.80} names {len(found)} tensors of the checkpoint, not one.")
+    return found[0]
