@@ -1,17 +1,19 @@
 """Makes the table of docs/reliability.md: every fault, what the program prints, its status, and what is left on the disk.
 
-  PYTHONPATH=tests:. python -m faults.table                                  # all cases, each in processes of its own
-  PYTHONPATH=tests:. python -m faults.table --only='clip_norm|encode'        # those whose input matches
-  PYTHONPATH=tests:. python -m faults.table --write                          # put the table into docs/reliability.md
+  PYTHONPATH=tests:. python -m faults.table                               # all cases
+  PYTHONPATH=tests:. python -m faults.table --only='clip_norm|encode'     # those whose input matches
+  PYTHONPATH=tests:. python -m faults.table --records=faults.jsonl --write    # goes on where it stopped; writes the tables
 
-Ends with status 1 if a case does not end as it should.
+Refusals that come before any training run in one process, everything else in processes of its own. Ends with status 1 if a case does not end as it should.
 """
 
 import argparse
+import json
 import pathlib
 import re
 import sys
 import tempfile
+from collections.abc import Mapping
 
 import program
 from faults import hostile, inputs, options, outputs, processes
@@ -40,26 +42,50 @@ def markdown(rows: dict[str, list[Row]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="regular expression on a case's input")
-    parser.add_argument("--write", action="store_true", help="replace the table in docs/reliability.md")
+    parser.add_argument("--records", type=pathlib.Path, help="file of finished cases, which are not run again")
+    parser.add_argument("--write", action="store_true", help="replace the tables in docs/reliability.md")
     given = parser.parse_args()
-    rows: dict[str, list[Row]] = {}
+    records = read_records(given.records)
     with tempfile.TemporaryDirectory(prefix="jaxdistill-faults-") as temporary:
-        folder = pathlib.Path(temporary)
-        for section in SECTIONS:
-            chosen = [case for case in section.CASES if re.search(given.only, case.given)]
-            for number, case in enumerate(chosen):
-                row = observe(case, folder / section.__name__ / str(number), folder / "shared")
-                rows.setdefault(section.__doc__.splitlines()[0].rstrip("."), []).append(row)
-                print(
-                    f"{'WRONG' if row.wrong else 'ok'}: {row.given}: {row.said} ({row.status}; {row.left})", flush=True
-                )
-                for fault in row.wrong:
-                    print(f"    {fault}", flush=True)
+        for number, case in enumerate(cases()):
+            if re.search(given.only, case.given) and case.given not in records:
+                folder = pathlib.Path(temporary)
+                row = observe(case, folder / str(number), folder / "shared", in_process=case.quick)
+                records[case.given] = row
+                show(row)
+                if given.records and not row.wrong:
+                    with given.records.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(row._asdict()) + "\n")
     if given.write:
-        text = DOCUMENT.read_text(encoding="utf-8")
-        before, after = text.split(BEGIN)[0], text.split(END)[1]
-        DOCUMENT.write_text(f"{before}{BEGIN}\n\n{markdown(rows)}\n\n{END}{after}", encoding="utf-8")
-    sys.exit(any(row.wrong for found in rows.values() for row in found))
+        write(records)
+    sys.exit(any(row.wrong for row in records.values()))
+
+
+def read_records(path: pathlib.Path | None) -> dict[str, Row]:
+    """Input to row of the cases that were run before and ended as they should."""
+    if path is None or not path.is_file():
+        return {}
+    rows = [Row(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    return {row.given: row for row in rows}
+
+
+def show(row: Row) -> None:
+    """Prints a row, and what is wrong with it."""
+    print(f"{'WRONG' if row.wrong else 'ok'}: {row.given}: {row.said} ({row.status}; {row.left})", flush=True)
+    for fault in row.wrong:
+        print(f"    {fault}", flush=True)
+
+
+def write(records: Mapping[str, Row]) -> None:
+    """Puts the tables of all cases into the document; raises `KeyError` if one was not run."""
+    rows = {_title(section): [records[case.given] for case in section.CASES] for section in SECTIONS}
+    text = DOCUMENT.read_text(encoding="utf-8")
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{markdown(rows)}\n\n{END}{after}", encoding="utf-8")
+
+
+def _title(section) -> str:
+    return section.__doc__.splitlines()[0].rstrip(".")
 
 
 def _said(line: str) -> str:
