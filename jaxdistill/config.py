@@ -206,6 +206,8 @@ class RunOptions:
     """Steps between lines of metrics."""
     save_every: CountOrNone = 0
     """Steps between checkpoints beside those of the evaluations; 0: none."""
+    wandb: bool = False
+    """Log to Weights & Biases too, with the account that is set up for it."""
     parts: str = ""
     """Python modules or files, separated by commas, with views, readers or encoder families of your own (docs/extending.md)."""
     keep: Annotated[int, Range(least=2)] = 2
@@ -229,6 +231,7 @@ class Config:
 
 EXTENSIONS = (
     "run.steps", "run.epochs", "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding",
+    "run.wandb",
     "evals.every", "evals.patience", "evals.patience_epochs", "evals.sts", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
     "student.keep_head", "student.export_prompt",
 )  # fmt: skip

@@ -1,8 +1,8 @@
 """Saves and restores train states: after a crash, beside a damaged file, and on other devices.
 
-Orbax writes a checkpoint into a temporary folder and renames it, so that a killed run leaves whole checkpoints only. Kept
-are the latest ones and the best one. Beside the arrays lies a small JSON record: progress of the evaluation, and a
-checksum of every array, since a damaged file can still be read.
+Orbax writes a checkpoint into a temporary folder and renames it, so a killed run leaves complete checkpoints only. The
+latest ones and the best one are kept. A JSON record beside the arrays holds the progress of the evaluation and a
+checksum of every array, because a damaged file can be read without an error.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ BESIDE_ARRAYS = 1_000_000
 
 
 class Restored(NamedTuple):
-    """What a checkpoint gave back."""
+    """Content of a checkpoint."""
 
     step: int
     state: TrainState
@@ -37,7 +37,7 @@ class Restored(NamedTuple):
 
 
 class _LatestAndBest(policies.PreservationPolicy):
-    """Keeps the latest checkpoints and the best one, by its number: Orbax forgets metrics when a program ends."""
+    """Keeps the latest checkpoints and the best one by its step, because Orbax forgets metrics when a program ends."""
 
     def __init__(self, latest: int):
         self._latest = policies.LatestN(latest)
@@ -45,7 +45,7 @@ class _LatestAndBest(policies.PreservationPolicy):
 
     def should_preserve(self, checkpoints, *, context) -> list[bool]:
         latest = self._latest.should_preserve(checkpoints, context=context)
-        return [kept or one.step == self.best_step for kept, one in zip(latest, checkpoints, strict=True)]
+        return [is_latest or one.step == self.best_step for is_latest, one in zip(latest, checkpoints, strict=True)]
 
 
 class Checkpoints:
@@ -54,9 +54,9 @@ class Checkpoints:
     def __init__(self, workdir: str | pathlib.Path, *, keep: int = 2, read_only: bool = False):
         """Opens them; `read_only` leaves a checkpoint alone that a running training is writing."""
         self.folder = pathlib.Path(workdir).absolute() / "checkpoints"
-        self._kept = _LatestAndBest(keep)
+        self._policy = _LatestAndBest(keep)
         self._options = ocp.CheckpointManagerOptions(
-            preservation_policy=self._kept,
+            preservation_policy=self._policy,
             cleanup_tmp_directories=not read_only,
             create=not read_only,
             step_prefix=None,
@@ -74,16 +74,16 @@ class Checkpoints:
         return sorted(self._manager.all_steps())
 
     def save(self, state: TrainState, progress: dict[str, Any]) -> None:
-        """Writes the state of its step; older ones go, but the latest and that of `progress["best_step"]`.
+        """Writes the state of its step; of older ones, the latest and that of `progress["best_step"]` stay.
 
-        Returns when the arrays are copied off the device; the files are written behind the training.
+        Returns when the arrays are copied off the device; the files are written in the background.
         """
         self.wait()
         step = int(state.step)
         if step in self.steps:
             return
         self._check_space(state)
-        self._kept.best_step = progress.get("best_step")
+        self._policy.best_step = progress.get("best_step")
         progress = progress | {"checksums": _checksums(state)}
         items = ocp.args.Composite(state=ocp.args.StandardSave(_savable(state)), progress=ocp.args.JsonSave(progress))
         try:
@@ -92,7 +92,7 @@ class Checkpoints:
             raise _failed(error, self) from error
 
     def _check_space(self, state: TrainState) -> None:
-        """Raises `InputError` before anything is written; what is noticed while writing comes among lines of libraries."""
+        """Raises `InputError` before anything is written: failures while writing surface as library tracebacks."""
         shards = [shard for leaf in jax.tree.leaves(_savable(state)) for shard in leaf.addressable_shards]
         needed = BESIDE_ARRAYS + sum(shard.data.nbytes for shard in shards if shard.replica_id == 0)
         free = shutil.disk_usage(self.folder).free
@@ -100,16 +100,16 @@ class Checkpoints:
             raise _full(self, f" (a checkpoint takes {needed / 1e6:,.1f} MB, {free / 1e6:,.1f} MB are free)")
 
     def wait(self) -> None:
-        """Waits until everything saved is on disk; raises what went wrong there."""
+        """Waits until everything is on disk; raises `InputError` if writing failed."""
         try:
             self._manager.wait_until_finished()
         except (OSError, ValueError, RuntimeError) as error:
             raise _failed(error, self) from error
 
     def restore(self, like: TrainState, shardings: TrainState, *, step: int | None = None) -> Restored | None:
-        """The latest readable checkpoint (or that of `step`), placed by `shardings`; None if there is none.
+        """The latest readable checkpoint (or that of `step`), placed by `shardings`; None without any.
 
-        An unreadable one is set aside with a warning, and the one before is taken.
+        An unreadable checkpoint is renamed with a warning, and the one before it is restored.
 
         Args:
           like: shapes and dtypes.
@@ -139,7 +139,7 @@ class Checkpoints:
         return None
 
     def restore_alone(self, step: int) -> TrainState:
-        """The state of a kept step on one device, without knowing beforehand what is in it."""
+        """The state of a kept step on one device; its shapes are read from the checkpoint."""
         if step not in self.steps:
             raise self._missing(step)
         one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
@@ -162,7 +162,7 @@ class Checkpoints:
         return self._arrays(step, abstract)
 
     def _arrays(self, step: int, abstract: dict[str, Any]) -> Restored:
-        """What was saved at `step`, each array compared with its checksum."""
+        """The checkpoint of `step`, each array compared with its checksum."""
         items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), progress=ocp.args.JsonRestore())
         read = self._manager.restore(step, args=items)
         state = _from_saved(read.state)
@@ -190,13 +190,13 @@ class Checkpoints:
         self._manager.close()
 
     def abandon(self) -> None:
-        """Lets what is being written come to its end, good or bad: an error is on its way that says more."""
+        """Closes and ignores write errors: the exception already raised is more informative."""
         with contextlib.suppress(InputError):
             self.close()
 
 
 def _savable(state: TrainState) -> dict[str, Any]:
-    """Plain arrays in a dict: Orbax keeps its names where it would drop those of a NamedTuple."""
+    """Plain arrays in a dict: Orbax keeps the names of a dict and drops those of a NamedTuple."""
     return state._asdict() | {"key": jax.random.key_data(state.key)}
 
 

@@ -1,4 +1,4 @@
-"""The training loop: restore, step, evaluate, save, until the steps are done or something says stop.
+"""The training loop: restores, steps, evaluates and saves until the last step, a lack of progress or an interrupt.
 
 Order of operations, never changed: a step's batch is read, the step runs, and then, where due, its metrics are written,
 the student is evaluated, and the state is saved. A checkpoint of step s holds the state after s updates, and is written
@@ -39,19 +39,19 @@ STEPS_IN_FLIGHT = 8
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a training ended with."""
+    """Result of a training."""
 
     student: SentenceModel
     """The best checkpoint's student, as it is evaluated."""
     step: int
-    """Of that checkpoint."""
+    """Step of that checkpoint."""
     last_step: int
     scores: dict[str, float]
     """Metric to value of the best checkpoint, in [-1, 1]."""
     before: dict[str, float]
-    """The same of the untrained student."""
+    """Scores of the untrained student."""
     seconds: float
-    """Of the training loop in this process, evaluations included."""
+    """Duration of the training loop in this process, with its evaluations."""
 
 
 class Diverged(InputError):
@@ -66,7 +66,7 @@ def train(run: Run, *, progress: bool) -> Outcome:
         with Interrupts() as interrupts:
             state, track = _first_or_restored(run, checkpoints)
             with contextlib.closing(_Loop(run, checkpoints, int(state.step), track, progress)) as loop:
-                state = loop.go(state, interrupts)
+                state = loop.run_steps(state, interrupts)
     except Exception:
         checkpoints.abandon()
         raise
@@ -94,7 +94,7 @@ def patience_of(evals: Evals, steps_per_epoch: int) -> int:
 
 
 class _Loop:
-    """One process's walk through the steps."""
+    """State of the loop in one process."""
 
     def __init__(self, run: Run, checkpoints: Checkpoints, first_step: int, track: dict[str, Any], shown: bool):
         self.run, self.checkpoints, self.track = run, checkpoints, track
@@ -103,10 +103,10 @@ class _Loop:
         self.bar = Progress(first_step=first_step, steps=run.steps, batch_size=run.batches.batch_size, shown=shown)
         self.embedder = Embedder(as_evaluated(run.config.student, run.student), mesh=run.mesh, params={})
         self.pending: list[tuple[int, dict[str, jax.Array]]] = []
-        """Steps whose metrics have not been looked at."""
+        """Steps whose metrics are still on the devices."""
 
-    def go(self, state: TrainState, interrupts: Interrupts) -> TrainState:
-        """The loop itself."""
+    def run_steps(self, state: TrainState, interrupts: Interrupts) -> TrainState:
+        """Runs the remaining steps; returns the last state."""
         run, evals, options = self.run, self.run.config.evals, self.run.config.run
         sharding = meshes.batch_sharding(run.mesh)
         start = int(state.step)
@@ -116,7 +116,9 @@ class _Loop:
         batches = prefetch(run.batches, start, start if self.out_of_patience else run.steps)
         with contextlib.closing(batches):
             for step, batch in enumerate(batches, start=start + 1):
-                state, metrics = run.train_step(state, run.teacher_params, meshes.place(batch, sharding))
+                placed = meshes.place(batch, sharding)
+                with jax.transfer_guard("disallow"):  # nothing else goes to or from the devices in a step
+                    state, metrics = run.train_step(state, run.teacher_params, placed)
                 self.pending.append((step, metrics))
                 self.bar.advance()
                 if len(self.pending) > STEPS_IN_FLIGHT:
@@ -134,12 +136,12 @@ class _Loop:
                         f"stopped at step {step:,}: {self.track['since_best']} evaluations without a better {run.best}"
                     )
                     break
-                if self.asked_to_leave(interrupts, step):
-                    self.leave(state, step)
+                if self.is_interrupted(interrupts, step):
+                    self.save_and_exit(state, step)
         return state
 
     def report(self, step: int) -> None:
-        """Looks at the metrics of all steps since the last time, and writes their means."""
+        """Fetches the metrics of all steps since the last report and writes their means."""
         if not self.pending:
             return
         fetched = [(number, jax.device_get(metrics)) for number, metrics in self.pending]
@@ -155,7 +157,7 @@ class _Loop:
             self.writers.write(step, means)
 
     def evaluate(self, step: int, state: TrainState) -> None:
-        """Measures every dev task and keeps account of the best."""
+        """Runs every dev evaluation and tracks the best score."""
         self.report(step)
         params = state.params["student"]
         scores = self.scores(step, params)
@@ -194,7 +196,7 @@ class _Loop:
 
     @property
     def out_of_patience(self) -> bool:
-        """Whether so many evaluations brought nothing better that the run stops."""
+        """Whether the score has not improved for as many evaluations as the options allow."""
         patience = patience_of(self.run.config.evals, self.run.batches.steps_per_epoch)
         return bool(patience) and self.track["since_best"] >= patience
 
@@ -208,7 +210,7 @@ class _Loop:
         self.stop_diverged(f"the loss is not finite at {span}")
 
     def stop_diverged(self, what: str) -> NoReturn:
-        """Ends a training that nothing can come of, with the last good checkpoint and what to try."""
+        """Raises `Diverged` with the last good checkpoint and what to try."""
         self.checkpoints.wait()
         kept, options = self.checkpoints.steps, self.run.config.optimizer
         good = f"the checkpoint of step {kept[-1]} is good" if kept else "no checkpoint was written before"
@@ -217,14 +219,14 @@ class _Loop:
             f"{options.learning_rate:g}), optimizer.clip_norm above 0 (it is {options.clip_norm:g}) or run.precision=float32."
         )
 
-    def asked_to_leave(self, interrupts: Interrupts, step: int) -> bool:
-        """Whether to leave after this step. Several processes agree on it where they wait for the devices anyway."""
+    def is_interrupted(self, interrupts: Interrupts, step: int) -> bool:
+        """Whether to stop after this step. Several processes agree at log steps, where they wait for the devices anyway."""
         if processes.count() > 1 and step % self.run.config.run.log_every:
             return False
         return processes.any_process(interrupts.asked)
 
-    def leave(self, state: TrainState, step: int) -> None:
-        """Ends an interrupted run with a checkpoint."""
+    def save_and_exit(self, state: TrainState, step: int) -> NoReturn:
+        """Saves an interrupted run and raises KeyboardInterrupt."""
         self.save(state)
         self.checkpoints.wait()
         self.bar.say(f"interrupted: step {step:,} is saved; the same command continues from there")

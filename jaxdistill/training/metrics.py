@@ -1,7 +1,6 @@
-"""Records the numbers of a run: progress bar, `metrics.jsonl`, TensorBoard, and Weights & Biases if installed."""
+"""Records the numbers of a run: progress bar, `metrics.jsonl`, TensorBoard, and Weights & Biases where it is asked for."""
 
 import contextlib
-import importlib.util
 import json
 import math
 import os
@@ -14,25 +13,26 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from jaxdistill.core import InputError
 from jaxdistill.files import unwritable, write_atomic
 
 
 class Writers:
-    """Writes scalars of a step to every place; one process of a run owns it."""
+    """Writes the scalars of a step to all files; the first process of a run owns it."""
 
     def __init__(self, workdir: str | pathlib.Path, *, first_step: int, config: Mapping[str, Any]):
-        """Continues the files of `workdir`; lines of steps after `first_step`, which will be run again, are dropped.
+        """Continues the files of `workdir`; lines of steps after `first_step`, which run again, are dropped.
 
         Raises:
           InputError: a full disk, here and while writing and closing.
         """
-        # Here, since this takes half a second that other commands need not wait for.
+        # Imported here: it takes half a second, which other commands need not wait for.
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         folder = pathlib.Path(workdir)
         self._path = folder / "metrics.jsonl"
         name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
-        with _telling(self._path), contextlib.ExitStack() as files:
+        with _as_input_error(self._path), contextlib.ExitStack() as files:
             _drop_later_lines(self._path, first_step)
             (folder / "tensorboard").mkdir(exist_ok=True)
             self._jsonl = files.enter_context(self._path.open("a", encoding="utf-8"))
@@ -41,13 +41,13 @@ class Writers:
             # From this record on, TensorBoard leaves out what earlier files have of this step and later ones.
             self._record(first_step + 1, session_log={"status": "START"})
             self._files = files.pop_all()
-        self._wandb = _wandb_run(folder, config)
+        self._wandb = _wandb_run(folder, config) if config.get("run.wandb") else None
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """One line of metrics; non-finite values become null in JSON."""
         finite = {name: value if math.isfinite(value) else None for name, value in scalars.items()}
         values = [{"tag": name, "simple_value": value} for name, value in scalars.items()]
-        with _telling(self._path):
+        with _as_input_error(self._path):
             self._jsonl.write(json.dumps({"step": step, **finite}) + "\n")
             self._jsonl.flush()
             self._record(step, summary={"value": values})
@@ -64,13 +64,13 @@ class Writers:
     def close(self) -> None:
         if self._wandb:
             self._wandb.finish()
-        with _telling(self._path):
+        with _as_input_error(self._path):
             self._files.close()
 
 
 @contextlib.contextmanager
-def _telling(path: pathlib.Path) -> Iterator[None]:
-    """Makes an `InputError` of what the disk refuses."""
+def _as_input_error(path: pathlib.Path) -> Iterator[None]:
+    """Turns an `OSError` into an `InputError` that names the file."""
     try:
         yield
     except OSError as error:
@@ -92,10 +92,11 @@ def _step_of(line: str) -> float:
 
 
 def _wandb_run(folder: pathlib.Path, config: Mapping[str, Any]):
-    """A run in Weights & Biases where the package is installed and an account is set up."""
-    if importlib.util.find_spec("wandb") is None or not os.environ.get("WANDB_API_KEY"):
-        return None
-    import wandb
+    """The run in Weights & Biases, which continues under the same name."""
+    try:
+        import wandb
+    except ImportError:
+        raise InputError("run.wandb needs the package wandb: pip install wandb, or --config.run.wandb=False.") from None
 
     return wandb.init(
         project="jaxdistill", name=folder.name, id=folder.name, resume="allow", dir=str(folder), config=dict(config)
