@@ -26,7 +26,7 @@ from jaxdistill.data.sources import split_specs
 from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import load
 from jaxdistill.evals import nli, probe, sts, suite, transfer
-from jaxdistill.evals.embedding_cache import Once
+from jaxdistill.evals.embedding_cache import EmbeddingCache
 from jaxdistill.evals.transfer import pair_features, row_vectors
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import needed_data_folder
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> None:
 
     model, theirs = load(given.model), SentenceTransformer(str(locate(given.model)), device="cpu")
     ours = suite.Model(
-        embed=Once(Embedder(model).encode),
+        embed=EmbeddingCache(Embedder(model).encode),
         embed_in_batches=lambda size: None,
         parameters=model.parameter_count,
         size_bytes=0,

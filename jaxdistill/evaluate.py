@@ -46,8 +46,8 @@ from jaxdistill.data.sources import local_files
 from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import SentenceModel, load
 from jaxdistill.evals import probe, suite
-from jaxdistill.evals.embedding_cache import Once
-from jaxdistill.evals.pairs import Judged
+from jaxdistill.evals.embedding_cache import EmbeddingCache
+from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.evals.postprocess import METHODS, Postprocessing
 from jaxdistill.evals.suite import Unit
 from jaxdistill.files import refuse_overwriting, try_writing, write_atomic
@@ -84,7 +84,7 @@ class Candidate(NamedTuple):
 
 def score(
     candidate: Candidate, units: Sequence[Unit], index: Index, *, batch_size: int
-) -> tuple[dict[str, Any], Judged | None]:
+) -> tuple[dict[str, Any], ScoredPairs | None]:
     """What a results file says of one model (what it is, its scores, which units failed and why, the time it took), and
     the graded pairs that can be drawn.
 
@@ -95,7 +95,7 @@ def score(
     embed = _embed(candidate.members, batch_size, progress=sys.stderr.isatty())
     after = candidate.postprocessing.of(embed)
     known = suite.Model(
-        embed=embed if isinstance(embed, Scorer) else Once(after(embed)),
+        embed=embed if isinstance(embed, Scorer) else EmbeddingCache(after(embed)),
         embed_in_batches=lambda size: after(_embed(candidate.members, size)),
         parameters=sum(member.parameter_count for member in candidate.members),
         size_bytes=sum(_weights_bytes(member.source) for member in candidate.members),
@@ -106,7 +106,7 @@ def score(
         begun = time.perf_counter()
         try:
             digests = [digest, index.digest] if unit.asks_index else [digest]
-            found[unit.name] = suite.found(unit, known, digests, cache_folder())
+            found[unit.name] = suite.unit_values(unit, known, digests, cache_folder())
             seconds[unit.name] = round(time.perf_counter() - begun, 1)
         except InputError as error:
             failed[unit.name] = str(error)
@@ -125,7 +125,7 @@ def score(
         "failed": failed,
         "neighbours": {name: values["neighbours"] for name, values in found.items() if "neighbours" in values},
     }
-    drawn = [Judged(**found[name]["judged"]) for name in suite.DRAWN if name in found]
+    drawn = [ScoredPairs(**found[name]["scored_pairs"]) for name in suite.DRAWN if name in found]
     return row, drawn[0] if drawn else None
 
 
@@ -142,7 +142,7 @@ def _described(model: SentenceModel) -> dict[str, Any]:
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.evaluate`."""
     given = _parser().parse_args(arguments)
-    content, judged = _scored(given)
+    content, scored_pairs = _scored(given)
     for table in tables({row["model"]: row["scores"] for row in content["models"]}):
         print(as_text(table, width=160))
     if given.postprocess:
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str]) -> None:
     if out:
         print(f"written to {out}")
     if out and _is_folder(given.out):
-        page = evaluation_report.write(content, judged, out.with_name(PAGE), teacher=given.teacher)
+        page = evaluation_report.write_evaluation(content, scored_pairs, out.with_name(PAGE), teacher=given.teacher)
         print(f"report: {page}")
     failures = len(content["failed"]) + sum(len(row["failed"]) for row in content["models"])
     if failures:
@@ -180,7 +180,7 @@ def evaluate(models: str | Sequence[str], *, tasks: str | Sequence[str] = "sts",
     return _scored(given)[0]
 
 
-def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Judged | None]]:
+def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, ScoredPairs | None]]:
     """The content of the results file, which is written where one is wanted, and graded pairs that can be drawn."""
     plan = _planned(given)
     out = _writable(given.out)
@@ -286,7 +286,7 @@ def _index(spec: str) -> Index:
     if not spec:
         return Index(embed=None, digest="")
     model = load(spec)
-    return Index(embed=Once(_embed([model], BATCH_SIZE, progress=sys.stderr.isatty())), digest=model.digest())
+    return Index(embed=EmbeddingCache(_embed([model], BATCH_SIZE, progress=sys.stderr.isatty())), digest=model.digest())
 
 
 def _embed(members: Sequence[SentenceModel], batch_size: int, *, progress: bool = False) -> Embed | Scorer:

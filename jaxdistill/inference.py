@@ -127,7 +127,7 @@ class Embedder:
         return np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
 
     def as_embed(self, params: Params | None = None, *, progress: bool = False) -> Embed | Scorer:
-        """What evaluations are given: the function `encode`, or a cross-encoder's `score`."""
+        """The model as evaluations see it: the function `encode`, or a scorer of pairs for a cross-encoder."""
         if self.model.definition.reads_pairs:
             return _PairScorer(partial(self.score, params=params, progress=progress), self.encode)
         return partial(self.encode, params=params, progress=progress)

@@ -86,7 +86,7 @@ def main(arguments: Sequence[str]) -> None:
     report = {"command": f"python -m jaxdistill.sweep {said} --workdir=DIR", "base": base}
     with locked(folder):
         rows = train_all(planned, folder, report)
-        comparison.show(report, rows, folder)
+        comparison.show_sweep(report, rows, folder)
     if any(row["status"] for row in rows):
         sys.exit(POINT_FAILED)
 
@@ -209,7 +209,7 @@ def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[st
         for point in planned
     ]
     folder.mkdir(parents=True, exist_ok=True)
-    comparison.write(report, rows, folder)
+    comparison.write_sweep(report, rows, folder)
     for number, (point, row) in enumerate(zip(planned, rows, strict=True), start=1):
         print(f"point {number} of {len(planned)}: {point.shown}", end=" ... ", flush=True)
         begun, before = time.monotonic(), scores(point, folder)
@@ -220,7 +220,7 @@ def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[st
             row["failure"] = f"failed with status {row['status']}: {last_line(log)} (see {log})"
         took = "done before" if before else f"{(time.monotonic() - begun) / 60:.1f} minutes"
         print(row["failure"] or f"{hundred(row['score'])} ({took})")
-        comparison.write(report, rows, folder)
+        comparison.write_sweep(report, rows, folder)
     return rows
 
 

@@ -13,7 +13,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from jaxdistill.core import InputError
-from jaxdistill.evals.pairs import Judged
+from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.reporting import page as report
 from jaxdistill.reporting.figures import BINS, Entry, figures
 from jaxdistill.reporting.plots import Curves
@@ -43,7 +43,9 @@ def entry(number: int) -> Entry:
         parameters=9_000_000 // (number + 1),
         size_bytes=36_000_000 // (number + 1),
         sentences_per_s=100.0 * (number + 1),
-        judged=Judged(name="pairs.tsv", gold=gold.tolist(), found=found.tolist(), pairs=[(HOSTILE, "rain")] * PAIRS),
+        scored_pairs=ScoredPairs(
+            name="pairs.tsv", gold=gold.tolist(), similarities=found.tolist(), pairs=[(HOSTILE, "rain")] * PAIRS
+        ),
         neighbours={"nearest": examples},
         curves=Curves(loss=[(step, 1 / step) for step in range(1, 8)], metrics={"pairs/spearman": [(0, 0.5), (7, 0.6)]})
         if number
@@ -137,7 +139,7 @@ def test_whatever_a_user_wrote_is_text_and_the_page_asks_nothing_of_the_network(
 def test_a_page_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="could not be written"):
-        report.write(REPORT, tmp_path / "file" / "index.html")
+        report.write_page(REPORT, tmp_path / "file" / "index.html")
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +169,7 @@ def opened(browser, page, width):
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    return report.write(REPORT, tmp_path_factory.mktemp("report") / "index.html")
+    return report.write_page(REPORT, tmp_path_factory.mktemp("report") / "index.html")
 
 
 @pytest.mark.parametrize("width", [1200, PHONE])

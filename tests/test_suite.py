@@ -10,7 +10,7 @@ from jaxdistill import evaluate
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.evals import bitext, multilingual, sts, suite
-from jaxdistill.evals.embedding_cache import Once
+from jaxdistill.evals.embedding_cache import EmbeddingCache
 from jaxdistill.reporting.model_card import Facts, write_facts
 
 from eval_cases import GRADED, run, write
@@ -184,7 +184,7 @@ def test_sentences_that_sets_share_are_encoded_once():
         asked.append(list(sentences))
         return np.array([[len(sentence), 1.0] for sentence in sentences]).reshape(-1, 2)
 
-    once = Once(embed)
+    once = EmbeddingCache(embed)
     np.testing.assert_array_equal(once(["a", "bb", "a"]), [[1, 1], [2, 1], [1, 1]])
     np.testing.assert_array_equal(once(["ccc", "bb"]), [[3, 1], [2, 1]])
     assert once([]).shape == (0, 2)

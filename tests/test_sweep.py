@@ -109,7 +109,9 @@ def test_means_and_deviations_are_over_the_seeds_that_have_a_score():
 
 def test_the_table_has_a_line_for_each_point_and_means_once():
     lines = [
-        line.split("|")[1:-1] for line in as_text(comparison.table(ROWS, box=MARKDOWN)).splitlines() if "|" in line
+        line.split("|")[1:-1]
+        for line in as_text(comparison.sweep_table(ROWS, box=MARKDOWN)).splitlines()
+        if "|" in line
     ]
     cells = [[cell.strip() for cell in line] for line in lines]
     assert cells[0] == ["a", "b", "seed", "pairs/spearman × 100", "mean ± s.d.", "STS average × 100", "mean ± s.d."]
@@ -124,12 +126,12 @@ def test_the_table_has_a_line_for_each_point_and_means_once():
 
 def test_lines_of_the_plot_are_the_choices_of_the_other_options():
     several = [row({"a": a, "b": b}, 0, 0.1 * a + (b == "y")) for b in "xy" for a in (1, 2)]
-    assert comparison.lines(several) == {
+    assert comparison.score_lines(several) == {
         "b=x": [(1, 0.1, 0.0), (2, 0.2, 0.0)],
         "b=y": [(1, 1.1, 0.0), (2, 1.2, 0.0)],
     }
     decided = [row({"model": "big", "pooling": "cls"}, 0, 0.5), row({"model": "small", "pooling": "mean"}, 0, 0.4)]
-    assert comparison.lines(decided) == {"": [("big", 0.5, 0.0), ("small", 0.4, 0.0)]}
+    assert comparison.score_lines(decided) == {"": [("big", 0.5, 0.0), ("small", 0.4, 0.0)]}
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_the_axis_follows_the_values(values, axis):
 @pytest.mark.parametrize("values", [[0.1, 0.5], [128, 65536], ["cls", "mean:last4", "x" * 200]])
 def test_every_kind_of_axis_is_drawn(values, tmp_path):
     rows = [row({"a": value}, seed, 0.5 + seed / 10) for value in values for seed in (0, 1)]
-    comparison.plot(rows, tmp_path / "sweep.png", title="t")
+    comparison.sweep_plot(rows, tmp_path / "sweep.png", title="t")
     assert (tmp_path / "sweep.png").read_bytes()[:4] == b"\x89PNG"
 
 

@@ -1,4 +1,4 @@
-"""Sets share sentences: SST2 has two thirds of MR's, SICK-E most of SICK-R's. Each is read by the model once."""
+"""Caches embeddings of sentences that sets share: SST2 has two thirds of MR's sentences, SICK-E most of SICK-R's."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,14 @@ from jaxtyping import Float
 from jaxdistill.core import Embed, InputError
 
 
-class Once:
-    """An `Embed` that asks another one for each distinct sentence once, and keeps the vector for the next time.
+class EmbeddingCache:
+    """An `Embed` that computes each distinct sentence once and keeps its vector in memory.
 
-    A vector differs from a new one by rounding, as sentences that are computed together may differ. All tasks of `evaluate`
-    keep 300,000 vectors: 0.5 GB of MiniLM's, 1.3 GB where they have 1,024 numbers. Raises InputError where it is not given one
-    vector a sentence.
+    A cached vector may differ from a new one by rounding, because that depends on the other sentences of a batch. All tasks
+    of `evaluate` together keep 300,000 vectors: 0.5 GB for MiniLM, 1.3 GB for vectors of 1,024 numbers.
+
+    Raises:
+      InputError: the model does not return one vector for each sentence.
     """
 
     def __init__(self, embed: Embed):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from jaxdistill.core import Embed, InputError
-from jaxdistill.evals.read_table import lines, part_of
+from jaxdistill.evals.read_table import part_of, text_lines
 from jaxdistill.evals.similarity import unit_vectors
 from jaxdistill.ops.nearest import nearest
 
@@ -82,7 +82,7 @@ def file(folder: str | Path) -> Path:
 
 def neighbours_study(path: str | Path, *, seed: int, index: Embed | None = None) -> NeighboursStudy:
     """The study on random sentences of a text file."""
-    captions = list(dict.fromkeys(text for _, text in lines(Path(path)) if text.strip()))
+    captions = list(dict.fromkeys(text for _, text in text_lines(Path(path)) if text.strip()))
     if len(captions) <= QUERIES:
         raise InputError(f"{path}: {len(captions)} different sentences; more than {QUERIES} are needed.")
     chosen = np.random.default_rng(seed).permutation(len(captions))[:CAPTIONS]

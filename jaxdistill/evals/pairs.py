@@ -34,12 +34,12 @@ class GradedPairs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
-    """How alike people and a model find the sentences of the same pairs, to be drawn."""
+class ScoredPairs:
+    """Pairs with their gold scores and a model's similarities: what a scatter plot draws."""
 
     name: str
     gold: Sequence[float]
-    found: Sequence[float]
+    similarities: Sequence[float]
     pairs: Sequence[tuple[str, str]]
 
 
@@ -59,12 +59,12 @@ def pairs_spearman(embed: Embed | Scorer, pairs: GradedPairs) -> float:
     return spearman(pairs.scores, similarities(embed, pairs.first, pairs.second), what=pairs.name)
 
 
-def judged(pairs: GradedPairs, found: Float[np.ndarray, " n"]) -> Judged:
-    """The pairs with the similarities that a model found, to four decimals."""
-    return Judged(
+def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> ScoredPairs:
+    """The pairs with a model's similarities, rounded to four decimals."""
+    return ScoredPairs(
         name=pairs.name,
         gold=pairs.scores.tolist(),
-        found=np.round(found.astype(np.float64), 4).tolist(),
+        similarities=np.round(similarities.astype(np.float64), 4).tolist(),
         pairs=list(zip(pairs.first, pairs.second, strict=True)),
     )
 

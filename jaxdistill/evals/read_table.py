@@ -75,10 +75,10 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     if suffix not in (".tsv", ".csv"):
         raise InputError(f"{path}: a table is read from .tsv or .csv, plain or .gz; got {suffix or 'no suffix'!r}.")
     if suffix == ".tsv":
-        rows = ((line, text.split("\t")) for line, text in lines(path))
+        rows = ((line, text.split("\t")) for line, text in text_lines(path))
     else:
         csv.field_size_limit(reading.LINE_BYTES)
-        texts = csv.reader((text + "\n" for _, text in lines(path)), strict=True)
+        texts = csv.reader((text + "\n" for _, text in text_lines(path)), strict=True)
         rows = ((texts.line_num, fields) for fields in texts)
     try:
         yield from (row for row in rows if any(field.strip() for field in row[1]))
@@ -91,7 +91,7 @@ def table_suffix(path: Path) -> str:
     return Path(path.name.removesuffix(".gz")).suffix.lower()
 
 
-def lines(path: Path) -> Iterator[tuple[int, str]]:
+def text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """`(line, text)` of each line of a text file, plain or `.gz`."""
     with reading.opened_text(path) as file:
         for line, text in reading.lines(path, file):

@@ -1,4 +1,4 @@
-"""What was found of a model that was evaluated before: the same teacher is not evaluated again in every run that it teaches."""
+"""Caches the scores of a model, so that a teacher is not evaluated again in every run that it teaches."""
 
 import hashlib
 import json
@@ -9,27 +9,27 @@ from typing import Any
 from jaxdistill.files import write_atomic
 from jaxdistill.versions import versions
 
-FORM = 2
-"""Raised when what evaluations give has more in it than before, so that nothing is read that lacks it."""
+FORM = 3
+"""Bump when results gain or rename a field; older entries are then ignored."""
 
 
-def remembered(folder: Path, what: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-    """What `score` gives, from `folder` where it was made before of the same things.
+def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    """The result of `score`, read from `folder` if it was computed before from the same inputs.
 
     Args:
-      folder: holds a file for each list of scores; made when it is not there.
-      what: digests of all that determines the scores: the model and the sets. Versions of the libraries are added.
-      score: makes them.
+      folder: holds one file for each result; created if it does not exist.
+      digests: of everything that determines the result: the model and the sets. Library versions are added.
+      score: computes the result.
     """
-    key = json.dumps([FORM, *what, versions()], sort_keys=True)
+    key = json.dumps([FORM, *digests, versions()], sort_keys=True)
     path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # not there, or damaged
+    except (OSError, ValueError):  # absent or damaged
         scores = dict(score())
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps(scores))
     except OSError:
-        pass  # they are only not remembered
+        pass  # the scores are valid, only the cache lacks them
     return scores

@@ -22,8 +22,8 @@ from jaxtyping import Float
 
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.embedding_cache import Once
-from jaxdistill.evals.pairs import GradedPairs, judged, pairs_spearman, read_pairs
+from jaxdistill.evals.embedding_cache import EmbeddingCache
+from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs, scored_pairs
 from jaxdistill.evals.read_table import part_of
 from jaxdistill.evals.similarity import similarities, spearman
 
@@ -89,21 +89,23 @@ def sts(
       folder: a data folder, or None for the hub.
       subsets: also `sts12/MSRpar` and so on, `sts12/mean` and `sts12/weighted mean`, for `SUBSETS` whose files name them.
     """
-    return found(embed, folder, sets, subsets=subsets)["scores"]
+    return sts_values(embed, folder, sets, subsets=subsets)["scores"]
 
 
-def found(embed: Embed | Scorer, folder: str | Path | None, sets: Sequence[str], *, subsets: bool) -> dict[str, Any]:
-    """The `scores` that `sts` gives, and with a set of `DRAWN` its pairs, `judged`: plain data, for JSON."""
+def sts_values(
+    embed: Embed | Scorer, folder: str | Path | None, sets: Sequence[str], *, subsets: bool
+) -> dict[str, Any]:
+    """The `scores` that `sts` gives, and with a set of `DRAWN` its pairs, `scored_pairs`: plain data, for JSON."""
     graded = {name: read_set(name, folder) for name in sets}
     if not isinstance(embed, Scorer):
-        embed = Once(embed)
+        embed = EmbeddingCache(embed)
         embed([sentence for pairs in graded.values() for sentence in (*pairs.first, *pairs.second)])
     alike = {name: similarities(embed, pairs.first, pairs.second) for name, pairs in graded.items()}
     scores = {name: spearman(pairs.scores, alike[name], what=pairs.name) for name, pairs in graded.items()}
     scores |= _subset_scores(graded, alike) if subsets else {}
     values: dict[str, Any] = {"scores": scores | averages(scores)}
     for name in [name for name in DRAWN if name in graded][:1]:
-        values["judged"] = asdict(judged(graded[name], alike[name]))
+        values["scored_pairs"] = asdict(scored_pairs(graded[name], alike[name]))
     return values
 
 
@@ -120,7 +122,7 @@ def averages(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def protocol(name: str) -> str:
-    """How `found` scores a set with its subsets."""
+    """How `sts_values` scores a set with its subsets."""
     return f"{PROTOCOL}; {SUBSET_PROTOCOL}" if name in SUBSETS else PROTOCOL
 
 

@@ -16,9 +16,9 @@ import numpy as np
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import Embed, InputError, Task
 from jaxdistill.evals import auc, bitext, entity, geometry, multilingual, neighbours, nli, probe, speed, sts, transfer
-from jaxdistill.evals.pairs import GradedPairs, judged, read_pairs
+from jaxdistill.evals.pairs import GradedPairs, read_pairs, scored_pairs
 from jaxdistill.evals.read_table import part_of
-from jaxdistill.evals.score_cache import remembered
+from jaxdistill.evals.score_cache import cached_scores
 from jaxdistill.evals.similarity import similarities, spearman
 
 GROUPS = ("sts", "multilingual", "transfer", "nli", "pairs", "retrieval", "geometry", "speed")
@@ -69,7 +69,7 @@ class Unit:
     files: tuple[Path, ...]
     """All that it reads; none where the sets come from the hub."""
     run: Callable[[Model], dict[str, Any]]
-    """`scores`, name to value; `neighbours` where it has sentences to show, `judged` where it has graded pairs to draw.
+    """`scores`, name to value; `neighbours` where it has sentences to show, `scored_pairs` where it has graded pairs to draw.
     Plain data, which can be remembered as JSON. Reads its files."""
     is_repeatable: bool = True
     """Whether the same model has the same values every time, so that they can be remembered."""
@@ -126,7 +126,7 @@ def planned(names: Sequence[str], sources: Sources) -> Suite:
     )
 
 
-def found(unit: Unit, model: Model, digests: Sequence[str], cache: Path) -> dict[str, Any]:
+def unit_values(unit: Unit, model: Model, digests: Sequence[str], cache: Path) -> dict[str, Any]:
     """What the unit finds of the model, from the cache folder where it was found before.
 
     Args:
@@ -134,7 +134,7 @@ def found(unit: Unit, model: Model, digests: Sequence[str], cache: Path) -> dict
     """
     if not unit.is_repeatable:
         return unit.run(model)
-    return remembered(cache / "scores", [unit.digest(), *digests], partial(unit.run, model))
+    return cached_scores(cache / "scores", [unit.digest(), *digests], partial(unit.run, model))
 
 
 def measure(score: str) -> str:
@@ -239,7 +239,7 @@ def _sts(sets: Sequence[str], sources: Sources) -> Iterator[Unit | str]:
             name=name,
             protocol=sts.protocol(name),
             files=files,
-            run=lambda model, name=name: sts.found(model.embed, folder, [name], subsets=True),
+            run=lambda model, name=name: sts.sts_values(model.embed, folder, [name], subsets=True),
             is_repeatable=folder is not None,
         )
 
@@ -264,7 +264,7 @@ def _graded_found(path: Path, model: Model) -> dict[str, Any]:
     pairs = read_pairs(path)
     found = similarities(model.embed, pairs.first, pairs.second)
     scores = {"pairs": spearman(pairs.scores, found, what=pairs.name)}
-    return {"scores": scores, "judged": asdict(judged(pairs, found))}
+    return {"scores": scores, "scored_pairs": asdict(scored_pairs(pairs, found))}
 
 
 def _bitext(sources: Sources) -> Iterator[Unit | str]:

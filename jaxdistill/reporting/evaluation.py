@@ -4,26 +4,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxdistill.evals.pairs import Judged
+from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.reporting import page as report
 from jaxdistill.reporting.figures import Entry
 from jaxdistill.reporting.model_card import FACTS_FILE, read_facts
 from jaxdistill.reporting.plots import read_curves
 
 
-def write(content: Mapping[str, Any], judged: Mapping[str, Judged | None], path: Path, *, teacher: str) -> Path:
+def write_evaluation(
+    content: Mapping[str, Any], scored_pairs: Mapping[str, ScoredPairs | None], path: Path, *, teacher: str
+) -> Path:
     """Writes the page; returns its path.
 
     Args:
       content: of the results file.
-      judged: model to graded pairs as it finds them.
+      scored_pairs: model to graded pairs as it finds them.
       teacher: the model that the others are compared with; empty: the teacher of the runs that exports lie in, where
         there is one, by the scores of its student's run where it is not among the models.
     """
     rows = {row["model"]: row for row in content["models"]}
     names = report.short_names([*rows, *content["failed"]])
     runs = {spec: run for spec in rows if (run := _run_of(spec)) is not None}
-    entries = [_entry(names[spec], row, judged[spec], runs.get(spec)) for spec, row in rows.items()]
+    entries = [_entry(names[spec], row, scored_pairs[spec], runs.get(spec)) for spec, row in rows.items()]
     entries += [Entry(name=names[spec], scores={}, failed={"model": why}) for spec, why in content["failed"].items()]
     if not teacher:
         taught = {facts.teacher: facts for run in runs.values() if (facts := read_facts(run)) and facts.teacher}
@@ -46,10 +48,10 @@ def write(content: Mapping[str, Any], judged: Mapping[str, Judged | None], path:
         protocols=content["protocol"],
         absent=content["absent"],
     )
-    return report.write(page, path)
+    return report.write_page(page, path)
 
 
-def _entry(name: str, row: Mapping[str, Any], judged: Judged | None, run_folder: Path | None) -> Entry:
+def _entry(name: str, row: Mapping[str, Any], scored_pairs: ScoredPairs | None, run_folder: Path | None) -> Entry:
     metrics = run_folder / "metrics.jsonl" if run_folder else None
     return Entry(
         name=name,
@@ -57,7 +59,7 @@ def _entry(name: str, row: Mapping[str, Any], judged: Judged | None, run_folder:
         parameters=row["parameters"],
         size_bytes=row["size_bytes"],
         sentences_per_s=row["scores"].get(report.RATE),
-        judged=judged,
+        scored_pairs=scored_pairs,
         neighbours=row["neighbours"],
         curves=read_curves(metrics) if metrics and metrics.is_file() else None,
         failed=row["failed"],

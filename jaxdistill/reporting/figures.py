@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdistill.evals.pairs import Judged
+from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.reporting.plots import Curves
 
 COLORS = ("#c2573a", "#3b6ea5", "#4f8a4c", "#7b5aa6", "#b8862d", "#3f9aa0", "#b5507f", "#6b5b4b")
@@ -36,7 +36,7 @@ class Entry:
     size_bytes: int | None = None
     """Of the weights files."""
     sentences_per_s: float | None = None
-    judged: Judged | None = None
+    scored_pairs: ScoredPairs | None = None
     neighbours: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
     """Name of the study to its `query` and `found` sentences, see `evals/neighbours.py`."""
     curves: Curves | None = None
@@ -83,17 +83,22 @@ def _colors(entries: Sequence[Entry], teacher: str) -> dict[str, str]:
 
 def _gold_scatters(entries: Sequence[Entry], colors: Mapping[str, str]) -> Iterator[Figure]:
     """One figure a model, as the clouds would hide each other; their axes are the same."""
-    every = [similarity for entry in entries if entry.judged is not None for similarity in entry.judged.found]
+    every = [
+        similarity
+        for entry in entries
+        if entry.scored_pairs is not None
+        for similarity in entry.scored_pairs.similarities
+    ]
     axis = {"range": [min(every, default=0.0) - 0.05, max(every, default=1.0) + 0.05]}
     for number, entry in enumerate(entries):
-        if entry.judged is None:
+        if entry.scored_pairs is None:
             continue
-        pairs = entry.judged
+        pairs = entry.scored_pairs
         trace = {
             "type": "scatter",
             "mode": "markers",
             "x": list(pairs.gold),
-            "y": list(pairs.found),
+            "y": list(pairs.similarities),
             "text": [f"{_folded(first)}<br>—<br>{_folded(second)}" for first, second in pairs.pairs],
             "hovertemplate": "gold %{x}, cosine %{y}<br>%{text}<extra></extra>",
             "marker": {"color": colors[entry.name], "size": 4, "opacity": 0.4},
@@ -108,7 +113,7 @@ def _gold_scatters(entries: Sequence[Entry], colors: Mapping[str, str]) -> Itera
 
 
 def _histogram(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
-    known = {entry.name: entry.judged.found for entry in entries if entry.judged is not None}
+    known = {entry.name: entry.scored_pairs.similarities for entry in entries if entry.scored_pairs is not None}
     every = [similarity for found in known.values() for similarity in found]
     edges = np.linspace(min(every, default=-1.0), max(every, default=1.0), BINS + 1)
     traces = []

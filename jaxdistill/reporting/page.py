@@ -60,7 +60,7 @@ class Report:
     """Lines about sets that were not there."""
 
 
-def write(report: Report, path: str | Path) -> Path:
+def write_page(report: Report, path: str | Path) -> Path:
     """Writes the page; returns its path. Raises `InputError` where it cannot be written."""
     path = Path(path)
     try:
@@ -136,7 +136,7 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class ScoreTable:
     """A table with the name of its lines in the first column."""
 
     headings: Sequence[str]
@@ -155,7 +155,7 @@ class _Column:
     is_retained: bool = False
 
 
-def headline(entries: Sequence[Entry], teacher: str) -> Table:
+def headline(entries: Sequence[Entry], teacher: str) -> ScoreTable:
     """A line a model: its main scores, and what share of the teacher's they are, its size and speed.
 
     The best of several models is marked in each column.
@@ -163,16 +163,16 @@ def headline(entries: Sequence[Entry], teacher: str) -> Table:
     columns = [*_score_columns(entries), *_cost_columns(entries)]
     reference = next((entry for entry in entries if entry.name == teacher), None)
     cells = [_column_cells(column, entries, reference) for column in columns]
-    return Table(
+    return ScoreTable(
         headings=[column.heading for column in columns],
         rows=[(entry.name, [column[place] for column in cells]) for place, entry in enumerate(entries)],
     )
 
 
-def everything(entries: Sequence[Entry]) -> Table:
+def everything(entries: Sequence[Entry]) -> ScoreTable:
     """A line a score, a column a model."""
     names = dict.fromkeys(name for entry in entries for name in entry.scores)
-    return Table(
+    return ScoreTable(
         headings=[entry.name for entry in entries],
         rows=[(name, [_score_cell(name, entry.scores.get(name)) for entry in entries]) for name in names],
     )

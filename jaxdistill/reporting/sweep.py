@@ -43,7 +43,7 @@ def _mean(values: list[float]) -> dict[str, float | None] | None:
     return {"mean": statistics.fmean(values), "sd": statistics.stdev(values) if len(values) > 1 else None}
 
 
-def table(rows: Sequence[Row], *, box: Box = SIMPLE_HEAD) -> Table:
+def sweep_table(rows: Sequence[Row], *, box: Box = SIMPLE_HEAD) -> Table:
     """A line for each point; with several seeds, the first line of each choice of options has its means."""
     groups = means(rows)
     shown = [name for name in SCORES if name == "score" or any(group[name] for group in groups)]
@@ -92,7 +92,7 @@ def axis_of(values: Sequence[Any]) -> str:
     return "log" if min(values) > 0 and max(values) > LOG_AXIS_FROM * min(values) else "linear"
 
 
-def lines(rows: Sequence[Row]) -> dict[str, list[tuple[Any, float, float]]]:
+def score_lines(rows: Sequence[Row]) -> dict[str, list[tuple[Any, float, float]]]:
     """Label to (first option, mean score, standard deviation or 0): a line for each choice of the other options.
 
     Where the first option decides the others, as in a list of teachers with their pooling, there is one line.
@@ -108,7 +108,7 @@ def lines(rows: Sequence[Row]) -> dict[str, list[tuple[Any, float, float]]]:
     return found
 
 
-def plot(rows: Sequence[Row], out_png: pathlib.Path, *, title: str) -> None:
+def sweep_plot(rows: Sequence[Row], out_png: pathlib.Path, *, title: str) -> None:
     """Best score against the first option, with bars of one standard deviation over seeds."""
     # Imported here: matplotlib is slow to import.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -118,7 +118,7 @@ def plot(rows: Sequence[Row], out_png: pathlib.Path, *, title: str) -> None:
     FigureCanvasAgg(figure)
     figure.suptitle(title, fontweight="bold")
     panel = figure.subplots()
-    drawn = lines(rows)
+    drawn = score_lines(rows)
     firsts = [first for points in drawn.values() for first, _, _ in points]
     axis, categories = axis_of(firsts), list(dict.fromkeys(map(str, firsts)))
     for color, (label, points) in zip(itertools.cycle((LOSS_COLOR, *METRIC_COLORS)), drawn.items(), strict=False):
@@ -145,20 +145,20 @@ def plot(rows: Sequence[Row], out_png: pathlib.Path, *, title: str) -> None:
     figure.savefig(out_png, dpi=130)
 
 
-def write(report: Mapping[str, Any], rows: Sequence[Row], folder: pathlib.Path) -> None:
+def write_sweep(report: Mapping[str, Any], rows: Sequence[Row], folder: pathlib.Path) -> None:
     """`sweep.json`, whole at any time."""
     content = {**report, "points": rows, "means": means(rows)}
     write_atomic(folder / "sweep.json", json.dumps(content, indent=2) + "\n")
 
 
-def show(report: Mapping[str, Any], rows: Sequence[Row], folder: pathlib.Path) -> None:
+def show_sweep(report: Mapping[str, Any], rows: Sequence[Row], folder: pathlib.Path) -> None:
     """Prints the table and what failed; writes both to `sweep.md`, and the plot if there is any score."""
     failures = [f"{row['point']} {row['failure']}" for row in rows if row["failure"]]
-    tabulated = as_text(table(rows, box=MARKDOWN), width=1000).strip()
+    tabulated = as_text(sweep_table(rows, box=MARKDOWN), width=1000).strip()
     parts = [f"`{report['command']}`", tabulated, "s.d.: over seeds, n - 1.", *failures]
     (folder / "sweep.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    print("\n".join([as_text(table(rows), width=160), *failures]))
+    print("\n".join([as_text(sweep_table(rows), width=160), *failures]))
     print(f"table: {folder / 'sweep.md'}, numbers: {folder / 'sweep.json'}")
     if any(row["score"] is not None for row in rows):
-        plot(rows, folder / "sweep.png", title=folder.resolve().name)
+        sweep_plot(rows, folder / "sweep.png", title=folder.resolve().name)
         print(f"plot: {folder / 'sweep.png'}")

@@ -12,7 +12,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import agreement, auc, pairs, sts, suite
-from jaxdistill.evals.score_cache import remembered
+from jaxdistill.evals.score_cache import cached_scores
 from jaxdistill.files import write_atomic
 from jaxdistill.folders import refuse_foreign
 from jaxdistill.inference import Embedder
@@ -119,7 +119,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], command
     print(f"export (reloaded and compared): {folder}")
     print(f"plot: {plot}")
     print(f"results: {run.workdir / 'results.json'}")
-    page = run_report.write(
+    page = run_report.write_report(
         run,
         title=_title(run),
         facts=facts,
@@ -127,7 +127,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], command
         scores=scores,
         measured=measured,
         readings=readings,
-        on_sts={name: pairs.Judged(**found["judged"]) for name, found in on_sts.items() if found},
+        on_sts={name: pairs.ScoredPairs(**found["scored_pairs"]) for name, found in on_sts.items() if found},
         geometry={name: _geometry(run, model) for name, model in models.items()},
     )
     print(f"report: {page}")
@@ -139,14 +139,14 @@ def _sts_folder(run: Run) -> pathlib.Path | None:
 
 
 def _on_sts(run: Run, model: SentenceModel) -> dict[str, Any]:
-    """What `sts.found` gives of the seven tests; nothing where the run does not want them."""
+    """What `sts.sts_values` gives of the seven tests; nothing where the run does not want them."""
     folder = _sts_folder(run)
     if folder is None:
         return {}
-    return remembered(
+    return cached_scores(
         cache_folder(run.config.data.cache_folder) / "scores",
         [model.digest(), sts.digest(folder)],
-        lambda: sts.found(Embedder(model).as_embed(), folder, sts.TESTS, subsets=False),
+        lambda: sts.sts_values(Embedder(model).as_embed(), folder, sts.TESTS, subsets=False),
     )
 
 
@@ -160,7 +160,9 @@ def _geometry(run: Run, model: SentenceModel) -> dict[str, float]:
     scores: dict[str, float] = {}
     for unit in suite.planned(["geometry"], suite.Sources(data=str(folder))).units:
         try:
-            scores |= suite.found(unit, known, [model.digest()], cache_folder(run.config.data.cache_folder))["scores"]
+            scores |= suite.unit_values(unit, known, [model.digest()], cache_folder(run.config.data.cache_folder))[
+                "scores"
+            ]
         except InputError as error:  # the report is there without it
             log.warning("%s: not in the report (%s)", unit.name, error)
     return scores

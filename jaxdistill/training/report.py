@@ -13,7 +13,7 @@ from jaxdistill.core import SECOND, Embed, Scorer
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import neighbours
 from jaxdistill.evals.agreement import held_out_task
-from jaxdistill.evals.pairs import GradedPairs, Judged, judged
+from jaxdistill.evals.pairs import GradedPairs, ScoredPairs, scored_pairs
 from jaxdistill.evals.similarity import cosines
 from jaxdistill.inference import Embedder
 from jaxdistill.reporting import page as report
@@ -51,7 +51,7 @@ def reading(run: Run, model: SentenceModel) -> Reading:
     return Reading(rate=rate, vectors={} if isinstance(read, Scorer) else dict(zip(sentences, values, strict=True)))
 
 
-def write(
+def write_report(
     run: Run,
     *,
     title: str,
@@ -60,7 +60,7 @@ def write(
     scores: Mapping[str, Mapping[str, float]],
     measured: Mapping[str, Measured],
     readings: Mapping[str, Reading],
-    on_sts: Mapping[str, Judged],
+    on_sts: Mapping[str, ScoredPairs],
     geometry: Mapping[str, Mapping[str, float]],
 ) -> pathlib.Path:
     """The report of a finished run in its workdir: `teacher`, `student before` and `student after`.
@@ -78,14 +78,14 @@ def write(
             parameters=measured[name].parameters,
             size_bytes=measured[name].size_bytes,
             sentences_per_s=measured[name].sentences_per_s,
-            judged=drawn.get(name),
+            scored_pairs=drawn.get(name),
             neighbours=_neighbours(readings[name].vectors),
             curves=read_curves(run.workdir / "metrics.jsonl") if name == "student after" else None,
         )
         for name in scores
     ]
     said = {"Command": facts.command, "Text": facts.data, "Objective": facts.objective, "Student": facts.student}
-    return report.write(
+    return report.write_page(
         report.Report(
             title=title,
             warning=warning,
@@ -105,7 +105,7 @@ def _neighbours(vectors: Mapping[str, Float[np.ndarray, " e"]]) -> Mapping[str, 
     return {f"among {len(vectors)} sentences of the training text": examples}
 
 
-def _beside_teacher(readings: Mapping[str, Reading], *, seed: int) -> dict[str, Judged]:
+def _beside_teacher(readings: Mapping[str, Reading], *, seed: int) -> dict[str, ScoredPairs]:
     """Pairs of the sentences that were read, near and far ones, with the teacher's similarity as the gold score."""
     teacher = readings.get("teacher")
     if teacher is None or len(teacher.vectors) < 2:
@@ -118,7 +118,7 @@ def _beside_teacher(readings: Mapping[str, Reading], *, seed: int) -> dict[str, 
         scores=np.round(task.teacher, 4),
     )
     return {
-        name: judged(pairs, cosines(_lookup(found.vectors), pairs.first, pairs.second))
+        name: scored_pairs(pairs, cosines(_lookup(found.vectors), pairs.first, pairs.second))
         for name, found in readings.items()
         if found.vectors
     }

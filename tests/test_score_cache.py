@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxdistill.evals.score_cache import remembered
+from jaxdistill.evals.score_cache import cached_scores
 
 
 def test_scores_are_made_once(tmp_path):
@@ -13,13 +13,13 @@ def test_scores_are_made_once(tmp_path):
         return {"sts12": 0.5}
 
     for _ in range(2):
-        assert remembered(tmp_path / "scores", ["model", "sets"], score) == {"sts12": 0.5}
+        assert cached_scores(tmp_path / "scores", ["model", "sets"], score) == {"sts12": 0.5}
     assert len(made) == 1
-    remembered(tmp_path / "scores", ["other model", "sets"], score)
+    cached_scores(tmp_path / "scores", ["other model", "sets"], score)
     assert len(made) == 2
     for path in (tmp_path / "scores").iterdir():
         path.write_text('{"sts12": 0.')
-    assert remembered(tmp_path / "scores", ["model", "sets"], score) == {"sts12": 0.5}
+    assert cached_scores(tmp_path / "scores", ["model", "sets"], score) == {"sts12": 0.5}
     assert len(made) == 3
     assert len(list((tmp_path / "scores").iterdir())) == 2
 
@@ -29,10 +29,10 @@ def test_a_failed_evaluation_is_not_remembered(tmp_path):
         raise ValueError("no")
 
     with pytest.raises(ValueError):
-        remembered(tmp_path, ["model"], fail)
+        cached_scores(tmp_path, ["model"], fail)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_cannot_be_written_costs_only_the_memory(tmp_path):
     (tmp_path / "scores").write_text("a file")
-    assert remembered(tmp_path / "scores", ["model"], lambda: {"a": 1.0}) == {"a": 1.0}
+    assert cached_scores(tmp_path / "scores", ["model"], lambda: {"a": 1.0}) == {"a": 1.0}
