@@ -27,6 +27,7 @@ from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import load
 from jaxdistill.evals import nli, probe, sts, suite, transfer
 from jaxdistill.evals.embedding_cache import EmbeddingCache
+from jaxdistill.evals.evaluation import Model, Sources, Unit
 from jaxdistill.evals.transfer import pair_features, row_vectors
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import needed_data_folder
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str]) -> None:
     from sentence_transformers import SentenceTransformer
 
     model, theirs = load(given.model), SentenceTransformer(str(locate(given.model)), device="cpu")
-    ours = suite.Model(
+    ours = Model(
         embed=EmbeddingCache(Embedder(model).encode),
         embed_in_batches=lambda size: None,
         parameters=model.parameter_count,
@@ -77,9 +78,9 @@ def timed(work: Callable[[], object]) -> tuple[float, object]:
     return time.perf_counter() - start, value
 
 
-def chosen(data: Path, sets: str) -> Sequence[suite.Unit]:
+def chosen(data: Path, sets: str) -> Sequence[Unit]:
     """What is scored: all, or those whose names stand in `sets`, between commas."""
-    units = suite.planned(GROUPS, suite.Sources(data=str(data))).units
+    units = suite.planned(GROUPS, Sources(data=str(data))).units
     names = split_specs(sets)
     unknown = set(names) - {unit.name for unit in units}
     if unknown:
@@ -91,7 +92,7 @@ def chosen(data: Path, sets: str) -> Sequence[suite.Unit]:
 
 def sampled(data: Path, folder: Path, limit: int) -> Path:
     """A data folder with a random part of each file that is read."""
-    for unit in suite.planned(GROUPS, suite.Sources(data=str(data))).units:
+    for unit in suite.planned(GROUPS, Sources(data=str(data))).units:
         for path in unit.files:
             header, *lines = gzip.decompress(path.read_bytes()).decode().splitlines()
             chosen = np.random.default_rng(0).permutation(len(lines))[:limit]

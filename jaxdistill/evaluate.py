@@ -1,4 +1,4 @@
-"""How good is a sentence encoder? Scores any checkpoint on what the papers report, or on your own pairs and entities.
+"""Evaluates sentence encoders on the papers' benchmarks, or on your own pairs and entities.
 
   python -m jaxdistill.evaluate --model=runs/l3/export --tasks=sts --data=DATA
   python -m jaxdistill.evaluate --model=A --model=B --tasks=sts,multilingual,transfer,nli,pairs,retrieval,geometry,speed \\
@@ -12,14 +12,15 @@ Tasks, separated by commas:
   transfer       MR, CR, SUBJ, MPQA, SST2, TREC, MRPC: logistic regression on frozen vectors
   nli            SICK-E, and SNLI with another training set: likewise
   pairs          AUC on QQP, QNLI, MRPC; with --pairs=FILE the correlation with your own graded pairs instead
-  retrieval      bitext (translations found among others; also alone, as bitext), entities (--entities=FILE), and
-                 the neighbours of random captions; with --index_model=TEACHER also in an index that the teacher made
+  retrieval      translations among other sentences (alone: bitext), entities (--entities=FILE), and the neighbours of
+                 random captions; with --index_model=TEACHER also in an index that the teacher made
   geometry       alignment, uniformity, anisotropy, edit distance, an out-of-domain example
   speed          sentences/s at batch 1 and 128, parameters, bytes
 
-Sets that are not in the data folder are left out with a line, or refused with --strict. What was measured before of the
-same model and files is not measured again, except speed. What cannot be read or scored is told in a line, the rest goes
-on, and the program ends with status 2. Cross-encoders and ensembles (`A+B`) score pairs, and have no vectors for other tasks.
+Sets that are not in the data folder are skipped with a line, or refused with --strict. Scores of the same model and files
+are cached, except speed. An evaluation that fails prints a line; the others continue, and the program exits with status 2.
+Cross-encoders and ensembles (`A+B`) score pairs; they have no vectors for other tasks. --parts=FILE adds your own
+evaluations.
 
 --postprocess=whiten scores vectors behind BERT-whitening, flow behind a normalizing flow as BERT-flow's; either is fitted
 on the model's vectors of --postprocess_text, a text as for training, of which at most 100,000 distinct sentences are
@@ -47,9 +48,9 @@ from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import SentenceModel, load
 from jaxdistill.evals import probe, suite
 from jaxdistill.evals.embedding_cache import EmbeddingCache
+from jaxdistill.evals.evaluation import PLAIN, SPEARMAN, Model, Sources, Unit
 from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.evals.postprocess import METHODS, Postprocessing
-from jaxdistill.evals.suite import Unit
 from jaxdistill.files import refuse_overwriting, try_writing, write_atomic
 from jaxdistill.inference import Embedder, Ensemble
 from jaxdistill.paths import cache_folder
@@ -63,21 +64,21 @@ RESULTS = "results.json"
 
 
 class Index(NamedTuple):
-    """The model that makes the index of asymmetric retrieval, if there is one."""
+    """The model that makes the index of asymmetric retrieval; None without one."""
 
     embed: Embed | None
     digest: str
 
 
 class Candidate(NamedTuple):
-    """A model that is to be scored, or several as an ensemble."""
+    """A model to score, or several as an ensemble."""
 
     spec: str
     members: tuple[SentenceModel, ...]
     postprocessing: Postprocessing = Postprocessing()
 
     def digest(self) -> str:
-        """Of everything that decides the scores."""
+        """Digest of everything that decides the scores."""
         digests = [member.digest() for member in self.members] + self.postprocessing.digests()
         return digests[0] if len(digests) == 1 else hashlib.sha256("+".join(digests).encode()).hexdigest()
 
@@ -85,16 +86,15 @@ class Candidate(NamedTuple):
 def score(
     candidate: Candidate, units: Sequence[Unit], index: Index, *, batch_size: int
 ) -> tuple[dict[str, Any], ScoredPairs | None]:
-    """What a results file says of one model (what it is, its scores, which units failed and why, the time it took), and
-    the graded pairs that can be drawn.
+    """A model's row of the results file (its description, scores, failed units and seconds), and graded pairs to draw.
 
     Args:
-      batch_size: sentences of 32 tokens that are computed together.
+      batch_size: number of sentences of 32 tokens that are computed together.
     """
     start, digest, spec = time.perf_counter(), candidate.digest(), candidate.spec
     embed = _embed(candidate.members, batch_size, progress=sys.stderr.isatty())
     after = candidate.postprocessing.of(embed)
-    known = suite.Model(
+    known = Model(
         embed=embed if isinstance(embed, Scorer) else EmbeddingCache(after(embed)),
         embed_in_batches=lambda size: after(_embed(candidate.members, size)),
         parameters=sum(member.parameter_count for member in candidate.members),
@@ -125,12 +125,12 @@ def score(
         "failed": failed,
         "neighbours": {name: values["neighbours"] for name, values in found.items() if "neighbours" in values},
     }
-    drawn = [ScoredPairs(**found[name]["scored_pairs"]) for name in suite.DRAWN if name in found]
+    drawn = [ScoredPairs(**found[name]["scored_pairs"]) for name in suite.drawn() if name in found]
     return row, drawn[0] if drawn else None
 
 
 def _described(model: SentenceModel) -> dict[str, Any]:
-    """How a model, alone or in an ensemble, reads sentences."""
+    """How a model reads sentences."""
     return {
         "embedding_width": model.definition.embedding_width,
         "pooling": str(model.definition.pooling),
@@ -146,7 +146,7 @@ def main(arguments: Sequence[str]) -> None:
     for table in tables({row["model"]: row["scores"] for row in content["models"]}):
         print(as_text(table, width=160))
     if given.postprocess:
-        print(f"vectors behind {content['postprocess']}")
+        print(f"vectors transformed by {content['postprocess']}")
     out = _writable(given.out)
     if out:
         print(f"written to {out}")
@@ -155,7 +155,7 @@ def main(arguments: Sequence[str]) -> None:
         print(f"report: {page}")
     failures = len(content["failed"]) + sum(len(row["failed"]) for row in content["models"])
     if failures:
-        raise InputError(f"{failures} of the evaluations or models failed; a line above says why for each.")
+        raise InputError(f"{failures} of the evaluations or models failed; the lines above say why.")
 
 
 def evaluate(models: str | Sequence[str], *, tasks: str | Sequence[str] = "sts", **options: Any) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def evaluate(models: str | Sequence[str], *, tasks: str | Sequence[str] = "sts",
       options: the program's other options by their names (`data`, `pairs`, `out`, `batch_size` and so on).
 
     Returns:
-      The content of a results file: `models` has a row each, with `scores` in [-1, 1] and what `failed`.
+      The content of a results file: `models` has a row for each, with `scores` in [-1, 1] and the units that `failed`.
     """
     models = [models] if isinstance(models, str) else [str(model) for model in models]
     given = _parser().defaults()
@@ -181,7 +181,7 @@ def evaluate(models: str | Sequence[str], *, tasks: str | Sequence[str] = "sts",
 
 
 def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, ScoredPairs | None]]:
-    """The content of the results file, which is written where one is wanted, and graded pairs that can be drawn."""
+    """Evaluates, and writes the results file if `--out` names one; returns its content, and graded pairs to draw by model."""
     plan = _planned(given)
     out = _writable(given.out)
     if out:
@@ -217,9 +217,9 @@ def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Scored
 
 
 def tables(scores: Mapping[str, Mapping[str, float]]) -> list[Table]:
-    """What is printed: a line a model with its correlations on whole sets, and a line a score for all others."""
+    """The printed tables: a line for each model with its correlations on whole sets, a line for each of the other scores."""
     measured = list(dict.fromkeys(name for named in scores.values() for name in named))
-    whole = [name for name in measured if "/" not in name]
+    whole = [name for name in measured if "/" not in name and suite.measure(name) == SPEARMAN]
     found = [score_table(scores, whole)] if whole else []
     for what in dict.fromkeys(suite.measure(name) for name in measured if name not in whole):
         rows = {
@@ -227,19 +227,19 @@ def tables(scores: Mapping[str, Mapping[str, float]]) -> list[Table]:
             for name in measured
             if name not in whole and suite.measure(name) == what
         }
-        shown = plain if what == suite.PLAIN else hundredfold
+        shown = plain if what == PLAIN else hundredfold
         found.append(score_table(rows, list(scores), what=what, shown=shown))
     return found
 
 
 def _planned(given: argparse.Namespace) -> suite.Suite:
-    """The units that can run; InputError where there is none, or one is absent under --strict."""
+    """The units that can run; raises `InputError` if there are none, or if --strict is set and a set is absent."""
     names = _separated(given.tasks)
     if not names:
-        raise InputError(f"--tasks names no task; there are {', '.join(suite.TASKS)}.")
+        raise InputError(f"--tasks names no task; there are {', '.join(suite.tasks())}.")
     plan = suite.planned(
         names,
-        suite.Sources(
+        Sources(
             data=given.data,
             pairs=given.pairs,
             entities=tuple(map(os.path.expanduser, _separated(given.entities))),
@@ -247,7 +247,7 @@ def _planned(given: argparse.Namespace) -> suite.Suite:
         ),
     )
     if plan.absent and (given.strict or not plan.units):
-        also = f" ({len(plan.absent)} sets are absent, which --strict refuses.)" if given.strict else ""
+        also = f" ({len(plan.absent)} sets are absent, and --strict refuses that.)" if given.strict else ""
         raise InputError(f"{plan.absent[0]}{also}")
     for line in plan.absent:
         print(f"skipped: {line}", file=sys.stderr)
@@ -255,26 +255,24 @@ def _planned(given: argparse.Namespace) -> suite.Suite:
 
 
 def _candidate(spec: str, given: argparse.Namespace, postprocessing: Postprocessing) -> Candidate:
-    """The model, or with a + between several the ensemble; a folder may have a + in its name."""
+    """The model, or an ensemble if the spec is `A+B`; a folder may have a + in its name."""
     names = [spec] if Path(spec).exists() else spec.split("+")
     if not all(names):
-        raise InputError(f"{spec!r} names no model on one side of a +; an ensemble is A+B.")
+        raise InputError(f"{spec!r} has an empty name beside a +; write an ensemble as A+B.")
     options = {"pooling": given.pooling, "max_length": given.max_length, "prompt": given.prompt}
     return Candidate(spec=spec, members=tuple(load(name, **options) for name in names), postprocessing=postprocessing)
 
 
 def _postprocessing(given: argparse.Namespace, units: Sequence[Unit]) -> Postprocessing:
-    """The transform that was asked for; `InputError` for a text that it must not be fitted on."""
+    """The transform that `--postprocess` names; raises `InputError` if its text is a test set."""
     if not given.postprocess:
         if given.postprocess_text:
-            raise InputError("--postprocess_text is for --postprocess=whiten or flow; add that.")
+            raise InputError("--postprocess_text needs --postprocess=whiten or --postprocess=flow; add one of them.")
         return Postprocessing()
     if not given.postprocess_text:
-        raise InputError(
-            f"--postprocess={given.postprocess}: give the text that it is fitted on: --postprocess_text=FILE."
-        )
+        raise InputError(f"--postprocess={given.postprocess} is fitted on a text; add --postprocess_text=FILE.")
     if given.index_model:
-        raise InputError("--postprocess fits a transform for each model, so that it goes not with --index_model.")
+        raise InputError("--postprocess fits one transform per model, so it excludes --index_model; drop one of them.")
     scored = {path.resolve() for unit in units for path in unit.files}
     for path in local_files(given.postprocess_text):
         if path.resolve() in scored:
@@ -295,7 +293,7 @@ def _embed(members: Sequence[SentenceModel], batch_size: int, *, progress: bool 
 
 
 def _weights_bytes(spec: str) -> int:
-    """Size of a model's weights on disk: safetensors where there are any, else PyTorch's."""
+    """Size of a model's weights on disk: safetensors if there are any, else PyTorch's."""
     folder = locate(spec)
     return weights_bytes(folder) or sum(path.stat().st_size for path in folder.rglob("pytorch_model*.bin"))
 
@@ -317,54 +315,54 @@ def _parser() -> Parser:
         "--teacher",
         type=local_path,
         default="",
-        help="is scored too, and the report compares with it; default: the teacher of the run that an export lies in",
+        help="also scored, and the reference of the report; default: the teacher of the run that an export belongs to",
     )
-    parser.add_argument("--tasks", default="sts", help="separated by commas; default: sts")
+    parser.add_argument("--tasks", default="sts", help="names from the list above, separated by commas; default: sts")
     parser.add_argument(
         "--data",
         type=local_path,
         default=os.environ.get("JAXDISTILL_DATA", ""),
         help="data folder with sts/, transfer/ and so on; default: $JAXDISTILL_DATA, or else the Hugging Face hub for STS",
     )
-    parser.add_argument("--strict", action="store_true", help="refuse to start when a set is not there")
+    parser.add_argument("--strict", action="store_true", help="refuse to start if a set is absent")
     parser.add_argument(
         "--pairs",
         type=local_path,
         default="",
-        help="graded pairs for the task pairs: score, sentence1, sentence2",
+        help="your graded pairs for the task pairs, with columns score, sentence1, sentence2",
     )
     parser.add_argument(
-        "--entities", default="", help="files of query, entity, label, one a language; commas between them"
+        "--entities", default="", help="files with columns query, entity, label, one per language, separated by commas"
     )
     parser.add_argument(
         "--index_model",
         type=local_path,
         default="",
-        help="makes the index of asymmetric retrieval, such as the teacher",
+        help="model that makes the index of asymmetric retrieval, such as the teacher",
     )
     parser.add_argument(
-        "--postprocess", choices=tuple(METHODS), default="", help="transforms vectors before they are scored"
+        "--postprocess", choices=tuple(METHODS), default="", help="transform of vectors before they are scored"
     )
     parser.add_argument(
         "--postprocess_text",
         action="append",
         type=os.path.expanduser,
         default=[],
-        help="text that the transform is fitted on; repeatable",
+        help="text to fit the transform on; repeatable",
     )
     add_reading_options(parser)
-    parser.add_argument("--prompt", default="", help="name of a prompt of the checkpoint, or its text")
+    parser.add_argument("--prompt", default="", help="name of a prompt of the checkpoint, or the text itself")
     parser.add_argument(
         "--out",
         type=local_path,
         default=RESULTS,
-        help=f"file for the results, or a folder with / behind for {RESULTS} and {PAGE}; default: {RESULTS}",
+        help=f"results file, or a folder (ending in /) for {RESULTS} and {PAGE}; default: {RESULTS}",
     )
     return parser
 
 
 def _writable(out: str) -> Path | None:
-    """The results file, tried before minutes of work; None when none is wanted (`--out=`)."""
+    """The results file, checked first because evaluation takes minutes; None if `--out` is empty."""
     if not out:
         return None
     path = Path(out) / RESULTS if _is_folder(out) else Path(out)

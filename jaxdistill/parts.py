@@ -6,7 +6,7 @@ are dictionaries of a module that `run.parts`, or `--parts` of the other program
     FAMILIES = {"my-bert": my_bert}                       # model_type to a module as in encoders/families
     VIEWS = {"shout": lambda text, uniform: text.upper()}   # (sentence, random number in [0, 1)) to what is read instead
     READERS = {".lines": read_lines}                      # suffix to (path, {our name: column}) -> rows of texts
-    EVALUATIONS = [MyEvaluation]                          # see evals/suite.py
+    EVALUATIONS = [Evaluation(group="mine", ...)]         # see evals/evaluation.py
 """
 
 import hashlib
@@ -24,7 +24,8 @@ families: dict[str, Any] = {}
 """Encoder families from outside by their model type; likewise the following by their names."""
 views: dict[str, Callable[[str, float], str]] = {}
 readers: dict[str, Callable[..., Iterable[tuple[str, ...]]]] = {}
-evaluations: list[Any] = []
+evaluations: dict[str, tuple[Any, ...]] = {}
+"""Evaluations from outside by the digest of the source that defines them."""
 
 
 def use(specs: str) -> None:
@@ -38,7 +39,8 @@ def use(specs: str) -> None:
             )
         for registry, parts in zip((families, views, readers), found, strict=False):
             registry.update(parts or {})
-        evaluations.extend(part for part in found[3] or () if part not in evaluations)
+        if found[3]:
+            evaluations[source_digests([spec])[spec]] = tuple(found[3])
 
 
 def is_outside(name: str) -> bool:

@@ -31,7 +31,7 @@ def table(first=EN, second=DE, header="en\tde"):
 
 def test_recall_by_hand():
     """Each English word is nearest to its own; `zwei` (at 50) and `vier` (at 70) are nearest to `three` (at 60)."""
-    task = bitext.BitextTask(sets=(bitext.Bitext(name="x.en-de", languages=("en", "de"), first=EN, second=DE),))
+    task = bitext.BitextTask(sets=(bitext.Bitext(name="x.en-de", first=EN, second=DE),))
     assert task(on_a_circle) == {"x.en-de/en-de recall@1": 1.0, "x.en-de/de-en recall@1": 0.5}
 
 
@@ -42,8 +42,8 @@ def test_equal_sentences_are_one_candidate_and_each_is_embedded_once():
         calls.append(list(sentences))
         return on_a_circle(sentences)
 
-    repeated = bitext.Bitext(name="x.en-de", languages=("en", "de"), first=("one", "two"), second=("eins", "eins"))
-    other = bitext.Bitext(name="y.en-de", languages=("en", "de"), first=EN, second=DE)
+    repeated = bitext.Bitext(name="x.en-de", first=("one", "two"), second=("eins", "eins"))
+    other = bitext.Bitext(name="y.en-de", first=EN, second=DE)
     scores = bitext.BitextTask(sets=(repeated, other))(embed)
     assert scores["x.en-de/en-de recall@1"] == 1.0
     assert scores["x.en-de/de-en recall@1"] == 0.5  # `eins` is nearer to `one`, and is asked for both
@@ -51,12 +51,12 @@ def test_equal_sentences_are_one_candidate_and_each_is_embedded_once():
 
 
 def test_a_model_that_gives_one_vector_finds_next_to_nothing():
-    task = bitext.BitextTask(sets=(bitext.Bitext(name="x.en-de", languages=("en", "de"), first=EN, second=DE),))
+    task = bitext.BitextTask(sets=(bitext.Bitext(name="x.en-de", first=EN, second=DE),))
     assert set(task(lambda sentences: np.ones((len(sentences), 3))).values()) == {0.25}
 
 
 def test_useless_vectors_are_an_error():
-    task = bitext.BitextTask(sets=(bitext.Bitext(name="x.en-de", languages=("en", "de"), first=EN, second=DE),))
+    task = bitext.BitextTask(sets=(bitext.Bitext(name="x.en-de", first=EN, second=DE),))
     with pytest.raises(InputError, match="NaN or infinity for 8 of 8"):
         task(lambda sentences: np.full((len(sentences), 3), np.nan))
 
@@ -65,13 +65,13 @@ def test_sets_are_read_from_a_data_folder_or_its_part(tmp_path):
     write(tmp_path / "multilingual" / "tatoeba.en-de.test.tsv.gz", table(DE, EN, header="de\ten"))
     for folder in (tmp_path, tmp_path / "multilingual"):
         (found,) = bitext.bitext_task(folder, ["tatoeba.en-de"]).sets
-        assert (found.name, found.languages, found.first, found.second) == ("tatoeba.en-de", ("en", "de"), EN, DE)
+        assert (found.name, found.first, found.second) == ("tatoeba.en-de", EN, DE)
 
 
 def test_the_index_of_another_model_is_looked_through():
     """It places the German words in reverse, so that no English query finds its own."""
     backwards = dict(zip(DE, ("four", "three", "two", "one"), strict=True))
-    pairs = bitext.Bitext(name="x.en-de", languages=("en", "de"), first=EN, second=DE)
+    pairs = bitext.Bitext(name="x.en-de", first=EN, second=DE)
     task = bitext.BitextTask(sets=(pairs,), index=lambda texts: on_a_circle([backwards.get(t, t) for t in texts]))
     assert task(on_a_circle) == {"x.en-de/en-de recall@1": 0.0, "x.en-de/de-en recall@1": 0.5}
 

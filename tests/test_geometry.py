@@ -118,7 +118,7 @@ def test_own_pairs_with_labels_are_judged_by_auc(tmp_path):
     assert list(select.available_tasks(**given)) == ["pairs/spearman"]
     with pytest.raises(InputError, match="own.tsv: pairs/auc needs the scores 0 and 1"):
         select.available_tasks(**given, best="pairs/auc")
-    with pytest.raises(InputError, match="'mrpc-dev/auc' is of a set in the data folder"):
+    with pytest.raises(InputError, match="'mrpc-dev/auc' needs a set from the data folder"):
         select.available_tasks(**given, best="mrpc-dev/auc")
 
 

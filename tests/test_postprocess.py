@@ -92,15 +92,15 @@ def test_the_program_scores_whitened_vectors_and_does_not_mistake_them_for_other
     for more, score in (*zip(options, expected, strict=True), (options[0], expected[0])):
         out, _ = run([*given, *more], capsys)
         assert score in out
-    assert "vectors behind whiten, fitted on" in run([*given, *options[1]], capsys)[0]
+    assert "vectors transformed by whiten, fitted on" in run([*given, *options[1]], capsys)[0]
 
 
 @pytest.mark.parametrize(
     "options, words",
     [
         (["--postprocess=white"], "invalid choice: 'white'"),
-        (["--postprocess=whiten"], "give the text that it is fitted on: --postprocess_text=FILE"),
-        (["--postprocess_text=TEXT"], "--postprocess_text is for --postprocess=whiten or flow"),
+        (["--postprocess=whiten"], "is fitted on a text; add --postprocess_text=FILE"),
+        (["--postprocess_text=TEXT"], "--postprocess_text needs --postprocess=whiten or --postprocess=flow"),
         (["--postprocess=flow", "--postprocess_text=DATA/sts/stsb.dev.tsv.gz"], "is a test set of this evaluation"),
         (["--postprocess=flow", "--postprocess_text=TEXT", "--index_model=absent"], "not with --index_model"),
     ],

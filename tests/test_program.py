@@ -347,7 +347,7 @@ def test_the_untrained_student_is_no_candidate_where_only_trained_ones_are(folde
     )
     out, _ = run("main", [*arguments, f"--workdir={folder / 'trained'}"])
     results = json.loads((folder / "trained" / "results.json").read_text())
-    assert results["best_step"] > 0 and "the best of what was trained" in out
+    assert results["best_step"] > 0 and "the best trained checkpoint" in out
     assert results["scores"]["student after"] != results["scores"]["student before"]
 
 

@@ -11,6 +11,7 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.evals import bitext, multilingual, sts, suite
 from jaxdistill.evals.embedding_cache import EmbeddingCache
+from jaxdistill.evals.evaluation import Sources
 from jaxdistill.reporting.model_card import Facts, write_facts
 
 from eval_cases import GRADED, run, write
@@ -40,11 +41,11 @@ def data(tmp_path):
 
 
 def units(names, **sources):
-    return [unit.name for unit in suite.planned(names, suite.Sources(**sources)).units]
+    return [unit.name for unit in suite.planned(names, Sources(**sources)).units]
 
 
 def test_every_name_has_its_units(data_folder):
-    names = units(suite.GROUPS, data=str(data_folder))
+    names = units(suite.groups(), data=str(data_folder))
     assert names == [
         *sts.SETS,
         *(f"sts17/{track}" for track in multilingual.TRACKS),
@@ -53,8 +54,8 @@ def test_every_name_has_its_units(data_folder):
         *(f"bitext/{name}" for name in bitext.SETS),
         *("nearest", "geometry", "speed"),
     ]
-    assert not suite.planned(suite.GROUPS, suite.Sources(data=str(data_folder))).absent
-    assert all(unit.protocol for unit in suite.planned(suite.GROUPS, suite.Sources(data=str(data_folder))).units)
+    assert not suite.planned(suite.groups(), Sources(data=str(data_folder))).absent
+    assert all(unit.protocol for unit in suite.planned(suite.groups(), Sources(data=str(data_folder))).units)
 
 
 def test_entities_are_a_unit_a_language_and_asymmetric_retrieval_comes_with_an_index_model(tmp_path):
@@ -62,7 +63,7 @@ def test_entities_are_a_unit_a_language_and_asymmetric_retrieval_comes_with_an_i
     assert units(["retrieval"], entities=files) == ["entity/de", "entity/fr"]
     names = units(["retrieval"], entities=files[:1], asymmetric=True)
     assert names == ["entity/de", "asymmetric entity/de"]
-    with pytest.raises(InputError, match="two files of entities are for de"):
+    with pytest.raises(InputError, match="--entities has two files for 'de'"):
         units(["retrieval"], entities=(*files, str(tmp_path / "other.de.tsv")))
 
 
@@ -70,11 +71,11 @@ def test_german_and_french_tracks_are_scored_where_the_folder_has_them(tmp_path)
     for track in (*multilingual.TRACKS, "en-de"):
         write(tmp_path / "multilingual" / f"sts17.{track}.test.tsv.gz", ["1.0\ta\tb", "2.0\tc\td"])
     assert units(["multilingual"], data=str(tmp_path))[-2:] == ["sts17/en-tr", "sts17/en-de"]
-    assert not suite.planned(["multilingual"], suite.Sources(data=str(tmp_path))).absent
+    assert not suite.planned(["multilingual"], Sources(data=str(tmp_path))).absent
 
 
 def test_what_is_not_there_is_a_line_each(data):
-    plan = suite.planned(["transfer", "geometry", "nli"], suite.Sources(data=str(data)))
+    plan = suite.planned(["transfer", "geometry", "nli"], Sources(data=str(data)))
     assert [unit.name for unit in plan.units] == ["transfer/mr", "transfer/cr", "geometry"]
     assert len(plan.absent) == 5 + 2
     assert plan.absent[0] == f"transfer/subj: {data}/transfer/subj.all.tsv.gz is not there."
@@ -82,7 +83,7 @@ def test_what_is_not_there_is_a_line_each(data):
 
 
 def test_without_a_data_folder_only_sts_is_left():
-    plan = suite.planned(["sts", "transfer", "multilingual", "retrieval"], suite.Sources())
+    plan = suite.planned(["sts", "transfer", "multilingual", "retrieval"], Sources())
     assert [unit.name for unit in plan.units] == list(sts.SETS)
     assert all("needs --data=FOLDER" in line for line in plan.absent)
 
@@ -106,7 +107,7 @@ def test_the_averages_of_sts_stand_behind_its_sets_and_count_sets_without_subset
 
 def test_a_digest_follows_the_files(data):
     def digest():
-        return suite.planned(["transfer"], suite.Sources(data=str(data))).units[0].digest()
+        return suite.planned(["transfer"], Sources(data=str(data))).units[0].digest()
 
     before = digest()
     assert digest() == before
@@ -229,7 +230,7 @@ def test_a_bad_set_of_sts_or_bitext_costs_itself_and_the_average(tiny, tmp_path,
 
 def test_what_is_drawn_of_sts_is_sts_b_dev_where_it_was_scored(tiny, data, capsys):
     write(data / "sts" / "stsb.test.tsv.gz", GRADED[:-1])
-    plan = suite.planned(["sts"], suite.Sources(data=str(data)))
+    plan = suite.planned(["sts"], Sources(data=str(data)))
     candidate = evaluate.Candidate(spec=tiny, members=(evaluate.load(tiny),))
     index = evaluate.Index(embed=None, digest="")
     for units, count in ((plan.units, len(GRADED) - 1), (plan.units[:1], len(GRADED) - 2)):

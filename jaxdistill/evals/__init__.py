@@ -1,1 +1,1 @@
-"""Evaluations: one file each. They see a model only as `embed`: sentences to vectors."""
+"""Evaluations, one file each. They see a model only as `embed`, a function from sentences to vectors."""

@@ -1,7 +1,7 @@
-"""Does the student find the same sentences alike as its teacher?
+"""Measures agreement of student and teacher: Spearman's correlation of their similarities of the same sentence pairs.
 
-Spearman's correlation between the two models' cosine similarities over held-out sentence pairs: needs no labels,
-and the two may differ in width and tokenizer.
+The correlation is between the two models' cosine similarities over held-out pairs. It needs no labels, and the models may
+differ in width and tokenizer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.evals.evaluation import Evaluation
 from jaxdistill.evals.similarity import cosines, similarities, spearman
 
 METRIC = "agreement/spearman"
@@ -18,7 +19,7 @@ METRIC = "agreement/spearman"
 
 @dataclass(frozen=True, kw_only=True)
 class AgreementTask:
-    """The evaluation against a teacher whose similarities were computed once."""
+    """The evaluation against a teacher's stored similarities."""
 
     first: tuple[str, ...]
     second: tuple[str, ...]
@@ -32,7 +33,7 @@ class AgreementTask:
 
 
 def agreement_task(teacher: Embed, first: Sequence[str], second: Sequence[str]) -> AgreementTask:
-    """The evaluation on these pairs; the teacher is asked here and never again."""
+    """The evaluation on these pairs; computes the teacher's similarities."""
     if len(first) != len(second) or len(first) < 2:
         raise InputError(f"agreement is measured on sentence pairs, 2 or more; got {len(first)} and {len(second)}.")
     return AgreementTask(first=tuple(first), second=tuple(second), teacher=cosines(teacher, first, second))
@@ -63,9 +64,12 @@ def held_out_task(vectors: Mapping[str, Float[np.ndarray, " e"]], *, seed: int) 
 
 
 def neighbouring_pairs(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The first sentence with the second, the third with the fourth, and so on."""
+    """Pairs the first sentence with the second, the third with the fourth, and so on."""
     if len(sentences) % 2:
         raise InputError(
             f"{len(sentences)} sentences do not make pairs of neighbouring lines; an even number is needed."
         )
     return list(sentences[::2]), list(sentences[1::2])
+
+
+EVALUATION = Evaluation(scores=("agreement",), dev_headings={METRIC: "agreement with the teacher"})

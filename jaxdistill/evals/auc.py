@@ -1,16 +1,16 @@
-"""How well do similarities tell pairs that belong together from others: QQP, QNLI, MRPC?
+"""Measures how well similarities separate pairs that belong together from others: AUC on QQP, QNLI and MRPC.
 
 Protocol of Trans-Encoder (Liu et al., ICLR 2022, https://arxiv.org/abs/2109.13059, section 4.1 and Table 2): the area
 under the ROC curve of cosine similarity against the binary label; nothing is trained.
 
 The sets come from a data folder. Splits, test and dev (for choosing models), which share no row:
 
-    qqp    the sample of 1,000 pairs; no dev, as no other pairs with both labels could be had (paper: 10,000 and 1,000)
-    qnli   the official dev set but for its first 1,000 pairs; those 1,000 (as in the paper: test labels are not public)
+    qqp    the sample of 1,000 pairs; no dev, as no other pairs with both labels are available (paper: 10,000 and 1,000)
+    qnli   the official dev set without its first 1,000 pairs; those 1,000 (as in the paper: test labels are not public)
     mrpc   the official test set; the first 408 of the 4,076 pairs of train, a tenth (paper: 408, the official dev set)
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.evals.evaluation import Evaluation, Sources, Unit, average_heading, average_of, set_units
 from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.evals.read_table import labelled, part_of
 from jaxdistill.evals.similarity import similarities
@@ -25,14 +26,14 @@ from jaxdistill.evals.similarity import similarities
 
 @dataclass(frozen=True, kw_only=True)
 class PairSet:
-    """Where a set of labelled pairs lies in a data folder."""
+    """The files of a set of labelled pairs in a data folder."""
 
     part: str
     file: str
     dev_file: str = ""
-    """Where the pairs for choosing models are; empty: there are none."""
+    """File with the pairs for choosing models; empty: the set has none."""
     dev_rows: int = 0
-    """How many there are, at the beginning of that file."""
+    """Number of these pairs, at the beginning of that file."""
 
     @property
     def skipped(self) -> int:
@@ -46,15 +47,15 @@ SETS: Mapping[str, PairSet] = {
     "mrpc": PairSet(part="transfer", file="mrpc.test.tsv.gz", dev_file="mrpc.train.tsv.gz", dev_rows=408),
 }
 PAIRS_METRIC = "pairs/auc"
-"""Of the user's own pairs with the scores 0 and 1."""
+"""Metric of the user's own pairs with the scores 0 and 1."""
 DEV_METRICS: Mapping[str, str] = {f"{name}-dev/auc": name for name, known in SETS.items() if known.dev_file}
-"""Metric to set."""
+"""Metric to the name of its set."""
 PROTOCOL = "area under the ROC curve of cosine similarity (Trans-Encoder)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AucTask:
-    """The evaluation on a set that was read."""
+    """The evaluation on one set."""
 
     metric: str
     first: tuple[str, ...]
@@ -99,13 +100,13 @@ def auc_task(folder: str | Path, name: str) -> AucTask:
 
 
 def dev_task(folder: str | Path, name: str) -> AucTask:
-    """The evaluation on the pairs for choosing models of a set that has some."""
+    """The evaluation on a set's pairs for choosing models; the set must have some."""
     known = SETS[name]
     return _task(f"{name}-dev/auc", part_of(folder, known.part) / known.dev_file, slice(known.dev_rows))
 
 
 def is_binary(pairs: GradedPairs) -> bool:
-    """Whether the scores are labels: 0 and 1, and both."""
+    """Whether the scores are binary labels: only 0 and 1, both present."""
     return set(pairs.scores.tolist()) == {0.0, 1.0}
 
 
@@ -123,3 +124,21 @@ def _task(metric: str, path: Path, chosen: slice) -> AucTask:
         raise InputError(f"{path}: {len(texts)} pairs; more than {dev} are needed, the first {dev} are dev.")
     first, second = zip(*texts[chosen], strict=True)
     return AucTask(metric=metric, first=first, second=second, labels=labels[chosen])
+
+
+def _units(sources: Sources) -> Iterable[Unit | str]:
+    """The published sets, unless the user gives own pairs."""
+    if sources.pairs or not sources.data:
+        return ()
+    return set_units(sources, "auc", tuple(SETS), files=files, protocol=protocol, task=auc_task)
+
+
+EVALUATION = Evaluation(
+    group="pairs",
+    scores=("auc", *(metric.partition("/")[0] for metric in DEV_METRICS)),
+    measure="AUC × 100",
+    units=_units,
+    averages=average_of("auc/average", [f"auc/{name}" for name in SETS]),
+    headings=average_heading("auc/average", "pairs, AUC"),
+    dev_headings={metric: f"{name} dev, AUC" for metric, name in DEV_METRICS.items()},
+)

@@ -1,21 +1,33 @@
-"""Does a model find the translation of a sentence among those of all others?
+"""Measures retrieval of translations: recall at 1 of a sentence's own translation among those of all others.
 
-Recall at 1: the share of sentences whose nearest neighbour on the other side, by cosine similarity, is their own
-translation; in both directions. The protocol is that of the Tatoeba test of LASER (Artetxe and Schwenk, TACL 2019,
-https://arxiv.org/abs/1812.10464), which reports the error rate, one minus it.
+Recall at 1 is the share of sentences whose nearest neighbour on the other side, by cosine similarity, is their own
+translation; it is measured in both directions. The protocol is that of the Tatoeba test of LASER (Artetxe and Schwenk,
+TACL 2019, https://arxiv.org/abs/1812.10464), which reports the error rate, one minus recall.
 
-The sets come from a data folder (`multilingual/tatoeba.en-de.test.tsv.gz` and so on; the folder or its `multilingual` may
-be named): tables with one column for each language, whose rows are translations of each other.
+The sets come from a data folder (`multilingual/tatoeba.en-de.test.tsv.gz` and so on; `--data` may name the folder or its
+`multilingual`). They are tables with one column for each language, whose rows are translations of each other.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError
+from jaxdistill.evals.evaluation import (
+    Evaluation,
+    Model,
+    Sources,
+    Unit,
+    average_heading,
+    average_of,
+    index_ways,
+    no_folder,
+    task_unit,
+)
 from jaxdistill.evals.read_table import columns, part_of
 from jaxdistill.evals.similarity import unit_vectors
 from jaxdistill.ops.nearest import nearest
@@ -31,26 +43,25 @@ SETS = (
     "tatoeba.en-tr",
     "tatoeba.en-ar",
 )
-"""Names of sets, with the columns of their files behind the point."""
+"""Names of sets; behind the point stand the columns of the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bitext:
-    """Sentences of two languages; those with the same number are translations of each other."""
+    """Sentences of two languages; those at the same place are translations of each other."""
 
     name: str
-    languages: tuple[str, str]
     first: tuple[str, ...]
     second: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BitextTask:
-    """The evaluation on sets that were read."""
+    """The evaluation on these sets."""
 
     sets: tuple[Bitext, ...]
     index: Embed | None = None
-    """Makes the vectors of the sentences that are looked through, where the model that is asked does not."""
+    """Another model that embeds the sentences that are searched; None: the evaluated model does."""
 
     def __call__(self, embed: Embed) -> Mapping[str, float]:
         """`tatoeba.en-de/en-de recall@1`, `tatoeba.en-de/de-en recall@1` and so on, in [0, 1].
@@ -62,9 +73,9 @@ class BitextTask:
         indexed = dict(zip(sentences, unit_vectors(self.index, sentences), strict=True)) if self.index else asked
         scores = {}
         for bitext in self.sets:
-            a, b = bitext.languages
-            scores[f"{bitext.name}/{a}-{b}{METRIC}"] = retrieval(asked, indexed, bitext.first, bitext.second)
-            scores[f"{bitext.name}/{b}-{a}{METRIC}"] = retrieval(asked, indexed, bitext.second, bitext.first)
+            there, back = score_names(bitext.name)
+            scores[there] = retrieval(asked, indexed, bitext.first, bitext.second)
+            scores[back] = retrieval(asked, indexed, bitext.second, bitext.first)
         return scores
 
 
@@ -87,6 +98,18 @@ def retrieval(
     return float(np.mean(rows[:, 0] == own))
 
 
+def languages(name: str) -> tuple[str, str]:
+    """`("en", "de")` of `tatoeba.en-de`."""
+    first, second = name.rpartition(".")[2].split("-")
+    return first, second
+
+
+def score_names(name: str) -> tuple[str, str]:
+    """Names of a set's two scores: from its first language to the second, and back."""
+    first, second = languages(name)
+    return f"{name}/{first}-{second}{METRIC}", f"{name}/{second}-{first}{METRIC}"
+
+
 def files(folder: str | Path) -> dict[str, Path]:
     """Set name to file, in a data folder."""
     return {name: part_of(folder, "multilingual") / f"{name}.test.tsv.gz" for name in SETS}
@@ -100,9 +123,34 @@ def bitext_task(folder: str | Path, names: Sequence[str] = SETS, index: Embed | 
 
 def read_bitext(path: str | Path, name: str) -> Bitext:
     """Reads `NAME.en-de`: a table with the columns `en` and `de`; InputError with file and line for a bad row."""
-    languages = tuple(name.rpartition(".")[2].split("-"))
-    pairs = [cells for _, cells in columns(path, languages)]
+    pairs = [cells for _, cells in columns(path, languages(name))]
     if len(pairs) < 2:
         raise InputError(f"{path}: {len(pairs)} pairs of sentences; retrieval needs at least 2.")
     one, other = zip(*pairs, strict=True)
-    return Bitext(name=name, languages=languages, first=one, second=other)
+    return Bitext(name=name, first=one, second=other)
+
+
+def _units(sources: Sources) -> Iterable[Unit | str]:
+    if not sources.data:
+        yield no_folder("bitext")
+        return
+    for asymmetric in index_ways(sources):
+        for name, path in files(sources.data).items():
+            make = partial(_task, sources.data, name, asymmetric)
+            yield task_unit(f"bitext/{name}", PROTOCOL, [path], make, asymmetric=asymmetric)
+
+
+def _task(data: str, name: str, asymmetric: bool, model: Model) -> BitextTask:
+    return bitext_task(data, [name], model.index if asymmetric else None)
+
+
+AVERAGE = f"bitext/average{METRIC}"
+EVALUATION = Evaluation(
+    group="retrieval",
+    names=("bitext",),
+    scores=("bitext", *SETS),
+    measure="recall × 100",
+    units=_units,
+    averages=average_of(AVERAGE, [score for name in SETS for score in score_names(name)]),
+    headings=average_heading(AVERAGE, "translations, recall@1"),
+)

@@ -1,7 +1,7 @@
-"""Which evaluation decides the best checkpoint of a run?
+"""Chooses the evaluation that decides the best checkpoint of a run.
 
-The user's own graded pairs if there are any, else STS-B dev if a data folder is there, else agreement with the teacher;
-or the one that is named, such as the dev pairs of QNLI or MRPC. The choice, and that its data can be read, is settled
+It is the user's own graded pairs if there are any, else STS-B dev if there is a data folder, else agreement with the
+teacher; or the one that `evals.best` names, such as the dev pairs of QNLI or MRPC. The choice is made, and its data read,
 before training.
 """
 
@@ -16,7 +16,7 @@ from jaxdistill.evals import agreement, auc, pairs, sts
 
 @dataclass(frozen=True, kw_only=True)
 class DevEvaluation:
-    """The evaluation of a run and the metric of it that chooses the best checkpoint; higher is better."""
+    """The evaluation of a run, and its metric that chooses the best checkpoint; higher is better."""
 
     metric: str
     task: Task
@@ -25,10 +25,10 @@ class DevEvaluation:
 def available_tasks(
     *, data_folder: str | Path | None, graded: pairs.GradedPairs | None, agreement_task: Task | None, best: str = ""
 ) -> dict[str, Task]:
-    """Metric name to evaluation, the preferred one first. Sets are read here, so that errors come before training.
+    """Metric name to evaluation, the preferred one first. Reads the sets, so that errors appear before training.
 
-    Graded pairs are judged by AUC where `best` says so, or says nothing and all scores are 0 or 1; sets of
-    `auc.DEV_METRICS` only where `best` names one.
+    Graded pairs are scored by AUC if `best` says so, or if `best` is empty and all scores are 0 or 1. A set of
+    `auc.DEV_METRICS` is used only if `best` names it.
     """
     tasks: dict[str, Task] = {}
     if graded is not None:
@@ -38,7 +38,9 @@ def available_tasks(
             tasks[pairs.METRIC] = pairs.PairsTask(pairs=graded)
     if best in auc.DEV_METRICS:
         if not data_folder:
-            raise InputError(f"evals.best={best!r} is of a set in the data folder; name that in JAXDISTILL_DATA.")
+            raise InputError(
+                f"evals.best={best!r} needs a set from the data folder; set JAXDISTILL_DATA to that folder."
+            )
         tasks[best] = auc.dev_task(data_folder, auc.DEV_METRICS[best])
     if data_folder:
         tasks[sts.DEV_METRIC] = sts.StsDevTask(pairs=sts.read_set("sts-b-dev", data_folder))
@@ -51,12 +53,13 @@ def choose(tasks: Mapping[str, Task], best_metric: str = "") -> DevEvaluation:
     """The named evaluation, or the first available one when none is named."""
     if not tasks:
         raise InputError(
-            "nothing can choose the best checkpoint: give a data folder with STS-B, graded pairs, or a teacher."
+            "no evaluation can choose the best checkpoint: set JAXDISTILL_DATA to a folder with STS-B, or give "
+            "--config.evals.pairs=FILE or --config.teacher.model=MODEL."
         )
     metric = best_metric or next(iter(tasks))
     if metric not in tasks:
         known = ", ".join(tasks)
         raise InputError(
-            f"best_metric={metric!r} is not measured in this run; {known} is.{did_you_mean(metric, tasks)}"
+            f"evals.best={metric!r} is not measured in this run; measured: {known}.{did_you_mean(metric, tasks)}"
         )
     return DevEvaluation(metric=metric, task=tasks[metric])

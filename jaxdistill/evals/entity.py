@@ -1,19 +1,21 @@
-"""Does a model find the entity that a query means in a catalogue?
+"""Measures entity resolution: recall of the entity that a query means in a catalogue.
 
-Entity resolution of SimTDE (Xie et al., SIGIR 2023, section 4.2 and Table 3): every query is compared with every entity
-of its language; recall at `k` is the share of queries with a right entity among the `k` nearest by cosine similarity.
-SimTDE's radio stations are not public: the files are the user's own, one for each language, named by what stands before
-the suffix (`de.tsv`, `stations.de.csv.gz`), with the columns `query`, `entity`, `label` (1: the entity is meant, 0: not).
-The catalogue is made of all entities of a file; a query without any right one is not asked.
+The task of SimTDE (Xie et al., SIGIR 2023, section 4.2 and Table 3): every query is compared with every entity of its
+language; recall at `k` is the share of queries with a right entity among the `k` nearest by cosine similarity. SimTDE's
+radio stations are not public, so the files are the user's own. There is one file for each language, which the last part of
+its name before the suffix says (`de.tsv`, `stations.de.csv.gz`). Its columns are `query`, `entity` and `label` (1: the
+query means the entity, 0: it does not). All entities of a file are the catalogue; queries without a right entity are left out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from jaxdistill.core import Embed, InputError
+from jaxdistill.evals.evaluation import Evaluation, Model, Sources, Unit, index_ways, task_unit
 from jaxdistill.evals.read_table import labelled
 from jaxdistill.evals.similarity import unit_vectors
 from jaxdistill.ops.nearest import nearest
@@ -36,19 +38,19 @@ class EntitySet:
 
 @dataclass(frozen=True, kw_only=True)
 class EntityTask:
-    """The evaluation on a file that was read."""
+    """The evaluation on one file."""
 
     catalogue: EntitySet
     index: Embed | None = None
-    """Makes the vectors of entities, where the model that is asked does not (LEAF, arXiv 2509.12539)."""
+    """Another model that embeds the entities (LEAF, arXiv 2509.12539); None: the evaluated model does."""
 
     def __call__(self, embed: Embed) -> Mapping[str, float]:
         """`entity/LANGUAGE recall@1` and so on, in [0, 1]."""
-        found = self.catalogue
-        queries, entities = unit_vectors(embed, found.queries), unit_vectors(self.index or embed, found.entities)
+        known = self.catalogue
+        queries, entities = unit_vectors(embed, known.queries), unit_vectors(self.index or embed, known.entities)
         _, rows = nearest(queries, [entities], count=RANKS[-1])
-        right = np.array([[row in meant for row in ranked] for ranked, meant in zip(rows, found.meant, strict=True)])
-        return {f"entity/{found.language} recall@{rank}": float(np.mean(right[:, :rank].any(axis=1))) for rank in RANKS}
+        right = np.array([[row in meant for row in ranked] for ranked, meant in zip(rows, known.meant, strict=True)])
+        return {f"entity/{known.language} recall@{rank}": float(np.mean(right[:, :rank].any(axis=1))) for rank in RANKS}
 
 
 def read_entities(path: str | Path) -> EntitySet:
@@ -77,3 +79,26 @@ def language(path: str | Path) -> str:
 def entity_task(path: str | Path, index: Embed | None = None) -> EntityTask:
     """The evaluation on the file of a language; InputError with file and line for a bad row."""
     return EntityTask(catalogue=read_entities(path), index=index)
+
+
+def _units(sources: Sources) -> Iterable[Unit | str]:
+    languages = [language(path) for path in sources.entities]
+    twice = [name for name in languages if languages.count(name) > 1]
+    if twice:
+        raise InputError(
+            f"--entities has two files for {twice[0]!r}; the last part of a name before its suffix is the language."
+        )
+    for path, name in zip(map(Path, sources.entities), languages, strict=True):
+        for asymmetric in index_ways(sources):
+            yield task_unit(f"entity/{name}", PROTOCOL, [path], partial(_task, path, asymmetric), asymmetric=asymmetric)
+
+
+def _task(path: Path, asymmetric: bool, model: Model) -> EntityTask:
+    return entity_task(path, model.index if asymmetric else None)
+
+
+def _headings(measured: Collection[str]) -> Mapping[str, str]:
+    return {name: name for name in measured if name.endswith(f" recall@{RANKS[0]}")}
+
+
+EVALUATION = Evaluation(group="retrieval", scores=("entity",), measure="recall × 100", units=_units, headings=_headings)

@@ -1,13 +1,13 @@
-"""A normalizing flow: an invertible map that makes sentence vectors normally distributed (BERT-flow).
+"""Fits a normalizing flow, an invertible map that makes sentence vectors normally distributed (BERT-flow).
 
-Li et al., On the Sentence Embeddings from Pre-trained Language Models, EMNLP 2020, section 4.1. Form and settings are those
-of its released code (bohanli/BERT-flow, `config_l3_d3_w32`): a Glow of three levels, each of three steps. A step scales and
-shifts every number, reverses their order, and adds to the second half what a network of width 32 makes of the first half.
-After the first two levels half of the numbers leave, standardised by a linear map of those that stay. The encoder is not
-trained; the loss is the negative log-likelihood a number.
+Li et al., On the Sentence Embeddings from Pre-trained Language Models, EMNLP 2020, section 4.1. Architecture and settings
+are those of its released code (bohanli/BERT-flow, `config_l3_d3_w32`): a Glow of three levels with three steps each. A step
+scales and shifts every number, reverses their order, and adds to the second half the output of a network of width 32 on the
+first half. After each of the first two levels half of the numbers leave, standardised by a linear map of the others. The
+encoder is not trained; the loss is the negative log-likelihood per number.
 
-Differences from the code: Adam's bias is corrected; scales are not multiplied by 3, and the network has none; the first
-step's scale and shift standardise the whole text, where the code takes a batch.
+Differences from the code: Adam's bias is corrected; scales are not multiplied by 3, and the network has no scale; the first
+step's scale and shift standardise the whole text, while the code standardises one batch.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 LEVELS, STEPS, HIDDEN = 3, 3, 32
 DEVIATION = 0.05
-"""Of the networks' random weights."""
+"""Standard deviation of the networks' initial weights."""
 LEARNING_RATE, WEIGHT_DECAY, EPSILON, CLIP_NORM = 1e-3, 0.01, 1e-6, 1.0
 BATCH_SIZE = 64
 """The code's 32 pairs."""
@@ -30,7 +30,7 @@ ROWS_AT_A_TIME = 8192
 
 
 class Step(NamedTuple):
-    """Scale and shift of every number, and the coupling's network, whose last layer begins at zero."""
+    """Scale and shift of every number, and the coupling network, whose last layer is initialised to zero."""
 
     log_scale: Float[Array, " e"]
     shift: Float[Array, " e"]
@@ -39,7 +39,7 @@ class Step(NamedTuple):
 
 
 class Level(NamedTuple):
-    """Steps, and the linear map that gives mean and log deviation of the numbers that leave; empty in the last level."""
+    """Steps, and the linear map that predicts mean and log deviation of the numbers that leave; None in the last level."""
 
     steps: tuple[Step, ...]
     leaving: Float[Array, "s l"] | None
@@ -49,7 +49,7 @@ Flow = tuple[Level, ...]
 
 
 def fitted_flow(vectors: Float[np.ndarray, "n e"], *, seed: int = 0) -> Callable[[np.ndarray], np.ndarray]:
-    """The flow that one epoch over these vectors gives, as a function of vectors."""
+    """A flow trained for one epoch on these vectors, as a function of vectors."""
     random = np.random.default_rng(seed)
     flow = standardising(random, vectors.astype(np.float32))
     order = random.permutation(len(vectors))[: len(vectors) // BATCH_SIZE * BATCH_SIZE]
@@ -64,7 +64,7 @@ def fitted_flow(vectors: Float[np.ndarray, "n e"], *, seed: int = 0) -> Callable
 
 
 def standardising(random: np.random.Generator, vectors: Float[np.ndarray, "n e"]) -> Flow:
-    """A flow that gives every number of these vectors mean 0 and deviation 1, and does nothing else yet."""
+    """The initial flow: it maps every number of these vectors to mean 0 and deviation 1, and does nothing else."""
     width, levels = vectors.shape[1], []
     for level in range(LEVELS):
         steps = tuple(_new_step(random, width) for _ in range(STEPS))
@@ -94,7 +94,7 @@ def _new_step(random: np.random.Generator, width: int) -> Step:
 
 
 def through(flow: Flow, x: Float[Array, "n e"]) -> tuple[Float[Array, "n e"], Float[Array, " n"]]:
-    """(the vectors behind the flow, logarithms of its Jacobian's determinant)."""
+    """The transformed vectors, and the log-determinant of the flow's Jacobian at each."""
     left, log_determinant = [], jnp.zeros(len(x), jnp.float32)
     for level in flow:
         for step in level.steps:
@@ -129,7 +129,7 @@ def negative_log_likelihood(flow: Flow, x: Float[Array, "n e"]) -> Float[Array, 
 
 @partial(jax.jit, donate_argnums=0)
 def trained(flow: Flow, batches: Float[Array, "s n e"]) -> Flow:
-    """The flow after a step of Adam on each batch."""
+    """The flow after one step of Adam on each batch."""
     kernels = jax.tree.map(lambda array: array.ndim == 2, flow)
     optimizer = optax.chain(
         optax.clip_by_global_norm(CLIP_NORM),

@@ -1,31 +1,33 @@
-"""How do a model's vectors lie on the sphere, and does it compare meanings or words?
+"""Measures the geometry of sentence vectors: alignment, uniformity, anisotropy, and sensitivity to words.
 
-All on STS-B dev (`sts/stsb.dev.tsv.gz`), vectors at unit length:
+All on STS-B dev (`sts/stsb.dev.tsv.gz`), with vectors of unit length:
 
 - Alignment, the expected distance of pairs that mean the same (gold score above 4, as in SimCSE, Gao et al., EMNLP
   2021), and uniformity, the logarithm of an expected Gaussian potential over pairs of distinct sentences. Lower is
-  better. Twice: Wang and Isola's (ICML 2020, https://arxiv.org/abs/2005.10242), of squared distances, and that of
-  DistilCSE's equation 8, of plain distances. NOTE the minus before the expectation in the alignment of equation 8
-  contradicts the sentence below it (expected distance, lower is better); it is left out here.
+  better. Both are measured as Wang and Isola define them (ICML 2020, https://arxiv.org/abs/2005.10242), with squared
+  distances, and as DistilCSE's equation 8 does, with plain distances. NOTE the minus before the expectation in the
+  alignment of equation 8 contradicts the sentence below it (expected distance, lower is better); it is left out here.
 - Anisotropy: mean cosine of pairs of distinct sentences (Ethayarajh, EMNLP 2019); 0 for uniform directions.
 - ConGen's appendix A.3: Spearman's correlation of cosine similarity and word-level edit distance; near 0 for a model
-  that does not look at words. The gold scores' own stands beside it.
+  that does not look at words. The same correlation of the gold scores is reported too.
 - ConGen's out-of-domain example (section Limitation): the cosine of two clinical sentences whose gold score is 0;
   ConGen-BERT-Base gives 0.3 in the paper.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError
+from jaxdistill.evals import sts
+from jaxdistill.evals.evaluation import PLAIN, Evaluation, Model, Sources, Unit, no_headings
 from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.evals.similarity import spearman, unit_vectors
 
 ALIKE = 4.0
-"""Pairs with a higher score mean the same; of 5."""
+"""Pairs with a higher score, of at most 5, mean the same."""
 OUT_OF_DOMAIN = (
     "The risks and benefits of the procedure were discussed, and the patient consented to this procedure",
     "The content of this note has been reproduced, signed by an authorized physician in the space above, and mailed to "
@@ -92,3 +94,14 @@ def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
         for place, other in enumerate(second, start=1):
             before, row[place] = row[place], min(row[place] + 1, row[place - 1] + 1, before + (word != other))
     return row[-1]
+
+
+def _units(sources: Sources) -> Iterable[Unit | str]:
+    yield sts.sts_b_unit("geometry", "sts-b-dev", PROTOCOL, sources, _values)
+
+
+def _values(pairs: GradedPairs, model: Model) -> Mapping[str, float]:
+    return GeometryTask(pairs=pairs)(model.embed)
+
+
+EVALUATION = Evaluation(group="geometry", scores=("geometry",), measure=PLAIN, units=_units, headings=no_headings)

@@ -1,23 +1,24 @@
-"""How well does a model rank pairs of Spanish, Arabic and mixed sentences: STS 2017?
+"""Scores STS 2017: ranking of pairs of Spanish, Arabic and mixed sentences.
 
-The seven tracks of SemEval-2017 task 1 (Cer et al., https://arxiv.org/abs/1708.00055), 250 pairs each, and where the folder has
-them English with German and French, which Reimers and Gurevych (EMNLP 2020) added and ConGen's Table 3 has too; Spearman's
-correlation of cosine similarity and gold score, as for English STS (the task itself reports Pearson's). They come from a
-data folder: `multilingual/sts17.es-en.test.tsv.gz` and so on.
+The seven tracks are those of SemEval-2017 task 1 (Cer et al., https://arxiv.org/abs/1708.00055), 250 pairs each. English
+with German and French, which Reimers and Gurevych (EMNLP 2020) added and ConGen's Table 3 has too, are scored if the folder
+has them. The score is Spearman's correlation of cosine similarity and gold score, as for English STS (the task itself
+reports Pearson's). The sets come from a data folder: `multilingual/sts17.es-en.test.tsv.gz` and so on.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from jaxdistill.core import Embed
+from jaxdistill.evals.evaluation import Evaluation, Sources, Unit, average_heading, average_of, set_units
 from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs
 from jaxdistill.evals.read_table import part_of
 
 PROTOCOL = "Spearman of cosine similarity and gold score"
 TRACKS = ("ar-ar", "en-ar", "es-es", "es-en", "es-en-mt", "en-en", "en-tr")
 ADDED = ("en-de", "en-fr")
-"""Tracks that are scored only where the folder has them."""
+"""Tracks that are scored only if the folder has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,15 +39,29 @@ def files(folder: str | Path, track: str) -> tuple[Path, ...]:
 
 
 def tracks(folder: str | Path) -> tuple[str, ...]:
-    """The seven tracks, and those of the added ones that a folder has; the seven without a folder."""
+    """The seven tracks, and the added ones that the folder has."""
     return (*TRACKS, *(track for track in ADDED if folder and files(folder, track)[0].is_file()))
 
 
 def protocol(track: str) -> str:
-    """How a track is scored: all alike."""
+    """How a track is scored; the same for all."""
     return PROTOCOL
 
 
 def multilingual_task(folder: str | Path, track: str) -> MultilingualTask:
     """The evaluation on a track of a data folder."""
     return MultilingualTask(track=track, pairs=read_pairs(*files(folder, track)))
+
+
+def _units(sources: Sources) -> Iterable[Unit | str]:
+    names = tracks(sources.data)
+    return set_units(sources, "sts17", names, files=files, protocol=protocol, task=multilingual_task)
+
+
+EVALUATION = Evaluation(
+    group="multilingual",
+    scores=("sts17",),
+    units=_units,
+    averages=average_of("sts17/average", [f"sts17/{track}" for track in TRACKS]),
+    headings=average_heading("sts17/average", "STS 2017"),
+)

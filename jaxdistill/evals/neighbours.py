@@ -1,30 +1,33 @@
-"""Which captions does a model find nearest to a caption?
+"""Finds the nearest captions of random captions, as sentences to read and as mean cosines.
 
-ConGen's qualitative study (section 5, Table 12, after SimCSE): random sentences of the Flickr30k captions are looked for
-among all others. Here among a random 20,000, because vectors of all 150,000 take longer than the other evaluations
-together. There is no gold answer; beside the sentences found stands how near they are.
+ConGen's qualitative study (section 5, Table 12, after SimCSE) searches all Flickr30k captions for the neighbours of random
+ones. Here a random 20,000 are searched, because vectors of all 150,000 take longer than the other evaluations together.
+There is no gold answer; the cosine of each neighbour is reported.
 
-Where another model made the index (asymmetric search, LEAF, arXiv 2509.12539), its own answers are the gold ones:
-`overlap` is the share of them that the model's queries find.
+If another model made the index (asymmetric search, LEAF, arXiv 2509.12539), its own answers are the gold ones: `overlap`
+is the share of them that the model's queries find.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jaxdistill.core import Embed, InputError
+from jaxdistill.evals import probe
+from jaxdistill.evals.evaluation import Evaluation, Model, Sources, Unit, absent, index_ways, no_folder, prefixed
 from jaxdistill.evals.read_table import part_of, text_lines
 from jaxdistill.evals.similarity import unit_vectors
 from jaxdistill.ops.nearest import nearest
 
 Examples = Sequence[Mapping[str, Any]]
-"""A `query` each, and `found`, a list of `[cosine, sentence]`, the nearest first."""
+"""For each query `query`, and `found`, a list of `[cosine, sentence]`, the nearest first."""
 QUERIES = 100
 SHOWN = 5
-"""Queries whose neighbours are kept to be read."""
+"""Queries whose neighbours are reported as sentences."""
 CAPTIONS = 20_000
 RANKS = (1, 5, 10)
 PROTOCOL = f"{QUERIES} of {CAPTIONS:,} random Flickr30k captions, looked for among the others (ConGen, Table 12)"
@@ -32,12 +35,12 @@ PROTOCOL = f"{QUERIES} of {CAPTIONS:,} random Flickr30k captions, looked for amo
 
 @dataclass(frozen=True, kw_only=True)
 class NeighboursStudy:
-    """The study on captions that were read; the first of them are the queries."""
+    """The study on these captions; the first of them are the queries."""
 
     captions: tuple[str, ...]
     queries: int = QUERIES
     index: Embed | None = None
-    """Makes the vectors of the index, where the model that is asked does not."""
+    """Another model that embeds the index; None: the evaluated model does."""
 
     def __call__(self, embed: Embed) -> tuple[Mapping[str, float], Examples]:
         """Scores in [-1, 1], and the sentences found for the first queries.
@@ -68,9 +71,9 @@ class NeighboursStudy:
 
 
 def _others(queries: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The nearest rows of the index but the query's own, which has the query's number, and their cosines."""
+    """The nearest rows of the index and their cosines, without the query's own row, which has the query's number."""
     cosines, rows = nearest(queries, [index], count=RANKS[-1] + 1)
-    # Stable: the query's own row goes last and the others keep their order; where it was not found, the last one goes.
+    # Stable: the query's own row moves to the end and is dropped; if it is not among them, the last row is.
     order = np.argsort(rows == np.arange(len(queries))[:, None], axis=1, kind="stable")[:, :-1]
     return np.take_along_axis(rows, order, axis=1), np.take_along_axis(cosines, order, axis=1)
 
@@ -87,3 +90,37 @@ def neighbours_study(path: str | Path, *, seed: int, index: Embed | None = None)
         raise InputError(f"{path}: {len(captions)} different sentences; more than {QUERIES} are needed.")
     chosen = np.random.default_rng(seed).permutation(len(captions))[:CAPTIONS]
     return NeighboursStudy(captions=tuple(captions[row] for row in chosen), index=index)
+
+
+def _units(sources: Sources) -> Iterable[Unit | str]:
+    if not sources.data:
+        yield no_folder("nearest")
+        return
+    path = file(sources.data)
+    for asymmetric in index_ways(sources):
+        name = prefixed("nearest", asymmetric=asymmetric)
+        yield absent(name, [path]) or Unit(
+            name=name,
+            protocol=PROTOCOL,
+            files=(path,),
+            run=partial(_values, path, asymmetric),
+            asks_index=asymmetric,
+        )
+
+
+def _values(path: Path, asymmetric: bool, model: Model) -> dict[str, Any]:
+    study = neighbours_study(path, seed=probe.SEED, index=model.index if asymmetric else None)
+    scores, examples = study(model.embed)
+    named = {prefixed(name, asymmetric=asymmetric): value for name, value in scores.items()}
+    return {"scores": named, "neighbours": list(examples)}
+
+
+def _headings(measured: Collection[str]) -> Mapping[str, str]:
+    """Overlap with the index model's neighbours; cosines alone say nothing about quality."""
+    overlap = f"{prefixed('nearest', asymmetric=True)}/overlap@{RANKS[-1]}"
+    return {overlap: f"overlap@{RANKS[-1]} with the index model"} if overlap in measured else {}
+
+
+EVALUATION = Evaluation(
+    group="retrieval", scores=("nearest",), measure="cosine, overlap × 100", units=_units, headings=_headings
+)

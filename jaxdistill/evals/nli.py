@@ -1,15 +1,15 @@
-"""What do two sentence vectors tell about entailment: SICK-E and SNLI?
+"""Scores entailment by a linear probe on pairs of sentence vectors: SICK-E and SNLI.
 
-SentEval's protocol (Conneau and Kiela, LREC 2018; ConGen's Table 11): a logistic regression on frozen vectors, see
-`probe.py`. SICK-E has the features `[|u - v|, u * v]` and chooses its L2 strength on the trial set; SNLI has
-`[u, v, u * v, |u - v|]` and next to no penalty.
+The protocol is SentEval's (Conneau and Kiela, LREC 2018; ConGen's Table 11): a logistic regression on frozen vectors, see
+`probe.py`. SICK-E uses the features `[|u - v|, u * v]` and chooses the L2 strength on the trial set; SNLI uses
+`[u, v, u * v, |u - v|]` and nearly no penalty.
 
 NOTE SNLI's training set is not in the data folder: `nli/train` (83,238 pairs, a quarter of them of SNLI, most others
-written for premises of MultiNLI) stands in for its 549,367 pairs. The score compares with others made so, and not with
-published ones; its name says it.
+written for premises of MultiNLI) replaces its 549,367 pairs. So the score compares only with others of this training set,
+not with published ones, and its name says so.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import probe
+from jaxdistill.evals.evaluation import Evaluation, Sources, Unit, set_units
 from jaxdistill.evals.read_table import part_of
 from jaxdistill.evals.transfer import Rows, pair_features, read_splits, row_vectors
 
@@ -26,7 +27,7 @@ SPLITS: Mapping[str, tuple[str, ...]] = {
     "sick-e": ("sick.train", "sick.trial", "sick.test"),
     "snli": ("train", "snli.test"),
 }
-"""Files of each set: those to train on, to choose on where there is a choice, and to test on."""
+"""Files of each set: to train on, to choose the L2 strength on if it is chosen, and to test on."""
 SCORES: Mapping[str, str] = {"sick-e": "nli/sick-e", "snli": "nli/snli (other training set)"}
 PROTOCOLS: Mapping[str, str] = {
     "sick-e": "test accuracy of [|u - v|, u * v], L2 chosen on trial",
@@ -36,7 +37,7 @@ PROTOCOLS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class NliTask:
-    """The evaluation on one set that was read; its splits are the files of `SPLITS`."""
+    """The evaluation on one set, whose splits are the files of `SPLITS`."""
 
     name: str
     rows: Rows
@@ -67,3 +68,15 @@ def nli_task(folder: str | Path, name: str) -> NliTask:
     """The evaluation on a set of a data folder; InputError with file and line for a bad row."""
     paths = dict(zip(SPLITS[name], files(folder, name), strict=True))
     return NliTask(name=name, rows=read_splits(paths, ("premise", "hypothesis"), CLASSES))
+
+
+def _units(sources: Sources) -> Iterable[Unit | str]:
+    return set_units(sources, "nli", tuple(SPLITS), files=files, protocol=protocol, task=nli_task)
+
+
+def _headings(measured: Collection[str]) -> Mapping[str, str]:
+    known = {SCORES["sick-e"]: "SICK-E", SCORES["snli"]: "SNLI, own training set"}
+    return {score: heading for score, heading in known.items() if score in measured}
+
+
+EVALUATION = Evaluation(group="nli", scores=("nli",), measure="accuracy, F1 × 100", units=_units, headings=_headings)

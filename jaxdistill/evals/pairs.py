@@ -1,18 +1,21 @@
-"""How well do a model's similarities follow graded sentence pairs, the user's own or a published set?
+"""Measures how well similarities follow graded sentence pairs, the user's own or a published set's.
 
 A file of graded pairs is `.tsv` (no quoting) or `.csv` (standard quoting), plain or `.gz`, in UTF-8, with the columns
-`score`, `sentence1`, `sentence2`. With a header line the columns may stand in any order and others may be there;
-without one there are exactly these three. The scale of the scores does not matter: only their order is used.
+`score`, `sentence1`, `sentence2`. With a header line the columns may have any order, and other columns are ignored;
+without one the file has exactly these three. The scale of the scores does not matter: only their order is used.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.evals.evaluation import Evaluation, Model, Sources, Unit, absent
 from jaxdistill.evals.read_table import table_rows, table_suffix
 from jaxdistill.evals.similarity import similarities, spearman
 
@@ -30,7 +33,7 @@ class GradedPairs:
     second: tuple[str, ...]
     scores: Float[np.ndarray, " n"]
     subsets: tuple[str, ...] = ()
-    """The part of the set that each pair belongs to, where the file has a column `subset`."""
+    """The part of the set that each pair belongs to, if the file has a column `subset`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,7 @@ class PairsTask:
 
 
 def pairs_spearman(embed: Embed | Scorer, pairs: GradedPairs) -> float:
-    """Spearman correlation between the similarities that the model finds and the scores, in [-1, 1]."""
+    """Spearman's correlation of the model's similarities and the scores, in [-1, 1]."""
     return spearman(pairs.scores, similarities(embed, pairs.first, pairs.second), what=pairs.name)
 
 
@@ -70,7 +73,7 @@ def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> S
 
 
 def read_pairs(path: str | Path) -> GradedPairs:
-    """Reads a file of graded pairs; a line that cannot be used is an InputError with file and line."""
+    """Reads a file of graded pairs; raises `InputError` with file and line for a bad row."""
     path = Path(path)
     scores, first, second, subsets = [], [], [], []
     for line, score, sentence1, sentence2, *subset in _graded_rows(path):
@@ -88,7 +91,7 @@ def read_pairs(path: str | Path) -> GradedPairs:
 
 
 def _graded_rows(path: Path) -> Iterator[tuple[int | str, ...]]:
-    """`(line, score, sentence1, sentence2)` of each row, the header applied; behind them the subset, if it has a column."""
+    """`(line, score, sentence1, sentence2)` of each row, in this order; then the subset, if it has a column."""
     order, width = (0, 1, 2), 3
     for index, (line, fields) in enumerate(table_rows(path)):
         names = [field.strip().lower() for field in fields]
@@ -113,3 +116,31 @@ def _number(text: str, path: Path, line: int) -> float:
         names = ", ".join(COLUMNS)
         raise InputError(f"{path}:{line}: {text!r} is not a score; a finite number is needed (a header names {names}).")
     return score
+
+
+def _units(sources: Sources) -> Iterable[Unit | str]:
+    """The user's own pairs; without a data folder they are the only ones."""
+    path = Path(sources.pairs)
+    if sources.pairs:
+        yield absent("pairs", [path]) or Unit(
+            name="pairs",
+            protocol="Spearman of cosine similarity and score",
+            files=(path,),
+            run=partial(_values, path),
+        )
+    elif not sources.data:
+        yield "task pairs needs --pairs=FILE with score, sentence1, sentence2, or --data=FOLDER with QQP, QNLI and MRPC."
+
+
+def _values(path: Path, model: Model) -> dict[str, Any]:
+    pairs = read_pairs(path)
+    found = similarities(model.embed, pairs.first, pairs.second)
+    scores = {"pairs": spearman(pairs.scores, found, what=pairs.name)}
+    return {"scores": scores, "scored_pairs": asdict(scored_pairs(pairs, found))}
+
+
+def _headings(measured: Iterable[str]) -> Mapping[str, str]:
+    return {name: "graded pairs, AUC" if name.endswith("/auc") else "graded pairs" for name in measured}
+
+
+EVALUATION = Evaluation(group="pairs", scores=("pairs",), units=_units, headings=_headings, drawn=("pairs",))

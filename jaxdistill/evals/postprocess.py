@@ -1,9 +1,9 @@
-"""Transforms a model's vectors after encoding: whitening, or a normalizing flow, fitted on vectors of a text.
+"""Transforms a model's vectors after encoding, by whitening or a normalizing flow fitted on a text.
 
 Whitening: Su et al., Whitening Sentence Representations for Better Semantics and Faster Retrieval, arXiv 2103.15316,
 equations 5 to 8: `(x - mean) U S^(-1/2)`, where the covariance of the text's vectors is `U S U^T`. Difference from its
-code: directions without variance are left out. The mean of a BERT's tokens has one, because of its last LayerNorm, and the
-code divides its rounding error by itself. The flow is `evals.flow`.
+code: directions without variance are dropped. The mean of a BERT's tokens has one, because of its last LayerNorm; the code
+divides its rounding error by itself. The flow is in `evals/flow.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,13 +20,13 @@ from jaxdistill.evals.flow import fitted_flow
 Transform = Callable[[Float[np.ndarray, "n e"]], Float[np.ndarray, "n k"]]
 
 FITTING_SENTENCES = 100_000
-"""At most so many sentences fit a transform of vectors: 0.3 GB of vectors with 768 numbers."""
+"""Most sentences that a transform is fitted on: 0.3 GB of vectors of 768 numbers."""
 LEAST_VARIANCE = 1e-9
-"""Share of the largest direction's variance, below which a direction has none: what float32 rounding leaves of zero."""
+"""Directions with less than this share of the largest variance count as having none: float32 rounding of zero."""
 
 
 class Whitening(NamedTuple):
-    """Gives the vectors that it was fitted on zero mean and, as covariance, the identity."""
+    """Maps the vectors that it was fitted on to zero mean and identity covariance."""
 
     mean: Float[np.ndarray, " e"]
     kernel: Float[np.ndarray, "e k"]
@@ -36,7 +36,7 @@ class Whitening(NamedTuple):
 
 
 def fitted_whitening(vectors: Float[np.ndarray, "n e"]) -> Whitening:
-    """The whitening of these vectors; directions without variance are left out."""
+    """The whitening of these vectors; directions without variance are dropped."""
     vectors = np.asarray(vectors, np.float64)
     variances, directions = np.linalg.eigh(np.cov(vectors, rowvar=False))
     varies = variances > LEAST_VARIANCE * variances[-1]
@@ -50,20 +50,20 @@ METHODS: Mapping[str, Callable[[Float[np.ndarray, "n e"]], Transform]] = {
 
 
 class FittedTransform:
-    """A transform that is fitted on a model's vectors of a text when the first vectors are asked for."""
+    """A transform that is fitted on a model's vectors of a text when it is first used."""
 
     def __init__(self, method: str, embed: Embed, sentences: Callable[[], Sequence[str]]):
         """
         Args:
           method: one of `METHODS`.
-          embed: of the model, without the transform.
+          embed: the model without the transform.
           sentences: reads the text.
         """
         self._method, self._embed, self._sentences = method, embed, sentences
 
     @cached_property
     def transform(self) -> Transform:
-        """Raises `InputError` for too short a text."""
+        """The fitted transform; raises `InputError` if the text is too short."""
         vectors = np.asarray(self._embed(self._sentences()))
         if len(vectors) <= vectors.shape[1]:
             raise InputError(
@@ -73,12 +73,12 @@ class FittedTransform:
         return METHODS[self._method](vectors)
 
     def after(self, embed: Embed) -> Embed:
-        """`embed` with the transform behind it."""
+        """`embed`, followed by the transform."""
         return lambda sentences: self.transform(np.asarray(embed(sentences)))
 
 
 class Postprocessing(NamedTuple):
-    """A transform of vectors, and the text that it is fitted on; or none."""
+    """A transform of vectors and the text that it is fitted on; the default is no transform."""
 
     method: str = ""
     sources: tuple[str, ...] = ()
@@ -87,21 +87,23 @@ class Postprocessing(NamedTuple):
         return f"{self.method}, fitted on {', '.join(self.sources)}" if self.method else "none"
 
     def digests(self) -> list[str]:
-        """Of what it adds to the scores' origin."""
+        """Digests of everything here that decides scores: the method and the text."""
         return [self.method, content_digest(self.sources)] if self.method else []
 
     def of(self, embed: Embed | Scorer) -> Callable[[Embed], Embed]:
-        """What puts the transform, fitted with this model's vectors, behind an `embed` of it."""
+        """A function that follows an `embed` of this model by the transform, which is fitted on the model's vectors."""
         if not self.method:
             return lambda embed: embed
         if isinstance(embed, Scorer):
-            raise InputError(f"--postprocess={self.method} transforms vectors: cross-encoders and ensembles have none.")
+            raise InputError(
+                f"--postprocess={self.method} transforms vectors; cross-encoders and ensembles have none, so leave it out."
+            )
         return FittedTransform(self.method, embed, partial(fitting_text, self.sources)).after
 
 
 @cache
 def fitting_text(specs: Sequence[str]) -> list[str]:
-    """Distinct sentences of a text, at most `FITTING_SENTENCES` of them, drawn at random."""
+    """Distinct sentences of a text; a random `FITTING_SENTENCES` of them if there are more."""
     sentences = list(dict.fromkeys(sentence for (sentence,) in read(specs)))
     if len(sentences) <= FITTING_SENTENCES:
         return sentences

@@ -1,19 +1,19 @@
-"""How much do sentence vectors tell a linear classifier: the logistic regressions of SentEval's transfer tasks?
+"""Trains the logistic regressions of SentEval's transfer tasks on sentence vectors.
 
 SentEval (Conneau and Kiela, LREC 2018, https://arxiv.org/abs/1803.05449) trains a classifier on frozen vectors for each
 fold and each L2 strength, one by one: 410 of them for MR alone. Here all folds of a strength are trained together with
-`vmap`, and the strengths one behind the other, each from the solution of the one before, in one compiled program.
+`vmap`. Strengths follow one another in the same compiled program, each starting from the previous solution.
 
 The objective is SentEval's: mean cross-entropy of a softmax plus `strength / 2` times the squared weights, its grid of
 strengths, its folds (scikit-learn's `StratifiedKFold`, seed 1111). Deliberate differences:
 
-- It is minimised. SentEval stops Adam early (learning rate 1e-3, batches of 64, until 5 checks on held-out rows bring
-  nothing), which regularises by itself and underfits vectors of unit length; its scores differ by some tenths.
+- The objective is minimised to its optimum. SentEval stops Adam early (learning rate 1e-3, batches of 64, until 5 checks on
+  held-out rows show no gain), which regularises too and underfits vectors of unit length; its scores differ by some tenths.
 - The bias is not penalised, as in scikit-learn; SentEval's weight decay includes it.
-- The classifier of a chosen strength is trained on all training rows; SentEval keeps 5 % to stop by.
+- The classifier of a chosen strength is trained on all training rows; SentEval holds out 5 % for early stopping.
 
-scikit-learn's `LogisticRegression` has the same optimum with `C = 2 / (rows * strength)` for two classes, because one
-vector stands there for the difference of two, and `C = 1 / (rows * strength)` for more.
+scikit-learn's `LogisticRegression` has the same optimum with `C = 2 / (rows * strength)` for two classes, where its one
+weight vector is the difference of our two, and `C = 1 / (rows * strength)` for more.
 """
 
 import logging
@@ -29,27 +29,27 @@ from jaxdistill.core import Array, InputError
 
 PROTOCOL = "logistic regression at its optimum, SentEval's folds and L2 strengths"
 STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2)
-"""SentEval's grid, in its order: of two that are equally good the first is taken."""
+"""SentEval's grid, in its order: the first of equally good strengths is chosen."""
 FOLDS = 10
 SEED = 1111
 TOLERANCE = 1e-9
-"""Predicted decrease of the mean loss, in nats, at which a classifier is trained."""
+"""Training stops when the predicted decrease of the mean loss, in nats, is below this."""
 MOST_STEPS = 2000
 
 log = logging.getLogger(__name__)
 
 
 class Accuracy(NamedTuple):
-    """What a protocol ends in."""
+    """Result of a protocol."""
 
     accuracy: float
     """Share of right predictions on test rows, in [0, 1]; the mean over test folds where there are several."""
     predicted: Int[np.ndarray, " n"]
-    """The class of each test row, in their order."""
+    """The predicted class of each test row."""
 
 
 def nested_folds(features: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> Accuracy:
-    """MR, CR, SUBJ, MPQA: ten folds, and for each the strength that is best in ten folds of the other nine."""
+    """Protocol of MR, CR, SUBJ, MPQA: ten folds, each with the strength that is best in ten folds of the other nine."""
     outer = stratified_folds(labels)
     trains, inner = [], []
     for fold in range(FOLDS):
@@ -72,7 +72,7 @@ def nested_folds(features: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n
 def train_folds(
     features: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], test: Bool[np.ndarray, " n"]
 ) -> Accuracy:
-    """TREC, MRPC: the strength that is best in ten folds of the rows that are not `test`, then trained on all of them."""
+    """Protocol of TREC, MRPC: the strength that is best in ten folds of the training rows, then trained on all of them."""
     folds = np.full(len(labels), -1)
     folds[~test] = stratified_folds(labels[~test])
     trains = np.stack([~test & (folds != held_out) for held_out in range(FOLDS)] + [~test])
@@ -87,7 +87,7 @@ def dev_selection(
     dev: Bool[np.ndarray, " n"],
     test: Bool[np.ndarray, " n"],
 ) -> Accuracy:
-    """SST2, SICK-E: trained on the rows that are neither, with the strength that is best on `dev`."""
+    """Protocol of SST2, SICK-E: trained on the rows that are neither, with the strength that is best on `dev`."""
     found = predictions(features, labels, ~(dev | test)[None], STRENGTHS)[:, 0]
     chosen = np.argmax(np.mean(found[:, dev] == labels[dev], axis=1))
     return _on_test(found[chosen], labels, test)
@@ -96,7 +96,7 @@ def dev_selection(
 def one_strength(
     features: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], test: Bool[np.ndarray, " n"], strength: float
 ) -> Accuracy:
-    """SNLI: no choice to make."""
+    """Protocol of SNLI: one strength, so none is chosen."""
     return _on_test(predictions(features, labels, ~test[None], (strength,))[0, 0], labels, test)
 
 
@@ -109,7 +109,7 @@ def predictions(
     """The class that each of `m` classifiers with each of `s` strengths predicts for each row.
 
     Args:
-      features: float32; rows that are in no training set are only predicted.
+      features: float32; rows in no training set are only predicted.
       labels: classes, 0 to `c - 1`.
       trains: the training rows of each classifier.
       strengths: of the L2 penalty; > 0.
@@ -129,7 +129,7 @@ def predictions(
         classes=classes,
     )
     if int(steps.max()) >= MOST_STEPS:
-        log.warning("the probe stopped after %d steps, before its optimum", MOST_STEPS)
+        log.warning("the probe stopped after %d steps, before it converged", MOST_STEPS)
     result = np.empty(found.shape, np.int64)
     result[weakest_last] = np.asarray(found)
     return result
@@ -139,12 +139,12 @@ def stratified_folds(labels: Int[np.ndarray, " n"], *, folds: int = FOLDS, seed:
     """The test fold of each row: scikit-learn's `StratifiedKFold(folds, shuffle=True, random_state=seed)`.
 
     Raises:
-      InputError: a class of which no fold would have a row.
+      InputError: the largest class has fewer rows than there are folds.
     """
     _, first, encoded, counts = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
     if counts.max() < folds:
         raise InputError(f"{folds} folds need a class of at least {folds} rows; the largest has {counts.max()}.")
-    # Classes are numbered as they appear, which decides where each class's shuffle comes in the random stream.
+    # scikit-learn numbers classes in order of appearance, which decides the order of their shuffles in the random stream.
     encoded = np.argsort(np.argsort(first))[encoded]
     in_order = np.sort(encoded)
     allocation = [np.bincount(in_order[fold::folds], minlength=len(first)) for fold in range(folds)]
@@ -157,7 +157,7 @@ def stratified_folds(labels: Int[np.ndarray, " n"], *, folds: int = FOLDS, seed:
 
 
 def _fold_accuracy(found: Int[np.ndarray, "s m n"], labels: np.ndarray, folds: np.ndarray) -> Float[np.ndarray, " s"]:
-    """Mean over folds of the accuracy on the fold that a classifier was not trained on."""
+    """Mean over folds of the accuracy on each classifier's held-out fold."""
     right = [np.mean(found[:, fold, folds == fold] == labels[folds == fold], axis=1) for fold in range(FOLDS)]
     return np.mean(right, axis=0)
 
@@ -166,15 +166,29 @@ def _on_test(found: np.ndarray, labels: np.ndarray, test: np.ndarray) -> Accurac
     return Accuracy(accuracy=float(np.mean(found[test] == labels[test])), predicted=found[test])
 
 
+class _Problem(NamedTuple):
+    """The rows of all classifiers in their principal axes. One column of targets stands for two classes."""
+
+    axes: Float[Array, "n d"]
+    variances: Float[Array, " d"]
+    targets: Float[Array, "k n"]
+    curvature: Float[Array, ""]
+    """Bound on the Hessian in units of `variances`."""
+
+    def logits(self, weights: Float[Array, "k d"], bias: Float[Array, " k"]) -> Float[Array, "k n"]:
+        # `k n` and `k d`: with the classes last, XLA copies the transposed features in every step on a CPU.
+        return weights @ self.axes.T + bias[:, None]
+
+
 class _Fit(NamedTuple):
-    """A classifier on its way; momentum of Nesterov's method in the last two."""
+    """A classifier during training by Nesterov's method."""
 
     weights: Float[Array, "k d"]
     bias: Float[Array, " k"]
     ahead: tuple[Float[Array, "k d"], Float[Array, " k"]]
     """The point at which the next gradient is taken."""
     age: Float[Array, ""]
-    """Steps since momentum was last dropped."""
+    """Steps since the last restart, which sets momentum to zero."""
     decrease: Float[Array, ""]
 
 
@@ -188,12 +202,12 @@ def _train(
     *,
     classes: int,
 ) -> tuple[Int[Array, "s m n"], Int[Array, " s"]]:
-    """Predictions, and the steps it took.
+    """Predictions, and the number of steps for each strength.
 
-    Nesterov's method, restarted where it overshoots (O'Donoghue and Candes, 2015), in the principal axes of the training
-    rows: there the bound of Boehning (1992) on the Hessian, a quarter (half for 3 classes and more) of the covariance
-    plus `strength`, is a diagonal, and steps of its inverse never overshoot. It is the same for all folds, up to their
-    number of rows.
+    Nesterov's method, restarted when it overshoots (O'Donoghue and Candes, 2015), in the principal axes of the training
+    rows. There Boehning's bound (1992) on the Hessian, a quarter (half for 3 classes and more) of the covariance plus
+    `strength`, is diagonal, so its inverse is a safe step size for each axis. The bound holds for all folds once it is
+    scaled by the ratio of their rows.
     """
     axes, variances = _principal_axes(features, trains.any(axis=0))
     if classes == 2:  # one column: the difference of the two classes' weights, penalised half as much
@@ -204,41 +218,11 @@ def _train(
     weight_of_row = trains.astype(jnp.float32) / rows[:, None]
     # A fold's covariance is at most this many times that of all rows.
     curvature = curvature * trains.any(axis=0).sum().astype(jnp.float32) / rows.min()
-
-    def step(fit: _Fit, weight_of_row: Float[Array, " n"], strength: Float[Array, ""]) -> _Fit:
-        weights, bias = fit.ahead
-        # `k n` and `k d`: with the classes last, XLA copies the transposed features in every step on a CPU.
-        logits = weights @ axes.T + bias[:, None]
-        probabilities = jax.nn.sigmoid(logits) if classes == 2 else jax.nn.softmax(logits, axis=0)
-        residual = (probabilities - targets) * weight_of_row[None]
-        gradient = residual @ axes + strength * weights
-        bias_gradient = residual.sum(axis=1)
-        inverse = 1.0 / (curvature * variances + strength)[None]
-        new_weights, new_bias = weights - inverse * gradient, bias - bias_gradient / curvature
-        moved, bias_moved = new_weights - fit.weights, new_bias - fit.bias
-        uphill = jnp.sum(gradient * moved) + jnp.sum(bias_gradient * bias_moved) > 0
-        age = jnp.where(uphill, 0.0, fit.age + 1.0)
-        momentum = age / (age + 3.0)
-        decrease = (jnp.sum(gradient**2 * inverse) + jnp.sum(bias_gradient**2) / curvature) / 2
-        ahead = (new_weights + momentum * moved, new_bias + momentum * bias_moved)
-        return _Fit(new_weights, new_bias, ahead, age, decrease)
+    problem = _Problem(axes, variances, targets, curvature)
 
     def at_strength(fits: _Fit, strength: Float[Array, ""]):
-        def one_more(carry):
-            count, fits = carry
-            return count + 1, jax.vmap(step, in_axes=(0, 0, None))(fits, weight_of_row, strength)
-
-        def unfinished(carry):
-            count, fits = carry
-            return (count < MOST_STEPS) & (fits.decrease.max() > TOLERANCE)
-
-        fresh = fits._replace(
-            ahead=(fits.weights, fits.bias),
-            age=jnp.zeros_like(fits.age),
-            decrease=jnp.full_like(fits.decrease, jnp.inf),
-        )
-        count, fits = jax.lax.while_loop(unfinished, one_more, (0, fresh))
-        logits = jax.vmap(lambda weights, bias: weights @ axes.T + bias[:, None])(fits.weights, fits.bias)
+        fits, count = _converged(problem, fits, weight_of_row, strength)
+        logits = jax.vmap(problem.logits)(fits.weights, fits.bias)
         found = logits[:, 0] > 0 if classes == 2 else jnp.argmax(logits, axis=1)
         return fits, (found.astype(jnp.uint8), count)
 
@@ -249,10 +233,51 @@ def _train(
     return found
 
 
+def _converged(
+    problem: _Problem, fits: _Fit, weight_of_row: Float[Array, "m n"], strength: Float[Array, ""]
+) -> tuple[_Fit, Int[Array, ""]]:
+    """The classifiers of one strength, trained from those of the strength before, and the number of steps."""
+
+    def one_more(carry):
+        count, fits = carry
+        return count + 1, jax.vmap(partial(_step, problem), in_axes=(0, 0, None))(fits, weight_of_row, strength)
+
+    def unfinished(carry):
+        count, fits = carry
+        return (count < MOST_STEPS) & (fits.decrease.max() > TOLERANCE)
+
+    fresh = fits._replace(
+        ahead=(fits.weights, fits.bias),
+        age=jnp.zeros_like(fits.age),
+        decrease=jnp.full_like(fits.decrease, jnp.inf),
+    )
+    count, fits = jax.lax.while_loop(unfinished, one_more, (0, fresh))
+    return fits, count
+
+
+def _step(problem: _Problem, fit: _Fit, weight_of_row: Float[Array, " n"], strength: Float[Array, ""]) -> _Fit:
+    """One step of Nesterov's method for one classifier."""
+    weights, bias = fit.ahead
+    logits = problem.logits(weights, bias)
+    probabilities = jax.nn.sigmoid(logits) if len(problem.targets) == 1 else jax.nn.softmax(logits, axis=0)
+    residual = (probabilities - problem.targets) * weight_of_row[None]
+    gradient = residual @ problem.axes + strength * weights
+    bias_gradient = residual.sum(axis=1)
+    inverse = 1.0 / (problem.curvature * problem.variances + strength)[None]
+    new_weights, new_bias = weights - inverse * gradient, bias - bias_gradient / problem.curvature
+    moved, bias_moved = new_weights - fit.weights, new_bias - fit.bias
+    uphill = jnp.sum(gradient * moved) + jnp.sum(bias_gradient * bias_moved) > 0
+    age = jnp.where(uphill, 0.0, fit.age + 1.0)
+    momentum = age / (age + 3.0)
+    decrease = (jnp.sum(gradient**2 * inverse) + jnp.sum(bias_gradient**2) / problem.curvature) / 2
+    ahead = (new_weights + momentum * moved, new_bias + momentum * bias_moved)
+    return _Fit(new_weights, new_bias, ahead, age, decrease)
+
+
 def _principal_axes(
     features: Float[Array, "n d"], used: Bool[Array, " n"]
 ) -> tuple[Float[Array, "n d"], Float[Array, " d"]]:
-    """Rows in the principal axes of those that are `used`, centred, and the variances of these along the axes.
+    """All rows, centred, in the principal axes of the `used` rows, and the variances of these along the axes.
 
     A rotation changes neither the penalty nor the predictions, and a shift only the bias, which is not penalised.
     """

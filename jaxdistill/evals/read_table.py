@@ -1,4 +1,4 @@
-"""How is a table of an evaluation read? Every complaint names the file and the line.
+"""Reads tables of evaluations; errors name the file and the line.
 
 Tables are `.tsv` (no quoting) or `.csv` (standard quoting), plain or `.gz`, in UTF-8.
 """
@@ -15,7 +15,7 @@ from jaxdistill.core import InputError
 
 
 def part_of(folder: str | Path, part: str) -> Path:
-    """`folder/part` of a data folder, or `folder` itself where its files lie in it."""
+    """`folder/part` of a data folder, or `folder` itself if it holds the files."""
     inside = Path(folder) / part
     return Path(folder) if not inside.is_dir() and any(Path(folder).glob("*.gz")) else inside
 
@@ -24,8 +24,8 @@ def columns(path: str | Path, names: Sequence[str]) -> Iterator[tuple[int, tuple
     """`(line, cells)` of the named columns of a table with a header; white space around cells is dropped.
 
     Raises:
-      InputError: a column is not there, a line has another number of fields than the header or an empty cell, or the
-        table has no row.
+      InputError: a column is missing, a line has more or fewer fields than the header or an empty cell, or the table has
+        no row.
     """
     rows = table_rows(Path(path))
     header = [field.strip() for field in next(rows, (0, []))[1]]
@@ -34,7 +34,7 @@ def columns(path: str | Path, names: Sequence[str]) -> Iterator[tuple[int, tuple
         raise InputError(f"{path}: the columns are {', '.join(header) or 'none'}; {' and '.join(names)} are needed.")
     repeated = [name for name in names if header.count(name) > 1]
     if repeated:
-        raise InputError(f"{path}: the column {repeated[0]!r} is there twice; rename one of them.")
+        raise InputError(f"{path}: the column {repeated[0]!r} appears twice; rename one of them.")
     places, line = [header.index(name) for name in names], 0
     for line, fields in rows:
         if len(fields) != len(header):
@@ -44,20 +44,20 @@ def columns(path: str | Path, names: Sequence[str]) -> Iterator[tuple[int, tuple
             raise InputError(f"{path}:{line}: column {names[cells.index('')]} is empty.")
         yield line, cells
     if not line:
-        raise InputError(f"{path}: a header and no row.")
+        raise InputError(f"{path}: the table has a header and no row; at least one row is needed.")
 
 
 def labelled(
     path: str | Path, sentences: Sequence[str], classes: Sequence[str], *, label: str = "label"
 ) -> tuple[Int[np.ndarray, " n"], list[tuple[str, ...]]]:
-    """Class numbers and sentences of each row of a table with a column of class names.
+    """Class numbers and sentences of the rows of a table with a column of class names.
 
     Args:
       sentences: names of the columns of sentences.
-      classes: the class names; the number of a class is its place here.
+      classes: the class names; the number of a class is its index.
 
     Raises:
-      InputError: as `columns`, or another label.
+      InputError: as `columns`, or a label that is not in `classes`.
     """
     number: Mapping[str, int] = {name: place for place, name in enumerate(classes)}
     labels, texts = [], []
@@ -70,7 +70,7 @@ def labelled(
 
 
 def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """`(line, fields)` of each row of a `.tsv` or `.csv` file that is not blank."""
+    """`(line, fields)` of each row of a `.tsv` or `.csv` file; blank rows are skipped."""
     suffix = table_suffix(path)
     if suffix not in (".tsv", ".csv"):
         raise InputError(f"{path}: a table is read from .tsv or .csv, plain or .gz; got {suffix or 'no suffix'!r}.")
@@ -87,7 +87,7 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def table_suffix(path: Path) -> str:
-    """`.tsv` or the like, `.gz` put aside."""
+    """The suffix in lower case, without `.gz`."""
     return Path(path.name.removesuffix(".gz")).suffix.lower()
 
 

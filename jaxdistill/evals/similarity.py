@@ -1,8 +1,6 @@
-"""How alike does a model find two sentences, and do two rankings of pairs agree?
+"""Computes similarities of sentence pairs, and the rank correlation of two lists of scores.
 
-Every evaluation of sentence pairs ends here: cosine similarities of a model, and their rank correlation with other
-scores. A model whose similarities say nothing (vectors that are NaN, zero, or all the same) is an error, never a NaN
-score.
+All evaluations of sentence pairs use it. Useless vectors (NaN, zero, or all the same) are an error, never a NaN score.
 """
 
 from collections.abc import Sequence
@@ -13,14 +11,14 @@ from jaxtyping import Float
 from jaxdistill.core import Embed, InputError, Scorer
 
 CONSTANT = 1e-7
-"""Similarities that span less than this share of the largest are rounding of float32, not a ranking."""
+"""Similarities that span less than this share of the largest differ by float32 rounding only, so they are no ranking."""
 
 
 def finite_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
-    """Embeddings as the model gives them.
+    """Embeddings, not normalised.
 
     Raises:
-      InputError: wrong number of vectors, NaN or infinity; names the first sentence concerned.
+      InputError: wrong number of vectors, NaN or infinity; names the first such sentence.
     """
     vectors = np.asarray(embed(sentences))
     if vectors.ndim != 2 or len(vectors) != len(sentences):
@@ -51,10 +49,10 @@ def cosines(embed: Embed, first: Sequence[str], second: Sequence[str]) -> Float[
 
 
 def similarities(model: Embed | Scorer, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
-    """How alike a model finds each pair: its own score where it reads pairs, else cosine similarity.
+    """Similarity of each pair: a cross-encoder's own score, else cosine similarity.
 
     Raises:
-      InputError: NaN or infinity, or what `cosines` refuses.
+      InputError: as `unit_vectors`, or a score that is NaN or infinity.
     """
     if not isinstance(model, Scorer):
         return cosines(model, first, second)
@@ -69,7 +67,7 @@ def spearman(reference: Float[np.ndarray, " n"], similarities: Float[np.ndarray,
     Args:
       reference: gold scores, or a teacher's similarities.
       similarities: the model's.
-      what: the pairs that are scored, named in errors.
+      what: name of the pairs, for errors.
 
     Raises:
       InputError: one side is constant, so the correlation is undefined.

@@ -1,19 +1,20 @@
-"""How well does a model rank English sentence pairs by meaning: STS12-16, STS-B, SICK-R?
+"""Scores semantic textual similarity in English: STS12-16, STS-B and SICK-R.
 
-Protocol of SimCSE (Gao et al., EMNLP 2021, appendix B), called `all` there: Spearman's correlation between cosine
-similarity and gold score over all pairs of a set together, no trained regressor. The average is over the seven tests.
-SentEval's own protocol, the mean over a set's subsets, gives values that are several points off and are not comparable.
+The protocol is SimCSE's (Gao et al., EMNLP 2021, appendix B), called `all` there: Spearman's correlation between cosine
+similarity and gold score over all pairs of a set together, without a trained regressor. The average is over the seven
+tests. SentEval's own protocol, the mean over a set's subsets, differs by several points and is not comparable.
 
-The sets come from a data folder (`sts/sts12.test.tsv.gz` and so on; the folder or its `sts` may be named) or from the
-Hugging Face hub. NOTE the hub's copies are in original case and spacing, the SentEval files are lower-cased and
-tokenised: an uncased model gets nearly the same score from both, a cased one need not. And the hub's SICK has 4,906
-test pairs, the original file 4,927.
+The sets come from a data folder (`sts/sts12.test.tsv.gz` and so on; `--data` may name the folder or its `sts`) or from the
+Hugging Face hub. NOTE the hub's copies have original case and spacing, while the SentEval files are lower-cased and
+tokenised: an uncased model gets nearly the same score from both, a cased one may not. The hub's SICK has 4,906 test pairs,
+the original file 4,927.
 """
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from jaxtyping import Float
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.evals.embedding_cache import EmbeddingCache
+from jaxdistill.evals.evaluation import Evaluation, Model, Sources, Unit, absent
 from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs, scored_pairs
 from jaxdistill.evals.read_table import part_of
 from jaxdistill.evals.similarity import similarities, spearman
@@ -33,7 +35,7 @@ DEV_METRIC = "sts-b-dev/spearman"
 
 @dataclass(frozen=True, kw_only=True)
 class StsSet:
-    """Where a set is found, in a data folder and on the hub."""
+    """The file of a set in a data folder, and its place on the hub."""
 
     file: str
     hub: str
@@ -59,16 +61,16 @@ SETS: Mapping[str, StsSet] = {
     "sts-b-dev": StsSet(file="stsb.dev.tsv.gz", hub="mteb/stsbenchmark-sts", split="validation"),
 }
 SUBSETS = ("sts12", "sts13", "sts14", "sts15", "sts16")
-"""Sets that SentEval also scores by subset; STS-B and SICK-R it does not."""
+"""Sets that SentEval also scores by subset; it does not for STS-B and SICK-R."""
 SUBSET_PROTOCOL = "also each subset, their mean, and their mean weighted by pairs (SentEval)"
 DRAWN = ("sts-b-dev", "sts-b")
-"""Sets whose gold scores are drawn against similarities, the first that is there: ConGen's Figure 3 has STS-B dev."""
+"""Sets whose gold scores are drawn against similarities; the first that was scored is. ConGen's Figure 3 has STS-B dev."""
 TESTS = tuple(name for name in SETS if name != "sts-b-dev")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StsDevTask:
-    """STS-B dev, read once: what the best checkpoint is chosen by."""
+    """The evaluation on STS-B dev, which can choose the best checkpoint."""
 
     pairs: GradedPairs
 
@@ -87,7 +89,8 @@ def sts(
 
     Args:
       folder: a data folder, or None for the hub.
-      subsets: also `sts12/MSRpar` and so on, `sts12/mean` and `sts12/weighted mean`, for `SUBSETS` whose files name them.
+      subsets: also score `sts12/MSRpar` and so on, `sts12/mean` and `sts12/weighted mean`, for sets in `SUBSETS` whose
+        files name their subsets.
     """
     return sts_values(embed, folder, sets, subsets=subsets)["scores"]
 
@@ -110,8 +113,8 @@ def sts_values(
 
 
 def averages(scores: Mapping[str, float]) -> dict[str, float]:
-    """`average` where all seven tests were scored; where subsets were too, `average/mean` and `average/weighted mean`, in
-    which the sets without subsets count as a whole."""
+    """`average` if all seven tests were scored; if subsets were too, `average/mean` and `average/weighted mean`, in which
+    the sets without subsets count as a whole."""
     if not set(TESTS) <= set(scores):
         return {}
     found = {"average": float(np.mean([scores[name] for name in TESTS]))}
@@ -144,7 +147,7 @@ def _subset_scores(graded: Mapping[str, GradedPairs], alike: Mapping[str, Float[
 
 
 def digest(folder: str | Path) -> str:
-    """SHA-256 of the protocol and of all files of the sets that are there."""
+    """SHA-256 of the protocol and of all files of sets that exist."""
     sha = hashlib.sha256(PROTOCOL.encode())
     paths = (sts_folder(folder) / source.file for source in SETS.values())
     for path in paths:
@@ -153,7 +156,7 @@ def digest(folder: str | Path) -> str:
 
 
 def read_set(name: str, folder: str | Path | None) -> GradedPairs:
-    """One set's graded pairs, from the data folder or, without one, from the hub."""
+    """The graded pairs of a set, from the data folder or, without one, from the hub."""
     if name not in SETS:
         raise InputError(f"no STS set is called {name!r}; there are {', '.join(SETS)}.{did_you_mean(name, SETS)}")
     return read_pairs(sts_folder(folder) / SETS[name].file) if folder is not None else _from_hub(name)
@@ -179,8 +182,74 @@ def _from_hub(name: str) -> GradedPairs:
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
         raise InputError(
-            f"{source.hub} could not be had from the Hugging Face hub{offline}: {str(error).splitlines()[0][:120]}. "
+            f"{source.hub} could not be loaded from the Hugging Face hub{offline}: {str(error).splitlines()[0][:120]}. "
             "Give a data folder with the STS files, or set HF_HOME to a cache that holds the set."
         ) from error
     score, first, second = (rows[column] for column in source.columns)
     return GradedPairs(name=source.hub, first=tuple(first), second=tuple(second), scores=np.array(score, np.float64))
+
+
+def sts_b_unit(
+    name: str,
+    source: str,
+    protocol: str,
+    sources: Sources,
+    values: Callable[[GradedPairs, Model], Mapping[str, float]],
+    *,
+    is_repeatable: bool = True,
+) -> Unit | str:
+    """A unit on a part of STS-B, from the data folder or the hub; a line if the file is absent.
+
+    Args:
+      source: `sts-b` or `sts-b-dev`.
+      values: the scores of a model on these pairs.
+    """
+    folder, files = _files(source, sources)
+
+    def run(model: Model) -> dict[str, Any]:
+        return {"scores": dict(values(read_set(source, folder), model))}
+
+    return absent(name, files) or Unit(
+        name=name, protocol=protocol, files=files, run=run, is_repeatable=is_repeatable and folder is not None
+    )
+
+
+def _units(sources: Sources) -> Iterable[Unit | str]:
+    for name in SETS:
+        if "sts" in sources.tasks or name in sources.tasks:
+            folder, files = _files(name, sources)
+            yield absent(name, files) or Unit(
+                name=name,
+                protocol=protocol(name),
+                files=files,
+                run=partial(_values, name, folder),
+                is_repeatable=folder is not None,
+            )
+
+
+def _files(name: str, sources: Sources) -> tuple[Path | None, tuple[Path, ...]]:
+    """The folder of STS files and the file of a set; None and nothing if the set comes from the hub."""
+    folder = part_of(sources.data, "sts") if sources.data else None
+    return folder, (folder / SETS[name].file,) if folder else ()
+
+
+def _values(name: str, folder: Path | None, model: Model) -> dict[str, Any]:
+    return sts_values(model.embed, folder, [name], subsets=True)
+
+
+def _headings(measured: Collection[str]) -> Mapping[str, str]:
+    """The average of the seven tests, or single tests if it was not measured."""
+    single = {name: name for name in TESTS if name in measured}
+    return {"average": "STS, average of 7"} if "average" in measured else single
+
+
+EVALUATION = Evaluation(
+    group="sts",
+    names=tuple(SETS),
+    scores=(*SETS, "average"),
+    units=_units,
+    averages=averages,
+    headings=_headings,
+    dev_headings={"sts-b-dev": "STS-B dev", DEV_METRIC: "STS-B dev"},
+    drawn=DRAWN,
+)

@@ -1,13 +1,13 @@
-"""What do sentence vectors tell about sentiment, subjectivity, kinds of question, paraphrase: MR, CR, SUBJ, MPQA, SST2, TREC, MRPC?
+"""Scores SentEval's transfer tasks by a linear probe on sentence vectors: MR, CR, SUBJ, MPQA, SST2, TREC, MRPC.
 
-SentEval's protocol (Conneau and Kiela, LREC 2018; ConGen's Table 10): a logistic regression on frozen vectors, see
-`probe.py` for how it is trained and how it differs from SentEval's. MRPC's features are `[|u - v|, u * v]`; beside its
-accuracy stands the F1 of paraphrases. Vectors are taken as the model gives them: their length acts on the penalty.
+The protocol is SentEval's (Conneau and Kiela, LREC 2018; ConGen's Table 10): a logistic regression on frozen vectors;
+`probe.py` says how it is trained and how it differs from SentEval's. MRPC's features are `[|u - v|, u * v]`, and the F1 of
+paraphrases is reported beside its accuracy. Vectors are not normalised: their length affects the penalty.
 
 The sets come from a data folder: `transfer/mr.all.tsv.gz`, `transfer/sst2.train.tsv.gz` and so on.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import probe
+from jaxdistill.evals.evaluation import Evaluation, Sources, Unit, average_heading, average_of, set_units
 from jaxdistill.evals.read_table import labelled, part_of
 from jaxdistill.evals.similarity import finite_vectors
 
@@ -69,18 +70,18 @@ SETS: Mapping[str, TransferSet] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Labelled sentences or pairs of all splits of a set, one behind the other."""
+    """Labelled sentences or pairs of all splits of a set, concatenated."""
 
     sentences: tuple[tuple[str, ...], ...]
     """One sentence a row, or two."""
     labels: Int[np.ndarray, " n"]
     split: Mapping[str, Bool[np.ndarray, " n"]]
-    """Which rows are of a split."""
+    """Name of a split to a mask of its rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransferTask:
-    """The evaluation on one set that was read."""
+    """The evaluation on one set."""
 
     name: str
     rows: Rows
@@ -110,7 +111,7 @@ def pair_features(first: Float[np.ndarray, "n e"], second: Float[np.ndarray, "n 
 
 
 def f1(labels: Int[np.ndarray, " n"], predicted: Int[np.ndarray, " n"]) -> float:
-    """F1 of class 1 in [0, 1]: the harmonic mean of precision and recall; 0 where neither side has any of it."""
+    """F1 of class 1 in [0, 1]: the harmonic mean of precision and recall; 0 if neither side has the class."""
     either = np.sum(labels == 1) + np.sum(predicted == 1)
     return float(2 * np.sum((labels == 1) & (predicted == 1)) / max(either, 1))
 
@@ -148,3 +149,17 @@ def read_splits(paths: Mapping[str, Path], columns: Sequence[str], classes: Sequ
         labels=np.concatenate([labels for labels, _ in read]),
         split={name: split_of == name for name in paths},
     )
+
+
+def _units(sources: Sources) -> Iterable[Unit | str]:
+    return set_units(sources, "transfer", tuple(SETS), files=files, protocol=protocol, task=transfer_task)
+
+
+EVALUATION = Evaluation(
+    group="transfer",
+    scores=("transfer",),
+    measure="accuracy, F1 × 100",
+    units=_units,
+    averages=average_of("transfer/average", [f"transfer/{name}" for name in SETS]),
+    headings=average_heading("transfer/average", "transfer"),
+)

@@ -1,9 +1,10 @@
-"""What does the report of an evaluation show? What its results file holds, and the curves of the runs that made the models."""
+"""Builds the report of an evaluation from its results file and the curves of the runs that made the models."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxdistill.evals import speed
 from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.reporting import page as report
 from jaxdistill.reporting.figures import Entry
@@ -17,10 +18,10 @@ def write_evaluation(
     """Writes the page; returns its path.
 
     Args:
-      content: of the results file.
-      scored_pairs: model to graded pairs as it finds them.
-      teacher: the model that the others are compared with; empty: the teacher of the runs that exports lie in, where
-        there is one, by the scores of its student's run where it is not among the models.
+      content: the results file.
+      scored_pairs: model to graded pairs with its similarities.
+      teacher: the model that the others are compared with. Empty: the teacher of the runs that the exports belong to, if
+        they share one; if it is not among the models, with the scores from its student's run.
     """
     rows = {row["model"]: row for row in content["models"]}
     names = report.short_names([*rows, *content["failed"]])
@@ -58,7 +59,7 @@ def _entry(name: str, row: Mapping[str, Any], scored_pairs: ScoredPairs | None, 
         scores=row["scores"],
         parameters=row["parameters"],
         size_bytes=row["size_bytes"],
-        sentences_per_s=row["scores"].get(report.RATE),
+        sentences_per_s=row["scores"].get(speed.RATE),
         scored_pairs=scored_pairs,
         neighbours=row["neighbours"],
         curves=read_curves(metrics) if metrics and metrics.is_file() else None,
@@ -67,6 +68,6 @@ def _entry(name: str, row: Mapping[str, Any], scored_pairs: ScoredPairs | None, 
 
 
 def _run_of(spec: str) -> Path | None:
-    """The workdir of the run that an export lies in."""
+    """The workdir of the run that an export belongs to; None if there is none."""
     folder = Path(spec).resolve().parent
     return folder if Path(spec).is_dir() and (folder / FACTS_FILE).is_file() else None

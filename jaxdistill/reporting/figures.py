@@ -1,7 +1,7 @@
-"""What is drawn in a report: figures of the models that were evaluated, as plain data in Plotly's JSON form.
+"""Makes the figures of a report, as plain data in Plotly's JSON form.
 
-They are dictionaries, because Plotly's Python classes take a second to import and its JavaScript checks them anyway. Every
-text that a user gave is escaped: Plotly reads some HTML in labels.
+They are dictionaries, because Plotly's Python classes take a second to import and its JavaScript checks them anyway. All
+text from the user is escaped, because Plotly interprets some HTML in labels.
 """
 
 import html
@@ -18,27 +18,27 @@ from jaxdistill.reporting.plots import Curves
 COLORS = ("#c2573a", "#3b6ea5", "#4f8a4c", "#7b5aa6", "#b8862d", "#3f9aa0", "#b5507f", "#6b5b4b")
 TEACHER_COLOR = "#4a4a4a"
 BINS = 40
-"""Of the histogram, from the lowest to the highest similarity that any model finds."""
+"""Bins of the histogram, from the lowest to the highest similarity of any model."""
 LOG_TICKS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 HOVER_WIDTH = 60
-"""Characters of a line of a sentence that is shown at a point."""
+"""Characters in a line of a sentence that is shown at a point."""
 ALIGNMENT, UNIFORMITY = "geometry/alignment", "geometry/uniformity"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What a report may show of one model. None, or nothing in a collection: not known."""
+    """One model in a report. None or an empty collection: not known."""
 
     name: str
     scores: Mapping[str, float]
-    """Score name to value in [-1, 1], and measures in units of their own."""
+    """Score name to value in [-1, 1], or in a unit of its own."""
     parameters: int | None = None
     size_bytes: int | None = None
-    """Of the weights files."""
+    """Size of the weights files."""
     sentences_per_s: float | None = None
     scored_pairs: ScoredPairs | None = None
     neighbours: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
-    """Name of the study to its `query` and `found` sentences, see `evals/neighbours.py`."""
+    """Name of the study to its examples, each with `query` and `found` sentences as in `evals/neighbours.py`."""
     curves: Curves | None = None
     failed: Mapping[str, str] | None = None
     """Evaluation to the line that says why it failed."""
@@ -46,7 +46,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A plot with its title, and a sentence that says how to read it."""
+    """A plot with its title and a note on how to read it."""
 
     id: str
     title: str
@@ -56,12 +56,12 @@ class Figure:
 
 
 def figures(entries: Sequence[Entry], *, teacher: str = "", score: str = "", heading: str = "") -> list[Figure]:
-    """All figures for which something was measured.
+    """All figures that have data.
 
     Args:
       teacher: name of the entry that is drawn in grey.
-      score: name of the score that is drawn against size and speed; empty: none was measured.
-      heading: what the score is called.
+      score: name of the score to draw against size and speed; empty: none was measured.
+      heading: the score's name in text.
     """
     colors = _colors(entries, teacher)
     drawn = [
@@ -82,7 +82,7 @@ def _colors(entries: Sequence[Entry], teacher: str) -> dict[str, str]:
 
 
 def _gold_scatters(entries: Sequence[Entry], colors: Mapping[str, str]) -> Iterator[Figure]:
-    """One figure a model, as the clouds would hide each other; their axes are the same."""
+    """One figure per model, because the clouds would hide each other; they share their axes."""
     every = [
         similarity
         for entry in entries
@@ -125,7 +125,7 @@ def _histogram(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | 
     return _figure(
         "similarities",
         "Histogram of similarities",
-        "Of the same pairs. A student that follows its teacher has the same shape; a narrow peak near 1 is a collapse.",
+        "Of the same pairs. A student that follows its teacher has its shape; a narrow peak near 1 is a collapse.",
         traces,
         _layout("cosine similarity", "pairs"),
     )
@@ -136,7 +136,7 @@ def _loss(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
     return _figure(
         "loss",
         "Learning curve: loss",
-        "As logged, a mean over the steps since the last point. Lower is better; losses of different objectives do not compare.",
+        "As logged, a mean over the steps since the last point. Lower is better; losses of different objectives are not comparable.",
         [_trace(name, colors, *zip(*points, strict=True), mode="lines+markers") for name, points in curves.items()],
         _layout("step", "loss"),
     )
@@ -154,7 +154,7 @@ def _dev(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
     return _figure(
         "dev",
         "Learning curve: dev evaluation",
-        "What the best checkpoint was chosen by. Higher is better.",
+        "The scores that can choose the best checkpoint. Higher is better.",
         traces,
         _layout("step", "dev score × 100"),
     )
@@ -163,11 +163,11 @@ def _dev(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
 def _score_against(
     entries: Sequence[Entry], colors: Mapping[str, str], score: str, heading: str
 ) -> Iterator[Figure | None]:
-    """Score against size, and against speed."""
+    """Figures of the score against size and against speed."""
     scored = [entry for entry in entries if score in entry.scores]
 
     def points(of: Callable[[Entry], float | None]) -> list[dict[str, Any]]:
-        """One trace a model, so that the legend names it."""
+        """One trace per model, so that the legend names it."""
         return [
             _trace(entry.name, colors, [of(entry)], [100 * entry.scores[score]], mode="markers") for entry in scored if of(entry)
         ]  # fmt: skip
@@ -212,7 +212,7 @@ def _figure(
 def _trace(
     name: str, colors: Mapping[str, str], x: Sequence[float], y: Sequence[float], *, mode: str
 ) -> dict[str, Any]:
-    """A named line or cloud; lone points are large enough to be touched."""
+    """A named line or cloud; lone points are large enough to tap."""
     return {
         "type": "scatter",
         "mode": mode,
@@ -225,11 +225,11 @@ def _trace(
 
 
 def _layout(x: str, y: str, *, log_x: Sequence[float] = (), y_axis: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Axes with their titles, and a legend above, which leaves the width to the plot on a phone.
+    """Axes with titles, and a legend above the plot, which keeps the full width on a phone.
 
     Args:
-      log_x: places of the points, where that axis is logarithmic.
-      y_axis: more of that axis, such as its range.
+      log_x: values of the points if that axis is logarithmic.
+      y_axis: further properties of that axis, such as its range.
     """
     axis = {"gridcolor": "#e6e6e6", "zeroline": False, "automargin": True}
     ticks = {"type": "log", "tickvals": _log_ticks(log_x), "tickformat": "~s"} if log_x else {}
@@ -247,14 +247,14 @@ def _layout(x: str, y: str, *, log_x: Sequence[float] = (), y_axis: Mapping[str,
 
 
 def _log_ticks(values: Sequence[float]) -> list[float]:
-    """Round numbers about the values. NOTE Plotly's own would be powers of ten, and single digits between them."""
+    """Round numbers around the values. NOTE Plotly's own are powers of ten, with bare digits between them."""
     powers = range(int(np.log10(min(values))) - 1, int(np.log10(max(values))) + 2)
     ticks = (digit * 10.0**power for power in powers for digit in LOG_TICKS)
     return [tick for tick in ticks if min(values) / 1.5 <= tick <= 1.5 * max(values)]
 
 
 def _plain(text: str) -> str:
-    """As text that Plotly shows as it is; it knows no entity for quotes."""
+    """Escaped for Plotly, which does not know the entities of quotes."""
     return html.escape(text, quote=False)
 
 

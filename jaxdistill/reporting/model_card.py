@@ -1,6 +1,6 @@
-"""What is written about a model that leaves a run: how it was made, what it scores, how to use it.
+"""Writes the model card of an export: how the model was made, what it scores, how to use it.
 
-A run writes its facts to `card.json` in the workdir, so that any of its checkpoints can be exported later with them.
+A run writes its facts to `card.json` in the workdir, so that any of its checkpoints can be exported with them later.
 """
 
 import dataclasses
@@ -19,25 +19,25 @@ FACTS_FILE = "card.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Facts:
-    """How a student was made. Empty texts and zeros are left out of the card."""
+    """How a student was made. The card omits empty texts and zeros."""
 
     name: str
     teacher: str = ""
     student: str = ""
-    """What the student was built from, for instance `layers 1,3,5 of all-MiniLM-L6-v2`."""
+    """Origin of the student's weights, for instance `layers 1,3,5 of all-MiniLM-L6-v2`."""
     objective: str = ""
     """The objective with its options, in one line."""
     data: str = ""
-    """Where the sentences came from."""
+    """Sources of the sentences."""
     data_digest: str = ""
     sentences: int = 0
     steps: int = 0
     batch_size: int = 0
     seed: int = 0
     prompt: str = ""
-    """What stood before every sentence, in training and when it was scored."""
+    """Text before every sentence, in training and evaluation."""
     command: str = ""
-    """The command that trains it again."""
+    """The command that repeats the training."""
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Score name to value in [-1, 1], such as `{"sts-b-dev/spearman": 0.84}`."""
     teacher_scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -50,7 +50,7 @@ PATH_OPTIONS = (
 
 
 def public_command(command: str) -> str:
-    """The command with the last part of every local path."""
+    """The command with every local path shortened to its last part."""
     return shlex.join(map(_public_argument, shlex.split(command)))
 
 
@@ -66,12 +66,12 @@ def _public_argument(argument: str) -> str:
 
 
 def write_facts(folder: str | Path, facts: Facts) -> None:
-    """Writes `card.json` into a workdir or an export, whole or not at all."""
+    """Writes `card.json` into a workdir or an export, atomically."""
     write_atomic(Path(folder) / FACTS_FILE, json.dumps(dataclasses.asdict(facts), indent=2) + "\n")
 
 
 def read_facts(folder: str | Path) -> Facts | None:
-    """The facts of a workdir or an export; None if it has none."""
+    """The facts of a workdir or an export; None if it has no `card.json`."""
     path = Path(folder) / FACTS_FILE
     if not path.is_file():
         return None
@@ -79,7 +79,7 @@ def read_facts(folder: str | Path) -> Facts | None:
         return Facts(**json.loads(path.read_text(encoding="utf-8")))
     except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
         raise InputError(
-            f"{path}: not a file of facts as a run writes it ({error}). Remove it to export without."
+            f"{path} is not readable as the facts of a run ({error}); remove it to export without facts."
         ) from error
 
 
@@ -92,10 +92,14 @@ def model_card(
     pooling: str,
     digest: str,
     in_sentence_transformers: bool,
+    reads_pairs: bool,
 ) -> str:
     """The README of an exported model: markdown with the YAML header that model hubs read.
 
-    Without `in_sentence_transformers` it does not name that library, which cannot load the model.
+    Args:
+      width: of sentence vectors; unused for a cross-encoder.
+      in_sentence_transformers: whether that library has the pooling and can load the model.
+      reads_pairs: whether the model is a cross-encoder.
     """
     made = {
         "Teacher": facts.teacher,
@@ -112,17 +116,21 @@ def model_card(
     }
     model = {
         "Parameters": f"{parameters:,}",
-        "Embedding width": str(width),
-        "Longest sentence": f"{max_length} tokens",
-        "Pooling": pooling,
+        "Embedding width": "" if reads_pairs else str(width),
+        "Longest pair" if reads_pairs else "Longest sentence": f"{max_length} tokens",
+        "Pooling": "" if reads_pairs else pooling,
         "Digest of the model": digest,
     }
     software = ", ".join(f"{name} {version}" for name, version in versions().items())
+    vectors = (
+        f"A sentence encoder distilled with jaxdistill: it maps sentences to vectors of {width} numbers whose cosine "
+        "similarity says how alike they are in meaning."
+    )
+    scores = "A cross-encoder distilled with jaxdistill: it scores how alike two sentences are in meaning, from 0 to 1."
     parts = [
-        _header(in_sentence_transformers),
-        f"# {facts.name}\n\nA sentence encoder distilled with jaxdistill: it maps sentences to vectors of {width} "
-        "numbers whose cosine similarity says how alike they are in meaning.\n",
-        _usage(facts.name, in_sentence_transformers),
+        _header(in_sentence_transformers, reads_pairs),
+        f"# {facts.name}\n\n{scores if reads_pairs else vectors}\n",
+        _usage(facts.name, in_sentence_transformers, reads_pairs),
         "## The model\n\n" + _table(model),
         "## How it was made\n\n" + _table({**made, "Software": software}),
         _scores(facts),
@@ -130,41 +138,47 @@ def model_card(
     return "\n".join(part for part in parts if part)
 
 
-def _header(in_sentence_transformers: bool) -> str:
+def _header(in_sentence_transformers: bool, reads_pairs: bool) -> str:
     library = "library_name: sentence-transformers\n" if in_sentence_transformers else ""
-    tag = "- sentence-transformers\n" if in_sentence_transformers else ""
+    tags = ["sentence-transformers"] if in_sentence_transformers else []
+    tags += ["cross-encoder", "text-ranking"] if reads_pairs else ["sentence-similarity", "feature-extraction"]
+    listed = "\n".join(f"- {tag}" for tag in [*tags, "distillation", "jaxdistill"])
     return f"""---
-{library}pipeline_tag: sentence-similarity
+{library}pipeline_tag: {"text-ranking" if reads_pairs else "sentence-similarity"}
 tags:
-{tag}- sentence-similarity
-- feature-extraction
-- distillation
-- jaxdistill
+{listed}
 ---
 """
 
 
-def _usage(name: str, in_sentence_transformers: bool) -> str:
-    theirs = f"""With sentence-transformers:
+VECTORS_CODE = """from sentence_transformers import SentenceTransformer
 
-```python
-from sentence_transformers import SentenceTransformer
+vectors = SentenceTransformer("{name}").encode(["A cat sleeps.", "A cat naps."])"""
+VECTORS_HERE = """import jaxdistill
 
-vectors = SentenceTransformer("{name}").encode(["A cat sleeps.", "A cat naps."])
-```
-"""
-    return f"""## Use
+vectors = jaxdistill.load("{name}").encode(["A cat sleeps.", "A cat naps."])"""
+SCORES_CODE = """from sentence_transformers import CrossEncoder
 
-{theirs if in_sentence_transformers else "sentence-transformers has no module for this model's pooling and refuses to load it."}
+scores = CrossEncoder("{name}").predict([("A cat sleeps.", "A cat naps.")])"""
+SCORES_HERE = """import jaxdistill
 
-With jaxdistill:
+scores = jaxdistill.load("{name}").score(["A cat sleeps."], ["A cat naps."])"""
 
-```python
-import jaxdistill
 
-vectors = jaxdistill.load("{name}").encode(["A cat sleeps.", "A cat naps."])
-```
-"""
+def _usage(name: str, in_sentence_transformers: bool, reads_pairs: bool) -> str:
+    theirs, ours = (SCORES_CODE, SCORES_HERE) if reads_pairs else (VECTORS_CODE, VECTORS_HERE)
+    refusal = "sentence-transformers has no module for this model's pooling and refuses to load it.\n"
+    return "\n".join(
+        [
+            "## Use\n",
+            _code("sentence-transformers", theirs.format(name=name)) if in_sentence_transformers else refusal,
+            _code("jaxdistill", ours.format(name=name)),
+        ]
+    )
+
+
+def _code(library: str, code: str) -> str:
+    return f"With {library}:\n\n```python\n{code}\n```\n"
 
 
 def _table(rows: Mapping[str, str]) -> str:

@@ -1,6 +1,7 @@
-"""How is an evaluation looked at? One HTML page with tables and plots, which needs nothing but itself to be viewed.
+"""Writes a report: one self-contained HTML page with tables and plots.
 
-The page holds Plotly's JavaScript, nearly 5 MB and most of its size, so that it can be opened anywhere, mailed and kept.
+The page contains Plotly's JavaScript, nearly 5 MB and most of its size, so that it opens without a network and can be
+mailed and archived.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -9,28 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jaxdistill.evals import agreement, pairs, speed, sts, suite
+from jaxdistill.evals import agreement, suite
 from jaxdistill.files import unwritable, write_atomic
 from jaxdistill.reporting.figures import Entry, figures
 from jaxdistill.reporting.tables import hundredfold, plain
 
 PAGE = "index.html"
 SHOWN_NEIGHBOURS = 5
-HEADLINE: Mapping[str, str] = {
-    "average": "STS, average of 7",
-    "sts17/average": "STS 2017",
-    "transfer/average": "transfer",
-    "nli/sick-e": "SICK-E",
-    "nli/snli (other training set)": "SNLI, own training set",
-    "auc/average": "pairs, AUC",
-    "pairs": "graded pairs",
-    pairs.METRIC: "graded pairs",
-    "sts-b-dev": "STS-B dev",
-    sts.DEV_METRIC: "STS-B dev",
-    agreement.METRIC: "agreement with the teacher",
-}
-"""Score name to its heading in the first table, the most telling first."""
-RATE = f"speed/batch {speed.BATCH_SIZE} (sentences/s)"
 NOT_SHOWN: Mapping[str, str] = {
     "gold-0": "gold scores and similarities (--tasks=sts)",
     "loss": "learning curves (of an export that lies in the folder of its run)",
@@ -39,29 +25,29 @@ NOT_SHOWN: Mapping[str, str] = {
     "geometry": "alignment and uniformity (--tasks=geometry)",
     "neighbours": "nearest sentences (--tasks=retrieval)",
 }
-"""Part of the page to what it is called, and how to have it, where it was not measured."""
+"""Part of the page to its name and the flag that adds it; listed if it was not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """All that a page says."""
+    """Content of a page."""
 
     title: str
     entries: Sequence[Entry]
     warning: str = ""
-    """A line below the title that cannot be missed."""
+    """A prominent line below the title."""
     teacher: str = ""
     """Name of the entry that the others are compared with."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """Said at the end: versions, data and the like."""
+    """Facts at the end of the page: versions, data and the like."""
     protocols: Mapping[str, str] = field(default_factory=dict)
-    """Evaluation to how it is scored."""
+    """Unit to its protocol."""
     absent: Sequence[str] = ()
-    """Lines about sets that were not there."""
+    """Lines about absent sets."""
 
 
 def write_page(report: Report, path: str | Path) -> Path:
-    """Writes the page; returns its path. Raises `InputError` where it cannot be written."""
+    """Writes the page; returns its path. Raises `InputError` if it cannot be written."""
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,8 +58,8 @@ def write_page(report: Report, path: str | Path) -> Path:
 
 
 def html_page(report: Report) -> str:
-    """The page. Names and sentences are escaped, whatever they hold."""
-    # Imported here: a report is the last thing that a program makes.
+    """The page as HTML; names and sentences are escaped."""
+    # Imported here, because programs that write no report do not need it.
     import jinja2
 
     loader = jinja2.PackageLoader("jaxdistill", "assets")
@@ -101,16 +87,16 @@ def html_page(report: Report) -> str:
 
 
 def javascript() -> str:
-    """Plotly's own, such that it can stand inside a script element."""
+    """Plotly's JavaScript, escaped for a script element."""
     from plotly.offline import get_plotlyjs
 
     return get_plotlyjs().replace("</script", "<\\/script")
 
 
 def short_names(specs: Sequence[str]) -> dict[str, str]:
-    """Spec of a model to what tables call it: the shortest end of its path that no other has, but `export` and `model`.
+    """Spec of a model to its name in tables: the shortest end of its path that is unique and not `export` or `model`.
 
-    An ensemble is called by its members.
+    An ensemble is named by its members.
     """
     members = {member for spec in specs for member in spec.split("+")}
     return {spec: "+".join(_short_name(member, members - {member}) for member in spec.split("+")) for spec in specs}
@@ -125,19 +111,19 @@ def _short_name(spec: str, others: Collection[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A place in a table."""
+    """A cell of a table."""
 
     text: str
     value: float | None = None
-    """What is sorted by; None: goes last."""
+    """The value to sort by; None sorts last."""
     is_best: bool = False
     retention: str = ""
-    """Share of the teacher's value."""
+    """The share of the teacher's value, as text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreTable:
-    """A table with the name of its lines in the first column."""
+    """A table whose first column names the rows."""
 
     headings: Sequence[str]
     rows: Sequence[tuple[str, Sequence[Cell]]]
@@ -156,7 +142,7 @@ class _Column:
 
 
 def headline(entries: Sequence[Entry], teacher: str) -> ScoreTable:
-    """A line a model: its main scores, and what share of the teacher's they are, its size and speed.
+    """A row for each model: its main scores with their share of the teacher's, its size and speed.
 
     The best of several models is marked in each column.
     """
@@ -170,7 +156,7 @@ def headline(entries: Sequence[Entry], teacher: str) -> ScoreTable:
 
 
 def everything(entries: Sequence[Entry]) -> ScoreTable:
-    """A line a score, a column a model."""
+    """A row for each score, a column for each model."""
     names = dict.fromkeys(name for entry in entries for name in entry.scores)
     return ScoreTable(
         headings=[entry.name for entry in entries],
@@ -179,19 +165,17 @@ def everything(entries: Sequence[Entry]) -> ScoreTable:
 
 
 def _score_columns(entries: Sequence[Entry]) -> list[_Column]:
-    """Of the main scores that any model has; without the average of all STS sets, of the single ones."""
-    measured = {name for entry in entries for name in entry.scores}
-    single = {} if "average" in measured else {name: name for name in sts.TESTS}
+    """Columns of the main scores that any model has."""
+    measured = list(dict.fromkeys(name for entry in entries for name in entry.scores))
     return [
         _Column(
             name=name,
             heading=heading,
             value=partial(_score, name),
-            shown=hundredfold,
+            shown=plain if suite.is_plain(name) else hundredfold,
             is_retained=name != agreement.METRIC,
         )
-        for name, heading in {**HEADLINE, **single}.items()
-        if name in measured
+        for name, heading in suite.headings(measured).items()
     ]
 
 
@@ -225,7 +209,7 @@ def _column_cells(column: _Column, entries: Sequence[Entry], teacher: Entry | No
         else Cell(
             text=column.shown(value),
             value=value,
-            # By what is shown: models that differ in the third decimal are both best.
+            # Compares the printed values: models that differ in the third decimal are both best.
             is_best=len(known) > 1 and column.shown(value) == best,
             retention=f"{value / whole:.1%}" if whole and whole > 0 and entry is not teacher else "",
         )
@@ -236,11 +220,11 @@ def _column_cells(column: _Column, entries: Sequence[Entry], teacher: Entry | No
 def _score_cell(name: str, value: float | None) -> Cell:
     if value is None:
         return Cell(text="–")
-    return Cell(text=(plain if suite.measure(name) == suite.PLAIN else hundredfold)(value), value=value)
+    return Cell(text=(plain if suite.is_plain(name) else hundredfold)(value), value=value)
 
 
 def _neighbours(entries: Sequence[Entry]) -> list[Mapping[str, Any]]:
-    """For each query, what each model finds: the queries are the same for all models of an evaluation."""
+    """The neighbours that each model finds for each query; all models of an evaluation share the queries."""
     answers: dict[tuple[str, str], list[tuple[str, Sequence[tuple[str, str]]]]] = {}
     for entry in entries:
         for study, examples in (entry.neighbours or {}).items():

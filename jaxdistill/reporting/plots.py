@@ -1,7 +1,7 @@
-"""What did a training look like: loss and dev metric against step, as one PNG made from `metrics.jsonl`?
+"""Plots loss and dev scores of a training against step, as one PNG made from `metrics.jsonl`.
 
-Every line of that file is a JSON object with `step` and named numbers, as the run wrote them: `loss` at log steps,
-dev scores such as `agreement/spearman` or `pairs/auc` at evaluation steps.
+Every line of that file is a JSON object with `step` and named numbers: `loss` at log steps, dev scores such as
+`agreement/spearman` or `pairs/auc` at evaluation steps.
 """
 
 import json
@@ -18,15 +18,15 @@ LOSS_COLOR, METRIC_COLORS = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6")
 
 @dataclass(frozen=True, kw_only=True)
 class Curves:
-    """What a run wrote about its training, as `(step, value)` in order of step."""
+    """Learning curves of a run, as `(step, value)` in order of step."""
 
     loss: Sequence[tuple[int, float]]
     metrics: Mapping[str, Sequence[tuple[int, float]]]
-    """Name of a dev score, a Spearman correlation or an AUC, to its values."""
+    """Name of a dev score (a Spearman correlation or an AUC) to its values."""
 
 
 def read_curves(metrics_jsonl_path: str | Path) -> Curves:
-    """The curves of a run; InputError where there is no such file or a line is not JSON."""
+    """The curves of a run; raises `InputError` if the file does not exist or a line is not JSON."""
     rows = _rows(Path(metrics_jsonl_path))
     return Curves(loss=_series(rows, "loss"), metrics={name: _series(rows, name) for name in _dev_metrics(rows)})
 
@@ -41,7 +41,7 @@ def training_plot(
     """Draws loss above and dev scores below against step; returns the path of the PNG.
 
     Raises:
-      InputError: no such file, or a line that is not JSON.
+      InputError: the file does not exist, or a line is not JSON.
     """
     curves = read_curves(metrics_jsonl_path)
     figure = _figure(curves.loss, curves.metrics, title, loss_unit)
@@ -51,7 +51,7 @@ def training_plot(
 
 
 def stage_plot(rows: Sequence[StageRow], out_png: str | Path) -> Path:
-    """Draws the dev score before and after each stage of a chain, a line for each form; returns the path of the PNG."""
+    """Draws the dev scores before and after each stage, one line for each form of encoder; returns the path of the PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -129,7 +129,7 @@ def _draw_metrics(panel, metrics) -> None:
 
 
 def _smooth(values: Sequence[float], window: int) -> list[float]:
-    """Mean of the last `window` values at each place; of fewer at the start."""
+    """Mean of the last `window` values at each place; of the available ones at the start."""
     windows = (values[max(0, end - window) : end] for end in range(1, len(values) + 1))
     return [sum(part) / len(part) for part in windows]
 
@@ -147,7 +147,7 @@ def _rows(path: Path) -> list[dict]:
 
 
 def _series(rows: Sequence[dict], name: str) -> list[tuple[int, float]]:
-    """`(step, value)` in order of step; the last value wins where a resumed run wrote a step again."""
+    """`(step, value)` in order of step; if a resumed run wrote a step again, the last value counts."""
     found = {row["step"]: row[name] for row in rows if "step" in row and _is_number(row.get(name))}
     return sorted(found.items())
 

@@ -1,4 +1,4 @@
-"""Which options were best? Means over seeds, table and plot of the points of a sweep."""
+"""Summarises a sweep: means over seeds, a table and a plot of its points."""
 
 import itertools
 import json
@@ -23,9 +23,9 @@ LOG_AXIS_FROM = 20
 
 
 def means(rows: Sequence[Row]) -> list[Row]:
-    """Of each choice of options: its seeds, and mean and standard deviation of each score over those that have it.
+    """For each choice of options: its seeds, and mean and standard deviation of each score over the seeds that have it.
 
-    The deviation is that of a sample (n - 1), None for one value; a score that no seed has is None.
+    The deviation is that of a sample (n - 1), None for a single value; a score that no seed has is None.
     """
     groups: dict[str, list[Row]] = {}
     for row in rows:
@@ -44,7 +44,7 @@ def _mean(values: list[float]) -> dict[str, float | None] | None:
 
 
 def sweep_table(rows: Sequence[Row], *, box: Box = SIMPLE_HEAD) -> Table:
-    """A line for each point; with several seeds, the first line of each choice of options has its means."""
+    """A row for each point; with several seeds, the first row of each choice of options also has its means."""
     groups = means(rows)
     shown = [name for name in SCORES if name == "score" or any(group[name] for group in groups)]
     several = any(len(group["seeds"]) > 1 for group in groups)
@@ -68,34 +68,35 @@ def sweep_table(rows: Sequence[Row], *, box: Box = SIMPLE_HEAD) -> Table:
 
 
 def hundred(score: float | None) -> str:
-    """A score as it is printed."""
+    """A score × 100 as text, `-` if there is none."""
     return "-" if score is None else f"{100 * score:.2f}"
 
 
 def mean_text(mean: dict[str, float | None] | None) -> str:
-    """`78.22 ± 0.10`, without the deviation where there is one value."""
+    """`78.22 ± 0.10`; without a deviation for a single value."""
     if mean is None:
         return "-"
     return hundred(mean["mean"]) + (f" ± {hundred(mean['sd'])}" if mean["sd"] is not None else "")
 
 
 def metric_of(rows: Sequence[Row]) -> str:
-    """The metric of the scores, if all points share one."""
+    """The metric of the scores if all points share one, else `dev score`."""
     names = {row["metric"] for row in rows if row["metric"]}
     return names.pop() if len(names) == 1 else "dev score"
 
 
 def axis_of(values: Sequence[Any]) -> str:
-    """`linear`, `log` or `category`."""
+    """Scale of an axis for these values: `linear`, `log` or `category`."""
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return "category"
     return "log" if min(values) > 0 and max(values) > LOG_AXIS_FROM * min(values) else "linear"
 
 
 def score_lines(rows: Sequence[Row]) -> dict[str, list[tuple[Any, float, float]]]:
-    """Label to (first option, mean score, standard deviation or 0): a line for each choice of the other options.
+    """Lines of the plot: label to points of (first option, mean score, standard deviation or 0).
 
-    Where the first option decides the others, as in a list of teachers with their pooling, there is one line.
+    There is a line for each choice of the other options, or one line if the first option decides the others, as in a list
+    of teachers with their pooling.
     """
     groups = [group for group in means(rows) if group["score"]]
     firsts = [next(iter(group["options"].values()), "") for group in groups]
@@ -109,7 +110,7 @@ def score_lines(rows: Sequence[Row]) -> dict[str, list[tuple[Any, float, float]]
 
 
 def sweep_plot(rows: Sequence[Row], out_png: pathlib.Path, *, title: str) -> None:
-    """Best score against the first option, with bars of one standard deviation over seeds."""
+    """Plots the best score against the first option, with bars of one standard deviation over seeds."""
     # Imported here: matplotlib is slow to import.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -146,13 +147,13 @@ def sweep_plot(rows: Sequence[Row], out_png: pathlib.Path, *, title: str) -> Non
 
 
 def write_sweep(report: Mapping[str, Any], rows: Sequence[Row], folder: pathlib.Path) -> None:
-    """`sweep.json`, whole at any time."""
+    """Writes `sweep.json` atomically."""
     content = {**report, "points": rows, "means": means(rows)}
     write_atomic(folder / "sweep.json", json.dumps(content, indent=2) + "\n")
 
 
 def show_sweep(report: Mapping[str, Any], rows: Sequence[Row], folder: pathlib.Path) -> None:
-    """Prints the table and what failed; writes both to `sweep.md`, and the plot if there is any score."""
+    """Prints the table and the failures, writes both to `sweep.md`, and draws the plot if there is a score."""
     failures = [f"{row['point']} {row['failure']}" for row in rows if row["failure"]]
     tabulated = as_text(sweep_table(rows, box=MARKDOWN), width=1000).strip()
     parts = [f"`{report['command']}`", tabulated, "s.d.: over seeds, n - 1.", *failures]

@@ -1,4 +1,4 @@
-"""What came of a distillation: one table of teacher, student before and student after."""
+"""Tables that programs print: teacher, student before and student after; stages; scores of models."""
 
 import io
 from collections.abc import Callable, Mapping, Sequence
@@ -11,14 +11,14 @@ from rich.table import Table
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What was measured of one model; None where it was not."""
+    """Measurements of one model; None: not measured."""
 
     agreement: float | None = None
     """Spearman with the teacher's similarities, in [-1, 1]."""
     pairs: float | None = None
     """Spearman with the graded pairs, in [-1, 1]."""
     auc: float | None = None
-    """Area under the ROC curve on the dev pairs, in [0, 1], where that chose the best checkpoint."""
+    """Area under the ROC curve on the dev pairs, in [0, 1], if it chose the best checkpoint."""
     sts: float | None = None
     """Average of the seven STS tests, in [-1, 1]."""
     parameters: int | None = None
@@ -44,9 +44,10 @@ ROWS = (
 
 
 def comparison_table(rows: Mapping[str, Measured], *, title: str = "") -> Table:
-    """A column for each model (`teacher`, `student before`, `student after`), a line for what any of them has.
+    """A rich table with a column for each model and a row for each measurement that any of them has; print its `as_text`.
 
-    A rich table: print its `as_text`.
+    Args:
+      rows: `teacher`, `student before` and `student after` to their measurements.
     """
     table = Table(title=title or None, box=SIMPLE_HEAD, title_justify="left")
     table.add_column("")
@@ -61,28 +62,28 @@ def comparison_table(rows: Mapping[str, Measured], *, title: str = "") -> Table:
 
 @dataclass(frozen=True, kw_only=True)
 class StageRow:
-    """What a stage of a chain of trainings came to; scores in [-1, 1], None where there is none."""
+    """Result of one stage; scores are in [-1, 1], None if not measured."""
 
     number: int
     form: str
-    """`bi` or `cross`; empty for objectives that train one form alone."""
+    """`bi` or `cross`; empty for objectives that train only one form."""
     student: str
-    """What its student began as."""
+    """Where the student's weights come from."""
     metric: str
-    """Which evaluation chose its best checkpoint."""
+    """The metric that chose its best checkpoint."""
     before: float | None
     after: float | None
     sts: float | None
     """Average of the seven STS tests."""
     no_gain: str = ""
-    """See the function of that name."""
+    """The line of `no_gain`."""
 
 
 def no_gain(metric: str, before: float, after: float, *, step: int) -> str:
-    """A line about a training whose best checkpoint, that of `step`, is no better than what it began with, or nothing."""
+    """A warning if the best checkpoint, that of `step`, is no better than the untrained student; else empty."""
     if after > before:
         return ""
-    exported = "the untrained student" if step == 0 else "the best of what was trained"
+    exported = "the untrained student" if step == 0 else "the best trained checkpoint"
     return (
         f"NO GAIN: {metric} was {hundredfold(before)} before training and is {hundredfold(after)} at its best after it; "
         f"the export is {exported}"
@@ -90,7 +91,7 @@ def no_gain(metric: str, before: float, after: float, *, step: int) -> str:
 
 
 def stage_table(rows: Sequence[StageRow]) -> Table:
-    """A line for each stage."""
+    """A row for each stage."""
     table = Table(box=SIMPLE_HEAD)
     for name in ("stage", "form", "student", "metric"):
         table.add_column(name, overflow="fold")
@@ -107,7 +108,7 @@ def stage_table(rows: Sequence[StageRow]) -> Table:
 
 
 def plain(value: float) -> str:
-    """A value with a unit of its own: four decimals below 10, one below 100, none of a larger one."""
+    """A value in a unit of its own: four decimals below 10, one below 100, none above."""
     decimals = 4 if abs(value) < 10 else 1 if abs(value) < 100 else 0
     return f"{value:,.{decimals}f}"
 
@@ -119,7 +120,7 @@ def score_table(
     what: str = "Spearman × 100",
     shown: Callable[[float], str] = hundredfold,
 ) -> Table:
-    """A line for each model, a column for each score; `what` they are stands in the corner."""
+    """A row for each model and a column for each score; `what` heads the first column."""
     table = Table(box=SIMPLE_HEAD)
     table.add_column(what, overflow="fold")
     for column in columns:
@@ -130,7 +131,7 @@ def score_table(
 
 
 def as_text(table: Table, *, width: int = 100) -> str:
-    """The table as plain text, the same on a terminal, in a file and in a log. Brackets and colons in cells are no mark-up."""
+    """The table as plain text, the same on a terminal, in a file and in a log. Cells are not parsed as mark-up."""
     console = Console(file=io.StringIO(), width=width, color_system=None, markup=False, emoji=False)
     console.print(table)
     return console.file.getvalue().rstrip("\n")

@@ -96,6 +96,7 @@ def card_of(model: SentenceModel, facts: Facts) -> str:
         pooling=str(model.definition.pooling),
         digest=model.digest(),
         in_sentence_transformers=model.definition.pooling.in_sentence_transformers,
+        reads_pairs=model.definition.reads_pairs,
     )
 
 

@@ -11,7 +11,7 @@ from jaxdistill.config import Config, flat
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.evals import agreement, auc, pairs, sts, suite
+from jaxdistill.evals import agreement, auc, evaluation, pairs, sts, suite
 from jaxdistill.evals.score_cache import cached_scores
 from jaxdistill.files import write_atomic
 from jaxdistill.folders import refuse_foreign
@@ -128,7 +128,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], command
         measured=measured,
         readings=readings,
         on_sts={name: pairs.ScoredPairs(**found["scored_pairs"]) for name, found in on_sts.items() if found},
-        geometry={name: _geometry(run, model) for name, model in models.items()},
+        geometry={name: _geometry(run, model, measured[name]) for name, model in models.items()},
     )
     print(f"report: {page}")
 
@@ -150,15 +150,19 @@ def _on_sts(run: Run, model: SentenceModel) -> dict[str, Any]:
     )
 
 
-def _geometry(run: Run, model: SentenceModel) -> dict[str, float]:
+def _geometry(run: Run, model: SentenceModel, measured: Measured) -> dict[str, float]:
     """Alignment, uniformity and the like, as `evaluate` has them; nothing where the run scores no STS."""
     folder = _sts_folder(run)
     if folder is None or model.definition.reads_pairs:
         return {}
-    embed = Embedder(model).as_embed()
-    known = suite.Model(embed=embed, embed_in_batches=lambda size: embed, parameters=0, size_bytes=0)
+    known = evaluation.Model(
+        embed=Embedder(model).as_embed(),
+        embed_in_batches=lambda size: Embedder(model, batch_size=size).as_embed(),
+        parameters=measured.parameters,
+        size_bytes=measured.size_bytes,
+    )
     scores: dict[str, float] = {}
-    for unit in suite.planned(["geometry"], suite.Sources(data=str(folder))).units:
+    for unit in suite.planned(["geometry"], evaluation.Sources(data=str(folder))).units:
         try:
             scores |= suite.unit_values(unit, known, [model.digest()], cache_folder(run.config.data.cache_folder))[
                 "scores"

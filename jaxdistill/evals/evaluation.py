@@ -1,0 +1,220 @@
+"""Defines an evaluation: its name for `--tasks`, its units, and how its scores are shown.
+
+Each file of `evals/` that measures models has an `EVALUATION`, which `evals/suite.py` finds. A module that `--parts` names
+brings its own in a list, `EVALUATIONS`.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxdistill.core import Embed, Task
+
+SPEARMAN = "Spearman × 100"
+PLAIN = "measure"
+"""Heading of scores in units of their own, which are not multiplied by 100."""
+ASYMMETRIC = "asymmetric "
+"""Prefix of the scores of retrieval in an index that another model made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model as units see it."""
+
+    embed: Embed
+    embed_in_batches: Callable[[int], Embed]
+    """Returns an `embed` that computes this many sentences together."""
+    parameters: int
+    size_bytes: int
+    """Size of the weights files."""
+    index: Embed | None = None
+    """The model that makes the index of asymmetric retrieval."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """A part of an evaluation that succeeds or fails as a whole."""
+
+    name: str
+    protocol: str
+    files: tuple[Path, ...]
+    """All files that it reads; empty if its set comes from the hub."""
+    run: Callable[[Model], dict[str, Any]]
+    """Reads the files and evaluates a model. Returns plain data, which is cached as JSON: `scores` by name, `neighbours` if
+    there are sentences to show, `scored_pairs` if there are graded pairs to draw."""
+    is_repeatable: bool = True
+    """Whether the same model always gets the same result, so that it can be cached."""
+    asks_index: bool = False
+    """Whether the result also depends on the index model."""
+    source: str = ""
+    """Digest of the code, for evaluations from outside the package."""
+
+    def digest(self) -> str:
+        """SHA-256 of the name, the protocol, and the names and contents of the files."""
+        sha = hashlib.sha256(f"{self.name}\n{self.protocol}{self.source}".encode())
+        for path in self.files:
+            sha.update(path.name.encode(errors="surrogateescape"))
+            sha.update(hashlib.sha256(path.read_bytes()).digest())
+        return sha.hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """The tasks that are asked for, and where their sets are."""
+
+    data: str = ""
+    """The data folder; empty: STS comes from the hub, and no other set is available."""
+    pairs: str = ""
+    """The user's graded pairs."""
+    entities: tuple[str, ...] = ()
+    """The user's files of `query, entity, label`."""
+    asymmetric: bool = False
+    """Whether retrieval is also measured in an index that another model made."""
+    tasks: tuple[str, ...] = ()
+    """The names in `--tasks`."""
+
+
+def no_units(sources: Sources) -> Iterable["Unit | str"]:
+    """For evaluations that only trainings run."""
+    return ()
+
+
+def no_averages(scores: Mapping[str, float]) -> Mapping[str, float]:
+    """For scores that have no average."""
+    return {}
+
+
+def no_headings(measured: Collection[str]) -> Mapping[str, str]:
+    """For scores that are only in the table of all scores."""
+    return {}
+
+
+def own_names(measured: Collection[str]) -> Mapping[str, str]:
+    """A column for each score, headed by its name."""
+    return {name: name for name in measured}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """An evaluation as the command line and reports see it."""
+
+    group: str = ""
+    """Its name for `--tasks`, which evaluations may share; empty: only trainings run it."""
+    names: tuple[str, ...] = ()
+    """Further names for `--tasks` that choose it or some of its sets."""
+    scores: tuple[str, ...]
+    """First parts of its score names, up to a slash."""
+    measure: str = SPEARMAN
+    """Heading of the printed table of its scores; `PLAIN` if they have units of their own."""
+    units: Callable[[Sources], Iterable[Unit | str]] = no_units
+    """Its units, and a line for each set that is absent."""
+    averages: Callable[[Mapping[str, float]], Mapping[str, float]] = no_averages
+    """Averages of its scores, where all that they need were measured."""
+    headings: Callable[[Collection[str]], Mapping[str, str]] = own_names
+    """Columns of a report's first table: measured score to heading, the most telling first."""
+    dev_headings: Mapping[str, str] = field(default_factory=dict)
+    """The same for scores that choose checkpoints; their columns stand behind those of all evaluations."""
+    drawn: tuple[str, ...] = ()
+    """Units whose `scored_pairs` a report may draw; it draws the first that was measured."""
+
+    def owns(self, score: str) -> bool:
+        """Whether a score of this name belongs to this evaluation."""
+        return score.removeprefix(ASYMMETRIC).partition("/")[0] in self.scores
+
+
+def average_of(average: str, scores: Sequence[str]) -> Callable[[Mapping[str, float]], Mapping[str, float]]:
+    """The mean of these scores, named `average`, if all of them were measured; likewise of asymmetric retrieval."""
+
+    def averages(measured: Mapping[str, float]) -> Mapping[str, float]:
+        return {
+            f"{prefix}{average}": float(np.mean([measured[f"{prefix}{name}"] for name in scores]))
+            for prefix in ("", ASYMMETRIC)
+            if all(f"{prefix}{name}" in measured for name in scores)
+        }
+
+    return averages
+
+
+def average_heading(average: str, heading: str) -> Callable[[Collection[str]], Mapping[str, str]]:
+    """A column for the average; if it was not measured, a column for each score."""
+
+    def headings(measured: Collection[str]) -> Mapping[str, str]:
+        averages = {f"{prefix}{average}": f"{prefix}{heading}" for prefix in ("", ASYMMETRIC)}
+        return {name: averages[name] for name in averages if name in measured} or own_names(measured)
+
+    return headings
+
+
+def task_unit(
+    name: str, protocol: str, files: Sequence[Path], make: Callable[[Model], Task], *, asymmetric: bool = False
+) -> Unit | str:
+    """A unit that runs one task; a line if a file is absent.
+
+    Args:
+      make: makes the task, and so reads the files, when the unit runs.
+      asymmetric: whether the task asks the index model; its unit and its scores then begin with `ASYMMETRIC`.
+    """
+    name = prefixed(name, asymmetric=asymmetric)
+    return absent(name, files) or Unit(
+        name=name,
+        protocol=protocol,
+        files=tuple(files),
+        run=partial(_task_values, make, asymmetric),
+        asks_index=asymmetric,
+    )
+
+
+def _task_values(make: Callable[[Model], Task], asymmetric: bool, model: Model) -> dict[str, Any]:
+    scores = make(model)(model.embed)
+    return {"scores": {prefixed(name, asymmetric=asymmetric): value for name, value in scores.items()}}
+
+
+def set_units(
+    sources: Sources,
+    prefix: str,
+    names: Sequence[str],
+    *,
+    files: Callable[[str, str], Sequence[Path]],
+    protocol: Callable[[str], str],
+    task: Callable[[str, str], Task],
+) -> Iterator[Unit | str]:
+    """A unit `PREFIX/NAME` for each named set of the data folder.
+
+    Args:
+      files: data folder and name of a set to its files; likewise `task`.
+    """
+    for name in names:
+        if sources.data:
+            make = partial(task, sources.data, name)
+            yield task_unit(
+                f"{prefix}/{name}", protocol(name), files(sources.data, name), lambda model, make=make: make()
+            )
+        else:
+            yield no_folder(f"{prefix}/{name}")
+
+
+def index_ways(sources: Sources) -> tuple[bool, ...]:
+    """Values of `asymmetric` to measure: also True if there is an index model."""
+    return (False, True) if sources.asymmetric else (False,)
+
+
+def prefixed(name: str, *, asymmetric: bool) -> str:
+    """The name of a unit or score of symmetric or asymmetric retrieval."""
+    return f"{ASYMMETRIC}{name}" if asymmetric else name
+
+
+def absent(name: str, files: Sequence[Path]) -> str:
+    """A line if one of the files does not exist, else nothing."""
+    missing = [path for path in files if not path.is_file()]
+    more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+    return f"{name}: {missing[0]} is not there{more}." if missing else ""
+
+
+def no_folder(name: str) -> str:
+    """The line for a set that needs a data folder."""
+    return f"{name} needs --data=FOLDER with multilingual/, transfer/ and so on, or JAXDISTILL_DATA."
