@@ -89,7 +89,9 @@ def local_path(text: str) -> str:
 def add_reading_options(parser: Parser) -> None:
     """`--pooling`, `--max_length` and `--batch_size`: how `--model` reads sentences; and `--parts`."""
     parser.add_argument(
-        "--parts", default="", help="modules or files with readers and families of your own, commas between"
+        "--parts",
+        default="",
+        help="modules or files with your own readers, families and evaluations, separated by commas",
     )
     parser.add_argument("--pooling", default="", help="needed where a checkpoint does not say its pooling")
     parser.add_argument("--max_length", type=int, default=0, help="tokens of a sentence; 0: as the checkpoint says")

@@ -17,6 +17,8 @@ from jaxdistill.encoders.model import load
 from jaxdistill.encoders.pair_head import fresh_head
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.inference import Embedder
+from jaxdistill.reporting.model_card import Facts
+from jaxdistill.training.export import card_of
 
 import encoder_cases as cases
 from tiny_models import tiny_model
@@ -99,6 +101,13 @@ def test_sentence_transformers_loads_the_export_as_a_cross_encoder(family, tmp_p
     save(ours, tmp_path / "export")
     theirs = CrossEncoder(str(tmp_path / "export"), device="cpu")
     np.testing.assert_allclose(theirs.predict(PAIRS), Embedder(ours).score(FIRST, SECOND), atol=1e-5)
+    card = card_of(ours, Facts(name=str(tmp_path / "export")))
+    code = [block.partition("```")[0] for block in card.split("```python")[1:]]
+    assert "CrossEncoder(" in code[0] and ".score(" in code[1]
+    assert "SentenceTransformer(" not in card and "vectors" not in card and "Pooling" not in card
+    for block in code:
+        exec(block, found := {})
+        assert len(found["scores"]) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,20 @@
-"""Parts from outside the package: an objective, a view, a reader and an encoder family of a user's own."""
+"""Parts from outside the package: an objective, a view, a reader, an encoder family and an evaluation of a user's own."""
 
+import json
 import pathlib
 
 import pytest
 
 import jaxdistill
-from jaxdistill import config, objectives, parts
+from jaxdistill import cli, config, evaluate, objectives, parts
 from jaxdistill.core import InputError
+from jaxdistill.encoders.folder import save
+from jaxdistill.evals import suite
+from jaxdistill.evals.evaluation import Sources
 from jaxdistill.training.workdir import claim_workdir
 
 from program import write_teacher
+from tiny_models import tiny_model
 from tiny_text import made_up
 
 OBJECTIVE = """
@@ -46,12 +51,35 @@ FAMILIES = {"my-bert": bert}
 VIEWS = {"shout": lambda text, uniform: text.upper() if uniform < 2 else text}
 READERS = {".lines": read_lines}
 """
+EVALUATION = """
+import pathlib
+from jaxdistill.evals.evaluation import Evaluation, task_unit
+from jaxdistill.evals.pairs import pairs_spearman, read_pairs
+
+PAIRS = pathlib.Path(__file__).parent / "pairs.tsv"
+
+def units(sources):
+    def task(model):
+        return lambda embed: {"mine/spearman": FACTOR * pairs_spearman(embed, read_pairs(PAIRS)), "mine/pairs": 3.0}
+    yield task_unit("mine", "Spearman of cosine similarity and score", [PAIRS], task)
+
+EVALUATIONS = [
+    Evaluation(
+        group="mine",
+        scores=("mine",),
+        measure="my measure",
+        units=units,
+        averages=lambda scores: {"mine/half": scores["mine/spearman"] / 2},
+        headings=lambda measured: {"mine/spearman": "my pairs"},
+    )
+]
+"""
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
-    for registry in (parts.families, parts.views, parts.readers):
+    for registry in (parts.families, parts.views, parts.readers, parts.evaluations):
         monkeypatch.setattr(parts, next(name for name, value in vars(parts).items() if value is registry), {})
     (tmp_path / "loss.py").write_text(OBJECTIVE)
     (tmp_path / "others.py").write_text(OTHERS)
@@ -103,6 +131,40 @@ def test_own_families_views_and_readers_are_found(folder):
     assert families.family("my-bert").__name__.endswith("bert") and "my-bert" in families.known()
     assert views.parse("shout", ("text",)).augmentation == "shout"
     assert next(formats.rows(folder / "text.lines", {"text": "text"}))[0] == made_up(200, words=6)[0]
+
+
+def test_an_own_evaluation_is_scored_printed_and_reported_and_knows_its_source(folder, monkeypatch, capsys):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(folder / "cache"))
+    save(tiny_model(folder / "tokenizer"), folder / "tiny")
+    sentences = made_up(12)
+    rows = [f"{n}\t{a}\t{b}\n" for n, (a, b) in enumerate(zip(sentences[::2], sentences[1::2], strict=True))]
+    (folder / "pairs.tsv").write_text("".join(rows))
+    found = {}
+    for name, factor in (("one", 1.0), ("two", 0.5)):
+        (folder / f"{name}.py").write_text(f"FACTOR = {factor}" + EVALUATION)
+        parts.evaluations.clear()
+        options = [f"--parts={folder}/{name}.py", f"--model={folder}/tiny", "--tasks=mine", f"--out={folder}/{name}/"]
+        cli.run(evaluate.main, options)
+        content = json.loads((folder / name / "results.json").read_text())
+        found[name] = content["models"][0]["scores"]
+        assert content["protocol"] == {"mine": "Spearman of cosine similarity and score"}
+        assert "my measure" in capsys.readouterr().out
+        assert ">my pairs</button>" in (folder / name / "index.html").read_text()
+    assert list(found["one"]) == ["mine/spearman", "mine/pairs", "mine/half"]
+    assert found["two"]["mine/spearman"] == 0.5 * found["one"]["mine/spearman"] == found["one"]["mine/half"]
+
+
+def test_what_is_wrong_with_an_own_evaluation_is_one_line(folder):
+    (folder / "wrong.py").write_text("EVALUATIONS = [len]")
+    parts.use(str(folder / "wrong.py"))
+    with pytest.raises(InputError, match="EVALUATIONS of --parts has a builtin_function_or_method"):
+        suite.tasks()
+    parts.evaluations.clear()
+    (folder / "twice.py").write_text("FACTOR = 1" + EVALUATION + "EVALUATIONS *= 2")
+    (folder / "pairs.tsv").write_text("1\ta\tb\n")
+    parts.use(str(folder / "twice.py"))
+    with pytest.raises(InputError, match="two evaluations have a unit 'mine'"):
+        suite.planned(["mine"], Sources())
 
 
 @pytest.mark.parametrize(

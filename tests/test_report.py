@@ -100,6 +100,21 @@ def test_without_the_average_of_sts_single_sets_are_shown():
     assert report.headline([Entry(name="a", scores={})], "").rows == [("a", [])]
 
 
+@pytest.mark.parametrize(
+    ("scores", "headings"),
+    [
+        ({"bitext/average recall@1": 0.5, "tatoeba.en-de/en-de recall@1": 0.5}, ["translations, recall@1"]),
+        ({"tatoeba.en-de/en-de recall@1": 0.5}, ["tatoeba.en-de/en-de recall@1"]),
+        ({"entity/de recall@1": 0.5, "entity/de recall@5": 0.6}, ["entity/de recall@1"]),
+        ({"nearest/cosine@1": 0.5, "asymmetric nearest/overlap@10": 0.6}, ["overlap@10 with the index model"]),
+        ({"transfer/mr": 0.5, "geometry/anisotropy": 0.5}, ["transfer/mr"]),
+        ({"agreement/spearman": 0.5, "sts-b-dev": 0.5, "pairs": 0.5}, ["graded pairs", "STS-B dev", "agreement with the teacher"]),
+    ],
+)  # fmt: skip
+def test_every_group_has_columns(scores, headings):
+    assert list(report.headline([Entry(name="a", scores=scores)], "").headings) == headings
+
+
 def test_only_what_was_measured_is_drawn_and_the_page_says_what_is_lacking():
     bare = [Entry(name="a", scores={"average": 0.5}, parameters=100)]
     assert list(drawn(bare)) == ["size"]
