@@ -1,4 +1,4 @@
-"""Shared by all command-line programs: options with suggestions, one-line errors, exit statuses, signals, closed pipes."""
+"""Shared parts of the command-line programs: options with suggestions, one-line errors, signals, closed pipes."""
 
 import argparse
 import codecs
@@ -24,28 +24,29 @@ from jaxdistill.paths import cache_folder
 BAD_INPUT = 2
 INTERRUPTED = 130
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
-"""What the user's disk can refuse anywhere in a program; other errors of files are told where they come up, or are ours."""
+"""OS errors caused by the user's disk, reported as one line wherever they occur; other OS errors are bugs."""
 LOOKALIKES = {"\u2500": "-", "\u00d7": "x", "\u2026": "...", "\u2013": "-"}
-"""What stands for characters of tables and bars on a terminal whose encoding lacks them."""
+"""ASCII substitutes for characters of tables and bars that a terminal's encoding lacks."""
 BATCH_SIZE = 128
-"""Sentences of 32 tokens that programs which read a model compute together, if not told otherwise."""
+"""Default batch size of programs that run a model, in sentences of 32 tokens."""
 COMPILED_BYTES = 2 << 30
-"""Compiled programs that are kept; the least recently used ones go."""
+"""Maximum size of the cache of compiled programs; the least recently used are evicted."""
 HALF_WRITTEN_SECONDS = 60
-"""After this time, a compiled program without its time of use is one that a killed process left."""
+"""Age after which a cached program without an access time counts as left by a killed process."""
 COMPILED_SECONDS = 0.2
-"""What took longer to compile is kept."""
+"""Minimum compile time of programs that are cached."""
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """` Did you mean X?` when a known word is close or has these initials (`lr` for `learning_rate`), else nothing."""
+    """` Did you mean X?` if a known word is close or has these initials (`lr` for `learning_rate`), else an empty
+    string."""
     initials = [name for name in known if len(word) > 1 and word == "".join(part[:1] for part in name.split("_"))]
     close = initials or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f" Did you mean {close[0]}?" if close else ""
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse that takes no abbreviations and suggests the option that was probably meant."""
+    """An argument parser without abbreviations that suggests the closest option for an unknown one."""
 
     def __init__(self, **options):
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
@@ -64,13 +65,13 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message}. --help lists the options.")
 
     def defaults(self) -> argparse.Namespace:
-        """What the options are when none is given; required ones are None."""
+        """Default values of all options; None for required ones."""
         shown = [action for action in self._actions if action.default is not argparse.SUPPRESS]
         return argparse.Namespace(**{action.dest: action.default for action in shown})
 
 
 def positive(text: str) -> int:
-    """The type of an option that is a whole number above 0."""
+    """Type of an option that must be a positive integer."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} must be at least 1")
@@ -78,7 +79,7 @@ def positive(text: str) -> int:
 
 
 def local_path(text: str) -> str:
-    """The type of an option that names a local file or folder: `~` is expanded, an address such as gs:// refused."""
+    """Type of an option that names a local file or folder. Expands `~`; refuses addresses such as gs://."""
     if is_remote(text):
         raise argparse.ArgumentTypeError(
             f"{text} is an address; only local files and mounted file systems are supported"
@@ -87,28 +88,27 @@ def local_path(text: str) -> str:
 
 
 def add_reading_options(parser: Parser) -> None:
-    """`--pooling`, `--max_length` and `--batch_size`: how `--model` reads sentences; and `--parts`."""
+    """Adds `--pooling`, `--max_length` and `--batch_size`, which set how `--model` reads sentences, and `--parts`."""
     parser.add_argument(
         "--parts",
         default="",
         help="modules or files with your own readers, families and evaluations, separated by commas",
     )
-    parser.add_argument("--pooling", default="", help="needed where a checkpoint does not say its pooling")
-    parser.add_argument("--max_length", type=int, default=0, help="tokens of a sentence; 0: as the checkpoint says")
-    parser.add_argument("--batch_size", type=positive, default=BATCH_SIZE, help="sentences computed together")
+    parser.add_argument("--pooling", default="", help="required if the checkpoint does not state its pooling")
+    parser.add_argument("--max_length", type=int, default=0, help="maximum tokens per sentence; 0: the checkpoint's")
+    parser.add_argument("--batch_size", type=positive, default=BATCH_SIZE, help="sentences per batch")
 
 
 def leave_at_once(number: int, frame: Any) -> None:
-    """A signal handler that ends the process without cleaning up, as files on disk are complete at every moment."""
+    """Signal handler that ends the process without cleanup; safe because all writes are atomic."""
     os.write(2, b"interrupted\n")
     os._exit(INTERRUPTED)
 
 
 class Interrupts:
-    """Ctrl-C, SIGTERM and SIGHUP ask a loop to save and leave; a second signal ends the process at once.
+    """Makes Ctrl-C, SIGTERM and SIGHUP set `asked`, so that a loop can save and exit; a second signal exits at once.
 
-    NOTE without it, an interrupt that comes inside JAX may be lost (in its callback of the garbage collector), or crash the
-    process at its end.
+    NOTE: a KeyboardInterrupt inside JAX can be lost in its garbage collector callback, or crash the process at exit.
     """
 
     def __enter__(self) -> "Interrupts":
@@ -133,7 +133,7 @@ class Interrupts:
 
 @contextlib.contextmanager
 def _one_interrupt() -> Iterator[None]:
-    """Turns the first Ctrl-C into a KeyboardInterrupt, whatever a library makes of it, and leaves at once on the second."""
+    """Raises KeyboardInterrupt on the first Ctrl-C even if a library converts it, and exits at once on the second."""
     first = signal.getsignal(signal.SIGINT)
     if first == signal.SIG_IGN or not _is_main_thread():
         yield
@@ -150,7 +150,7 @@ def _one_interrupt() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if came:  # an import that fails halfway raises an error of its own
+        if came:  # an interrupted import raises its own error
             raise KeyboardInterrupt from error
         raise
     finally:
@@ -162,7 +162,7 @@ def _is_main_thread() -> bool:
 
 
 def _lookalikes(error: UnicodeError) -> tuple[str, int]:
-    """What stands for characters that a terminal's encoding lacks."""
+    """Substitutes characters that a terminal's encoding lacks."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return "".join(LOOKALIKES.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
@@ -172,7 +172,7 @@ codecs.register_error("lookalikes", _lookalikes)
 
 
 class _Outliving:
-    """A text stream that drops what is written once its reader is gone, as after `| head -1`."""
+    """A text stream that drops output after its reader has closed it, as in `| head -1`."""
 
     def __init__(self, stream: Any):
         self._stream = stream
@@ -198,7 +198,7 @@ class _Outliving:
 
 
 def _to_devnull(stream: Any) -> None:
-    """Sends the rest of a stream, buffered text included, nowhere."""
+    """Redirects a stream, buffered text included, to the null device."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, stream.fileno())
     os.close(devnull)
@@ -206,7 +206,7 @@ def _to_devnull(stream: Any) -> None:
 
 @contextlib.contextmanager
 def _streams(*, outlives_reader: bool) -> Iterator[None]:
-    """Standard streams for a program: closed ones lead nowhere; with `outlives_reader`, so do those that break."""
+    """Sets up standard streams: closed ones drop output; with `outlives_reader`, so do broken pipes."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in before)  # noqa: SIM115 - open to the end
     for stream in (sys.stdout, sys.stderr):
@@ -221,7 +221,7 @@ def _streams(*, outlives_reader: bool) -> Iterator[None]:
 
 
 def make_callable(name: str, function: Callable[..., Any]) -> None:
-    """Lets the module `name`, a program, be called as `function`: `jaxdistill.evaluate(...)`."""
+    """Makes the program module `name` callable as `function`, as in `jaxdistill.evaluate(...)`."""
 
     class Program(types.ModuleType):
         __call__ = staticmethod(function)
@@ -230,9 +230,9 @@ def make_callable(name: str, function: Callable[..., Any]) -> None:
 
 
 def _keep_compiled() -> None:
-    """Has JAX keep compiled programs in the cache folder, where the environment does not say otherwise.
+    """Enables JAX's compilation cache in the cache folder, unless the environment sets another folder.
 
-    NOTE a folder that the environment names keeps its own limit: with another one JAX fails at entries without a time.
+    NOTE: a folder set by the environment keeps its own size limit: JAX fails on entries without an access time.
     """
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         own = cache_folder() / "compiled"
@@ -242,7 +242,7 @@ def _keep_compiled() -> None:
     folder = os.environ["JAX_COMPILATION_CACHE_DIR"]
     size = os.environ.get("JAX_COMPILATION_CACHE_MAX_SIZE", "-1")
     seconds = os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", str(COMPILED_SECONDS))
-    if "jax" in sys.modules:  # which reads the environment when it is imported
+    if "jax" in sys.modules:  # JAX reads the environment on import only
         config = sys.modules["jax"].config
         config.update("jax_compilation_cache_dir", folder)
         config.update("jax_compilation_cache_max_size", int(size))
@@ -250,7 +250,7 @@ def _keep_compiled() -> None:
 
 
 def _drop_half_written(compiled: pathlib.Path) -> None:
-    """Removes programs without their time of use, which a killed process leaves and JAX fails at from then on."""
+    """Removes entries without an access time: killed processes leave them, and JAX fails on them."""
     for path in compiled.glob("*-cache"):
         with contextlib.suppress(OSError):
             is_old = time.time() - path.stat().st_mtime > HALF_WRITTEN_SECONDS
@@ -261,24 +261,24 @@ def _drop_half_written(compiled: pathlib.Path) -> None:
 def run(
     main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None, *, outlives_reader: bool = True
 ) -> None:
-    """Runs a program's `main`: bad input and a full disk end in one line and status 2, Ctrl-C in status 130.
+    """Runs a program's `main`. Bad input and disk errors print one line and exit with status 2, Ctrl-C with 130.
 
     Args:
-      outlives_reader: whether the program goes on when nobody reads what it prints, since its result is in files.
+      outlives_reader: whether the program continues after its output pipe closes, because its results are files.
     """
     with _streams(outlives_reader=outlives_reader):
         _run(main, sys.argv[1:] if arguments is None else arguments)
 
 
 def _refuse_undecodable(arguments: Sequence[str]) -> None:
-    """Raises `InputError` for bytes that are no text: what is written about a run could not hold them."""
+    """Raises `InputError` for arguments that are not UTF-8, which the run's JSON files could not hold."""
     for argument in arguments:
         if any("\udc80" <= letter <= "\udcff" for letter in argument):
-            raise InputError(f"{argument!r} has bytes that are not UTF-8; rename the file, or use a UTF-8 locale.")
+            raise InputError(f"{argument!r} is not UTF-8; rename the file, or use a UTF-8 locale.")
 
 
 def _run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> None:
-    """Calls `main` and translates what it raises."""
+    """Calls `main` and translates its exceptions."""
     try:
         with _one_interrupt():
             _keep_compiled()
@@ -294,7 +294,7 @@ def _run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> Non
         if error.errno not in DISK_FAULTS:
             raise
         place = f"{error.filename}: " if error.filename else ""
-        print(f"error: {place}{error.strerror}; mend that and give the same command again.", file=sys.stderr)
+        print(f"error: {place}{error.strerror}; fix that and run the same command again.", file=sys.stderr)
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt as stopped:
         print(f"interrupted{stopped}", file=sys.stderr)

@@ -1,6 +1,6 @@
-"""All options of a run: frozen dataclasses with their defaults, and the way from plain data to them.
+"""Defines all options of a run as frozen dataclasses with defaults, and parses plain data into them.
 
-A config file states what differs from the defaults. An unknown or mistyped key is an error that names the likely one.
+A config file states what differs from the defaults. An unknown key is an error that suggests the closest known one.
 """
 
 import dataclasses
@@ -20,36 +20,38 @@ Columns = tuple[tuple[str, str], ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Data:
-    """Where the sentences come from."""
+    """The training text, and how it is batched."""
 
     text: str = ""
     """Sources, separated by commas: paths, globs, `hf:name:split:column`, `tfds:name:split:column`,
     `package:NAME/PATH`, or `data:PATH` for a file or glob in the folder that JAXDISTILL_DATA names."""
     exclude: str = ""
-    """Sources, as for text: sentences that are in them, or pairs, either way round, are left out (case ignored)."""
+    """Sources, as for `text`, whose sentences are excluded from training. Pairs are excluded in either order. Case is
+    ignored."""
     weights: tuple[Positive, ...] = ()
-    """Relative sampling rate of each source; empty: every sentence equally often."""
+    """Relative sampling weight of each source; empty: all sentences are sampled equally often."""
     columns: Columns = ()
-    """(view, column of the file) for tables, for instance `(("text", "en"), ("translation", "de"))`; one word, such as
-    `body`, is the column of the sentences; empty: a file of one column.
-    `sentence1|premise`: the first of these that the file has."""
+    """(view, column of the file) pairs for tables, for instance `(("text", "en"), ("translation", "de"))`. A single
+    word, such as `body`, names the column of the sentences. `sentence1|premise` uses the first of these columns that
+    the file has. Empty: files have one column."""
     dedupe: bool = True
-    """Keep only the first of repeated sentences, or pairs of them (case ignored)."""
+    """Keep only the first of repeated sentences or pairs. Case is ignored."""
     max_length: Count = 128
-    """Longest tokenised sentence that the student sees in training, special tokens included."""
+    """Maximum tokens per sentence in training, special tokens included; longer sentences are truncated."""
     batch_size: Count = 128
-    """Sentences a step, over all devices."""
+    """Sentences per step, over all devices."""
     max_line_bytes: Count = 16 << 20
-    """Longest line, or cell of a table, that is read. A file without line ends is refused before it fills the memory."""
+    """Maximum bytes of a line or table cell. Protects against files without line ends, which would fill the memory."""
     max_unknown: Fraction = 0.05
-    """Largest share of unknown tokens, or of the characters in them, in a column as any tokenizer of the run reads it."""
+    """Maximum share of unknown tokens, or of characters in them, per column and tokenizer; above it the run is
+    refused."""
     pack_groups: Count = 8
-    """The batch is packed in this many independent groups (more if there are more devices), whatever the number of
-    devices: the same numbers on each. Devices of the `data` axis must divide it."""
+    """Independent groups in which a batch is packed; more if there are more devices. The number does not otherwise
+    depend on the devices, so results do not either. The number of devices on the `data` axis must divide it."""
     pack_shapes: Annotated[int, Range(least=2, most=4)] = 4
-    """Shapes that packed batches may have, each compiled once: more of them, less padding."""
+    """Maximum number of batch shapes, each compiled once; more shapes mean less padding."""
     cache_folder: str = ""
-    """Where tokenised text and teacher targets are kept for reuse; empty: $JAXDISTILL_CACHE or ~/.cache/jaxdistill."""
+    """Folder that caches tokenised text and teacher targets; empty: $JAXDISTILL_CACHE or ~/.cache/jaxdistill."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,21 +59,23 @@ class Teacher:
     """The frozen model whose embeddings are the targets."""
 
     model: str = ""
-    """Folder, `package:NAME/PATH`, hub name, a stage before this one (`previous`, `stage2`), or `vectors:FILE.npy` with one
-    row for each sentence of the text; empty for an objective without a teacher. For labels: one or several models,
-    separated by commas."""
+    """Folder, `package:NAME/PATH`, hub name, an earlier stage (`previous`, `stage2`), or `vectors:FILE.npy` with one
+    row per sentence of the text. Empty for an objective without a teacher. For labels: one or several models, separated
+    by commas."""
     pooling: str = ""
-    """Empty: as the checkpoint says. Needed for a checkpoint that does not say."""
+    """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's. Required if the checkpoint states
+    none."""
     max_length: CountOrNone = 0
-    """Longest tokenised sentence that the teacher reads; 0: as the checkpoint says."""
+    """Maximum tokens per sentence; longer sentences are truncated. 0: the checkpoint's."""
     dims: CountOrNone = 0
-    """Above 0: the first numbers of the teacher's vectors alone, normalised again if it normalises, for a teacher trained
-    with nested widths (Matryoshka); a narrow student then needs no head."""
+    """Above 0: truncates the teacher's vectors to this width and normalises them again if the teacher normalises. For
+    teachers trained with nested widths (Matryoshka); a narrow student then needs no head."""
     prompt: str = ""
-    """Name of a prompt of the checkpoint, put before every sentence; empty: its default."""
+    """Name of a prompt of the checkpoint, prepended to every sentence; empty: the checkpoint's default prompt."""
     targets: Literal["live", "store", "labels"] = "live"
-    """`live`: the teacher runs inside the training step. `store`: its embeddings are computed once and kept on disk.
-    `labels`: likewise the mean of the scores that one or several models give to the pairs of the columns text and second."""
+    """`live`: the teacher runs inside the training step. `store`: its embeddings are computed once and cached on disk.
+    `labels`: caches the mean of the scores that one or several models give to the pairs in the columns `text` and
+    `second`."""
     dropout: bool = False
     """Run the live teacher with its own dropout, as DistilCSE's code does for CKD."""
 
@@ -81,47 +85,50 @@ class Student:
     """The model to train."""
 
     model: str = ""
-    """Folder, `package:NAME/PATH` or hub name; `teacher`: cut from the teacher; `previous` or `stage2`: the best student of
-    the stage before or of that stage, in the options of a stage that follows one."""
+    """Folder, `package:NAME/PATH` or hub name. `teacher`: initialised from the teacher. `previous` or `stage2`: the
+    best student of an earlier stage, in the options of a later one."""
     layers: str = ""
-    """Which layers to keep: empty for all, `last:3`, `first:3`, `even:3`, or a list `1,3,5`."""
+    """Layers to keep: empty for all, `last:3`, `first:3`, `even:3`, or a list such as `1,3,5`."""
     width: CountOrNone = 0
-    """Above 0: a fresh, untrained encoder of this width with the family and tokenizer of `model`, and `depth` layers."""
+    """Above 0: a fresh, randomly initialised encoder of this width with `depth` layers and the family and tokenizer of
+    `model`."""
     depth: CountOrNone = 0
-    """Layers of a fresh encoder."""
+    """Number of layers of a fresh encoder."""
     vocabulary: CountOrNone = 0
-    """Above 0, for a fresh encoder: a BERT whose WordPiece tokenizer of so many entries is trained on `data.text`, in all
-    columns that the student's views read; lower case, accents kept. In text without spaces (Thai), long runs of characters
-    are split by the vocabulary, and rare characters stand alone. 0: the tokenizer of `model`."""
+    """Above 0: the fresh encoder is a BERT with a WordPiece tokenizer of this many entries, trained on all columns of
+    `data.text` that the student's views read. It lower-cases text and keeps accents. In text without spaces (Thai), it
+    splits long runs of characters and makes rare characters tokens of their own. 0: the tokenizer of `model`."""
     embedding: CountOrNone = 0
-    """Above 0: embedding tables of this width and a projection to the layers' (SimTDE), exported as ELECTRA."""
+    """Above 0: width of the embedding tables, projected to the width of the layers (SimTDE); exported as ELECTRA."""
     embedding_init: Literal["svd", "random"] = "svd"
-    """Compact tables from the truncated singular value decomposition of the model's (`svd`), or at `random` (SimTDE)."""
+    """Initial values of compact tables: truncated singular value decomposition of the model's (`svd`), or `random`
+    (SimTDE)."""
     pooling: str = "mean"
-    """Empty: as the checkpoint says. Needed for a checkpoint that does not say."""
+    """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's. Required if the checkpoint states
+    none."""
     prompt: str = ""
-    """Name of a prompt of the checkpoint, or a text, put before every sentence in training; empty: the checkpoint's default.
-    The export has it among its prompts."""
+    """Name of a prompt of the checkpoint, or a text, prepended to every sentence in training; empty: the checkpoint's
+    default prompt. The export lists it among its prompts."""
     export_prompt: bool = False
-    """Make `prompt` the export's default too, which sentence-transformers puts before every sentence, queries and documents
-    alike. False: the default stays the checkpoint's own."""
+    """Make `prompt` the export's default prompt, which sentence-transformers prepends to all sentences, queries and
+    documents alike. False: keep the checkpoint's default."""
     dims: tuple[Count, ...] = ()
-    """Nested widths of the vectors that are trained beside the whole one, such as (64, 128, 256) (Matryoshka)."""
+    """Nested widths to train besides the full width, such as (64, 128, 256) (Matryoshka)."""
     dims_targets: Literal["truncated", "projected"] = "projected"
-    """What a nested width is compared with: `truncated`, the teacher's vectors cut to the same width, or `projected`, the
-    whole ones, through a matrix for each width that is not exported."""
+    """Target of a nested width: `truncated`, the teacher's vectors cut to that width, or `projected`, the teacher's
+    full vectors through one matrix per width, which is not exported."""
     head: Literal["none", "tanh", "linear", "pair"] = "none"
-    """`none`, or a Dense layer to the teacher's width: `tanh` (ConGen), `linear`; `pair`: a cross-encoder's head, which gives
-    one number for a pair of sentences; a model that is a cross-encoder keeps its own, trained one."""
+    """`none`, or a Dense layer to the teacher's width: `tanh` (ConGen) or `linear`. `pair`: a cross-encoder's head,
+    which scores a sentence pair with one number; a model that is a cross-encoder keeps its trained head."""
     head_init: Literal["uniform", "normal", "identity"] = "uniform"
-    """`uniform` (PyTorch's default, ConGen), `normal` (deviation 0.02, SimCSE) or `identity`, for a student that starts
-    aligned with the teacher."""
+    """Initial values of the head: `uniform` (PyTorch's default, ConGen), `normal` (standard deviation 0.02, SimCSE) or
+    `identity`, for a student that starts aligned with the teacher."""
     keep_head: bool = True
-    """Evaluate and export with the head (as ConGen does) or without."""
+    """Evaluate and export the student with its head, as ConGen does; False: without it."""
     dropout: Annotated[float, Range(below=1)] = -1.0
-    """Rate of all dropout layers while training; negative: as the checkpoint says (0.1 for BERT)."""
+    """Rate of all dropout layers in training; negative: the checkpoint's rates (0.1 for BERT)."""
     drophead: Rate = 0.0
-    """Probability of a whole head of attention to be dropped while training, for each sentence and layer (DropHead)."""
+    """Probability of dropping a whole attention head in training, per sentence and layer (DropHead)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,94 +136,100 @@ class Optimizer:
     """AdamW with a warm-up and a schedule."""
 
     learning_rate: Positive = 5e-4
-    """Largest rate, at the end of the warm-up."""
+    """Peak learning rate, at the end of the warm-up."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """After the warm-up: `linear` or `cosine` to 0, or `constant`."""
+    """Schedule after the warm-up: `linear` or `cosine` decay to 0, or `constant`."""
     warmup_fraction: Fraction = 0.1
-    """Share of all steps over which the rate rises linearly from 0."""
+    """Share of all steps over which the learning rate rises linearly from 0."""
     warmup_steps: CountOrNone = 0
-    """Above 0: so many steps instead of that share."""
+    """Above 0: the number of warm-up steps, instead of `warmup_fraction`."""
     weight_decay: NotNegative = 0.01
-    """Decoupled, times the learning rate."""
+    """Decoupled weight decay; multiplied by the learning rate."""
     decay: Literal["matrices", "all"] = "matrices"
-    """What it acts on: `matrices` (not on biases, norms and learned temperatures, as BERT and ConGen have it) or `all`
-    (PyTorch's AdamW)."""
+    """Parameters that decay: `matrices` excludes biases, norms and learned temperatures (BERT, ConGen); `all` is
+    PyTorch's AdamW."""
     b1: Rate = 0.9
-    """Decay of Adam's average of gradients."""
+    """Adam's decay rate of the mean gradient."""
     b2: Rate = 0.999
-    """Decay of Adam's average of squared gradients."""
+    """Adam's decay rate of the mean squared gradient."""
     eps: Positive = 1e-6
-    """Added to the root of that average. NOTE: gradients below it hardly move their parameters."""
+    """Adam's epsilon, added to the root of the mean squared gradient. NOTE: gradients below it hardly move their
+    parameters."""
     bias_correction: bool = True
-    """False: Adam as BERT's and ConGen's code has it."""
+    """Adam's bias correction. False: without it, as in BERT's and ConGen's code."""
     eps_before_correction: bool = False
     """True: eps is added before the bias correction, as in transformers' `AdamW` (SimCSE, DistilCSE, Trans-Encoder);
     False: after it, as in PyTorch's."""
     clip_norm: NotNegative = 1.0
-    """Largest global gradient norm; 0: no clipping."""
+    """Maximum global gradient norm; 0: no clipping."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evals:
-    """How the student is judged while it trains."""
+    """Evaluation during training, and the choice of the best checkpoint."""
 
     every: Count = 512
-    """Steps between evaluations, each with a checkpoint; one more at the end."""
+    """Steps between evaluations. Each evaluation saves a checkpoint; the last step is always evaluated."""
     best: str = ""
-    """Metric that picks the best checkpoint; empty: the first there is of pairs/spearman (pairs/auc where all scores are 0
-    or 1), sts-b-dev/spearman, agreement/spearman. Of a data folder also qnli-dev/auc and mrpc-dev/auc."""
+    """Metric that selects the best checkpoint. Empty: the first available of pairs/spearman (pairs/auc if all scores
+    are 0 or 1), sts-b-dev/spearman and agreement/spearman. With a data folder, qnli-dev/auc and mrpc-dev/auc are
+    available too."""
     pairs: str = ""
-    """The user's own graded pairs: a .tsv or .csv file with score, sentence1, sentence2; empty: none."""
+    """Your own graded pairs: a .tsv or .csv file with the columns score, sentence1 and sentence2; empty: none."""
     agreement: str = ""
-    """Sentences for the agreement with the teacher, neighbouring lines are pairs; empty: sentences kept out of training."""
+    """Text on which agreement with the teacher is measured; adjacent lines form pairs. Empty: sentences held out of
+    training."""
     patience: CountOrNone = 0
-    """Stop after this many evaluations without a better score; 0: never."""
+    """Stop after this many evaluations without improvement; 0: never."""
     patience_epochs: NotNegative = 0.0
-    """Likewise after the evaluations of this many epochs; 0: never. ConGen's code has 7, DistilCSE's 3."""
+    """Stop after this many epochs without improvement; 0: never. ConGen's code has 7, DistilCSE's 3."""
     untrained: bool = True
-    """The student before step 1 may be the best checkpoint. False, as in the code of Trans-Encoder and SimCSE: the best of
-    what was trained is exported, even where training gained nothing."""
+    """Whether the student before step 1 may be the best checkpoint. False, as in the code of Trans-Encoder and SimCSE:
+    a trained checkpoint is exported even if training gained nothing."""
     sts: bool = True
-    """Score the seven STS sets at the end if the data folder is there."""
+    """Score the seven STS sets after training if JAXDISTILL_DATA names a data folder."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How long, on what, with which seed."""
+    """Length, seed, precision, devices and checkpoints of a run."""
 
     steps: CountOrNone = 0
-    """Updates; 0: as `epochs` says."""
+    """Number of updates; 0: determined by `epochs`."""
     epochs: NotNegative = 1.0
-    """Passes over the text, where `steps` is 0."""
+    """Passes over the text, used if `steps` is 0."""
     seed: Annotated[int, Range(least=0, most=2**32 - 1)] = 0
-    """Of all random choices."""
+    """Seed of all random choices."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Matrix products in `float32` or `bfloat16` (sums, softmax, norms and losses stay float32); `auto`: bfloat16 where
-    the device has units for it."""
+    """Precision of matrix products; sums, softmax, norms and losses stay float32. `auto`: bfloat16 where the hardware
+    supports it."""
     accumulate: Count = 1
-    """Parts of a batch whose gradients are summed before the update, for less memory; refused where an example's loss
-    depends on the others of the batch."""
+    """Gradient accumulation: parts into which a batch is split to save memory. Refused if an example's loss depends on
+    the rest of its batch."""
     remat: bool = False
-    """Recompute activations in the backward pass: less memory, about a third more work."""
+    """Recompute activations in the backward pass, which saves memory and costs about a third more computation."""
     model_axis: Count = 1
-    """Devices that share one copy of sharded parameters; the others split the batch."""
+    """Devices over which one copy of the parameters is sharded; the batch is split over the remaining axis."""
     sharding: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """(regular expression on a parameter's path, its axes such as `("model", "")`); unmatched parameters are replicated."""
+    """(regular expression on a parameter's path, its axes such as `("model", "")`); unmatched parameters are
+    replicated."""
     log_every: Count = 50
-    """Steps between lines of metrics."""
+    """Steps between logged metrics."""
     save_every: CountOrNone = 0
-    """Steps between checkpoints beside those of the evaluations; 0: none."""
+    """Steps between additional checkpoints, besides those of the evaluations; 0: none."""
     wandb: bool = False
-    """Log to Weights & Biases too, with the account that is set up for it."""
+    """Also log to Weights & Biases, with the account configured for it."""
     parts: str = ""
-    """Python modules or files, separated by commas, with views, readers or encoder families of your own (docs/extending.md)."""
+    """Python modules or files, separated by commas, with views, readers or encoder families of your own
+    (docs/extending.md)."""
     keep: Annotated[int, Range(least=2)] = 2
-    """Latest checkpoints to keep beside the best one; with two, a damaged one has a predecessor."""
+    """Number of latest checkpoints to keep besides the best one. At least two, so that a damaged one has a
+    predecessor."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """All options of a run. `objective` holds `name` and the options of that objective."""
+    """All options of a run. `objective` holds `name` and that objective's options."""
 
     data: Data = Data()
     teacher: Teacher = Teacher()
@@ -226,7 +239,7 @@ class Config:
     evals: Evals = Evals()
     run: RunOptions = RunOptions()
     then: "Config | None" = None
-    """The stage that follows: all options of another training, whose student may be `previous`."""
+    """Options of the next stage, if there is one; its student and teacher may name earlier stages."""
 
 
 EXTENSIONS = (
@@ -235,11 +248,11 @@ EXTENSIONS = (
     "evals.every", "evals.patience", "evals.patience_epochs", "evals.sts", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
     "student.keep_head", "student.export_prompt",
 )  # fmt: skip
-"""Options that may differ when a run is continued: they do not change what was trained so far."""
+"""Options that may change when a run is resumed: they do not affect the steps already trained."""
 
 
 def defaults() -> dict[str, dict[str, Any]]:
-    """Plain data of every section with its defaults; the objective's section is empty."""
+    """Default options of every section as plain data; the objective's section is empty."""
     return {
         field.name: {} if field.name == "objective" else dataclasses.asdict(field.default)
         for field in dataclasses.fields(Config)
@@ -248,7 +261,8 @@ def defaults() -> dict[str, dict[str, Any]]:
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
-    """The config of a plain nested mapping, completed with defaults; raises `InputError` for unknown or mistyped options."""
+    """Parses a nested mapping, with defaults for missing options; raises `InputError` for unknown or mistyped
+    options."""
     if not isinstance(raw, Mapping):
         raise InputError(f"a config is a {type(raw).__name__}; it must hold sections of options by their names.")
     sections = {field.name: field for field in dataclasses.fields(Config) if field.name != "then"}
@@ -268,7 +282,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 
 def options_from(kind: type, raw: Mapping[str, Any], *, prefix: str) -> Any:
-    """An instance of the options dataclass `kind`; a field that is not given has its default."""
+    """Parses `raw` into the options dataclass `kind`; missing fields have their defaults."""
     types_ = typing.get_type_hints(kind, include_extras=True)
     types_ = {field.name: types_[field.name] for field in dataclasses.fields(kind)}
     _refuse_unknown(raw, types_, prefix=prefix)
@@ -323,7 +337,7 @@ def _tuple(value: Any, kinds: tuple[Any, ...], name: str) -> tuple:
 
 
 def _example(kinds: tuple[Any, ...]) -> str:
-    """A tuple of these types, as it is written on the command line."""
+    """An example of a tuple of these types, in command-line syntax."""
     parts = []
     for kind in (kind for kind in kinds if kind is not Ellipsis):
         plain = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
@@ -333,19 +347,19 @@ def _example(kinds: tuple[Any, ...]) -> str:
 
 
 def flat(config: Config) -> dict[str, Any]:
-    """`{"data.text": ..., "objective.alpha": ...}`, values as JSON would give them back."""
+    """Flat dict such as `{"data.text": ..., "objective.alpha": ...}`, with values as JSON round-trips them."""
     nested = json.loads(json.dumps(dataclasses.asdict(dataclasses.replace(config, then=None))))
     own = {f"{section}.{key}": value for section, options in nested.items() for key, value in (options or {}).items()}
     return own | ({f"then.{key}": value for key, value in flat(config.then).items()} if config.then else {})
 
 
 def digest(config: Config) -> str:
-    """A short name of the whole config."""
+    """Short digest of the whole config."""
     return hashlib.sha256(json.dumps(flat(config), sort_keys=True).encode()).hexdigest()[:12]
 
 
 def refuse_other_training(before: Mapping[str, Any], now: Mapping[str, Any], *, workdir: str) -> None:
-    """Raises `InputError` with the differences if a workdir was made with options that train something else."""
+    """Raises `InputError` with the differences if the workdir belongs to a run with incompatible options."""
     changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key) and key not in EXTENSIONS]
     if changed:
         shown = "; ".join(f"{key}: {before.get(key)!r} there, {now.get(key)!r} now" for key in changed)

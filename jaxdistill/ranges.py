@@ -1,4 +1,4 @@
-"""Ranges that numbers among the options may lie in, as annotations of their fields: `Annotated[float, Range(above=0)]`."""
+"""Allowed ranges of numeric options, as annotations of their fields: `Annotated[float, Range(above=0)]`."""
 
 import dataclasses
 import math
@@ -11,7 +11,7 @@ LARGEST_FLOAT32 = 3.4028235e38
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Range:
-    """Numbers between bounds, never NaN or infinity, and never more than 32 bits hold where no upper bound is given."""
+    """Finite numbers between bounds. Without an upper bound, the limit is what 32 bits can hold."""
 
     least: float | None = None
     above: float | None = None
@@ -19,7 +19,7 @@ class Range:
     below: float | None = None
 
     def fault(self, number: float) -> str:
-        """What is wrong with a number, to follow it in an error; empty if it lies in the range."""
+        """End of an error about `number`, such as `must be above 0`; empty if the number is in range."""
         inside = (
             math.isfinite(number)
             and (self.least is None or number >= self.least)
@@ -33,7 +33,7 @@ class Range:
         return f"must be at most {largest:,.0f}" if self.most is None and abs(number) > largest else ""
 
     def __str__(self) -> str:
-        """Such as `at least 0 and below 1`, to follow "must be"."""
+        """The range in words, such as `at least 0 and below 1`."""
         bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
         words = [f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None]
         return " and ".join(words) or "a finite number"
@@ -43,7 +43,7 @@ Positive = Annotated[float, Range(above=0)]
 NotNegative = Annotated[float, Range(least=0)]
 Fraction = Annotated[float, Range(least=0, most=1)]
 Rate = Annotated[float, Range(least=0, below=1)]
-"""A probability, or the decay of an average; 1 would leave nothing."""
+"""A probability or the decay rate of an average."""
 Count = Annotated[int, Range(least=1)]
 CountOrNone = Annotated[int, Range(least=0)]
-"""0 switches something off, or leaves it to another option."""
+"""A count, where 0 switches a feature off or defers to another option."""

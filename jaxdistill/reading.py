@@ -1,4 +1,4 @@
-"""Opens files that others wrote: regular files alone, links only inside their folder, lines and JSON of bounded size."""
+"""Opens untrusted files: only regular files, links only inside their folder, lines and JSON of bounded size."""
 
 import contextlib
 import gzip
@@ -13,13 +13,13 @@ from typing import IO, Any, BinaryIO
 from jaxdistill.core import InputError
 
 LINE_BYTES = 16 << 20
-"""Longest line of text, or cell of a table, unless an option says otherwise."""
+"""Default maximum of a line of text or a table cell."""
 JSON_BYTES = 64 << 20
-"""Largest JSON file of a model."""
+"""Maximum size of a model's JSON file."""
 BLOCK_BYTES = 1 << 20
 """Bytes read at a time."""
 KERNEL_FOLDERS = ("/proc", "/sys")
-"""Files here look regular, but hold the state of processes, such as their environment."""
+"""Files here look regular but expose the state of processes, such as their environment."""
 KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -30,15 +30,15 @@ KINDS = {
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """A regular file, opened for reading.
+    """Opens a regular file for reading.
 
     Raises:
-      InputError: no such file, no permission, or something that is not a regular file: a folder, a pipe, a device.
+      InputError: the file is missing, not readable, or not regular (a folder, a pipe, a device).
     """
     try:
-        # Without O_NONBLOCK, a pipe blocks until somebody writes into it.
+        # Without O_NONBLOCK, opening a pipe blocks until it has a writer.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+    except (OSError, ValueError) as error:  # ValueError: the name contains NUL
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{str(path)!r} cannot be read: {reason}.") from None
     mode = stat.S_IFMT(os.fstat(handle).st_mode)
@@ -50,14 +50,14 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def regular(path: Path) -> Path:
-    """The path, for a library that opens it; raises `InputError` as `open_regular`."""
+    """Returns the path, for a library that opens it itself; raises `InputError` as `open_regular` does."""
     open_regular(path).close()
     return path
 
 
 @contextlib.contextmanager
 def opened_text(path: Path) -> Iterator[IO[bytes]]:
-    """A regular file of text, unpacked if its name ends in `.gz`; read errors inside become `InputError`."""
+    """Opens a regular text file, decompressed if its name ends in `.gz`; turns read errors inside into `InputError`."""
     try:
         with open_regular(path) as file:
             if path.name.lower().endswith(".gz"):
@@ -66,16 +66,16 @@ def opened_text(path: Path) -> Iterator[IO[bytes]]:
             else:
                 yield file
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{path} is not a whole gzip file ({error}); fetch it again.") from None
+        raise InputError(f"{path} is not a complete gzip file ({error}); fetch it again.") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
 def lines(path: Path, file: IO[bytes], limit_bytes: int = LINE_BYTES) -> Iterator[tuple[int, str]]:
-    r"""`(number, text)` of each line, its line end included: \n, \r\n or \r. A byte order mark is dropped.
+    r"""Yields `(number, text)` of each line, with its line end \n, \r\n or \r. Drops a byte order mark.
 
     Raises:
-      InputError: a line is longer than the limit or not UTF-8; names it.
+      InputError: a line is longer than the limit or not UTF-8; the error names the line.
     """
     for number, line in enumerate(_byte_lines(file, limit_bytes), start=1):
         if len(line) > limit_bytes:
@@ -90,15 +90,15 @@ def lines(path: Path, file: IO[bytes], limit_bytes: int = LINE_BYTES) -> Iterato
 
 
 def too_long(place: str, limit_bytes: int) -> InputError:
-    """What to say of a line or cell above the limit."""
+    """Error for a line or cell above the limit."""
     return InputError(
         f"{place} is longer than {limit_bytes:,} bytes; is this a file of text? "
-        "Split the line, or raise the limit of a training (--config.data.max_line_bytes)."
+        "Split the line, or raise --config.data.max_line_bytes for training."
     )
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; an `InputError` names what is wrong with it."""
+    """Parses a JSON file; raises `InputError` with the fault."""
     with open_regular(path) as file:
         content = file.read(JSON_BYTES + 1)
     if len(content) > JSON_BYTES:
@@ -107,22 +107,22 @@ def read_json(path: Path) -> Any:
 
 
 def parsed_json(content: str | bytes, place: str) -> Any:
-    """Content in JSON; raises `InputError` also for deep nesting and numbers of thousands of digits."""
+    """Parses JSON; raises `InputError`, also for deep nesting and numbers with thousands of digits."""
     try:
         return json.loads(content)
     except RecursionError:
-        raise InputError(f"{place} is not valid JSON that can be read: it is nested too deeply.") from None
+        raise InputError(f"{place} is not readable JSON: it is nested too deeply.") from None
     except ValueError as error:
         raise InputError(f"{place} is not valid JSON ({error!s:.200}).") from None
 
 
 def inside(root: Path, path: Path) -> Path:
-    """`path`, if it lies in `root` once all links are followed.
+    """Returns `path` if it lies in `root` after resolving links.
 
-    A snapshot of the hub's cache (`snapshots/REVISION`) links to `blobs` beside it, which is allowed.
+    Links from a snapshot of the hub's cache (`snapshots/REVISION`) to the `blobs` beside it are allowed.
 
     Raises:
-      InputError: it leads elsewhere.
+      InputError: `path` lies outside.
     """
     real_root = Path(os.path.realpath(root))
     allowed = [real_root]
@@ -131,7 +131,7 @@ def inside(root: Path, path: Path) -> Path:
     try:
         path.exists()
         real = Path(os.path.realpath(path))
-    except (OSError, ValueError) as error:  # too long a name, a NUL in it
+    except (OSError, ValueError) as error:  # the name is too long or contains NUL
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{root} names the path {path.name!r:.80}, which no file can have: {reason}.") from None
     if not any(real.is_relative_to(folder) for folder in allowed):
@@ -143,7 +143,7 @@ def inside(root: Path, path: Path) -> Path:
 
 @contextlib.contextmanager
 def foreign_errors(what: str) -> Iterator[None]:
-    """Turns any error of a library in another language into `InputError`; panics of Rust are no `Exception`."""
+    """Turns any error of a native library into `InputError`, also Rust panics, which are no `Exception`."""
     try:
         yield
     except (InputError, KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -153,12 +153,12 @@ def foreign_errors(what: str) -> Iterator[None]:
 
 
 def _byte_lines(file: IO[bytes], limit_bytes: int) -> Iterator[bytes]:
-    """Lines; of one above the limit, what was read of it, as the last."""
+    """Yields lines. A line above the limit is yielded as far as it was read, as the last one."""
     rest = b""
-    # A block as long as the rest: joining them stays linear in the length of the line.
+    # Blocks grow with the rest, so that joining them stays linear in the length of a line.
     while block := file.read(max(BLOCK_BYTES, len(rest))):
         whole = (rest + block).splitlines(keepends=True)
-        # A \r may be the first half of \r\n.
+        # A final \r may be the first half of \r\n.
         rest = b"" if whole[-1].endswith(b"\n") else whole.pop()
         yield from whole
         if len(rest) > limit_bytes:

@@ -185,10 +185,10 @@ def test_an_error_while_prefetching_is_raised_where_the_batch_is_used(store, mon
     ("options", "message"),
     [
         ({"batch_size": 16, "groups": 3}, "batch_size=16 does not divide into 3 groups"),
-        ({"batch_size": 16, "reserve_rows": 140}, "has 150 sentences, fewer than the 140 reserved .* 16 need .156"),
+        ({"batch_size": 16, "reserve_rows": 140}, "has 150 sentences, but 140 reserved .* 16 need 156"),
         ({"batch_size": 151}, "the text has 150 sentences"),
         ({"batch_size": 8, "weights": (1.0, 1.0)}, "for 1 sources"),
-        ({"batch_size": 8, "student_views": ()}, "no view is named"),
+        ({"batch_size": 8, "student_views": ()}, "no view is given"),
         ({"batch_size": 8, "student_views": ("delete_wrods",)}, "Did you mean delete_words"),
         ({"batch_size": 8, "targets": (np.zeros((150, 2)),)}, "1 arrays of stored targets for 0 teacher views"),
         ({"batch_size": 8, "targets": (np.zeros((149, 2)),), "teacher_views": ("text",)}, "149 rows, the text has 150"),
@@ -201,12 +201,12 @@ def test_what_cannot_be_batched_is_refused(store, options, message):
 
 def test_repeats_of_reserved_sentences_may_leave_too_few(tmp_path):
     store = store_of(tmp_path, ["the cat"] * 30)
-    with pytest.raises(InputError, match="only 0 of 30 sentences are left beside the 2 reserved ones"):
+    with pytest.raises(InputError, match="only 0 of 30 sentences remain without the 2 reserved ones"):
         Batches(store, student_views=("text",), batch_size=8, reserve_rows=2)
 
 
 def test_stores_of_different_text_are_refused(store, tmp_path):
-    with pytest.raises(InputError, match="of different text"):
+    with pytest.raises(InputError, match="hold different text"):
         Batches(store, store_of(tmp_path, made_up(150, seed=3)), **VIEWS, batch_size=8)
 
 

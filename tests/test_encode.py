@@ -141,7 +141,7 @@ def test_an_output_that_is_an_input_a_pipe_or_a_folder_is_refused_and_a_link_sta
     before = table.read_bytes()
     link.symlink_to(table)
     for output in (table, link, tmp_path / "x" / ".." / "io.parquet"):
-        with pytest.raises(InputError, match="is one of the files that are read; name another"):
+        with pytest.raises(InputError, match="is also an input file; choose another"):
             encode_file(embedder, [text, str(tmp_path / "io.par*")], output, progress=False)
     assert table.read_bytes() == before
     encode_file(embedder, [text], link, progress=False)

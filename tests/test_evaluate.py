@@ -143,9 +143,9 @@ def test_a_file_that_is_read_is_not_written(tiny, tiny_data, tmp_path, capsys):
     before = own.read_bytes()
     for out in (own, link):
         options = [f"--model={tiny}", "--tasks=pairs", f"--pairs={own}", f"--out={out}"]
-        assert "is one of the files that are read" in program.refused(evaluate, options, capsys)
+        assert "is also an input file" in program.refused(evaluate, options, capsys)
     options = ["--tasks=sts-b", f"--data={tiny_data}", f"--out={tiny_data}/sts/stsb.test.tsv.gz"]
-    assert "is one of the files that are read" in program.refused(evaluate, [f"--model={tiny}", *options], capsys)
+    assert "is also an input file" in program.refused(evaluate, [f"--model={tiny}", *options], capsys)
     assert own.read_bytes() == before
 
 

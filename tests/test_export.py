@@ -82,7 +82,7 @@ def test_what_the_user_put_into_an_export_stays_when_it_is_replaced(model, tmp_p
     assert (folder / "notes" / "mine.txt").read_text() == "kept" and (folder / "link").is_symlink()
     assert (folder / "README.md").read_text() == "second"
     assert (folder / "README.md.edited").read_text() == "first, with my remarks"
-    assert "README.md was changed since it was written" in caplog.text
+    assert "README.md was edited after the export" in caplog.text
     mark = json.loads((folder / MARK).read_text())["files"]
     assert "README.md" in mark and "README.md.edited" not in mark and "notes/mine.txt" not in mark
 
@@ -125,7 +125,7 @@ def test_an_export_that_was_killed_while_it_was_replaced_is_found_again(model, t
 def test_a_folder_that_is_no_export_is_left_alone(model, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("kept")
-    with pytest.raises(InputError, match="is not an export.*left alone"):
+    with pytest.raises(InputError, match="is not an export.*not overwritten"):
         export(model, tmp_path / "thesis")
     assert (tmp_path / "thesis" / "chapter.txt").read_text() == "kept"
 

@@ -421,7 +421,7 @@ def test_what_the_disk_refuses_anywhere_is_one_line_and_other_errors_are_not_hid
     assert stopped.value.code == cli.BAD_INPUT
     assert (
         capsys.readouterr().err
-        == "error: tokens.bin: No space left on device; mend that and give the same command again.\n"
+        == "error: tokens.bin: No space left on device; fix that and run the same command again.\n"
     )
     with pytest.raises(FileNotFoundError):
         cli.run(fail, [])

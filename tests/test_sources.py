@@ -92,7 +92,7 @@ def test_a_file_of_the_data_folder_can_be_named(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="no file matches .*nli"):
         sources.files("data:nli/*.txt")
     monkeypatch.delenv("JAXDISTILL_DATA")
-    with pytest.raises(InputError, match="data:sts/a.txt is in the data folder; name that in JAXDISTILL_DATA"):
+    with pytest.raises(InputError, match="data:sts/a.txt is in the data folder; set JAXDISTILL_DATA"):
         sources.files("data:sts/a.txt")
 
 
@@ -114,12 +114,12 @@ def test_a_file_of_an_installed_package_can_be_named(tmp_path, monkeypatch):
 
 FAULTS = [
     ("a.txt", b"good\ncaf\xe9\n", r"a.txt:2 is not UTF-8 \(byte 0xe9 at 3\)"),
-    ("a.txt.gz", gzip.compress(b"good\n" * 2000)[:-20], "a.txt.gz is not a whole gzip file"),
-    ("b.txt.gz", b"no gzip at all", "b.txt.gz is not a whole gzip file"),
+    ("a.txt.gz", gzip.compress(b"good\n" * 2000)[:-20], "a.txt.gz is not a complete gzip file"),
+    ("b.txt.gz", b"no gzip at all", "b.txt.gz is not a complete gzip file"),
     ("a.txt", b"", "a.txt is empty"),
     ("a.tsv", b"text\tn\n", "a.tsv is empty"),
-    ("a.tsv", b"n\ttext\n1\tx\n2\n", r"a.tsv:3 has 1 fields and so no column 'text'"),
-    ("a.csv", b"n,text\n1,x\n2\n", r"a.csv:3 has 1 fields and so no column 'text'"),
+    ("a.tsv", b"n\ttext\n1\tx\n2\n", r"a.tsv:3 has 1 fields, too few for column 'text'"),
+    ("a.csv", b"n,text\n1,x\n2\n", r"a.csv:3 has 1 fields, too few for column 'text'"),
     ("a.tsv", b"text\tn\nx\t1\ny\tz\t2\n", r"a.tsv:3 has 3 fields, the header 2"),
     ("a.csv", b"text\nyes, no\n", r"a.csv:2 has 2 fields, the header 1"),
     ("a.csv", b'n,text\n1,"x\n', r"a.csv:2 is no CSV"),
@@ -132,13 +132,13 @@ FAULTS = [
     ("a.jsonl", b'{"text": "x"}\n["text"]\n', "a.jsonl:2 is list, not an object"),
     ("a.jsonl", b'{"text": "x", "n": 1}\n{"n": 2, "m": 3}\n', "a.jsonl:2 has no column 'text'"),
     ("a.jsonl", b'{"text": 3}\n', "a.jsonl:1: column 'text' holds int 3, not text"),
-    ("a.jsonl", b'{"text": "\\ud83d"}\n', "a.jsonl:1: column 'text' holds half a surrogate pair"),
+    ("a.jsonl", b'{"text": "\\ud83d"}\n', "a.jsonl:1: column 'text' holds an unpaired surrogate"),
     ("a.jsonl", b'{"text": "x", "n": ' + b"1" * 5000 + b"}\n", "a.jsonl:1 is not valid JSON .*4300 digits"),
-    ("a.jsonl", b'{"text": ' + b"[" * 100_000, "a.jsonl:1 is not valid JSON that can be read: it is nested too deeply"),
+    ("a.jsonl", b'{"text": ' + b"[" * 100_000, "a.jsonl:1 is not readable JSON: it is nested too deeply"),
     ("a.tsv", b"text\ttext\nx\ty\n", r"a.tsv:1 \(header\) has the column 'text' twice"),
     ("a.csv", b"n,text,text\n1,x,y\n", r"a.csv:1 \(header\) has the column 'text' twice"),
-    ("a.parquet", b"PAR1 no PAR1", "a.parquet is not a whole Parquet file"),
-    ("a.doc", b"x", "a.doc has no known format; use .txt, .tsv, .csv, .jsonl, .parquet"),
+    ("a.parquet", b"PAR1 no PAR1", "a.parquet is not a complete Parquet file"),
+    ("a.doc", b"x", "a.doc has an unknown format; use .txt, .tsv, .csv, .jsonl, .parquet"),
 ]
 
 

@@ -123,7 +123,7 @@ def test_a_file_under_another_name_is_read_again(tmp_path, tiny, capsys):
     options = [f"--model={tiny}", "--tasks=pairs", "--out="]
     run([*options, f"--pairs={tmp_path}/good.tsv"], capsys)
     _, errors = run([*options, f"--pairs={tmp_path}/bad.tsv.gz"], capsys, status=2)
-    assert "not a whole gzip file" in errors[0]
+    assert "not a complete gzip file" in errors[0]
     _, errors = run([*options, f"--pairs={tmp_path}/bad.csv"], capsys, status=2)
     assert "1 fields, 3 are expected" in errors[0]
 

@@ -188,5 +188,5 @@ def test_a_vectors_file_that_is_missing_or_broken_is_refused(tmp_path):
         targets.checked_own_vectors(tmp_path / "v.npy", 25)
     for content in (b"", b"\x93NUMPY\x01\x00", b"text"):
         (tmp_path / "v.npy").write_bytes(content)
-        with pytest.raises(InputError, match="is not a whole .npy file"):
+        with pytest.raises(InputError, match="is not a complete .npy file"):
             targets.checked_own_vectors(tmp_path / "v.npy", 25)

@@ -66,7 +66,8 @@ def _from_outside(path: Path, kind: str, columns: Mapping[str, str]) -> Iterator
 
 
 def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: str) -> list[str]:
-    """The columns of a table that serve as ours: of `sentence1|premise` the first that it has; an only column as `text`."""
+    """The columns of a table that serve as ours: of `sentence1|premise` the first that it has; an only column as
+    `text`."""
     chosen = []
     for name, source in columns.items():
         found = next((one for one in (source, *source.split("|")) if one in available), None)
@@ -157,7 +158,7 @@ def _parquet(path: Path, file: IO[bytes], columns: Mapping[str, str], line_bytes
     from pyarrow import parquet
 
     whole, number = _unpacked(path, file) if path.name.lower().endswith(".gz") else file, 0
-    with reading.foreign_errors(f"{path} is not a whole Parquet file"):
+    with reading.foreign_errors(f"{path} is not a complete Parquet file"):
         names = chosen_columns(parquet.read_schema(whole).names, columns, str(path))
         wanted = list(dict.fromkeys(names))
         # A dictionary stays one: spelled out, 4,096 rows of one long text would take 4,096 times its memory.

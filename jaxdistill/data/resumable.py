@@ -1,8 +1,8 @@
 """Writes long files in chunks, with a note of what is complete, so that a killed program continues.
 
-The note holds what determines the content, how many bytes of it are sound and their checksum, and counts for a summary. It
-is replaced in one move after a chunk is on the disk; what lies behind the sound bytes is written again. One program writes
-at a time: another one that wants the same file waits, and takes up what the first has left.
+The note holds everything that determines the content, the number of complete bytes, their checksum, and counts for a
+summary. It is replaced atomically after a chunk is on disk; bytes after the complete ones are overwritten. One program
+writes at a time: another one that needs the same file waits, and continues from where the first stopped.
 """
 
 import contextlib
@@ -28,34 +28,34 @@ log = logging.getLogger(__name__)
 
 
 class Note(NamedTuple):
-    """What is said of a file that grows."""
+    """Description of a growing file."""
 
     origin: dict[str, object]
     """Everything that determines the content."""
     counts: Counter[str]
-    """What the chunks so far add up to; `rows` and `bytes` among it."""
+    """Totals over all chunks so far, among them `rows` and `bytes`."""
     checksum: int
-    """CRC-32 of so many bytes."""
+    """CRC-32 of the complete bytes."""
 
 
 class GrowingFile:
-    """A file that grows chunk by chunk, and its note."""
+    """A file that grows in chunks, and its note."""
 
     def __init__(self, path: Path, note: Path, origin: Mapping[str, object]):
         """
         Args:
-          path: of the file.
-          note: of its note.
-          origin: everything that determines the content, as JSON can hold it.
+          path: path of the file.
+          note: path of its note.
+          origin: everything that determines the content, as JSON values.
         """
         self.path, self.note, self.origin = path, note, dict(origin)
         self.counts: Counter[str] = Counter()
         self._checksum = 0
-        # One lock a path in this process, which would otherwise wait for itself after an error.
+        # One lock per path in this process; otherwise it could wait for itself after an error.
         self._lock = FileLock(path.with_name(path.name + ".lock"), is_singleton=True, thread_local=False)
 
     def noted(self) -> Note | None:
-        """What the run before noted; None without a sound note."""
+        """Reads the note of an earlier run; None without a valid one."""
         try:
             noted = json.loads(self.note.read_text("utf-8"))
             return Note(dict(noted["origin"]), Counter(noted["counts"]), int(noted["checksum"]))
@@ -63,10 +63,10 @@ class GrowingFile:
             return None
 
     def lock(self) -> None:
-        """Waits until no other program writes the file; until `unlock`, none can."""
+        """Acquires the write lock, and waits for another program that holds it."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # NOTE the lock waits for ever in a folder that takes no files, such as /proc.
+            # NOTE: the lock would wait forever in a folder that accepts no files, such as /proc.
             tempfile.TemporaryFile(dir=self.path.parent).close()
             try:
                 self._lock.acquire(timeout=0)
@@ -77,13 +77,13 @@ class GrowingFile:
             raise unwritable(self.path, error) from error
 
     def unlock(self) -> None:
-        """Lets other programs write."""
+        """Releases the write lock."""
         self._lock.release(force=True)
         with contextlib.suppress(OSError):
             Path(self._lock.lock_file).unlink()
 
     def take_up(self, noted: Note, path: Path) -> bool:
-        """Goes on behind what was noted, if `path` begins with just those bytes."""
+        """Continues after the noted bytes; returns False if `path` does not begin with them."""
         checksum, missing = 0, noted.counts["bytes"]
         try:
             with open(path, "rb") as file:
@@ -97,12 +97,12 @@ class GrowingFile:
         return True
 
     def changes(self, origin: Mapping[str, object]) -> str:
-        """What sets another origin apart from this one, for a reader; empty if nothing does."""
+        """Describes the differences to another origin; empty if there are none."""
         names = [name for name in {**origin, **self.origin} if origin.get(name) != self.origin.get(name)]
         return ", ".join(f"{name} was {origin.get(name)!s:.12}, is {self.origin.get(name)!s:.12}" for name in names)
 
     def begin(self) -> None:
-        """Makes file and note where there is no row yet, so that it shows early when they cannot be written."""
+        """Creates an empty file and note, so that write errors appear before long work."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._write_note()
@@ -111,9 +111,9 @@ class GrowingFile:
             raise unwritable(self.path, error) from error
 
     def append(self, content: bytes, counts: Mapping[str, int]) -> None:
-        """Writes a chunk behind those that are there, and notes it once it is on the disk.
+        """Appends a chunk, and updates the note once the chunk is on disk.
 
-        NOTE written, not mapped: a map onto a disk that runs full ends the process, without an error.
+        NOTE: not memory-mapped, because writing to a map on a full disk kills the process without an error.
         """
         try:
             with open(self.path, "r+b") as file:
@@ -134,20 +134,20 @@ class GrowingFile:
 
 
 class ResumableTable:
-    """A `.tsv` file that grows chunk by chunk: as far as it was written, or a new one.
+    """A `.tsv` file that grows in chunks; continues an unfinished one.
 
-    Rows gather in `FILE.partial`, which becomes `FILE` at the end; the note `FILE.json` stays beside it.
+    Rows are written to `FILE.partial`, which is renamed to `FILE` at the end; the note `FILE.json` stays beside it.
     """
 
     def __init__(self, path: Path, columns: Sequence[str], origin: Mapping[str, object]):
         """
         Args:
-          path: of the finished table.
-          columns: the header.
-          origin: everything that determines the rows, as JSON can hold it.
+          path: path of the finished table.
+          columns: names in the header.
+          origin: everything that determines the rows, as JSON values.
 
         Raises:
-          InputError: something else is there under that name, or it was begun with another origin.
+          InputError: the path holds another file, or a table with another origin.
         """
         self.path, self.columns = path, columns
         self.partial, note = (path.with_name(path.name + suffix) for suffix in (".partial", ".json"))
@@ -162,22 +162,22 @@ class ResumableTable:
 
     @property
     def counts(self) -> Counter[str]:
-        """What the chunks so far add up to; `rows` and `bytes` among it."""
+        """Totals over all chunks so far, among them `rows` and `bytes`."""
         return self.file.counts
 
     def begin(self) -> None:
-        """Makes the files where there is no row yet, so that it shows early when they cannot be written."""
+        """Creates the files of a new table, so that write errors appear before long work."""
         if not self.counts["rows"]:
             self.file.begin()
 
     def append(self, rows: Sequence[Sequence[str]], counts: Mapping[str, int]) -> None:
-        """Writes a chunk behind those that are there, and notes it once it is on the disk."""
+        """Appends rows, and updates the note once they are on disk."""
         lines = rows if self.counts["bytes"] else [self.columns, *rows]
         text = "".join("\t".join(map(one_line, line)) + "\n" for line in lines)
         self.file.append(text.encode(), {"rows": len(rows), **counts})
 
     def finish(self) -> None:
-        """Gives the table its name."""
+        """Renames the finished table to its final name."""
         try:
             self.partial.replace(self.path)
         except OSError as error:
@@ -186,20 +186,20 @@ class ResumableTable:
         self.file.unlock()
 
     def _take_up(self) -> None:
-        """Reads the note; refuses rows that are not those that are asked for."""
+        """Reads the note; raises `InputError` for rows of another origin."""
         there = self.path if self.complete else self.partial
         noted = self.file.noted()
         if noted is None:
-            raise InputError(f"{there} exists, without a sound {self.file.note.name}; move it or name another file.")
+            raise InputError(f"{there} exists without a valid {self.file.note.name}; move it or choose another --output.")
         if not self.complete and not noted.counts["rows"]:
             return
         if changes := self.file.changes(noted.origin):
-            raise InputError(f"{there} was made from something else ({changes}); move it or name another file.")
+            raise InputError(f"{there} was made from other inputs ({changes}); move it or choose another --output.")
         is_longer = self.complete and there.stat().st_size > noted.counts["bytes"]
         if is_longer or not self.file.take_up(noted, there):
-            raise InputError(f"{there} was changed after it was written; delete it to have it made again.")
+            raise InputError(f"{there} was changed after it was written; delete it to make it again.")
 
 
 def one_line(text: str) -> str:
-    """`text` as a cell: what would end it or its row becomes one space."""
+    """`text` as one table cell: runs of tabs and line ends become one space."""
     return re.sub(r"[\t\r\n]+", " ", text)

@@ -18,15 +18,15 @@ from jaxdistill.files import local
 from jaxdistill.paths import in_package
 
 Row = tuple[str, ...]
-"""The texts of one row, in the order of the columns asked for."""
+"""The texts of one row, in the order of the requested columns."""
 
 TEXT = "text"
-"""The column that every source has: the sentence itself."""
+"""The column of the sentence itself, which every source has."""
 IN_DATA = "data:"
 
 
 def column_map(columns: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
-    """Names of our columns to names of the file's columns; a plain list of names means that they are equal."""
+    """Maps our column names to the file's; a list of names means that both are equal."""
     named = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
     return {name: source or name for name, source in named.items()}
 
@@ -36,17 +36,17 @@ def read(
     columns: Mapping[str, str] | Sequence[str] = (TEXT,),
     line_bytes: int = reading.LINE_BYTES,
 ) -> Iterator[Row]:
-    """Rows of all specs, one behind the other, in a fixed order; empty sentences are rows too.
+    """Yields the rows of all specs in a fixed order, empty sentences included.
 
     Args:
-      specs: see the module's docstring; a glob's files come in the order of their names.
-      columns: what a row holds: names, or a mapping from our names to the file's column names,
-        such as `{"text": "sentence", "translation": "de"}`. A table with one column needs no mapping for `text`. Of
-        `"sentence1|premise"` each file's first that it has is read.
-      line_bytes: longest line or cell of a file.
+      specs: see the module's docstring; the files of a glob are sorted by name.
+      columns: names, or a mapping from our names to the file's columns, such as
+        `{"text": "sentence", "translation": "de"}`. A table with one column needs no mapping for `text`.
+        `"sentence1|premise"` reads the first of these columns that a file has.
+      line_bytes: maximum bytes of a line or cell.
 
     Raises:
-      InputError: a spec, a file or a row cannot be used; names the file and line.
+      InputError: a spec, a file or a row is unusable; the error names file and line.
     """
     for spec in specs:
         yield from rows(spec, columns, line_bytes)
@@ -55,7 +55,7 @@ def read(
 def rows(
     spec: str, columns: Mapping[str, str] | Sequence[str] = (TEXT,), line_bytes: int = reading.LINE_BYTES
 ) -> Iterator[Row]:
-    """Rows of one spec."""
+    """Yields the rows of one spec."""
     wanted = column_map(columns)
     if hub.is_hub(spec):
         yield from hub.rows(spec, wanted)
@@ -65,12 +65,12 @@ def rows(
 
 
 def files(spec: str) -> list[Path]:
-    """The files that a spec names, sorted; at least one."""
+    """The files that a spec names, sorted; raises `InputError` if there are none."""
     if spec.startswith("package:"):
         return [_packaged(spec)]
     path = _in_data_folder(spec) if spec.startswith(IN_DATA) else local(spec, "text")
     if "\0" in spec:
-        raise InputError(f"{spec!r} has a NUL character, which no file name has.")
+        raise InputError(f"{spec!r} contains a NUL character, which file names cannot have.")
     if path.is_dir():
         raise InputError(f"{spec} is a folder; name a file, or a glob such as {path / '*.txt.gz'}.")
     if path.exists():
@@ -79,24 +79,24 @@ def files(spec: str) -> list[Path]:
     if found:
         return found
     if glob.has_magic(str(path)):
-        raise InputError(f"no file matches {spec}; quote the glob and check the folder.")
+        raise InputError(f"no file matches {spec}; check the folder, and quote the glob.")
     raise InputError(f"{spec} does not exist; name a file, a glob, hf:NAME:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
 
 
 def local_files(specs: Sequence[str]) -> list[Path]:
-    """All files that the specs name; hub sets have none."""
+    """All local files that the specs name; data sets of hubs have none."""
     return [path for spec in specs if not hub.is_hub(spec) for path in files(spec)]
 
 
 def check_weights(weights: Sequence[float], *, sources: int) -> None:
-    """Raises `InputError` unless there is no weight, or one positive number for each source."""
+    """Raises `InputError` unless weights are empty or one positive number per source."""
     if weights and (len(weights) != sources or not all(0 < weight < float("inf") for weight in weights)):
         got = f"weights {list(weights)} for {sources} sources"
-        raise InputError(f"{got}; give one positive number for each, or none.")
+        raise InputError(f"{got}; set --config.data.weights to one positive number per source, or leave it empty.")
 
 
 def content_digest(specs: Sequence[str], columns: Mapping[str, str] | Sequence[str] = (TEXT,)) -> str:
-    """sha256 of what the specs hold now: bytes of files, texts of hub sets. The names do not enter it."""
+    """SHA-256 of the current content of the specs: bytes of files, texts of hub data sets. Names do not matter."""
     digest = hashlib.sha256()
     for spec in specs:
         digest.update(b"source")
@@ -116,7 +116,7 @@ def content_digest(specs: Sequence[str], columns: Mapping[str, str] | Sequence[s
 
 
 class Watched:
-    """Text that must stay what it is while a program makes something of it, under its digest."""
+    """Text that must not change while a program processes it under its digest."""
 
     def __init__(self, specs: Sequence[str], columns: Mapping[str, str] | Sequence[str] = (TEXT,)):
         self._specs, self._columns = tuple(specs), columns
@@ -124,24 +124,24 @@ class Watched:
         self.digest = content_digest(specs, columns)
 
     def rows(self) -> Iterator[Row]:
-        """As `read`."""
+        """Yields the rows, as `read` does."""
         return read(self._specs, self._columns)
 
     def check(self) -> None:
-        """Raises `InputError` if a file was written to since; costs no reading, so that every chunk can be checked."""
+        """Raises `InputError` if a file was modified. Reads no content, so it is cheap enough for every chunk."""
         for path, state in self._states.items():
             if _state(path) != state:
                 raise InputError(
-                    f"{path} changed while it was read, so nothing was made of it; give the same command again once it "
-                    "stays as it is."
+                    f"{path} changed while it was read, so its results were discarded; run the same command again once it "
+                    "no longer changes."
                 )
 
     def check_content(self) -> None:
-        """As `check`, by reading the content again; files that were written anew with the same content pass."""
+        """Like `check`, but compares the content; files rewritten with the same content pass."""
         if content_digest(self._specs, self._columns) != self.digest:
             raise InputError(
-                f"{', '.join(self._specs)} changed while it was read, so nothing was made of it; give the same command "
-                "again once it stays as it is."
+                f"{', '.join(self._specs)} changed while it was read, so its results were discarded; run the same command "
+                "again once it no longer changes."
             )
 
 
@@ -154,16 +154,16 @@ def _state(path: Path) -> tuple[int, ...] | None:
 
 
 def _in_data_folder(spec: str) -> Path:
-    return paths.needed_data_folder(spec, instead=", or give a file of your own") / spec.removeprefix(IN_DATA)
+    return paths.needed_data_folder(spec, instead=", or use a file of your own") / spec.removeprefix(IN_DATA)
 
 
 def _packaged(spec: str) -> Path:
     path = in_package(spec)
     if not path.is_file():
-        raise InputError(f"{spec} is no file of that package.")
+        raise InputError(f"{spec} does not exist in that package.")
     return path
 
 
 def split_specs(text: str) -> list[str]:
-    """Sources of a comma-separated list."""
+    """Splits a comma-separated list of specs."""
     return [spec.strip() for spec in text.split(",") if spec.strip()]

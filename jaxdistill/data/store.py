@@ -1,7 +1,7 @@
 """Random access to ids, words and raw text of tokenised rows, memory-mapped.
 
-Flat arrays on disk, one set for each column: `ids` of all sentences one behind the other, a mark for each token,
-`starts` (where each sentence begins), and the UTF-8 text with its own `text_starts`.
+Each column has flat arrays on disk: `ids` of all sentences concatenated, a mark per token, `starts` (index of each
+sentence's first token), and the UTF-8 text with its own `text_starts`.
 """
 
 import json
@@ -19,49 +19,49 @@ from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, tokenis
 
 
 class Gathered(NamedTuple):
-    """Sentences of a store, one behind the other."""
+    """Sentences of a store, concatenated."""
 
     ids: Int[np.ndarray, " t"]
     words: Int[np.ndarray, " t"]
-    """Number of the word that each token belongs to, from 0 in each sentence; -1 for special tokens and the prompt."""
+    """Index of each token's word in its sentence, from 0; -1 for special tokens and the prompt."""
     lengths: Int[np.ndarray, " b"]
 
 
 class PairTemplate(NamedTuple):
-    """How a tokenizer joins two sentences: `begin`, the first, `between`, the second, `end`."""
+    """Special tokens around a pair: `begin`, first sentence, `between`, second sentence, `end`."""
 
     begin: Int[np.ndarray, " t"]
     between: Int[np.ndarray, " t"]
     end: Int[np.ndarray, " t"]
     between_first: int
-    """How many tokens of `between` are of the first sentence's type."""
+    """Number of tokens of `between` that have the first sentence's type."""
     has_types: bool
-    """Whether the second sentence has a type of its own."""
+    """Whether the second sentence has its own token type."""
 
 
 class TokenStore:
-    """Random access to tokenised rows; opened, not copied into memory.
+    """Random access to tokenised rows, memory-mapped.
 
     Args:
       folder: written by `tokenize.build_store`.
-      tokenizer: the one that made the tokens, for views that change the text; changed here, so give a copy.
+      tokenizer: the tokenizer of the store, for views that change the text. It is modified, so pass a copy.
     """
 
     def __init__(self, folder: Path, tokenizer: Tokenizer | None = None):
         self.folder, self._tokenizer = folder, tokenizer
         info = json.loads((folder / "store.json").read_text())
         self.digest: str = info["digest"]
-        """Of everything that determines the tokens."""
+        """Digest of everything that determines the tokens."""
         self.content_digest: str = info["content"]
-        """Of the text alone: equal for two stores with the same rows and different tokenizers."""
+        """Digest of the text alone: equal for stores of the same rows with different tokenizers."""
         self.rows: int = info["rows"]
         self.input_rows: int = info["input_rows"]
-        """Rows of the sources, those left out included."""
+        """Number of rows in the sources, excluded ones included."""
         self.max_length: int = info["max_length"]
         self.pad_id: int = info["pad_id"]
         self.columns: tuple[str, ...] = tuple(info["columns"])
         self.source_rows: tuple[int, ...] = tuple(info["source_rows"])
-        """How many rows each spec gave."""
+        """Number of rows from each spec."""
         self._info = info
         self._arrays = {name: np.asarray(_mapped(folder / name, *shape)) for name, shape in info["arrays"].items()}
         self._place = {name: str(place) for place, name in enumerate(self.columns)}
@@ -73,22 +73,22 @@ class TokenStore:
     def _of(self, column: str, kind: str) -> np.ndarray:
         if column not in self._place:
             raise InputError(
-                f"the text has no column {column!r}; it has {', '.join(self.columns)}. Name the column in data.columns."
+                f"the text has no column {column!r}; it has {', '.join(self.columns)}. Set --config.data.columns."
             )
         return self._arrays[f"{self._place[column]}.{kind}"]
 
     def lengths(self, column: str) -> Int[np.ndarray, " rows"]:
-        """Tokens of each sentence."""
+        """Number of tokens of each sentence."""
         return np.diff(self._of(column, "starts")).astype(np.int32)
 
     def longest(self, column: str) -> int:
-        """Tokens of the longest sentence."""
+        """Number of tokens of the longest sentence."""
         if column not in self._longest:
             self._longest[column] = int(self.lengths(column).max())
         return self._longest[column]
 
     def unknown(self, column: str) -> Unknown:
-        """How much of a column the tokenizer does not know."""
+        """Counts of unknown tokens and characters in a column."""
         return Unknown(*self._info["unknown"][column])
 
     def ids(self, column: str, row: int) -> Int[np.ndarray, " l"]:
@@ -97,16 +97,16 @@ class TokenStore:
         return self._of(column, "ids")[starts[row] : starts[row + 1]]
 
     def marks(self, column: str, row: int) -> Int[np.ndarray, " l"]:
-        """Per token: 0 continues a word, 1 starts one, 2 belongs to none (special tokens and the prompt)."""
+        """Mark of each token: 0 continues a word, 1 starts one, 2 is a special token or belongs to the prompt."""
         starts = self._of(column, "starts")
         return self._of(column, "marks")[starts[row] : starts[row + 1]]
 
     def word_starts(self, column: str, row: int) -> Bool[np.ndarray, " l"]:
-        """Which tokens begin a word of the raw text."""
+        """Whether each token starts a word of the raw text."""
         return self.marks(column, row) == STARTS
 
     def words(self, column: str, row: int) -> Int[np.ndarray, " l"]:
-        """Number of the word that each token belongs to, from 0; -1 for special tokens and the prompt."""
+        """Index of each token's word, from 0; -1 for special tokens and the prompt."""
         marks = self.marks(column, row)
         return np.where(marks == PROTECTED, -1, np.cumsum(marks == STARTS) - 1)
 
@@ -117,13 +117,14 @@ class TokenStore:
         within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         place = np.repeat(starts[rows], lengths) + within
         marks = self._of(column, "marks")[place]
+        # Words are counted over all sentences at once; subtracting each sentence's first count restarts them at 0.
         count = np.cumsum(marks == STARTS)
         before = np.where(within == 0, count - (marks == STARTS), 0)
         words = np.where(marks == PROTECTED, -1, count - 1 - np.maximum.accumulate(before))
         return Gathered(self._of(column, "ids")[place], words, lengths)
 
     def text(self, column: str, row: int) -> str:
-        """The sentence as it was given, stripped."""
+        """The sentence as given, without surrounding white space."""
         starts = self._of(column, "text_starts")
         return self._of(column, "text")[starts[row] : starts[row + 1]].tobytes().decode()
 
@@ -133,13 +134,13 @@ class TokenStore:
         return Texts(self, column)
 
     def tokenised(self, texts: Sequence[str], *, max_length: int) -> Tokenised:
-        """Other texts in the tokens of this store, with its prompt."""
+        """Tokenises other texts with this store's tokenizer and prompt."""
         self._tokenizer.enable_truncation(max_length)
         return tokenised(self._tokenizer, texts, self._info["prompt"], max_length)
 
     @cached_property
     def pair_template(self) -> "PairTemplate":
-        """The special tokens that the tokenizer puts around the two sentences of a pair."""
+        """Special tokens that the tokenizer puts around the two sentences of a pair."""
         self._tokenizer.no_truncation()
         encoding = self._tokenizer.encode(self.text("text", 0), self.text("text", 0))
         ids, types = np.asarray(encoding.ids, np.int64), np.asarray(encoding.type_ids)
@@ -152,7 +153,7 @@ class TokenStore:
 
     @cached_property
     def mask_token(self) -> str:
-        """Text of the tokenizer's mask token, which it reads as one token; raises `InputError` if it has none."""
+        """The tokenizer's mask token, which it reads as one token; raises `InputError` if it has none."""
         found = next((mask for mask in MASK_TOKENS if self._tokenizer.token_to_id(mask) is not None), None)
         if found is None:
             raise InputError(
@@ -169,31 +170,31 @@ class TokenStore:
 
     @property
     def input_row(self) -> Int[np.ndarray, " rows"]:
-        """Which row of the sources each row is: where the user's own vectors have it."""
+        """Index of each row in the sources, and so in the user's own vectors."""
         return self._arrays["input_row"]
 
     @property
     def source_of_row(self) -> Int[np.ndarray, " rows"]:
-        """Which spec each row is from."""
+        """Index of each row's spec."""
         return np.repeat(np.arange(len(self.source_rows), dtype=np.int32), self.source_rows)
 
     def report(self) -> list[str]:
-        """What a run's log says of its text."""
+        """Lines about the text for the run's log."""
         info = self._info
         lines = [f"text: {self.rows:,} rows of {len(self.source_rows)} sources, digest {self.digest[:12]}"]
-        excluded = f", {info['excluded']:,} that are in data.exclude" if "excluded" in info else ""
+        excluded = f", {info['excluded']:,} in data.exclude" if "excluded" in info else ""
         lines.append(f"left out: {info['empty']:,} with an empty sentence, {info['duplicates']:,} duplicates{excluded}")
         for name in self.columns:
             tokens, truncated = len(self._of(name, "ids")), info["truncated"][name]
             lines.append(
-                f"column {name}: {tokens:,} tokens, {tokens / self.rows:.1f} a sentence, "
-                f"{truncated / self.rows:.2%} of sentences cut at {self.max_length} tokens"
+                f"column {name}: {tokens:,} tokens, {tokens / self.rows:.1f} per sentence, "
+                f"{truncated / self.rows:.2%} of sentences truncated at {self.max_length} tokens"
             )
         return lines
 
 
 class Texts(Sequence):
-    """The sentences of one column, read from disk when asked for."""
+    """The sentences of one column, read from disk on access."""
 
     def __init__(self, store: TokenStore, column: str):
         self._store, self._column = store, column
@@ -208,7 +209,7 @@ class Texts(Sequence):
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether every array of a store has the size that its description says."""
+    """Whether every array of a store has its described size."""
     try:
         arrays = json.loads((folder / "store.json").read_text())["arrays"]
         return all(

@@ -1,7 +1,6 @@
 """Tokenises text once, in batches, into a store on disk that is reused by its digest (see `store`).
 
-Memory used while building does not grow with the text, but for a set of 8-byte keys when duplicates or the rows of other
-files are left out.
+Memory does not grow with the text, except for a set of 8-byte keys if duplicates or rows of other files are excluded.
 """
 
 import dataclasses
@@ -26,11 +25,11 @@ from jaxdistill.files import make_folder_atomic
 from jaxdistill.reading import LINE_BYTES
 
 FORMAT = 2
-"""Version of the layout on disk; part of the digest."""
+"""Version of the file layout, part of the digest; bump to invalidate stores."""
 CHUNK_ROWS = 4096
 """Rows tokenised at a time."""
 IDENTITY = ("text", SECOND)
-"""Columns that make two rows the same, in either order."""
+"""Columns that identify a row; two rows with these texts in either order are duplicates."""
 
 log = logging.getLogger(__name__)
 
@@ -49,23 +48,23 @@ def build_store(
     line_bytes: int = LINE_BYTES,
     progress: bool = False,
 ) -> TokenStore:
-    """Tokenises the text of `specs`, or opens the store where that was done before.
+    """Tokenises the text of `specs` into a store, or opens the existing one.
 
     Args:
       specs: files, globs and hub sets, see `sources`.
-      tokenizer: used with its special tokens; its own padding and truncation settings are put aside.
-      max_length: tokens kept of a sentence, special tokens and prompt included.
-      cache_folder: holds one folder for each store, named by its digest; written whole or not at all.
-      columns: as in `sources.read`; must have `text`.
-      prompt: put before every sentence; its tokens count as special, so no view deletes them.
-      dedupe: keep the first of the rows whose `text` is equal after stripping and case folding; of pairs, those whose `text`
-        and `second` are, either way round.
-      exclude: more specs, with the same columns: rows that are in them, equal in the sense of `dedupe`, are left out.
-      weights: only checked here: none, or one positive number for each spec.
-      line_bytes: longest line or cell of a file.
+      tokenizer: used with its special tokens; its own padding and truncation settings are ignored.
+      max_length: maximum tokens per sentence, special tokens and prompt included.
+      cache_folder: holds one folder per store, named by its digest and created atomically.
+      columns: as in `sources.read`; must include `text`.
+      prompt: prepended to every sentence; its tokens count as special, so no view deletes them.
+      dedupe: keep only the first of rows whose `text` is equal after stripping and case folding; for pairs, whose `text`
+        and `second` are equal, in either order.
+      exclude: more specs with the same columns; their rows are excluded, compared as for `dedupe`.
+      weights: only validated here: empty, or one positive number per spec.
+      line_bytes: maximum bytes of a line or cell.
       progress: show a progress bar.
 
-    Rows with an empty column are left out and counted, and so are excluded ones. The store's order is that of the text.
+    Rows with an empty column are dropped. Dropped and excluded rows are counted. The store has the order of the text.
     """
     wanted = sources.column_map(columns)
     tokenizer = _fresh(tokenizer, max_length)
@@ -77,14 +76,14 @@ def build_store(
     if folder.exists():
         if is_complete(folder):
             return TokenStore(folder, tokenizer)
-        log.warning("the token store %s is damaged and is built again", folder)
+        log.warning("the token store %s is damaged; rebuilding it", folder)
         shutil.rmtree(folder)
     draft = _Draft(tokenizer, list(wanted), prompt, dedupe, tuple(exclude), max_length, line_bytes)
     info = {"digest": digest, "content": content, "prompt": prompt, "max_length": max_length, "dedupe": dedupe}
 
     def fill(unfinished: Path) -> None:
         draft.write(unfinished, specs, wanted, info, progress)
-        for watched in (text, *excluded):  # else another text would be found under this digest
+        for watched in (text, *excluded):  # else the digest could name other text
             watched.check_content()
 
     make_folder_atomic(folder, fill, what="the token store", is_complete=is_complete)
@@ -93,7 +92,7 @@ def build_store(
 
 @dataclasses.dataclass
 class _Draft:
-    """Counts and files of a store that is being written."""
+    """A store while it is written: counts and settings."""
 
     tokenizer: Tokenizer
     columns: list[str]
@@ -108,7 +107,7 @@ class _Draft:
     excluded: int = 0
 
     def write(self, folder: Path, specs: Sequence[str], wanted: Mapping[str, str], info: dict, progress: bool) -> None:
-        """All arrays, then `store.json`."""
+        """Writes all arrays, then `store.json`, which marks the store as complete."""
         self.truncated = dict.fromkeys(self.columns, 0)
         self.unknown, self.unknown_id = dict.fromkeys(self.columns, Unknown()), unknown_id(self.tokenizer)
         source_rows = np.zeros(len(specs), np.int64)
@@ -126,7 +125,7 @@ class _Draft:
             shapes = files.shapes
         if not source_rows.sum():
             why = "has an empty sentence" + (" or is in data.exclude" if self.excluded else "")
-            raise InputError(f"{', '.join(specs)}: every row {why}; there is nothing to train on.")
+            raise InputError(f"{', '.join(specs)}: every row {why}; no text remains for training.")
         pad = self.tokenizer.token_to_id("[PAD]"), self.tokenizer.token_to_id("<pad>"), 0
         info |= {"rows": int(source_rows.sum()), "input_rows": self.input_rows, "source_rows": source_rows.tolist()}
         info |= {
@@ -140,14 +139,14 @@ class _Draft:
         (folder / "store.json").write_text(json.dumps(info, indent=1))
 
     def _elsewhere(self, wanted: Mapping[str, str]) -> set[bytes]:
-        """Keys of the rows to exclude."""
+        """Keys of the rows in `exclude`."""
         with _excluding():
             return {_row_key(row) for row in sources.read(self.exclude, _identity(wanted), self.line_bytes)}
 
     def _rows_to_keep(
         self, rows: Iterator[tuple[str, ...]], elsewhere: set[bytes], seen: set[bytes]
     ) -> Iterator[tuple[int, list[str]]]:
-        """Rows to keep, stripped, with their number in the input."""
+        """Yields the rows to keep, stripped, with their index in the input."""
         identity = [place for place, column in enumerate(self.columns) if column in IDENTITY]
         for row in rows:
             number, self.input_rows = self.input_rows, self.input_rows + 1
@@ -186,13 +185,13 @@ class _Draft:
 
 
 class _Files(ExitStack):
-    """Flat arrays that grow on disk."""
+    """Flat arrays that are appended to on disk."""
 
     def __init__(self, folder: Path):
         super().__init__()
         self._folder, self._files, self._end = folder, {}, {}
         self.shapes: dict[str, list] = {}
-        """Name to dtype and length, for reading them back."""
+        """Dtype and length of each array, by its name."""
 
     def append(self, name: str, values: np.ndarray) -> None:
         if name not in self._files:
@@ -202,7 +201,7 @@ class _Files(ExitStack):
         self.shapes[name][1] += len(values)
 
     def append_ends(self, name: str, lengths: np.ndarray) -> None:
-        """Appends where pieces of these lengths end, going on from the last end."""
+        """Appends the end offsets of pieces of these lengths, continuing from the last end."""
         ends = self._end.get(name, 0) + np.cumsum(lengths, dtype=np.int64)
         self._end[name] = int(ends[-1])
         self.append(name, ends)
@@ -210,14 +209,14 @@ class _Files(ExitStack):
 
 def _check(specs, wanted: Mapping[str, str], tokenizer: Tokenizer, max_length: int, prompt: str, weights) -> None:
     if not specs:
-        raise InputError("no text is given; name at least one file, glob or data set (data.text).")
+        raise InputError("no text is given; set --config.data.text to at least one file, glob or data set.")
     if "text" not in wanted:
-        raise InputError(f"columns are {', '.join(wanted) or 'empty'}; one of them must be 'text'.")
+        raise InputError(f"data.columns names {', '.join(wanted) or 'no column'}; one of them must be 'text'.")
     sources.check_weights(weights, sources=len(specs))
     least = tokenizer.num_special_tokens_to_add(False) + len(tokenizer.encode(prompt, add_special_tokens=False)) + 1
     if max_length < least:
         raise InputError(
-            f"max_length={max_length} leaves no token for the text; special tokens and prompt make {least} the least."
+            f"max_length={max_length} leaves no token for the text; with special tokens and prompt the minimum is {least}."
         )
 
 
@@ -226,14 +225,14 @@ def _identity(wanted: Mapping[str, str]) -> dict[str, str]:
 
 
 def _exclusion(exclude: Sequence[str], wanted: Mapping[str, str]) -> list[sources.Watched]:
-    """The rows to exclude, which determine the text too; nothing where there are none."""
+    """The sources of excluded rows, which are part of the digest; empty without any."""
     with _excluding():
         return [sources.Watched(exclude, _identity(wanted))] if exclude else []
 
 
 @contextmanager
 def _excluding() -> Iterator[None]:
-    """Names the option in complaints about its files."""
+    """Prefixes errors with the option's name."""
     try:
         yield
     except InputError as error:
@@ -241,7 +240,7 @@ def _excluding() -> Iterator[None]:
 
 
 def _row_key(cells: Sequence[str]) -> bytes:
-    """Equal for rows whose sentences are, white space around them, case and their order put aside."""
+    """Hash of a row's sentences that ignores surrounding white space, case and order."""
     return _key("\0".join(sorted(cell.strip().casefold() for cell in cells)))
 
 

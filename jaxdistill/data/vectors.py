@@ -139,7 +139,7 @@ def open_vectors(path: Path) -> Float[np.ndarray, "rows e"]:
     if not path.exists():
         raise InputError(f"{path} does not exist; give a .npy file of vectors, one for each row of the text.")
     with reading.open_regular(path) as file:
-        with reading.foreign_errors(f"{path} is not a whole .npy file of numbers"):
+        with reading.foreign_errors(f"{path} is not a complete .npy file of numbers"):
             version = np.lib.format.read_magic(file)
             read_header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}[version[0]]
             shape, fortran_order, dtype = read_header(file)
@@ -147,7 +147,7 @@ def open_vectors(path: Path) -> Float[np.ndarray, "rows e"]:
             raise InputError(f"{path} holds {dtype} {shape}; it must be a float array [sentences, width].")
         missing = file.tell() + math.prod(shape) * dtype.itemsize - os.fstat(file.fileno()).st_size
         if missing > 0:
-            raise InputError(f"{path} is not a whole .npy file of numbers ({missing:,} bytes are missing).")
+            raise InputError(f"{path} is not a complete .npy file of numbers ({missing:,} bytes are missing).")
         if not math.prod(shape):
             return np.zeros(shape, dtype)
         order = "F" if fortran_order else "C"
@@ -199,7 +199,7 @@ def _npy_blocks(path: Path) -> Iterator[np.ndarray]:
 
 def _parquet_blocks(path: Path) -> Iterator[np.ndarray]:
     table = _table(path)
-    with reading.foreign_errors(f"{path} is not a whole Parquet file"):
+    with reading.foreign_errors(f"{path} is not a complete Parquet file"):
         for batch in table.iter_batches(BLOCK_ROWS, columns=[EMBEDDING]):
             lists = batch.column(EMBEDDING)
             if lists.null_count:
@@ -213,7 +213,7 @@ def _table(path: Path):
 
     if not path.exists():
         raise InputError(f"{path} does not exist; give a file of vectors that encode wrote.")
-    with reading.foreign_errors(f"{path} is not a whole Parquet file"):
+    with reading.foreign_errors(f"{path} is not a complete Parquet file"):
         table = parquet.ParquetFile(reading.regular(path))
         columns = {field.name: field.type for field in table.schema_arrow}
     kind = columns.get(EMBEDDING)

@@ -74,7 +74,7 @@ CASES = [
     Case("a whole number of 5,000 digits", _text("a.jsonl", b'{"n": ' + b"1" * 5000 + b"}\n"), says="a.jsonl:1 is not valid JSON"),
     Case("JSON nested 100,000 deep", _text("a.jsonl", b"[" * 10**5 + b"\n"), says="a.jsonl:1 .* nested too deeply"),
     Case("bytes that are not UTF-8", _text("a.txt", b"good\ncaf\xe9\n"), says="a.txt:2 is not UTF-8"),
-    Case("a damaged Parquet table", _text("a.parquet", b"PAR1 damaged PAR1"), says="is not a whole Parquet file"),
-    Case("vectors in a damaged archive", _vectors(b"PK\x03\x04" + bytes(40)), says="is not a whole .npy file of numbers"),
+    Case("a damaged Parquet table", _text("a.parquet", b"PAR1 damaged PAR1"), says="is not a complete Parquet file"),
+    Case("vectors in a damaged archive", _vectors(b"PK\x03\x04" + bytes(40)), says="is not a complete .npy file of numbers"),
     Case("a language that the tokenizer does not know", _unknown, says="does not know the text.*--config.data.max_unknown="),
 ]  # fmt: skip
