@@ -96,7 +96,7 @@ def encode_file(
 def _refuse_others_file(partial: Path) -> None:
     """Raises `InputError` if there is a file under the name for unfinished rows that this program did not write."""
     if partial.is_file() and partial.stat().st_size and note_of(partial) is None:
-        raise InputError(f"{partial} exists, without a sound note of its rows; move it, or give another --output.")
+        raise InputError(f"{partial} exists without a valid note; move it, or choose another --output.")
 
 
 def _as_table(vectors: VectorFile, output: Path, text: Watched | None) -> None:

@@ -296,7 +296,7 @@ def test_a_finished_table_is_left_alone_and_other_options_are_refused(wordnet, t
     assert f"of {words} words changed" in capsys.readouterr().out
     augmented(*arguments)
     assert "is complete: 61 rows" in capsys.readouterr().out
-    assert "was made from something else (seed was 0, is 1)" in refused(augment, [*arguments, "--seed=1"], capsys)
+    assert "was made from other inputs (seed was 0, is 1)" in refused(augment, [*arguments, "--seed=1"], capsys)
     assert "(rate was 0.1, is 0.2)" in refused(augment, [*arguments, "--rate=0.2"], capsys)
     with open(text, "a") as file:
         file.write("one more\n")
@@ -311,7 +311,7 @@ def test_a_finished_table_is_left_alone_and_other_options_are_refused(wordnet, t
 def test_what_another_program_wrote_is_never_overwritten(wordnet, text, tmp_path, capsys):
     arguments = ["--method=synonyms", f"--wordnet={wordnet}", f"--input={text}", f"--output={tmp_path / 's.tsv'}"]
     (tmp_path / "s.tsv").write_text("mine")
-    assert "exists, without a sound s.tsv.json" in refused(augment, arguments, capsys)
+    assert "exists without a valid s.tsv.json" in refused(augment, arguments, capsys)
     assert (tmp_path / "s.tsv").read_text() == "mine"
 
 
@@ -326,7 +326,7 @@ def test_the_input_is_not_the_output_and_a_link_or_a_tilde_leads_to_the_file(
     assert (tmp_path / "link.tsv").is_symlink() and before
     again = ["--method=synonyms", f"--wordnet={wordnet}", f"--input={tmp_path}/table.tsv"]
     for name in ("table.tsv", "link.tsv"):
-        assert "was made from something else" in refused(augment, [*again, f"--output={tmp_path}/{name}"], capsys)
+        assert "was made from other inputs" in refused(augment, [*again, f"--output={tmp_path}/{name}"], capsys)
     assert (tmp_path / "table.tsv").read_bytes() == before
 
 

@@ -241,7 +241,7 @@ def test_a_text_that_changes_without_a_trace_is_refused(embedder, text, tmp_path
 def test_a_file_of_the_user_under_the_name_for_unfinished_rows_is_left_alone(embedder, text, tmp_path):
     for name in ("v.npy.partial", "v.parquet.unfinished"):
         (tmp_path / name).write_text("mine")
-    with pytest.raises(InputError, match="v.npy.partial exists, without a sound note"):
+    with pytest.raises(InputError, match="v.npy.partial exists without a valid note"):
         encode_file(embedder, [text], tmp_path / "v.npy", progress=False)
     encode_file(embedder, [text], tmp_path / "v.parquet", progress=False)
     assert (tmp_path / "v.npy.partial").read_text() == (tmp_path / "v.parquet.unfinished").read_text() == "mine"
@@ -261,7 +261,7 @@ def test_what_was_made_from_something_else_is_begun_anew(embedder, text, tmp_pat
     if change == "damage":
         Path(f"{output}.partial").write_bytes(b"")
     encode_file(embedder, [text], output, progress=False, **options)
-    assert "v.npy.partial" in caplog.text and "begun anew" in caplog.text
+    assert "v.npy.partial" in caplog.text and "starting over" in caplog.text
     assert change == "damage" or f"({change} was " in caplog.text
     monkeypatch.undo()
     expected = embedder.encode(Path(text).read_text().splitlines(), prompt=options["prompt"])

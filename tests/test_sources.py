@@ -106,7 +106,7 @@ def test_a_file_of_an_installed_package_can_be_named(tmp_path, monkeypatch):
     write(tmp_path / "someones_text" / "__init__.py", "")
     monkeypatch.syspath_prepend(tmp_path)
     assert list(sources.read(["package:someones_text/a.txt"])) == [("x",)]
-    with pytest.raises(InputError, match="b.txt is no file of that package"):
+    with pytest.raises(InputError, match="b.txt does not exist in that package"):
         list(sources.read(["package:someones_text/b.txt"]))
     with pytest.raises(InputError, match="'nobodys_text' is not installed"):
         list(sources.read(["package:nobodys_text/b.txt"]))
@@ -120,13 +120,13 @@ FAULTS = [
     ("a.tsv", b"text\tn\n", "a.tsv is empty"),
     ("a.tsv", b"n\ttext\n1\tx\n2\n", r"a.tsv:3 has 1 fields, too few for column 'text'"),
     ("a.csv", b"n,text\n1,x\n2\n", r"a.csv:3 has 1 fields, too few for column 'text'"),
-    ("a.tsv", b"text\tn\nx\t1\ny\tz\t2\n", r"a.tsv:3 has 3 fields, the header 2"),
-    ("a.csv", b"text\nyes, no\n", r"a.csv:2 has 2 fields, the header 1"),
-    ("a.csv", b'n,text\n1,"x\n', r"a.csv:2 is no CSV"),
+    ("a.tsv", b"text\tn\nx\t1\ny\tz\t2\n", r"a.tsv:3 has 3 fields, but the header has 2"),
+    ("a.csv", b"text\nyes, no\n", r"a.csv:2 has 2 fields, but the header has 1"),
+    ("a.csv", b'n,text\n1,"x\n', r"a.csv:2 is not valid CSV"),
     (
         "a.csv",
         b"n,m\n1,x\n",
-        r"a.csv:1 \(header\) has no column 'text', it has 'n', 'm'; .*--config.data.columns='\(\(\"text\",\"COLUMN\"\),\)'",
+        r"a.csv:1 \(header\) has no column 'text'; it has 'n', 'm'.*--config.data.columns='\(\(\"text\",\"COLUMN\"\),\)'",
     ),
     ("a.jsonl", b'{"text": "x"}\n{"text": \n', "a.jsonl:2 is not valid JSON"),
     ("a.jsonl", b'{"text": "x"}\n["text"]\n', "a.jsonl:2 is list, not an object"),
@@ -228,7 +228,7 @@ def test_the_content_digest_follows_bytes_and_order_but_not_names(tmp_path):
 def test_hub_sets_are_read_through_datasets(tmp_path):
     write(tmp_path / "train.csv", "premise,label\nx,1\ny,2\n")
     assert list(sources.read([f"hf:{tmp_path}:train:premise"])) == [("x",), ("y",)]
-    with pytest.raises(InputError, match="has no column 'text', it has 'premise', 'label'"):
+    with pytest.raises(InputError, match="has no column 'text'; it has 'premise', 'label'"):
         list(sources.read([f"hf:{tmp_path}:train:text"]))
     assert sources.content_digest([f"hf:{tmp_path}:train:premise"])
     assert list(sources.read([f"hf:{tmp_path}:train[:1]:premise"])) == [("x",)]
@@ -242,7 +242,7 @@ def test_a_hub_set_that_cannot_be_had_says_how_to_use_a_copy():
 
 @pytest.mark.parametrize("spec", ["hf:name", "hf::train:text", "tfds:name:train", "tfds:a:b:c:d", "hf:a:b:c:d:e"])
 def test_a_malformed_hub_spec_is_answered_with_the_form(spec):
-    with pytest.raises(InputError, match=r"the form is hf:NAME"):
+    with pytest.raises(InputError, match=r"is malformed; write hf:NAME"):
         list(sources.read([spec]))
 
 

@@ -68,7 +68,7 @@ def test_bytes_that_changed_are_made_again(tmp_path, caplog):
     content[-9] ^= 0xFF
     store.path.write_bytes(content)
     again = targets.open_targets(tmp_path, "d", 25, 2)
-    assert again.done == 0 and "is damaged and is begun anew" in caplog.text
+    assert again.done == 0 and "is damaged; starting over" in caplog.text
     targets.fill(again, embed, TEXTS)
     np.testing.assert_array_equal(again.array, embed(TEXTS))
 
@@ -119,7 +119,7 @@ def test_damaged_or_foreign_targets_are_made_again(tmp_path, caplog, change):
     else:
         store.file.note.write_text("{")
     assert targets.open_targets(tmp_path, "d", 25, 2).done == 0
-    assert "begun anew" in caplog.text
+    assert "starting over" in caplog.text
 
 
 def test_half_precision_halves_the_file(tmp_path):
@@ -167,7 +167,7 @@ def test_the_users_vectors_are_mapped_not_read(tmp_path):
 
 
 BAD = [
-    (np.zeros((24, 2), np.float32), "has 24 rows of 2, the text has 25"),
+    (np.zeros((24, 2), np.float32), "has 24 rows of width 2, the text has 25"),
     (np.zeros(25, np.float32), r"holds float32 \(25,\); it must be a float array"),
     (np.zeros((25, 2), np.int64), r"holds int64 \(25, 2\)"),
     (np.where(np.arange(50).reshape(25, 2) == 43, np.inf, 0.0), "row 21 is not finite"),

@@ -85,7 +85,7 @@ def test_long_sentences_are_cut_counted_and_reported(tmp_path):
     store = store_of(tmp_path, ["the cat", "the " * 500, "the the the the", "the the the the the"], max_length=6)
     assert store.lengths("text").tolist() == [4, 6, 6, 6]
     assert store.ids("text", 1)[-1] == word_piece().token_to_id("[SEP]")
-    assert "50.00% of sentences cut at 6 tokens" in "\n".join(store.report())
+    assert "50.00% of sentences truncated at 6 tokens" in "\n".join(store.report())
 
 
 def test_empty_sentences_are_left_out_and_counted(tmp_path):
@@ -114,7 +114,7 @@ def test_sentences_of_other_files_are_left_out_counted_and_in_the_digest(tmp_pat
     plain = store_of(tmp_path, lines)
     store = store_of(tmp_path, lines, exclude=[str(tmp_path / "test.txt")])
     assert list(store.texts()) == ["The cat", "rain"] and store.input_row.tolist() == [0, 4]
-    assert "0 duplicates, 2 that are in data.exclude" in "\n".join(store.report())
+    assert "0 duplicates, 2 in data.exclude" in "\n".join(store.report())
     assert "data.exclude" not in "\n".join(plain.report())
     (tmp_path / "test.txt").write_text("rain\n")
     changed = store_of(tmp_path, lines, exclude=[str(tmp_path / "test.txt")])
@@ -196,7 +196,7 @@ def test_a_damaged_store_is_built_again(tmp_path, caplog):
     expected = store.ids("text", 3).tolist()
     (store.folder / "0.ids").write_bytes(b"ab")
     assert store_of(tmp_path, SENTENCES).ids("text", 3).tolist() == expected
-    assert "is damaged and is built again" in caplog.text
+    assert "is damaged; rebuilding it" in caplog.text
 
 
 def test_a_build_that_fails_leaves_nothing_behind(tmp_path):
@@ -256,10 +256,10 @@ def test_the_description_is_json_that_a_reader_understands(tmp_path):
     ("lines", "options", "message"),
     [
         (["", " "], {}, "every row has an empty sentence"),
-        (["x"], {"max_length": 2}, "max_length=2 leaves no token for the text; .* make 3 the least"),
+        (["x"], {"max_length": 2}, "max_length=2 leaves no token for the text; .* is 3"),
         (["x"], {"columns": ["sentence"]}, "one of them must be 'text'"),
         (["x"], {"weights": [1.0, 2.0]}, r"weights \[1.0, 2.0\] for 1 sources"),
-        (["x"], {"weights": [0.0]}, "one positive number for each"),
+        (["x"], {"weights": [0.0]}, "one positive number per source"),
     ],
 )
 def test_what_cannot_be_tokenised_is_refused(tmp_path, lines, options, message):

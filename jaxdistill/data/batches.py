@@ -14,11 +14,11 @@ from jaxdistill.data import packing, sources, views
 from jaxdistill.data.tokenize import TokenStore
 
 SIMULATED_STEPS = 192
-"""Batches that the shapes are chosen from."""
+"""Number of batches from which the shapes are chosen."""
 
 
 class _Stream(NamedTuple):
-    """What the student or the teacher reads."""
+    """The token store and views of the student or the teacher."""
 
     store: TokenStore
     views: tuple[views.View, ...]
@@ -31,23 +31,22 @@ class _Stream(NamedTuple):
 class Batches:
     """Random access to the batches of a run.
 
-    Every epoch goes through the sentences in an order of its own; a last, smaller batch is left out. With weights, an
-    epoch has as many sentences as without, each source gives its share of them, and goes through its own sentences
-    in an order of its own as often as that takes.
+    Each epoch shuffles the sentences anew and drops the last, incomplete batch. With weights, an epoch has the same
+    number of sentences; each source reshuffles and repeats its own sentences to fill its share.
 
     Args:
-      student_store, teacher_store: the same rows in the tokens of the two; None without a live teacher.
-      student_views, teacher_views: names of views, see `views`; repeats are drawn independently, and the same view of
-        student and teacher keeps the same words.
-      batch_size: sentences a step.
-      groups: parts that are packed by themselves; divides `batch_size`, a multiple of the devices.
-      seed: of order and augmentation.
-      weights: none, or for each source how often it is drawn, relative to the others.
-      reserve_rows: how many rows `reserved` holds, kept out of training together with every row of equal text.
-      reserve_seed: draws the reserved rows.
+      student_store, teacher_store: the same rows in the tokens of student and teacher; None without a live teacher.
+      student_views, teacher_views: names of views, see `views`. Repeated views are drawn independently; the n-th use of
+        a view keeps the same words for student and teacher.
+      batch_size: sentences per step.
+      groups: number of independently packed groups; a divisor of `batch_size` and a multiple of the devices.
+      seed: seed of order and augmentation.
+      weights: relative sampling weight of each source; empty: all sentences are sampled equally often.
+      reserve_rows: number of rows in `reserved`, held out of training with all rows of equal text.
+      reserve_seed: seed that selects the reserved rows.
       most_shapes: 2 to 4 sets of shapes, see `packing.choose_shapes`.
-      max_steps: steps of the run, if known; shapes are chosen from the first steps, never more than these.
-      targets: stored teacher embeddings, one array `[rows, e]` for each teacher view; then there is no teacher store.
+      max_steps: steps of the run, if known; bounds the number of batches from which shapes are chosen.
+      targets: stored teacher embeddings, one array `[rows, e]` per teacher view, instead of a teacher store.
     """
 
     def __init__(
@@ -82,13 +81,17 @@ class Batches:
     def _check(student: TokenStore, teacher: TokenStore | None, batch_size, groups, teacher_views, targets) -> None:
         if batch_size < 1 or groups < 1 or batch_size % groups:
             nearest = f"use a multiple of {groups}" if groups > 0 else "use at least one group"
-            raise InputError(f"batch_size={batch_size} does not divide into {groups} groups; {nearest}.")
+            raise InputError(
+                f"batch_size={batch_size} does not divide into {groups} groups; {nearest} (--config.data.batch_size)."
+            )
         if teacher is not None and teacher.content_digest != student.content_digest:
-            raise InputError("the student's and the teacher's token stores are of different text; build both anew.")
+            raise InputError("the token stores of student and teacher hold different text; build both again.")
         if teacher is not None and targets:
-            raise InputError("both a live teacher and stored targets are given; use one of them.")
+            raise InputError("a live teacher and stored targets exclude each other; give one of them.")
         if targets and len(targets) != len(teacher_views):
-            raise InputError(f"{len(targets)} arrays of stored targets for {len(teacher_views)} teacher views.")
+            raise InputError(
+                f"got {len(targets)} arrays of stored targets for {len(teacher_views)} teacher views; give one per view."
+            )
         for target in targets:
             if target.shape[0] != student.rows:
                 raise InputError(f"stored targets have {target.shape[0]} rows, the text has {student.rows}.")
@@ -99,7 +102,7 @@ class Batches:
 
     @property
     def training_rows(self) -> int:
-        """Rows that are trained on."""
+        """Number of rows in training."""
         return len(self._rows)
 
     @property
@@ -108,7 +111,7 @@ class Batches:
 
     @cached_property
     def shapes(self) -> tuple[packing.Shapes, ...]:
-        """The shapes that batches come in, one for the student and, with a live teacher, one for it; at most four."""
+        """Possible shapes of a batch, smallest first: for each, one of the student and, with a live teacher, one of it."""
         steps = max(1, min(SIMULATED_STEPS, self._max_steps or SIMULATED_STEPS))
         batches = []
         for step in range(steps):
@@ -117,11 +120,11 @@ class Batches:
         return packing.choose_shapes(batches, [stream.longest for stream in self._streams], most=self._most_shapes)
 
     def rows_at(self, step: int) -> Int[np.ndarray, " b"]:
-        """Store rows of a step's examples, in the batch's order."""
+        """Store rows of a step's examples, in the order of the batch."""
         return self._examples(step)[0]
 
     def batch_at(self, step: int) -> Batch:
-        """The batch of a step, from 0 on."""
+        """The batch of a step; steps count from 0."""
         rows, streams = self._examples(step)
         student, *teacher = self._packed(streams)
         targets = None
@@ -130,7 +133,7 @@ class Batches:
         return Batch(student, teacher[0] if teacher else None, targets)
 
     def _packed(self, streams: list[packing.Ragged]) -> list[Tokens]:
-        """All streams in the first set of shapes that holds them."""
+        """Packs all streams into the first set of shapes that holds them."""
         for shapes in self.shapes:
             packed = []
             for stream, shape, sentences in zip(self._streams, shapes, streams, strict=True):
@@ -143,20 +146,21 @@ class Batches:
         raise AssertionError("the last shape holds any batch")
 
     def _examples(self, step: int) -> tuple[np.ndarray, list[packing.Ragged]]:
-        """Rows in group order, and for each stream the tokens of their views, the views of a row together.
+        """Rows in group order, and for each stream the tokens of their views, with the views of a row adjacent.
 
-        NOTE: only the student's lengths decide the order, so that a live teacher and stored targets train alike.
+        NOTE: the order depends on the student's lengths alone, so that a live teacher and stored targets train alike.
         """
         epoch, place = divmod(step, self.steps_per_epoch)
         rows = self._epoch(epoch)[place * self.batch_size : (place + 1) * self.batch_size]
         uniform = self._uniform(step)
         viewed = [_viewed(stream, rows, uniform) for stream in self._streams]
+        # Sentences arrive view-major: summing over views gives the tokens of each example.
         tokens = viewed[0].lengths.reshape(-1, self.batch_size).sum(axis=0)
         order = packing.balanced_order(tokens, self.groups)
         return rows[order], [_example_major(sentences, order) for sentences in viewed]
 
     def _uniform(self, step: int):
-        """Random numbers for the n-th use of an augmentation in a list of views: `[b, u]`, from (seed, step, n)."""
+        """Makes a function of n: random numbers `[b, u]` for the n-th use of an augmentation, from (seed, step, n)."""
 
         @lru_cache
         def draws(use: int) -> np.ndarray:
@@ -165,11 +169,13 @@ class Batches:
         return draws
 
     def _epoch_rows(self, epoch: int) -> Int[np.ndarray, " rows"]:
-        """The order of an epoch."""
+        """The rows of an epoch, shuffled."""
         generator = np.random.default_rng([self.seed, 0, epoch])
         if not self._shares:
             return generator.permutation(self._rows)
         parts = []
+        # A source is an endless sequence of permutations of its rows; epoch i takes places i * share to (i + 1) * share.
+        # This needs no state: only the permutations that overlap the epoch are drawn.
         for source, (rows, share) in enumerate(self._shares):
             begin, end = epoch * share, (epoch + 1) * share
             passes = range(begin // len(rows), -(-end // len(rows)))
@@ -179,11 +185,12 @@ class Batches:
 
 
 def prefetch(batches: Batches, start: int, stop: int, depth: int = 2) -> Iterator[Batch]:
-    """Batches of the steps `start` to `stop - 1`, made ahead by one thread."""
+    """Yields the batches of steps `start` to `stop - 1`; one thread prepares `depth` batches ahead."""
     queue: Queue = Queue(maxsize=depth)
     ended = threading.Event()
 
     def put(item) -> None:
+        # With a timeout, so that the thread notices when the consumer has stopped and the queue stays full.
         while not ended.is_set():
             try:
                 return queue.put(item, timeout=0.1)
@@ -196,7 +203,7 @@ def prefetch(batches: Batches, start: int, stop: int, depth: int = 2) -> Iterato
                 if ended.is_set():
                     return
                 put((batches.batch_at(step), None))
-        except BaseException as error:  # raised again where the batch is asked for
+        except BaseException as error:  # raised again in the consumer's thread
             put((None, error))
 
     thread = threading.Thread(target=work, name="prefetch", daemon=True)
@@ -213,55 +220,58 @@ def prefetch(batches: Batches, start: int, stop: int, depth: int = 2) -> Iterato
 
 
 def padding_share(batch: Batch) -> float:
-    """Share of a batch's token slots that hold padding."""
+    """Share of padding among a batch's token slots."""
     owners = [tokens.owner for tokens in (batch.student, batch.teacher) if tokens is not None]
     return sum(int((owner < 0).sum()) for owner in owners) / sum(owner.size for owner in owners)
 
 
 def _stream(store: TokenStore, names: Sequence[str]) -> _Stream:
     if not names:
-        raise InputError("no view is named; the student and a live teacher need at least one each, such as 'text'.")
+        raise InputError("no view is given; student and live teacher need at least one each, such as 'text'.")
     parsed = tuple(views.parse(name, store.columns) for name in names)
     if len({bool(view.second) for view in parsed}) > 1:
-        raise InputError(f"views {', '.join(names)}: pairs and single sentences cannot be read in one run.")
+        raise InputError(f"views {', '.join(names)} mix pairs and single sentences; use one kind in a run.")
     return _Stream(store, parsed)
 
 
 def _split(store: TokenStore, reserve_rows: int, reserve_seed: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows that are reserved and rows that are trained on, both in the text's order."""
+    """Splits rows into reserved and training rows, both in the order of the text."""
     if store.rows < reserve_rows + batch_size:
         raise InputError(
-            f"the text has {store.rows} sentences, fewer than the {reserve_rows} reserved ones and one batch of "
-            f"{batch_size} need ({reserve_rows + batch_size}); add text, or make queue or batch smaller."
+            f"the text has {store.rows} sentences, but {reserve_rows} reserved ones and one batch of {batch_size} need "
+            f"{reserve_rows + batch_size}; add text, or reduce objective.queue_size or data.batch_size."
         )
     drawn = np.random.RandomState(reserve_seed).permutation(store.rows)[:reserve_rows]
     reserved = np.sort(drawn)
     rows = np.flatnonzero(~np.isin(store.keys, store.keys[reserved]))
     if len(rows) < batch_size:
         raise InputError(
-            f"only {len(rows)} of {store.rows} sentences are left beside the {reserve_rows} reserved ones and their "
-            f"repeats; one batch needs {batch_size}: add text, or make queue or batch smaller."
+            f"only {len(rows)} of {store.rows} sentences remain without the {reserve_rows} reserved ones and their "
+            f"repeats; one batch needs {batch_size}: add text, or reduce objective.queue_size or data.batch_size."
         )
     return reserved, rows
 
 
 def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float]) -> list[tuple[np.ndarray, int]]:
-    """For each source its rows and how many of them an epoch takes; empty without weights."""
+    """Rows of each source and how many of them an epoch takes; empty without weights."""
     if not weights:
         return []
     sources.check_weights(weights, sources=len(store.source_rows))
+    # Rounding the cumulative ends, not each count, makes the counts add up to the epoch exactly.
     ends = np.cumsum(np.asarray(weights, np.float64) / sum(weights)) * len(rows)
     counts = np.diff(np.round(ends).astype(int), prepend=0)
     source = store.source_of_row[rows]
     parts = [rows[source == place] for place in range(len(weights))]
     empty = [place for place, part in enumerate(parts) if not len(part)]
     if empty:
-        raise InputError(f"source {empty[0] + 1} has a weight but no sentence to train on; remove it or its weight.")
+        raise InputError(
+            f"source {empty[0] + 1} of data.text has no sentence to train on; remove it and its data.weights entry."
+        )
     return list(zip(parts, counts.tolist(), strict=True))
 
 
 def _viewed(stream: _Stream, rows: np.ndarray, uniform) -> packing.Ragged:
-    """All rows in the first view, then all in the second, and so on."""
+    """Tokens of all rows in the first view, then in the second, and so on (view-major)."""
     uses: dict[views.View, int] = {}
     parts = []
     for view in stream.views:
@@ -273,7 +283,7 @@ def _viewed(stream: _Stream, rows: np.ndarray, uniform) -> packing.Ragged:
 
 
 def _example_major(sentences: packing.Ragged, order: np.ndarray) -> packing.Ragged:
-    """From view-major to examples in the given order, the views of each together."""
+    """Reorders view-major sentences to examples in the given order, with the views of each adjacent."""
     count = len(sentences.lengths) // len(order)
     place = (order[:, None] + np.arange(count) * len(order)).ravel()
     starts = np.cumsum(sentences.lengths) - sentences.lengths

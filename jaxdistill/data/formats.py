@@ -13,22 +13,22 @@ SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl", ".parquet")
 Lines = Iterator[tuple[int, str]]
 """Line numbers and lines, as `reading.lines` gives them."""
 PARQUET_ROWS = 4096
-"""Most rows decoded at a time."""
+"""Maximum rows decoded at a time."""
 PARQUET_BYTES = 64 << 20
-"""Text decoded at a time, by the file's own account of its rows."""
+"""Maximum text decoded at a time, estimated from the file's metadata."""
 UNPACKED_BYTES = 1 << 30
-"""Largest `.parquet.gz`, unpacked: it is read into memory."""
+"""Maximum decompressed size of a `.parquet.gz`, which is read into memory."""
 
 
 def rows(path: Path, columns: Mapping[str, str], line_bytes: int = reading.LINE_BYTES) -> Iterator[tuple[str, ...]]:
-    """Rows of one file, in order; `columns` maps our names to the file's.
+    """Yields the rows of one file in order; `columns` maps our names to the file's.
 
     Args:
       line_bytes: longest line or cell.
 
     Raises:
-      InputError: unknown format, no regular file, no row at all, bytes that are not UTF-8, a line above the limit, a row
-        without the column or with more fields than the header, a column that is there twice, a broken file.
+      InputError: unknown format, not a regular file, no rows, bytes that are not UTF-8, a line above the limit, a row
+        without the column or with more fields than the header, a duplicate column, a damaged file.
     """
     readers = {".txt": _txt, ".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl}
     kind, count = suffix(path), 0
@@ -45,29 +45,30 @@ def rows(path: Path, columns: Mapping[str, str], line_bytes: int = reading.LINE_
             count += 1
             yield row
     if not count:
-        raise InputError(f"{path} is empty: it has no row of text.")
+        raise InputError(f"{path} is empty: it has no rows of text.")
 
 
 def suffix(path: Path) -> str:
-    """The format by the file's name, `.gz` put aside."""
+    """The format by the file's name, without `.gz`."""
     name = path.name.lower().removesuffix(".gz")
     for known in (*SUFFIXES, *parts.readers):
         if name.endswith(known):
             return known
-    raise InputError(f"{path} has no known format; use {', '.join((*SUFFIXES, *parts.readers))}, plain or .gz.")
+    raise InputError(f"{path} has an unknown format; use {', '.join((*SUFFIXES, *parts.readers))}, plain or .gz.")
 
 
 def _from_outside(path: Path, kind: str, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """Rows of a reader from outside, each checked."""
+    """Yields and checks the rows of a user's own reader."""
     for number, row in enumerate(parts.readers[kind](path, dict(columns)), start=1):
         if len(row) != len(columns):
-            raise InputError(f"{path}: row {number} of the reader for {kind} has {len(row)} texts, not {len(columns)}.")
+            raise InputError(
+                f"{path}: row {number} of the reader for {kind} has {len(row)} texts, expected {len(columns)}."
+            )
         yield tuple(checked_text(cell, f"{path}: row {number}", name) for cell, name in zip(row, columns, strict=True))
 
 
 def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: str) -> list[str]:
-    """The columns of a table that serve as ours: of `sentence1|premise` the first that it has; an only column as
-    `text`."""
+    """Maps our columns to a table's: of `sentence1|premise` the first that exists; a single column serves as `text`."""
     chosen = []
     for name, source in columns.items():
         found = next((one for one in (source, *source.split("|")) if one in available), None)
@@ -75,8 +76,9 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
             found = available[0]
         if found is None:
             raise InputError(
-                f"{place} has no column {source!r}, it has {', '.join(map(repr, available)) or 'none'}; "
-                f'name the one to use: --config.data.columns=\'(("{name}","COLUMN"),)\' in training, --column and the like elsewhere.'
+                f"{place} has no column {source!r}; it has {', '.join(map(repr, available)) or 'none'}. "
+                f'Name the column: --config.data.columns=\'(("{name}","COLUMN"),)\' in training, '
+                "--column in other programs."
             )
         if list(available).count(found) > 1:
             raise InputError(f"{place} has the column {found!r} twice; rename one of them.")
@@ -85,7 +87,7 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
 
 
 def checked_text(value: object, place: str, column: str) -> str:
-    """A cell as text; a missing value is an empty sentence."""
+    """Returns a cell as text; a missing value becomes an empty sentence."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -93,7 +95,9 @@ def checked_text(value: object, place: str, column: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InputError(f"{place}: column {column!r} holds half a surrogate pair, which is no Unicode text.") from None
+        raise InputError(
+            f"{place}: column {column!r} holds an unpaired surrogate, which is not valid Unicode."
+        ) from None
     return value
 
 
@@ -101,28 +105,30 @@ def _txt(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple
     others = [name for name in columns if name != "text"]
     if others:
         raise InputError(
-            f"{path} has no column {others[0]!r}: a .txt file has only 'text', a sentence a line; use .tsv instead."
+            f"{path} has no column {others[0]!r}: a .txt file has only 'text', one sentence per line; use .tsv instead."
         )
     for _, line in lines:
         yield (line.rstrip("\r\n"),)
 
 
 def _tsv(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """Tab separated, a header line, no quoting."""
+    """Tab-separated, with a header line, without quoting."""
     yield from _cells(path, ((number, line.rstrip("\r\n").split("\t")) for number, line in lines), columns)
 
 
 def _csv(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """Comma separated, a header line, standard quoting."""
+    """Comma-separated, with a header line and standard quoting."""
     reader = csv.reader((line for _, line in lines), strict=True)
     try:
         yield from _cells(path, ((reader.line_num, cells) for cells in reader), columns)
     except csv.Error as error:
-        raise InputError(f"{path}:{reader.line_num} is no CSV: {error}; check the quotes, or use .tsv.") from None
+        raise InputError(
+            f"{path}:{reader.line_num} is not valid CSV: {error}; check the quotes, or use .tsv."
+        ) from None
 
 
 def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """The wanted cells of each `(line, cells)` after the header; of a blank line, empty ones."""
+    """Yields the requested cells of each `(line, cells)` after the header; a blank line gives empty cells."""
     _, header = next(table, (0, None))
     if header is None:
         return
@@ -132,18 +138,17 @@ def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[
         missing = [name for name, place in zip(names, places, strict=True) if place >= len(cells)]
         if missing and cells not in ([], [""]):
             raise InputError(
-                f"{path}:{line} has {len(cells)} fields and so no column {missing[0]!r}; correct or remove the row."
+                f"{path}:{line} has {len(cells)} fields, too few for column {missing[0]!r}; correct or remove the row."
             )
         if len(cells) > len(header):
             raise InputError(
-                f"{path}:{line} has {len(cells)} fields, the header {len(header)}: "
-                "which of them is which column is not known; correct or remove the row."
+                f"{path}:{line} has {len(cells)} fields, but the header has {len(header)}; correct or remove the row."
             )
         yield tuple(cells[place] if place < len(cells) else "" for place in places)
 
 
 def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """A JSON object a line; blank lines are passed over."""
+    """One JSON object per line; blank lines are skipped."""
     for number, line in lines:
         if not line.strip():
             continue
@@ -161,7 +166,7 @@ def _parquet(path: Path, file: IO[bytes], columns: Mapping[str, str], line_bytes
     with reading.foreign_errors(f"{path} is not a complete Parquet file"):
         names = chosen_columns(parquet.read_schema(whole).names, columns, str(path))
         wanted = list(dict.fromkeys(names))
-        # A dictionary stays one: spelled out, 4,096 rows of one long text would take 4,096 times its memory.
+        # Dictionary-encoded columns stay encoded: decoded, 4,096 rows of one long text would take 4,096 times its memory.
         table = parquet.ParquetFile(whole, read_dictionary=wanted)
         for batch in table.iter_batches(_rows_at_a_time(table), columns=wanted):
             cells = {name: _column(batch.column(name)) for name in wanted}
@@ -176,7 +181,9 @@ def _parquet(path: Path, file: IO[bytes], columns: Mapping[str, str], line_bytes
 def _unpacked(path: Path, file: IO[bytes]) -> io.BytesIO:
     content = file.read(UNPACKED_BYTES + 1)
     if len(content) > UNPACKED_BYTES:
-        raise InputError(f"{path} has more than {UNPACKED_BYTES:,} bytes; unpack it, Parquet is compressed inside.")
+        raise InputError(
+            f"{path} has more than {UNPACKED_BYTES:,} bytes decompressed; decompress it, Parquet is compressed inside."
+        )
     return io.BytesIO(content)
 
 

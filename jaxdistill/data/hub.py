@@ -1,4 +1,4 @@
-"""Text from data set hubs: `hf:NAME[:CONFIG]:SPLIT:COLUMN` and `tfds:NAME:SPLIT:COLUMN`, without TensorFlow."""
+"""Reads text from data set hubs: `hf:NAME[:CONFIG]:SPLIT:COLUMN` and `tfds:NAME:SPLIT:COLUMN`, without TensorFlow."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,19 +9,19 @@ from jaxdistill.data import formats
 
 HF, TFDS = "hf:", "tfds:"
 COLON = re.compile(r":(?![^\[\]]*\])")
-"""Separates the parts of a spec; not the one inside a slice of a split, such as `train[:10000]`."""
+"""Separator of the parts of a spec; excludes colons inside a slice of a split, such as `train[:10000]`."""
 
 
 def is_hub(spec: str) -> bool:
-    """Whether a spec names a hub's data set."""
+    """Whether a spec names a data set of a hub."""
     return spec.startswith((HF, TFDS))
 
 
 def rows(spec: str, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """Rows of a hub's data set; the column in the spec serves as `text`."""
+    """Yields the rows of a hub's data set; the column in the spec serves as `text`."""
     name, *options = COLON.split(spec)[1:]
     if not name or not all(options) or not 2 <= len(options) <= (3 if spec.startswith(HF) else 2):
-        raise InputError(f"{spec}: the form is hf:NAME[:CONFIG]:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
+        raise InputError(f"{spec} is malformed; write hf:NAME[:CONFIG]:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
     *options, column = options
     wanted = {ours: column if ours == "text" else theirs for ours, theirs in columns.items()}
     table, available = (_hf if spec.startswith(HF) else _tfds)(spec, name, *options)
@@ -33,7 +33,7 @@ def rows(spec: str, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
             formats.checked_text(value, f"{spec} row {count}", name) for value, name in zip(values, names, strict=False)
         )
     if not count:
-        raise InputError(f"{spec} is empty: it has no row of text.")
+        raise InputError(f"{spec} is empty: it has no rows of text.")
 
 
 def _hf(spec: str, name: str, *options: str):
@@ -41,7 +41,7 @@ def _hf(spec: str, name: str, *options: str):
     try:
         import datasets
     except ImportError:
-        raise InputError(f"{spec} needs the package datasets: pip install datasets.") from None
+        raise InputError(f"{spec} needs the package datasets; run: pip install datasets") from None
     try:
         table = datasets.load_dataset(name, *config, split=split)
     except Exception as error:  # the library raises its own, the hub's and the HTTP client's errors
@@ -57,7 +57,7 @@ def _tfds(spec: str, name: str, split: str):
     try:
         import tensorflow_datasets as tfds
     except ImportError:
-        raise InputError(f"{spec} needs the package tensorflow-datasets and array_record: pip install both.") from None
+        raise InputError(f"{spec} needs two packages; run: pip install tensorflow-datasets array_record") from None
     try:
         builder = tfds.builder_from_directory(name) if Path(name).is_dir() else tfds.builder(name)
     except Exception as error:  # the library raises many kinds
@@ -70,7 +70,7 @@ def _tfds(spec: str, name: str, split: str):
 
 
 def _check_form(spec: str, builder) -> None:
-    """Only array_record can be read without TensorFlow."""
+    """Raises `InputError` unless the data set is prepared as array_record, which needs no TensorFlow."""
     form = builder.info.file_format
     if not builder.is_prepared():
         raise InputError(

@@ -1,8 +1,11 @@
 """Packs sentences into rows of tokens by first fit inside groups, and chooses the shapes that a run compiles.
 
 Sentences are short (15 to 20 tokens on average), so a batch padded to its longest is mostly padding. Several sentences
-share a row; attention and pooling keep them apart by `owner`. A group is packed by itself, so that a device that holds
-whole groups needs nothing from the others.
+share a row; attention and pooling keep them apart by `owner`. Groups are packed independently, so that a device that holds
+whole groups needs no data from other devices.
+
+XLA compiles a program for every new shape. A run therefore uses a few fixed shapes, chosen from simulated batches: tight
+ones that hold most batches, and a last one that holds any batch.
 """
 
 import heapq
@@ -16,19 +19,19 @@ from jaxtyping import Int
 from jaxdistill.core import Tokens
 
 LENGTH_STEP = 8
-"""Row lengths are multiples of it."""
+"""Row lengths are multiples of this."""
 LEVELS = np.linspace(0.2, 0.95, 16)
-"""Shares of batches that the smaller shapes are tried at."""
+"""Candidate quantiles for the smaller shapes: shares of the batches that a shape must hold."""
 MARGIN_DEVIATIONS = 5.0
-"""The largest tight shape holds groups this many standard deviations above the mean of the batches' fullest, ..."""
+"""Margin of the largest tight shape, in standard deviations above the mean tokens of a batch's fullest group."""
 MARGIN_SHARE = 0.04
-"""... and this share more, because no packing is perfect."""
+"""Share added to that margin, because first fit leaves gaps."""
 ROW_LENGTHS = 9
-"""Row lengths tried, from the longest sentence to twice that."""
+"""Number of candidate row lengths, from the longest sentence to twice its length."""
 
 
 class Shape(NamedTuple):
-    """Rows of a group, and token slots of a row."""
+    """Rows per group, and token slots per row."""
 
     rows: int
     length: int
@@ -39,29 +42,29 @@ class Shape(NamedTuple):
 
 
 Shapes = tuple[Shape, ...]
-"""One shape for each stream of tokens that a step reads: the student's, and the teacher's if there is one."""
+"""One shape per token stream of a step: the student's and, with a live teacher, the teacher's."""
 
 
 class Ragged(NamedTuple):
-    """Sentences one behind the other."""
+    """Token ids of sentences, concatenated."""
 
     ids: Int[np.ndarray, " t"]
     lengths: Int[np.ndarray, " n"]
     firsts: Int[np.ndarray, " n"] | None = None
-    """Where each is a pair of sentences: tokens of type 0, those of the first sentence."""
+    """For sentence pairs: number of tokens of type 0, which belong to the first sentence."""
 
 
 class Placement(NamedTuple):
-    """Where each sentence of a group lies."""
+    """Row and start of each sentence of a group."""
 
     row: Int[np.ndarray, " n"]
     start: Int[np.ndarray, " n"]
     rows: int
-    """Rows used."""
+    """Number of rows used."""
 
 
 def first_fit(lengths: Int[np.ndarray, " n"], row_length: int) -> Placement:
-    """First-fit decreasing: the longest first, each into the first row that has room, a new row when none has.
+    """First-fit decreasing: places sentences, longest first, into the first row with room, else into a new row.
 
     No sentence may be longer than a row.
     """
@@ -71,7 +74,7 @@ def first_fit(lengths: Int[np.ndarray, " n"], row_length: int) -> Placement:
     place, last_size = 0, -1
     for sentence in np.argsort(-lengths, kind="stable").tolist():
         size = sizes[sentence]
-        if size != last_size:  # a row without room for the sentence before has none for one of the same length
+        if size != last_size:  # rows too full for a sentence stay too full for others of its length: continue there
             place, last_size = 0, size
         while place < len(room) and room[place] < size:
             place += 1
@@ -83,14 +86,14 @@ def first_fit(lengths: Int[np.ndarray, " n"], row_length: int) -> Placement:
 
 
 def rows_needed(lengths: Int[np.ndarray, "g n"], row_length: int) -> int:
-    """Rows that the fullest group needs."""
+    """Number of rows that the fullest group needs."""
     return max(first_fit(group, row_length).rows for group in lengths)
 
 
 def balanced_order(lengths: Int[np.ndarray, " b"], groups: int) -> Int[np.ndarray, " b"]:
-    """An order of the examples that, cut into equal groups, gives each group nearly the same number of tokens.
+    """Orders examples so that equal consecutive groups have nearly the same number of tokens.
 
-    The longest first, each to the group that has the fewest tokens and still has room.
+    Assigns examples, longest first, to the group with the fewest tokens among those that are not full.
     """
     size = len(lengths) // groups
     assert size * groups == len(lengths), f"{len(lengths)} examples do not divide into {groups} groups"
@@ -106,19 +109,20 @@ def balanced_order(lengths: Int[np.ndarray, " b"], groups: int) -> Int[np.ndarra
 
 
 def ragged(sequences: Sequence[Int[np.ndarray, " l"]], firsts: Int[np.ndarray, " n"] | None = None) -> Ragged:
-    """Sentences one behind the other."""
+    """Concatenates sentences."""
     lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
     return Ragged(np.concatenate(sequences) if lengths.sum() else np.zeros(0, np.int32), lengths, firsts)
 
 
 def pack(sentences: Ragged, shape: Shape, *, groups: int, pad_id: int) -> Tokens | None:
-    """Packs sentences, group-major, into `[groups, rows, length]`; None when a group does not fit.
+    """Packs sentences, group-major, into `[groups, rows, length]`; returns None if a group does not fit.
 
     Args:
-      sentences: `groups * n` of them: the first `n` are the first group's.
-      shape: rows and row length of a group.
+      sentences: `groups * n` sentences; the first `n` belong to the first group.
+      shape: rows per group and slots per row.
     """
     lengths = sentences.lengths.reshape(groups, -1)
+    # Cheap necessary conditions first: packing is the expensive part.
     if lengths.max() > shape.length or lengths.sum(axis=1).max() > shape.slots:
         return None
     placed = [first_fit(group, shape.length) for group in lengths]
@@ -136,7 +140,7 @@ def pad(
     pad_id: int,
     firsts: Int[np.ndarray, " n"] | None = None,
 ) -> Tokens:
-    """The padded form, `[count, 1, length]` with one sentence a group; missing sentences are all padding.
+    """Pads sentences to `[count, 1, length]`, one sentence per group; missing sentences are all padding.
 
     Sentences must not be longer than `length`. For pairs, `firsts` is as in `Ragged`.
     """
@@ -149,10 +153,11 @@ def pad(
 
 
 def _filled(sentences: Ragged, first: Int[np.ndarray, "g n"], shape: Shape, pad_id: int) -> Tokens:
-    """Writes each sentence from its first slot on."""
+    """Writes each sentence to consecutive slots from its first one."""
     groups, count = first.shape
     lengths = sentences.lengths
     position = np.arange(len(sentences.ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    # Slot of each token in the flattened array: one scatter per field instead of a loop over sentences.
     base = first + np.arange(groups)[:, None] * shape.slots
     slot = np.repeat(base.ravel(), lengths) + position
     full = (groups, shape.rows, shape.length)
@@ -164,22 +169,22 @@ def _filled(sentences: Ragged, first: Int[np.ndarray, "g n"], shape: Shape, pad_
     if sentences.firsts is not None:
         types = np.zeros(full, np.int32)
         types.reshape(-1)[slot] = position >= np.repeat(sentences.firsts, lengths)
-    # a sentence without a token may have been placed behind the last slot
+    # An empty sentence may be placed after the last slot; its index must still be valid for pooling.
     return Tokens(ids, owner, place, np.minimum(first, shape.slots - 1).astype(np.int32), types)
 
 
 def choose_shapes(
     batches: Sequence[Sequence[Int[np.ndarray, "g n"]]], longest: Sequence[int], *, most: int = 4
 ) -> tuple[Shapes, ...]:
-    """At most `most` sets of shapes, from the smallest on: some that fit most batches closely, one that holds any.
+    """Chooses at most `most` sets of shapes, smallest first: tight ones for most batches, and one that holds any batch.
 
     Args:
-      batches: for some batches of the run, the lengths of the sentences of each stream.
-      longest: the longest sentence that each stream can bring.
-      most: 2 to 4; each set that is used is compiled once, and with fewer of them more of the slots are padding.
+      batches: sentence lengths of each stream, for some batches of the run.
+      longest: maximum sentence length of each stream.
+      most: 2 to 4. Each set is compiled once; fewer sets mean more padding.
 
-    The row length is free between the longest sentence and twice that: small groups fill such a capacity closely.
-    The smaller sets are chosen to waste least together on the given batches; the one before the last leaves a margin.
+    Row lengths vary between the longest sentence and twice its length, because longer rows leave smaller gaps. The smaller
+    sets minimise the mean number of slots over the given batches; the last but one has a margin for unseen batches.
     """
     streams = len(longest)
     lengths = [_row_lengths(size) for size in longest]
@@ -195,7 +200,7 @@ def choose_shapes(
         (tuple(dict.fromkeys((*smaller, largest))) for smaller in combinations(levels, most - 2)),
         key=lambda sets: _mean_slots(sets, fits),
     )
-    any_batch = tuple(Shape(batches[0][s].shape[1], lengths[s][0]) for s in range(streams))  # a row for each sentence
+    any_batch = tuple(Shape(batches[0][s].shape[1], lengths[s][0]) for s in range(streams))  # one row per sentence
     return (*tight, any_batch) if any_batch not in tight else tight
 
 
@@ -212,18 +217,18 @@ def _quantile_rows(needs: Int[np.ndarray, "s c"], level: float) -> Int[np.ndarra
 def _margin_rows(
     needs: Int[np.ndarray, "s c"], fullest: Int[np.ndarray, " s"], lengths: Sequence[int]
 ) -> Int[np.ndarray, " c"]:
-    """Rows for batches beyond those seen: without a margin, one batch in some hundred would need the last resort."""
+    """Rows with a margin for unseen batches: without it, about one batch in some hundred would need the last shape."""
     tokens = (fullest.mean() + MARGIN_DEVIATIONS * fullest.std()) * (1.0 + MARGIN_SHARE)
     return np.maximum(needs.max(axis=0), np.ceil(tokens / np.array(lengths)).astype(int))
 
 
 def _covering(rows: Int[np.ndarray, " c"], lengths: Sequence[int]) -> Shape:
-    """The row length that needs the fewest slots; the shorter of equals."""
+    """The shape with the fewest slots; of equal ones the one with the shortest rows."""
     return min((Shape(int(count), length) for count, length in zip(rows, lengths, strict=True)), key=lambda s: s.slots)
 
 
 def _fits(shapes: Shapes, needs: Sequence[np.ndarray], lengths: Sequence[list[int]]) -> np.ndarray:
-    """Which of the batches a set of shapes holds."""
+    """Which batches a set of shapes holds."""
     held = [
         need[:, length.index(shape.length)] <= shape.rows
         for shape, need, length in zip(shapes, needs, lengths, strict=True)
@@ -232,7 +237,7 @@ def _fits(shapes: Shapes, needs: Sequence[np.ndarray], lengths: Sequence[list[in
 
 
 def _mean_slots(sets: Sequence[Shapes], fits: dict[Shapes, np.ndarray]) -> float:
-    """Mean slots over the batches, each in the first set that holds it; the last set holds all."""
+    """Mean slots per batch if each uses the first set that holds it; the last set counts as holding all."""
     slots = [sum(shape.slots for shape in shapes) for shapes in sets]
     held = np.array([fits[shapes] for shapes in sets])
     held[-1] = True

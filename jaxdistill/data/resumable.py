@@ -190,11 +190,11 @@ class ResumableTable:
         there = self.path if self.complete else self.partial
         noted = self.file.noted()
         if noted is None:
-            raise InputError(f"{there} exists without a valid {self.file.note.name}; move it or choose another --output.")
+            raise InputError(f"{there} exists without a valid {self.file.note.name}; move it, or choose another file.")
         if not self.complete and not noted.counts["rows"]:
             return
         if changes := self.file.changes(noted.origin):
-            raise InputError(f"{there} was made from other inputs ({changes}); move it or choose another --output.")
+            raise InputError(f"{there} was made from other inputs ({changes}); move it, or choose another file.")
         is_longer = self.complete and there.stat().st_size > noted.counts["bytes"]
         if is_longer or not self.file.take_up(noted, there):
             raise InputError(f"{there} was changed after it was written; delete it to make it again.")

@@ -132,16 +132,16 @@ class Watched:
         for path, state in self._states.items():
             if _state(path) != state:
                 raise InputError(
-                    f"{path} changed while it was read, so its results were discarded; run the same command again once it "
-                    "no longer changes."
+                    f"{path} changed while it was read, so the results are discarded; run the same command again "
+                    "once it no longer changes."
                 )
 
     def check_content(self) -> None:
         """Like `check`, but compares the content; files rewritten with the same content pass."""
         if content_digest(self._specs, self._columns) != self.digest:
             raise InputError(
-                f"{', '.join(self._specs)} changed while it was read, so its results were discarded; run the same command "
-                "again once it no longer changes."
+                f"{', '.join(self._specs)} changed while it was read, so the results are discarded; "
+                "run the same command again once it no longer changes."
             )
 
 

@@ -1,8 +1,8 @@
 """Stores teacher targets as memory-mapped embeddings, resumable, or reads the user's own vectors.
 
 The folder of a store is named by the digest of everything that determines the targets (teacher's weights, tokenizer,
-pooling, maximum length, precision, text), so a changed teacher or text invalidates it. Rows are written in order; the note
-beside them holds their number.
+pooling, maximum length, precision, text), so a changed teacher or text invalidates it. Rows are written in order; the
+note beside them holds their number.
 """
 
 import hashlib
@@ -81,7 +81,7 @@ def open_own_vectors(spec: str | Path) -> Float[np.ndarray, "rows e"]:
 
 
 def checked_own_vectors(spec: str | Path, rows: int) -> Float[np.ndarray, "rows e"]:
-    """Like `open_own_vectors`, but checks that there is one finite vector per row of the text, empty and repeated included.
+    """Like `open_own_vectors`, but checks for one finite vector per row of the text, empty and repeated rows included.
 
     Raises:
       InputError: a wrong number of rows, a non-finite value, or a vector that is too long; names the row.
@@ -89,7 +89,8 @@ def checked_own_vectors(spec: str | Path, rows: int) -> Float[np.ndarray, "rows 
     array = open_own_vectors(spec)
     if array.shape[0] != rows or array.shape[1] < 1:
         raise InputError(
-            f"{_path(spec)} has {array.shape[0]} rows of width {array.shape[1]}, the text has {rows}; give one vector per row."
+            f"{_path(spec)} has {array.shape[0]} rows of width {array.shape[1]}, the text has {rows}; "
+            "give one vector per row."
         )
     first = 0
     for block in vector_files.blocks(_path(spec)):  # checks that values are finite
@@ -97,7 +98,7 @@ def checked_own_vectors(spec: str | Path, rows: int) -> Float[np.ndarray, "rows 
         long = np.flatnonzero(lengths > LONGEST)
         if len(long):
             raise InputError(
-                f"{_path(spec)} row {first + long[0]} has length {lengths[long[0]]:.1e}, whose square overflows float32; "
+                f"{_path(spec)} row {first + long[0]} has the length {lengths[long[0]]:.1e}; its square overflows float32: "
                 f"scale the vectors to lengths of at most {LONGEST:.0e}."
             )
         first += len(block)

@@ -57,8 +57,8 @@ def build_store(
       cache_folder: holds one folder per store, named by its digest and created atomically.
       columns: as in `sources.read`; must include `text`.
       prompt: prepended to every sentence; its tokens count as special, so no view deletes them.
-      dedupe: keep only the first of rows whose `text` is equal after stripping and case folding; for pairs, whose `text`
-        and `second` are equal, in either order.
+      dedupe: keep only the first of rows whose `text` is equal after stripping and case folding; for pairs, whose
+        `text` and `second` are equal, in either order.
       exclude: more specs with the same columns; their rows are excluded, compared as for `dedupe`.
       weights: only validated here: empty, or one positive number per spec.
       line_bytes: maximum bytes of a line or cell.
@@ -216,7 +216,7 @@ def _check(specs, wanted: Mapping[str, str], tokenizer: Tokenizer, max_length: i
     least = tokenizer.num_special_tokens_to_add(False) + len(tokenizer.encode(prompt, add_special_tokens=False)) + 1
     if max_length < least:
         raise InputError(
-            f"max_length={max_length} leaves no token for the text; with special tokens and prompt the minimum is {least}."
+            f"max_length={max_length} leaves no token for the text; the minimum with special tokens and prompt is {least}."
         )
 
 

@@ -108,13 +108,13 @@ class VectorFile:
             return False
         noted = self.file.noted()
         if noted is None:
-            log.warning("%s has no sound note beside it and is begun anew", self.path)
+            log.warning("%s has no valid note beside it; starting over", self.path)
             return False
         if changes := self.file.changes(noted.origin):
-            log.warning("%s was made from something else and is begun anew (%s)", self.path, changes)
+            log.warning("%s was made from other inputs (%s); starting over", self.path, changes)
             return False
         if not self.file.take_up(noted, self.path):
-            log.warning("%s is damaged and is begun anew", self.path)
+            log.warning("%s is damaged; starting over", self.path)
             return False
         return True
 

@@ -184,7 +184,7 @@ CASES = [
     Case(
         "`encode` where `OUTPUT.partial` is a file of the user",
         _partial_is_the_users,
-        says="without a sound note",
+        says="without a valid note",
         quick=True,
     ),
     Case(
