@@ -352,7 +352,13 @@ def markdown(records: Sequence[dict[str, Any]], seed: int) -> str:
     import jax
 
     where = f"seed {seed}, {os.cpu_count()} cores, Python {platform.python_version()}, JAX {jax.__version__}, {time.strftime('%d %B %Y')}"
-    return "\n".join([*rows, "", f"Measured with {where}."])
+    whole = len(planned(SCENES, seed))
+    left = (
+        ""
+        if len(records) >= whole
+        else f" {len(records)} of the {whole} chains of the whole campaign have been run so far."
+    )
+    return "\n".join([*rows, "", f"Measured with {where}.{left}"])
 
 
 def main() -> None:
