@@ -103,6 +103,8 @@ def test_older_configs_say_the_same_and_their_code_is_never_run(tmp_path, family
         ("nomic-bert", dict(n_embd=32, prenorm=True), "only False can be read"),
         ("albert", dict(num_hidden_groups=3), "only 1, one layer for all"),
         ("llama", dict(head_dim=9), "even head size, not 9"),
+        ("gte", dict(num_hidden_layers=10**12), "num_hidden_layers=1,000,000,000,000; at most 1,000"),
+        ("modernbert", dict(num_hidden_layers=10**12), "num_hidden_layers=1,000,000,000,000; at most 1,000"),
     ],
 )  # fmt: skip
 def test_variants_that_cannot_be_read_are_refused(tmp_path, family, changes, message):

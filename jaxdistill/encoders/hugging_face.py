@@ -20,6 +20,7 @@ ACTIVATIONS = {
     "swish": "silu",
 }
 """Hugging Face's names of activations to ours."""
+MOST_LAYERS = 1000
 FULL, SLIDING = "full_attention", "sliding_attention"
 """Hugging Face's types of layers: all tokens of a text, or those within a window."""
 
@@ -53,6 +54,14 @@ value = partial(setting, file="config.json")
 """A value of a `config.json`, see `setting`."""
 size = partial(value, kind=int, least=1)
 """A number of rows, layers or the like, which a `config.json` must have unless there is a default."""
+
+
+def layer_count(config: Mapping[str, Any]) -> int:
+    """Number of layers, each of which gets a description before the weights are looked at."""
+    layers = size(config, "num_hidden_layers")
+    if layers > MOST_LAYERS:
+        raise InputError(f"config.json has num_hidden_layers={layers:,}; at most {MOST_LAYERS:,} can be read.")
+    return layers
 
 
 def activation(config: Mapping[str, Any], key: str = "hidden_act", default: str = "gelu") -> str:

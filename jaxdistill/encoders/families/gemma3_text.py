@@ -24,7 +24,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     # NOTE: both sides see half of what the file says, the middle token itself not counted.
     window = sliding // 2 if both_sides else sliding - 1
     every = value(config, "_sliding_window_pattern", int, value(config, "sliding_window_pattern", int, 6), least=1)
-    layers = hugging_face.size(config, "num_hidden_layers")
+    layers = hugging_face.layer_count(config)
     types = hugging_face.layer_types(config, [SLIDING if (layer + 1) % every else FULL for layer in range(layers)])
     local = LayerKind(window=window, **_local(config))
     full = LayerKind(**hugging_face.rotary(config, 1_000_000.0, of=FULL))

@@ -27,7 +27,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
         {"type_vocab_size": 1} | plain,
         family="gte",
         position_table=False,
-        kinds=(LayerKind(**_rotary(config, width)),) * hugging_face.size(config, "num_hidden_layers"),
+        kinds=(LayerKind(**_rotary(config, width)),) * hugging_face.layer_count(config),
         gated=True,
         intermediate_bias=False,
     )

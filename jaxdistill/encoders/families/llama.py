@@ -12,7 +12,7 @@ PREFIXES = ("model.",)
 def architecture(config: Mapping[str, Any], *, theta: float = 10_000.0, **variations: Any) -> Architecture:
     """Reads a `config.json`; `variations` are fields in which a related family differs, `theta` its default base."""
     size, value = hugging_face.size, hugging_face.value
-    layers, mlp_bias = size(config, "num_hidden_layers"), value(config, "mlp_bias", bool, False)
+    layers, mlp_bias = hugging_face.layer_count(config), value(config, "mlp_bias", bool, False)
     fields = dict(
         family="llama",
         vocab_size=size(config, "vocab_size"),

@@ -13,7 +13,7 @@ PREFIXES = ("model.",)
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
     size, value = hugging_face.size, hugging_face.value
-    layers, mlp_bias = size(config, "num_hidden_layers"), value(config, "mlp_bias", bool, False)
+    layers, mlp_bias = hugging_face.layer_count(config), value(config, "mlp_bias", bool, False)
     every = value(config, "global_attn_every_n_layers", int, 3, least=1)
     types = hugging_face.layer_types(config, [SLIDING if layer % every else FULL for layer in range(layers)])
     full = LayerKind(**hugging_face.rotary(config, 160_000.0, of=FULL, old="global_rope_theta"))

@@ -48,7 +48,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
         # Beyond these, their code stretches rotary positions as the text grows.
         longest = hugging_face.size(config, "max_trained_positions", default=config["n_positions"])
         config |= {"max_position_embeddings": longest, "hidden_act": "silu"}
-    layers = hugging_face.size(config, "num_hidden_layers")
+    layers = hugging_face.layer_count(config)
     return bert.architecture(
         {"hidden_act": "silu", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} | config,
         family="nomic_bert",
