@@ -111,7 +111,8 @@ class Batches:
 
     @cached_property
     def shapes(self) -> tuple[packing.Shapes, ...]:
-        """Possible shapes of a batch, smallest first: for each, one of the student and, with a live teacher, one of it."""
+        """Possible shapes of a batch, smallest first: for each, one of the student and, with a live teacher, one of
+        it."""
         steps = max(1, min(SIMULATED_STEPS, self._max_steps or SIMULATED_STEPS))
         batches = []
         for step in range(steps):
@@ -174,7 +175,7 @@ class Batches:
         if not self._shares:
             return generator.permutation(self._rows)
         parts = []
-        # A source is an endless sequence of permutations of its rows; epoch i takes places i * share to (i + 1) * share.
+        # A source is an endless sequence of permutations of its rows; epoch i takes i * share to (i + 1) * share.
         # This needs no state: only the permutations that overlap the epoch are drawn.
         for source, (rows, share) in enumerate(self._shares):
             begin, end = epoch * share, (epoch + 1) * share

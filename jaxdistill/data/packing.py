@@ -1,11 +1,11 @@
 """Packs sentences into rows of tokens by first fit inside groups, and chooses the shapes that a run compiles.
 
 Sentences are short (15 to 20 tokens on average), so a batch padded to its longest is mostly padding. Several sentences
-share a row; attention and pooling keep them apart by `owner`. Groups are packed independently, so that a device that holds
-whole groups needs no data from other devices.
+share a row; attention and pooling keep them apart by `owner`. Groups are packed independently, so that a device that
+holds whole groups needs no data from other devices.
 
-XLA compiles a program for every new shape. A run therefore uses a few fixed shapes, chosen from simulated batches: tight
-ones that hold most batches, and a last one that holds any batch.
+XLA compiles a program for every new shape. A run therefore uses a few fixed shapes, chosen from simulated batches:
+tight ones that hold most batches, and a last one that holds any batch.
 """
 
 import heapq
@@ -183,8 +183,8 @@ def choose_shapes(
       longest: maximum sentence length of each stream.
       most: 2 to 4. Each set is compiled once; fewer sets mean more padding.
 
-    Row lengths vary between the longest sentence and twice its length, because longer rows leave smaller gaps. The smaller
-    sets minimise the mean number of slots over the given batches; the last but one has a margin for unseen batches.
+    Row lengths vary between the longest sentence and twice its length, because longer rows leave smaller gaps. The
+    smaller sets minimise the mean number of slots over the given batches; the last but one has a margin for unseen batches.
     """
     streams = len(longest)
     lengths = [_row_lengths(size) for size in longest]

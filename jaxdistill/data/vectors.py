@@ -22,29 +22,29 @@ from jaxdistill.data.resumable import GrowingFile, Note
 from jaxdistill.data.sources import TEXT
 
 BLOCK_ROWS = 8192
-"""Rows of a file that are in memory at a time."""
+"""Rows held in memory at a time."""
 EMBEDDING = "embedding"
-"""Column of a Parquet table."""
+"""Column of the vectors in a Parquet table."""
 
 log = logging.getLogger(__name__)
 
 
 class VectorFile:
-    """A `.npy` file of one vector a row, complete or still being made; its note lies beside it."""
+    """A `.npy` file with one vector per row, complete or growing, and its note beside it."""
 
     def __init__(
         self, path: Path, origin: Mapping[str, object], *, rows: int, width: int, dtype: DTypeLike = np.float32
     ):
-        """Takes up what is there, or begins anew, with a line in the log where something else is there.
+        """Continues an unfinished file, or starts over; logs why if a file exists.
 
         Args:
-          path: of the file.
-          origin: everything that determines the vectors, as JSON can hold it.
-          rows, width: shape of the whole.
-          dtype: as which the numbers are kept.
+          path: path of the file.
+          origin: everything that determines the vectors, as JSON values.
+          rows, width: shape of the complete array.
+          dtype: stored type of the numbers.
 
         Raises:
-          InputError: it cannot be written.
+          InputError: the file cannot be written.
         """
         self.path, self.rows, self.width, self.dtype = path, rows, width, np.dtype(dtype)
         shape = {"rows": rows, "width": width, "dtype": self.dtype.str}
@@ -60,12 +60,12 @@ class VectorFile:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """What the blocks so far add up to; `rows` among it."""
+        """Totals over all blocks so far, among them `rows`."""
         return self.file.counts
 
     @property
     def done(self) -> int:
-        """Rows that are there."""
+        """Number of rows written."""
         return self.file.counts["rows"]
 
     @property
@@ -76,19 +76,19 @@ class VectorFile:
     def array(self) -> Float[np.ndarray, "rows e"]:
         """All vectors, memory-mapped."""
         if not self.complete:
-            raise InputError(f"{self.path} has {self.done} of {self.rows} rows; let the run that makes it finish.")
+            raise InputError(f"{self.path} has {self.done} of {self.rows} rows; let the run that writes it finish.")
         return open_vectors(self.path)
 
     def append(self, block: Float[np.ndarray, "n e"], counts: Mapping[str, int] | None = None) -> None:
-        """Writes the next rows behind those that are there; `counts` are added to the note's.
+        """Appends rows; adds `counts` to the note's.
 
         Raises:
-          InputError: another width, a value that is not finite (names the row), or a disk that is full.
+          InputError: a wrong width, a non-finite value (the error names the row), or a full disk.
         """
         if block.shape[1:] != (self.width,):
             raise InputError(f"vectors of the shape {block.shape[1:]} do not go into {self.path}, of ({self.width},).")
         if self.done + len(block) > self.rows:
-            raise InputError(f"{self.path} was begun for {self.rows:,} rows, and there are more; the text grew.")
+            raise InputError(f"{self.path} was created for {self.rows:,} rows, but the text has grown.")
         block = block.astype(self.dtype)
         _check_finite(block, self.done, "the model's vector of", "check its weights")
         header = b"" if self.done else self._header()
@@ -103,7 +103,7 @@ class VectorFile:
         self.file.unlock()
 
     def _take_up(self) -> bool:
-        """Whether rows of the same origin are there, and as many as the note says."""
+        """Continues an existing file; returns False if there is none with the same origin and intact rows."""
         if not self.path.exists():
             return False
         noted = self.file.noted()
@@ -126,7 +126,7 @@ class VectorFile:
 
 
 def note_of(path: Path) -> Note | None:
-    """The note beside a file of vectors that is still being made; None without a sound one."""
+    """The note beside an unfinished file of vectors; None without a valid one."""
     return GrowingFile(path, _note_path(path), {}).noted()
 
 
@@ -135,9 +135,9 @@ def _note_path(path: Path) -> Path:
 
 
 def open_vectors(path: Path) -> Float[np.ndarray, "rows e"]:
-    """The vectors of a `.npy` file, memory-mapped and not looked into. Raises InputError: no file of vectors."""
+    """Memory-maps the vectors of a `.npy` file; checks its format, not its values. Raises `InputError`."""
     if not path.exists():
-        raise InputError(f"{path} does not exist; give a .npy file of vectors, one for each row of the text.")
+        raise InputError(f"{path} does not exist; give a .npy file of vectors, one per row of the text.")
     with reading.open_regular(path) as file:
         with reading.foreign_errors(f"{path} is not a complete .npy file of numbers"):
             version = np.lib.format.read_magic(file)
@@ -155,7 +155,7 @@ def open_vectors(path: Path) -> Float[np.ndarray, "rows e"]:
 
 
 def shape(path: Path) -> tuple[int, int]:
-    """Rows and width of the vectors in a `.npy` or `.parquet` file; InputError as `blocks`."""
+    """Rows and width of the vectors in a `.npy` or `.parquet` file; raises `InputError` as `blocks` does."""
     if path.suffix != ".parquet":
         return open_vectors(path).shape
     table = _table(path)
@@ -163,27 +163,27 @@ def shape(path: Path) -> tuple[int, int]:
 
 
 def blocks(path: Path) -> Iterator[Float[np.ndarray, "n e"]]:
-    """The vectors of a `.npy` or `.parquet` file in order, `BLOCK_ROWS` of them at a time.
+    """Yields the vectors of a `.npy` or `.parquet` file in order, `BLOCK_ROWS` at a time.
 
     Raises:
-      InputError: no file of vectors, or a value that is not finite (names the row).
+      InputError: not a file of vectors, or a non-finite value; the error names the row.
     """
     start = 0
     for block in _parquet_blocks(path) if path.suffix == ".parquet" else _npy_blocks(path):
-        _check_finite(block, start, f"{path}:", "make that vector again")
+        _check_finite(block, start, f"{path}:", "compute that vector again")
         yield block
         start += len(block)
 
 
 def write_parquet(path: Path, vectors: Path, texts: Iterator[str] | None = None) -> None:
-    """Writes the rows of a file of vectors as a table, with their sentences where those are given. Raises `OSError`."""
+    """Writes a file of vectors as a table, with sentences if `texts` is given. Raises `OSError`."""
     import pyarrow
     from pyarrow import parquet
 
     width = shape(vectors)[1]
     fields = [(TEXT, pyarrow.string())] * (texts is not None)
     schema = pyarrow.schema([*fields, (EMBEDDING, pyarrow.list_(pyarrow.float32(), width))])
-    # Hardly a number occurs twice: a dictionary of them would only be tried in vain.
+    # Numbers hardly repeat, so dictionary encoding would only cost time.
     with parquet.ParquetWriter(path, schema, use_dictionary=False) as writer:
         for block in blocks(vectors):
             numbers = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(block.astype(np.float32).ravel()), width)
@@ -193,7 +193,7 @@ def write_parquet(path: Path, vectors: Path, texts: Iterator[str] | None = None)
 
 def _npy_blocks(path: Path) -> Iterator[np.ndarray]:
     for start in range(0, len(open_vectors(path)), BLOCK_ROWS):
-        # Opened anew for each block: pages of a map that stays open count as memory of the process.
+        # Opened again for each block: the pages of an open map count as memory of the process.
         yield np.array(open_vectors(path)[start : start + BLOCK_ROWS])
 
 
@@ -203,7 +203,7 @@ def _parquet_blocks(path: Path) -> Iterator[np.ndarray]:
         for batch in table.iter_batches(BLOCK_ROWS, columns=[EMBEDDING]):
             lists = batch.column(EMBEDDING)
             if lists.null_count:
-                raise InputError(f"{path}: a row has no vector; write the table again.")
+                raise InputError(f"{path}: a row has no vector; write the table again with encode.")
             yield lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), lists.type.list_size)
 
 

@@ -1,15 +1,15 @@
-"""Views of a sentence: words deleted from token ids that are already there, or a masked span of the text.
+"""Makes views of a sentence: deletes words from its token ids, or masks a span of its text.
 
-A view is named by a text column (`text`, `translation`, ...) or by an augmentation of `text`: `identity`,
-`delete_words` (every word goes with probability 0.1), `delete_one_word`, `crop` (a contiguous 90 % of the words
-stay). `delete_words:0.2` and `crop:0.2` set the share that goes. Words are the raw text's, between white space, so
-deleting one from the tokens is the same as deleting it from the text wherever tokens do not depend on the neighbours.
+A view is a column of the text (`text`, `translation`, ...) or an augmentation of `text`: `identity`, `delete_words`
+(deletes each word with probability 0.1), `delete_one_word`, or `crop` (keeps a contiguous 90 % of the words).
+`delete_words:0.2` and `crop:0.2` set the deleted share. Words are separated by white space in the raw text. Deleting a
+word's tokens equals deleting it from the text if the tokenizer does not look across words.
 
-`pair` shows the sentences of the columns `text` and `second` as one sequence, as a cross-encoder reads them; `pair:reversed`
-shows them the other way round.
+`pair` joins the sentences of the columns `text` and `second` to one sequence, as a cross-encoder reads them;
+`pair:reversed` joins them in the other order.
 
-`mask_span` (Mirror-BERT) puts the tokenizer's mask token in place of 5 characters of the text, `mask_span:8` in place of
-8, and tokenises it anew.
+`mask_span` (Mirror-BERT) replaces 5 characters of the text by the tokenizer's mask token and tokenises the result;
+`mask_span:8` replaces 8.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,40 +25,40 @@ from jaxdistill.data.packing import Ragged, ragged
 from jaxdistill.data.store import TokenStore
 
 RATES = {"delete_words": 0.1, "crop": 0.1}
-"""Augmentations that take a rate, with their defaults (ConGen, table 6; SimCSE, table 1)."""
+"""Default rates of the augmentations that have one (ConGen, table 6; SimCSE, table 1)."""
 MASKED_CHARACTERS = 5
 SHORTEST_MASKED = 30
-"""Characters of the shortest sentence that gets a mask (Mirror-BERT's code, `erase_and_mask`)."""
+"""Minimum characters of a sentence that is masked (Mirror-BERT's code, `erase_and_mask`)."""
 PAIRS = ("pair", "pair:reversed")
 AUGMENTATIONS = ("identity", "delete_words", "delete_one_word", "crop", "mask_span")
 
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """A view by its parts."""
+    """A parsed view."""
 
     column: str
     augmentation: str = "identity"
     rate: float = 0.0
-    """Share of words that go, in (0, 1)."""
+    """Share of words to delete, in (0, 1)."""
     characters: int = 0
-    """How many of them `mask_span` replaces."""
+    """Number of characters that `mask_span` replaces."""
     second: str = ""
-    """Column of the second sentence of a pair."""
+    """Column of a pair's second sentence; empty for single sentences."""
 
     @property
     def is_random(self) -> bool:
         return self.augmentation != "identity"
 
     def longest(self, store: TokenStore) -> int:
-        """Tokens of the longest sequence that it shows."""
+        """Maximum tokens of a sequence of this view."""
         if not self.second:
             return store.longest(self.column)
         return min(store.longest(self.column) + store.longest(self.second), store.max_length)
 
 
 def parse(name: str, columns: Sequence[str]) -> View:
-    """The view of that name; a column wins over an augmentation of the same name."""
+    """Parses the name of a view; a column takes precedence over an augmentation of the same name."""
     if name in columns:
         return View(column=name)
     if name in parts.views:
@@ -77,7 +77,7 @@ def parse(name: str, columns: Sequence[str]) -> View:
     except ValueError:
         share = -1.0
     if kind in RATES and not 0.0 < share < 1.0:
-        raise InputError(f"view {name!r}: the rate is a number between 0 and 1, for instance {kind}:0.1.")
+        raise InputError(f"view {name!r}: the rate must be a number between 0 and 1, for instance {kind}:0.1.")
     return View(column="text", augmentation=kind, rate=share)
 
 
@@ -97,13 +97,13 @@ def viewed(
     rows: Int[np.ndarray, " b"],
     uniform: Callable[[], Float[np.ndarray, "b u"]],
 ) -> Ragged:
-    """Token ids of some rows as a view shows them, one sentence behind the other.
+    """Token ids of some rows under a view, concatenated.
 
     Args:
-      view: what to do.
-      store: where the rows are.
-      rows: numbers of the rows.
-      uniform: gives the random numbers, see `kept`; asked only by a random view.
+      view: the view to apply.
+      store: holds the rows.
+      rows: indices of the rows.
+      uniform: returns the random numbers, see `kept_tokens`; called by random views only.
     """
     if view.second:
         return _joined(store, view.column, view.second, rows)
@@ -120,9 +120,9 @@ def viewed(
 
 
 def _joined(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Ragged:
-    """Pairs as the tokenizer joins and truncates them (`longest_first`).
+    """Joins and truncates pairs as the tokenizer does (`longest_first`).
 
-    NOTE: where both sentences were cut when the text was tokenised, the odd token may go to the other of the two.
+    NOTE: if tokenisation already truncated both sentences, the odd token may go to the other sentence.
     """
     template = store.pair_template
     sides = [_contents(store, column, rows) for column in (first, second)]
@@ -137,7 +137,7 @@ def _joined(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Rag
 
 
 def _contents(store: TokenStore, column: str, rows: np.ndarray) -> list[np.ndarray]:
-    """Tokens of some sentences without special tokens and prompt."""
+    """Tokens of some sentences, without special tokens and prompt."""
     found = store.gather(column, rows)
     inside = found.words >= 0
     sentence = np.repeat(np.arange(len(rows)), found.lengths)
@@ -146,7 +146,7 @@ def _contents(store: TokenStore, column: str, rows: np.ndarray) -> list[np.ndarr
 
 
 def _both_cut(one: np.ndarray, other: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """The longer is cut first, then both are cut to the same length; the longer keeps the odd token."""
+    """Truncates the longer sentence first, then both to equal length; the longer keeps the odd token."""
     short, long = sorted((len(one), len(other)))
     if short + long > room:
         long = max(short, room - short)
@@ -156,7 +156,8 @@ def _both_cut(one: np.ndarray, other: np.ndarray, room: int) -> tuple[np.ndarray
 
 
 def _masked(view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndarray) -> Ragged:
-    """NOTE: a mask inside a word can make more tokens of it; they are cut at the longest sentence of the text."""
+    """Masks a span. NOTE: a mask inside a word can add tokens; the result is truncated to the text's longest
+    sentence."""
     mask = store.mask_token
     texts = [
         span_masked(store.text(view.column, row), mask, characters=view.characters, uniform=draw)
@@ -169,25 +170,25 @@ def _masked(view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndarray
 def _rewritten(
     rewrite: Callable[[str, float], str], view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndarray
 ) -> Ragged:
-    """The text that a view from outside makes of each sentence, tokenised anew and cut as the text is."""
+    """Applies a user's own view to the text, tokenises the result, and truncates it as the text."""
     texts = [rewrite(store.text(view.column, row), float(draw)) for row, draw in zip(rows, uniform, strict=True)]
     tokens = store.tokenised(texts, max_length=store.longest(view.column))
     return Ragged(tokens.ids, tokens.lengths)
 
 
 def span_masked(text: str, mask: str, *, characters: int, uniform: float) -> str:
-    """`text` with `mask` in place of a random span; unchanged if it is shorter than 30 characters.
+    """Replaces a random span of `text` by `mask`; texts below 30 characters are unchanged.
 
-    As in the code of Mirror-BERT, the first place where the drawn characters occur is masked, and the last character
-    never is. Unlike there, RoBERTa's mask is its own `<mask>`, not the text `[MASK]`, which its tokenizer spells.
+    As in Mirror-BERT's code, the first occurrence of the drawn characters is masked, and the last character never is.
+    Unlike there, RoBERTa gets its own `<mask>`, not the text `[MASK]`, which its tokenizer splits.
 
     Source: Liu et al., Mirror-BERT, EMNLP 2021, section 2.1; github.com/cambridgeltl/mirror-bert, `erase_and_mask`.
 
     Args:
       text: the sentence.
       mask: text of the mask token.
-      characters: how many it replaces.
-      uniform: a random number in [0, 1): where the span begins.
+      characters: length of the span.
+      uniform: a random number in [0, 1) that sets where the span begins.
     """
     if len(text) < SHORTEST_MASKED:
         return text
@@ -199,14 +200,14 @@ def span_masked(text: str, mask: str, *, characters: int, uniform: float) -> str
 def kept_tokens(
     view: View, words: Int[np.ndarray, " t"], lengths: Int[np.ndarray, " b"], uniform: Float[np.ndarray, "b u"]
 ) -> Bool[np.ndarray, " t"]:
-    """Which tokens of some sentences a view keeps: all that belong to no word, and at least one word of a sentence.
+    """Whether a view keeps each token. Special tokens, the prompt and at least one word per sentence are kept.
 
     Args:
-      view: what to do.
-      words: sentences one behind the other; number of the word that a token belongs to, from 0 in each sentence;
-        -1 for special tokens and the prompt.
-      lengths: tokens of each sentence.
-      uniform: random numbers in [0, 1) for each sentence, at least one for each of its words (all the randomness).
+      view: the view to apply.
+      words: index of each token's word in its sentence, for concatenated sentences; -1 for special tokens and the
+        prompt.
+      lengths: number of tokens of each sentence.
+      uniform: random numbers in [0, 1), at least one per word of each sentence; the only source of randomness.
     """
     if not view.is_random:
         return np.ones(words.shape, bool)
@@ -220,7 +221,7 @@ def kept_tokens(
 
 
 def _thinned(counts: np.ndarray, rate: float, uniform: np.ndarray) -> np.ndarray:
-    """Each word goes independently; when all would go, the one with the largest draw stays."""
+    """Deletes words independently; if all would be deleted, keeps the one with the largest draw."""
     draws = np.where(np.arange(uniform.shape[1]) < counts[:, None], uniform, -1.0)
     stays = draws >= rate
     stays[np.arange(len(draws)), draws.argmax(axis=1)] = True

@@ -1,12 +1,12 @@
 """Trains a tokenizer for a fresh student on the text, and keeps it by a digest.
 
-As that of BERT uncased, but for accents: text is lower-cased and keeps its accents, which tell words apart in most
-languages (German `schon` and `schön`). Text without spaces, such as Thai, is split into the longest known pieces. Ids 0 to 4 are the special tokens. The folder is one that `transformers` loads
-as `BertTokenizer`.
+Like BERT uncased, it lower-cases text. Unlike BERT, it keeps accents, which distinguish words in most languages (German
+`schon` and `schön`). Text without spaces, such as Thai, is split into the longest known pieces. Ids 0 to 4 are the
+special tokens. `transformers` loads the folder as `BertTokenizer`.
 
-NOTE left alone, `tokenizers` numbers single characters in the order of a hash table that differs between processes, and
-of two equally frequent pairs it merges the one with lower numbers: the same text gives other entries each time. Here
-all characters are counted first and numbered by their frequency, so that the same text gives the same tokenizer.
+NOTE: by default, `tokenizers` numbers single characters in the order of a hash table that differs between processes,
+and breaks ties between equally frequent pairs by these numbers, so the same text gives different vocabularies. Here all
+characters are counted first and numbered by frequency, so that the same text gives the same tokenizer.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from jaxdistill.files import make_folder_atomic
 from jaxdistill.reading import LINE_BYTES
 
 FORMAT = 2
-"""Version of how a tokenizer is trained; part of the digest."""
+"""Version of the training procedure, part of the digest; bump to invalidate cached tokenizers."""
 SPECIAL = {
     "pad_token": "[PAD]",
     "unk_token": "[UNK]",
@@ -34,18 +34,18 @@ SPECIAL = {
     "mask_token": "[MASK]",
 }
 SETTINGS = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": False} | SPECIAL
-"""`tokenizer_config.json`. NOTE without `strip_accents` transformers would take the accents off with the capitals."""
+"""`tokenizer_config.json`. NOTE: without `strip_accents`, transformers would strip accents when it lower-cases."""
 LEAST_ENTRIES = 256
 MOST_CHARACTERS = 1000
-"""Rarer characters are unknown; a quarter of the entries at the most, as each is there twice, `a` and `##a`."""
+"""Maximum number of known characters, rarer ones are unknown; at most a quarter of the entries, since each has two."""
 LONGEST_WORD = 100
-"""Characters; WordPiece makes one unknown token of a longer word."""
+"""Characters of the longest known word; WordPiece maps longer ones to one unknown token."""
 LONG_RUN = re.compile(r"[^\s!-/:-@\[-`{-~]{31,}")
-"""More characters without a space or punctuation than words have."""
+"""A run of characters without space or punctuation that is too long for a word."""
 MOST_IN_LONG_RUNS = 0.1
-"""Share of the characters in long runs above which a text is written without spaces."""
+"""Share of characters in long runs above which a text counts as written without spaces."""
 LEAST_COUNT = 2
-"""Occurrences of a pair that is merged."""
+"""Minimum occurrences of a pair for a merge."""
 
 log = logging.getLogger(__name__)
 
@@ -58,21 +58,21 @@ def trained(
     columns: Mapping[str, str] | Sequence[str] = ("text",),
     line_bytes: int = LINE_BYTES,
 ) -> Path:
-    """The folder of a tokenizer for the text of `specs`, from the cache where it was trained before.
+    """Trains a tokenizer on the text of `specs`, or finds it in the cache; returns its folder.
 
     Args:
-      specs: files, globs and hub sets, see `sources`; each row counts once, whatever the weights of a run.
-      entries: of its vocabulary; fewer where the text has no more pieces that occur twice.
-      cache_folder: holds one folder for each tokenizer, named by its digest; written whole or not at all.
-      columns: as in `sources.read`; all of them are learnt from.
-      line_bytes: longest line or cell of a file.
+      specs: files, globs and hub sets, see `sources`; each row counts once, regardless of the run's weights.
+      entries: size of the vocabulary; smaller if the text has too few pieces that occur twice.
+      cache_folder: holds one folder per tokenizer, named by its digest and created atomically.
+      columns: as in `sources.read`; all of them are used for training.
+      line_bytes: maximum bytes of a line or cell.
     """
     if entries < LEAST_ENTRIES:
         raise InputError(
-            f"student.vocabulary={entries} is too small; 0 for none of its own, or {LEAST_ENTRIES} or more."
+            f"student.vocabulary={entries} is too small; set {LEAST_ENTRIES} or more, or 0 for the model's tokenizer."
         )
     if not specs:
-        raise InputError(f"student.vocabulary={entries} learns from the text, and none is given; set data.text.")
+        raise InputError(f"student.vocabulary={entries} needs text, but none is given; set --config.data.text.")
     wanted = sources.column_map(columns)
     text = sources.Watched(specs, wanted)
     inputs = [FORMAT, text.digest, wanted, entries]
@@ -86,16 +86,16 @@ def trained(
 
 
 def learnt(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
-    """A WordPiece tokenizer.
+    """Trains a WordPiece tokenizer.
 
     Args:
-      texts: gives an iterator over the sentences; called twice.
+      texts: returns an iterator over the sentences; called twice.
       entries: see `trained`.
     """
     most = min(MOST_CHARACTERS, (entries - len(SPECIAL)) // 4)
     characters, in_long_runs = frequent_characters(texts(), most)
     words = _pre_tokenizer(characters if in_long_runs > MOST_IN_LONG_RUNS else ())
-    # Only the names of the entries and their order are taken from this one, in which `##a` is a special token.
+    # The draft provides only the entries and their order: in it, `##a` is a special token.
     draft = _bert_like(models.WordPiece(unk_token=SPECIAL["unk_token"]), words)
     trainer = trainers.WordPieceTrainer(
         vocab_size=entries,
@@ -117,7 +117,8 @@ def learnt(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
 
 
 def frequent_characters(texts: Iterator[str], most: int) -> tuple[list[str], float]:
-    """The `most` frequent characters of the normalised text, most frequent first, ties by code point; share in long runs."""
+    """The `most` frequent characters of the normalised text, ties by code point, and the share of characters in long
+    runs."""
     normalizer, counts, in_long_runs = _normalizer(), Counter(), 0
     for text in texts:
         normal = normalizer.normalize_str(text)
@@ -135,9 +136,9 @@ def _normalizer() -> normalizers.Normalizer:
 
 
 def _pre_tokenizer(known: Sequence[str]) -> pre_tokenizers.PreTokenizer:
-    """BERT's; with `known` characters, for languages without spaces: others stand alone, and long runs are cut.
+    """BERT's pre-tokenizer. With `known` characters (text without spaces), it isolates all others and cuts long runs.
 
-    Left whole, one rare character or the length alone would make a sentence a single unknown token.
+    Otherwise one rare character, or the length alone, would make a sentence a single unknown token.
     """
     bert = pre_tokenizers.BertPreTokenizer()
     if not known:
@@ -161,7 +162,7 @@ def _texts(specs: Sequence[str], wanted: Mapping[str, str], line_bytes: int) -> 
 
 
 def _settings(tokenizer: Tokenizer) -> dict[str, object]:
-    """`tokenizer_config.json`. NOTE `BertTokenizer` would put BERT's splitting in place of one for long runs."""
+    """`tokenizer_config.json`. NOTE: `BertTokenizer` would replace the splitting of long runs by BERT's."""
     if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer):
         return SETTINGS
     inputs = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}

@@ -14,20 +14,20 @@ from jaxdistill.core import InputError
 from jaxdistill.reading import foreign_errors
 
 CONTINUES, STARTS, PROTECTED = 0, 1, 2
-"""A token's mark: goes on with a word, begins one, belongs to none (special tokens and the prompt)."""
+"""Mark of a token: continues a word, starts one, or belongs to none (special tokens and the prompt)."""
 
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])
-"""White space by code point; U+3000 is the last there is, and the entry behind it stands for all others."""
+"""Whether each code point is white space; U+3000 is the last one, and the entry after it stands for all others."""
 
 
 class Unknown(NamedTuple):
-    """How much of a text a tokenizer does not know."""
+    """Counts of unknown tokens and characters in a text."""
 
     unknown_tokens: int = 0
     tokens: int = 0
-    """Special ones left out."""
+    """Number of tokens, without special ones."""
     unknown_characters: int = 0
-    """A long word, or a sentence without spaces, is one unknown token of many characters."""
+    """Counted too, because a long word, or a sentence without spaces, can be one unknown token of many characters."""
     characters: int = 0
 
     def __add__(self, other: "Unknown") -> "Unknown":
@@ -35,7 +35,7 @@ class Unknown(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The larger of both shares."""
+        """The larger of the shares of tokens and of characters."""
         of_tokens = self.unknown_tokens / max(self.tokens, 1)
         return max(of_tokens, self.unknown_characters / max(self.characters, 1))
 
@@ -45,18 +45,18 @@ class Unknown(NamedTuple):
 
 
 class Tokenised(NamedTuple):
-    """Sentences as tokens, one behind the other."""
+    """Tokenised sentences, concatenated."""
 
     ids: Int[np.ndarray, " tokens"]
     marks: Int[np.ndarray, " tokens"]
     lengths: Int[np.ndarray, " rows"]
     truncated: int
-    """How many sentences were cut."""
+    """Number of truncated sentences."""
     unknown: Unknown
 
 
 def unknown_id(tokenizer: Tokenizer) -> int | None:
-    """The id of the token that stands for what the vocabulary lacks; None if it has none (byte-level BPE)."""
+    """Id of the tokenizer's unknown token; None if it has none (byte-level BPE)."""
     token = getattr(tokenizer.model, "unk_token", None)
     if token is not None:
         return tokenizer.token_to_id(token)
@@ -66,14 +66,14 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
 def tokenised(
     tokenizer: Tokenizer, texts: Sequence[str], prompt: str, max_length: int, *, unknown: int | None = None
 ) -> Tokenised:
-    """Token ids and word marks of non-empty sentences, all in one call of the tokenizer; `unknown`: id to be counted."""
+    """Tokenises non-empty sentences and marks their words; counts tokens with the id `unknown`."""
     sentences = [prompt + text for text in texts] if prompt else list(texts)
     with foreign_errors("the tokenizer cannot read the text"):
         batch = tokenizer.encode_batch(sentences)
     lengths = np.fromiter(map(len, batch), np.int64, len(batch))
     if not lengths.all():
         text = texts[int(np.argmin(lengths))]
-        raise InputError(f"the tokenizer makes no token of the sentence {text!r:.80}; remove it from the text.")
+        raise InputError(f"the tokenizer produces no tokens for the sentence {text!r:.80}; remove it from the text.")
     total = int(lengths.sum())
     ids = np.fromiter(chain.from_iterable(one.ids for one in batch), np.uint32, total)
     special = np.fromiter(chain.from_iterable(one.special_tokens_mask for one in batch), np.bool_, total)
@@ -96,11 +96,11 @@ def word_marks(
     """The mark of every token, from the characters that it covers.
 
     Args:
-      sentences: raw text with the prompt in front.
-      prompt_length: characters of the prompt.
-      lengths: tokens of each sentence.
-      special: which tokens the tokenizer added.
-      offsets: first character and the one behind the last, within the sentence.
+      sentences: raw text with the prompt prepended.
+      prompt_length: number of characters of the prompt.
+      lengths: number of tokens of each sentence.
+      special: whether the tokenizer added each token.
+      offsets: start and end of each token's characters in its sentence.
     """
     characters = np.fromiter(map(len, sentences), np.int64, len(sentences))
     base = np.cumsum(characters) - characters
@@ -109,13 +109,13 @@ def word_marks(
     place = base[sentence] + np.minimum(offsets[:, 0], characters[sentence] - 1)
     outside = special | ((offsets[:, 1] <= prompt_length) if prompt_length else False)
     number = np.where(outside, -1, word[place])
-    # NOTE: numbers go on from sentence to sentence, so neighbours in different sentences never look like one word.
+    # NOTE: word numbers continue across sentences, so adjacent tokens of different sentences never share a word.
     starts = np.diff(number, prepend=-1) != 0
     return np.where(outside, PROTECTED, np.where(starts, STARTS, CONTINUES)).astype(np.uint8)
 
 
 def _word_of_character(text: str, base: Int[np.ndarray, " rows"]) -> np.ndarray:
-    """Number of the word of each character; white space counts to the word behind it, as many tokenizers have it."""
+    """Index of each character's word; white space belongs to the following word, as in many tokenizers."""
     codes = np.frombuffer(text.encode("utf-32-le" if sys.byteorder == "little" else "utf-32-be"), np.uint32)
     space = _SPACES[np.minimum(codes, len(_SPACES) - 1)]
     boundary = np.ones(len(codes), bool)

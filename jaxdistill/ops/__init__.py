@@ -1,1 +1,1 @@
-"""Array operations whose plain form is too slow or too large."""
+"""Array operations whose plain form would be too slow or need too much memory."""

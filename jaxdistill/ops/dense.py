@@ -1,8 +1,7 @@
-"""Matrix products in the compute dtype, forward and backward.
+"""Multiplies matrices in the compute dtype, forward and backward.
 
-Operands are cast to the compute dtype, sums stay in float32, and so does the result: the form that TPUs, GPUs and CPUs
-with bf16 units all run natively. JAX's own transpose rule would multiply the float32 cotangent in the backward pass;
-the rule given here casts it first.
+Operands are cast to the compute dtype; sums and results stay float32. TPUs, GPUs and CPUs with bf16 units run this form
+natively. JAX's own transpose rule would use the float32 cotangent in the backward pass; the rule here casts it first.
 """
 
 from functools import partial
@@ -18,7 +17,7 @@ def product(
 ) -> Float[Array, "... o"]:
     """`x @ kernel` with operands in `compute_dtype` and a float32 result.
 
-    float32 means float32: by default, TPUs and GPUs would round the operands.
+    In float32 it requests the highest precision, because TPUs and GPUs round operands by default.
     """
     if jnp.dtype(compute_dtype) == jnp.float32:
         return jnp.matmul(x.astype(jnp.float32), kernel.astype(jnp.float32), precision=jax.lax.Precision.HIGHEST)
@@ -47,7 +46,7 @@ _product.defvjp(_forward, _backward)
 
 
 def has_bfloat16_units() -> bool:
-    """Whether products of bfloat16 numbers are fast here: on TPUs, on GPUs, and on CPUs with AMX or AVX512-BF16."""
+    """Whether the hardware multiplies bfloat16 natively: TPUs, GPUs, and CPUs with AMX or AVX512-BF16."""
     if jax.default_backend() != "cpu":
         return True
     try:

@@ -1,4 +1,4 @@
-"""Finds the rows of a large array that are most similar to a query: exact, block by block."""
+"""Finds the rows of a large array that are most similar to a query, exactly and block by block."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -12,7 +12,7 @@ from jaxdistill.core import InputError
 from jaxdistill.ops.norm import unit
 
 QUERY_ROWS = 1024
-"""Queries that are compared with a block at a time."""
+"""Queries compared with a block at a time."""
 
 
 def nearest(
@@ -21,15 +21,15 @@ def nearest(
     """The `count` rows with the largest cosine similarity to each query, best first.
 
     Args:
-      queries: of any length above 0; a zero vector is equally unlike to all, with cosine 0.
-      blocks: the rows, some at a time, read once; one block and its similarities are in memory.
-      count: rows for each query; fewer come back where there are fewer.
+      queries: vectors of any length; a zero vector has cosine 0 to all rows.
+      blocks: the rows in blocks, read once; one block and its similarities are in memory at a time.
+      count: rows per query; fewer are returned if there are fewer.
 
     Returns:
-      Cosines in [-1, 1], and numbers of rows from 0; of equal cosines the first row comes first.
+      Cosines in [-1, 1], and indices of rows; ties are ordered by index.
 
     Raises:
-      InputError: queries and rows are of different widths.
+      InputError: queries and rows have different widths.
     """
     cosines, rows = np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.int64)
     parts = [np.asarray(queries[at : at + QUERY_ROWS], np.float32) for at in range(0, len(queries), QUERY_ROWS)]
@@ -38,12 +38,12 @@ def nearest(
         candidates = np.asarray(block, np.float32)
         if queries.shape[1] != candidates.shape[1]:
             raise InputError(
-                f"the queries have {queries.shape[1]} numbers and the index {candidates.shape[1]}: an index of another model "
-                "needs vectors of the same width; query it with a student that keeps its head."
+                f"the queries have {queries.shape[1]} numbers and the index {candidates.shape[1]}; "
+                "query the index of another model with a student that keeps its head."
             )
         found = [_nearest_in(part, candidates, count=min(count, len(block))) for part in parts]
         values, places = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-        # Earlier rows stand first, and the sort keeps the order of equal ones.
+        # Earlier rows come first, and the stable sort keeps their order on ties.
         cosines, rows = np.concatenate([cosines, values], axis=1), np.concatenate([rows, places + start], axis=1)
         order = np.argsort(-cosines, axis=1, kind="stable")[:, :count]
         cosines, rows = np.take_along_axis(cosines, order, axis=1), np.take_along_axis(rows, order, axis=1)
@@ -55,6 +55,6 @@ def nearest(
 def _nearest_in(
     queries: Float[Array, "q e"], block: Float[Array, "n e"], *, count: int
 ) -> tuple[Float[Array, "q k"], Int[Array, "q k"]]:
-    # In full precision: accelerators would round the operands, and with them the ranking.
+    # In full precision: rounded operands could change the ranking.
     cosines = jnp.einsum("qe,ne->qn", unit(queries), unit(block), precision=jax.lax.Precision.HIGHEST)
     return jax.lax.top_k(cosines, count)

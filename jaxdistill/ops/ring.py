@@ -1,19 +1,19 @@
-"""A softmax over a long queue of keys, used in a loss without ever building its logits.
+"""Computes softmax statistics over a long queue of keys without building the logits.
 
-For queries `q` and keys `x_j`, two things are needed of `softmax(q . x)`: its log-sum-exp and the average of the keys
-under it, and the second is the gradient of the first:
+For queries `q` and keys `x_j`, losses need the log-sum-exp of `q . x`, and the average of the keys under
+`softmax(q . x)`. The second is the gradient of the first:
 
     d lse(q) / d q = sum_j softmax(q . x)_j x_j
 
 One pass over blocks of keys with running maxima (the recurrence of online softmax) gives both. `[b, k]` is never built,
-and the backward pass costs nothing: the average is kept from the forward one. Losses follow by plain arithmetic:
+and the backward pass is free: it uses the average from the forward pass. Losses follow by plain arithmetic:
 
     InfoNCE with the positive t, temperature 1/c                lse(c s) - c s . t
     cross-entropy to p = softmax(t . x / teacher_temperature)   lse(s / tau) - s . (sum_j p_j x_j) / tau
 
-The queue is a ring of batches `[c, b, e]`, split over `b` among the devices, and already holds the batch: what is
-written before it is read needs no second copy. Each device scans its own keys for all sentences of the batch; the
-partial results are merged by one reduce-scatter. What crosses devices depends on the batch and not on the queue.
+The queue is a ring of batches `[c, b, e]`, sharded over `b`, and already holds the batch: writing before reading avoids
+a copy of the ring. Each device scans its own keys for all sentences of the batch, and one reduce-scatter merges the
+partial results. The traffic between devices depends on the batch size, not on the queue.
 """
 
 from functools import partial
@@ -33,13 +33,14 @@ class Ring(NamedTuple):
     """A first-in-first-out queue of teacher sentences as a ring of batches."""
 
     ring: Float[Array, "c b e"]
-    """`c` batches; `dynamic_update_slice` replaces the oldest. Sharded over `b`, so that a write moves nothing."""
+    """`c` batches; `dynamic_update_slice` replaces the oldest. Sharded over `b`, so that a write needs no
+    communication."""
     pushes: Int[Array, ""]
     """Batches written so far. The oldest block is `pushes mod c`."""
 
 
 def push(ring: Ring, rows: Float[Array, "b e"]) -> Ring:
-    """Replaces the oldest batch."""
+    """Overwrites the oldest batch with `rows`."""
     oldest = ring.pushes % ring.ring.shape[0]
     zero = jnp.zeros_like(oldest)
     written = jax.lax.dynamic_update_slice(ring.ring, rows[None].astype(ring.ring.dtype), (oldest, zero, zero))
@@ -47,7 +48,7 @@ def push(ring: Ring, rows: Float[Array, "b e"]) -> Ring:
 
 
 def oldest_first(ring: Ring, count: int) -> Float[Array, "k e"]:
-    """The newest `count` rows in the order in which they came."""
+    """The newest `count` rows, oldest first."""
     blocks, batch_size, width = ring.ring.shape
     ordered = jnp.roll(ring.ring, -(ring.pushes % blocks), axis=0).reshape(blocks * batch_size, width)
     return ordered[blocks * batch_size - count :]
@@ -65,16 +66,16 @@ def softmax_over_ring(
 ) -> tuple[Float[Array, "b q"], Float[Array, "b q e"]]:
     """Log-sum-exp of each query's products with the keys, and the average of the keys under their softmax.
 
-    The gradient of the first with respect to the queries is the second; the second and the keys have none.
+    The log-sum-exp has a gradient with respect to the queries, which is the average. Nothing else has a gradient.
 
     Args:
-      queries: already divided by their temperatures.
-      ring: the queue after the batch was written; the block after the newest one is the oldest.
-      own: with it, the keys are the queue without the batch, and each example's own row of `own`.
-      expired: first and last + 1 of the oldest block's rows that are no keys any more.
-      starts_full: whether blocks that were never written hold keys too.
-      mesh: devices; the batch lies on its `data` axis.
-      block_rows: keys a device looks at together; bounds the memory.
+      queries: divided by their temperatures.
+      ring: the queue after the batch is written; the block after the newest one is the oldest.
+      own: if given, the keys are the queue without the batch, and each example's own row of `own`.
+      expired: range (start, stop) of rows of the oldest block that are no longer keys.
+      starts_full: whether blocks that were never written hold keys.
+      mesh: devices; the batch is split over its `data` axis.
+      block_rows: keys that a device processes at a time; bounds the memory.
     """
     ring, own = jax.lax.stop_gradient((ring, own))
     local = partial(_local, expired=expired, starts_full=starts_full, block_rows=block_rows)
@@ -99,6 +100,7 @@ def _forward(local, queries, rows, pushes, own):
 
 
 def _backward(local, average, cotangents):
+    # d lse / d q is the average itself. The average has no gradient, so its cotangent is ignored.
     return average * cotangents[0][..., None], None, None, None
 
 
@@ -106,9 +108,10 @@ _with_gradient.defvjp(_forward, _backward)
 
 
 def _local(queries, rows, pushes, own, *, expired, starts_full, block_rows):
-    """One device's part: `queries [b/devices, q, e]`, `rows [c, b/devices, e]`, `own [b/devices, e]`."""
+    """Computation of one device on `queries [b/devices, q, e]`, `rows [c, b/devices, e]`, `own [b/devices, e]`."""
     b, q, e = queries.shape
     flat = queries.reshape(b * q, e)
+    # Queries travel, keys stay: the batch is small, the queue is not.
     everyone = jax.lax.all_gather(flat, "data", tiled=True)
     filled = rows.shape[0] if starts_full else pushes
     scanned = _scan_ring(
@@ -121,6 +124,7 @@ def _local(queries, rows, pushes, own, *, expired, starts_full, block_rows):
         block_rows=block_rows,
     )
     carry = _merge(scanned)
+    # After the merge each device has its own sentences again, and adds their own keys locally.
     if own is not None:
         carry = _absorb_own(carry, flat, jnp.repeat(own, q, axis=0))
     maximum, total, average = carry
@@ -128,9 +132,10 @@ def _local(queries, rows, pushes, own, *, expired, starts_full, block_rows):
 
 
 def _scan_ring(queries, ring, newest, filled, *, expired, without_newest, block_rows):
-    """Running (maximum, sum of exponentials, weighted sum of keys) of each query over this device's part of the ring."""
+    """(maximum, sum of exponentials, weighted sum of keys) of each query over this device's part of the ring."""
     blocks, b, e = ring.shape
     together = min(max(block_rows // b, 1), blocks)
+    # Rows are numbered over all devices, because `expired` counts rows of the whole block.
     row = jax.lax.axis_index("data") * b + jnp.arange(b)
 
     def absorb(carry, start, count):
@@ -147,6 +152,7 @@ def _scan_ring(queries, ring, newest, filled, *, expired, without_newest, block_
         jnp.zeros(queries.shape[0], jnp.float32),
         jnp.zeros(queries.shape, jnp.float32),
     )
+    # Slices have a static size: the loop takes whole groups of blocks, and the rest is absorbed after it.
     full = blocks // together
     carry = jax.lax.fori_loop(
         jnp.int32(0), jnp.int32(full), lambda i, carry: absorb(carry, i * jnp.int32(together), together), carry
@@ -157,6 +163,7 @@ def _scan_ring(queries, ring, newest, filled, *, expired, without_newest, block_
 
 
 def _absorb(carry, queries, keys, valid):
+    # Online softmax: rescale the sums to the new maximum, then add the block.
     maximum, total, weighted = carry
     keys = keys.astype(jnp.float32)
     logits = jnp.einsum("qe,ke->qk", queries, keys, precision=jax.lax.Precision.HIGHEST)
@@ -169,7 +176,7 @@ def _absorb(carry, queries, keys, valid):
 
 
 def _absorb_own(carry, queries, positive):
-    """As `_absorb`, with one key for each query."""
+    """Like `_absorb`, with one key per query."""
     maximum, total, weighted = carry
     logits = jnp.sum(queries * positive, axis=-1)
     new = jnp.maximum(maximum, logits)
@@ -178,10 +185,11 @@ def _absorb_own(carry, queries, positive):
 
 
 def _merge(carry):
-    """Merges the devices' partial results and hands each device its own sentences."""
+    """Merges the devices' partial results; each device receives those of its own sentences."""
     maximum, total, weighted = carry
     highest = jax.lax.pmax(maximum, "data")
     scale = jnp.exp(maximum - highest)
+    # Both sums in one array, so that one collective suffices.
     sums = jnp.concatenate([weighted * scale[:, None], (total * scale)[:, None]], axis=1)
     sums = jax.lax.psum_scatter(sums, "data", scatter_dimension=0, tiled=True)
     mine = sums.shape[0]

@@ -9,19 +9,19 @@ from jaxtyping import Array, Float
 from jaxdistill.core import Params
 
 Learned = Literal["none", "log", "linear"]
-"""A fixed scale; its logarithm is a parameter; it is one itself."""
+"""`none`: a fixed scale; `log`: its logarithm is a parameter; `linear`: the scale itself is a parameter."""
 LARGEST = 100.0
 
 
 def scale_params(temperature: float, learned: Learned) -> Params:
-    """The parameter of a learned scale at its start."""
+    """Initial parameter of a learned scale; empty for a fixed one."""
     if learned == "log":
         return {"log_scale": jnp.float32(-math.log(temperature))}
     return {"scale": jnp.float32(1.0 / temperature)} if learned == "linear" else {}
 
 
 def scale(params: Params, temperature: float, learned: Learned) -> Float[Array, ""]:
-    """1 / temperature; a learned one is bounded by 100, as CLIP bounds it."""
+    """1 / temperature; a learned scale is bounded by 100, as in CLIP."""
     if learned == "none":
         return jnp.float32(1.0 / temperature)
     return jnp.minimum(jnp.exp(params["log_scale"]) if learned == "log" else params["scale"], LARGEST)
