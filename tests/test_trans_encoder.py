@@ -405,7 +405,7 @@ def test_the_clean_mode_trains_on_nli_without_test_pairs_in_all_stages(data_fold
     [
         ({"student.head": "none"}, "student.head=pair makes a cross-encoder"),
         ({"objective.form": "bi", "objective.both_orders": "False"}, "the student is a cross-encoder, which reads pairs"),
-        ({"objective.form": "bi"}, "a cosine is the same both ways round"),
+        ({"objective.form": "bi"}, "a cosine is the same in both orders"),
         ({"teacher.targets": "store"}, "does not go with objective trans_encoder"),
         ({"student.dims": "(8,)"}, "a score of a pair has no nested widths"),
         ({"data.columns": "(('text', 'sentence1'),)"}, "the text has no column 'second'"),

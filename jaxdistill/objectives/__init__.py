@@ -1,4 +1,4 @@
-"""Training objectives: one file each, found by its name, with one options class that has `core.Objective`'s members."""
+"""Training objectives: one file each, found by name, with one options class that implements `core.Objective`."""
 
 import dataclasses
 import importlib
@@ -37,11 +37,11 @@ def options_class(name: str) -> type[Objective]:
 
 
 def make(name: str, options: dict) -> Objective:
-    """The objective `name` with its options; unknown names, options and types are refused."""
+    """Makes the objective `name`; raises `InputError` for unknown names and options and for wrong types."""
     return options_from(options_class(name), options, prefix="objective")
 
 
 def defaults(name: str) -> dict[str, Any]:
-    """Options of the objective `name` that have a default, as plain data."""
+    """Default options of the objective `name`, as plain data."""
     fields = dataclasses.fields(options_class(name))
     return {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}

@@ -1,11 +1,11 @@
-"""CKD: the student's vector picks its own teacher vector out of the batch's and of a queue of earlier ones.
+"""CKD: contrasts the student's vector with its own teacher vector, the batch's others and a queue of earlier ones.
 
 Paper: Xu et al., DistilCSE: Effective Knowledge Distillation For Contrastive Sentence Embeddings, 2021, equation 5.
 Code consulted: github.com/caskcsg/sentemb. The linear projection to the teacher's width is the student's head
 (`student.head=linear`, `student.keep_head=False`).
 
-Paper and code differ, and the options name both: the paper has a fixed temperature, the code learns it from e^-1 on
-(`learned_scale="log"`); the code's teacher runs with dropout (`teacher.dropout`), the paper's does not.
+The options cover both where paper and code differ: the paper has a fixed temperature, the code learns it, starting at
+e^-1 (`learned_scale="log"`); the code's teacher runs with dropout (`teacher.dropout`), the paper's does not.
 
 Deliberate differences from the code:
   * One queue for all devices, in the train state and in every checkpoint; the code has one for each process, on the host.
@@ -33,13 +33,15 @@ class CKD:
     """Options of CKD."""
 
     temperature: Positive = 0.05
-    """Divides the cosine similarities; where it is learned, its start (code: 0.368, which is e^-1)."""
+    """Divides the cosine similarities. If learned, its initial value (code: 0.368, which is e^-1)."""
     learned_scale: scale.Learned = "none"
-    """Learn 1 / temperature with the student: `none`, by its logarithm (`log`, as the code does) or `linear`."""
+    """How 1 / temperature is learned with the student: `none`, by its logarithm (`log`, as in the code) or directly
+    (`linear`)."""
     queue_size: CountOrNone = 65536
-    """Earlier teacher sentences that are negatives beside the batch's; the queue starts empty. 0: the batch alone."""
+    """Number of earlier teacher sentences used as negatives besides the batch's. The queue starts empty. 0: the batch
+    alone."""
     view: str = "text"
-    """What teacher and student read."""
+    """View that teacher and student read."""
 
     couples_examples = True
     reads = ()
@@ -55,7 +57,7 @@ class CKD:
         return (self.view,)
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Ring]:
-        """The scale, if it is learned, and an empty queue."""
+        """The parameter of a learned scale, and an empty queue."""
         blocks = -(-self.queue_size // sizes.batch_size) + 1
         ring = jnp.zeros((blocks, sizes.batch_size, sizes.width), jnp.float32)
         return scale.scale_params(self.temperature, self.learned_scale), Ring(ring, jnp.int32(0))
@@ -63,7 +65,7 @@ class CKD:
     def __call__(
         self, params: Params, state: Ring, student: Encoded, teacher: Encoded, *, mesh: Mesh
     ) -> tuple[Float[Array, " b"], Ring, dict[str, Float[Array, ""]]]:
-        """InfoNCE of each student vector against its own teacher's; equation 5."""
+        """InfoNCE with each sentence's teacher vector as the positive; equation 5."""
         mine, own = unit(student.sentences[:, 0]), unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))
         factor = scale.scale(params, self.temperature, self.learned_scale)
         queue = push(state, own)

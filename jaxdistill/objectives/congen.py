@@ -3,7 +3,7 @@
 Paper: Limkonchotiwat et al., ConGen: Unsupervised Control and Generalization Distillation For Sentence Representation,
 Findings of EMNLP 2022. Code consulted: github.com/KornWtp/ConGen.
 
-Paper and code differ in the keys, and `key_set` names both: the code compares over the queue *and* the batch (k + b keys)
+Paper and code differ in the keys, and `key_set` offers both: the code compares over the queue *and* the batch (k + b keys)
 and enqueues afterwards; the paper dequeues, enqueues the batch and compares over the k rows of the queue. `queue+own` is
 SEED's form: the queue and the sentence's own teacher embedding.
 
@@ -34,20 +34,21 @@ class ConGen:
     """Options of ConGen; `loss = alpha * control + (1 - alpha) * generalize`."""
 
     alpha: Fraction = 0.5
-    """Weight of the control term; 1 is SEED's single view. The code has 0.5, the paper's Table 5 all."""
+    """Weight of the control term; 1 is SEED's single view. The code uses 0.5; the paper's Table 5 compares values."""
     student_temperature: Positive = 0.05
     """Divides the student's similarities; the paper's Table 7 has 0.05 to 0.1."""
     teacher_temperature: Positive = 0.05
+    """Divides the teacher's similarities; lower values sharpen the target distribution."""
     queue_size: Count = 16384
-    """k. Any size works; the ring holds up to two batches more."""
+    """Number of teacher sentences in the queue (k), of any size; the ring holds up to two batches more."""
     key_set: Literal["queue+batch", "queue", "queue+own"] = "queue+batch"
-    """`queue+batch` (code), `queue` (paper) or `queue+own` (SEED)."""
+    """Keys of the similarities: `queue+batch` (code), `queue` (paper) or `queue+own` (SEED)."""
     queue_init: Literal["sentences", "random"] = "sentences"
-    """`sentences`: teacher embeddings of sampled training sentences, which then are no anchors; `random`: unit vectors."""
+    """Initial queue: teacher embeddings of sampled `sentences`, held out of training, or `random` unit vectors."""
     control_view: str = "text"
-    """What the student reads for the control term and the teacher for both."""
+    """View that the student reads for the control term, and the teacher for both terms."""
     generalize_view: str = "delete_words"
-    """The second view: a column of the text (back-translation) or an augmentation (`delete_words`)."""
+    """The student's second view: a column of the text (back-translation) or an augmentation (`delete_words`)."""
 
     reads = ()
     couples_examples = True
@@ -58,7 +59,7 @@ class ConGen:
 
     @property
     def student_views(self) -> tuple[str, ...]:
-        """Both views, or only the one that has weight."""
+        """The views with non-zero weight."""
         weights = ((self.control_view, self.alpha), (self.generalize_view, 1 - self.alpha))
         return tuple(view for view, weight in weights if weight > 0)
 
@@ -71,10 +72,10 @@ class ConGen:
         return self.queue_size if self.queue_init == "sentences" else 0
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Ring]:
-        """An empty parameter set and a full queue, oldest row first; `seeds` are normalised here.
+        """No parameters, and a full queue, oldest row first; `seeds` are normalised here.
 
-        The ring has `ceil(k / b)` blocks, and one more where the batch is compared beside the k rows before it
-        (`queue+batch`) or must not be compared at all (`queue+own`): every form writes first and reads then, in place.
+        The ring has `ceil(k / b)` blocks. It has one more if the batch is compared in addition to the k earlier rows
+        (`queue+batch`) or not at all (`queue+own`), so that every form can write before it reads, in place.
         """
         batch_size, width = sizes.batch_size, sizes.width
         if self.queue_init == "random":
@@ -86,7 +87,8 @@ class ConGen:
     def __call__(
         self, params: Params, state: Ring, student: Encoded, teacher: Encoded, *, mesh: Mesh
     ) -> tuple[Float[Array, " b"], Ring, dict[str, Float[Array, ""]]]:
-        """Section 3.3 of the paper: cross-entropy between similarity distributions, averaged over the views by alpha."""
+        """Section 3.3 of the paper: cross-entropy between similarity distributions, averaged over the views by
+        alpha."""
         student = unit(student.sentences)
         teacher = unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))
         queue = push(state, teacher)
@@ -101,7 +103,7 @@ class ConGen:
             starts_full=True,
             mesh=mesh,
         )
-        # Cross-entropies of the views to the teacher's distribution, and last that distribution's own entropy.
+        # Cross-entropies of the views with the teacher's distribution; the last term is that distribution's entropy.
         wanted = jax.lax.stop_gradient(average[:, -1:])
         terms = lse - jnp.sum(queries * wanted, axis=-1)
         losses, entropy = terms[:, :-1], terms[:, -1]

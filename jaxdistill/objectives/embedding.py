@@ -6,7 +6,7 @@
     KD        s(x1) W + b = t(x1): L2 with `student.head=linear`, `student.keep_head=False`
 
 Papers: ConGen (Limkonchotiwat et al., Findings of EMNLP 2022), section 4.1, for the first three, whose code is not
-public; DistilCSE (Xu et al., 2021), section 3.1, for KD. Neither says how the terms are weighed: here, equally.
+public; DistilCSE (Xu et al., 2021), section 3.1, for KD. Neither states the weights of the terms; here they are equal.
 
 Differences: a mean over numbers where DistilCSE's text has a sum, as its code has it; `distance=cosine` is what
 sentence-transformers recommends for embedding distillation, and in none of the papers.
@@ -29,15 +29,16 @@ class Embedding:
     """Options of L2, Dual-L2, SKD and KD; the loss is the mean of the terms."""
 
     distance: Literal["squared", "cosine"] = "squared"
-    """`squared`: mean over the vector's numbers of the squared difference; `cosine`: 1 - cosine similarity."""
+    """Distance of two vectors: `squared`, the mean squared difference of their numbers, or `cosine`, 1 - cosine
+    similarity."""
     normalize: bool = True
-    """Compare vectors of unit length; False: as the models give them (KD)."""
+    """Normalise vectors before the comparison. False: compare the models' outputs directly (KD)."""
     view: str = "text"
-    """What teacher and student read."""
+    """View that teacher and student read."""
     second_view: str = ""
-    """What the student also reads, for the teacher's same target (Dual-L2, SKD); empty: nothing."""
+    """The student's second view, with the same target (Dual-L2, SKD); empty: none."""
     third: Literal["none", "views", "teacher"] = "none"
-    """SKD's third term: `none`, `views` (student's views with each other) or `teacher` (the teacher's second view)."""
+    """SKD's third term: `none`, `views` (between the student's views) or `teacher` (with the teacher's second view)."""
 
     couples_examples = False
     reads = ()
@@ -46,9 +47,9 @@ class Embedding:
 
     def __post_init__(self):
         if self.third != "none" and not self.second_view:
-            raise InputError(f"objective.third={self.third!r} compares two views; set objective.second_view.")
+            raise InputError(f"objective.third={self.third!r} compares two views; set --config.objective.second_view.")
         if self.distance == "cosine" and not self.normalize:
-            raise InputError("objective.distance='cosine' does not see lengths; set objective.normalize to True.")
+            raise InputError("objective.distance='cosine' ignores lengths; set --config.objective.normalize=True.")
 
     @property
     def student_views(self) -> tuple[str, ...]:
@@ -59,7 +60,7 @@ class Embedding:
         return (self.view, self.second_view) if self.third == "teacher" else (self.view,)
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
-        """Nothing to learn, nothing to keep."""
+        """No parameters and no state."""
         return {}, ()
 
     def __call__(

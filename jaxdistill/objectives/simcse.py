@@ -1,4 +1,4 @@
-"""SimCSE and Mirror-BERT: two views of a sentence find each other among the batch's others. No teacher.
+"""SimCSE and Mirror-BERT: contrast two views of a sentence with the batch's other sentences, without a teacher.
 
     unsupervised SimCSE   views ("text", "text"): the same sentence under two dropout masks
     supervised SimCSE     views ("text", "positive", "negative"): columns of the text; also DistilCSE's second stage
@@ -33,16 +33,18 @@ class SimCSE:
     """Options of SimCSE and Mirror-BERT."""
 
     temperature: Positive = 0.05
-    """Divides the cosine similarities; where it is learned, its start. SimCSE: 0.05, Mirror-BERT: 0.04."""
+    """Divides the cosine similarities. If learned, its initial value. SimCSE: 0.05, Mirror-BERT: 0.04."""
     learned_scale: scale.Learned = "none"
-    """Learn 1 / temperature with the student: `none`, by its logarithm (`log`) or `linear` (DistilCSE's second stage)."""
+    """How 1 / temperature is learned with the student: `none`, by its logarithm (`log`) or directly (`linear`,
+    DistilCSE's second stage)."""
     views: tuple[str, ...] = ("text", "text")
-    """Anchor, positive and, with a third one, hard negative."""
+    """Views of the anchor, the positive and, optionally, the hard negative."""
     negative_weight: Positive = 1.0
-    """Weight of an example's own hard negative in the sum, as a factor; 1: as any other. SimCSE's alpha of table C.1."""
+    """Factor of an example's own hard negative in the sum of exponentials; 1: like any other. SimCSE's alpha, table
+    C.1."""
     among: Literal["others", "both"] = "others"
-    """`others`: an anchor's positive among the batch's positives; `both`: each of the 2b sentences among all others
-    (NT-Xent, Mirror-BERT)."""
+    """Candidates: `others`, the positives of the batch, for each anchor, or `both`, all other sentences, for each of
+    the 2b sentences (NT-Xent, Mirror-BERT)."""
 
     couples_examples = True
     reads = ()
@@ -53,7 +55,7 @@ class SimCSE:
         if len(self.views) not in (2, 3):
             raise InputError(f"objective.views={self.views} must be two views, or three with a hard negative.")
         if self.among == "both" and len(self.views) == 3:
-            raise InputError("objective.among='both' has no place for a hard negative; give two views.")
+            raise InputError("objective.among='both' has no use for a hard negative; give two views.")
 
     @property
     def unread(self) -> Mapping[str, str]:
@@ -64,7 +66,7 @@ class SimCSE:
         return self.views
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
-        """The scale, if it is learned."""
+        """The parameter of a learned scale."""
         return scale.scale_params(self.temperature, self.learned_scale), ()
 
     def __call__(
@@ -78,7 +80,7 @@ class SimCSE:
         return losses, state, {"cosine/positive": cosine, "temperature": jnp.float32(1.0) / factor}
 
     def info_nce(self, vectors: Float[Array, "b v e"], factor) -> Float[Array, " b"]:
-        """Each anchor among the batch's positives and hard negatives."""
+        """Loss of each anchor among the batch's positives and hard negatives."""
         count = vectors.shape[0]
         logits = factor * _products(vectors[:, 0], vectors[:, 1])
         if len(self.views) == 3:
@@ -88,7 +90,7 @@ class SimCSE:
         return jax.nn.logsumexp(logits, axis=1) - positive
 
     def nt_xent(self, vectors: Float[Array, "b 2 e"], factor) -> Float[Array, " b"]:
-        """Each of an example's two sentences among the 2b - 1 others; the mean of the two."""
+        """Mean loss of an example's two sentences, each among the 2b - 1 others."""
         count, views, width = vectors.shape
         every = vectors.reshape(count * views, width)
         logits = factor * _products(every, every) + OWN_SIMILARITY * jnp.eye(count * views, dtype=jnp.float32)

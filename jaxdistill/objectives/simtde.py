@@ -5,7 +5,7 @@
     LMX-KD   learnable matrices: the same from a narrower student, each output through a matrix of its own (TinyBERT)
 
 Paper: Xie et al., SimTDE: Simple Transformer Distillation for Sentence Embeddings, SIGIR 2023, equations 1 to 5 and
-table 2 for the comparisons and ablations. Its code is not public. Where it is silent:
+table 2 for the comparisons and ablations. Its code is not public. Choices where the paper is silent:
   * L_TE compares the outputs of the embedding blocks at the tokens of the batch (`token_loss=batch`), or the tables of
     word embeddings (`vocabulary`); its text types the matrix as width x vocabulary, and the input as a sentence.
   * L_TE is a mean over real tokens and numbers, L_SE over sentences and numbers.
@@ -31,17 +31,19 @@ class SimTDE:
     """Options of SimTDE; `loss = alpha * tokens + (1 - alpha) * sentences + hidden_weight * layers`."""
 
     alpha: Fraction = 0.5
-    """Weight of the token loss; the paper has 0.5."""
+    """Weight of the token loss; 0.5 in the paper."""
     token_loss: Literal["batch", "vocabulary"] = "batch"
-    """`batch`: the embedding block's output at the batch's tokens; `vocabulary`: the whole table of word embeddings."""
+    """What the token loss compares: outputs of the embedding block at the tokens of the `batch`, or the whole table of
+    word embeddings (`vocabulary`)."""
     sentence_loss: Literal["mse", "kl", "cosine_mse", "cosine_mae"] = "mse"
-    """`mse` of the vectors, `kl` of their softmax, or of 1 - cosine its square (`cosine_mse`) or itself (`cosine_mae`)."""
+    """Sentence loss: `mse` of the vectors, `kl` of their softmax, or 1 - cosine, squared (`cosine_mse`) or not
+    (`cosine_mae`)."""
     hidden_weight: NotNegative = 0.0
-    """Weight of the layers' outputs; 0 in SimTDE, above it in LRN-KD and LMX-KD."""
+    """Weight of the loss on layer outputs; 0 in SimTDE, positive in LRN-KD and LMX-KD."""
     hidden_map: Literal["last", "even"] = "last"
-    """Which of the teacher's layers the student's are compared with: `last` or `even`."""
+    """Teacher layers that the student's layers are compared with: the `last` ones, or `even`ly spaced ones."""
     view: str = "text"
-    """What teacher and student read."""
+    """View that teacher and student read."""
 
     couples_examples = False
     reserve_rows = 0
@@ -67,11 +69,11 @@ class SimTDE:
         return (*tokens, *(("hidden",) if self.hidden_weight > 0 else ()))
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
-        """LMX-KD's matrices, where the widths differ."""
+        """LMX-KD's matrices, if the widths differ."""
         if sizes.layers > sizes.teacher_layers > 0 and self.hidden_weight > 0:
             raise InputError(
-                f"the student has {sizes.layers} layers and the teacher {sizes.teacher_layers}: there is no layer to "
-                "compare each with; set objective.hidden_weight to 0 or make the student shallower."
+                f"the student has {sizes.layers} layers, more than the teacher's {sizes.teacher_layers}; "
+                "set --config.objective.hidden_weight=0, or give the student fewer layers."
             )
         if sizes.hidden == sizes.teacher_hidden or not self.reads:
             return {}, ()
@@ -88,7 +90,7 @@ class SimTDE:
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
     ) -> tuple[Float[Array, " b"], Any, dict[str, Float[Array, ""]]]:
-        """Equation 5; the token and layer terms are means over the batch."""
+        """Equation 5; the token and layer terms are averaged over the batch."""
         teacher = jax.lax.stop_gradient(teacher)
         sentences = self.of_sentences(student.sentences[:, 0], teacher.sentences[:, 0])
         metrics = {"loss/sentences": jnp.mean(sentences)}
@@ -104,7 +106,7 @@ class SimTDE:
         return losses, state, metrics
 
     def of_sentences(self, mine: Float[Array, "b e"], wanted: Float[Array, "b e"]) -> Float[Array, " b"]:
-        """L_SE, equation 4, or one of the forms that the paper compares it with."""
+        """L_SE, equation 4, or one of the alternatives that the paper compares."""
         if self.sentence_loss == "mse":
             return jnp.mean(jnp.square(mine - wanted), axis=-1)
         if self.sentence_loss == "kl":
@@ -120,7 +122,7 @@ class SimTDE:
         return _masked_mean(_through(params, "tokens", student.embeddings) - teacher.embeddings, student.owner)
 
     def of_layers(self, params: Params, student: Encoded, teacher: Encoded) -> Float[Array, ""]:
-        """Mean over the student's layers."""
+        """Mean loss over the student's layers."""
         mine, wanted = len(student.hidden), len(teacher.hidden)
         chosen = range(wanted - mine, wanted)
         if self.hidden_map == "even":
@@ -135,7 +137,7 @@ class SimTDE:
 
 
 def _through(params: Params, name: str, x: Float[Array, "... d"]) -> Float[Array, "... e"]:
-    """`x` in the teacher's width."""
+    """Projects `x` to the teacher's width."""
     matrix = params.get(f"matrix/{name}/kernel")
     return x if matrix is None else jnp.matmul(x, matrix, precision=jax.lax.Precision.HIGHEST)
 

@@ -29,14 +29,14 @@ class TransEncoder:
     """Options of both directions of Trans-Encoder."""
 
     form: Literal["bi", "cross"] = "bi"
-    """What is trained: a `bi`-encoder, whose prediction is a cosine, or a `cross`-encoder, whose prediction is a logit."""
+    """Kind of student: a `bi`-encoder, which predicts a cosine, or a `cross`-encoder, which predicts a logit."""
     loss: Literal["bce", "mse", "log_cosh"] = "mse"
-    """`bce`, `mse` or `log_cosh` of prediction and label. Paper: bce for cross, mse for bi; its Table 8 says that neither
-    converges well otherwise, log-cosh for bi apart."""
+    """Loss of prediction and label. Paper: `bce` for cross, `mse` for bi. By its Table 8, other combinations converge
+    poorly, except `log_cosh` for bi."""
     negatives: Literal["clip", "raw"] = "clip"
-    """Labels below 0 are set to 0 (`clip`) or taken as they are (`raw`, the paper's code)."""
+    """Negative labels are set to 0 (`clip`) or used unchanged (`raw`, the paper's code)."""
     both_orders: bool = False
-    """A cross-encoder reads each pair both ways round (the paper's code, but for QNLI)."""
+    """A cross-encoder reads each pair in both orders (the paper's code, except for QNLI)."""
 
     couples_examples = False
     reads = ()
@@ -46,7 +46,7 @@ class TransEncoder:
 
     def __post_init__(self):
         if self.form == "bi" and self.both_orders:
-            raise InputError("objective.both_orders is for cross-encoders: a cosine is the same both ways round.")
+            raise InputError("objective.both_orders is for cross-encoders: a cosine is the same in both orders.")
 
     @property
     def student_views(self) -> tuple[str, ...]:
@@ -55,13 +55,13 @@ class TransEncoder:
         return ("pair", "pair:reversed") if self.both_orders else ("pair",)
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
-        """Nothing to learn, nothing to keep."""
+        """No parameters and no state."""
         return {}, ()
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
     ) -> tuple[Float[Array, " b"], Any, dict[str, Float[Array, ""]]]:
-        """Equations 2 and 3, the mean over a pair's orders."""
+        """Equations 2 and 3, averaged over a pair's orders."""
         labels = jax.lax.stop_gradient(teacher.sentences[:, :, 0])
         below = jnp.mean((labels < 0.0).astype(jnp.float32))
         if self.negatives == "clip":
