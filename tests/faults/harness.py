@@ -63,6 +63,17 @@ class Case:
     """Whether the tests run it, in their own process: for refusals that need neither a training nor a process."""
 
 
+def ended(process: subprocess.Popen[str]) -> Ended:
+    """Waits for a program; one that hangs is killed."""
+    try:
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        err += f"\nhangs: killed after {TIMEOUT_S} s"
+    return Ended(process.returncode, out, err)
+
+
 class Row(NamedTuple):
     """What came of a case."""
 
@@ -102,14 +113,7 @@ class Room:
         """`python -m jaxdistill.MODULE ARGUMENTS`; `variables` of the environment mean a process of its own."""
         if self._in_process and not variables:
             return self._called(module, [str(argument) for argument in arguments])
-        process = self.start(module, *arguments, variables=variables)
-        try:
-            out, err = process.communicate(timeout=TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, err = process.communicate()
-            err += f"\nhangs: killed after {TIMEOUT_S} s"
-        return Ended(process.returncode, out, err)
+        return ended(self.start(module, *arguments, variables=variables))
 
     def again(self, module: str, *arguments: object) -> Ended:
         """As `run`, after a run that belongs to the preparation: changes count from here."""
@@ -154,15 +158,15 @@ def observe(case: Case, folder: pathlib.Path, shared: pathlib.Path, *, in_proces
     """Runs a case in a new `folder` and compares what comes of it with what the case expects."""
     folder.mkdir(parents=True)
     room = Room(folder, shared, in_process=in_process)
-    ended = case.do(room)
-    ended = [ended] if isinstance(ended, Ended) else list(ended)
+    found = case.do(room)
+    found = [found] if isinstance(found, Ended) else list(found)
     changes = room.changes()
-    wrong = [fault for each in ended for fault in _wrong(case, each)] + _wrong_left(case, changes)
-    said = dict.fromkeys(each.lines[-1] if each.lines else "" for each in ended)
+    wrong = [fault for each in found for fault in _wrong(case, each)] + _wrong_left(case, changes)
+    said = dict.fromkeys(each.lines[-1] if each.lines else "" for each in found)
     return Row(
         given=case.given,
         said=" / ".join(_shortened(line, room) for line in said),
-        status=" / ".join(dict.fromkeys(str(each.status) for each in ended)),
+        status=" / ".join(dict.fromkeys(str(each.status) for each in found)),
         left=_summary(changes),
         wrong=wrong,
     )

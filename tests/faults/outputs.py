@@ -10,7 +10,7 @@ from jaxdistill import config, main
 from jaxdistill.cli import INTERRUPTED
 from jaxdistill.training.workdir import claim_workdir
 
-from faults.harness import TIMEOUT_S, Case, Ended, Room
+from faults.harness import TIMEOUT_S, Case, Ended, Room, ended
 from tiny_text import made_up
 
 
@@ -85,8 +85,7 @@ def _while(
     while process.poll() is None and not begun():
         time.sleep(0.005)
     do(process)
-    out, err = process.communicate(timeout=TIMEOUT_S)
-    return Ended(process.returncode, out, err)
+    return ended(process)
 
 
 def _encoded_text(change: Callable[[pathlib.Path], object]):

@@ -11,6 +11,7 @@ import argparse
 import json
 import pathlib
 import re
+import signal
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -45,6 +46,7 @@ def main() -> None:
     parser.add_argument("--records", type=pathlib.Path, help="file of finished cases, which are not run again")
     parser.add_argument("--write", action="store_true", help="replace the tables in docs/reliability.md")
     given = parser.parse_args()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the programs would ignore it too
     records = read_records(given.records)
     with tempfile.TemporaryDirectory(prefix="jaxdistill-faults-") as temporary:
         for number, case in enumerate(cases()):
