@@ -217,7 +217,7 @@ def _summary(changes: Sequence[str]) -> str:
 
 
 def _shortened(line: str, room: Room) -> str:
-    """A line without the folders of this machine."""
+    """A line without the names of this machine."""
     for folder, name in ((room.folder, "DIR"), (room.shared, "SHARED"), (program.ROOT, "REPOSITORY")):
         line = line.replace(str(folder), name)
-    return line.strip()
+    return re.sub(r"pid \d+ on \S+?(?=[,)])", "pid N on HOST", line).strip()

@@ -179,7 +179,7 @@ CASES = [
         says="training diverged.*is good.*lower optimizer.learning_rate",
         left=("run/*",),
     ),
-    Case("`encode` with its input as the output", _output_is_input, says="must end in", quick=True),
+    Case("`encode` with its input, a `.txt`, as the output", _output_is_input, says="must end in", quick=True),
     Case(
         "`encode` where `OUTPUT.partial` is a file of the user",
         _partial_is_the_users,
