@@ -22,11 +22,11 @@ are cached, except speed. An evaluation that fails prints a line; the others con
 Cross-encoders and ensembles (`A+B`) score pairs; they have no vectors for other tasks. --parts=FILE adds your own
 evaluations.
 
---postprocess=whiten scores vectors behind BERT-whitening, flow behind a normalizing flow as BERT-flow's; either is fitted
-on the model's vectors of --postprocess_text, a text as for training, of which at most 100,000 distinct sentences are
-drawn. A file that is scored is refused as that text.
+--postprocess=whiten scores vectors transformed by BERT-whitening, flow those transformed by BERT-flow's normalizing flow.
+Both are fitted on the model's vectors of --postprocess_text, a text as for training, of which at most 100,000 distinct
+sentences are drawn. A file that is scored is refused as that text.
 
-With a folder as --out, index.html there shows tables and plots, and needs no network to be viewed.
+If --out is a folder, its index.html shows tables and plots without a network.
 """
 
 import argparse

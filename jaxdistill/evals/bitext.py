@@ -43,7 +43,7 @@ SETS = (
     "tatoeba.en-tr",
     "tatoeba.en-ar",
 )
-"""Names of sets; behind the point stand the columns of the file."""
+"""Names of sets; the part after the point names the columns of the file."""
 
 
 @dataclass(frozen=True, kw_only=True)

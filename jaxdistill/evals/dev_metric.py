@@ -60,6 +60,6 @@ def choose(tasks: Mapping[str, Task], best_metric: str = "") -> DevEvaluation:
     if metric not in tasks:
         known = ", ".join(tasks)
         raise InputError(
-            f"evals.best={metric!r} is not measured in this run; measured: {known}.{did_you_mean(metric, tasks)}"
+            f"evals.best={metric!r} is not measured in this run; measured: {known}.{did_you_mean(metric, list(tasks))}"
         )
     return DevEvaluation(metric=metric, task=tasks[metric])

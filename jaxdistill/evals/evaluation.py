@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxdistill.core import Embed, Task
+from jaxdistill.core import Embed
 
+Scoring = Callable[[Embed], Mapping[str, float]]
+"""A `core.Task`, or one that needs vectors: from `embed` to named scores."""
 SPEARMAN = "Spearman × 100"
 PLAIN = "measure"
 """Heading of scores in units of their own, which are not multiplied by 100."""
@@ -114,11 +116,11 @@ class Evaluation:
     units: Callable[[Sources], Iterable[Unit | str]] = no_units
     """Its units, and a line for each set that is absent."""
     averages: Callable[[Mapping[str, float]], Mapping[str, float]] = no_averages
-    """Averages of its scores, where all that they need were measured."""
+    """Averages of its scores, if every score that they need was measured."""
     headings: Callable[[Collection[str]], Mapping[str, str]] = own_names
     """Columns of a report's first table: measured score to heading, the most telling first."""
     dev_headings: Mapping[str, str] = field(default_factory=dict)
-    """The same for scores that choose checkpoints; their columns stand behind those of all evaluations."""
+    """The same for scores that choose checkpoints; their columns follow those of all evaluations."""
     drawn: tuple[str, ...] = ()
     """Units whose `scored_pairs` a report may draw; it draws the first that was measured."""
 
@@ -151,7 +153,7 @@ def average_heading(average: str, heading: str) -> Callable[[Collection[str]], M
 
 
 def task_unit(
-    name: str, protocol: str, files: Sequence[Path], make: Callable[[Model], Task], *, asymmetric: bool = False
+    name: str, protocol: str, files: Sequence[Path], make: Callable[[Model], Scoring], *, asymmetric: bool = False
 ) -> Unit | str:
     """A unit that runs one task; a line if a file is absent.
 
@@ -169,7 +171,7 @@ def task_unit(
     )
 
 
-def _task_values(make: Callable[[Model], Task], asymmetric: bool, model: Model) -> dict[str, Any]:
+def _task_values(make: Callable[[Model], Scoring], asymmetric: bool, model: Model) -> dict[str, Any]:
     scores = make(model)(model.embed)
     return {"scores": {prefixed(name, asymmetric=asymmetric): value for name, value in scores.items()}}
 
@@ -181,7 +183,7 @@ def set_units(
     *,
     files: Callable[[str, str], Sequence[Path]],
     protocol: Callable[[str], str],
-    task: Callable[[str, str], Task],
+    task: Callable[[str, str], Scoring],
 ) -> Iterator[Unit | str]:
     """A unit `PREFIX/NAME` for each named set of the data folder.
 

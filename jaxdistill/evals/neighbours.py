@@ -24,7 +24,7 @@ from jaxdistill.evals.similarity import unit_vectors
 from jaxdistill.ops.nearest import nearest
 
 Examples = Sequence[Mapping[str, Any]]
-"""For each query `query`, and `found`, a list of `[cosine, sentence]`, the nearest first."""
+"""For each query: `query`, and `found`, a list of `[cosine, sentence]`, nearest first."""
 QUERIES = 100
 SHOWN = 5
 """Queries whose neighbours are reported as sentences."""

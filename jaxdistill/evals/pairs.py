@@ -76,7 +76,7 @@ def read_pairs(path: str | Path) -> GradedPairs:
     """Reads a file of graded pairs; raises `InputError` with file and line for a bad row."""
     path = Path(path)
     scores, first, second, subsets = [], [], [], []
-    for line, score, sentence1, sentence2, *subset in _graded_rows(path):
+    for line, (score, sentence1, sentence2, *subset) in _graded_rows(path):
         subsets += subset
         scores.append(_number(score, path, line))
         for sentence, into in ((sentence1, first), (sentence2, second)):
@@ -90,8 +90,8 @@ def read_pairs(path: str | Path) -> GradedPairs:
     )
 
 
-def _graded_rows(path: Path) -> Iterator[tuple[int | str, ...]]:
-    """`(line, score, sentence1, sentence2)` of each row, in this order; then the subset, if it has a column."""
+def _graded_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """`(line, [score, sentence1, sentence2])` of each row, in this order; then the subset, if it has a column."""
     order, width = (0, 1, 2), 3
     for index, (line, fields) in enumerate(table_rows(path)):
         names = [field.strip().lower() for field in fields]
@@ -104,7 +104,7 @@ def _graded_rows(path: Path) -> Iterator[tuple[int | str, ...]]:
                 f"{path}:{line}: {len(fields)} fields, {width} are expected ({', '.join(COLUMNS)}, "
                 f"separated by {'a tab' if table_suffix(path) == '.tsv' else 'commas'})."
             )
-        yield line, *(fields[place] for place in order)
+        yield line, [fields[place] for place in order]
 
 
 def _number(text: str, path: Path, line: int) -> float:

@@ -43,7 +43,7 @@ class Accuracy(NamedTuple):
     """Result of a protocol."""
 
     accuracy: float
-    """Share of right predictions on test rows, in [0, 1]; the mean over test folds where there are several."""
+    """Share of right predictions on test rows, in [0, 1]; the mean over test folds if there are several."""
     predicted: Int[np.ndarray, " n"]
     """The predicted class of each test row."""
 

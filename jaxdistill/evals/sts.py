@@ -158,7 +158,7 @@ def digest(folder: str | Path) -> str:
 def read_set(name: str, folder: str | Path | None) -> GradedPairs:
     """The graded pairs of a set, from the data folder or, without one, from the hub."""
     if name not in SETS:
-        raise InputError(f"no STS set is called {name!r}; there are {', '.join(SETS)}.{did_you_mean(name, SETS)}")
+        raise InputError(f"no STS set is called {name!r}; there are {', '.join(SETS)}.{did_you_mean(name, list(SETS))}")
     return read_pairs(sts_folder(folder) / SETS[name].file) if folder is not None else _from_hub(name)
 
 

@@ -30,10 +30,10 @@ def write_evaluation(
     entries += [Entry(name=names[spec], scores={}, failed={"model": why}) for spec, why in content["failed"].items()]
     if not teacher:
         taught = {facts.teacher: facts for run in runs.values() if (facts := read_facts(run)) and facts.teacher}
-        teacher, facts = next(iter(taught.items())) if len(taught) == 1 else ("", None)
+        teacher = next(iter(taught)) if len(taught) == 1 else ""
         if teacher and teacher not in names:
             names[teacher] = f"{teacher} (by its student's run)"
-            entries.insert(0, Entry(name=names[teacher], scores=facts.teacher_scores))
+            entries.insert(0, Entry(name=names[teacher], scores=taught[teacher].teacher_scores))
     said = {
         "Data": content["data"],
         "Models": ", ".join(rows),

@@ -66,7 +66,7 @@ def html_page(report: Report) -> str:
     template = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined).get_template(
         "report.html"
     )
-    score = next(iter(_score_columns(report.entries)), None)
+    score = next((column for column in _score_columns(report.entries) if not suite.is_plain(column.name)), None)
     drawn = figures(
         report.entries,
         teacher=report.teacher,
@@ -122,7 +122,7 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreTable:
+class PageTable:
     """A table whose first column names the rows."""
 
     headings: Sequence[str]
@@ -141,7 +141,7 @@ class _Column:
     is_retained: bool = False
 
 
-def headline(entries: Sequence[Entry], teacher: str) -> ScoreTable:
+def headline(entries: Sequence[Entry], teacher: str) -> PageTable:
     """A row for each model: its main scores with their share of the teacher's, its size and speed.
 
     The best of several models is marked in each column.
@@ -149,16 +149,16 @@ def headline(entries: Sequence[Entry], teacher: str) -> ScoreTable:
     columns = [*_score_columns(entries), *_cost_columns(entries)]
     reference = next((entry for entry in entries if entry.name == teacher), None)
     cells = [_column_cells(column, entries, reference) for column in columns]
-    return ScoreTable(
+    return PageTable(
         headings=[column.heading for column in columns],
         rows=[(entry.name, [column[place] for column in cells]) for place, entry in enumerate(entries)],
     )
 
 
-def everything(entries: Sequence[Entry]) -> ScoreTable:
+def everything(entries: Sequence[Entry]) -> PageTable:
     """A row for each score, a column for each model."""
     names = dict.fromkeys(name for entry in entries for name in entry.scores)
-    return ScoreTable(
+    return PageTable(
         headings=[entry.name for entry in entries],
         rows=[(name, [_score_cell(name, entry.scores.get(name)) for entry in entries]) for name in names],
     )
@@ -201,7 +201,7 @@ def _score(name: str, entry: Entry) -> float | None:
 def _column_cells(column: _Column, entries: Sequence[Entry], teacher: Entry | None) -> list[Cell]:
     values = [column.value(entry) for entry in entries]
     known = [column.shown(value) for value in values if value is not None]
-    best = column.shown(column.best(value for value in values if value is not None))
+    best = column.shown(column.best([value for value in values if value is not None]))
     whole = column.value(teacher) if teacher and column.is_retained else None
     return [
         Cell(text="–")

@@ -126,8 +126,16 @@ def sweep_plot(rows: Sequence[Row], out_png: pathlib.Path, *, title: str) -> Non
         placed = [(categories.index(str(x)) if axis == "category" else x, *rest) for x, *rest in points]
         x, mean, spread = zip(*sorted(placed), strict=True)
         bars = [100 * value for value in spread] if any(spread) else None
-        joined = dict(linestyle="none" if axis == "category" else "-", marker="o", capsize=4)
-        panel.errorbar(x, [100 * value for value in mean], yerr=bars, color=color, label=label, **joined)
+        panel.errorbar(
+            x,
+            [100 * value for value in mean],
+            yerr=bars,
+            color=color,
+            label=label,
+            linestyle="none" if axis == "category" else "-",
+            marker="o",
+            capsize=4,
+        )
     if axis == "category":
         labels = [name if len(name) < 40 else f"{name[:18]}...{name[-18:]}" for name in categories]
         panel.set_xticks(range(len(labels)), labels)

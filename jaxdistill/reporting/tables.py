@@ -101,7 +101,7 @@ def stage_table(rows: Sequence[StageRow]) -> Table:
         before, after, sts = (
             "-" if score is None else hundredfold(score) for score in (row.before, row.after, row.sts)
         )
-        gain = "-" if None in (row.before, row.after) else f"{100 * (row.after - row.before):+.2f}"
+        gain = "-" if row.before is None or row.after is None else f"{100 * (row.after - row.before):+.2f}"
         gain = "NO GAIN" if row.no_gain else gain
         table.add_row(str(row.number), row.form or "-", row.student, row.metric, before, after, gain, sts)
     return table
@@ -132,6 +132,6 @@ def score_table(
 
 def as_text(table: Table, *, width: int = 100) -> str:
     """The table as plain text, the same on a terminal, in a file and in a log. Cells are not parsed as mark-up."""
-    console = Console(file=io.StringIO(), width=width, color_system=None, markup=False, emoji=False)
-    console.print(table)
-    return console.file.getvalue().rstrip("\n")
+    text = io.StringIO()
+    Console(file=text, width=width, color_system=None, markup=False, emoji=False).print(table)
+    return text.getvalue().rstrip("\n")
