@@ -562,7 +562,7 @@ def test_the_teachers_dropout_is_on_only_where_it_is_asked_for():
     "kind, options, changed, words",
     [
         (Embedding, EMBEDDING, dict(distance="l1"), "squared, cosine"),
-        (Embedding, EMBEDDING, dict(second_view=""), "set objective.second_view"),
+        (Embedding, EMBEDDING, dict(second_view=""), "set --config.objective.second_view"),
         (Embedding, EMBEDDING, dict(third="all"), "none, views, teacher"),
         (Embedding, EMBEDDING, dict(distance="cosine", normalize=False), "set objective.normalize"),
         (CKD, CKD_OPTIONS, dict(temperature=0.0), "above 0"),
