@@ -33,7 +33,7 @@ FORMATS = (".npy", ".parquet")
 
 
 class Written(NamedTuple):
-    """What a file of vectors was made of."""
+    """Counts of a finished file of vectors."""
 
     sentences: int
     truncated: int
@@ -115,7 +115,7 @@ def _as_table(vectors: VectorFile, output: Path, text: Watched | None) -> None:
 def origin_of(
     embedder: Embedder, text: Watched, *, column: str = TEXT, prompt: str | None = None, chunk: int = CHUNK
 ) -> dict[str, object]:
-    """Everything that determines the vectors, beside the devices."""
+    """Everything that determines the vectors, except the devices."""
     return {
         "model": embedder.model.digest(),
         "max_length": embedder.model.max_length,
@@ -175,7 +175,7 @@ def _texts(text: Watched) -> Iterator[str]:
 
 
 def sentences(specs: Sequence[str], column: str) -> Iterator[str]:
-    """The texts of all rows, one behind the other."""
+    """Yields the texts of all rows."""
     return (text for (text,) in read(specs, {TEXT: column}))
 
 

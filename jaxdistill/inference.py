@@ -33,7 +33,8 @@ SLOTS_PER_SENTENCE = 32
 
 
 class Embedder:
-    """A model ready for use: `encode(sentences) -> float32 [n, e]`, and `score(first, second)` for pairs of sentences."""
+    """A model ready for use: `encode(sentences) -> float32 [n, e]`, and `score(first, second)` for pairs of
+    sentences."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class Embedder:
 
     @property
     def width(self) -> int:
-        """Numbers in a vector."""
+        """Width of the vectors."""
         return self.model.definition.embedding_width
 
     def prefix(self, prompt: str | None) -> str:
@@ -104,7 +105,7 @@ class Embedder:
         progress: bool = False,
         params: Params | None = None,
     ) -> Float[np.ndarray, " n"]:
-        """How alike the two sentences of each pair are: cosine similarity in [-1, 1], or a cross-encoder's in (0, 1).
+        """Similarity of the two sentences of each pair: cosine in [-1, 1], or a cross-encoder's score in (0, 1).
 
         A sentence encoder reads each distinct sentence once. A cross-encoder reads the pair as one sequence, the first
         sentence first, behind the model's prompt if it has one; too long a pair loses tokens of its longer sentence
@@ -144,7 +145,7 @@ class Embedder:
 
         Args:
           firsts: for pairs, tokens of type 0, those of the first sentence.
-          advance: is told after each batch how many rows it had.
+          advance: called with each batch's row count.
         """
         vectors = np.zeros((len(ids), self.width), np.float32)
         params = self.params if params is None else params
@@ -186,7 +187,7 @@ def progress_bar(sentences: int, *, shown: bool) -> tqdm:
 
 
 class _PairScorer(NamedTuple):
-    """A cross-encoder for evaluations; those that need vectors are refused."""
+    """A cross-encoder for evaluations; raises `InputError` for those that need vectors."""
 
     score: Callable[..., Float[np.ndarray, " n"]]
     encode: Embed
@@ -220,7 +221,7 @@ class Ensemble:
 
 
 def refuse_mixed(models: Sequence[SentenceModel]) -> None:
-    """Raises `InputError` for sentence encoders among cross-encoders: the mean of their scores means nothing."""
+    """Raises `InputError` if sentence encoders and cross-encoders are mixed: their scores have different scales."""
     if len({model.definition.reads_pairs for model in models}) > 1:
         names = "+".join(model.source for model in models)
         raise InputError(f"{names} has sentence encoders and cross-encoders; an ensemble is of one kind.")

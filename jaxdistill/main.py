@@ -1,4 +1,4 @@
-"""Trains a student: reads the command line, builds the run, trains, exports, and shows what came of it."""
+"""Trains a student: reads the command line, builds the run, trains, exports, and prints the results."""
 
 import logging
 import pathlib
@@ -19,13 +19,13 @@ from jaxdistill.training.config_file import read_config_file
 
 USAGE = """usage: python -m jaxdistill.main --config=FILE[:PRESET] --workdir=DIR [--dry_run] [--config.SECTION.OPTION=VALUE ...]
 
-Trains a student and exports it to DIR/export. The same command again continues where it stopped.
+Trains a student and exports it to DIR/export. Running the same command again resumes training.
 
   --config=FILE[:PRESET]   configs/congen.py:quickstart, or a file of your own; shipped ones are found from any folder.
                            Some presets take an argument, such as a paper's student: l2.py:paper:minilm-l6
   --workdir=DIR            checkpoints, metrics, plot and export go here
   --dry_run                build everything, print sizes, memory, steps and estimated time, and stop before step 1
-  --help                   this text; with --config, what that config has to say
+  --help                   this text; with --config, the description of that config
 """
 
 
@@ -56,7 +56,7 @@ def help_text(arguments: Sequence[str]) -> str:
 
 
 def parse_flags(arguments: Sequence[str]) -> tuple[dict[str, Any], str, bool]:
-    """(all options as plain data, workdir, dry_run); raises `InputError` for whatever is wrong with the command line."""
+    """Returns (all options as plain data, workdir, dry_run); raises `InputError` for a faulty command line."""
     arguments = _joined(arguments)
     named = [argument.partition("=")[2] for argument in arguments if re.match(r"--?config=", argument)]
     if not named or not named[-1]:
@@ -145,7 +145,7 @@ def _option_names(options: dict[str, Any]) -> list[str]:
 
 
 def _clear(error: Exception) -> str:
-    """One line for what the flag libraries say in several."""
+    """Condenses an error of the flag libraries to one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     unknown = re.search(r"Unknown command line flag '([^']+)'", text)
     if unknown:

@@ -36,9 +36,9 @@ from jaxdistill.paths import cache_folder
 from jaxdistill.reporting.tables import as_text
 
 TOP = 10
-"""Sentences that are shown for a query where none other number is given."""
+"""Default number of sentences shown per query."""
 LINE_WIDTH = 120
-"""Characters of a line of the tables; a longer sentence is cut there."""
+"""Width of the tables in characters; longer sentences are truncated."""
 
 
 class Hit(NamedTuple):
@@ -83,7 +83,7 @@ def corpus_vectors(
 
 
 def hits_table(query: str, hits: Sequence[Hit]) -> Table:
-    """What is printed for a query."""
+    """The table printed for a query."""
     table = Table(title=one_line(query), box=SIMPLE_HEAD, title_justify="left")
     for name in ("rank", "cosine", "row"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -127,7 +127,8 @@ def _computed(embedder: Embedder, given) -> Path:
 
 
 def _check_corpus(vectors: Path, rows: int, specs: Sequence[str], column: str) -> None:
-    """Refuses vectors of another text: of another number of rows or, where their file has its sentences, with others."""
+    """Refuses vectors of another text: of another number of rows or, where their file has its sentences, with
+    others."""
     count = sum(1 for _ in sentences(specs, column))
     if rows != count:
         raise InputError(f"{vectors} has {rows:,} rows, the corpus {count:,}; give the vectors of this very text.")
@@ -141,7 +142,7 @@ def _check_corpus(vectors: Path, rows: int, specs: Sequence[str], column: str) -
 
 
 def _kept_sentences(vectors: Path) -> Iterator[str]:
-    """The sentences that a table has beside its vectors; none where it has none."""
+    """Yields the sentences that a table holds beside its vectors, if it has any."""
     from pyarrow import parquet  # imported here: only tables need it
 
     if vectors.suffix == ".parquet" and TEXT in parquet.read_schema(vectors).names:

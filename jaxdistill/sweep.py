@@ -39,7 +39,7 @@ from jaxdistill.training.unread import training_of, unread
 SEED = "run.seed"
 POINT_FAILED = 1
 POLL_SECONDS = 0.1
-"""Between looks at a training: whether it has ended, and whether the sweep is to stop."""
+"""Interval at which a training and interrupts are polled."""
 
 
 class Point(NamedTuple):
@@ -58,7 +58,7 @@ class Point(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """Name of the point's folder."""
         plain = self.shown.replace(" ", ",")
         safe = re.sub(r"[^A-Za-z0-9_.=,+-]", "-", plain)[:150]
         return safe if safe == plain else f"{safe}-{hashlib.sha256(plain.encode()).hexdigest()[:8]}"

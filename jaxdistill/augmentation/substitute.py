@@ -61,7 +61,8 @@ class Substituter:
     def __call__(
         self, texts: Sequence[str], rngs: Sequence[random.Random], advance: Callable[[int], None]
     ) -> list[str]:
-        """The sentences, rewritten; each uses its own random numbers, `advance` is told how many are done."""
+        """The sentences, rewritten; each uses its own random numbers. `advance` is called with numbers of finished
+        sentences."""
         encodings = self.model.tokenizer.encode_batch(list(texts))
         masked = [self._masked(*one) for one in zip(texts, encodings, rngs, strict=True)]
         results = list(texts)
@@ -102,7 +103,7 @@ class Substituter:
         return padded_length(len(ids), self.model.max_length)
 
     def _likeliest(self, batch: Sequence[Masked]) -> tuple[Float[np.ndarray, "m k"], Int[np.ndarray, "m k"]]:
-        """Logits and ids of the replacements of all masked tokens, one sentence behind the other."""
+        """Logits and ids of the replacements of all masked tokens, sentences concatenated."""
         length, sequences = self._length(batch[0].ids), []
         for sentence in batch:
             sequences.append(sentence.ids.copy())

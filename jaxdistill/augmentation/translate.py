@@ -47,7 +47,7 @@ class Translator:
             self.options["forced_bos_token_id"] = self._language_id(target_language)
 
     def __call__(self, texts: Sequence[str], advance: Callable[[int], None] = lambda count: None) -> list[str]:
-        """Translations; blank sentences stay as they are, `advance` is told how many are done."""
+        """Translations; blank sentences stay unchanged. `advance` is called with numbers of finished sentences."""
         results = list(texts)
         rows = sorted((row for row, text in enumerate(texts) if text.strip()), key=lambda row: -len(texts[row]))
         advance(len(texts) - len(rows))

@@ -28,7 +28,8 @@ FUNCTION_WORDS = frozenset(
     with would you your
     """.split()
 )
-"""Left alone: WordNet has no function words, only what looks like them (`a` is an ångström, `in` indium, `us` America)."""
+"""Left alone: WordNet has no function words, only what looks like them (`a` is an ångström, `in` indium, `us`
+America)."""
 
 
 class WordNet:
@@ -51,7 +52,8 @@ class WordNet:
         self._known: dict[str, list[str]] = {}
 
     def synonyms(self, word: str) -> list[str]:
-        """The other lemmas of all synsets of a lower-case word or, where it is not listed, of its irregular base forms."""
+        """The other lemmas of all synsets of a lower-case word or, where it is not listed, of its irregular base
+        forms."""
         if word not in self._known:
             listed = [(pos, word) for pos in PARTS_OF_SPEECH if word in self._index[pos]]
             forms = listed or [(pos, base) for pos in PARTS_OF_SPEECH for base in self._bases[pos].get(word, ())]
