@@ -564,7 +564,7 @@ def test_the_teachers_dropout_is_on_only_where_it_is_asked_for():
         (Embedding, EMBEDDING, dict(distance="l1"), "squared, cosine"),
         (Embedding, EMBEDDING, dict(second_view=""), "set --config.objective.second_view"),
         (Embedding, EMBEDDING, dict(third="all"), "none, views, teacher"),
-        (Embedding, EMBEDDING, dict(distance="cosine", normalize=False), "set objective.normalize"),
+        (Embedding, EMBEDDING, dict(distance="cosine", normalize=False), "set --config.objective.normalize"),
         (CKD, CKD_OPTIONS, dict(temperature=0.0), "above 0"),
         (CKD, CKD_OPTIONS, dict(learned_scale="yes"), "none, log, linear"),
         (CKD, CKD_OPTIONS, dict(queue_size=-1), "at least 0"),
