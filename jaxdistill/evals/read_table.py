@@ -29,16 +29,17 @@ def columns(path: str | Path, names: Sequence[str]) -> Iterator[tuple[int, tuple
     """
     rows = table_rows(Path(path))
     header = [field.strip() for field in next(rows, (0, []))[1]]
+    shown = ", ".join(" ".join(field.split()) for field in header)  # a quoted name may have several lines
     absent = [name for name in names if name not in header]
     if absent:
-        raise InputError(f"{path}: the columns are {', '.join(header) or 'none'}; {' and '.join(names)} are needed.")
+        raise InputError(f"{path}: the columns are {shown or 'none':.200}; {' and '.join(names)} are needed.")
     repeated = [name for name in names if header.count(name) > 1]
     if repeated:
         raise InputError(f"{path}: the column {repeated[0]!r} appears twice; rename one of them.")
     places, line = [header.index(name) for name in names], 0
     for line, fields in rows:
         if len(fields) != len(header):
-            raise InputError(f"{path}:{line}: {len(fields)} fields, {len(header)} are expected ({', '.join(header)}).")
+            raise InputError(f"{path}:{line}: {len(fields)} fields, {len(header)} are expected ({shown:.200}).")
         cells = tuple(fields[place].strip() for place in places)
         if not all(cells):
             raise InputError(f"{path}:{line}: column {names[cells.index('')]} is empty.")
