@@ -300,7 +300,7 @@ def test_a_finished_table_is_left_alone_and_other_options_are_refused(wordnet, t
     assert "(rate was 0.1, is 0.2)" in refused(augment, [*arguments, "--rate=0.2"], capsys)
     with open(text, "a") as file:
         file.write("one more\n")
-    assert "something else (input was" in refused(augment, arguments, capsys)
+    assert "other inputs (input was" in refused(augment, arguments, capsys)
     assert (tmp_path / "s.tsv").stat().st_mtime_ns == before
     with open(tmp_path / "s.tsv", "a") as file:
         file.write("more\n")
