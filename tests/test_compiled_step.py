@@ -38,7 +38,7 @@ def assert_the_queue_costs_nothing_more(mesh, *, batch_size, groups, short):
     assert moved and moved == moved_bytes(four)
     queue_bytes = 4 * short * 32 * 4
     assert sum(moved.values()) < queue_bytes
-    assert one.memory_analysis().temp_size_in_bytes == four.memory_analysis().temp_size_in_bytes
+    assert four.memory_analysis().temp_size_in_bytes <= one.memory_analysis().temp_size_in_bytes
     grown = four.memory_analysis().argument_size_in_bytes - one.memory_analysis().argument_size_in_bytes
     assert grown == pytest.approx(3 * short * 32 * 4 / mesh.shape["data"], rel=0.02)  # each device holds its part only
 
@@ -51,7 +51,7 @@ def test_a_longer_queue_costs_no_traffic_and_no_temporaries_on_eight_cpu_devices
 def test_a_longer_queue_costs_no_traffic_and_no_temporaries_on_a_tpu_slice(slice_name):
     mesh = tpu_mesh(slice_name)
     devices = SLICES[slice_name]
-    assert_the_queue_costs_nothing_more(mesh, batch_size=8 * devices, groups=devices, short=2048 * devices)
+    assert_the_queue_costs_nothing_more(mesh, batch_size=8 * devices, groups=devices, short=8192 * devices)
 
 
 def test_bfloat16_and_rematerialisation_compile_for_a_tpu():
