@@ -46,6 +46,7 @@ def test_distill_returns_model_scores_and_export(result):
 def test_the_card_has_the_call(result):
     card = (result.export_folder / "README.md").read_text()
     assert "jaxdistill.distill(config='configs/l2.py:cosine'" in card and "'run.steps': 4" in card
+    assert str(result.workdir.parent) not in card
 
 
 def test_export_is_a_function_and_a_program(result, tmp_path):

@@ -362,6 +362,6 @@ def test_entity_resolution_trains_its_teacher_first(checkpoints, monkeypatch):
     workdir = checkpoints / "entities"
     run_stages(configs.parse(raw), workdir, dry_run=False, command="")
     card = (workdir / "stage2" / "export" / "README.md").read_text()
-    assert str(workdir / "stage1" / "export") in card
+    assert "| Teacher | stage1/export |" in card
     small, large = (json.loads((workdir / f"stage{n}" / "export" / "config.json").read_text()) for n in (2, 1))
     assert (small["model_type"], small["embedding_size"], large["model_type"]) == ("electra", 8, "bert")

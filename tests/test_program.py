@@ -260,11 +260,11 @@ def test_a_workdir_of_another_config_is_refused_with_the_difference(folder, fini
 
 
 def test_a_workdir_of_another_version_is_refused(folder, tmp_path, capsys):
-    older, _, _ = main.parse_flags([*tiny_arguments(folder), "--workdir=w"])
-    del older["student"]["pooling"]
-    (tmp_path / "config.json").write_text(json.dumps(older))
+    other, _, _ = main.parse_flags([*tiny_arguments(folder), "--workdir=w"])
+    other["student"]["pool"] = "mean"
+    (tmp_path / "config.json").write_text(json.dumps(other))
     line = refused(main, [*tiny_arguments(folder), f"--workdir={tmp_path}"], capsys)
-    assert "written by another version of this program (config key student.pooling is missing" in line
+    assert "written by another version of this program (config key student.pool is unknown" in line
     assert "use another --workdir" in line
 
 

@@ -79,7 +79,7 @@ def test_each_file_is_read_by_the_first_column_that_it_has(tmp_path):
     specs = [write(tmp_path / "sts.tsv", "sentence1\tpremise\na\tb\n"), write(tmp_path / "nli.csv", "premise,x\nc,d\n")]
     specs.append(write(tmp_path / "odd.jsonl", '{"sentence1|premise": "e", "premise": "f"}\n'))
     assert list(sources.read(specs, {"text": "sentence1|premise"})) == [("a",), ("c",), ("e",)]
-    with pytest.raises(InputError, match=r"no column 'one\|two', it has 'premise', 'x'"):
+    with pytest.raises(InputError, match=r"no column 'one\|two'; it has 'premise', 'x'"):
         list(sources.read(specs[1:2], {"text": "one|two"}))
 
 

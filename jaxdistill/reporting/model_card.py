@@ -50,11 +50,14 @@ PATH_OPTIONS = (
 
 
 def public_command(command: str) -> str:
-    """The command with every local path shortened to its last part."""
-    return shlex.join(map(_public_argument, shlex.split(command)))
+    """The command with every local path shortened to its last part; a call from Python is so already."""
+    if command.startswith("jaxdistill."):
+        return command
+    return shlex.join(map(public_argument, shlex.split(command)))
 
 
-def _public_argument(argument: str) -> str:
+def public_argument(argument: str) -> str:
+    """`--OPTION=VALUE` with every local path in its value shortened to its last part."""
     name, equals, value = argument.partition("=")
     if name.lstrip("-") == "config":
         path, colon, preset = value.partition(":")

@@ -15,6 +15,7 @@ from jaxdistill.core import InputError
 from jaxdistill.files import local, write_atomic
 from jaxdistill.inference import Embedder, load
 from jaxdistill.paths import cache_folder
+from jaxdistill.reporting.model_card import public_argument
 from jaxdistill.training.config_file import read_config_file
 from jaxdistill.training.stages import in_order, run_stages
 from jaxdistill.training.workdir import EXPORT, RESULTS, stage_folder
@@ -131,10 +132,15 @@ def _names(options: Mapping[str, Any]) -> list[str]:
 
 
 def _call(config: str, parsed: Config) -> str:
-    """The call for the model card: the config and the options that differ from its own."""
+    """The call for the model card, without local folders: the config and the options that differ from its own."""
     base = flat(parse(read_config_file(config)))
     changed = {name: value for name, value in flat(parsed).items() if base.get(name) != value}
-    return f"jaxdistill.distill(config={config!r}, options={changed!r}, workdir=DIR)"
+    public = {
+        name: public_argument(f"{name}={value}").partition("=")[2] if isinstance(value, str) else value
+        for name, value in changed.items()
+    }
+    config = public_argument(f"--config={config}").partition("=")[2]
+    return f"jaxdistill.distill(config={config!r}, options={public!r}, workdir=DIR)"
 
 
 def _show_log() -> None:
