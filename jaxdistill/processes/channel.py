@@ -112,6 +112,7 @@ class Channel:
             f"{self.names[index]} died or lost its connection; give the same command again in all processes to go on."
         )
         self._lose(died, interrupted=False)
+        peer.close()  # this process is leaving too
 
     def _lose(self, text: str, interrupted: bool) -> None:
         """Ends this process with one line, unless it ends by itself meanwhile."""
