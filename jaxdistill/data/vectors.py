@@ -103,7 +103,7 @@ class VectorFile:
         self.file.unlock()
 
     def _take_up(self) -> bool:
-        """Continues an existing file; returns False if there is none with the same origin and intact rows."""
+        """Continues an existing file of the same origin with intact rows; returns False without one."""
         if not self.path.exists():
             return False
         noted = self.file.noted()

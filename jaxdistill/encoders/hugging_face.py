@@ -137,7 +137,7 @@ def head_sizes(config: Mapping[str, Any]) -> dict[str, int]:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Some rows of a tensor that holds several parameters, one behind the other."""
+    """Some rows of a tensor that concatenates several parameters."""
 
     name: str
     index: int

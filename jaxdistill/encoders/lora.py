@@ -21,7 +21,7 @@ REFUSED = ("use_dora", "fan_in_fan_out", "modules_to_save", "rank_pattern", "alp
 
 
 def merged(tensors: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
-    """The tensors with the adapter in `folder` added; the same ones where there is none.
+    """The tensors with the adapter in `folder` added; unchanged without an adapter.
 
     Raises:
       InputError: an adapter of another kind, or one that does not fit the tensors.

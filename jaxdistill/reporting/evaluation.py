@@ -68,6 +68,6 @@ def _entry(name: str, row: Mapping[str, Any], scored_pairs: ScoredPairs | None, 
 
 
 def _run_of(spec: str) -> Path | None:
-    """The workdir of the run that an export belongs to; None if there is none."""
+    """The workdir of the run that an export belongs to; None for other models."""
     folder = Path(spec).resolve().parent
     return folder if Path(spec).is_dir() and (folder / FACTS_FILE).is_file() else None

@@ -68,7 +68,7 @@ def sweep_table(rows: Sequence[Row], *, box: Box = SIMPLE_HEAD) -> Table:
 
 
 def hundred(score: float | None) -> str:
-    """A score × 100 as text, `-` if there is none."""
+    """A score × 100 as text; `-` for a missing one."""
     return "-" if score is None else f"{100 * score:.2f}"
 
 

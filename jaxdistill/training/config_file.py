@@ -42,7 +42,7 @@ def completed(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_config(name: str) -> pathlib.Path:
-    """The file of that name, or the shipped one where there is none."""
+    """The file of that name, else the shipped config of that name."""
     path = pathlib.Path(name)
     if path.is_file():
         return path

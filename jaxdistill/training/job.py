@@ -1,4 +1,4 @@
-"""The main job, from a config to a student that anyone can load: build, train, export, and show what came of it."""
+"""Runs one training from its config to an exported student: build, train, export, report."""
 
 import dataclasses
 import json

@@ -8,6 +8,7 @@ import re
 from jaxdistill import parts
 from jaxdistill.config import Config, flat, parse, refuse_other_training
 from jaxdistill.core import InputError
+from jaxdistill.data.sources import split_specs
 from jaxdistill.files import refuse_no_folder, write_atomic
 
 LOCK = ".lock"
@@ -88,7 +89,7 @@ def part_digests(config: Config) -> dict[str, str]:
     """SHA-256 of the source of every part from outside that the config names."""
     name = config.objective["name"]
     own = [name.rpartition(":")[0]] if parts.is_outside(name) else []
-    return parts.source_digests([*own, *(spec.strip() for spec in config.run.parts.split(",") if spec.strip())])
+    return parts.source_digests([*own, *split_specs(config.run.parts)])
 
 
 def _refuse_other_parts(workdir: pathlib.Path, now: dict[str, str]) -> None:

@@ -75,7 +75,7 @@ def ended(process: subprocess.Popen[str]) -> Ended:
 
 
 class Row(NamedTuple):
-    """What came of a case."""
+    """Result of a case."""
 
     given: str
     said: str

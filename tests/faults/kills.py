@@ -332,7 +332,7 @@ def planned(scenes: Sequence[Scene], seed: int) -> list[tuple[Scene, int, list[s
 
 
 def markdown(records: Sequence[dict[str, Any]], seed: int) -> str:
-    """What came of all chains, a row for each scene."""
+    """Table of the results of all chains, a row for each scene."""
     rows = [
         "| killed | CPU time undisturbed | chains | SIGKILL | SIGTERM | SIGHUP | reruns with the same bits |",
         "|---|---|---|---|---|---|---|",
