@@ -43,7 +43,7 @@ from rich.table import Table
 
 from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, did_you_mean, local_path, make_callable, run
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.data.sources import local_files
+from jaxdistill.data.sources import local_files, split_specs
 from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import SentenceModel, load
 from jaxdistill.evals import probe, suite
@@ -234,7 +234,7 @@ def tables(scores: Mapping[str, Mapping[str, float]]) -> list[Table]:
 
 def _planned(given: argparse.Namespace) -> suite.Suite:
     """The units that can run; raises `InputError` if there are none, or if --strict is set and a set is absent."""
-    names = _separated(given.tasks)
+    names = split_specs(given.tasks)
     if not names:
         raise InputError(f"--tasks names no task; there are {', '.join(suite.tasks())}.")
     plan = suite.planned(
@@ -242,7 +242,7 @@ def _planned(given: argparse.Namespace) -> suite.Suite:
         Sources(
             data=given.data,
             pairs=given.pairs,
-            entities=tuple(map(os.path.expanduser, _separated(given.entities))),
+            entities=tuple(map(os.path.expanduser, split_specs(given.entities))),
             asymmetric=bool(given.index_model),
         ),
     )
@@ -296,10 +296,6 @@ def _weights_bytes(spec: str) -> int:
     """Size of a model's weights on disk: safetensors if there are any, else PyTorch's."""
     folder = locate(spec)
     return weights_bytes(folder) or sum(path.stat().st_size for path in folder.rglob("pytorch_model*.bin"))
-
-
-def _separated(words: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in words.split(",") if word.strip())
 
 
 def _parser() -> Parser:
