@@ -19,11 +19,11 @@ def written(folder):
 
 
 def test_what_a_killed_run_wrote_after_its_checkpoint_is_written_again(tmp_path):
-    first = Writers(tmp_path, first_step=0, config={})
+    first = Writers(tmp_path, last_step=0, config={})
     for step in (1, 2, 3, 4):
         first.write(step, {"loss": float(step)})
     first.close()
-    again = Writers(tmp_path, first_step=2, config={})
+    again = Writers(tmp_path, last_step=2, config={})
     again.write(3, {"loss": 30.0})
     again.write(4, {"loss": math.nan})
     again.close()
@@ -47,6 +47,6 @@ def test_a_full_disk_is_one_clear_error(full, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched, pytest.raises(InputError, match="no space left on the disk; free some"):
         patched.setattr(pathlib.Path, "open", on_full_disk)
-        writers = Writers(tmp_path, first_step=0, config={})
+        writers = Writers(tmp_path, last_step=0, config={})
         with contextlib.closing(writers):
             writers.write(1, {"loss": 1.0})

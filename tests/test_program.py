@@ -64,6 +64,10 @@ def logged(workdir, step):
     return path.exists() and any(f'"step": {number}' in path.read_text() for number in range(step, step + 4))
 
 
+def steps_of(workdir):
+    return [json.loads(line)["step"] for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+
+
 def in_tensorboard(workdir, name):
     events = EventAccumulator(str(workdir / "tensorboard")).Reload()
     values = events.Scalars(name)
@@ -107,6 +111,9 @@ def test_the_loss_falls(finished):
 def test_a_run_killed_twice_ends_with_the_same_bits(folder, finished):
     workdir = folder / "killed"
     arguments = [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={workdir}"]
+    workdir.mkdir()  # as a run leaves it that is killed between its first evaluation and its first checkpoint
+    shutil.copy(finished[0] / "config.json", workdir)
+    (workdir / "metrics.jsonl").write_text('{"step": 0, "agreement/spearman": 0.5}\n')
     process = start("main", arguments)
     wait_for(lambda: logged(workdir, 7), process)
     process.kill()
@@ -119,6 +126,7 @@ def test_a_run_killed_twice_ends_with_the_same_bits(folder, finished):
     out, _ = run("main", arguments)
     assert "continuing from the checkpoint of step" in out
     assert_identical(state_of(workdir, 20), state_of(finished[0], 20))
+    assert steps_of(workdir) == steps_of(finished[0])
     assert series(workdir, "loss") == series(finished[0], "loss")
     assert in_tensorboard(workdir, "loss") == pytest.approx(series(workdir, "loss"), rel=1e-6)
     assert (workdir / "export" / "model.safetensors").read_bytes() == (

@@ -78,7 +78,7 @@ def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, 
     """The latest readable checkpoint, or the state before step 1 with what the evaluations have seen so far."""
     restored = checkpoints.restore(run.like, run.shardings)
     if restored is None:
-        return run.first_state(run.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": {}}
+        return run.first_state(run.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": None}
     log.info("continuing from the checkpoint of step %d in %s", restored.step, checkpoints.folder)
     if restored.step > run.steps:
         raise InputError(
@@ -99,7 +99,8 @@ class _Loop:
     def __init__(self, run: Run, checkpoints: Checkpoints, first_step: int, track: dict[str, Any], shown: bool):
         self.run, self.checkpoints, self.track = run, checkpoints, track
         leads = processes.is_first()
-        self.writers = Writers(run.workdir, first_step=first_step, config=flat(run.config)) if leads else None
+        written = -1 if self.is_new else first_step  # a killed run may have written step 0 without saving it
+        self.writers = Writers(run.workdir, last_step=written, config=flat(run.config)) if leads else None
         self.bar = Progress(first_step=first_step, steps=run.steps, batch_size=run.batches.batch_size, shown=shown)
         self.embedder = Embedder(as_evaluated(run.config.student, run.student), mesh=run.mesh, params={})
         self.pending: list[tuple[int, dict[str, jax.Array]]] = []
@@ -110,7 +111,7 @@ class _Loop:
         run, evals, options = self.run, self.run.config.evals, self.run.config.run
         sharding = meshes.batch_sharding(run.mesh)
         start = int(state.step)
-        if start == 0 and self.track["best"] is None:
+        if self.is_new:
             self.evaluate(0, state)
             self.save(state)
         batches = prefetch(run.batches, start, start if self.out_of_patience else run.steps)
@@ -193,6 +194,11 @@ class _Loop:
         self.track["since_best"] = 0 if best is None or score > best else self.track["since_best"] + 1
         if best is None or score >= best:  # of equals the later, which was trained for longer
             self.track |= {"best": score, "best_step": step, "scores": scores}
+
+    @property
+    def is_new(self) -> bool:
+        """Whether step 0 is still to be evaluated and saved: nothing was restored."""
+        return self.track["before"] is None
 
     @property
     def out_of_patience(self) -> bool:

@@ -20,8 +20,11 @@ from jaxdistill.files import unwritable, write_atomic
 class Writers:
     """Writes the scalars of a step to all files; the first process of a run owns it."""
 
-    def __init__(self, workdir: str | pathlib.Path, *, first_step: int, config: Mapping[str, Any]):
-        """Continues the files of `workdir`; lines of steps after `first_step`, which run again, are dropped.
+    def __init__(self, workdir: str | pathlib.Path, *, last_step: int, config: Mapping[str, Any]):
+        """Continues the files of `workdir` after `last_step`; drops the lines of later steps, which run again.
+
+        Args:
+          last_step: last step whose lines stay; -1: the run starts anew, and step 0 is written too.
 
         Raises:
           InputError: a full disk, here and while writing and closing.
@@ -33,13 +36,13 @@ class Writers:
         self._path = folder / "metrics.jsonl"
         name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
         with _as_input_error(self._path), contextlib.ExitStack() as files:
-            _drop_later_lines(self._path, first_step)
+            _drop_later_lines(self._path, last_step)
             (folder / "tensorboard").mkdir(exist_ok=True)
             self._jsonl = files.enter_context(self._path.open("a", encoding="utf-8"))
             self._tensorboard = RecordWriter(files.enter_context((folder / "tensorboard" / name).open("ab")))
             self._record(0, file_version="brain.Event:2")
             # From this record on, TensorBoard leaves out what earlier files have of this step and later ones.
-            self._record(first_step + 1, session_log={"status": "START"})
+            self._record(last_step + 1, session_log={"status": "START"})
             self._files = files.pop_all()
         self._wandb = _wandb_run(folder, config) if config.get("run.wandb") else None
 

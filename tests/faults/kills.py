@@ -36,13 +36,15 @@ from tiny_text import made_up
 
 BEGIN, END = "<!-- kills: begin -->", "<!-- kills: end -->"
 CHAIN = 3
-OUTLIVES_SECONDS = 60
-"""After the death of one process, the others may run so long."""
+JOIN_SECONDS = 45
+"""How long processes wait for each other at the start; machines are slow under this load."""
+OUTLIVES_SECONDS = JOIN_SECONDS + 30
+"""After the death of one process, which may be before it has joined, the others may run so long."""
 TIMEOUT_S = 900
 SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "SIGHUP": signal.SIGHUP}
-MOMENTS = (0.1, 0.95)
-"""Between which shares of an undisturbed run's CPU time a signal comes."""
-MIX = ("SIGKILL",) * 20 + ("SIGTERM",) * 5 + ("SIGHUP",) * 2
+EARLIEST, LATEST = 0.1, (0.95, 0.8, 0.65)
+"""Between which shares of an undisturbed run's CPU time the first, second and third signal of a chain come."""
+MIX = ("SIGKILL",) * 20 + ("SIGTERM",) * 6 + ("SIGHUP",) * 3
 """Signals are drawn in these proportions."""
 CHECKED = 30
 """Bytes of a digest that are kept."""
@@ -117,24 +119,24 @@ def _export(shared: pathlib.Path, folder: pathlib.Path) -> Commands:
 
 TRAINED = ("run/export/model.safetensors", "run/metrics.jsonl", "run/checkpoints/*/progress/metadata")
 SCENES = (
-    Scene("training", 16, _training, TRAINED),
-    Scene("training with stored targets", 8, _stored, (*TRAINED, "cache/targets/*/targets.npy")),
+    Scene("training", 18, _training, TRAINED),
+    Scene("training with stored targets", 10, _stored, (*TRAINED, "cache/targets/*/targets.npy")),
     Scene(
         "two stages with labels",
         5,
         _labels,
         ("run/stage*/export/model.safetensors", "run/stage*/metrics.jsonl", "cache/labels/*/*.npy"),
     ),
-    Scene("encode to `.npy`", 22, lambda shared, folder: _encode(shared, folder, suffix=".npy"), ("vectors.npy",)),
+    Scene("encode to `.npy`", 24, lambda shared, folder: _encode(shared, folder, suffix=".npy"), ("vectors.npy",)),
     Scene(
         "encode to `.parquet`",
-        12,
+        14,
         lambda shared, folder: _encode(shared, folder, suffix=".parquet"),
         ("vectors.parquet",),
     ),
     Scene("sweep of two points", 4, _sweep, ("run/*/export/model.safetensors", "run/*/metrics.jsonl")),
-    Scene("evaluation", 14, _evaluate, ("results.json",)),
-    Scene("export", 13, _export, ("out/model.safetensors", "out/1_Pooling/config.json")),
+    Scene("evaluation", 18, _evaluate, ("results.json",)),
+    Scene("export", 16, _export, ("out/model.safetensors", "out/1_Pooling/config.json")),
     Scene("training in two processes", 6, _training, TRAINED, processes=2),
 )
 SHORT = next(scene for scene in SCENES if scene.name == "encode to `.npy`")
@@ -195,8 +197,8 @@ class Campaign:
         drawn = random.Random(f"{self.seed} {scene.name} {number}")
         folder = self._folder(scene, str(number))
         sent, wrong = [], []
-        for name in signals:
-            moment = drawn.uniform(*MOMENTS) * seconds
+        for name, latest in zip(signals, LATEST, strict=True):
+            moment = drawn.uniform(EARLIEST, latest) * seconds
             ended = self._run(scene, folder, Blow(name, moment, victim=drawn.randrange(scene.processes)))
             if all(one.status == 0 for one in ended):
                 sent.append([name, round(moment, 2), "too late"])
@@ -238,7 +240,7 @@ class Campaign:
             address = f"127.0.0.1:{free.getsockname()[1]}"
         kept = {name: value for name, value in program.environment().items() if not name.startswith("JAX_COMPILATION")}
         kept |= {"JAXDISTILL_CACHE": str(folder / "cache"), "JAX_COMPILATION_CACHE_DIR": str(self.folder / "compiled")}
-        kept |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAXDISTILL_JOIN_SECONDS": "120"}
+        kept |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAXDISTILL_JOIN_SECONDS": str(JOIN_SECONDS)}
         own = [kept]
         if scene.processes > 1:
             kept |= {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": str(scene.processes)}
@@ -372,6 +374,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="chains at a time")
     parser.add_argument("--minutes", type=float, default=90, help="begin no chain after this time")
     given = parser.parse_args()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the programs would ignore it too
     chosen = [dataclasses.replace(SHORT, chains=1)] if given.short else SCENES
     records = [json.loads(line) for line in given.records.read_text().splitlines()] if given.records.exists() else []
     done = {(record["scene"], record["number"]) for record in records}
