@@ -16,9 +16,8 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from jaxdistill import parts
 from jaxdistill.core import InputError
-from jaxdistill.files import is_remote
+from jaxdistill.files import is_remote, parts
 from jaxdistill.paths import cache_folder
 
 BAD_INPUT = 2

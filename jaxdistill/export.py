@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jaxdistill.cli import Parser, local_path, make_callable, run
 from jaxdistill.core import InputError
-from jaxdistill.folders import refuse_foreign
+from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.reporting.model_card import Facts, read_facts
 from jaxdistill.training.export import card_of, export, weights_bytes
 from jaxdistill.training.loop import restored_student

@@ -30,7 +30,7 @@ from jaxdistill.encoders.model import load as load_model
 from jaxdistill.encoders.onnx_graph import IDS, MASK, VECTORS, quantized_graph
 from jaxdistill.evals.agreement import METRIC, held_out_task
 from jaxdistill.evals.sts import DEV_METRIC, StsDevTask, read_set
-from jaxdistill.folders import replacing
+from jaxdistill.files.folders import replacing
 from jaxdistill.inference import Embedder, prompt_text
 from jaxdistill.paths import public_name
 from jaxdistill.training.dev import sts_data_folder

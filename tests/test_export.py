@@ -11,7 +11,7 @@ from jaxdistill import export as export_command
 from jaxdistill.core import InputError
 from jaxdistill.encoders.model import load
 from jaxdistill.export import checkpoint_facts
-from jaxdistill.folders import MARK
+from jaxdistill.files.folders import MARK
 from jaxdistill.inference import Embedder
 from jaxdistill.reporting.model_card import Facts, read_facts, write_facts
 from jaxdistill.training import export as export_module

@@ -7,9 +7,9 @@ import pytest
 
 PACKAGE = pathlib.Path(__file__).parent.parent / "jaxdistill"
 LAYERS = (
-    ("__init__", "core", "ranges", "versions"),
+    ("__init__", "core", "versions"),
     ("files",),
-    ("folders", "mesh", "parts", "ops", "assets", "paths", "reading"),
+    ("mesh", "ops", "assets", "paths"),
     ("cli",),
     ("config", "processes"),
     ("data", "encoders"),

@@ -6,11 +6,12 @@ import pathlib
 import pytest
 
 import jaxdistill
-from jaxdistill import cli, config, evaluate, objectives, parts
+from jaxdistill import cli, config, evaluate, objectives
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.evals import suite
 from jaxdistill.evals.evaluation import Sources
+from jaxdistill.files import parts
 from jaxdistill.training.workdir import claim_workdir
 
 from program import write_teacher

@@ -10,9 +10,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from jaxdistill import reading
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
+from jaxdistill.files import reading
 
 ROWS = [("The cat sleeps.", "Die Katze schläft."), ('He said "no", twice', "Er sagte nein"), ("a\u2028b", "c\x0bd")]
 COLUMNS = {"text": "en", "translation": "de"}

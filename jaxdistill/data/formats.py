@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from jaxdistill import parts, reading
 from jaxdistill.core import InputError
+from jaxdistill.files import parts, reading
 
 SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl", ".parquet")
 Lines = Iterator[tuple[int, str]]

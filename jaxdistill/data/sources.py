@@ -11,10 +11,10 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from jaxdistill import paths, reading
+from jaxdistill import paths
 from jaxdistill.core import InputError
 from jaxdistill.data import formats, hub
-from jaxdistill.files import local
+from jaxdistill.files import local, reading
 from jaxdistill.paths import in_package
 
 Row = tuple[str, ...]

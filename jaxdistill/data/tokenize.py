@@ -22,7 +22,7 @@ from jaxdistill.data import sources
 from jaxdistill.data.store import TokenStore, is_complete
 from jaxdistill.data.words import Unknown, tokenised, unknown_id
 from jaxdistill.files import make_folder_atomic
-from jaxdistill.reading import LINE_BYTES
+from jaxdistill.files.reading import LINE_BYTES
 
 FORMAT = 2
 """Version of the file layout, part of the digest; bump to invalidate stores."""

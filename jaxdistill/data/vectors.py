@@ -16,10 +16,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import DTypeLike
 
-from jaxdistill import reading
 from jaxdistill.core import InputError
 from jaxdistill.data.resumable import GrowingFile, Note
 from jaxdistill.data.sources import TEXT
+from jaxdistill.files import reading
 
 BLOCK_ROWS = 8192
 """Rows held in memory at a time."""

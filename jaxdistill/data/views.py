@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from jaxdistill import parts
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import SECOND, InputError
 from jaxdistill.data.packing import Ragged, ragged
 from jaxdistill.data.store import TokenStore
+from jaxdistill.files import parts
 
 RATES = {"delete_words": 0.1, "crop": 0.1}
 """Default rates of the augmentations that have one (ConGen, table 6; SimCSE, table 1)."""

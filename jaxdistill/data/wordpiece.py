@@ -22,7 +22,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.files import make_folder_atomic
-from jaxdistill.reading import LINE_BYTES
+from jaxdistill.files.reading import LINE_BYTES
 
 FORMAT = 2
 """Version of the training procedure, part of the digest; bump to invalidate cached tokenizers."""

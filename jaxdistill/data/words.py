@@ -11,7 +11,7 @@ from jaxtyping import Int
 from tokenizers import Tokenizer
 
 from jaxdistill.core import InputError
-from jaxdistill.reading import foreign_errors
+from jaxdistill.files.reading import foreign_errors
 
 CONTINUES, STARTS, PROTECTED = 0, 1, 2
 """Mark of a token: continues a word, starts one, or belongs to none (special tokens and the prompt)."""

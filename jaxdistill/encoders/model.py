@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import tokenizers
 
-from jaxdistill import reading
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import family
@@ -27,6 +26,7 @@ from jaxdistill.encoders.weights import (
     params_from_tensors,
     read_checkpoint,
 )
+from jaxdistill.files import reading
 
 logger = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxdistill import reading
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import LAYER_CHOICES, SHORTEST, Dense, Pooling, SentenceNorm
 from jaxdistill.encoders.settings import read_json, setting
 from jaxdistill.encoders.weights import read_checkpoint
+from jaxdistill.files import reading
 
 POOLING_MODES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last", "weightedmean": "weightedmean"}
 POOLING_MODES |= {"mean_sqrt_len_tokens": "mean_sqrt_len"}

@@ -12,8 +12,8 @@ from typing import BinaryIO, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from jaxdistill import reading
 from jaxdistill.core import InputError
+from jaxdistill.files import reading
 
 DTYPES = {
     "F64": np.float64,

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any
 
-from jaxdistill import reading
 from jaxdistill.core import InputError
+from jaxdistill.files import reading
 
 NEEDED = object()
 """In place of a default: the key must be there."""

@@ -11,10 +11,10 @@ from typing import Any
 
 import tokenizers
 
-from jaxdistill import reading
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import SHORTEST
 from jaxdistill.encoders.settings import read_json, setting
+from jaxdistill.files import reading
 
 VOCABULARIES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model")
 TOKENIZER_FILES = ("special_tokens_map.json", "added_tokens.json", "merges.txt", *VOCABULARIES)

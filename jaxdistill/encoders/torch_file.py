@@ -19,9 +19,9 @@ from typing import Any, BinaryIO, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from jaxdistill import reading
 from jaxdistill.core import InputError
 from jaxdistill.encoders.pickle_check import PICKLE_BYTES, pickle_length
+from jaxdistill.files import reading
 
 STORAGE_DTYPES = {
     "DoubleStorage": np.dtype(np.float64),

@@ -12,13 +12,13 @@ import ml_dtypes
 import numpy as np
 import safetensors.numpy
 
-from jaxdistill import reading
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import SHORTEST, Architecture
 from jaxdistill.encoders.hugging_face import Part
 from jaxdistill.encoders.lora import merged
 from jaxdistill.encoders.safetensors_file import mapped_safetensors, read_safetensors, shapes_of_safetensors
 from jaxdistill.encoders.torch_file import read_torch_file, shapes_of_torch_file
+from jaxdistill.files import reading
 
 WEIGHT_FILES = (
     "model.safetensors",

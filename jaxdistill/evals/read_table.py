@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from jaxdistill import reading
 from jaxdistill.core import InputError
+from jaxdistill.files import reading
 
 
 def part_of(folder: str | Path, part: str) -> Path:

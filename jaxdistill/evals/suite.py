@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import jaxdistill.evals
-from jaxdistill import parts
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError
 from jaxdistill.evals.evaluation import PLAIN, SPEARMAN, Evaluation, Model, Sources, Unit
 from jaxdistill.evals.score_cache import cached_scores
+from jaxdistill.files import parts
 
 ORDER = ("sts", "multilingual", "transfer", "nli", "pairs", "retrieval", "geometry", "speed")
 """Groups in the order in which they run and are printed; other groups follow by name."""

@@ -5,10 +5,10 @@ import importlib
 import pkgutil
 from typing import Any
 
-from jaxdistill import parts
 from jaxdistill.cli import did_you_mean
 from jaxdistill.config import options_from
 from jaxdistill.core import InputError, Objective
+from jaxdistill.files import parts
 
 
 def available() -> list[str]:

@@ -23,10 +23,10 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
+from jaxdistill.config.ranges import Count, Fraction, Positive
 from jaxdistill.core import Encoded, Params, Sizes
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.ring import Ring, push, softmax_over_ring
-from jaxdistill.ranges import Count, Fraction, Positive
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

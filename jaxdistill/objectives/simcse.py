@@ -20,10 +20,10 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
+from jaxdistill.config.ranges import Positive
 from jaxdistill.core import Encoded, InputError, Params, Sizes
 from jaxdistill.ops import scale
 from jaxdistill.ops.norm import unit
-from jaxdistill.ranges import Positive
 
 OWN_SIMILARITY = -1e9
 

@@ -21,9 +21,9 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
+from jaxdistill.config.ranges import Fraction, NotNegative
 from jaxdistill.core import Encoded, InputError, Params, Sizes
 from jaxdistill.ops.norm import unit
-from jaxdistill.ranges import Fraction, NotNegative
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,12 +15,12 @@ from jax.typing import DTypeLike
 from jaxdistill import config as configs
 from jaxdistill import mesh as meshes
 from jaxdistill.config import Config
+from jaxdistill.config.ranges import LARGEST_INT32
 from jaxdistill.core import InputError, Objective, Params, Sizes, TrainState
 from jaxdistill.data import batches
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import dev_metric
 from jaxdistill.ops.dense import has_bfloat16_units
-from jaxdistill.ranges import LARGEST_INT32
 from jaxdistill.training import optim, step
 from jaxdistill.training.dev import dev_tasks, graded_pairs, held_out_rows
 from jaxdistill.training.objective import check_accumulation, check_form, check_same_tokens, make_objective, sizes_of

@@ -15,7 +15,7 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import check_exportable, save
 from jaxdistill.encoders.model import SentenceModel, load
 from jaxdistill.files import local
-from jaxdistill.folders import replacing
+from jaxdistill.files.folders import replacing
 from jaxdistill.inference import Embedder
 from jaxdistill.reporting.model_card import Facts, model_card
 from jaxdistill.versions import versions

@@ -14,7 +14,7 @@ from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import agreement, auc, evaluation, pairs, sts, suite
 from jaxdistill.evals.score_cache import cached_scores
 from jaxdistill.files import write_atomic
-from jaxdistill.folders import refuse_foreign
+from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import cache_folder, public_name, without_folders
 from jaxdistill.reporting.model_card import Facts, public_command, write_facts

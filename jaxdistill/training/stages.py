@@ -12,14 +12,14 @@ from typing import Any
 
 import jax
 
-from jaxdistill import parts, processes
+from jaxdistill import processes
 from jaxdistill.config import Config, flat
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import sts
-from jaxdistill.files import folder_digest, write_atomic
-from jaxdistill.folders import MARK, refuse_foreign, replacing
+from jaxdistill.files import folder_digest, parts, write_atomic
+from jaxdistill.files.folders import MARK, refuse_foreign, replacing
 from jaxdistill.paths import data_folder
 from jaxdistill.reporting.plots import stage_plot
 from jaxdistill.reporting.tables import StageRow, as_text, stage_table

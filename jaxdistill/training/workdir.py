@@ -5,11 +5,10 @@ import json
 import pathlib
 import re
 
-from jaxdistill import parts
 from jaxdistill.config import Config, flat, parse, refuse_other_training
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import split_specs
-from jaxdistill.files import refuse_no_folder, write_atomic
+from jaxdistill.files import parts, refuse_no_folder, write_atomic
 
 LOCK = ".lock"
 """File that a run holds locked; it says who does. The system unlocks it when the process ends."""

@@ -20,7 +20,7 @@ import time
 
 MEMORY_BYTES = 2 << 30
 TIMEOUT_S = 20
-READERS = ("jaxdistill.reading", "jaxdistill.data", "jaxdistill.evals.read_table", "jaxdistill.encoders")
+READERS = ("jaxdistill.files.reading", "jaxdistill.data", "jaxdistill.evals.read_table", "jaxdistill.encoders")
 """Modules whose branches guide the search."""
 
 

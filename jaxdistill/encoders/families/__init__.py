@@ -11,8 +11,8 @@ import pkgutil
 from types import ModuleType
 from typing import Any
 
-from jaxdistill import parts
 from jaxdistill.core import InputError
+from jaxdistill.files import parts
 
 
 def family(model_type: str) -> ModuleType:

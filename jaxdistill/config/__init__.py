@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from jaxdistill.cli import did_you_mean
+from jaxdistill.config.ranges import Count, CountOrNone, Fraction, NotNegative, Positive, Range, Rate
 from jaxdistill.core import InputError
-from jaxdistill.ranges import Count, CountOrNone, Fraction, NotNegative, Positive, Range, Rate
 
 Columns = tuple[tuple[str, str], ...]
 
