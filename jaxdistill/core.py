@@ -22,7 +22,13 @@ Params = dict[str, Array]
 
 
 class InputError(ValueError):
-    """Raised for unusable input; programs print its one line and exit with status 2."""
+    """Raised for unusable input; programs print its one line and exit with status 2.
+
+    Line breaks and other control characters, which names in a user's files may contain, are escaped.
+    """
+
+    def __init__(self, line: str):
+        super().__init__("".join(char if char.isprintable() else repr(char)[1:-1] for char in line))
 
 
 class Tokens(NamedTuple):
