@@ -14,9 +14,9 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, Precision
 from jaxdistill.files import is_remote, parts
 from jaxdistill.paths import cache_folder
 
@@ -86,8 +86,9 @@ def local_path(text: str) -> str:
     return os.path.expanduser(text)
 
 
-def add_reading_options(parser: Parser) -> None:
-    """Adds `--pooling`, `--max_length` and `--batch_size`, which set how `--model` reads sentences, and `--parts`."""
+def add_reading_options(parser: Parser, *, precision: Precision = "auto") -> None:
+    """Adds `--pooling`, `--max_length`, `--batch_size` and `--precision`, which set how `--model` reads sentences, and
+    `--parts`."""
     parser.add_argument(
         "--parts",
         default="",
@@ -96,6 +97,17 @@ def add_reading_options(parser: Parser) -> None:
     parser.add_argument("--pooling", default="", help="required if the checkpoint does not state its pooling")
     parser.add_argument("--max_length", type=int, default=0, help="maximum tokens per sentence; 0: the checkpoint's")
     parser.add_argument("--batch_size", type=positive, default=BATCH_SIZE, help="sentences per batch")
+    parser.add_argument(
+        "--precision",
+        choices=get_args(Precision),
+        default=precision,
+        help=f"of matrix products; auto: bfloat16 where the hardware supports it; default: {precision}",
+    )
+
+
+def reading_options(given: argparse.Namespace) -> dict[str, Any]:
+    """The options of `add_reading_options` as `inference.load` takes them."""
+    return {name: getattr(given, name) for name in ("pooling", "max_length", "batch_size", "precision")}
 
 
 def leave_at_once(number: int, frame: Any) -> None:

@@ -7,7 +7,7 @@ Axis letters of the signatures:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -19,6 +19,10 @@ MASK_TOKENS = ("[MASK]", "<mask>")
 
 Params = dict[str, Array]
 """Parameters, flat: path such as `transformer/layers/0/attention/query/kernel` to array."""
+
+
+Precision = Literal["auto", "float32", "bfloat16"]
+"""Precision of matrix products; `auto` is bfloat16 where the hardware multiplies it natively, else float32."""
 
 
 class InputError(ValueError):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxdistill.cli import Interrupts, Parser, add_reading_options, local_path, run
+from jaxdistill.cli import Interrupts, Parser, add_reading_options, local_path, reading_options, run
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import TEXT, Watched, local_files, read
 from jaxdistill.data.vectors import VectorFile, note_of, write_parquet
@@ -123,6 +123,7 @@ def origin_of(
         "input": text.digest,
         "column": column,
         "batch_size": embedder.batch_size,
+        "precision": embedder.compute_dtype.name,
         "chunk": chunk,
     }
 
@@ -182,7 +183,7 @@ def sentences(specs: Sequence[str], column: str) -> Iterator[str]:
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.encode`."""
     given = _parser().parse_args(arguments)
-    embedder = load(given.model, pooling=given.pooling, max_length=given.max_length, batch_size=given.batch_size)
+    embedder = load(given.model, **reading_options(given))
     written = encode_file(
         embedder,
         given.input,
@@ -193,7 +194,9 @@ def main(arguments: Sequence[str]) -> None:
         progress=not given.quiet,
     )
     count, truncated = written.sentences, written.truncated
-    print(f"{given.output}: {count:,} vectors of {embedder.width} numbers, float32")
+    print(
+        f"{given.output}: {count:,} vectors of {embedder.width} numbers, float32, multiplied in {embedder.compute_dtype.name}"
+    )
     print(f"{written.unknown / max(written.tokens, 1):.2%} of {written.tokens:,} tokens are unknown to the tokenizer")
     if truncated:
         longest = embedder.model.max_length

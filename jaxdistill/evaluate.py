@@ -53,6 +53,7 @@ from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.evals.postprocess import METHODS, Postprocessing
 from jaxdistill.files import refuse_overwriting, try_writing, write_atomic
 from jaxdistill.inference import Embedder, Ensemble
+from jaxdistill.ops.dense import dtype_of
 from jaxdistill.paths import cache_folder
 from jaxdistill.reporting import evaluation as evaluation_report
 from jaxdistill.reporting.page import PAGE
@@ -75,11 +76,14 @@ class Candidate(NamedTuple):
 
     spec: str
     members: tuple[SentenceModel, ...]
+    precision: str = "float32"
+    """Dtype of matrix products."""
     postprocessing: Postprocessing = Postprocessing()
 
     def digest(self) -> str:
         """Digest of everything that decides the scores."""
         digests = [member.digest() for member in self.members] + self.postprocessing.digests()
+        digests += [] if self.precision == "float32" else [self.precision]
         return digests[0] if len(digests) == 1 else hashlib.sha256("+".join(digests).encode()).hexdigest()
 
 
@@ -92,11 +96,11 @@ def score(
       batch_size: number of sentences of 32 tokens that are computed together.
     """
     start, digest, spec = time.perf_counter(), candidate.digest(), candidate.spec
-    embed = _embed(candidate.members, batch_size, progress=sys.stderr.isatty())
+    embed = _embed(candidate.members, candidate.precision, batch_size, progress=sys.stderr.isatty())
     after = candidate.postprocessing.of(embed)
     known = Model(
         embed=embed if isinstance(embed, Scorer) else EmbeddingCache(after(embed)),
-        embed_in_batches=lambda size: after(_embed(candidate.members, size)),
+        embed_in_batches=lambda size: after(_embed(candidate.members, candidate.precision, size)),
         parameters=sum(member.parameter_count for member in candidate.members),
         size_bytes=sum(_weights_bytes(member.source) for member in candidate.members),
         index=index.embed,
@@ -187,7 +191,8 @@ def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Scored
     if out:
         refuse_overwriting(out, [path for unit in plan.units for path in unit.files])
     postprocessing = _postprocessing(given, plan.units)
-    index = _index(given.index_model)
+    precision = dtype_of(given.precision).name
+    index = _index(given.index_model, precision)
     specs = list(dict.fromkeys([*filter(None, [given.teacher]), *given.model]))
     evaluated, unloaded = [], {}
     for spec in specs:
@@ -205,6 +210,7 @@ def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Scored
         "seed": probe.SEED,
         "data": given.data or "Hugging Face hub",
         "index_model": given.index_model,
+        "precision": precision,
         "postprocess": str(postprocessing),
         "versions": versions(),
         "absent": plan.absent,
@@ -260,7 +266,8 @@ def _candidate(spec: str, given: argparse.Namespace, postprocessing: Postprocess
     if not all(names):
         raise InputError(f"{spec!r} has an empty name beside a +; write an ensemble as A+B.")
     options = {"pooling": given.pooling, "max_length": given.max_length, "prompt": given.prompt}
-    return Candidate(spec=spec, members=tuple(load(name, **options) for name in names), postprocessing=postprocessing)
+    members = tuple(load(name, **options) for name in names)
+    return Candidate(spec, members, dtype_of(given.precision).name, postprocessing)
 
 
 def _postprocessing(given: argparse.Namespace, units: Sequence[Unit]) -> Postprocessing:
@@ -280,15 +287,18 @@ def _postprocessing(given: argparse.Namespace, units: Sequence[Unit]) -> Postpro
     return Postprocessing(given.postprocess, tuple(given.postprocess_text))
 
 
-def _index(spec: str) -> Index:
+def _index(spec: str, precision: str) -> Index:
     if not spec:
         return Index(embed=None, digest="")
-    model = load(spec)
-    return Index(embed=EmbeddingCache(_embed([model], BATCH_SIZE, progress=sys.stderr.isatty())), digest=model.digest())
+    index = Candidate(spec, (load(spec),), precision)
+    embed = EmbeddingCache(_embed(index.members, precision, BATCH_SIZE, progress=sys.stderr.isatty()))
+    return Index(embed=embed, digest=index.digest())
 
 
-def _embed(members: Sequence[SentenceModel], batch_size: int, *, progress: bool = False) -> Embed | Scorer:
-    embedders = [Embedder(member, batch_size=batch_size) for member in members]
+def _embed(
+    members: Sequence[SentenceModel], precision: str, batch_size: int, *, progress: bool = False
+) -> Embed | Scorer:
+    embedders = [Embedder(member, compute_dtype=precision, batch_size=batch_size) for member in members]
     return embedders[0].as_embed(progress=progress) if len(embedders) == 1 else Ensemble(embedders, progress=progress)
 
 
@@ -346,7 +356,7 @@ def _parser() -> Parser:
         default=[],
         help="text to fit the transform on; repeatable",
     )
-    add_reading_options(parser)
+    add_reading_options(parser, precision="float32")  # scores must not depend on the machine
     parser.add_argument("--prompt", default="", help="name of a prompt of the checkpoint, or the text itself")
     parser.add_argument(
         "--out",

@@ -17,14 +17,15 @@ from jaxtyping import Float, Int
 from tqdm.auto import tqdm
 
 from jaxdistill.cli import did_you_mean
-from jaxdistill.core import Array, Embed, InputError, Params, Scorer, Tokens
+from jaxdistill.core import Array, Embed, InputError, Params, Precision, Scorer, Tokens
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.encoders.model import load as load_model
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.evals.similarity import cosines
-from jaxdistill.mesh import batch_sharding, make_mesh, place, replicated
+from jaxdistill.mesh import batch_sharding, make_mesh, place, place_frozen, replicated
+from jaxdistill.ops.dense import dtype_of
 
 LENGTHS = (6, 8, *(steps * step for step in (2, 4, 8, 16, 32, 64) for steps in range(5, 9)))
 """Padded lengths, four from each power of 2 to the next; longer sentences are padded to a multiple of the last, 512."""
@@ -55,8 +56,10 @@ class Embedder:
         """
         self.model = model
         self.mesh = mesh or make_mesh(devices=jax.local_devices())
-        self.params = place(model.params, replicated(self.mesh)) if params is None else params
+        everywhere = dict.fromkeys(model.params, replicated(self.mesh))
+        self.params = place_frozen(model.params, everywhere, compute_dtype) if params is None else params
         self.batch_size = batch_size
+        self.compute_dtype = jnp.dtype(compute_dtype)
         self._embed = make_embed(model.definition, self.mesh, compute_dtype)
 
     @property
@@ -260,7 +263,15 @@ def prompt_text(model: Prompted, name: str | None) -> str:
     return model.prompts[name]
 
 
-def load(model: str, *, pooling: str = "", max_length: int = 0, prompt: str = "", batch_size: int = 128) -> Embedder:
+def load(
+    model: str,
+    *,
+    pooling: str = "",
+    max_length: int = 0,
+    prompt: str = "",
+    batch_size: int = 128,
+    precision: Precision = "auto",
+) -> Embedder:
     """A model ready for use, from a folder, `package:NAME/PATH` or a hub name.
 
     Args:
@@ -268,8 +279,12 @@ def load(model: str, *, pooling: str = "", max_length: int = 0, prompt: str = ""
       pooling: needed where the checkpoint does not say it.
       max_length: longest sentence in tokens; 0: as the checkpoint says.
       prompt: name of the prompt that is used by default.
+      precision: of matrix products. `auto`: bfloat16 where the hardware multiplies it natively; `float32` gives the vectors
+        of sentence-transformers to 1e-5. Vectors are float32 either way.
     """
-    return Embedder(load_model(model, pooling=pooling, max_length=max_length, prompt=prompt), batch_size=batch_size)
+    dtype = dtype_of(precision)
+    read = load_model(model, pooling=pooling, max_length=max_length, prompt=prompt)
+    return Embedder(read, batch_size=batch_size, compute_dtype=dtype)
 
 
 def make_embed(

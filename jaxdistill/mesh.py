@@ -5,15 +5,17 @@ The mesh has two axes: `data` splits the batch and the queue, `model` splits par
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import DTypeLike
 
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, Params
 
 Rules = Sequence[tuple[str, Sequence[str]]]
 
@@ -96,6 +98,15 @@ def place(tree: Any, sharding: Any) -> Any:
     if isinstance(sharding, NamedSharding):
         sharding = jax.tree.map(lambda _: sharding, tree)
     return jax.tree.map(_place_one, tree, sharding)
+
+
+def place_frozen(params: Params, shardings: Mapping[str, Any], dtype: DTypeLike) -> Params:
+    """A frozen model's parameters on their devices, one by one; bfloat16 products get matrices that are rounded already."""
+    narrow = jnp.dtype(dtype) == jnp.bfloat16
+    return {
+        path: place(array.astype(dtype) if narrow and path.endswith("/kernel") else array, shardings[path])
+        for path, array in params.items()
+    }
 
 
 def _place_one(array, sharding):

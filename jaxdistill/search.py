@@ -23,7 +23,7 @@ from jaxtyping import Float
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from jaxdistill.cli import Parser, add_reading_options, local_path, run
+from jaxdistill.cli import Parser, add_reading_options, local_path, reading_options, run
 from jaxdistill.core import InputError
 from jaxdistill.data.resumable import one_line
 from jaxdistill.data.sources import TEXT, Watched
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str]) -> None:
         raise InputError("--vectors are the corpus's already; leave out --corpus_model and --corpus_prompt, or them.")
     if given.top is not None and given.top < 1:
         raise InputError(f"--top={given.top} must be at least 1.")
-    embedder = load(given.model, pooling=given.pooling, max_length=given.max_length, batch_size=given.batch_size)
+    embedder = load(given.model, **reading_options(given))
     asked = unit_vectors(partial(embedder.encode, prompt=given.prompt or None), queries)
     vectors = Path(given.vectors) if given.vectors else _computed(embedder, given)
     rows, width = shape(vectors)
@@ -119,7 +119,8 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _computed(embedder: Embedder, given) -> Path:
-    reader = load(given.corpus_model, batch_size=given.batch_size) if given.corpus_model else embedder
+    own = {"batch_size": given.batch_size, "precision": given.precision}
+    reader = load(given.corpus_model, **own) if given.corpus_model else embedder
     _check_width(reader.width, embedder, given)  # before hours of work
     return corpus_vectors(
         reader, given.corpus, column=given.column, prompt=given.corpus_prompt or None, progress=not given.quiet

@@ -19,7 +19,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data import resumable, vectors
 from jaxdistill.encode import encode_file
 from jaxdistill.encoders.folder import save
-from jaxdistill.inference import Embedder
+from jaxdistill.inference import Embedder, load
 
 from program import ROOT, environment, refused, run, start
 from tiny_models import tiny_model
@@ -104,6 +104,27 @@ def test_the_program_says_what_it_wrote_and_what_was_truncated(text, model, tmp_
     printed = capsys.readouterr().out
     assert "7 vectors of 16 numbers" in printed and "2 sentences (28.6%) were longer than 16 tokens" in printed
     assert "0.00% of " in printed and "tokens are unknown to the tokenizer" in printed
+
+
+def unit_cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    return np.einsum("ne,ne->n", first, second) / lengths
+
+
+def test_bfloat16_products_give_float32_vectors_close_by(text, model, tmp_path, capsys):
+    made = {}
+    for precision in ("float32", "bfloat16"):
+        output = tmp_path / "v.npy"
+        encode.main(
+            [f"--model={model}", f"--input={text}", f"--output={output}", f"--precision={precision}", "--quiet"]
+        )
+        assert f"multiplied in {precision}" in capsys.readouterr().out
+        made[precision] = np.load(output)
+        np.testing.assert_array_equal(made[precision], load(model, precision=precision).encode(SENTENCES))
+    assert made["bfloat16"].dtype == np.float32 and np.any(made["bfloat16"] != made["float32"])
+    assert unit_cosines(*made.values()).min() > 0.999
+    with pytest.raises(InputError, match="'float8' is unknown; allowed: auto, float32, bfloat16"):
+        load(model, precision="float8")
 
 
 def test_a_table_holds_the_same_vectors_beside_their_sentences(embedder, text, tmp_path):

@@ -66,6 +66,15 @@ def test_scores_are_printed_and_written(tiny, tiny_data, tmp_path, capsys):
     assert f"{100 * expected['average']:.2f}" in printed and "sick-r" in printed
 
 
+def test_the_precision_is_in_the_results_and_in_the_key_of_cached_scores(tiny, tiny_data):
+    found = {}
+    for precision in ("float32", "bfloat16"):
+        content = evaluate.evaluate(str(tiny), tasks="sts-b", data=str(tiny_data), precision=precision)
+        assert content["precision"] == precision
+        found[precision] = content["models"][0]["digest"]
+    assert found["float32"] == evaluate.load(str(tiny)).digest() != found["bfloat16"]
+
+
 def test_several_models_are_compared_in_one_table(tiny, tiny_data, tmp_path, capsys):
     other = tmp_path / "other"
     save(tiny_model(tmp_path / "tokenizer", seed=1), other)

@@ -75,14 +75,23 @@ def test_the_sentence_itself_is_nearest_and_its_row_is_the_line(model, corpus, c
 
 def test_stored_computed_and_kept_vectors_give_the_same(model, corpus, tmp_path, capsys, monkeypatch):
     (tmp_path / "queries.txt").write_text("the cat sleeps\nrain\n")
-    arguments = [f"--model={model}", f"--corpus={corpus}", f"--queries={tmp_path / 'queries.txt'}"]
+    arguments = [
+        f"--model={model}",
+        f"--corpus={corpus}",
+        f"--queries={tmp_path / 'queries.txt'}",
+        "--precision=float32",
+    ]
     computed = found(arguments, capsys)
     assert len(computed) == 2 * len(CORPUS)
     for name in ("v.npy", "v.parquet"):
-        encode.main([f"--model={model}", f"--input={corpus}", f"--output={tmp_path / name}", "--quiet"])
+        encode.main(
+            [f"--model={model}", f"--input={corpus}", f"--output={tmp_path / name}", "--quiet", *arguments[-1:]]
+        )
         assert found([*arguments, f"--vectors={tmp_path / name}"], capsys) == computed
     monkeypatch.setattr(vectors.VectorFile, "append", lambda *_: pytest.fail("computed again"))
     assert found(arguments, capsys) == computed
+    with pytest.raises(pytest.fail.Exception, match="computed again"):
+        found([*arguments, "--precision=bfloat16"], capsys)
     with open(corpus, "a") as file:
         file.write("rain\n")
     with pytest.raises(pytest.fail.Exception, match="computed again"):

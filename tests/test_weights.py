@@ -21,7 +21,7 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders.model import load
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.encoders.torch_file import read_torch_file
-from jaxdistill.training.build import place_teacher
+from jaxdistill.mesh import place_frozen
 
 import encoder_cases as cases
 
@@ -126,7 +126,7 @@ def test_a_frozen_model_keeps_bfloat16_and_leaves_its_weights_in_the_file(origin
     vectors = jax.jit(lambda params: embed(frozen.definition, params, tokens, compute_dtype="float32"))
     assert np.array_equal(vectors(frozen.params), vectors(trained.params))
     here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    placed = place_teacher(frozen.params, dict.fromkeys(frozen.params, here), "float32")
+    placed = place_frozen(frozen.params, dict.fromkeys(frozen.params, here), "float32")
     assert placed["transformer/layers/0/output/kernel"].dtype == ml_dtypes.bfloat16
 
 

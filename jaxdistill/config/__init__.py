@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from jaxdistill.cli import did_you_mean
 from jaxdistill.config.ranges import Count, CountOrNone, Fraction, NotNegative, Positive, Range, Rate
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, Precision
 
 Columns = tuple[tuple[str, str], ...]
 
@@ -200,7 +200,7 @@ class RunOptions:
     """Passes over the text, used if `steps` is 0."""
     seed: Annotated[int, Range(least=0, most=2**32 - 1)] = 0
     """Seed of all random choices."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    precision: Precision = "auto"
     """Precision of matrix products; sums, softmax, norms and losses stay float32. `auto`: bfloat16 where the hardware
     supports it."""
     accumulate: Count = 1

@@ -5,11 +5,14 @@ natively. JAX's own transpose rule would use the float32 cotangent in the backwa
 """
 
 from functools import partial
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
+
+from jaxdistill.core import InputError, Precision
 
 
 def product(
@@ -43,6 +46,15 @@ def _backward(dtype, given, saved, cotangent):
 
 
 _product.defvjp(_forward, _backward)
+
+
+def dtype_of(precision: str) -> DTypeLike:
+    """The dtype of matrix products; raises `InputError` for a word that is no `Precision`."""
+    if precision not in get_args(Precision):
+        raise InputError(f"precision={precision!r} is unknown; allowed: {', '.join(get_args(Precision))}.")
+    if precision == "auto":
+        precision = "bfloat16" if has_bfloat16_units() else "float32"
+    return jnp.dtype(precision)
 
 
 def has_bfloat16_units() -> bool:

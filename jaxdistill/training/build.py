@@ -1,26 +1,23 @@
 """Builds a run from its config: models, text, targets, objective and step, each made once and checked before step 1."""
 
 import pathlib
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh
-from jax.typing import DTypeLike
 
 from jaxdistill import config as configs
 from jaxdistill import mesh as meshes
 from jaxdistill.config import Config
 from jaxdistill.config.ranges import LARGEST_INT32
-from jaxdistill.core import InputError, Objective, Params, Sizes, TrainState
+from jaxdistill.core import InputError, Objective, Sizes, TrainState
 from jaxdistill.data import batches
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import dev_metric
-from jaxdistill.ops.dense import has_bfloat16_units
+from jaxdistill.ops.dense import dtype_of
 from jaxdistill.training import optim, step
 from jaxdistill.training.dev import dev_tasks, graded_pairs, held_out_rows
 from jaxdistill.training.objective import check_accumulation, check_form, check_same_tokens, make_objective, sizes_of
@@ -37,7 +34,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
     """A run that is ready to train; raises `InputError` for whatever cannot work."""
     mesh = meshes.make_mesh(model_axis=config.run.model_axis)
     groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
-    dtype = compute_dtype(config.run.precision)
+    dtype = dtype_of(config.run.precision)
     objective = make_objective(config)
     labellers = load_labellers(config.teacher, workdir)
     teacher = load_teacher(config.teacher, workdir)
@@ -79,7 +76,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
         steps=steps,
         schedule=optim.make_schedule(config.optimizer, steps),
         optimizer=optimizer,
-        teacher_params=place_teacher(frozen, teacher_shardings, dtype),
+        teacher_params=meshes.place_frozen(frozen, teacher_shardings, dtype),
         sizes=sizes,
         like=like,
         shardings=shardings,
@@ -109,20 +106,11 @@ def make_step(
         mesh=mesh,
         shardings=shardings,
         teacher_shardings=teacher_shardings,
-        compute_dtype=compute_dtype(config.run.precision),
+        compute_dtype=dtype_of(config.run.precision),
         remat=config.run.remat,
         teacher_dropout=config.teacher.dropout,
         accumulate=config.run.accumulate,
     )
-
-
-def place_teacher(params: Params, shardings: Mapping[str, Any], dtype: DTypeLike) -> Params:
-    """A frozen model's parameters on their devices, one by one; bfloat16 products get matrices that are rounded already."""
-    narrow = jnp.dtype(dtype) == jnp.bfloat16
-    return {
-        path: meshes.place(array.astype(dtype) if narrow and path.endswith("/kernel") else array, shardings[path])
-        for path, array in params.items()
-    }
 
 
 def make_batches(
@@ -176,10 +164,3 @@ def state_like(
         np.zeros((objective.reserve_rows, sizes.width), np.float32) if objective.reserve_rows else None,
         jax.random.key(seed),
     )
-
-
-def compute_dtype(precision: str) -> DTypeLike:
-    """The dtype of matrix products."""
-    if precision == "auto":
-        precision = "bfloat16" if has_bfloat16_units() else "float32"
-    return jnp.dtype(precision)
