@@ -1,11 +1,13 @@
-"""Trains every point of a grid of options, one process after another, and compares them.
+"""Trains configs, or one config with each combination of a grid of options, one after another, and compares them.
 
+  python -m jaxdistill.sweep --config=l2.py:quickstart,congen.py:quickstart --seeds=0,1,2 --workdir=runs/methods
   python -m jaxdistill.sweep --grid=congen_alpha --workdir=runs/alpha --seeds=0,1,2 --config.data.text=TEXT
   python -m jaxdistill.sweep --config=configs/congen.py:quickstart --workdir=runs/queue \\
     --grid='objective.queue_size=64,2048;optimizer.learning_rate=1e-4,5e-4'
 
---config.SECTION.OPTION=VALUE holds for every point. The same command again continues where it stopped, also with more
-points or seeds. DIR gets sweep.md, sweep.json and sweep.png, and a workdir and a log for each point.
+--config.SECTION.OPTION=VALUE applies to every point. Running the same command again resumes the sweep, also with more
+points or seeds. DIR gets a table (sweep.md, sweep.csv, sweep.tex), the numbers (sweep.json) and a plot (sweep.png); each
+point gets a log and a workdir. Checkpoints of a finished point are removed, since its export holds the best student.
 """
 
 import fcntl
@@ -35,8 +37,11 @@ from jaxdistill.training.config_file import load_config_module, shipped_configs
 from jaxdistill.training.lock import locked
 from jaxdistill.training.stages import in_order, is_finished
 from jaxdistill.training.unread import training_of, unread
+from jaxdistill.training.workdir import RESULTS, drop_checkpoints, stage_folder
 
 SEED = "run.seed"
+CONFIG = "config"
+"""Column of the config's name, in sweeps over several."""
 POINT_FAILED = 1
 POLL_SECONDS = 0.1
 """Interval at which a training and interrupts are polled."""
@@ -46,7 +51,7 @@ class Point(NamedTuple):
     """One training of the grid."""
 
     options: dict[str, Any]
-    """The swept options without the seed, as the config types them."""
+    """The swept options without the seed, as the config types them; `CONFIG` is the first of them in sweeps over several."""
     config: configs.Config
     """All options."""
     arguments: tuple[str, ...]
@@ -68,21 +73,24 @@ def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.sweep`. NOTE: nothing here may start JAX's devices; the trainings need them."""
     given = [argument for argument in arguments if argument.startswith("--config.")]
     options = _parser().parse_args([argument for argument in arguments if argument not in given])
-    config, grid = read_grid(options.grid)
-    config = options.config or config
-    if not config:
+    study_config, grid = read_grid(options.grid) if options.grid else ("", None)
+    specs = list(dict.fromkeys(_split(options.config or study_config, ",")))
+    if not specs:
         raise InputError("--config is missing; only a study file brings its own.")
-    base = configs.flat(whole_config([f"--config={config}", *given]))
-    planned = plan(config, given, points(grid, _split(options.seeds, ",")))
+    seeds = _split(options.seeds, ",")
+    if not options.grid and not seeds and len(specs) == 1:
+        raise InputError("a sweep needs --grid, --seeds or several configs (--config=A,B).")
+    chosen = points(grid, seeds) if options.grid else [{SEED: seed} for seed in seeds] or [{}]
+    base, planned = base_options(specs, given), plan(specs, given, chosen)
     folder = pathlib.Path(options.workdir)
     refuse_several_tasks("a sweep")
-    refuse_other_sweep(folder, base, planned)
+    refuse_other_sweep(folder, planned)
     if options.dry_run:
         for number, point in enumerate(planned, start=1):
             print(f"point {number} of {len(planned)}: {point.shown}{', done before' if scores(point, folder) else ''}")
         return
-    seeds = [f"--seeds={options.seeds}"] if options.seeds else []
-    said = shlex.join([f"--config={config}", f"--grid={options.grid}", *seeds, *given])
+    named = {"--config": ",".join(specs), "--grid": options.grid, "--seeds": options.seeds}
+    said = shlex.join([*(f"{name}={value}" for name, value in named.items() if value), *given])
     report = {"command": f"python -m jaxdistill.sweep {said} --workdir=DIR", "base": base}
     with locked(folder):
         rows = train_all(planned, folder, report)
@@ -94,9 +102,13 @@ def main(arguments: Sequence[str]) -> None:
 def _parser() -> Parser:
     lines = [f"  {name}: {load_config_module(path).__doc__.splitlines()[0]}" for name, path in studies().items()]
     parser = Parser(prog="python -m jaxdistill.sweep", description=__doc__, epilog="\n".join(["studies:", *lines]))
-    parser.add_argument("--config", default="", help="FILE[:PRESET]; default: the study's")
-    parser.add_argument("--grid", required=True, help="study file, name of a study, or 'option=value,value;option=...'")
-    parser.add_argument("--seeds", default="", help="run.seed of every point, for instance 0,1,2")
+    parser.add_argument(
+        "--config", default="", help="FILE[:PRESET], or several separated by commas; default: the study's"
+    )
+    parser.add_argument("--grid", default="", help="study file, name of a study, or 'option=value,value;option=...'")
+    parser.add_argument(
+        "--seeds", default="", help="seeds of each point, such as 0,1,2: short for run.seed=0,1,2 in --grid"
+    )
     parser.add_argument("--workdir", type=local_path, required=True, help="folder of the sweep")
     parser.add_argument("--dry_run", action="store_true", help="list the points and stop")
     return parser
@@ -151,17 +163,38 @@ def whole_config(arguments: Sequence[str]) -> configs.Config:
     return configs.parse(raw)
 
 
-def plan(config: str, given: Sequence[str], chosen: Sequence[Mapping[str, Any]]) -> list[Point]:
-    """The trainings of the chosen options, each once; every command line is read before the first one runs."""
+def config_names(specs: Sequence[str]) -> dict[str, str]:
+    """`FILE[:PRESET]` to its name in tables, `congen:tiny` of `configs/congen.py:tiny`; empty for a single config."""
+    if len(specs) == 1:
+        return {specs[0]: ""}
+    parts = [spec.partition(":") for spec in specs]
+    names = [f"{pathlib.Path(file).stem}{colon}{preset}" for file, colon, preset in parts]
+    return dict(zip(specs, names if len(set(names)) == len(names) else specs, strict=True))
+
+
+def base_options(specs: Sequence[str], given: Sequence[str]) -> dict[str, Any]:
+    """All options before the grid changes them; those of each config under its name in sweeps over several."""
+    of_names = {
+        name: configs.flat(whole_config([f"--config={spec}", *given])) for spec, name in config_names(specs).items()
+    }
+    return of_names.get("", of_names)
+
+
+def plan(specs: Sequence[str], given: Sequence[str], chosen: Sequence[Mapping[str, Any]]) -> list[Point]:
+    """The trainings of each config with the chosen options, each once; all command lines are read before the first runs."""
     for name in (argument.split("=")[0].removeprefix("--config.") for argument in given):
         if any(name in options for options in chosen):
             raise InputError(f"{name} is in the grid and on the command line; give it once.")
     planned: dict[str, Point] = {}
-    for options in chosen:
-        arguments = (f"--config={config}", *given, *(f"--config.{name}={value}" for name, value in options.items()))
-        whole = whole_config(arguments)
-        typed = configs.flat(whole)
-        point = Point({name: typed[name] for name in options if name != SEED}, whole, arguments)
+    names = config_names(specs)
+    for spec, options in itertools.product(specs, chosen):
+        arguments = (f"--config={spec}", *given, *(f"--config.{name}={value}" for name, value in options.items()))
+        try:
+            whole = whole_config(arguments)
+        except InputError as error:
+            raise InputError(f"{spec}: {error}") if names[spec] else error from None
+        typed, of_config = configs.flat(whole), {CONFIG: names[spec]} if names[spec] else {}
+        point = Point(of_config | {name: typed[name] for name in options if name != SEED}, whole, arguments)
         planned.setdefault(point.name, point)
     refuse_equal(list(planned.values()))
     return list(planned.values())
@@ -182,8 +215,8 @@ def refuse_equal(planned: Sequence[Point]) -> None:
             )
 
 
-def refuse_other_sweep(folder: pathlib.Path, base: Mapping[str, Any], planned: Sequence[Point]) -> None:
-    """Raises `InputError` unless the folder is new, or was made with the same config and with no other points."""
+def refuse_other_sweep(folder: pathlib.Path, planned: Sequence[Point]) -> None:
+    """Raises `InputError` unless the folder is new, or was made with the same configs and with no other points."""
     refuse_no_folder(folder)
     path, now = folder / "sweep.json", {point.name: point for point in planned}
     if not path.exists():
@@ -195,15 +228,17 @@ def refuse_other_sweep(folder: pathlib.Path, base: Mapping[str, Any], planned: S
     if gone:
         raise InputError(f"{folder} was made with a grid that also has {gone}: keep it, or use another --workdir.")
     for row in before["points"]:
-        there = before["base"] | row["options"] | {SEED: row["seed"]}
+        options = dict(row["options"])
+        base = before["base"][options.pop(CONFIG)] if CONFIG in options else before["base"]
+        there = base | options | {SEED: row["seed"]}
         configs.refuse_other_training(there, configs.flat(now[row["point"]].config), workdir=str(folder))
 
 
 def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[str, Any]) -> list[Row]:
-    """Trains what is not done, and writes the report before the first point and after each."""
+    """Trains what is not done, removes what only a resumed training needs, and writes the report after each point."""
     swept = dict.fromkeys(name for point in planned for name in point.options)
     rows = [
-        {"point": point.name, "options": {name: configs.flat(point.config)[name] for name in swept}}
+        {"point": point.name, "options": {name: (configs.flat(point.config) | point.options)[name] for name in swept}}
         | {"seed": point.config.run.seed, "status": None, "failure": None}
         | {"metric": None, "score": None, "sts_average": None}
         for point in planned
@@ -214,7 +249,10 @@ def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[st
         print(f"point {number} of {len(planned)}: {point.shown}", end=" ... ", flush=True)
         begun, before = time.monotonic(), scores(point, folder)
         row["status"] = 0 if before else train(point, folder)
-        row |= scores(point, folder) or {}
+        if found := scores(point, folder):
+            row |= found
+            for stage in stage_folders(point, folder):
+                drop_checkpoints(stage)
         if row["status"]:
             log = folder / f"{point.name}.log"
             row["failure"] = f"failed with status {row['status']}: {last_line(log)} (see {log})"
@@ -249,16 +287,21 @@ def train(point: Point, folder: pathlib.Path) -> int:
 
 def scores(point: Point, folder: pathlib.Path) -> Row | None:
     """Best dev score and STS average, of the last stage, of a point that is trained to its end; None for any other."""
-    stages, workdir = in_order(point.config), folder / point.name
-    folders = [workdir / f"stage{number}" for number, _ in enumerate(stages, start=1)] if len(stages) > 1 else [workdir]
+    folders = stage_folders(point, folder)
     try:
-        if not all(is_finished(*stage) for stage in zip(folders, stages, strict=True)):
+        if not all(is_finished(*stage) for stage in zip(folders, in_order(point.config), strict=True)):
             return None
-        results = json.loads((folders[-1] / "results.json").read_text(encoding="utf-8"))
+        results = json.loads((folders[-1] / RESULTS).read_text(encoding="utf-8"))
     except json.JSONDecodeError:  # cut off while it was written
         return None
     metric, named = results["best_metric"], results["scores"]["student after"]
     return {"metric": metric, "score": named.get(metric), "sts_average": named.get("average")}
+
+
+def stage_folders(point: Point, folder: pathlib.Path) -> list[pathlib.Path]:
+    """The workdir of each stage of the point."""
+    workdir, count = folder / point.name, len(in_order(point.config))
+    return [workdir] if count == 1 else [stage_folder(workdir, number) for number in range(1, count + 1)]
 
 
 def last_line(log: pathlib.Path) -> str:

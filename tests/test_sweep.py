@@ -1,5 +1,6 @@
 """Sweeps: points of a grid, means and table by hand, studies, and the program: killed, run again, extended, failing."""
 
+import csv
 import json
 import re
 import signal
@@ -9,7 +10,7 @@ import time
 import pytest
 from rich.box import MARKDOWN
 
-from jaxdistill import sweep
+from jaxdistill import export, main, sweep
 from jaxdistill.core import InputError
 from jaxdistill.reporting import sweep as comparison
 from jaxdistill.reporting.tables import as_text
@@ -63,7 +64,7 @@ def test_a_grid_without_points_is_refused(grid):
 
 def test_points_have_typed_options_one_name_and_are_there_once():
     chosen = [{"objective.alpha": alpha} for alpha in ("0.5", "0.50", 1)] + [{"student.pooling": "mean:last2"}]
-    planned = sweep.plan(TINY, ["--config.run.steps=3"], chosen)
+    planned = sweep.plan([TINY], ["--config.run.steps=3"], chosen)
     assert [point.shown for point in planned] == [
         "objective.alpha=0.5 run.seed=0",
         "objective.alpha=1.0 run.seed=0",
@@ -72,6 +73,18 @@ def test_points_have_typed_options_one_name_and_are_there_once():
     assert planned[0].name == "objective.alpha=0.5,run.seed=0"
     assert planned[2].name.startswith("student.pooling=mean-last2,run.seed=0-")
     assert (planned[1].config.objective["alpha"], planned[1].config.run.steps) == (1.0, 3)
+
+
+def test_several_configs_are_a_column_of_the_grid():
+    planned = sweep.plan([TINY, "l2.py:tiny"], [], [{"run.seed": seed} for seed in (0, 1)])
+    assert [point.shown for point in planned] == [
+        f"config={name} run.seed={seed}" for name in ("congen:tiny", "l2:tiny") for seed in (0, 1)
+    ]
+    assert [point.config.objective["name"] for point in planned] == ["congen", "congen", "embedding", "embedding"]
+    assert [*sweep.base_options([TINY, "l2.py:tiny"], [])] == ["congen:tiny", "l2:tiny"]
+    assert sweep.config_names(["a/x.py", "b/x.py"]) == {"a/x.py": "a/x.py", "b/x.py": "b/x.py"}
+    with pytest.raises(InputError, match=r"^l2.py:tiny: unknown option --config.objective.alpha"):
+        sweep.plan([TINY, "l2.py:tiny"], [], [{"objective.alpha": 0.5}])
 
 
 @pytest.mark.parametrize(
@@ -89,13 +102,13 @@ def test_points_have_typed_options_one_name_and_are_there_once():
 )
 def test_two_points_that_are_the_same_training_are_refused(given, chosen, words):
     with pytest.raises(InputError, match=re.escape(words)):
-        sweep.plan(TINY, given, chosen)
+        sweep.plan([TINY], given, chosen)
 
 
 def test_without_a_teacher_its_targets_are_not_read():
     points = [{"teacher.targets": "live"}, {"teacher.targets": "store"}]
     with pytest.raises(InputError, match="because objective simcse has no teacher"):
-        sweep.plan("configs/simcse.py:tiny", [], points)
+        sweep.plan(["configs/simcse.py:tiny"], [], points)
 
 
 def test_means_and_deviations_are_over_the_seeds_that_have_a_score():
@@ -122,6 +135,21 @@ def test_the_table_has_a_line_for_each_point_and_means_once():
         ["1", "x", "1", "failed (2)", "", "failed (2)", ""],
         ["0", "y", "0", "-", "-", "-", "-"],
     ]
+
+
+def test_csv_has_scores_and_means_and_latex_a_line_for_each_choice_of_options():
+    first, *_, failed, unborn = csv.DictReader(comparison.sweep_csv(ROWS).splitlines())
+    assert (first["a"], first["seed"], first["metric"], first["score"]) == ("0", "0", "pairs/spearman", "0.8")
+    assert float(first["score_mean"]) == pytest.approx(0.82) and first["sts_average_sd"] == "0.0"
+    assert (failed["status"], failed["score"], failed["score_mean"]) == ("2", "", "0.9")
+    assert (unborn["status"], unborn["score_mean"]) == ("", "")
+    assert comparison.sweep_tex([row({"config": "x_y:50%"}, seed, 0.8 + seed / 100) for seed in (0, 1)]) == (
+        "\\begin{tabular}{lrr}\n\\toprule\n"
+        "config & seeds & pairs/spearman $\\times$ 100 \\\\\n\\midrule\n"
+        "x\\_y:50\\% & 2 & 80.50 $\\pm$ 0.71 \\\\\n"
+        "\\bottomrule\n\\end{tabular}\n"
+    )
+    assert comparison.in_latex("a\\b~{}^&#$") == r"a\textbackslash{}b\textasciitilde{}\{\}\textasciicircum{}\&\#\$"
 
 
 def test_lines_of_the_plot_are_the_choices_of_the_other_options():
@@ -159,7 +187,7 @@ def test_every_kind_of_axis_is_drawn(values, tmp_path):
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_a_study_says_what_was_found_and_its_points_are_options_of_its_config(path):
     config, grid = sweep.read_grid(path.stem)
-    planned = sweep.plan(config, [], sweep.points(grid))
+    planned = sweep.plan([config], [], sweep.points(grid))
     assert len(planned) == len(sweep.points(grid)) > 1
     assert f"--grid={path.stem} " in sweep.load_config_module(path).__doc__
     assert "jaxdistill" not in path.read_text().split('"""')[2]
@@ -196,6 +224,7 @@ def test_a_study_that_cannot_be_read_and_a_foreign_folder_are_one_line(tmp_path,
         sweep, [f"--config={TINY}", "--grid=objective.alpha=0", f"--workdir={tmp_path}"], capsys
     )
     assert "--config is missing" in refused(sweep, ["--grid=objective.alpha=0", f"--workdir={tmp_path}"], capsys)
+    assert "needs --grid, --seeds or several configs" in refused(sweep, arguments(tmp_path), capsys)
 
 
 def test_dry_run_lists_the_points_and_writes_nothing(tmp_path, capsys):
@@ -203,6 +232,11 @@ def test_dry_run_lists_the_points_and_writes_nothing(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == [
         "point 1 of 2: objective.alpha=0.0 run.seed=3",
         "point 2 of 2: objective.alpha=0.5 run.seed=3",
+    ]
+    sweep.main([f"--config={TINY},l2.py:tiny", "--seeds=0", "--dry_run", f"--workdir={tmp_path / 'sweep'}"])
+    assert capsys.readouterr().out.splitlines() == [
+        "point 1 of 2: config=congen:tiny run.seed=0",
+        "point 2 of 2: config=l2:tiny run.seed=0",
     ]
     assert not (tmp_path / "sweep").exists()
 
@@ -267,6 +301,28 @@ def test_a_finished_sweep_trains_nothing_again(finished, capsys, monkeypatch):
     assert report_of(folder) == before
 
 
+def test_a_finished_point_has_no_checkpoints_and_says_so(finished, tmp_path, capsys):
+    folder, _ = finished
+    point = folder / "sweep" / "objective.alpha=0.25,run.seed=0"
+    assert not list((folder / "sweep").glob("*/checkpoints"))
+    line = refused(export, [f"--workdir={point}", "--step=1", f"--out={tmp_path / 'out'}"], capsys)
+    assert "a sweep removes those of a finished point" in line and f"{point / 'export'}" in line
+    before = (point / "export" / "model.safetensors").stat().st_mtime_ns
+    main.main([*arguments(folder)[:-1], "--config.objective.alpha=0.25", f"--workdir={point}"])
+    assert "is finished" in capsys.readouterr().out
+    assert (point / "export" / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_a_sweep_over_configs_continues_with_the_same_configs_alone(tmp_path):
+    specs = [TINY, "l2.py:tiny"]
+    rows = [{"point": point.name, "options": point.options, "seed": 0} for point in sweep.plan(specs, [], [{}])]
+    report = {"base": sweep.base_options(specs, []), "points": rows}
+    (tmp_path / "sweep.json").write_text(json.dumps(report))
+    sweep.refuse_other_sweep(tmp_path, sweep.plan(specs, [], [{}]))
+    with pytest.raises(InputError, match="optimizer.b1: 0.9 there, 0.5 now"):
+        sweep.refuse_other_sweep(tmp_path, sweep.plan(specs, ["--config.optimizer.b1=0.5"], [{}]))
+
+
 def test_another_config_and_a_smaller_grid_are_refused_with_the_difference(finished, capsys):
     folder, _ = finished
     other = arguments(folder, "--grid=objective.alpha=0.25,0.75", optimizer__learning_rate=0.01)
@@ -276,7 +332,7 @@ def test_another_config_and_a_smaller_grid_are_refused_with_the_difference(finis
 
 
 def test_a_training_that_still_runs_is_not_joined_by_another(tmp_path):
-    (point,) = sweep.plan(TINY, [], [{"objective.alpha": 0.5}])
+    (point,) = sweep.plan([TINY], [], [{"objective.alpha": 0.5}])
     with (tmp_path / f"{point.name}.log").open("ab") as log:
         sweep.fcntl.flock(log, sweep.fcntl.LOCK_EX)
         with pytest.raises(InputError, match="is being trained by another process"):

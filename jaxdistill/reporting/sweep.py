@@ -1,5 +1,7 @@
-"""Summarises a sweep: means over seeds, a table and a plot of its points."""
+"""Summarises a sweep: means over seeds, its points as a table, as CSV and LaTeX, and as a plot."""
 
+import csv
+import io
 import itertools
 import json
 import pathlib
@@ -20,6 +22,10 @@ Row = dict[str, Any]
 SCORES = ("score", "sts_average")
 LOG_AXIS_FROM = 20
 """An axis of values above 0 is logarithmic if the largest is more than this many times the smallest."""
+IN_LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "×": r"$\times$",
+}  # fmt: skip
+"""Letters that LaTeX reads as commands, or whose glyphs some fonts lack, to what prints them."""
 
 
 def means(rows: Sequence[Row]) -> list[Row]:
@@ -27,14 +33,19 @@ def means(rows: Sequence[Row]) -> list[Row]:
 
     The deviation is that of a sample (n - 1), None for a single value; a score that no seed has is None.
     """
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(str(row["options"]), []).append(row)
     return [
         {"options": group[0]["options"], "seeds": [row["seed"] for row in group]}
         | {name: _mean([row[name] for row in group if row[name] is not None]) for name in SCORES}
-        for group in groups.values()
+        for group in _groups(rows)
     ]
+
+
+def _groups(rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows of each choice of options."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(str(row["options"]), []).append(row)
+    return list(groups.values())
 
 
 def _mean(values: list[float]) -> dict[str, float | None] | None:
@@ -45,15 +56,14 @@ def _mean(values: list[float]) -> dict[str, float | None] | None:
 
 def sweep_table(rows: Sequence[Row], *, box: Box = SIMPLE_HEAD) -> Table:
     """A row for each point; with several seeds, the first row of each choice of options also has its means."""
-    groups = means(rows)
-    shown = [name for name in SCORES if name == "score" or any(group[name] for group in groups)]
+    groups, shown = means(rows), score_names(rows)
     several = any(len(group["seeds"]) > 1 for group in groups)
     result = Table(box=box)
     for option in rows[0]["options"]:
         result.add_column(option)
     result.add_column("seed", justify="right")
     for name in shown:
-        result.add_column(f"{metric_of(rows) if name == 'score' else 'STS average'} × 100", justify="right")
+        result.add_column(heading(name, rows), justify="right")
         if several:
             result.add_column("mean ± s.d.", justify="right", no_wrap=True)
     for group in groups:
@@ -65,6 +75,46 @@ def sweep_table(rows: Sequence[Row], *, box: Box = SIMPLE_HEAD) -> Table:
                     cells.append("" if place else mean_text(group[name]))
             result.add_row(*cells)
     return result
+
+
+def score_names(rows: Sequence[Row]) -> list[str]:
+    """The scores that a table shows: those that some point has, and always the one that chose the checkpoints."""
+    return [name for name in SCORES if name == "score" or any(row[name] is not None for row in rows)]
+
+
+def heading(name: str, rows: Sequence[Row]) -> str:
+    """Of the column of a score."""
+    return f"{metric_of(rows) if name == 'score' else 'STS average'} × 100"
+
+
+def sweep_csv(rows: Sequence[Row]) -> str:
+    """A line for each point, its scores in [-1, 1] beside mean and standard deviation over the seeds of its options."""
+    text = io.StringIO()
+    columns = [*rows[0]["options"], "seed", "status", "metric"]
+    columns += [f"{name}{part}" for name in SCORES for part in ("", "_mean", "_sd")]
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for summary, group in zip(means(rows), _groups(rows), strict=True):
+        of_group = {f"{name}_{part}": value for name in SCORES for part, value in (summary[name] or {}).items()}
+        writer.writerows(row["options"] | row | of_group for row in group)
+    return text.getvalue()
+
+
+def sweep_tex(rows: Sequence[Row]) -> str:
+    """A LaTeX table for the package booktabs: a line for each choice of options with means and deviations over seeds."""
+    names, options = score_names(rows), list(rows[0]["options"])
+    lines = [[*options, "seeds", *(heading(name, rows) for name in names)]]
+    for group in means(rows):
+        lines.append([*group["options"].values(), len(group["seeds"]), *(mean_text(group[name]) for name in names)])
+    head, *body = [" & ".join(in_latex(str(cell)) for cell in line) + r" \\" for line in lines]
+    columns = "l" * len(options) + "r" * (1 + len(names))
+    begin = rf"\begin{{tabular}}{{{columns}}}"
+    return "\n".join([begin, r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def in_latex(text: str) -> str:
+    """The text with its special letters escaped."""
+    return "".join(IN_LATEX.get(letter, letter) for letter in text)
 
 
 def hundred(score: float | None) -> str:
@@ -161,13 +211,15 @@ def write_sweep(report: Mapping[str, Any], rows: Sequence[Row], folder: pathlib.
 
 
 def show_sweep(report: Mapping[str, Any], rows: Sequence[Row], folder: pathlib.Path) -> None:
-    """Prints the table and the failures, writes both to `sweep.md`, and draws the plot if there is a score."""
+    """Prints the table and the failures, writes `sweep.md`, `.csv` and `.tex`, and draws the plot if there is a score."""
     failures = [f"{row['point']} {row['failure']}" for row in rows if row["failure"]]
     tabulated = as_text(sweep_table(rows, box=MARKDOWN), width=1000).strip()
     parts = [f"`{report['command']}`", tabulated, "s.d.: over seeds, n - 1.", *failures]
-    (folder / "sweep.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    write_atomic(folder / "sweep.md", "\n\n".join(parts) + "\n")
+    write_atomic(folder / "sweep.csv", sweep_csv(rows))
+    write_atomic(folder / "sweep.tex", sweep_tex(rows))
     print("\n".join([as_text(sweep_table(rows), width=160), *failures]))
-    print(f"table: {folder / 'sweep.md'}, numbers: {folder / 'sweep.json'}")
+    print(f"table: {folder / 'sweep.md'}, sweep.csv and sweep.tex; numbers: {folder / 'sweep.json'}")
     if any(row["score"] is not None for row in rows):
         sweep_plot(rows, folder / "sweep.png", title=folder.resolve().name)
         print(f"plot: {folder / 'sweep.png'}")

@@ -21,6 +21,7 @@ from orbax.checkpoint import checkpoint_managers as policies
 from jaxdistill.core import InputError, TrainState
 from jaxdistill.mesh import path_name
 from jaxdistill.processes import gathered, is_first
+from jaxdistill.training.workdir import CHECKPOINTS
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class Checkpoints:
 
     def __init__(self, workdir: str | pathlib.Path, *, keep: int = 2, read_only: bool = False):
         """Opens them; `read_only` leaves a checkpoint alone that a running training is writing."""
-        self.folder = pathlib.Path(workdir).absolute() / "checkpoints"
+        self.folder = pathlib.Path(workdir).absolute() / CHECKPOINTS
         self._policy = _LatestAndBest(keep)
         self._options = ocp.CheckpointManagerOptions(
             preservation_policy=self._policy,

@@ -29,7 +29,7 @@ from jaxdistill.training.metrics import Progress, Writers
 from jaxdistill.training.run import Run
 from jaxdistill.training.student import as_evaluated, as_exported, make_student
 from jaxdistill.training.teacher import load_teacher
-from jaxdistill.training.workdir import read_config
+from jaxdistill.training.workdir import CHECKPOINTS, EXPORT, read_config
 
 log = logging.getLogger(__name__)
 
@@ -272,6 +272,11 @@ def restored_student(workdir: str | pathlib.Path, step: int) -> SentenceModel:
     config = read_config(workdir)
     if config is None:
         raise InputError(f"{workdir} has no config.json: it is no workdir of a training.")
+    if (workdir / EXPORT).is_dir() and not (workdir / CHECKPOINTS).is_dir():
+        raise InputError(
+            f"{workdir} has no checkpoints: a sweep removes those of a finished point. Its best student is "
+            f"{workdir / EXPORT}; to keep all steps, train the point with jaxdistill.main in another --workdir."
+        )
     student = make_student(config, load_teacher(config.teacher, workdir), workdir)
     state = Checkpoints(workdir, read_only=True).restore_alone(step)
     return as_exported(config.student, trained(config, student, state))

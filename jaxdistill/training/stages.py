@@ -27,7 +27,16 @@ from jaxdistill.training import lock
 from jaxdistill.training.dev import graded_pairs
 from jaxdistill.training.job import distill
 from jaxdistill.training.objective import make_objective
-from jaxdistill.training.workdir import EXPORT, RESULTS, STUDENTS, part_digests, read_config, stage_folder, stage_named
+from jaxdistill.training.workdir import (
+    CHECKPOINTS,
+    EXPORT,
+    RESULTS,
+    STUDENTS,
+    part_digests,
+    read_config,
+    stage_folder,
+    stage_named,
+)
 from jaxdistill.versions import source_digest
 
 INHERITED = (("data", "text"), ("data", "exclude"), ("data", "cache_folder"), ("evals", "pairs"), ("run", "parts"))
@@ -45,10 +54,20 @@ def run_stages(config: Config, workdir: pathlib.Path, *, dry_run: bool, command:
         if not processes.is_first():
             logging.getLogger("jaxdistill").setLevel(logging.WARNING)
         stages = in_order(config)
-        if len(stages) == 1:
+        if _is_dropped(stages, workdir):
+            _say(f"{workdir} is finished: {workdir / EXPORT}; a sweep removed its checkpoints")
+        elif len(stages) == 1:
             distill(config, workdir, dry_run=dry_run, command=command)
         else:
             _run_chain(stages, workdir, dry_run=dry_run, command=command)
+
+
+def _is_dropped(stages: Sequence[Config], workdir: pathlib.Path) -> bool:
+    """Whether the workdir is a sweep's finished point of one stage, which has no checkpoints to restore any more."""
+    with processes.agreed() as facts:
+        found = len(stages) == 1 and not (workdir / CHECKPOINTS).is_dir() and is_finished(workdir, stages[0])
+        facts["finished without checkpoints"] = found
+    return found
 
 
 def _facts(config: Config, workdir: pathlib.Path, dry_run: bool) -> dict[str, Any]:

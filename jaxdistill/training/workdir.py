@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pathlib
 import re
+import shutil
 
 from jaxdistill.config import Config, flat, parse, refuse_other_training
 from jaxdistill.core import InputError
@@ -14,6 +15,8 @@ LOCK = ".lock"
 """File that a run holds locked; it says who does. The system unlocks it when the process ends."""
 EXPORT = "export"
 """Folder of the exported student."""
+CHECKPOINTS = "checkpoints"
+"""Folder of the kept train states."""
 TOKENIZER = "tokenizer"
 """Folder of a tokenizer that was trained for the student."""
 CONFIG, RESULTS, METRICS = "config.json", "results.json", "metrics.jsonl"
@@ -65,6 +68,12 @@ def read_config(workdir: pathlib.Path) -> Config | None:
         raise InputError(
             f"{path} was written by another version of this program ({error}); use another --workdir."
         ) from None
+
+
+def drop_checkpoints(workdir: pathlib.Path) -> None:
+    """Removes the checkpoints, with their optimiser states; export, results and curves stay."""
+    if (workdir / CHECKPOINTS).is_dir():
+        shutil.rmtree(workdir / CHECKPOINTS)
 
 
 def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None:
