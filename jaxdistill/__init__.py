@@ -11,8 +11,9 @@ import os
 import signal
 import sys
 
-if sys.argv[:1] == ["-m"]:  # `python -m jaxdistill.PROGRAM`, whose imports Ctrl-C would end with a traceback
-    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+if sys.argv[:1] == ["-m"] and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+    # `python -m jaxdistill.PROGRAM`, whose imports Ctrl-C would end with a traceback.
+    signal.signal(signal.SIGINT, lambda *_: (os.write(2, b"\ninterrupted\n"), os._exit(130)))
 
 __version__ = "0.1.0"
 

@@ -112,7 +112,7 @@ def reading_options(given: argparse.Namespace) -> dict[str, Any]:
 
 def leave_at_once(number: int, frame: Any) -> None:
     """Signal handler that ends the process without cleanup; safe because all writes are atomic."""
-    os.write(2, b"interrupted\n")
+    os.write(2, b"\ninterrupted\n")  # below a progress bar
     os._exit(INTERRUPTED)
 
 

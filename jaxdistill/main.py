@@ -86,10 +86,10 @@ def parse_flags(arguments: Sequence[str]) -> tuple[dict[str, Any], str, bool]:
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:
-    """`--config FILE` as `--config=FILE`, likewise `--workdir`."""
+    """`--OPTION VALUE` as `--OPTION=VALUE`."""
     joined: list[str] = []
     for argument in arguments:
-        if joined and joined[-1] in ("--config", "--workdir"):
+        if joined and re.fullmatch(r"--?(config|workdir)[\w.]*", joined[-1]) and not re.match(r"-\D", argument):
             joined[-1] += f"={argument}"
         else:
             joined.append(argument)

@@ -122,7 +122,7 @@ def test_the_second_signal_ends_a_process_at_once():
         "    signal.raise_signal(signal.SIGTERM); time.sleep(9)\n"
     )
     ended = python("-c", code, capture_output=True)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, "asked\n", "interrupted\n")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, "asked\n", "\ninterrupted\n")
 
 
 def test_nohup_is_respected():

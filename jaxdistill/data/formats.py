@@ -86,12 +86,14 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
     return chosen
 
 
-def checked_text(value: object, place: str, column: str) -> str:
+def checked_text(value: object, place: str, column: str, limit_bytes: int = reading.LINE_BYTES) -> str:
     """Returns a cell as text; a missing value becomes an empty sentence."""
     if value is None:
         return ""
     if not isinstance(value, str):
         raise InputError(f"{place}: column {column!r} holds {type(value).__name__} {value!r:.40}, not text.")
+    if len(value) > limit_bytes:
+        raise reading.too_long(place, limit_bytes)
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -173,9 +175,8 @@ def _parquet(path: Path, file: IO[bytes], columns: Mapping[str, str], line_bytes
             for values in zip(*(cells[name] for name in names), strict=True):
                 number += 1
                 place = f"{path} row {number}"
-                if any(isinstance(value, str) and len(value) > line_bytes for value in values):
-                    raise reading.too_long(place, line_bytes)
-                yield tuple(checked_text(value, place, name) for value, name in zip(values, names, strict=True))
+                cells_of_row = zip(values, names, strict=True)
+                yield tuple(checked_text(value, place, name, line_bytes) for value, name in cells_of_row)
 
 
 def _unpacked(path: Path, file: IO[bytes]) -> io.BytesIO:

@@ -17,8 +17,8 @@ def is_hub(spec: str) -> bool:
     return spec.startswith((HF, TFDS))
 
 
-def rows(spec: str, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """Yields the rows of a hub's data set; the column in the spec serves as `text`."""
+def rows(spec: str, columns: Mapping[str, str], line_bytes: int) -> Iterator[tuple[str, ...]]:
+    """Yields the rows of a hub's data set, with cells of at most `line_bytes`; the column in the spec serves as `text`."""
     name, *options = COLON.split(spec)[1:]
     if not name or not all(options) or not 2 <= len(options) <= (3 if spec.startswith(HF) else 2):
         raise InputError(f"{spec} is malformed; write hf:NAME[:CONFIG]:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
@@ -29,8 +29,9 @@ def rows(spec: str, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     count = 0
     for count, row in enumerate(table, start=1):
         values = (row[name].decode() if isinstance(row[name], bytes) else row[name] for name in names)
+        place = f"{spec} row {count}"
         yield tuple(
-            formats.checked_text(value, f"{spec} row {count}", name) for value, name in zip(values, names, strict=False)
+            formats.checked_text(value, place, name, line_bytes) for value, name in zip(values, names, strict=True)
         )
     if not count:
         raise InputError(f"{spec} is empty: it has no rows of text.")

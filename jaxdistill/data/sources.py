@@ -58,7 +58,7 @@ def rows(
     """Yields the rows of one spec."""
     wanted = column_map(columns)
     if hub.is_hub(spec):
-        yield from hub.rows(spec, wanted)
+        yield from hub.rows(spec, wanted, line_bytes)
         return
     for path in files(spec):
         yield from formats.rows(path, wanted, line_bytes)

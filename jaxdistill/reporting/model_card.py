@@ -46,7 +46,7 @@ class Facts:
 PATH_OPTIONS = (
     "data.text", "data.exclude", "data.cache_folder", "teacher.model", "student.model", "evals.pairs", "evals.agreement",
 )  # fmt: skip
-"""Options whose values may be local paths."""
+"""Options whose values may be local paths without a leading `/`, `~` or `.`."""
 
 
 def public_command(command: str) -> str:
@@ -63,7 +63,7 @@ def public_argument(argument: str) -> str:
         path, colon, preset = value.partition(":")
         folder = "configs/" if Path(path).parent.name == "configs" else ""
         return f"{name}={folder}{Path(path).name}{colon}{preset}"
-    if not equals or ".".join(name.split(".")[-2:]) not in PATH_OPTIONS:
+    if not equals or not (".".join(name.split(".")[-2:]) in PATH_OPTIONS or value.startswith(("/", "~", "."))):
         return argument
     return f"{name}={','.join(public_name(spec.strip()) for spec in value.split(','))}"
 

@@ -124,7 +124,7 @@ class Room:
         self, module: str, *arguments: object, variables: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
         """The same in the background."""
-        self._look()
+        self.look()
         return program.start(module, [str(argument) for argument in arguments], variables=variables)
 
     def changes(self) -> list[str]:
@@ -134,7 +134,7 @@ class Room:
         return [*changed, *(f"-{path}" for path in before if path not in after)]
 
     def _called(self, module: str, arguments: Sequence[str]) -> Ended:
-        self._look()
+        self.look()
         main = importlib.import_module(f"jaxdistill.{module}").main
         out, err, status = io.StringIO(), io.StringIO(), 0
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -144,7 +144,7 @@ class Room:
                 status = int(stopped.code or 0)
         return Ended(status, out.getvalue(), err.getvalue())
 
-    def _look(self) -> None:
+    def look(self) -> None:
         if self.before is None:
             self.before = _contents(self.folder)
 

@@ -94,6 +94,23 @@ def _truncated(folder: pathlib.Path) -> None:
 OUT = "leads out of the model's folder"
 SHORT_MERGE = {"vocab": {"a": 0, "b": 1}, "merges": [["a", "b"]], "continuing_subword_prefix": "####"}
 
+
+def _own_code(room: Room) -> Ended:
+    """A teacher that names Python code of its own; the output ends with the settings that the export has of it."""
+    folder = room.export()
+    _settings("config.json", auto_map={"AutoModel": "modeling_mine.Mine"})(folder)
+    _settings("tokenizer_config.json", auto_map={"AutoTokenizer": ["mine.Mine", None]})(folder)
+    (folder / "modeling_mine.py").write_text("raise SystemExit('this must never run')")
+    ended = room.train(teacher__model=folder, run__steps=2, evals__every=2)
+    export = room.folder / "run" / "export"
+    copied = [
+        path.name
+        for path in export.rglob("*")
+        if path.is_file() and (path.suffix == ".py" or b"auto_map" in path.read_bytes())
+    ]
+    return ended._replace(out=f"{ended.out}\ncode in the export: {copied}")
+
+
 CASES = [
     Case(
         "a model without `config.json`",
@@ -138,4 +155,5 @@ CASES = [
         _model(_pickle(bytes(64 << 20), zipfile.ZIP_DEFLATED)),
         says="compressed or encrypted",
     ),
+    Case("a model with `auto_map`, code of its own", _own_code, says=r"export: \[\]$", status=0, left=("run/*",)),
 ]

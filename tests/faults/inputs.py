@@ -38,6 +38,25 @@ def _unknown(room: Room) -> Ended:
     return room.train(data__text=room.folder / "text.txt", data__dedupe=False)
 
 
+def _unknown_vocabulary(room: Room) -> Ended:
+    """Long sentences without spaces, from which the student's own WordPiece vocabulary is trained."""
+    sentence = "แมวนอนหลับในสวนกับสุนัขตัวใหญ่ที่บ้านของฉันทุกวันตอนเช้า" * 3
+    (room.folder / "text.txt").write_text(
+        "".join(f"{sentence[number % 40 :]}\n" for number in range(200)), encoding="utf-8"
+    )
+    np.save(room.folder / "v.npy", np.random.default_rng(0).normal(size=(200, 16)).astype(np.float32))
+    teacher = {"teacher__model": f"vectors:{room.folder / 'v.npy'}", "teacher__targets": "store"}
+    student = {
+        "student__model": room.export(),
+        "student__layers": "",
+        "student__vocabulary": 300,
+        "student__width": 16,
+        "student__depth": 1,
+    }
+    short = {"run__steps": 2, "evals__every": 2, "data__dedupe": False}
+    return room.train(data__text=room.folder / "text.txt", **teacher, **student, **short)
+
+
 def _long_vectors(room: Room) -> Ended:
     np.save(room.folder / "v.npy", np.full((600, 16), 1e30, np.float32))
     return room.train(teacher__model=f"vectors:{room.folder / 'v.npy'}", student__model=room.export())
@@ -76,5 +95,7 @@ CASES = [
     Case("bytes that are not UTF-8", _text("a.txt", b"good\ncaf\xe9\n"), says="a.txt:2 is not UTF-8"),
     Case("a damaged Parquet table", _text("a.parquet", b"PAR1 damaged PAR1"), says="is not a complete Parquet file"),
     Case("vectors in a damaged archive", _vectors(b"PK\x03\x04" + bytes(40)), says="is not a complete .npy file of numbers"),
+    Case("old Mac line ends (CR)", _text("a.txt", b"".join(b"sentence %d\r" % n for n in range(400))), says="report:", status=0, left=("run/*",)),
+    Case("Thai without spaces, with a vocabulary of its own", _unknown_vocabulary, says="report:", status=0, left=("run/*",)),
     Case("a language that the tokenizer does not know", _unknown, says="does not know the text.*--config.data.max_unknown="),
 ]  # fmt: skip

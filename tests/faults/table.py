@@ -17,10 +17,10 @@ import tempfile
 from collections.abc import Mapping
 
 import program
-from faults import hostile, inputs, options, outputs, processes
+from faults import hostile, inputs, options, outputs, processes, terminal
 from faults.harness import Case, Row, observe
 
-SECTIONS = (options, inputs, outputs, hostile, processes)
+SECTIONS = (options, inputs, outputs, terminal, hostile, processes)
 DOCUMENT = program.ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
 
