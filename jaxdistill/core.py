@@ -17,7 +17,7 @@ Array = jax.Array | np.ndarray
 MASK_TOKENS = ("[MASK]", "<mask>")
 """Mask tokens of the tokenizers that are supported."""
 
-Params = dict[str, Array]
+Params = Mapping[str, Array]
 """Parameters, flat: path such as `transformer/layers/0/attention/query/kernel` to array."""
 
 
@@ -121,18 +121,35 @@ class Objective(Protocol):
     """A training objective: a frozen dataclass of its options, one file under `objectives/`, arrays in and arrays
     out."""
 
-    student_views: Sequence[str]
-    """Names of views that the student reads, for instance `("text", "delete_words")`; repeats are allowed."""
-    teacher_views: Sequence[str]
-    """Names of views that the teacher reads; empty without a teacher; `(LABELS,)` where it scores pairs."""
-    reserve_rows: int
-    """Number of sentences held out of training, whose teacher embeddings seed the objective's state."""
-    reads: Sequence[str]
-    """Which of `READS` it uses, of student and teacher. If any, the teacher reads the student's views."""
-    unread: Mapping[str, str]
-    """Options without effect under the current options, each with the reason."""
-    couples_examples: bool
-    """Whether an example's loss depends on the rest of its batch, which rules out gradient accumulation."""
+    @property
+    def student_views(self) -> Sequence[str]:
+        """Names of views that the student reads, for instance `("text", "delete_words")`; repeats are allowed."""
+        ...
+
+    @property
+    def teacher_views(self) -> Sequence[str]:
+        """Names of views that the teacher reads; empty without a teacher; `(LABELS,)` where it scores pairs."""
+        ...
+
+    @property
+    def reserve_rows(self) -> int:
+        """Number of sentences held out of training, whose teacher embeddings seed the objective's state."""
+        ...
+
+    @property
+    def reads(self) -> Sequence[str]:
+        """Which of `READS` it uses, of student and teacher. If any, the teacher reads the student's views."""
+        ...
+
+    @property
+    def unread(self) -> Mapping[str, str]:
+        """Options without effect under the current options, each with the reason."""
+        ...
+
+    @property
+    def couples_examples(self) -> bool:
+        """Whether an example's loss depends on the rest of its batch, which rules out gradient accumulation."""
+        ...
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Any]:
         """The objective's own parameters and its first state."""
@@ -140,7 +157,7 @@ class Objective(Protocol):
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded | None, *, mesh: jax.sharding.Mesh
-    ) -> tuple[Float[Array, " b"], Any, dict[str, Float[Array, ""]]]:
+    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """Per-example loss, the next state, and scalars to log. No gradient goes into the teacher."""
         ...
 

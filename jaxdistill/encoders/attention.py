@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
-from jaxdistill.core import Tokens
+from jaxdistill.core import Array, Tokens
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.layers import Linear, Norm, Table, contraction, dropout, expanded
 from jaxdistill.ops.dense import product
@@ -88,12 +88,12 @@ class Attention(nnx.Module):
         together = product(
             x, jnp.concatenate([linear.kernel[...] for linear in linears], axis=1), compute_dtype=compute_dtype
         )
-        if self.query.bias is not None:
-            biases = jnp.concatenate([linear.bias[...] for linear in linears]).astype(together.dtype)
-            together = together + expanded(biases, together)
+        biases = [linear.bias[...] for linear in linears if linear.bias is not None]
+        if biases:
+            together = together + expanded(jnp.concatenate(biases).astype(together.dtype), together)
         together = together.astype(x.dtype).reshape(*x.shape[:-1], -1, self.size)
         query, keys, value = jnp.split(together, (self.heads, self.heads + self.key_heads), axis=-2)
-        if self.query_norm is not None:
+        if self.query_norm is not None and self.key_norm is not None:
             query, keys = self.query_norm(query), self.key_norm(keys)
         if rotation is not None:
             query, keys = rotated(query, *rotation), rotated(keys, *rotation)

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import LayerKind
@@ -87,8 +87,8 @@ def refuse_variants(config: Mapping[str, Any]) -> None:
             raise InputError(f"config.json has {key}=true: that is a decoder; only encoders can be read.")
 
 
-def rotary(config: Mapping[str, Any], default: float, *, of: str = "", old: str = "rope_theta") -> dict[str, float]:
-    """Base and divisor of rotary positions, as `LayerKind` has them.
+def rotary(config: Mapping[str, Any], default: float, *, of: str = "", old: str = "rope_theta") -> LayerKind:
+    """A kind of layer with the base and divisor of rotary positions, and without a window.
 
     Args:
       config: with `rope_parameters` (one for all layers, or one for each type of layer), or with the older `rope_theta`
@@ -107,7 +107,7 @@ def rotary(config: Mapping[str, Any], default: float, *, of: str = "", old: str 
             f"config.json scales rotary positions by {kind!r} ({scaling}); whole heads by 'default' and 'linear' can be read."
         )
     divisor = value(scaling, "factor", float, least=1) if kind == "linear" else 1.0
-    return dict(theta=float(theta), divisor=float(divisor))
+    return LayerKind(theta=float(theta), divisor=float(divisor))
 
 
 def rope_parameters(kind: LayerKind) -> dict[str, Any]:
@@ -151,7 +151,15 @@ def named(name: str | Part, suffix: str) -> str | Part:
     return Part(f"{name.name}.{suffix}", name.index, name.count) if isinstance(name, Part) else f"{name}.{suffix}"
 
 
-def with_kernel_and_bias(names: Mapping[str, str | Part], *, bias: bool = True) -> dict[str, str | Part]:
+@overload
+def with_kernel_and_bias(names: Mapping[str, str], *, bias: bool = True) -> dict[str, str]: ...
+
+
+@overload
+def with_kernel_and_bias(names: Mapping[str, str | Part], *, bias: bool = True) -> dict[str, str | Part]: ...
+
+
+def with_kernel_and_bias(names: Mapping[str, Any], *, bias: bool = True) -> dict[str, Any]:
     """Names of dense layers to names of their parameters."""
     return {
         f"{ours}/{part}": named(theirs, suffix)

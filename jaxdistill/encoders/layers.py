@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
+from jaxdistill.core import Array
 from jaxdistill.ops.dense import product
 
 INITIAL_DEVIATION = 0.02
@@ -51,7 +52,7 @@ def again_backward(function: Callable[..., Array]) -> Callable[..., Array]:
     return either
 
 
-def uniform_as_torch(key: Array, shape: tuple[int, ...], fan_in: int) -> Array:
+def uniform_as_torch(key: jax.Array, shape: tuple[int, ...], fan_in: int) -> Array:
     """Uniform in +-1/sqrt(fan_in): what torch gives a fresh linear layer, weights and bias alike."""
     bound = fan_in**-0.5
     return jax.random.uniform(key, shape, jnp.float32, -bound, bound)

@@ -39,7 +39,9 @@ def _from_hub(name: str) -> Path:
     import huggingface_hub
 
     try:
-        return Path(huggingface_hub.snapshot_download(name, allow_patterns=HUB_FILES, ignore_patterns=HUB_IGNORED))
+        return Path(
+            huggingface_hub.snapshot_download(name, allow_patterns=[*HUB_FILES], ignore_patterns=[*HUB_IGNORED])
+        )
     except Exception as error:  # every library below it has its own way to say that there is no network
         reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
         raise InputError(

@@ -39,12 +39,16 @@ def merged(tensors: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray
     for module in sorted({name[: -len(".lora_A.weight")] for name in halves}):
         a, b = (adapter.get(f"{module}.lora_{half}.weight") for half in "AB")
         name = _weight_of(module, tensors, folder)
-        fits = a is not None and b is not None and (*b.shape[:1], *a.shape[1:]) == tensors[name].shape
-        if not fits or a.ndim != 2 or b.ndim != 2 or a.shape[0] != b.shape[1]:
+        if a is None or b is None or not _fits(a, b, tensors[name].shape):
             raise InputError(f"{folder / WEIGHTS}: {module:.80} does not fit the checkpoint's {name}.")
         update = scale * (b.astype(np.float32) @ a.astype(np.float32))
         changed[name] = (tensors[name].astype(np.float32) + update).astype(tensors[name].dtype)
     return tensors | changed
+
+
+def _fits(a: np.ndarray, b: np.ndarray, shape: tuple[int, ...]) -> bool:
+    """Whether `b @ a` exists and has this shape."""
+    return a.ndim == b.ndim == 2 and a.shape[0] == b.shape[1] and (b.shape[0], a.shape[1]) == shape
 
 
 def _scale(config: Mapping, file: Path) -> float:

@@ -4,16 +4,16 @@ The head is a dense layer, its activation, a LayerNorm, and the word embeddings 
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import lru_cache, partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
-from jaxdistill.core import MASK_TOKENS, InputError, Params, Tokens
+from jaxdistill.core import MASK_TOKENS, Array, InputError, Params, Tokens
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition
 from jaxdistill.encoders.families import head_of
 from jaxdistill.encoders.hugging_face import with_kernel_and_bias, with_scale_and_bias
@@ -115,7 +115,9 @@ def likeliest_words(
 def _head_params(a: Architecture, tensors: Mapping[str, np.ndarray], source: str) -> dict[str, np.ndarray]:
     theirs = head_of(a.family, "WORD_HEAD")
     own_weight, own_bias = (f"{theirs.output}.{part}" for part in ("weight", "bias"))
-    names = with_kernel_and_bias({"head/dense": theirs.dense}) | with_scale_and_bias({"head/norm": theirs.norm})
+    names: dict[str, str] = with_kernel_and_bias({"head/dense": theirs.dense}) | with_scale_and_bias(
+        {"head/norm": theirs.norm}
+    )
     names["head/output/bias"] = own_bias if own_bias in tensors else theirs.bias
     if own_weight in tensors:
         names["head/output/embedding"] = own_weight
@@ -131,7 +133,7 @@ def _head_params(a: Architecture, tensors: Mapping[str, np.ndarray], source: str
     return params_from_tensors(of_head, names, shapes, source=source)
 
 
-def _joined(path: tuple[str | int, ...]) -> str:
+def _joined(path: Iterable[Hashable]) -> str:
     return joined(("head", *path))
 
 

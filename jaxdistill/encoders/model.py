@@ -175,9 +175,9 @@ def _is_cross_encoder(modules: Modules, pooling: str, folder: Path) -> bool:
 
 
 def _definition(architecture: Architecture, modules: Modules, pooling: str, folder: Path) -> EncoderDefinition:
-    if not pooling and modules.pooling is None:
-        raise InputError(f"{folder} does not say how to pool token vectors; set pooling to one of {POOLING_HELP}.")
     chosen = Pooling.parse(pooling) if pooling else modules.pooling
+    if chosen is None:
+        raise InputError(f"{folder} does not say how to pool token vectors; set pooling to one of {POOLING_HELP}.")
     if modules.pooling is not None and chosen != modules.pooling:
         logger.warning("%s: pooling %s instead of the checkpoint's own %s, as asked", folder, chosen, modules.pooling)
     if chosen.tokens == "pooler":

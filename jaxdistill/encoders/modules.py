@@ -71,7 +71,7 @@ def read_modules(folder: Path) -> Modules:
         )
     _check_order(kinds, folder)
     dense = [(kind, path) for kind, path in zip(kinds, paths, strict=True) if kind in SENTENCE_MODULES]
-    places = dict(zip(kinds, paths, strict=True))
+    places: dict[str, Path] = dict(zip(kinds, paths, strict=True))
     max_length, lower_case = _text_options(paths[0])
     prompts = setting(general, "prompts", dict | None, None, file=file) or {}
     return Modules(

@@ -6,6 +6,7 @@ inputs one a token, so that a sentence's vector does not depend on the others of
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -49,13 +50,17 @@ class _Graph:
     def __init__(self):
         self.nodes, self.constants = [], []
 
-    def __call__(self, kind: str, *inputs: str, outputs: int = 1, **attributes):
-        """Appends a node; returns the name of its output, or of all its outputs."""
+    def __call__(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """Appends a node; returns the name of its output."""
+        return self.several(kind, *inputs, outputs=1, **attributes)[0]
+
+    def several(self, kind: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:
+        """Appends a node; returns the names of its outputs."""
         from onnx import helper
 
         names = [f"{kind}_{len(self.nodes)}_{index}" for index in range(outputs)]
         self.nodes.append(helper.make_node(kind, inputs, names, **attributes))
-        return names[0] if outputs == 1 else names
+        return names
 
     def constant(self, value) -> str:
         from onnx import numpy_helper
@@ -112,6 +117,7 @@ class _Encoder:
             states.append(self.layer(states[-1], bias, f"transformer/layers/{index}"))
         x = self.pooled(states)
         for index, dense in enumerate(definition.dense):
+            assert isinstance(dense, Dense)  # checked by `quantized_graph`
             x = g.activation(self.linear(x, f"dense/{index}"), dense.activation)
         if not definition.normalize:
             return x
@@ -164,7 +170,7 @@ class _Encoder:
         query, keys, value = (
             g("Transpose", g("Reshape", part, by_head), perm=perm)
             for part, perm in zip(
-                g("Split", together, outputs=3, axis=-1, num_outputs=3),
+                g.several("Split", together, outputs=3, axis=-1, num_outputs=3),
                 ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]),
                 strict=True,
             )

@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array
 
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import head_of
@@ -59,7 +58,7 @@ def classifier_labels(config: Mapping[str, Any], file: Path) -> int:
 
 
 def fresh_head(
-    definition: EncoderDefinition, params: Mapping[str, np.ndarray], key: Array
+    definition: EncoderDefinition, params: Mapping[str, np.ndarray], key: jax.Array
 ) -> tuple[EncoderDefinition, dict[str, np.ndarray]]:
     """The cross-encoder with an encoder's body and a new head, weights with deviation 0.02 and no biases.
 

@@ -7,6 +7,7 @@ stack when it is hashed, and 40 tuples that each hold the one before twice take 
 import io
 import pickletools
 import warnings
+from typing import Any
 
 from jaxdistill.core import InputError
 
@@ -49,7 +50,7 @@ class _Machine:
         self.memo: dict[int, int] = {}
         self.steps = 0
 
-    def run(self, name: str, argument: object) -> None:
+    def run(self, name: str, argument: Any) -> None:
         self.steps += 1
         if name in PUSHES_ONE:
             self.stack.append(1)

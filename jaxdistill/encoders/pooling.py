@@ -6,9 +6,9 @@ A sentence without tokens becomes zeros.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
-from jaxdistill.core import Tokens
+from jaxdistill.core import Array, Tokens
 from jaxdistill.encoders.architecture import Pooling
 
 

@@ -7,7 +7,7 @@ import math
 import mmap
 import os
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeGuard
 
 import ml_dtypes
 import numpy as np
@@ -93,7 +93,7 @@ def _header(path: Path, file: BinaryIO) -> dict[str, Entry]:
     header.pop("__metadata__", None)
     places = {name: _offsets(path, name, value) for name, value in header.items()}
     end = 0
-    for name in sorted(places, key=places.get):
+    for name in sorted(places, key=places.__getitem__):
         if places[name][0] != end:
             raise _damaged(path, f"tensor {name!r:.80} does not begin where the one before ends")
         end = places[name][1]
@@ -106,7 +106,7 @@ def _offsets(path: Path, name: str, value: object) -> tuple[int, int]:
     found = value.get("data_offsets") if isinstance(value, dict) else None
     if not _are_counts(found) or len(found) != 2 or found[0] > found[1]:
         raise _damaged(path, f"tensor {name!r:.80} has no place in it")
-    return tuple(found)
+    return found[0], found[1]
 
 
 def _entry(path: Path, name: str, value: dict, place: tuple[int, int], data_start: int) -> Entry:
@@ -121,7 +121,7 @@ def _entry(path: Path, name: str, value: dict, place: tuple[int, int], data_star
     return Entry(dtype, tuple(shape), data_start + place[0])
 
 
-def _are_counts(found: object) -> bool:
+def _are_counts(found: object) -> TypeGuard[list[int]]:
     return isinstance(found, list) and all(type(n) is int and 0 <= n < 1 << 62 for n in found)
 
 

@@ -3,16 +3,17 @@
 Parameters are a plain dict of paths; the NNX modules exist only while JAX traces, which keeps dispatch cheap.
 """
 
+from collections.abc import Hashable, Iterable
 from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from jaxdistill.core import Params, Tokens
-from jaxdistill.encoders.architecture import EncoderDefinition, SentenceNorm
+from jaxdistill.core import Array, Params, Tokens
+from jaxdistill.encoders.architecture import Dense, EncoderDefinition, SentenceNorm
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, Norm, dropout
 from jaxdistill.encoders.pooling import pooled
 from jaxdistill.encoders.transformer import Transformer
@@ -42,7 +43,7 @@ def embed(
     params: Params,
     tokens: Tokens,
     *,
-    key: Array | None = None,
+    key: jax.Array | None = None,
     compute_dtype: DTypeLike = jnp.float32,
     remat: bool = False,
 ) -> Float[Array, "g n e"]:
@@ -65,7 +66,7 @@ def vectors_and_states(
     params: Params,
     tokens: Tokens,
     *,
-    key: Array | None = None,
+    key: jax.Array | None = None,
     compute_dtype: DTypeLike = jnp.float32,
     remat: bool = False,
 ) -> tuple[Float[Array, "g n e"], list[Float[Array, "g r l d"]]]:
@@ -74,14 +75,17 @@ def vectors_and_states(
     states = encoder.transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat)
     x = pooled(definition.pooling, states, tokens)
     if definition.pooling.tokens == "pooler":
-        x = jnp.tanh(encoder.transformer.pooler(x, compute_dtype))
+        pooler = encoder.transformer.pooler
+        assert pooler is not None  # checked by `EncoderDefinition`
+        x = jnp.tanh(pooler(x, compute_dtype))
     seeds = None if key is None else jax.random.bits(jax.random.fold_in(key, 2), (len(definition.dense), 2), jnp.uint32)
-    for place, (dense, linear) in enumerate(zip(definition.dense, encoder.dense, strict=True)):
-        if isinstance(dense, SentenceNorm):
-            x = linear(x)
+    for place, (part, module) in enumerate(zip(definition.dense, encoder.dense, strict=True)):
+        if isinstance(module, Norm):
+            x = module(x)
             continue
-        x = dropout(x, definition.architecture.hidden_dropout if dense.drops else 0.0, seeds, place)
-        x = ACTIVATION_FUNCTIONS[dense.activation](linear(x, compute_dtype))
+        assert isinstance(part, Dense)
+        x = dropout(x, definition.architecture.hidden_dropout if part.drops else 0.0, seeds, place)
+        x = ACTIVATION_FUNCTIONS[part.activation](module(x, compute_dtype))
     return (unit(x) if definition.normalize else x), states
 
 
@@ -97,7 +101,7 @@ def hidden_states(
     params: Params,
     tokens: Tokens,
     *,
-    key: Array | None = None,
+    key: jax.Array | None = None,
     compute_dtype: DTypeLike = jnp.float32,
     remat: bool = False,
 ) -> list[Float[Array, "g r l d"]]:
@@ -105,7 +109,7 @@ def hidden_states(
     return merged(definition, params).transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat)
 
 
-def init_params(definition: EncoderDefinition, key: Array) -> Params:
+def init_params(definition: EncoderDefinition, key: jax.Array) -> Params:
     """Fresh parameters: the transformer as Hugging Face starts it, dense layers as torch does."""
     encoder = SentenceEncoder(definition, rngs=nnx.Rngs(params=key))
     return {joined(path): variable[...] for path, variable in nnx.to_flat_state(nnx.split(encoder)[1])}
@@ -122,7 +126,7 @@ def merged(definition: EncoderDefinition, params: Params) -> SentenceEncoder:
     return nnx.merge(graph, nnx.from_flat_state([(path, nnx.Param(params[joined(path)])) for path, _ in shapes]))
 
 
-def joined(path: tuple[str | int, ...]) -> str:
+def joined(path: Iterable[Hashable]) -> str:
     """A parameter's path as one string."""
     return "/".join(map(str, path))
 

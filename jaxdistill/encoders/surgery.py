@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
@@ -77,7 +76,7 @@ def _without_norm(layer: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def fresh(
     template: SentenceModel,
-    key: Array,
+    key: jax.Array,
     *,
     width: int,
     depth: int,
@@ -106,7 +105,7 @@ def fresh(
         template = _with_tokenizer(template, tokenizer_folder)
     chosen = Pooling.parse(pooling) if pooling else template.definition.pooling
     old = template.definition.architecture
-    sizes = dict(
+    sizes: dict[str, Any] = dict(
         hidden_size=width,
         heads=heads or max(1, width // 64),
         intermediate_size=intermediate or 4 * width,
@@ -131,7 +130,7 @@ def fresh(
 
 def plain(old: Architecture, family: str, **changes: Any) -> Architecture:
     """A BERT or an ELECTRA with the sizes of another family's encoder, and `changes`."""
-    kept = dict(
+    kept: dict[str, Any] = dict(
         vocab_size=old.vocab_size, hidden_size=old.hidden_size, layers=old.layers, heads=old.heads,
         intermediate_size=old.intermediate_size, embedding_size=old.embedding_size, activation=old.activation,
         layer_norm_eps=old.layer_norm_eps, pooler=old.pooler, pad_id=old.pad_id, hidden_dropout=old.hidden_dropout,
@@ -161,7 +160,7 @@ COMPACT_POSITIONS = 4
 """Places at which every word is looked at when a compact embedding block is fitted to the block that it replaces."""
 
 
-def compact(model: SentenceModel, width: int, *, key: Array, init: str) -> SentenceModel:
+def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> SentenceModel:
     """The model with embedding tables of `width` and a projection to its layers' width: SimTDE's student, as ELECTRA.
 
     Args:
@@ -260,7 +259,7 @@ def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
 
 
 def add_head(
-    model: SentenceModel, out_features: int, *, key: Array, activation: str = "tanh", init: str = "uniform"
+    model: SentenceModel, out_features: int, *, key: jax.Array, activation: str = "tanh", init: str = "uniform"
 ) -> SentenceModel:
     """The model with one more dense layer on its pooled sentences.
 
@@ -292,7 +291,7 @@ def add_head(
     )
 
 
-def cross_encoder(model: SentenceModel, *, key: Array) -> SentenceModel:
+def cross_encoder(model: SentenceModel, *, key: jax.Array) -> SentenceModel:
     """A cross-encoder with the model's body and a new head; one that is a cross-encoder already keeps its own.
 
     It has no prompts: views of pairs are without.

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
-from jaxdistill.core import Tokens
+from jaxdistill.core import Array, Tokens
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.attention import Attention, Reach, reach_of
 from jaxdistill.encoders.layers import (
@@ -44,7 +44,7 @@ class Embeddings(nnx.Module):
         if self.position is not None:
             x = x + self.position(tokens.position + self.position_offset)
         if self.token_type is not None:
-            x = x + self.of_type(tokens.types, x)
+            x = x + of_type(self.token_type, tokens.types, x)
         if self.norm is not None:
             x = self.norm(x)
         x = dropout(x, self.rate, seeds, 0)
@@ -54,10 +54,13 @@ class Embeddings(nnx.Module):
         """Rows of the word table as the layers get them."""
         return rows if self.scale == 1.0 else rows * self.scale
 
-    def of_type(self, types: Int[Array, "g r l"] | None, x: Float[Array, "g r l d"]) -> Float[Array, "g r l d"]:
-        """Token type embeddings; a family whose table has one row (RoBERTa) does not tell the sentences of a pair apart."""
-        table = self.token_type.embedding
-        return expanded(table[0].astype(x.dtype), x) if types is None or table.shape[0] == 1 else self.token_type(types)
+
+def of_type(
+    table: Table, types: Int[Array, "g r l"] | None, like: Float[Array, "g r l d"]
+) -> Float[Array, "#g #r #l d"]:
+    """Token type embeddings; a family whose table has one row (RoBERTa) does not tell the sentences of a pair apart."""
+    rows = table.embedding
+    return expanded(rows[0].astype(like.dtype), like) if types is None or rows.shape[0] == 1 else table(types)
 
 
 class Layer(nnx.Module):
@@ -105,20 +108,22 @@ class Layer(nnx.Module):
 
     def before(self, x: Float[Array, "g r l d"], block: "Attention | Layer") -> Float[Array, "g r l d"]:
         """What a block reads."""
-        if self.norm_place == "post" or block.norm is None:
+        norm = block.norm
+        if self.norm_place == "post" or norm is None:
             return x
-        return again_backward(lambda x: block.norm(x).astype(x.dtype))(x)
+        return again_backward(lambda x: norm(x).astype(x.dtype))(x)
 
     def joined(
         self, x: Float[Array, "g r l d"], y: Float[Array, "g r l d"], block: "Attention | Layer"
     ) -> Float[Array, "g r l d"]:
         """The residual `x` and a block's output `y`."""
+        norm = block.norm if self.norm_place == "post" else None
 
         @again_backward
         def joined(x: Array, y: Array) -> Array:
             y = y.astype(jnp.float32) if block.norm_after is None else block.norm_after(y)
             total = x.astype(jnp.float32) + y
-            return (block.norm(total) if self.norm_place == "post" else total).astype(x.dtype)
+            return (total if norm is None else norm(total)).astype(x.dtype)
 
         return joined(x, y)
 
@@ -136,7 +141,7 @@ class Transformer(nnx.Module):
         self.architecture = a
 
     def __call__(
-        self, tokens: Tokens, *, key: Array | None, compute_dtype: DTypeLike, remat: bool
+        self, tokens: Tokens, *, key: jax.Array | None, compute_dtype: DTypeLike, remat: bool
     ) -> list[Float[Array, "g r l d"]]:
         """Hidden states, float32: the embeddings' output, then each layer's; the last one is normalised.
 
@@ -163,10 +168,12 @@ class Transformer(nnx.Module):
     def reaches(self, tokens: Tokens) -> dict[LayerKind, Reach]:
         """Masks and rotations of every kind of layer."""
         a = self.architecture
-        options = dict(head_width=a.head_width, causal=a.causal, relative_bias=self.relative_bias)
-        return {kind: reach_of(tokens, kind, **options) for kind in {a.kind(index) for index in range(a.layers)}}
+        return {
+            kind: reach_of(tokens, kind, head_width=a.head_width, causal=a.causal, relative_bias=self.relative_bias)
+            for kind in {a.kind(index) for index in range(a.layers)}
+        }
 
-    def seeds(self, key: Array | None) -> tuple[Int[Array, "s 2"] | None, Int[Array, "s 2"] | None]:
+    def seeds(self, key: jax.Array | None) -> tuple[Int[Array, "s 2"] | None, Int[Array, "s 2"] | None]:
         """Seeds of every place that drops numbers, and of every layer that drops heads; None where nothing is dropped."""
         if key is None:
             return None, None

@@ -18,7 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Float
+
+from jaxdistill.core import Array
 
 LEVELS, STEPS, HIDDEN = 3, 3, 32
 DEVIATION = 0.05

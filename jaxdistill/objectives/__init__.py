@@ -3,7 +3,7 @@
 import dataclasses
 import importlib
 import pkgutil
-from typing import Any
+from typing import Any, cast
 
 from jaxdistill.cli import did_you_mean
 from jaxdistill.config import options_from
@@ -22,7 +22,7 @@ def options_class(name: str) -> type[Objective]:
         found = parts.load_attribute(name)
         if not dataclasses.is_dataclass(found) or not hasattr(found, "reserve_rows"):
             raise InputError(f"objective.name={name!r} is no frozen dataclass with the members of core.Objective.")
-        return found
+        return cast(type[Objective], found)
     if name not in available():
         raise InputError(
             f"objective.name={name!r} is unknown; available: {', '.join(available())}.{did_you_mean(name, available())}"
@@ -43,5 +43,5 @@ def make(name: str, options: dict) -> Objective:
 
 def defaults(name: str) -> dict[str, Any]:
     """Default options of the objective `name`, as plain data."""
-    fields = dataclasses.fields(options_class(name))
+    fields = dataclasses.fields(cast(Any, options_class(name)))
     return {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}

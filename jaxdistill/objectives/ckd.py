@@ -15,14 +15,15 @@ Deliberate differences from the code:
 """
 
 import dataclasses
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from jaxdistill.config.ranges import CountOrNone, Positive
-from jaxdistill.core import Encoded, Params, Sizes
+from jaxdistill.core import Array, Encoded, Params, Sizes
 from jaxdistill.ops import scale
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.ring import Ring, push, softmax_over_ring
@@ -64,7 +65,7 @@ class CKD:
 
     def __call__(
         self, params: Params, state: Ring, student: Encoded, teacher: Encoded, *, mesh: Mesh
-    ) -> tuple[Float[Array, " b"], Ring, dict[str, Float[Array, ""]]]:
+    ) -> tuple[Float[Array, " b"], Ring, Mapping[str, Float[Array, ""]]]:
         """InfoNCE with each sentence's teacher vector as the positive; equation 5."""
         mine, own = unit(student.sentences[:, 0]), unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))
         factor = scale.scale(params, self.temperature, self.learned_scale)

@@ -21,10 +21,10 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from jaxdistill.config.ranges import Count, Fraction, Positive
-from jaxdistill.core import Encoded, Params, Sizes
+from jaxdistill.core import Array, Encoded, Params, Sizes
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.ring import Ring, push, softmax_over_ring
 
@@ -86,19 +86,17 @@ class ConGen:
 
     def __call__(
         self, params: Params, state: Ring, student: Encoded, teacher: Encoded, *, mesh: Mesh
-    ) -> tuple[Float[Array, " b"], Ring, dict[str, Float[Array, ""]]]:
+    ) -> tuple[Float[Array, " b"], Ring, Mapping[str, Float[Array, ""]]]:
         """Section 3.3 of the paper: cross-entropy between similarity distributions, averaged over the views by
         alpha."""
-        student = unit(student.sentences)
-        teacher = unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))
-        queue = push(state, teacher)
-        queries = jnp.concatenate(
-            [student / self.student_temperature, teacher[:, None] / self.teacher_temperature], axis=1
-        )
+        mine = unit(student.sentences)
+        own = unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))
+        queue = push(state, own)
+        queries = jnp.concatenate([mine / self.student_temperature, own[:, None] / self.teacher_temperature], axis=1)
         lse, average = softmax_over_ring(
             queries,
             queue,
-            teacher if self.key_set == "queue+own" else None,
+            own if self.key_set == "queue+own" else None,
             expired=(0, -self.queue_size % queue.ring.shape[1]),
             starts_full=True,
             mesh=mesh,
@@ -107,13 +105,11 @@ class ConGen:
         wanted = jax.lax.stop_gradient(average[:, -1:])
         terms = lse - jnp.sum(queries * wanted, axis=-1)
         losses, entropy = terms[:, :-1], terms[:, -1]
-        weights = jnp.array([self.alpha, 1 - self.alpha] if student.shape[1] == 2 else [1.0], jnp.float32)
+        weights = jnp.array([self.alpha, 1 - self.alpha] if mine.shape[1] == 2 else [1.0], jnp.float32)
         names = (
-            ("control", "generalize")
-            if student.shape[1] == 2
-            else (("control",) if self.alpha > 0 else ("generalize",))
+            ("control", "generalize") if mine.shape[1] == 2 else (("control",) if self.alpha > 0 else ("generalize",))
         )
         metrics = {f"loss/{name}": jnp.mean(losses[:, i]) for i, name in enumerate(names)}
         metrics["loss/kl"] = jnp.mean(losses @ weights - entropy)
-        metrics["cosine/teacher"] = jnp.mean(jnp.sum(student[:, 0] * teacher, axis=-1))
+        metrics["cosine/teacher"] = jnp.mean(jnp.sum(mine[:, 0] * own, axis=-1))
         return losses @ weights, queue, metrics

@@ -13,14 +13,15 @@ sentence-transformers recommends for embedding distillation, and in none of the 
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from jaxdistill.core import Encoded, InputError, Params, Sizes
+from jaxdistill.core import Array, Encoded, InputError, Params, Sizes
 from jaxdistill.ops.norm import unit
 
 
@@ -65,7 +66,7 @@ class Embedding:
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
-    ) -> tuple[Float[Array, " b"], Any, dict[str, Float[Array, ""]]]:
+    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """Equations of ConGen's section 4.1 (its baselines)."""
         mine, wanted = student.sentences, jax.lax.stop_gradient(teacher.sentences)
         if self.normalize:
@@ -79,7 +80,7 @@ class Embedding:
             terms["third"] = self.between(mine[:, 0], wanted[:, 1])
         metrics = {f"loss/{name}": jnp.mean(term) for name, term in terms.items()}
         metrics["cosine/teacher"] = jnp.mean(jnp.sum(unit(mine[:, 0]) * unit(wanted[:, 0]), axis=-1))
-        return sum(terms.values()) / len(terms), state, metrics
+        return sum(terms.values(), jnp.float32(0.0)) / len(terms), state, metrics
 
     def between(self, x: Float[Array, "b e"], y: Float[Array, "b e"]) -> Float[Array, " b"]:
         """The distance of each pair of rows."""

@@ -18,10 +18,10 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from jaxdistill.config.ranges import Positive
-from jaxdistill.core import Encoded, InputError, Params, Sizes
+from jaxdistill.core import Array, Encoded, InputError, Params, Sizes
 from jaxdistill.ops import scale
 from jaxdistill.ops.norm import unit
 
@@ -71,7 +71,7 @@ class SimCSE:
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: None, *, mesh: Mesh
-    ) -> tuple[Float[Array, " b"], Any, dict[str, Float[Array, ""]]]:
+    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """Equation 5 of SimCSE, of which equation 4 is the case without hard negatives."""
         vectors = unit(student.sentences)
         factor = scale.scale(params, self.temperature, self.learned_scale)

@@ -19,10 +19,10 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from jaxdistill.config.ranges import Fraction, NotNegative
-from jaxdistill.core import Encoded, InputError, Params, Sizes
+from jaxdistill.core import Array, Encoded, InputError, Params, Sizes
 from jaxdistill.ops.norm import unit
 
 
@@ -89,11 +89,11 @@ class SimTDE:
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
-    ) -> tuple[Float[Array, " b"], Any, dict[str, Float[Array, ""]]]:
+    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """Equation 5; the token and layer terms are averaged over the batch."""
         teacher = jax.lax.stop_gradient(teacher)
         sentences = self.of_sentences(student.sentences[:, 0], teacher.sentences[:, 0])
-        metrics = {"loss/sentences": jnp.mean(sentences)}
+        metrics: dict[str, Array] = {"loss/sentences": jnp.mean(sentences)}
         losses = (1.0 - self.alpha) * sentences
         if self.alpha > 0:
             metrics["loss/tokens"] = self.of_tokens(params, student, teacher)
@@ -118,11 +118,14 @@ class SimTDE:
     def of_tokens(self, params: Params, student: Encoded, teacher: Encoded) -> Float[Array, ""]:
         """L_TE, equation 3."""
         if self.token_loss == "vocabulary":
+            assert student.vocabulary is not None and teacher.vocabulary is not None  # named in `reads`
             return jnp.mean(jnp.square(_through(params, "tokens", student.vocabulary) - teacher.vocabulary))
+        assert student.embeddings is not None and teacher.embeddings is not None and student.owner is not None
         return _masked_mean(_through(params, "tokens", student.embeddings) - teacher.embeddings, student.owner)
 
     def of_layers(self, params: Params, student: Encoded, teacher: Encoded) -> Float[Array, ""]:
         """Mean loss over the student's layers."""
+        assert student.hidden is not None and teacher.hidden is not None and student.owner is not None
         mine, wanted = len(student.hidden), len(teacher.hidden)
         chosen = range(wanted - mine, wanted)
         if self.hidden_map == "even":
@@ -133,7 +136,7 @@ class SimTDE:
             )
             for layer, other in enumerate(chosen)
         ]
-        return sum(terms) / len(terms)
+        return sum(terms, jnp.float32(0.0)) / len(terms)
 
 
 def _through(params: Params, name: str, x: Float[Array, "... d"]) -> Float[Array, "... e"]:

@@ -13,14 +13,15 @@ pairs, not anywhere in the epoch.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from jaxdistill.core import LABELS, SECOND, Encoded, InputError, Params, Sizes
+from jaxdistill.core import LABELS, SECOND, Array, Encoded, InputError, Params, Sizes
 from jaxdistill.ops.norm import unit
 
 
@@ -60,7 +61,7 @@ class TransEncoder:
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
-    ) -> tuple[Float[Array, " b"], Any, dict[str, Float[Array, ""]]]:
+    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """Equations 2 and 3, averaged over a pair's orders."""
         labels = jax.lax.stop_gradient(teacher.sentences[:, :, 0])
         below = jnp.mean((labels < 0.0).astype(jnp.float32))

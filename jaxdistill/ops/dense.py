@@ -10,9 +10,9 @@ from typing import get_args
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from jaxdistill.core import InputError, Precision
+from jaxdistill.core import Array, InputError, Precision
 
 
 def product(

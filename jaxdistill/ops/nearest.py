@@ -6,9 +6,9 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
-from jaxdistill.core import InputError
+from jaxdistill.core import Array, InputError
 from jaxdistill.ops.norm import unit
 
 QUERY_ROWS = 1024

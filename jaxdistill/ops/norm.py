@@ -2,7 +2,9 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
+
+from jaxdistill.core import Array
 
 
 def unit(x: Float[Array, "... e"]) -> Float[Array, "... e"]:

@@ -23,7 +23,9 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
+
+from jaxdistill.core import Array
 
 MASKED = -1e30  # finite, so that a block with no valid key gives no NaN; the merge weighs it with exp(-1e30) = 0
 BLOCK_ROWS = 1024

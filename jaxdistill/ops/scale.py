@@ -4,9 +4,9 @@ import math
 from typing import Literal
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from jaxdistill.core import Params
+from jaxdistill.core import Array, Params
 
 Learned = Literal["none", "log", "linear"]
 """`none`: a fixed scale; `log`: its logarithm is a parameter; `linear`: the scale itself is a parameter."""

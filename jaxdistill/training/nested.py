@@ -17,9 +17,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from jaxdistill.core import Encoded, InputError, Objective, Params, Sizes
+from jaxdistill.core import Array, Encoded, InputError, Objective, Params, Sizes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class Nested:
                 f"nested/{dim}/kernel": dim**-0.5 * jax.random.normal(one, (dim, sizes.width), jnp.float32)
                 for dim, one in zip(shorter, jax.random.split(of_matrices, max(len(shorter), 1)), strict=False)
             }
-            return params | matrices, {"whole": whole}
+            return {**params, **matrices}, {"whole": whole}
         states = {
             str(dim): self.objective.init(
                 one, sizes._replace(width=dim), None if seeds is None else jnp.asarray(seeds)[:, :dim]
@@ -85,7 +85,7 @@ class Nested:
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded | None, *, mesh: Mesh
-    ) -> tuple[Float[Array, " b"], Any, dict[str, Float[Array, ""]]]:
+    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """Mean of the losses; the metrics are the whole vector's, and each width's loss."""
         losses, whole, metrics = self.objective(params, state["whole"], student, teacher, mesh=mesh)
         total, states = losses, {"whole": whole}
@@ -100,7 +100,6 @@ class Nested:
             else:
                 wanted = None if teacher is None else teacher._replace(sentences=teacher.sentences[..., :dim])
                 one, states[str(dim)], _ = self.objective(params, state[str(dim)], cut, wanted, mesh=mesh)
-            metrics[f"loss/{dim}"] = jnp.mean(one)
+            metrics = {**metrics, f"loss/{dim}": jnp.mean(one)}
             total = total + one
-        metrics[f"loss/{width}"] = jnp.mean(losses)
-        return total / (1 + len(shorter)), states, metrics
+        return total / (1 + len(shorter)), states, {**metrics, f"loss/{width}": jnp.mean(losses)}

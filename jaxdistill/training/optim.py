@@ -5,9 +5,10 @@ import math
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from jaxdistill.config import Optimizer
+from jaxdistill.core import Array
 
 
 def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:

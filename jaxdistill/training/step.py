@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from jaxdistill.core import Batch, Encoded, Objective, Params, Sizes, Tokens, TrainState
+from jaxdistill.core import Array, Batch, Encoded, Objective, Params, Sizes, Tokens, TrainState
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import vectors_and_states, vocabulary
 from jaxdistill.mesh import batch_sharding, replicated
@@ -81,7 +81,7 @@ class Forward(NamedTuple):
     remat: bool
     teacher_dropout: bool
 
-    def targets(self, teacher_params: Params, batch: Batch, key: Array) -> Encoded | None:
+    def targets(self, teacher_params: Params, batch: Batch, key: jax.Array) -> Encoded | None:
         """The teacher's side of a batch: stored, or by its frozen encoder; None without a teacher."""
         if batch.targets is not None:
             return Encoded(batch.targets)
@@ -99,7 +99,7 @@ class Forward(NamedTuple):
         )
         return jax.lax.stop_gradient(found)
 
-    def loss(self, params, objective_state, targets: Encoded | None, batch: Batch, key: Array):
+    def loss(self, params, objective_state, targets: Encoded | None, batch: Batch, key: jax.Array):
         """(mean loss, (the objective's next state, metrics)) of a batch."""
         vectors = encoded(
             self.student,
@@ -117,14 +117,14 @@ class Forward(NamedTuple):
         return jnp.mean(losses), (objective_state, metrics)
 
 
-def gradients(forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: Array):
+def gradients(forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array):
     """((loss, (the objective's next state, metrics)), gradients) of a batch or a part of it."""
     targets = forward.targets(teacher_params, batch, key)
     gradient = jax.value_and_grad(forward.loss, has_aux=True)
     return gradient(state.params, state.objective, targets, batch, key)
 
 
-def accumulated(gradients_of, state: TrainState, teacher_params: Params, batch: Batch, key: Array, *, parts: int):
+def accumulated(gradients_of, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int):
     """As `gradients`: the mean over parts of the batch. NOTE: only for objectives without a state, see `build`."""
     split = split_groups(batch, parts)
 
@@ -159,7 +159,7 @@ def encoded(
     *,
     views: int,
     reads: Sequence[str],
-    key: Array | None,
+    key: jax.Array | None,
     compute_dtype: DTypeLike,
     remat: bool = False,
 ) -> Encoded:
@@ -183,7 +183,7 @@ def by_example(vectors: Float[Array, "g n e"], views: int) -> Float[Array, "b v 
 def make_state(
     student: Params,
     seeds: Float[Array, "k e"] | None,
-    key: Array,
+    key: jax.Array,
     *,
     objective: Objective,
     optimizer: optax.GradientTransformation,

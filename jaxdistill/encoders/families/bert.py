@@ -21,7 +21,7 @@ def architecture(config: Mapping[str, Any], **variations: Any) -> Architecture:
     """Reads a `config.json`; `variations` are fields in which a related family differs."""
     hugging_face.refuse_variants(config)
     size, value = hugging_face.size, hugging_face.value
-    fields = dict(
+    fields: dict[str, Any] = dict(
         family="bert",
         vocab_size=size(config, "vocab_size"),
         hidden_size=size(config, "hidden_size"),

@@ -3,6 +3,7 @@
 Norms before and behind each block multiply by 1 + weight; some layers see a window with rotary positions of their own.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,8 +27,8 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     every = value(config, "_sliding_window_pattern", int, value(config, "sliding_window_pattern", int, 6), least=1)
     layers = hugging_face.layer_count(config)
     types = hugging_face.layer_types(config, [SLIDING if (layer + 1) % every else FULL for layer in range(layers)])
-    local = LayerKind(window=window, **_local(config))
-    full = LayerKind(**hugging_face.rotary(config, 1_000_000.0, of=FULL))
+    local = dataclasses.replace(_local(config), window=window)
+    full = hugging_face.rotary(config, 1_000_000.0, of=FULL)
     config = {"head_dim": 256, "num_key_value_heads": 4} | dict(config)
     return llama.architecture(
         config | {"rope_parameters": None, "rope_scaling": None},
@@ -43,7 +44,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     )
 
 
-def _local(config: Mapping[str, Any]) -> dict[str, float]:
+def _local(config: Mapping[str, Any]) -> LayerKind:
     """Rotary positions of layers with a window, which the older `rope_scaling` leaves alone."""
     return hugging_face.rotary(dict(config) | {"rope_scaling": None}, 10_000.0, of=SLIDING, old="rope_local_base_freq")
 

@@ -27,13 +27,13 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
         {"type_vocab_size": 1} | plain,
         family="gte",
         position_table=False,
-        kinds=(LayerKind(**_rotary(config, width)),) * hugging_face.layer_count(config),
+        kinds=(_rotary(config, width),) * hugging_face.layer_count(config),
         gated=True,
         intermediate_bias=False,
     )
 
 
-def _rotary(config: Mapping[str, Any], head_width: int) -> dict[str, float]:
+def _rotary(config: Mapping[str, Any], head_width: int) -> LayerKind:
     """Base and divisor; `ntk` with a factor f multiplies the base by f and divides frequencies by f^(2/width)."""
     scaling = hugging_face.value(config, "rope_scaling", dict | None, None) or {}
     if scaling.get("type") != "ntk" or config.get("rope_parameters"):
@@ -42,7 +42,7 @@ def _rotary(config: Mapping[str, Any], head_width: int) -> dict[str, float]:
         raise InputError("config.json scales rotary positions by a mixed ntk; a plain one can be read.")
     factor = float(hugging_face.value(scaling, "factor", float, least=1))
     theta = float(hugging_face.value(config, "rope_theta", float, 10_000.0, least=1))
-    return dict(theta=theta * factor, divisor=factor ** (2 / head_width))
+    return LayerKind(theta=theta * factor, divisor=factor ** (2 / head_width))
 
 
 def config(architecture: Architecture) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxdistill.encoders import hugging_face
-from jaxdistill.encoders.architecture import Architecture, LayerKind
+from jaxdistill.encoders.architecture import Architecture
 
 PREFIXES = ("model.",)
 
@@ -13,7 +13,7 @@ def architecture(config: Mapping[str, Any], *, theta: float = 10_000.0, **variat
     """Reads a `config.json`; `variations` are fields in which a related family differs, `theta` its default base."""
     size, value = hugging_face.size, hugging_face.value
     layers, mlp_bias = hugging_face.layer_count(config), value(config, "mlp_bias", bool, False)
-    fields = dict(
+    fields: dict[str, Any] = dict(
         family="llama",
         vocab_size=size(config, "vocab_size"),
         hidden_size=size(config, "hidden_size"),
@@ -27,7 +27,7 @@ def architecture(config: Mapping[str, Any], *, theta: float = 10_000.0, **variat
         hidden_dropout=0.0,
         attention_dropout=value(config, "attention_dropout", float, 0.0, least=0),
         position_table=False,
-        kinds=(LayerKind(**hugging_face.rotary(config, theta)),) * layers,
+        kinds=(hugging_face.rotary(config, theta),) * layers,
         norm="rms",
         norm_place="pre",
         embedding_norm=False,

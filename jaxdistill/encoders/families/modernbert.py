@@ -1,5 +1,6 @@
 """ModernBERT: pre-norm without biases, GeGLU, rotary positions, and windows in two layers of three."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,10 +17,10 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     layers, mlp_bias = hugging_face.layer_count(config), value(config, "mlp_bias", bool, False)
     every = value(config, "global_attn_every_n_layers", int, 3, least=1)
     types = hugging_face.layer_types(config, [SLIDING if layer % every else FULL for layer in range(layers)])
-    full = LayerKind(**hugging_face.rotary(config, 160_000.0, of=FULL, old="global_rope_theta"))
-    local = LayerKind(
+    full = hugging_face.rotary(config, 160_000.0, of=FULL, old="global_rope_theta")
+    local = dataclasses.replace(
+        hugging_face.rotary(config, 10_000.0, of=SLIDING, old="local_rope_theta"),
         window=value(config, "local_attention", int, 128, least=2) // 2,
-        **hugging_face.rotary(config, 10_000.0, of=SLIDING, old="local_rope_theta"),
     )
     return Architecture(
         family="modernbert",

@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders import hugging_face
-from jaxdistill.encoders.architecture import Architecture, LayerKind
+from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
 from jaxdistill.encoders.hugging_face import Part
 
@@ -53,7 +53,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
         {"hidden_act": "silu", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} | config,
         family="nomic_bert",
         position_table=False,
-        kinds=(LayerKind(**hugging_face.rotary(config, 1_000.0)),) * layers,
+        kinds=(hugging_face.rotary(config, 1_000.0),) * layers,
         attention_bias=False,
         gated=True,
         intermediate_bias=False,
