@@ -82,6 +82,7 @@ def test_a_run_ends_with_an_export_a_table_and_a_plot(finished):
     results = json.loads((workdir / "results.json").read_text())
     assert results["last_step"] == 20 and results["best_metric"] == "agreement/spearman"
     assert "student after" in out and "agreement with the teacher" in out
+    assert set(series(workdir, "vectors/rank")) == {0, 5, 10, 15, 20} and "collapse" not in out + err
     assert "estimated time" in out and "teacher's own dev scores" in out
     assert "sentences/s" in err  # the progress bar
     assert list((workdir / "tensorboard").iterdir())
@@ -289,8 +290,9 @@ def test_a_loss_that_is_not_finite_stops_the_run(folder):
 def test_a_student_that_collapses_is_a_training_that_diverged(folder):
     """Normalised vectors keep the loss finite at this learning rate."""
     arguments = tiny_arguments(folder, optimizer__learning_rate=1000.0)
-    _, err = run("main", [*arguments, f"--workdir={folder / 'collapsed'}"], status=2)
+    out, err = run("main", [*arguments, f"--workdir={folder / 'collapsed'}"], status=2)
     assert "training diverged, at step 10" in err and "collapsed" in err
+    assert "step 5: the student's vectors collapse: vectors/" in out
     assert "the checkpoint of step 5 is good" in err and "lower optimizer.learning_rate (it is 1000)" in err
 
 

@@ -186,6 +186,10 @@ class Evals:
     untrained: bool = True
     """Whether the student before step 1 may be the best checkpoint. False, as in the code of Trans-Encoder and SimCSE:
     a trained checkpoint is exported even if training gained nothing."""
+    collapse: Literal["warn", "stop", "off"] = "warn"
+    """What to do if the student's vectors collapse, which is watched at each evaluation (`vectors/spread` and
+    `vectors/rank` in metrics.jsonl): if either falls below a quarter of its highest value in the run, `warn` logs a
+    line, `stop` ends the run with an error that names the last checkpoint, `off` measures nothing."""
     sts: bool = True
     """Score the seven STS sets after training if JAXDISTILL_DATA names a data folder."""
 

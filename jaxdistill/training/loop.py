@@ -24,6 +24,7 @@ from jaxdistill.core import InputError, Params, TrainState
 from jaxdistill.data.batches import prefetch
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.inference import Embedder
+from jaxdistill.training import collapse
 from jaxdistill.training.checkpoint import Checkpoints
 from jaxdistill.training.metrics import Progress, Writers
 from jaxdistill.training.run import Run
@@ -103,6 +104,8 @@ class _Loop:
         self.writers = Writers(run.workdir, last_step=written, config=flat(run.config)) if leads else None
         self.bar = Progress(first_step=first_step, steps=run.steps, batch_size=run.batches.batch_size, shown=shown)
         self.embedder = Embedder(as_evaluated(run.config.student, run.student), mesh=run.mesh, params={})
+        watches = run.config.evals.collapse != "off" and not run.student.definition.reads_pairs
+        self.watched = collapse.sample_of(run.store) if watches else []
         self.pending: list[tuple[int, dict[str, jax.Array]]] = []
         """Steps whose metrics are still on the devices."""
 
@@ -162,6 +165,7 @@ class _Loop:
         self.report(step)
         params = state.params["student"]
         scores = self.scores(step, params)
+        spread = self.watch_collapse(step, params) if self.watched else {}
         if step == 0:
             self.track["before"] = scores
         if step or self.run.config.evals.untrained:
@@ -170,7 +174,7 @@ class _Loop:
         shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items())
         self.bar.say(f"step {step:,}: {shown}{' (best)' if best_now else ''}")
         if self.writers:
-            self.writers.write(step, scores)
+            self.writers.write(step, scores | spread)
         self.bar.restart(step)
 
     def scores(self, step: int, params: Params) -> dict[str, float]:
@@ -187,6 +191,19 @@ class _Loop:
                 raise
             self.stop_diverged(f"at step {step}: {str(error).rstrip('.')}")
         return scores
+
+    def watch_collapse(self, step: int, params: Params) -> dict[str, float]:
+        """The spread of the student's vectors; reports a collapse, or stops the run, as `evals.collapse` says."""
+        spread = collapse.measured_spread(self.embedder.as_embed(params), self.watched)
+        highest = self.track.get("widest", {})
+        found = collapse.collapse_of(spread, highest)
+        self.track["widest"] = collapse.highest_of(spread, highest)
+        if not found:
+            return spread
+        if self.run.config.evals.collapse == "stop":
+            self.stop_diverged(f"at step {step}: the student's vectors collapse: {found}")
+        log.warning("step %d: the student's vectors collapse: %s; evals.collapse=stop ends such a run", step, found)
+        return spread
 
     def compare(self, step: int, scores: dict[str, float]) -> None:
         """Notes whether these scores are the best so far."""

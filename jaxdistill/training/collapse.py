@@ -1,0 +1,66 @@
+"""Watches for collapse: measures at each evaluation how widely a student's sentence vectors are spread.
+
+A student may keep its score for a while as its vectors gather in a few directions. Three numbers show it, over a fixed
+sample of the training text, from vectors of unit length:
+
+- `vectors/spread`: standard deviation of the cosines of all pairs of sentences.
+- `vectors/uniformity`: Wang and Isola's uniformity (https://arxiv.org/abs/2005.10242, equation 2), in nats; lower is
+  more uniform.
+- `vectors/rank`: effective rank of the centred vectors, the exponential of the entropy of their singular values
+  (Roy and Vetterli, EUSIPCO 2007; RankMe, https://arxiv.org/abs/2210.02885).
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxdistill.core import Embed
+from jaxdistill.data.store import TokenStore
+from jaxdistill.evals.geometry import pairwise_cosines, uniformity
+from jaxdistill.evals.similarity import unit_vectors
+
+SAMPLE = 256
+"""Sentences of the training text on which the spread is measured."""
+SPREAD, RANK = "vectors/spread", "vectors/rank"
+SHARE = 0.25
+"""Below this share of the highest spread or rank that a run has had, its vectors are called collapsed."""
+
+
+def sample_of(store: TokenStore) -> list[str]:
+    """At most `SAMPLE` distinct sentences at even distances in the text's first column; none if there are fewer than 8."""
+    rows = np.linspace(0, store.rows - 1, min(SAMPLE, store.rows)).astype(int)
+    distinct = list(dict.fromkeys(store.text(store.columns[0], int(row)) for row in rows))
+    return distinct if len(distinct) >= 8 else []
+
+
+def measured_spread(embed: Embed, sentences: Sequence[str]) -> dict[str, float]:
+    """The three numbers for a model; raises `InputError` for vectors that are NaN, infinite or zero."""
+    vectors = unit_vectors(embed, sentences)
+    cosines = pairwise_cosines(vectors)
+    return {
+        SPREAD: float(np.std(cosines)),
+        "vectors/uniformity": uniformity(cosines, power=2),
+        RANK: effective_rank(vectors),
+    }
+
+
+def effective_rank(vectors: Float[np.ndarray, "n e"]) -> float:
+    """Exponential of the entropy of the centred vectors' singular values; 1 if all lie on one line, 0 if all are equal."""
+    singular = np.linalg.svd(vectors - vectors.mean(axis=0), compute_uv=False)
+    total = singular.sum()
+    if total < 1e-9 * len(vectors):
+        return 0.0
+    shares = singular[singular > 0] / total
+    return float(np.exp(-np.sum(shares * np.log(shares))))
+
+
+def collapse_of(now: Mapping[str, float], highest: Mapping[str, float]) -> str:
+    """What has fallen below `SHARE` of its highest value; empty if nothing has."""
+    fallen = [name for name in (SPREAD, RANK) if now[name] < SHARE * highest.get(name, 0.0)]
+    return " and ".join(f"{name} fell from {highest[name]:.3g} to {now[name]:.3g}" for name in fallen)
+
+
+def highest_of(now: Mapping[str, float], highest: Mapping[str, float]) -> dict[str, float]:
+    """The highest spread and rank so far."""
+    return {name: max(now[name], highest.get(name, 0.0)) for name in (SPREAD, RANK)}
