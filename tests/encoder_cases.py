@@ -1,14 +1,17 @@
-"""Small random encoders of every family, made by transformers, and tokens for them."""
+"""Small random encoders of every family, made by transformers, one of our own, and tokens for them."""
 
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import tokenizers
 import torch
 import transformers
 
 from jaxdistill.core import Tokens
+from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
+from jaxdistill.encoders.sentence import embed, init_params
 
 VOCAB_SIZE = 99
 SIZES = dict(vocab_size=VOCAB_SIZE, hidden_size=32, num_hidden_layers=4, num_attention_heads=4, intermediate_size=48)
@@ -165,3 +168,27 @@ def torch_states(model: torch.nn.Module, sequence: np.ndarray) -> torch.Tensor:
     with torch.no_grad():
         output = model(input_ids=torch.as_tensor(sequence)[None], output_hidden_states=True)
     return torch.cat(output.hidden_states)
+
+
+jitted_embed = jax.jit(embed, static_argnums=0, static_argnames=("compute_dtype", "remat"))
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def small_encoder():
+    """A definition with everything switched on, and its parameters."""
+    architecture = Architecture(
+        family="mpnet", vocab_size=99, hidden_size=16, layers=3, heads=2, intermediate_size=24, max_positions=40,
+        embedding_size=8, token_types=2, relative_buckets=8, pooler=True,
+    )  # fmt: skip
+    dense = (Dense(in_features=16, out_features=12), Dense(in_features=12, out_features=8, activation="identity"))
+    mean = Pooling(tokens="mean")
+    definition = EncoderDefinition(architecture=architecture, pooling=mean, dense=dense)
+    return definition, init_params(definition, jax.random.key(0))
+
+
+def with_pooling(definition, pooling):
+    pooling = Pooling.parse(pooling)
+    return EncoderDefinition(architecture=definition.architecture, pooling=pooling)

@@ -8,79 +8,19 @@ import re
 import time
 from pathlib import Path
 
-import jax.numpy as jnp
-import numpy as np
 import pytest
-import torch
 import transformers
-from tokenizers import AddedToken
 
 from jaxdistill import augment
-from jaxdistill.augmentation import substitute
-from jaxdistill.augmentation.substitute import Substituter, drawn, vocabulary
 from jaxdistill.augmentation.translate import Translator
 from jaxdistill.augmentation.wordnet import WordNet, replaced
 from jaxdistill.core import InputError
 from jaxdistill.data.resumable import GrowingFile, ResumableTable
 from jaxdistill.data.sources import read
-from jaxdistill.encoders import masked_lm
-from jaxdistill.encoders.families import head_of
 
-import encoder_cases as cases
+from augment_cases import SIZES, augmented, write_masked_lm, write_translator, write_wordnet, write_words
 from program import refused, run, start
-from tiny_text import SENTENCES, byte_level, made_up, sentence_piece
-
-SYNSETS = {
-    "noun": [["dog", "Canis_familiaris"], ["dog", "frump"], ["goose", "fathead"], ["a", "angstrom"], ["cat"]],
-    "verb": [["sing", "chant"], ["rain", "rain_down"]],
-    "adj": [["old", "aged(p)"], ["blue", "azure"]],
-    "adv": [],
-}
-EXCEPTIONS = {"noun": "geese goose\n", "verb": "sang sing\n"}
-SIZES = dict(layers=1, attention_heads=2, ffn_dim=16)
-
-
-def write_wordnet(folder) -> str:
-    """A database of a few words in WordNet's format."""
-    folder.mkdir()
-    for pos, synsets in SYNSETS.items():
-        data, places = "  1 licence\n", {}
-        for lemmas in synsets:
-            for lemma in lemmas:
-                places.setdefault(re.sub(r"\(.*", "", lemma).lower(), []).append(f"{len(data):08d}")
-            words = " ".join(f"{lemma} 0" for lemma in lemmas)
-            data += f"{len(data):08d} 00 {pos[0]} {len(lemmas):02x} {words} 001 @ 00000000 n 0000 | what it means\n"
-        lines = [f"{word} {pos[0]} {len(at)} 1 @ {len(at)} 0 {' '.join(at)}  \n" for word, at in sorted(places.items())]
-        (folder / f"data.{pos}").write_text(data)
-        (folder / f"index.{pos}").write_text("  1 licence\n" + "".join(lines))
-        (folder / f"{pos}.exc").write_text(EXCEPTIONS.get(pos, ""))
-    return str(folder)
-
-
-def write_masked_lm(folder, family="bert", *, tokenizer=None, **changes) -> torch.nn.Module:
-    """A random masked language model of transformers in a folder, with weights of a size that matters."""
-    kind, options = cases.CONFIGS[family]
-    torch.manual_seed(0)
-    model = transformers.AutoModelForMaskedLM.from_config(kind(**(options | changes))).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.normal_(1.0 if re.search(r"[nN]orm\.weight", name) else 0.0, 0.2)
-    model.save_pretrained(folder)
-    cases.write_tokenizer(folder)
-    if tokenizer is not None:
-        tokenizer.save(str(folder / "tokenizer.json"))
-    return model
-
-
-def write_translator(folder, *, seed=0) -> str:
-    """A random Marian with a tokenizer of words."""
-    torch.manual_seed(seed)
-    sizes = {f"{side}_{what}": size for side in ("encoder", "decoder") for what, size in SIZES.items()}
-    ids = dict(pad_token_id=0, eos_token_id=3, bos_token_id=2, decoder_start_token_id=0, forced_eos_token_id=3)
-    config = transformers.MarianConfig(vocab_size=99, d_model=16, max_position_embeddings=24, **sizes, **ids)
-    transformers.MarianMTModel(config).save_pretrained(folder)
-    cases.write_tokenizer(folder)
-    return str(folder)
+from tiny_text import made_up
 
 
 @pytest.fixture(scope="module")
@@ -103,24 +43,6 @@ def marian(tmp_path_factory):
 def text(tmp_path):
     (tmp_path / "text.txt").write_text("\n".join([*made_up(60), ""]) + "\n", encoding="utf-8")
     return str(tmp_path / "text.txt")
-
-
-def words_of(rng, count):
-    """Sentences that the tokenizers of `encoder_cases` know."""
-    return [" ".join(f"w{rng.integers(90)}" for _ in range(rng.integers(1, 12))) for _ in range(count)]
-
-
-def write_words(folder, count=50) -> str:
-    (folder / "words.txt").write_text("\n".join(words_of(np.random.default_rng(0), count)) + "\n")
-    return str(folder / "words.txt")
-
-
-def augmented(*arguments) -> list[tuple[str, ...]]:
-    """What the program, run in this process, writes: its rows, the header among them."""
-    arguments = [str(argument) for argument in arguments]
-    augment.main([*arguments, "--quiet"])
-    (output,) = (argument.split("=")[1] for argument in arguments if argument.startswith("--output"))
-    return [tuple(line.split("\t")) for line in Path(output).read_text("utf-8").split("\n")[:-1]]
 
 
 # Synonyms
@@ -376,99 +298,6 @@ def test_where_wordnet_is_looked_for_is_said(text, tmp_path, capsys, monkeypatch
     monkeypatch.setattr(Path, "is_dir", lambda path: False)
     line = refused(augment, ["--method=synonyms", f"--input={text}", f"--output={tmp_path / 's.tsv'}"], capsys)
     assert "/usr/share/wordnet" in line and f"{tmp_path}/data/corpora/wordnet" in line and "wordnet-base" in line
-
-
-# Masked language models
-
-
-@pytest.mark.parametrize("family", sorted(cases.BERTS))
-def test_logits_are_those_of_transformers(family, tmp_path):
-    model = write_masked_lm(tmp_path, family)
-    ours = masked_lm.load(str(tmp_path))
-    sequences = cases.random_sequences()
-    slots = np.concatenate([row * 32 + np.arange(len(ids)) for row, ids in enumerate(sequences)])
-    logits = masked_lm.word_logits(
-        ours.model.definition, ours.params, cases.padded(sequences), jnp.asarray(slots, jnp.int32)
-    )
-    with torch.no_grad():
-        theirs = np.concatenate([model(input_ids=torch.as_tensor(ids)[None]).logits[0].numpy() for ids in sequences])
-    assert theirs.std() > 0.3
-    # float32 sums in another order, through 4 layers and a head
-    np.testing.assert_allclose(np.asarray(logits), theirs, rtol=0, atol=2e-5)
-
-
-def test_an_output_layer_of_its_own_is_read(tmp_path):
-    model = write_masked_lm(tmp_path, "bert", tie_word_embeddings=False)
-    ours = masked_lm.load(str(tmp_path))
-    decoder = model.cls.predictions.decoder
-    np.testing.assert_array_equal(ours.params["head/output/embedding"], decoder.weight.detach().numpy())
-    np.testing.assert_array_equal(ours.params["head/output/bias"], decoder.bias.detach().numpy())
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
-def test_a_checkpoint_without_a_head_is_refused_by_its_tensor(family, tmp_path):
-    cases.write_encoder(tmp_path, family)
-    with pytest.raises(InputError, match=rf"tensor {head_of(family, 'WORD_HEAD').dense}.weight is missing"):
-        masked_lm.load(str(tmp_path))
-
-
-def test_the_likeliest_other_word_is_taken_where_top_k_is_one(bert):
-    folder, model = bert
-    sentence = [f"w{index}" for index in (5, 17, 40, 8, 61, 33)]
-    substituter = Substituter(masked_lm.load(folder), rate=0.5, top_k=1, batch_size=4)
-    (new,) = substituter([" ".join(sentence)], [random.Random(4)], lambda count: None)
-    changed = [place for place, word in enumerate(new.split()) if word != sentence[place]]
-    ids = torch.tensor([2, *(6 + int(word[1:]) for word in sentence), 3])
-    original = ids.clone()
-    for place in changed:
-        ids[place + 1] = cases.SPECIAL_IDS["[MASK]"]
-    with torch.no_grad():
-        logits = model(input_ids=ids[None]).logits[0]
-    assert 0 < len(changed) < 6
-    for place in changed:
-        logits[place + 1, :6] = -torch.inf
-        logits[place + 1, original[place + 1]] = -torch.inf
-        assert new.split()[place] == f"w{int(logits[place + 1].argmax()) - 6}"
-
-
-def test_the_rate_is_the_share_of_tokens_replaced_by_others(bert):
-    texts = words_of(np.random.default_rng(1), 200)
-    substituter = Substituter(masked_lm.load(bert[0]), rate=0.15, top_k=10, batch_size=16)
-    done = []
-    new = substituter(texts, [random.Random(row) for row in range(200)], done.append)
-    pairs = [
-        pair for one, other in zip(texts, new, strict=True) for pair in zip(one.split(), other.split(), strict=True)
-    ]
-    share = np.mean([one != other for one, other in pairs])
-    assert abs(share - 0.15) < 4 * (0.15 * 0.85 / len(pairs)) ** 0.5
-    assert sum(done) == 200
-
-
-@pytest.mark.parametrize("kind", [byte_level, sentence_piece])
-def test_only_words_change_whatever_the_tokenizer(kind, tmp_path):
-    tokenizer = kind()
-    tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True)])
-    write_masked_lm(tmp_path, "roberta", tokenizer=tokenizer, vocab_size=tokenizer.get_vocab_size())
-    substituter = Substituter(masked_lm.load(str(tmp_path)), rate=0.9, top_k=5, batch_size=16)
-    new = substituter(SENTENCES, [random.Random(row) for row in range(len(SENTENCES))], lambda count: None)
-    assert sum(one != other for one, other in zip(SENTENCES, new, strict=True)) >= 5
-    for one, other in zip(SENTENCES, new, strict=True):
-        assert re.sub(r"\w+", "x", other) == re.sub(r"\w+", "x", one)
-
-
-def test_a_word_piece_is_replaced_by_one_of_its_kind(tmp_path):
-    from tiny_models import tiny_tokenizer
-
-    words, kinds = vocabulary(tiny_tokenizer(tmp_path), 100)
-    ids = {word + str(kind): id for id, (word, kind) in enumerate(zip(words, kinds, strict=True))}
-    assert f"a{substitute.CONTINUES}" in ids and f"a{substitute.OTHER}" in ids and f"rain{substitute.OTHER}" in ids
-    assert {"[MASK]", "?", "##?", "."}.isdisjoint(words)
-
-
-def test_words_are_drawn_in_proportion_to_their_probabilities():
-    logits = np.log(np.array([0.6, 0.3, 0.1], np.float32))
-    assert [drawn(logits, draw) for draw in (0.0, 0.59, 0.61, 0.89, 0.91, 1.0)] == [0, 0, 1, 1, 2, 2]
-    assert drawn(np.array([1.0, -np.inf], np.float32), 0.999) == 0
 
 
 # Translation

@@ -109,3 +109,12 @@ def store_of(folder, lines, *, name="text.txt", tokenizer=None, max_length=64, *
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     standard = {"tokenizer": tokenizer or word_piece(), "max_length": max_length, "cache_folder": folder / "cache"}
     return tokenize.build_store([str(path)], **(standard | options))
+
+
+COLUMNS = {"text": "sentence1", "second": "sentence2"}
+
+
+def write_pairs(path, pairs):
+    rows = ["sentence1\tsentence2", *("\t".join(pair) for pair in pairs)]
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path

@@ -1,0 +1,76 @@
+"""Every objective with options, and random inputs for its losses."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdistill.core import Encoded, Sizes
+from jaxdistill.objectives.ckd import CKD
+from jaxdistill.objectives.embedding import Embedding
+from jaxdistill.objectives.simcse import SimCSE
+from jaxdistill.objectives.simtde import SimTDE
+from jaxdistill.objectives.trans_encoder import TransEncoder
+from jaxdistill.training.nested import Nested
+
+from compiled import congen
+
+EMBEDDING = dict(distance="squared", normalize=True, view="text", second_view="delete_words", third="views")
+CKD_OPTIONS = dict(temperature=0.1, learned_scale="log", queue_size=20, view="text")
+SIMCSE = dict(
+    temperature=0.1, learned_scale="log", views=("text", "positive", "negative"), negative_weight=2.0, among="others"
+)
+SIMTDE = dict(alpha=0.4, token_loss="batch", sentence_loss="mse", hidden_weight=0.3, hidden_map="even", view="text")
+TRANS_ENCODER = dict(form="bi", loss="mse", negatives="clip", both_orders=False)
+CASES = {
+    "congen": congen(20),
+    "embedding": Embedding(**EMBEDDING),
+    "ckd": CKD(**CKD_OPTIONS),
+    "simcse": SimCSE(**SIMCSE),
+    "simtde": SimTDE(**SIMTDE),
+    "trans_encoder": TransEncoder(**TRANS_ENCODER),
+}
+NESTED = {
+    "nested congen": Nested(objective=CASES["congen"], dims=(8, 16), targets="truncated"),
+    "nested ckd": Nested(objective=CASES["ckd"], dims=(8, 16), targets="projected"),
+}
+EVERY = CASES | NESTED
+TEACHER_LAYERS = 2
+
+
+def encoded(random, objective, *, width: int = 8) -> tuple[Encoded, Encoded | None]:
+    """Random vectors, token states and tables for both."""
+    owner = np.where(random.random((2, 3, 5)) < 0.8, 0, -1).astype(np.int32)
+
+    def one(views: int, layers: int) -> Encoded:
+        def normal(*shape):
+            return random.standard_normal(shape).astype(np.float32)
+
+        return Encoded(
+            normal(8, views, width), owner, normal(2, 3, 5, width), normal(layers, 2, 3, 5, width), normal(11, width)
+        )
+
+    student = one(len(objective.student_views), 1)
+    return student, one(len(objective.teacher_views), TEACHER_LAYERS) if objective.teacher_views else None
+
+
+def start(objective, mesh, *, width: int = 8, seeds=None):
+    sizes = Sizes(
+        batch_size=8, width=width, hidden=width, layers=1, teacher_hidden=width, teacher_layers=TEACHER_LAYERS
+    )
+    if objective.reserve_rows and seeds is None:
+        seeds = np.random.default_rng(5).standard_normal((objective.reserve_rows, width)).astype(np.float32)
+    return objective.init(jax.random.key(0), sizes, seeds)
+
+
+def value_and_gradient(objective, mesh, student, teacher, params=None, state=None):
+    """(per-example losses, gradient of their mean with respect to the student's sentences and the objective's parameters)."""
+    if params is None:
+        params, state = start(objective, mesh)
+
+    def total(sentences, params):
+        losses, _, _ = objective(params, state, student._replace(sentences=sentences), teacher, mesh=mesh)
+        return jnp.mean(losses), losses
+
+    gradient = jax.jit(jax.value_and_grad(total, argnums=(0, 1), has_aux=True))
+    (_, losses), gradients = gradient(student.sentences, params)
+    return losses, gradients

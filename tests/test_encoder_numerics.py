@@ -1,0 +1,197 @@
+"""Packing, precision, dropout, long rows and devices: what must not change an encoder's vectors, and by how much they may."""
+
+import dataclasses
+import itertools
+import re
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdistill.encoders import attention
+from jaxdistill.encoders.architecture import EncoderDefinition, LayerKind, Pooling
+from jaxdistill.encoders.sentence import embed, init_params
+
+import encoder_cases as cases
+from encoder_cases import jitted_embed, unit, with_pooling
+
+
+@pytest.fixture(scope="module")
+def small():
+    return cases.small_encoder()
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "last", "weightedmean"])
+def test_a_sentence_without_tokens_becomes_zeros_with_finite_gradients(small, pooling):
+    definition = with_pooling(small[0], pooling)
+    tokens = cases.packed([np.arange(6, 12), np.array([], int), np.arange(20, 23)], groups=1, rows=2, length=16)
+
+    def total(params, tokens):
+        x = embed(definition, params, tokens)
+        return jnp.sum(x * x[:, ::-1]), x
+
+    gradient, x = jax.jit(jax.grad(total, has_aux=True))(small[1], tokens)
+    assert np.all(np.asarray(x)[0, 1] == 0.0)
+    assert np.all(np.isfinite(x)) and all(np.all(np.isfinite(g)) for g in gradient.values())
+
+
+def test_rows_that_are_all_padding_change_nothing(small):
+    sequences = cases.random_sequences(4)
+    tight, wide = (cases.packed(sequences, groups=1, rows=rows) for rows in (3, 7))
+    np.testing.assert_allclose(jitted_embed(*small, tight), jitted_embed(*small, wide), atol=1e-6)
+
+
+def test_rematerialisation_changes_no_value_and_no_gradient(small):
+    definition, params = small
+    tokens = cases.packed(cases.random_sequences(4), groups=2, rows=3)
+    weights = jax.random.normal(jax.random.key(2), (2, 2, 8))
+
+    def loss(params, tokens, key, remat):
+        return jnp.sum(embed(definition, params, tokens, key=key, remat=remat) * weights)
+
+    gradient = jax.jit(jax.value_and_grad(loss), static_argnums=3)
+    plain, again = (gradient(params, tokens, jax.random.key(1), remat) for remat in (False, True))
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), plain, again)
+
+
+def test_bfloat16_stays_close_and_results_are_float32(small):
+    tokens = cases.padded(cases.random_sequences(6))
+    exact = np.asarray(jitted_embed(*small, tokens))[:, 0]
+    rounded = jitted_embed(*small, tokens, compute_dtype=jnp.bfloat16)
+    assert rounded.dtype == jnp.float32
+    rounded = np.asarray(rounded)[:, 0]
+    assert 1e-6 < np.abs(exact - rounded).max() < 0.02
+    assert (unit(exact) * unit(rounded)).sum(-1).min() > 0.999
+
+
+def test_bfloat16_hidden_states_are_kept_as_such_for_the_backward_pass(small):
+    """The float32 arrays that remain are those of attention and of the embeddings."""
+    definition, params = small
+    tokens = cases.padded(cases.random_sequences(4, longest=20), length=24)
+
+    def kept(dtype):
+        def backward(params):
+            return jax.vjp(lambda params: embed(definition, params, tokens, compute_dtype=dtype), params)[1]
+
+        backward = jax.eval_shape(backward, params)
+        arrays = [leaf for leaf in jax.tree.leaves(backward) if leaf.shape[:3] == (4, 1, 24) and leaf.ndim == 4]
+        return [array for array in arrays if array.dtype == jnp.float32 and array.shape[-1] in (16, 24)]
+
+    assert len(kept(jnp.bfloat16)) < len(kept(jnp.float32)) / 4
+
+
+def test_bfloat16_gradients_follow_the_float32_ones(small):
+    definition, params = small
+    tokens = cases.packed(cases.random_sequences(4), groups=2, rows=3)
+    weights = jax.random.normal(jax.random.key(2), (2, 2, 8))
+
+    def loss(params, tokens, dtype):
+        return jnp.sum(embed(definition, params, tokens, compute_dtype=dtype) * weights)
+
+    gradient = jax.jit(jax.grad(loss), static_argnums=2)
+    exact, rounded = (gradient(params, tokens, dtype) for dtype in (jnp.float32, jnp.bfloat16))
+    both = [np.concatenate([np.ravel(g[path]) for path in exact]) for g in (exact, rounded)]
+    assert np.corrcoef(*both)[0, 1] > 0.999
+
+
+def test_dropout_depends_on_its_key_and_is_off_without_one(small):
+    tokens = cases.padded(cases.random_sequences(6))
+    first, again, other = (jitted_embed(*small, tokens, key=jax.random.key(seed)) for seed in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert np.abs(np.asarray(first) - np.asarray(other)).max() > 1e-3
+    assert np.abs(np.asarray(first) - np.asarray(jitted_embed(*small, tokens))).max() > 1e-3
+
+
+def test_dropout_keeps_the_mean_and_the_rate():
+    from jaxdistill.encoders.layers import dropout
+
+    dropped = np.asarray(dropout(jnp.ones((400, 500)), 0.1, jax.random.bits(jax.random.key(0), (4, 2), jnp.uint32), 3))
+    assert abs((dropped == 0).mean() - 0.1) < 0.003
+    assert abs(dropped.mean() - 1.0) < 0.003
+
+
+def test_drophead_drops_whole_heads_of_a_sentence_and_scales_the_others():
+    from jaxdistill.encoders.layers import drophead
+
+    owner = jnp.asarray([[[0, 0, 1, 1, 1, -1], [2, 2, 2, 2, -1, -1]]] * 200, jnp.int32)
+    seed = jax.random.bits(jax.random.key(0), (2,), jnp.uint32)
+    scale = np.asarray(drophead(0.3, seed, owner, sentences=3, heads=4))
+    first = scale[np.asarray(owner) == 0].reshape(200, 2, 4)
+    assert np.array_equal(first[:, 0], first[:, 1]), "all tokens of a sentence share a draw"
+    assert not np.array_equal(scale[:, 0, 0], scale[:, 0, 2]), "another sentence has another"
+    kept = (scale > 0).sum(-1, keepdims=True)
+    np.testing.assert_allclose(scale[scale > 0], np.broadcast_to(4 / np.maximum(kept, 1), scale.shape)[scale > 0])
+    assert abs((scale[:, :, 0] == 0).mean() - 0.3) < 0.05
+
+
+def test_a_dropped_head_is_one_whose_rows_of_the_output_matrix_are_zero(small):
+    definition, params = with_pooling(small[0], "mean"), dict(small[1])
+    rates = dict(hidden_dropout=0.0, attention_dropout=0.0)
+    definition = dataclasses.replace(
+        definition, architecture=dataclasses.replace(definition.architecture, layers=1, **rates)
+    )
+    dropping = dataclasses.replace(definition, architecture=dataclasses.replace(definition.architecture, drophead=0.5))
+    tokens = cases.padded(cases.random_sequences(2)[:1])
+    heads, path = definition.architecture.heads, "transformer/layers/0/attention/output/kernel"
+    candidates = {}
+    for dropped in itertools.chain.from_iterable(itertools.combinations(range(heads), n) for n in range(heads + 1)):
+        kept = np.array([0.0 if head in dropped else heads / max(heads - len(dropped), 1) for head in range(heads)])
+        by_row = np.repeat(kept, definition.architecture.hidden_size // heads)[:, None].astype(np.float32)
+        candidates[dropped] = np.asarray(jitted_embed(definition, params | {path: params[path] * by_row}, tokens))
+    seen = set()
+    for seed in range(12):
+        got = np.asarray(jitted_embed(dropping, params, tokens, key=jax.random.key(seed)))
+        differences = {dropped: np.abs(got - vector).max() for dropped, vector in candidates.items()}
+        nearest = min(differences, key=differences.get)
+        assert differences[nearest] < 1e-5
+        seen.add(nearest)
+    assert len(seen) > 1
+    assert np.array_equal(jitted_embed(dropping, params, tokens), candidates[()]), "off without a key"
+
+
+LONG = dict(position_table=False, norm="rms", norm_place="pre", heads=4, key_heads=2, relative_buckets=0, layers=2)
+
+
+@pytest.mark.parametrize(("window", "causal"), [(0, False), (0, True), (9, False)])
+def test_long_rows_attend_in_blocks_and_give_the_same(small, monkeypatch, window, causal):
+    kinds = (LayerKind(theta=100.0), LayerKind(theta=10.0, window=window))
+    architecture = dataclasses.replace(small[0].architecture, **LONG, kinds=kinds, causal=causal)
+    definition = EncoderDefinition(architecture=architecture, pooling=Pooling(tokens="weightedmean"))
+    params = init_params(definition, jax.random.key(0))
+    tokens = cases.packed(cases.random_sequences(6, longest=400), groups=1, rows=4, length=600)
+
+    def value(params):
+        vectors = embed(definition, params, tokens)
+        return jnp.sum(vectors * vectors[:, ::-1]), vectors
+
+    in_blocks = jax.jit(jax.value_and_grad(value, has_aux=True))(params)
+    monkeypatch.setattr(attention, "LONGEST_WHOLE", 600)
+    whole = jax.jit(jax.value_and_grad(lambda params: value(params), has_aux=True))(params)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=2e-5, rtol=1e-4), in_blocks, whole)
+
+
+def test_a_row_of_8192_tokens_needs_no_square_array(small):
+    kinds = (LayerKind(theta=100.0), LayerKind(theta=10.0, window=64))
+    architecture = dataclasses.replace(small[0].architecture, **LONG, kinds=kinds)
+    definition = EncoderDefinition(architecture=architecture, pooling=Pooling(tokens="mean"))
+    tokens = cases.packed([np.arange(8192) % 90 + 6], groups=1, rows=1, length=8192)
+    step = jax.jit(jax.grad(lambda params, key: jnp.sum(embed(definition, params, tokens, key=key)[..., 0])))
+    params = jax.eval_shape(lambda: init_params(definition, jax.random.key(0)))
+    compiled = step.lower(params, jax.eval_shape(lambda: jax.random.key(0))).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 8192 * 8192 * 4
+
+
+@pytest.mark.parametrize(("pooling", "key"), [("mean", 1), ("cls", None), ("pooler", None), ("max", None)])
+def test_groups_on_eight_devices_need_no_collective_and_give_the_same(small, pooling, key):
+    definition = with_pooling(small[0], pooling)
+    key = None if key is None else jax.random.key(key)
+    tokens = cases.packed(cases.random_sequences(16, longest=12), groups=8, rows=2, length=16)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]), ("data",))
+    split, whole = (jax.NamedSharding(mesh, jax.P(*axes)) for axes in (("data",), ()))
+    forward = jax.jit(lambda p, t, key: embed(definition, p, t, key=key), in_shardings=(whole, split, whole))
+    compiled = forward.lower(small[1], tokens, key).compile()
+    assert not re.search(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter", compiled.as_text())
+    alone = jitted_embed(definition, small[1], tokens, key=key)
+    np.testing.assert_allclose(forward(small[1], tokens, key), alone, atol=1e-6)

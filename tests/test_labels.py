@@ -1,0 +1,119 @@
+"""Labels of pairs: how a pair is read, what labellers of each form give, each labelled once, killed and resumed."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxdistill.core import InputError
+from jaxdistill.data import tokenize, views
+from jaxdistill.encoders import surgery
+from jaxdistill.inference import Embedder
+from jaxdistill.training import labels
+
+from tiny_models import tiny_model
+from tiny_text import COLUMNS, made_up, write_pairs
+
+
+def store_of_pairs(folder, pairs, tokenizer, max_length):
+    path = write_pairs(folder / "pairs.tsv", pairs)
+    return tokenize.build_store(
+        [str(path)], tokenizer=tokenizer, max_length=max_length, cache_folder=folder / "cache", columns=COLUMNS
+    )
+
+
+words = st.lists(st.sampled_from(["cat", "dog", "sleeps", "rain"]), min_size=1, max_size=12).map(" ".join)
+
+
+@settings(max_examples=40, deadline=None)
+@given(pairs=st.lists(st.tuples(words, words), min_size=1, max_size=5), backwards=st.booleans())
+def test_a_pair_is_what_the_tokenizer_makes_of_it(pairs, backwards, tmp_path_factory):
+    """Where both are longer than the text's longest sentence, which of them keeps the odd token is not known any more."""
+    folder = tmp_path_factory.mktemp("pairs")
+    model = tiny_model(folder / "model", max_length=16)
+    store = store_of_pairs(folder, pairs, model.tokenizer, 16)
+    view = views.parse("pair:reversed" if backwards else "pair", store.columns)
+    found = views.viewed(view, store, np.arange(len(pairs)), None)
+    model.tokenizer.enable_truncation(16, strategy="longest_first")
+    sequences = np.split(found.ids, np.cumsum(found.lengths)[:-1])
+    assert max(found.lengths) <= view.longest(store)
+    for sequence, first, pair in zip(sequences, found.firsts, pairs, strict=True):
+        wanted = model.tokenizer.encode(*(pair[::-1] if backwards else pair))
+        if max(len(sentence.split()) for sentence in pair) <= 14:
+            assert sequence.tolist() == wanted.ids
+            assert (np.arange(len(sequence)) >= first).astype(int).tolist() == wanted.type_ids
+
+
+def test_a_pair_is_kept_once_whichever_way_round(tmp_path):
+    pairs = [("the cat", "the dog"), ("the cat", "rain"), ("The dog", "the cat"), ("the cat", "the dog")]
+    path = write_pairs(tmp_path / "pairs.tsv", pairs)
+    tokenizer = tiny_model(tmp_path / "model").tokenizer
+    options = dict(max_length=16, cache_folder=tmp_path / "cache", columns=COLUMNS, dedupe=True)
+    store = tokenize.build_store([str(path)], tokenizer=tokenizer, **options)
+    assert list(zip(store.texts("text"), store.texts("second"), strict=True)) == pairs[:2]
+
+
+@pytest.fixture
+def pairs():
+    sentences = made_up(12, words=4)
+    return [(sentences[i], sentences[(5 * i + 3) % 12]) for i in range(12)] + [(sentences[0], sentences[1])]
+
+
+def made(labellers, store, folder):
+    return labels.labels(labellers, store, folder, compute_dtype=jnp.float32, progress=False)
+
+
+def test_labels_are_the_mean_of_cosines_or_of_sigmoids(pairs, tmp_path):
+    bis = [tiny_model(tmp_path / "model", seed=seed) for seed in (0, 1)]
+    store = store_of_pairs(tmp_path, pairs, bis[0].tokenizer, 16)
+    first, second = zip(*pairs, strict=True)
+    for labellers in (bis, [surgery.cross_encoder(bi, key=jax.random.key(0)) for bi in bis]):
+        alone = [Embedder(labeller).score(first, second) for labeller in labellers]
+        found = made(labellers, store, tmp_path / "labels")
+        np.testing.assert_allclose(found[:, 0], np.mean(alone, axis=0), atol=1e-6)
+        np.testing.assert_allclose(made(labellers[:1], store, tmp_path / "labels")[:, 0], alone[0], atol=1e-6)
+
+
+def test_labellers_of_both_forms_are_refused_before_any_labels(pairs, tmp_path):
+    bi = tiny_model(tmp_path / "model")
+    store = store_of_pairs(tmp_path, pairs, bi.tokenizer, 16)
+    with pytest.raises(InputError, match="has sentence encoders and cross-encoders; an ensemble is of one kind"):
+        made([bi, surgery.cross_encoder(bi, key=jax.random.key(0))], store, tmp_path / "labels")
+    assert not (tmp_path / "labels").exists()
+
+
+def test_a_sentence_is_labelled_once_and_nothing_is_labelled_again(pairs, tmp_path, monkeypatch):
+    bi = tiny_model(tmp_path / "model")
+    store = store_of_pairs(tmp_path, pairs, bi.tokenizer, 16)
+    read = []
+    encode = Embedder.encode
+    monkeypatch.setattr(Embedder, "encode", lambda self, texts, **_: read.extend(texts) or encode(self, texts))
+    whole = made([bi], store, tmp_path / "labels")
+    assert sorted(read) == sorted({sentence for pair in pairs for sentence in pair})
+    read.clear()
+    np.testing.assert_array_equal(made([bi], store, tmp_path / "labels"), whole)
+    assert not read
+
+
+def test_labelling_goes_on_where_it_was_killed(pairs, tmp_path, monkeypatch):
+    cross = surgery.cross_encoder(tiny_model(tmp_path / "model"), key=jax.random.key(0))
+    store = store_of_pairs(tmp_path, pairs, cross.tokenizer, 16)
+    whole = made([cross], store, tmp_path / "other")
+    monkeypatch.setattr(labels.targets, "BLOCK_ROWS", 4)
+    read = []
+    score = Embedder.score
+
+    def dies(self, first, second):
+        if len(read) == 8:
+            raise KeyboardInterrupt
+        read.extend(zip(first, second, strict=True))
+        return score(self, first, second)
+
+    monkeypatch.setattr(Embedder, "score", dies)
+    with pytest.raises(KeyboardInterrupt):
+        made([cross], store, tmp_path / "labels")
+    read.append(None)  # lives on
+    np.testing.assert_allclose(made([cross], store, tmp_path / "labels"), whole, atol=1e-6)
+    assert [pair for pair in read if pair] == pairs

@@ -1,0 +1,121 @@
+"""Everything that a user can get wrong on the command line of a training: one line, status 2, nothing left behind."""
+
+import errno
+import json
+
+import pytest
+
+from jaxdistill import cli, main
+from jaxdistill import config as configs
+from jaxdistill.training import config_file
+from jaxdistill.training.loop import patience_of
+
+from program import ROOT, refused, run, tiny_arguments
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("program")
+
+
+def test_a_workdir_of_another_version_is_refused(folder, tmp_path, capsys):
+    other, _, _ = main.parse_flags([*tiny_arguments(folder), "--workdir=w"])
+    other["student"]["pool"] = "mean"
+    (tmp_path / "config.json").write_text(json.dumps(other))
+    line = refused(main, [*tiny_arguments(folder), f"--workdir={tmp_path}"], capsys)
+    assert "written by another version of this program (config key student.pool is unknown" in line
+    assert "use another --workdir" in line
+
+
+@pytest.mark.parametrize(
+    "patience, epochs, expected", [(0, 0.0, 0), (5, 0.0, 5), (0, 7.0, 14), (20, 7.0, 14), (3, 7.0, 3), (0, 0.1, 1)]
+)
+def test_patience_in_epochs_counts_their_evaluations(patience, epochs, expected):
+    """Of 1,000 steps each, with an evaluation every 500."""
+    raw = config_file.load_config_module(ROOT / "configs" / "congen.py").get_config("tiny").to_dict()
+    raw["evals"] |= dict(every=500, patience=patience, patience_epochs=epochs)
+    assert patience_of(configs.parse(raw).evals, 1000) == expected
+
+
+@pytest.mark.parametrize(
+    "changed, words",
+    [
+        (["--config.objective.alfa=1"], "alfa"),
+        (["--config.objective.alpha=much"], "alpha"),
+        (["--config.data.batch_sise=3"], "Did you mean config.data.batch_size?"),
+        (["--workdirs=x"], "Did you mean"),
+        (["--config.run.steps=2.5"], "steps"),
+        (["extra"], "not an option"),
+        (["--config=configs/congen.py:tyni"], "tyni"),
+        (["--config=configs/congem.py"], "does not exist"),
+    ],
+)
+def test_a_mistyped_option_is_one_clear_line(folder, changed, words, capsys):
+    assert words in refused(main, [*tiny_arguments(folder), *changed, f"--workdir={folder / 'never'}"], capsys)
+
+
+@pytest.mark.parametrize(
+    "overrides, words",
+    [
+        (dict(data__text="nowhere.txt"), "nowhere.txt"),
+        (dict(teacher__model="nowhere/at all/here"), "does not exist"),
+        (dict(teacher__model="no/such-model"), "HF_HOME"),
+        (dict(objective__queue_size=5000), "600 sentences"),
+        (dict(objective__name="congenn"), "Did you mean congen?"),
+        (dict(evals__best="sts-b/spearman"), "agreement/spearman"),
+        (dict(teacher__pooling="middle"), "middle"),
+        (
+            dict(teacher__model="vectors:nowhere.npy", student__model="FOLDER/model", student__head="tanh"),
+            "nowhere.npy does not exist",
+        ),
+        (dict(student__pooling="mean:last4", student__model="FOLDER/model"), "pooling"),
+        (dict(run__precision="float8"), "float32"),
+        (dict(student__layers="7"), "layers"),
+        (dict(objective__control_view="shuffle"), "shuffle"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_leaves_nothing_behind(folder, overrides, words, capsys, monkeypatch):
+    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
+    arguments = [argument.replace("FOLDER", str(folder)) for argument in tiny_arguments(folder, **overrides)]
+    assert words in refused(main, [*arguments, f"--workdir={folder / 'bad'}"], capsys)
+    assert not (folder / "bad").exists()
+
+
+def test_a_batch_that_devices_do_not_divide_is_refused_with_the_nearest(folder, capsys):
+    _, err = run(
+        "main", [*tiny_arguments(folder, data__batch_size=20), f"--workdir={folder / 'bad'}"], devices=8, status=2
+    )
+    assert "not divisible by 8 devices; nearest: 16, 24" in err
+
+
+def test_the_process_ends_with_status_2_and_one_line(folder):
+    _, err = run(
+        "main", [*tiny_arguments(folder), "--config.data.batch_sise=3", f"--workdir={folder / 'bad'}"], status=2
+    )
+    assert err.count("\n") == 1 and "Did you mean config.data.batch_size?" in err
+
+
+def test_what_the_disk_refuses_anywhere_is_one_line_and_other_errors_are_not_hidden(capsys):
+    def refuse(arguments):
+        raise OSError(errno.ENOSPC, "No space left on device", "tokens.bin")
+
+    def fail(arguments):
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "tokens.bin")
+
+    with pytest.raises(SystemExit) as stopped:
+        cli.run(refuse, [])
+    assert stopped.value.code == cli.BAD_INPUT
+    assert (
+        capsys.readouterr().err
+        == "error: tokens.bin: No space left on device; fix that and run the same command again.\n"
+    )
+    with pytest.raises(FileNotFoundError):
+        cli.run(fail, [])
+
+
+def test_help_lists_options_and_presets(capsys):
+    main.main(["--help"])
+    out = capsys.readouterr().out
+    for words in ("quickstart", "tiny", "minilm-l3", "paper:ARGUMENT", "queue_size", "pack_groups", "--dry_run"):
+        assert words in out
+    assert str(ROOT) not in out
