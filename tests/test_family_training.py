@@ -24,17 +24,27 @@ OPTIONS = {
     "run.log_every": 1,
     "run.precision": "float32",
 }
+CUT = {
+    "modernbert": {"student.vocabulary": "trim:{text}", "student.intermediate": 20},
+    "qwen3": {"student.heads": 2, "student.intermediate": 40, "student.prune_by": "activation"},
+}
+"""What is cut from a student beside layers."""
 
 
 @pytest.mark.parametrize("family", ["modernbert", "qwen3", "gemma3-text:both-sides", "gte", "albert"])
 def test_a_student_of_each_kind_trains_resumes_and_is_reloaded(tmp_path, family):
     cases.write_encoder(tmp_path / "teacher", family)
     (tmp_path / "text.txt").write_text("\n".join(TEXTS) + "\n")
-    options = OPTIONS | {
-        "data.text": tmp_path / "text.txt",
-        "data.cache_folder": tmp_path / "cache",
-        "teacher.model": tmp_path / "teacher",
-    }
+    cut = {name: str(value).format(text=tmp_path / "text.txt") for name, value in CUT.get(family, {}).items()}
+    options = (
+        OPTIONS
+        | cut
+        | {
+            "data.text": tmp_path / "text.txt",
+            "data.cache_folder": tmp_path / "cache",
+            "teacher.model": tmp_path / "teacher",
+        }
+    )
     workdir = tmp_path / "run"
     for steps in (2, 4):
         given = [f"--config.{name}={value}" for name, value in (options | {"run.steps": steps}).items()]
@@ -42,7 +52,13 @@ def test_a_student_of_each_kind_trains_resumes_and_is_reloaded(tmp_path, family)
     losses = series(workdir, "loss")
     assert sorted(losses) == [1, 2, 3, 4] and all(np.isfinite(loss) for loss in losses.values())
     student = load(str(workdir / "export"))
-    assert student.definition.architecture.layers == 2
+    architecture = student.definition.architecture
+    assert architecture.layers == 2
+    if family == "modernbert":
+        words = {word for text in TEXTS for word in text.split()}
+        assert architecture.intermediate_size == 20 and architecture.vocab_size == len(words) + len(cases.SPECIAL_IDS)
+    if family == "qwen3":
+        assert (architecture.heads, architecture.key_head_count, architecture.intermediate_size) == (2, 1, 40)
     ours = Embedder(student).encode(TEXTS[:9])
     theirs = SentenceTransformer(str(workdir / "export"), device="cpu").encode(TEXTS[:9])
     unit = [vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (ours, theirs)]

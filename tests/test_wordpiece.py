@@ -27,8 +27,9 @@ from jaxdistill.inference import Embedder
 from jaxdistill.training import config_file
 from jaxdistill.training import loop as train
 from jaxdistill.training.build import build
-from jaxdistill.training.student import keep_tokenizer, make_student, own_tokenizer
+from jaxdistill.training.student import make_student
 from jaxdistill.training.text import check_reads, tokenised
+from jaxdistill.training.vocabulary import keep_tokenizer, new_tokenizer
 from jaxdistill.training.workdir import claim_workdir
 
 import encoder_cases as cases
@@ -183,7 +184,7 @@ def bilingual(folder, **student) -> configs.Config:
         text=str(folder / "pairs.tsv"), batch_size=16, max_length=32, cache_folder=str(folder / "cache")
     )
     raw["teacher"]["model"] = str(folder / "model")
-    raw["student"] |= dict(width=16, depth=1, vocabulary=300) | student
+    raw["student"] |= dict(width=16, depth=1, vocabulary="300") | student
     raw["evals"] |= dict(every=2, best="agreement/spearman")
     raw["run"] |= dict(steps=4, precision="float32")
     return configs.parse(raw)
@@ -200,7 +201,7 @@ def trained(tmp_path_factory):
         patch.delenv("JAXDISTILL_DATA", raising=False)
         claim_workdir(folder / "w", config, write=True)
         run = build(config, folder / "w", progress=False)
-        keep_tokenizer(run.config.student, run.student, run.workdir)
+        keep_tokenizer(run.config.student.vocabulary, run.student, run.workdir)
         return config, run, train.train(run, progress=False)
 
 
@@ -249,7 +250,7 @@ def test_only_views_that_the_student_reads_are_learnt_from(table, tmp_path):
     english = dataclasses.replace(config, objective=config.objective | {"second_view": ""})
     has = {}
     for name, chosen in (("both", config), ("english", english)):
-        has[name] = read(own_tokenizer(chosen, tmp_path / "w")).token_to_id("mädchen") is not None
+        has[name] = read(new_tokenizer(chosen, tmp_path / "w")).token_to_id("mädchen") is not None
     assert has == {"both": True, "english": False}
 
 

@@ -94,10 +94,21 @@ class Student:
     `model`."""
     depth: CountOrNone = 0
     """Number of layers of a fresh encoder."""
-    vocabulary: CountOrNone = 0
-    """Above 0: the fresh encoder is a BERT with a WordPiece tokenizer of this many entries, trained on all columns of
-    `data.text` that the student's views read. It lower-cases text and keeps accents. In text without spaces (Thai), it
-    splits long runs of characters and makes rare characters tokens of their own. 0: the tokenizer of `model`."""
+    heads: CountOrNone = 0
+    """Attention heads of each layer: of a fresh encoder (0: one for every 64 of `width`), or to which a model is pruned
+    (0: all stay). Pruned heads keep their size, which only families with a head size of their own can express."""
+    intermediate: CountOrNone = 0
+    """Width inside the feed-forward networks: of a fresh encoder (0: four times `width`), or to which a model is pruned
+    (0: as it is)."""
+    prune_by: Literal["magnitude", "activation"] = "magnitude"
+    """What heads and feed-forward units are pruned by: the norm of their output weights, or the size of what they add
+    to the hidden states on 1,024 sentences of `data.text`."""
+    vocabulary: str = ""
+    """Empty: the tokenizer of `model`. `trim:TEXT`: that tokenizer with the tokens of a text alone (sources as in
+    `data.text`), special tokens and single characters; it reads the text as before, and other text in more tokens.
+    A number such as `16000`: the fresh encoder is a BERT with a WordPiece tokenizer of this many entries, trained on
+    all columns of `data.text` that the student's views read. It lower-cases text and keeps accents. In text without
+    spaces (Thai), it splits long runs of characters and makes rare characters tokens of their own."""
     embedding: CountOrNone = 0
     """Above 0: width of the embedding tables, projected to the width of the layers (SimTDE); exported as ELECTRA."""
     embedding_init: Literal["svd", "random"] = "svd"

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, overload
 
 from jaxdistill.core import InputError
-from jaxdistill.encoders.architecture import LayerKind
+from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.settings import setting
 
 ACTIVATIONS = {
@@ -133,6 +133,11 @@ def head_sizes(config: Mapping[str, Any]) -> dict[str, int]:
     own = value(config, "head_dim", int | None, None, least=1) or 0
     keys = value(config, "num_key_value_heads", int | None, None, least=1) or heads
     return dict(head_size=0 if own * heads == width else own, key_heads=0 if keys == heads else keys)
+
+
+def own_head_size(architecture: Architecture) -> dict[str, int]:
+    """`head_dim` for a family that writes it only where it does not follow from width and heads."""
+    return {"head_dim": architecture.head_size} if architecture.head_size else {}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """Makes students: from a teacher's layers, fresh with a given size, with or without a dense head."""
 
 import dataclasses
+import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from jaxdistill.encoders.modules import sentence_tensors
 from jaxdistill.encoders.pair_head import fresh_head
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.encoders.tokenizer import read_tokenizer
+
+logger = logging.getLogger(__name__)
 
 LAYERS = "transformer/layers/"
 LAYERS_HELP = "last:3, first:3, even:3 or a list such as 1,3,5 (counted from 0)"
@@ -52,6 +56,7 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
         if new == 0 and not architecture.first_norm:
             of_layer = _without_norm(of_layer)
         params |= {f"{LAYERS}{new}/{path}": array for path, array in of_layer.items()}
+    _warn_of_short_reach(architecture, chosen)
     architecture = architecture.with_layers(chosen)
     return dataclasses.replace(
         model,
@@ -60,6 +65,20 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
         source=f"{model.source}, layers {', '.join(map(str, chosen))}",
         unread_pooler={},
     )
+
+
+def _warn_of_short_reach(architecture: Architecture, chosen: Sequence[int]) -> None:
+    """Warns of a choice that leaves out every layer in which a token sees its whole sentence.
+
+    A layer keeps its reach and its rotary positions, which its weights were trained with.
+    """
+    whole = [layer for layer in range(architecture.layers) if not architecture.kind(layer).window]
+    if whole and not set(whole) & set(chosen):
+        window = max(architecture.kind(layer).window for layer in chosen)
+        logger.warning(
+            "student.layers=%s keeps layers alone that see %d tokens on each side; those that see the whole sentence are %s",
+            ",".join(map(str, chosen)), window, ",".join(map(str, whole)),
+        )  # fmt: skip
 
 
 def _without_norm(layer: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -28,7 +28,8 @@ from jaxdistill.training.export import card_of, export, weights_bytes
 from jaxdistill.training.loop import Outcome, train
 from jaxdistill.training.overview import print_overview
 from jaxdistill.training.run import Run
-from jaxdistill.training.student import as_evaluated, as_exported, keep_tokenizer
+from jaxdistill.training.student import as_evaluated, as_exported
+from jaxdistill.training.vocabulary import keep_tokenizer, refuse_other_text
 from jaxdistill.training.workdir import EXPORT, METRICS, RESULTS, claim_workdir, stage_export
 from jaxdistill.versions import versions
 
@@ -41,6 +42,7 @@ def distill(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: st
     say = print if leads else (lambda line: None)
     with processes.agreed() as facts:
         claim_workdir(workdir, config, write=False)
+        refuse_other_text(config, workdir)
         refuse_foreign(workdir / EXPORT, advice="Move it, or give another --workdir.")
         run = build(config, workdir, progress=leads)
         facts.update(digests(run))
@@ -51,7 +53,7 @@ def distill(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: st
     with lock.held(workdir):
         if leads:
             claim_workdir(workdir, config, write=True)
-            keep_tokenizer(config.student, run.student, workdir)
+            keep_tokenizer(config.student.vocabulary, run.student, workdir)
         processes.gathered("the workdir is claimed")
         outcome = train(run, progress=leads)
         if leads:

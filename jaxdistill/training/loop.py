@@ -294,6 +294,8 @@ def restored_student(workdir: str | pathlib.Path, step: int) -> SentenceModel:
             f"{workdir} has no checkpoints: a sweep removes those of a finished point. Its best student is "
             f"{workdir / EXPORT}; to keep all steps, train the point with jaxdistill.main in another --workdir."
         )
-    student = make_student(config, load_teacher(config.teacher, workdir), workdir)
+    # What is pruned does not matter here, only how much: the weights are the checkpoint's.
+    like = dataclasses.replace(config, student=dataclasses.replace(config.student, prune_by="magnitude"))
+    student = make_student(like, load_teacher(config.teacher, workdir), workdir)
     state = Checkpoints(workdir, read_only=True).restore_alone(step)
     return as_exported(config.student, trained(config, student, state))

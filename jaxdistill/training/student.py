@@ -3,21 +3,19 @@
 import dataclasses
 import logging
 import pathlib
-import shutil
 
 import jax
 
 from jaxdistill.config import Config, Student
 from jaxdistill.core import InputError
-from jaxdistill.data import sources, targets, wordpiece
-from jaxdistill.data.sources import split_specs
-from jaxdistill.encoders import surgery
+from jaxdistill.data import targets
+from jaxdistill.encoders import pruning, surgery
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.encoders.folder import check_exportable
 from jaxdistill.encoders.model import SentenceModel, labels_of, load
-from jaxdistill.paths import cache_folder
-from jaxdistill.training.objective import make_objective
-from jaxdistill.training.workdir import TOKENIZER, stage_export
+from jaxdistill.training import vocabulary
+from jaxdistill.training.text import moments
+from jaxdistill.training.workdir import stage_export
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +31,20 @@ def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib
     if spec.prompt:
         model = model.with_prompt(spec.prompt)
     of_body, of_head, of_tables = jax.random.split(jax.random.key(config.run.seed ^ 0x57D), 3)
+    wanted = vocabulary.asked(spec.vocabulary)
+    if wanted.specs:
+        model = vocabulary.trimmed(config, model, workdir)
     if spec.layers:
         model = surgery.from_layers(model, spec.layers)
     if source == "teacher" and not spec.width:
         model = model.with_params(model.params)  # float32, which the teacher's file need not have
     if spec.width:
-        tokenizer = own_tokenizer(config, workdir) if spec.vocabulary else None
-        model = surgery.fresh(model, of_body, width=spec.width, depth=spec.depth, tokenizer_folder=tokenizer)
+        tokenizer = vocabulary.new_tokenizer(config, workdir) if wanted.entries else None
+        sizes = dict(width=spec.width, depth=spec.depth, heads=spec.heads, intermediate=spec.intermediate)
+        model = surgery.fresh(model, of_body, **sizes, tokenizer_folder=tokenizer)
+    elif spec.heads or spec.intermediate:
+        seen = moments(config, model) if spec.prune_by == "activation" else None
+        model = pruning.pruned(model, heads=spec.heads, intermediate=spec.intermediate, moments=seen)
     if spec.embedding:
         model = surgery.compact(model, spec.embedding, key=of_tables, init=spec.embedding_init)
     if spec.head == "pair":
@@ -60,10 +65,10 @@ def refuse_contradictions(spec: Student, teacher: SentenceModel | None) -> None:
         raise InputError("student.layers cuts an encoder and student.width makes a fresh one; set only one of them.")
     if bool(spec.width) != bool(spec.depth):
         raise InputError(f"student.width={spec.width} and student.depth={spec.depth}: a fresh student needs both.")
-    if spec.vocabulary and not spec.width:
+    if vocabulary.asked(spec.vocabulary).entries and not spec.width:
         raise InputError(
             f"student.vocabulary={spec.vocabulary} is for a fresh student, which has no words yet; set student.width and "
-            "student.depth, or student.vocabulary=0."
+            "student.depth, or trim the model's vocabulary with student.vocabulary=trim:TEXT."
         )
     if spec.head == "pair" and not spec.keep_head:
         raise InputError("student.keep_head=False: without its head, student.head=pair is no cross-encoder.")
@@ -80,33 +85,6 @@ def with_pair_head(spec: Student, model: SentenceModel, key: jax.Array) -> Sente
             f"{model.definition.architecture.family} reads {model.definition.pooling}; write that."
         )
     return model
-
-
-def own_tokenizer(config: Config, workdir: pathlib.Path) -> pathlib.Path:
-    """The folder of the tokenizer that is trained on the text: the workdir's copy, or the one in the cache."""
-    noted = workdir / TOKENIZER
-    if noted.is_dir():
-        return noted
-    columns = dict(config.data.columns) or {sources.TEXT: sources.TEXT}
-    read = {sources.TEXT, *make_objective(config).student_views}
-    return wordpiece.trained(
-        split_specs(config.data.text),
-        entries=config.student.vocabulary,
-        cache_folder=cache_folder(config.data.cache_folder) / "tokenizers",
-        columns={name: column for name, column in columns.items() if name in read},
-        line_bytes=config.data.max_line_bytes,
-    )
-
-
-def keep_tokenizer(spec: Student, student: SentenceModel, workdir: pathlib.Path) -> None:
-    """Copies a tokenizer that was trained for the run into its workdir, so that a resume needs neither text nor cache."""
-    copy = workdir / TOKENIZER
-    if not spec.vocabulary or copy.is_dir():
-        return
-    unfinished = copy.with_name(f".{copy.name}.new")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    shutil.copytree(student.tokenizer_folder, unfinished)
-    unfinished.rename(copy)
 
 
 def head_width(config: Config, student: SentenceModel, teacher: SentenceModel | None) -> int:

@@ -1,17 +1,25 @@
 """The training text in the tokens of a model."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from jaxdistill.config import Data
-from jaxdistill.core import SECOND, InputError
-from jaxdistill.data import tokenize, words
+import jax
+import numpy as np
+
+from jaxdistill.config import Config, Data
+from jaxdistill.core import SECOND, InputError, Objective
+from jaxdistill.data import sources, tokenize, words
+from jaxdistill.data.packing import pad
 from jaxdistill.data.sources import TEXT, split_specs
+from jaxdistill.encoders import pruning
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.paths import cache_folder
+from jaxdistill.training.objective import make_objective
 
 SAMPLE = 4096
 """Sentences of a text on which a tokenizer is judged that does not read it as a whole."""
+PRUNING_SAMPLE, PRUNING_BATCH = 1024, 32
+"""Sentences on which activations are measured, and how many at a time."""
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +54,41 @@ def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: t
         texts = [store.text(column, row) for row in rows]
         read = words.tokenised(tokenizer, texts, model.prompt, model.max_length, unknown=words.unknown_id(tokenizer))
         _check_unknown(data, model, column, read.unknown)
+
+
+def columns_read(data: Data, objective: Objective) -> dict[str, str]:
+    """Of the text's columns, the sentences and those that are views of the student."""
+    columns = dict(data.columns) or {TEXT: TEXT}
+    return {name: column for name, column in columns.items() if name in (TEXT, *objective.student_views)}
+
+
+def moments(config: Config, model: SentenceModel) -> pruning.Moments:
+    """What the model's units read on sentences drawn evenly from the text, see `pruning`."""
+    columns = columns_read(config.data, make_objective(config))
+    rows = sources.read(split_specs(config.data.text), columns, config.data.max_line_bytes)
+    texts = evenly((cell for row in rows for cell in row if cell.strip()), PRUNING_SAMPLE)
+    longest = min(config.data.max_length, model.max_length)
+    ids = [np.asarray(one.ids[:longest], np.int32) for one in model.encodings([model.prompt + text for text in texts])]
+    ids.sort(key=len)
+    total: dict[str, np.ndarray] = {}
+    for start in range(0, len(ids), PRUNING_BATCH):
+        batch = ids[start : start + PRUNING_BATCH]
+        length = min(longest, 1 << (len(batch[-1]) - 1).bit_length())
+        tokens = pad(batch, length=length, count=PRUNING_BATCH, pad_id=model.definition.architecture.pad_id)
+        for path, found in jax.device_get(pruning.moments_of(model.definition, model.params, tokens)).items():
+            total[path] = total.get(path, 0.0) + found
+    return total
+
+
+def evenly(items: Iterable[str], most: int) -> list[str]:
+    """Every n-th of the items, for the smallest power of 2 that leaves at most `most`."""
+    kept, step = [], 1
+    for number, item in enumerate(items):
+        if number % step == 0:
+            kept.append(item)
+        if len(kept) > most:
+            kept, step = kept[::2], 2 * step
+    return kept
 
 
 def _columns_read(store: tokenize.TokenStore, views: Sequence[str]) -> list[str]:

@@ -26,6 +26,10 @@ def _of_parts(config: Config):
         yield "student.keep_head", "student.head is none"
     if not student.embedding:
         yield "student.embedding_init", "student.embedding is 0"
+    if student.width:
+        yield "student.prune_by", f"student.width is {student.width}: nothing is pruned"
+    elif not student.heads and not student.intermediate:
+        yield "student.prune_by", "student.heads and student.intermediate are 0"
     if not student.dims:
         yield "student.dims_targets", "student.dims is empty"
     if run.steps:

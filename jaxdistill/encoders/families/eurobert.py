@@ -5,6 +5,7 @@ from typing import Any
 
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import llama
+from jaxdistill.encoders.families.llama import HEADS_DIVIDE_WIDTH as HEADS_DIVIDE_WIDTH
 from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
 from jaxdistill.encoders.families.llama import names as names
 

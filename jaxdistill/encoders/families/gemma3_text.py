@@ -11,6 +11,7 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.families import llama
+from jaxdistill.encoders.families.llama import HEADS_DIVIDE_WIDTH as HEADS_DIVIDE_WIDTH
 from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
 from jaxdistill.encoders.hugging_face import FULL, SLIDING
 

@@ -21,7 +21,10 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
         raise InputError(
             "config.json has logn_attention_scale=true; attention scaled by the text's length cannot be read."
         )
-    width = hugging_face.size(config, "hidden_size") // hugging_face.size(config, "num_attention_heads")
+    sizes = hugging_face.head_sizes(config)
+    width = sizes["head_size"] or hugging_face.size(config, "hidden_size") // hugging_face.size(
+        config, "num_attention_heads"
+    )
     plain = {key: value for key, value in config.items() if key != "position_embedding_type"}
     return bert.architecture(
         {"type_vocab_size": 1} | plain,
@@ -30,6 +33,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
         kinds=(_rotary(config, width),) * hugging_face.layer_count(config),
         gated=True,
         intermediate_bias=False,
+        **sizes,
     )
 
 
@@ -47,11 +51,15 @@ def _rotary(config: Mapping[str, Any], head_width: int) -> LayerKind:
 
 def config(architecture: Architecture) -> dict[str, Any]:
     """The `config.json` of a plain encoder."""
-    return bert.config(architecture) | {
-        "model_type": "gte",
-        "architectures": ["GteModel"],
-        "rope_parameters": hugging_face.rope_parameters(architecture.kind(0)),
-    }
+    return (
+        bert.config(architecture)
+        | hugging_face.own_head_size(architecture)
+        | {
+            "model_type": "gte",
+            "architectures": ["GteModel"],
+            "rope_parameters": hugging_face.rope_parameters(architecture.kind(0)),
+        }
+    )
 
 
 def names(architecture: Architecture) -> dict[str, str | Part]:

@@ -7,6 +7,7 @@ from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 
 PREFIXES = ("model.",)
+HEADS_DIVIDE_WIDTH = True
 
 
 def architecture(config: Mapping[str, Any], *, theta: float = 10_000.0, **variations: Any) -> Architecture:

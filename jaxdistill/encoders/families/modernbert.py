@@ -72,11 +72,20 @@ def config(architecture: Architecture) -> dict[str, Any]:
         "mlp_bias": a.output_bias,
         "local_attention": 2 * local.window,
         "layer_types": [SLIDING if kind.window else FULL for kind in a.kinds],
+        **_period(a),
         "global_rope_theta": full.theta,
         "local_rope_theta": local.theta,
         "rope_parameters": {FULL: hugging_face.rope_parameters(full), SLIDING: hugging_face.rope_parameters(local)},
         "dtype": "float32",
     }
+
+
+def _period(a: Architecture) -> dict[str, int]:
+    """What releases of transformers before 5 read instead of `layer_types`; nothing where layers do not alternate so."""
+    for every in range(1, a.layers + 1):
+        if all(bool(kind.window) == bool(layer % every) for layer, kind in enumerate(a.kinds)):
+            return {"global_attn_every_n_layers": every}
+    return {}
 
 
 def names(architecture: Architecture) -> dict[str, str | Part]:

@@ -58,16 +58,21 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
         gated=True,
         intermediate_bias=False,
         output_bias=False,
+        **hugging_face.head_sizes(config),
     )
 
 
 def config(architecture: Architecture) -> dict[str, Any]:
     """The `config.json` of a plain encoder."""
-    return bert.config(architecture) | {
-        "model_type": "nomic_bert",
-        "architectures": ["NomicBertModel"],
-        "rope_parameters": hugging_face.rope_parameters(architecture.kind(0)),
-    }
+    return (
+        bert.config(architecture)
+        | hugging_face.own_head_size(architecture)
+        | {
+            "model_type": "nomic_bert",
+            "architectures": ["NomicBertModel"],
+            "rope_parameters": hugging_face.rope_parameters(architecture.kind(0)),
+        }
+    )
 
 
 def names(architecture: Architecture) -> dict[str, str | Part]:

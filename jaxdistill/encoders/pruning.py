@@ -1,0 +1,172 @@
+"""Prunes heads and feed-forward units: those that add least to the hidden states go, the same number in each layer.
+
+A unit is a head of attention, or one number inside the feed-forward network. What it adds for a token is its values
+`x [f]` times its rows `w [f, d]` of the output's kernel. By magnitude, a unit counts as the norm of `w`; by activation,
+as the root mean square of `x w` over the tokens of a text.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, Int
+
+from jaxdistill.core import Array, InputError, Params, Tokens
+from jaxdistill.encoders.architecture import Architecture, EncoderDefinition
+from jaxdistill.encoders.families import family
+from jaxdistill.encoders.layers import Linear
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.encoders.sentence import merged
+
+OUTPUT = "output"
+"""A block's last dense layer."""
+Moments = Mapping[str, Float[np.ndarray, "u f f"]]
+"""For each output kernel's path, the sum over tokens of `x^T x` for each of its units."""
+
+
+def pruned(
+    model: SentenceModel, *, heads: int = 0, intermediate: int = 0, moments: Moments | None = None
+) -> SentenceModel:
+    """The model with fewer heads and feed-forward units in each layer.
+
+    Args:
+      heads: left in each layer; 0: all. They keep their width, which a checkpoint of the family must be able to say.
+      intermediate: units left in each feed-forward network; 0: all.
+      moments: units are chosen by these; None: by their weights alone.
+    """
+    architecture, params = model.definition.architecture, dict(model.params)
+    after = _smaller(architecture, heads, intermediate)
+    for index in range(1 if architecture.shared_layers else architecture.layers):
+        layer = f"transformer/layers/{index}"
+        if after.heads < architecture.heads:
+            energies = _energies(params, f"{layer}/attention/output/kernel", architecture.heads, moments)
+            params |= _without_heads(params, f"{layer}/attention", architecture, after, energies)
+        if after.intermediate_size < architecture.intermediate_size:
+            units = architecture.intermediate_size
+            energies = _energies(params, f"{layer}/output/kernel", units, moments)
+            params |= _without_units(params, layer, _largest(energies, after.intermediate_size))
+    return dataclasses.replace(
+        model,
+        definition=dataclasses.replace(model.definition, architecture=after),
+        params=params,
+        source=f"{model.source}, pruned to {after.heads} heads and an intermediate width of {after.intermediate_size:,}",
+    )
+
+
+def _smaller(a: Architecture, heads: int, intermediate: int) -> Architecture:
+    """The architecture after pruning; raises `InputError` for what is not possible."""
+    if intermediate > a.intermediate_size:
+        raise InputError(f"student.intermediate={intermediate} is above the encoder's {a.intermediate_size}.")
+    after = dataclasses.replace(a, intermediate_size=intermediate or a.intermediate_size)
+    if heads in (0, a.heads):
+        return after
+    keys = _key_heads_left(a, heads)
+    width = a.head_width
+    after = dataclasses.replace(
+        after,
+        heads=heads,
+        key_heads=0 if keys == heads else keys,
+        head_size=0 if width * heads == a.hidden_size else width,
+    )
+    if after.head_size and family(a.family).config(after).get("head_dim") != width:
+        raise InputError(
+            f"student.heads={heads}: a {a.family} checkpoint has heads of hidden_size / heads = {width} numbers and no size of "
+            "their own, so that its heads cannot be pruned; set student.intermediate or student.layers instead."
+        )
+    return after
+
+
+def _key_heads_left(a: Architecture, heads: int) -> int:
+    """Heads of keys after pruning: whole groups go, or else as many queries of each group."""
+    each = a.heads // a.key_head_count
+    divides = getattr(family(a.family), "HEADS_DIVIDE_WIDTH", False)
+    allowed = [
+        count
+        for count in range(1, a.heads)
+        if 0 in (count % each, count % a.key_head_count) and not (divides and a.hidden_size % count)
+    ]
+    if heads not in allowed:
+        grouped = f" in {a.key_head_count} groups that share keys" if each > 1 else ""
+        width = f", and {a.family} needs a divisor of its width of {a.hidden_size}" if divides else ""
+        raise InputError(
+            f"student.heads={heads} is not possible: the encoder has {a.heads} heads{grouped}{width}; use one of "
+            f"{', '.join(map(str, [*allowed, a.heads]))}."
+        )
+    return heads // each if heads % each == 0 else a.key_head_count
+
+
+def _energies(
+    params: Mapping[str, np.ndarray], path: str, units: int, moments: Moments | None
+) -> Float[np.ndarray, " u"]:
+    """What each unit adds to the hidden states, squared."""
+    rows = np.asarray(params[path], np.float32).reshape(units, -1, params[path].shape[-1])
+    products = np.einsum("ufd,ued->ufe", rows, rows)
+    seen = np.eye(rows.shape[1], dtype=np.float32)[None] if moments is None else moments[path]
+    return np.sum(products * seen, axis=(1, 2))
+
+
+def _largest(energies: Float[np.ndarray, " u"], count: int) -> Int[np.ndarray, " n"]:
+    return np.sort(np.argsort(-energies, kind="stable")[:count])
+
+
+def _without_heads(
+    params: Mapping[str, np.ndarray], path: str, a: Architecture, after: Architecture, energies: Float[np.ndarray, " u"]
+) -> dict[str, np.ndarray]:
+    """The parameters of an attention block with the heads that add most."""
+    grouped = energies.reshape(a.key_head_count, -1)
+    keys = _largest(grouped.sum(axis=1), after.key_head_count)
+    each = after.heads // after.key_head_count
+    queries = np.concatenate([key * grouped.shape[1] + _largest(grouped[key], each) for key in keys])
+    kept = {"query": queries, "key": keys, "value": keys}
+    found = {}
+    for part, chosen in kept.items():
+        for name in (f"{path}/{part}/kernel", f"{path}/{part}/bias"):
+            if name in params:
+                array = params[name]
+                of_heads = array.reshape(*array.shape[:-1], -1, a.head_width)[..., chosen, :]
+                found[name] = of_heads.reshape(*array.shape[:-1], -1)
+    output = params[f"{path}/output/kernel"]
+    of_heads = output.reshape(a.heads, a.head_width, -1)[queries]
+    return found | {f"{path}/output/kernel": of_heads.reshape(-1, output.shape[-1])}
+
+
+def _without_units(params: Mapping[str, np.ndarray], layer: str, kept: Int[np.ndarray, " n"]) -> dict[str, np.ndarray]:
+    """The parameters of a feed-forward network with these units."""
+    names = [f"{layer}/{part}/{kind}" for part in ("gate", "intermediate") for kind in ("kernel", "bias")]
+    found = {name: params[name][..., kept] for name in names if name in params}
+    return found | {f"{layer}/output/kernel": params[f"{layer}/output/kernel"][kept]}
+
+
+class _Recorder:
+    """A dense layer that also sums the second moments of what it reads, unit by unit."""
+
+    def __init__(self, linear: Linear, units: int, real: Bool[Array, "g r l"]):
+        self.linear, self.units, self.real = linear, units, real
+        self.total: Array | float = 0.0
+
+    def __call__(self, x: Float[Array, "g r l i"], compute_dtype: DTypeLike) -> Float[Array, "g r l o"]:
+        seen = jnp.where(self.real[..., None], x, 0.0).reshape(*x.shape[:-1], self.units, -1)
+        self.total = self.total + jnp.einsum("grluf,grlue->ufe", seen, seen)
+        return self.linear(x, compute_dtype)
+
+
+@partial(jax.jit, static_argnums=0)
+def moments_of(definition: EncoderDefinition, params: Params, tokens: Tokens) -> dict[str, Float[Array, "u f f"]]:
+    """The moments of a batch of sentences; those of several batches add up."""
+    transformer, architecture = merged(definition, params).transformer, definition.architecture
+    recorders: dict[str, _Recorder] = {}
+    for index, layer in enumerate(transformer.layers):
+        path = f"transformer/layers/{index}"
+        blocks = {
+            f"{path}/attention": (layer.attention, architecture.heads),
+            path: (layer, architecture.intermediate_size),
+        }
+        for name, (block, units) in blocks.items():
+            recorders[f"{name}/output/kernel"] = recorder = _Recorder(block.output, units, tokens.owner >= 0)
+            setattr(block, OUTPUT, recorder)
+    transformer(tokens, key=None, compute_dtype=jnp.float32, remat=False)
+    return {path: recorder.total for path, recorder in recorders.items()}

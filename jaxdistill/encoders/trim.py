@@ -1,0 +1,241 @@
+"""Trims a tokenizer to the tokens of a text, which it then reads as before, and the word table with it.
+
+WordPiece takes the longest entry at each place, BPE the first of its merges, Unigram the likeliest path. Removing an
+entry that a choice did not take leaves the choice as it was. So the tokens of the text stay, and with them:
+
+- special tokens, and the single characters of all kept tokens, so that other words of the same letters can be spelled;
+- BPE: the merges on the way to each kept token, and all bytes where the tokenizer reads bytes;
+- Unigram: the unlikeliest piece, because the score of an unknown character is relative to it, and all bytes of its fallback.
+"""
+
+import dataclasses
+import json
+import string
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+from tokenizers import Tokenizer, pre_tokenizers
+
+from jaxdistill.core import InputError
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.encoders.settings import read_json
+from jaxdistill.encoders.tokenizer import read_tokenizer
+from jaxdistill.files import reading
+
+WORDS = "transformer/embeddings/word/embedding"
+CONFIG, SPECIAL_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
+BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+"""What a byte fallback calls the bytes."""
+
+
+class Trimmed(NamedTuple):
+    """A tokenizer with fewer entries."""
+
+    tokenizer: Tokenizer
+    kept: Int[np.ndarray, " t"]
+    """The id that each entry had before; rising."""
+
+
+def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Trimmed:
+    """The tokenizer with the entries of these ids, with special tokens, and with what spells other words.
+
+    Args:
+      tokenizer: WordPiece, BPE, Unigram or WordLevel.
+      used: ids of the tokens of a text and of all others that must stay.
+    """
+    content, ids = json.loads(tokenizer.to_str()), tokenizer.get_vocab(with_added_tokens=True)
+    model = content["model"]
+    texts = {id: text for text, id in ids.items()}
+    kept = {texts[id] for id in used if id in texts} | _special(content, ids)
+    kept |= {entry for entry in _spelling(content, kept) if entry in ids}
+    if model["type"] == "BPE":
+        kept |= _merged(model, kept - {token["content"] for token in content["added_tokens"]})
+    if model["type"] == "Unigram":
+        kept.add(min(model["vocab"], key=lambda piece: piece[1])[0])
+    order = sorted(ids[entry] for entry in kept)
+    new = {old: place for place, old in enumerate(order)}
+    with reading.foreign_errors("the trimmed tokenizer cannot be read"):
+        result = Tokenizer.from_str(json.dumps(_renumbered(content, ids, new)))
+    if result.get_vocab(with_added_tokens=True) != {entry: new[ids[entry]] for entry in kept}:
+        raise InputError(
+            "student.vocabulary=trim: the tokenizer numbers its entries in a way that trimming does not keep; "
+            "leave student.vocabulary empty."
+        )
+    return Trimmed(result, np.array(order, np.int64))
+
+
+def _special(content: Mapping[str, Any], ids: Mapping[str, int]) -> set[str]:
+    """Special tokens, the unknown one, and those that the post-processor adds."""
+    found = {token["content"] for token in content["added_tokens"] if token["special"]}
+    model = content["model"]
+    found |= {model["unk_token"]} if model.get("unk_token") is not None else set()
+    found |= {model["vocab"][model["unk_id"]][0]} if model.get("unk_id") is not None else set()
+    for part in _processors(content):
+        found |= {token for token, _ in (part[role] for role in ("sep", "cls") if role in part)}
+        found |= {text for token in part.get("special_tokens", {}).values() for text in token["tokens"]}
+    return found & ids.keys()
+
+
+def _processors(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The post-processor, or the parts of a sequence of them, whose ids can be changed in place."""
+    outer = content.get("post_processor") or {}
+    return outer.get("processors", [outer])
+
+
+def _spelling(content: Mapping[str, Any], kept: Collection[str]) -> set[str]:
+    """Single characters of the kept tokens and of ASCII, and bytes; not all of them are entries."""
+    model = content["model"]
+    if model["type"] == "WordLevel":
+        return set()
+    prefix = model.get("continuing_subword_prefix") or ""
+    characters = {character for entry in kept for character in entry.removeprefix(prefix)} | set(string.printable)
+    found = characters | {prefix + character for character in characters}
+    if model.get("byte_fallback"):
+        found |= set(BYTES)
+    if any('"ByteLevel"' in json.dumps(content.get(part)) for part in ("pre_tokenizer", "normalizer")):
+        found |= set(pre_tokenizers.ByteLevel.alphabet())
+    return found
+
+
+def _merged(model: Mapping[str, Any], kept: Collection[str]) -> set[str]:
+    """Every entry on the way from characters to the kept tokens.
+
+    A token's merges in a sentence are those of the token alone, because no merge that was taken crosses its ends.
+    """
+    for option in ("continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(option):
+            raise InputError(
+                f"student.vocabulary=trim: a BPE tokenizer with {option}={model[option]!r} cannot be trimmed; leave "
+                "student.vocabulary empty."
+            )
+    ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
+    found = set()
+    for entry in kept:
+        symbols = list(entry)
+        while pairs := [(ranks[pair], place) for place, pair in enumerate(_pairs(symbols)) if pair in ranks]:
+            place = min(pairs)[1]
+            symbols[place : place + 2] = [symbols[place] + symbols[place + 1]]
+            found.add(symbols[place])
+    return found
+
+
+def _pairs(symbols: Sequence[str]) -> Iterable[tuple[str, str]]:
+    return zip(symbols, symbols[1:], strict=False)
+
+
+def _renumbered(content: dict[str, Any], ids: Mapping[str, int], new: Mapping[int, int]) -> dict[str, Any]:
+    """The tokenizer's JSON with the entries of `new` alone, old ids to new ones."""
+    model = content["model"]
+    if model["type"] == "Unigram":
+        vocab = [piece for old, piece in enumerate(model["vocab"]) if old in new]
+        pieces = {"vocab": vocab, "unk_id": new.get(model["unk_id"])}
+    else:
+        vocab = {entry: new[old] for entry, old in model["vocab"].items() if old in new}
+        merges = [pair for pair in model.get("merges", []) if {*pair, "".join(pair)} <= vocab.keys()]
+        pieces = {"vocab": vocab} | ({"merges": merges} if model["type"] == "BPE" else {})
+    added = [token | {"id": new[token["id"]]} for token in content["added_tokens"] if token["id"] in new]
+    for part in _processors(content):
+        for role in ("sep", "cls"):
+            if role in part:
+                part[role][1] = new[part[role][1]]
+        for token in part.get("special_tokens", {}).values():
+            token["ids"] = [new[ids[text]] for text in token["tokens"]]
+    return content | {"model": model | pieces, "added_tokens": added}
+
+
+def named_tokens(folder: Path) -> set[str]:
+    """Tokens that the files beside `tokenizer.json` name: for padding, masks and the like."""
+    found: list[Any] = []
+    for name in (CONFIG, SPECIAL_TOKENS):
+        settings = read_json(folder / name) if (folder / name).exists() else {}
+        for key, value in settings.items():
+            found += [value] if key.endswith("_token") else value if key.endswith("special_tokens") else []
+    texts = (token.get("content") if isinstance(token, dict) else token for token in found)
+    return {text for text in texts if isinstance(text, str)}
+
+
+def write(result: Trimmed, origin: Path, folder: Path) -> None:
+    """Writes the trimmed tokenizer of the files in `origin`; files in which its ids would be wrong are left out."""
+    content = result.tokenizer.to_str(pretty=True)
+    (folder / "tokenizer.json").write_text(content, encoding="utf-8")
+    new = {str(old): str(place) for place, old in enumerate(result.kept.tolist())}
+    for name in (CONFIG, SPECIAL_TOKENS):
+        if not (origin / name).exists():
+            continue
+        settings = read_json(origin / name)
+        if isinstance(decoder := settings.get("added_tokens_decoder"), dict):
+            settings["added_tokens_decoder"] = {new[old]: token for old, token in decoder.items() if old in new}
+        (folder / name).write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    if json.loads(content)["model"]["type"] == "WordPiece":
+        entries = (result.tokenizer.id_to_token(place) for place in range(len(result.kept)))
+        (folder / "vocab.txt").write_text("".join(f"{entry}\n" for entry in entries), encoding="utf-8")
+
+
+def with_trimmed(model: SentenceModel, folder: Path) -> SentenceModel:
+    """The model with the trimmed tokenizer in `folder`, and those rows of its word table."""
+    tokenizer = read_tokenizer(folder, vocab_size=None, lower_case=False)
+    tokenizer.enable_truncation(model.max_length)
+    entries = tokenizer.get_vocab_size(with_added_tokens=True)
+    before = model.tokenizer.get_vocab(with_added_tokens=True)
+    kept = [before.get(tokenizer.id_to_token(place) or "") for place in range(entries)]
+    if None in kept:
+        raise InputError(f"{folder} does not hold a trimmed tokenizer of {model.source}; use another --workdir.")
+    old = model.definition.architecture
+    pad_id = kept.index(old.pad_id) if old.pad_id in kept else 0
+    architecture = dataclasses.replace(old, vocab_size=entries, pad_id=pad_id)
+    return dataclasses.replace(
+        model,
+        definition=dataclasses.replace(model.definition, architecture=architecture),
+        params=model.params | {WORDS: np.ascontiguousarray(model.params[WORDS][np.array(kept)])},
+        tokenizer=tokenizer,
+        tokenizer_folder=folder,
+        source=f"{model.source}, vocabulary trimmed to {entries:,} tokens",
+    )
+
+
+def needed_rows(model: SentenceModel) -> set[int]:
+    """Ids that stay whatever the text: padding's, those below it where positions count from it, prompts', named ones."""
+    architecture, tokenizer = model.definition.architecture, model.tokenizer
+    found = {architecture.pad_id}
+    if architecture.position_offset:
+        found |= set(range(architecture.pad_id + 1))
+    for prompt in model.prompts.values():
+        found |= set(tokenizer.encode(prompt).ids)
+    named = (tokenizer.token_to_id(token) for token in named_tokens(model.tokenizer_folder))
+    return found | {id for id in named if id is not None}
+
+
+class UnknownWords:
+    """What leads up to the unknown part of a word in WordPiece, which makes the whole word unknown.
+
+    These entries must stay: without them, a shorter one could be taken and the rest of the word be found.
+    """
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._tokenizer, self._entries = tokenizer, tokenizer.get_vocab(with_added_tokens=False)
+        self._model = json.loads(tokenizer.to_str())["model"]
+
+    def ids(self, text: str) -> set[int]:
+        """Ids of these entries in a text; nothing for other kinds of tokenizers."""
+        if self._model["type"] != "WordPiece":
+            return set()
+        normalizer, pre_tokenizer = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
+        normal = normalizer.normalize_str(text) if normalizer else text
+        words = (word for word, _ in pre_tokenizer.pre_tokenize_str(normal)) if pre_tokenizer else [normal]
+        return {self._entries[piece] for word in words for piece in self._pieces(word)}
+
+    def _pieces(self, word: str) -> list[str]:
+        """The longest entry at each place, as far as there is one."""
+        found, place = [], 0
+        while place < len(word) <= self._model["max_input_chars_per_word"]:
+            prefix = self._model["continuing_subword_prefix"] if place else ""
+            ends = range(len(word), place, -1)
+            end = next((end for end in ends if prefix + word[place:end] in self._entries), None)
+            if end is None:
+                break
+            found.append(prefix + word[place:end])
+            place = end
+        return found

@@ -1,0 +1,274 @@
+"""Vocabularies trimmed to a text: it is read as before, by us and by transformers, and little is left of the table."""
+
+import json
+import logging
+import os
+
+import jax
+import numpy as np
+import pytest
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sentence_transformers import SentenceTransformer
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from jaxdistill import config as configs
+from jaxdistill.core import InputError
+from jaxdistill.encoders import trim
+from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
+from jaxdistill.encoders.folder import save
+from jaxdistill.encoders.model import SentenceModel, load
+from jaxdistill.encoders.sentence import init_params
+from jaxdistill.inference import Embedder
+from jaxdistill.training import vocabulary
+from jaxdistill.training.student import make_student
+
+from program import write_teacher
+from tiny_text import made_up
+
+ENGLISH = made_up(300, words=6)
+GERMAN = [
+    "Das Mädchen trinkt Kaffee.",
+    "Sie verkauft schöne Liegestühle!",
+    "Ein Café ist schon schön.",
+    "Öl & Übung",
+] * 5
+OTHERS = ["Ο γάτος κοιμάται στον ήλιο", "Кошка спит на солнце", "猫が寝ている", "القطة نائمة"] * 5
+CORPUS = ENGLISH[:150] + GERMAN
+BERT = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+XLM_R = {"bos_token": "<s>", "cls_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "sep_token": "</s>"}
+XLM_R |= {"unk_token": "<unk>", "mask_token": "<mask>"}
+TEXT = [*ENGLISH, *GERMAN, *OTHERS]
+
+
+def wordpiece():
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(strip_accents=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=600, special_tokens=list(BERT.values()), show_progress=False)
+    tokenizer.train_from_iterator(TEXT, trainer)
+    ids = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ids
+    )
+    return tokenizer, {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": False} | BERT
+
+
+def unigram():
+    """As XLM-R's: pieces with their scores, and a mask at the end."""
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.UnigramTrainer(vocab_size=500, special_tokens=special, unk_token="<unk>", show_progress=False)
+    tokenizer.train_from_iterator(TEXT, trainer)
+    tokenizer.add_special_tokens(["<mask>"])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    tokenizer.decoder = decoders.Metaspace()
+    return tokenizer, {"tokenizer_class": "XLMRobertaTokenizer"} | XLM_R
+
+
+def bytes_bpe():
+    """As Qwen's: byte-level merges, with special tokens behind all others."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(
+        TEXT, trainers.BpeTrainer(vocab_size=600, initial_alphabet=alphabet, show_progress=False)
+    )
+    tokenizer.add_special_tokens(["<|endoftext|>"])
+    end = tokenizer.token_to_id("<|endoftext|>")
+    tokenizer.post_processor = processors.Sequence(
+        [
+            processors.ByteLevel(trim_offsets=False),
+            processors.TemplateProcessing(
+                single="$A <|endoftext|>", pair="$A $B <|endoftext|>", special_tokens=[("<|endoftext|>", end)]
+            ),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    end = {"pad_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
+    return tokenizer, {"tokenizer_class": "PreTrainedTokenizerFast"} | end
+
+
+def fallback_bpe():
+    """As Gemma's: merges of characters, and bytes for characters that are no entries."""
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", *trim.BYTES]
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=special, limit_alphabet=60, show_progress=False)
+    tokenizer.train_from_iterator(TEXT, trainer)
+    content = json.loads(tokenizer.to_str())
+    content["added_tokens"] = content["added_tokens"][:4]
+    tokenizer = Tokenizer.from_str(json.dumps(content))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<bos> $A <eos>", special_tokens=[("<bos>", 2), ("<eos>", 1)]
+    )
+    named = {"pad_token": "<pad>", "eos_token": "<eos>", "bos_token": "<bos>", "unk_token": "<unk>"}
+    return tokenizer, {"tokenizer_class": "PreTrainedTokenizerFast"} | named
+
+
+MAKERS = {"wordpiece": wordpiece, "unigram": unigram, "bytes_bpe": bytes_bpe, "fallback_bpe": fallback_bpe}
+FAMILIES = {"wordpiece": "bert", "unigram": "xlm-roberta", "bytes_bpe": "bert", "fallback_bpe": "bert"}
+
+
+def trimmed_to(tokenizer, corpus):
+    used = {id for encoding in tokenizer.encode_batch(corpus) for id in encoding.ids}
+    unknown = trim.UnknownWords(tokenizer)
+    return trim.trimmed(tokenizer, used.union(*map(unknown.ids, corpus)))
+
+
+@pytest.fixture(scope="module", params=MAKERS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def made(kind):
+    """(tokenizer, its settings, it trimmed to the corpus)."""
+    tokenizer, config = MAKERS[kind]()
+    return tokenizer, config, trimmed_to(tokenizer, CORPUS)
+
+
+def test_the_text_is_read_as_before_and_entries_of_other_languages_go(made):
+    tokenizer, _, (smaller, kept) = made
+    for sentence in CORPUS:
+        assert smaller.encode(sentence).tokens == tokenizer.encode(sentence).tokens
+        assert kept[smaller.encode(sentence).ids].tolist() == tokenizer.encode(sentence).ids
+    assert smaller.get_vocab_size() == len(kept) < tokenizer.get_vocab_size()
+    assert [smaller.id_to_token(new) for new in range(len(kept))] == [tokenizer.id_to_token(old) for old in kept]
+    pair = smaller.encode(CORPUS[0], CORPUS[1])
+    assert pair.tokens == tokenizer.encode(CORPUS[0], CORPUS[1]).tokens
+
+
+WORDS = sorted({word for sentence in TEXT for word in sentence.split()})
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.sampled_from(WORDS) | st.text("aeäsß .,#▁\n😀", max_size=6), min_size=1, max_size=6).map(" ".join),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_any_corpus_keeps_its_tokens(kind, made, corpus):
+    """Also one with unknown characters, emoji in words, and marks that look like the tokenizers' own."""
+    tokenizer, _, _ = made
+    smaller, _ = trimmed_to(tokenizer, corpus)
+    for sentence in corpus:
+        assert smaller.encode(sentence).tokens == tokenizer.encode(sentence).tokens
+
+
+def test_other_words_of_the_same_letters_are_as_known_as_before(made):
+    tokenizer, _, (smaller, _) = made
+    for word in ("tiefkalt", "liegen", "übte", "dreht", "nachts!"):
+        before, after = (set(one.encode(word).tokens) & {"[UNK]", "<unk>"} for one in (tokenizer, smaller))
+        assert before == after
+
+
+def test_an_unknown_word_stays_unknown():
+    """Nothing follows `ab`. Without that entry, `a ##bx` would be found, whose parts other words use."""
+    entries = ["[UNK]", "a", "ab", "c", "##bx", "unused"]
+    tokenizer = Tokenizer(models.WordPiece({entry: id for id, entry in enumerate(entries)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    smaller, kept = trimmed_to(tokenizer, ["abx", "cbx a"])
+    assert smaller.encode("abx").tokens == tokenizer.encode("abx").tokens == ["[UNK]"]
+    assert kept.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_tokenizer_whose_merges_mark_the_ends_of_words_is_refused():
+    tokenizer = Tokenizer(models.BPE({"a</w>": 0}, [], end_of_word_suffix="</w>"))
+    with pytest.raises(InputError, match="end_of_word_suffix='</w>' cannot be trimmed"):
+        trim.trimmed(tokenizer, {0})
+
+
+def model_of(kind, tokenizer, config, folder):
+    folder.mkdir()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    added = {
+        str(token["id"]): {key: value for key, value in token.items() if key != "id"}
+        for token in json.loads(tokenizer.to_str())["added_tokens"]
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"added_tokens_decoder": added}))
+    (folder / "vocab.json").write_text(json.dumps(tokenizer.get_vocab()))
+    offset = (
+        dict(position_offset=2, pad_id=1, token_types=1) if FAMILIES[kind] == "xlm-roberta" else dict(token_types=2)
+    )
+    if kind == "bytes_bpe":
+        offset["pad_id"] = tokenizer.token_to_id("<|endoftext|>")
+    architecture = Architecture(
+        family=FAMILIES[kind], vocab_size=tokenizer.get_vocab_size() + 3, hidden_size=16, layers=1, heads=2,
+        intermediate_size=32, max_positions=66, **offset,
+    )  # fmt: skip
+    definition = EncoderDefinition(architecture=architecture, pooling=Pooling.parse("mean"), normalize=True)
+    params = {
+        name: np.asarray(array) * (1 if "norm" in name else 8)
+        for name, array in init_params(definition, jax.random.key(0)).items()
+    }
+    tokenizer.enable_truncation(64)
+    return SentenceModel(
+        definition=definition, params=params, tokenizer=tokenizer, tokenizer_folder=folder, max_length=64,
+        prompts={"query": "Frage: "}, default_prompt=None, source="tiny",
+    )  # fmt: skip
+
+
+def test_the_export_gives_the_same_vectors_here_and_in_sentence_transformers(kind, made, tmp_path):
+    tokenizer, config, _ = made
+    model = model_of(kind, Tokenizer.from_str(tokenizer.to_str()), config, tmp_path / "model")
+    result = trimmed_to(tokenizer, CORPUS)
+    result = trim.trimmed(tokenizer, {*result.kept, *trim.needed_rows(model)})
+    (tmp_path / "trimmed").mkdir()
+    trim.write(result, tmp_path / "model", tmp_path / "trimmed")
+    student = trim.with_trimmed(model, tmp_path / "trimmed")
+    assert len(student.params[trim.WORDS]) == len(result.kept) == student.definition.architecture.vocab_size
+    expected = Embedder(model).encode(CORPUS)
+    save(student, tmp_path / "export")
+    assert not (tmp_path / "export" / "vocab.json").exists()
+    np.testing.assert_allclose(Embedder(load(str(tmp_path / "export"))).encode(CORPUS), expected, atol=1e-5)
+    theirs = SentenceTransformer(str(tmp_path / "export"), device="cpu")
+    np.testing.assert_allclose(theirs.encode(CORPUS), expected, atol=1e-5)
+    auto = transformers.AutoTokenizer.from_pretrained(tmp_path / "export")
+    assert auto(CORPUS)["input_ids"] == [encoding.ids for encoding in result.tokenizer.encode_batch(CORPUS)]
+    assert auto.pad_token_id == student.definition.architecture.pad_id
+
+
+def trimming(folder, option):
+    """A run whose student is a tiny model, trimmed."""
+    (folder / "text.txt").write_text("\n".join(["the cat", "the dog☃", "", "rain, rain!"]), encoding="utf-8")
+    return configs.parse(
+        {
+            "data": {"text": str(folder / "text.txt"), "cache_folder": str(folder / "cache")},
+            "student": {"model": write_teacher(folder), "vocabulary": option.format(folder=folder)},
+            "objective": {"name": "simcse"},
+        }
+    )
+
+
+def test_a_run_keeps_its_vocabulary_and_refuses_another_text(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    config, workdir = trimming(tmp_path, "trim:{folder}/text.txt"), tmp_path / "w"
+    student, whole = make_student(config, None, workdir), load(config.student.model)
+    entries = student.definition.architecture.vocab_size
+    assert f"from {whole.definition.architecture.vocab_size} to {entries} tokens" in caplog.text
+    assert f"saves {whole.parameter_count - student.parameter_count:,} parameters" in caplog.text
+    unknown = "12.50% of tokens, 17.39% of characters"  # `dog☃` is unknown
+    assert f"unknown in its text: {unknown} before, {unknown} after" in caplog.text
+    workdir.mkdir()
+    vocabulary.keep_tokenizer(config.student.vocabulary, student, workdir)
+    vocabulary.refuse_other_text(config, workdir)
+    with open(config.data.text, "a", encoding="utf-8") as file:
+        file.write("more\n")
+    with pytest.raises(InputError, match="student.vocabulary: the text .*text.txt has changed since .*--workdir"):
+        vocabulary.refuse_other_text(config, workdir)
+    os.remove(config.data.text)
+    assert make_student(config, None, workdir).digest() == student.digest()
+
+
+@pytest.mark.parametrize("option", ["trim:", "trim", "many", "-1"])
+def test_an_unknown_vocabulary_is_refused_with_examples(option):
+    with pytest.raises(InputError, match=f"student.vocabulary='{option}' .*16000.*trim:TEXT"):
+        vocabulary.asked(option)
