@@ -14,6 +14,8 @@ Tasks, separated by commas:
   pairs          AUC on QQP, QNLI, MRPC; with --pairs=FILE the correlation with your own graded pairs instead
   retrieval      translations among other sentences (alone: bitext), entities (--entities=FILE), and the neighbours of
                  random captions; with --index_model=TEACHER also in an index that the teacher made
+  documents      nDCG@10, recall, MRR@10 and MAP of documents (--retrieval=FOLDER, in BEIR's form); with --index_model also
+                 in that model's index, with --reranker after a cross-encoder. --model=bm25 is the lexical baseline
   geometry       alignment, uniformity, anisotropy, edit distance, an out-of-domain example
   speed          sentences/s at batch 1 and 128, parameters, bytes
 
@@ -35,40 +37,29 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from rich.table import Table
 
 from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, did_you_mean, local_path, make_callable, run
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.data.sources import local_files, split_specs
 from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import SentenceModel, load
-from jaxdistill.evals import probe, suite
+from jaxdistill.evals import bm25, probe, suite
 from jaxdistill.evals.embedding_cache import EmbeddingCache
-from jaxdistill.evals.evaluation import PLAIN, SPEARMAN, Model, Sources, Unit
+from jaxdistill.evals.evaluation import Model, Sources, Unit
 from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.evals.postprocess import METHODS, Postprocessing
-from jaxdistill.files import refuse_overwriting, try_writing, write_atomic
+from jaxdistill.files import refuse_overwriting, write_atomic
 from jaxdistill.inference import Embedder, Ensemble
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.paths import cache_folder
 from jaxdistill.reporting import evaluation as evaluation_report
 from jaxdistill.reporting.page import PAGE
-from jaxdistill.reporting.tables import as_text, hundredfold, plain, score_table
+from jaxdistill.reporting.tables import as_text, result_tables
 from jaxdistill.training.export import weights_bytes
 from jaxdistill.versions import versions
-
-RESULTS = "results.json"
-
-
-class Index(NamedTuple):
-    """The model that makes the index of asymmetric retrieval; None without one."""
-
-    embed: Embed | None
-    digest: str
 
 
 class Candidate(NamedTuple):
@@ -76,6 +67,7 @@ class Candidate(NamedTuple):
 
     spec: str
     members: tuple[SentenceModel, ...]
+    """None of BM25, which is no model."""
     precision: str = "float32"
     """Dtype of matrix products."""
     postprocessing: Postprocessing = Postprocessing()
@@ -84,11 +76,60 @@ class Candidate(NamedTuple):
         """Digest of everything that decides the scores."""
         digests = [member.digest() for member in self.members] + self.postprocessing.digests()
         digests += [] if self.precision == "float32" else [self.precision]
-        return digests[0] if len(digests) == 1 else hashlib.sha256("+".join(digests).encode()).hexdigest()
+        return (
+            digests[0] if len(digests) == 1 else hashlib.sha256("+".join(digests or [self.spec]).encode()).hexdigest()
+        )
+
+    def embed(self, batch_size: int = BATCH_SIZE, *, progress: bool = False) -> Embed | Scorer:
+        """The model as evaluations ask it."""
+        embedders = [Embedder(member, compute_dtype=self.precision, batch_size=batch_size) for member in self.members]
+        if len(embedders) == 1:
+            return embedders[0].as_embed(progress=progress)
+        return Ensemble(embedders, progress=progress)
+
+
+class Others(NamedTuple):
+    """Models that evaluations ask besides the one that is scored."""
+
+    index: Candidate | None
+    """Makes the index of asymmetric retrieval."""
+    reranker: Candidate | None
+    """A cross-encoder for the first documents of a query."""
+
+    def digests(self, unit: Unit) -> list[str]:
+        """Digests of those that a unit asks."""
+        asked = ((self.index, unit.asks_index), (self.reranker, unit.asks_reranker))
+        return [candidate.digest() for candidate, is_asked in asked if candidate and is_asked]
+
+
+def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
+    """What evaluations know of a model."""
+    progress = sys.stderr.isatty()
+    reranker = others.reranker.embed(progress=progress) if others.reranker else None
+    if candidate.spec == bm25.NAME:
+        return Model(
+            embed=bm25.no_vectors, embed_in_batches=lambda size: bm25.no_vectors, parameters=0, size_bytes=0,
+            rank=bm25.rank, reranker=reranker,
+        )  # fmt: skip
+    embed = candidate.embed(batch_size, progress=progress)
+    after = candidate.postprocessing.of(embed)
+    cached = embed if isinstance(embed, Scorer) else EmbeddingCache(after(embed))
+    index = EmbeddingCache(others.index.embed(progress=progress)) if others.index else None
+    return Model(
+        embed=cached,
+        embed_in_batches=lambda size: after(candidate.embed(size)),
+        parameters=sum(member.parameter_count for member in candidate.members),
+        size_bytes=sum(_weights_bytes(member.source) for member in candidate.members),
+        index=index,
+        embed_query=cached,
+        embed_document=cached,
+        index_document=index,
+        reranker=reranker,
+    )
 
 
 def score(
-    candidate: Candidate, units: Sequence[Unit], index: Index, *, batch_size: int
+    candidate: Candidate, units: Sequence[Unit], others: Others, *, batch_size: int
 ) -> tuple[dict[str, Any], ScoredPairs | None]:
     """A model's row of the results file (its description, scores, failed units and seconds), and graded pairs to draw.
 
@@ -96,21 +137,12 @@ def score(
       batch_size: number of sentences of 32 tokens that are computed together.
     """
     start, digest, spec = time.perf_counter(), candidate.digest(), candidate.spec
-    embed = _embed(candidate.members, candidate.precision, batch_size, progress=sys.stderr.isatty())
-    after = candidate.postprocessing.of(embed)
-    known = Model(
-        embed=embed if isinstance(embed, Scorer) else EmbeddingCache(after(embed)),
-        embed_in_batches=lambda size: after(_embed(candidate.members, candidate.precision, size)),
-        parameters=sum(member.parameter_count for member in candidate.members),
-        size_bytes=sum(_weights_bytes(member.source) for member in candidate.members),
-        index=index.embed,
-    )
+    known = model_of(candidate, others, batch_size=batch_size)
     found, failed, seconds = {}, {}, {}
     for unit in units:
         begun = time.perf_counter()
         try:
-            digests = [digest, index.digest] if unit.asks_index else [digest]
-            found[unit.name] = suite.unit_values(unit, known, digests, cache_folder())
+            found[unit.name] = suite.unit_values(unit, known, [digest, *others.digests(unit)], cache_folder())
             seconds[unit.name] = round(time.perf_counter() - begun, 1)
         except InputError as error:
             failed[unit.name] = str(error)
@@ -147,14 +179,14 @@ def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.evaluate`."""
     given = _parser().parse_args(arguments)
     content, scored_pairs = _scored(given)
-    for table in tables({row["model"]: row["scores"] for row in content["models"]}):
+    for table in result_tables({row["model"]: row["scores"] for row in content["models"]}):
         print(as_text(table, width=160))
     if given.postprocess:
         print(f"vectors transformed by {content['postprocess']}")
-    out = _writable(given.out)
+    out = evaluation_report.results_path(given.out)
     if out:
         print(f"written to {out}")
-    if out and _is_folder(given.out):
+    if out and evaluation_report.is_folder(given.out):
         page = evaluation_report.write_evaluation(content, scored_pairs, out.with_name(PAGE), teacher=given.teacher)
         print(f"report: {page}")
     failures = len(content["failed"]) + sum(len(row["failed"]) for row in content["models"])
@@ -162,7 +194,9 @@ def main(arguments: Sequence[str]) -> None:
         raise InputError(f"{failures} of the evaluations or models failed; the lines above say why.")
 
 
-def evaluate(models: str | Sequence[str], *, tasks: str | Sequence[str] = "sts", **options: Any) -> dict[str, Any]:
+def evaluate(
+    models: str | Path | Sequence[str | Path], *, tasks: str | Sequence[str] = "sts", **options: Any
+) -> dict[str, Any]:
     """Scores models; `jaxdistill.evaluate` is this function.
 
     Args:
@@ -173,7 +207,7 @@ def evaluate(models: str | Sequence[str], *, tasks: str | Sequence[str] = "sts",
     Returns:
       The content of a results file: `models` has a row for each, with `scores` in [-1, 1] and the units that `failed`.
     """
-    models = [models] if isinstance(models, str) else [str(model) for model in models]
+    models = [str(model) for model in ([models] if isinstance(models, str | Path) else models)]
     given = _parser().defaults()
     unknown = [name for name in options if not hasattr(given, name)]
     if unknown:
@@ -187,18 +221,18 @@ def evaluate(models: str | Sequence[str], *, tasks: str | Sequence[str] = "sts",
 def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, ScoredPairs | None]]:
     """Evaluates, and writes the results file if `--out` names one; returns its content, and graded pairs to draw by model."""
     plan = _planned(given)
-    out = _writable(given.out)
+    out = evaluation_report.results_path(given.out)
     if out:
         refuse_overwriting(out, [path for unit in plan.units for path in unit.files])
     postprocessing = _postprocessing(given, plan.units)
     precision = dtype_of(given.precision).name
-    index = _index(given.index_model, precision)
+    others = Others(_other(given.index_model, precision), _reranker(given.reranker, precision))
     specs = list(dict.fromkeys([*filter(None, [given.teacher]), *given.model]))
     evaluated, unloaded = [], {}
     for spec in specs:
         try:
             candidate = _candidate(spec, given, postprocessing)
-            evaluated.append(score(candidate, plan.units, index, batch_size=given.batch_size))
+            evaluated.append(score(candidate, plan.units, others, batch_size=given.batch_size))
         except InputError as error:
             if len(specs) == 1:
                 raise
@@ -210,6 +244,7 @@ def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Scored
         "seed": probe.SEED,
         "data": given.data or "Hugging Face hub",
         "index_model": given.index_model,
+        "reranker": given.reranker,
         "precision": precision,
         "postprocess": str(postprocessing),
         "versions": versions(),
@@ -220,22 +255,6 @@ def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Scored
     if out:
         write_atomic(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     return content, {row["model"]: pairs for row, pairs in evaluated}
-
-
-def tables(scores: Mapping[str, Mapping[str, float]]) -> list[Table]:
-    """The printed tables: a line for each model with its correlations on whole sets, a line for each of the other scores."""
-    measured = list(dict.fromkeys(name for named in scores.values() for name in named))
-    whole = [name for name in measured if "/" not in name and suite.measure(name) == SPEARMAN]
-    found = [score_table(scores, whole)] if whole else []
-    for what in dict.fromkeys(suite.measure(name) for name in measured if name not in whole):
-        rows = {
-            name: {model: named[name] for model, named in scores.items() if name in named}
-            for name in measured
-            if name not in whole and suite.measure(name) == what
-        }
-        shown = plain if what == PLAIN else hundredfold
-        found.append(score_table(rows, list(scores), what=what, shown=shown))
-    return found
 
 
 def _planned(given: argparse.Namespace) -> suite.Suite:
@@ -249,7 +268,9 @@ def _planned(given: argparse.Namespace) -> suite.Suite:
             data=given.data,
             pairs=given.pairs,
             entities=tuple(map(os.path.expanduser, split_specs(given.entities))),
+            retrieval=tuple(map(os.path.expanduser, split_specs(given.retrieval))),
             asymmetric=bool(given.index_model),
+            reranked=bool(given.reranker),
         ),
     )
     if plan.absent and (given.strict or not plan.units):
@@ -261,7 +282,9 @@ def _planned(given: argparse.Namespace) -> suite.Suite:
 
 
 def _candidate(spec: str, given: argparse.Namespace, postprocessing: Postprocessing) -> Candidate:
-    """The model, or an ensemble if the spec is `A+B`; a folder may have a + in its name."""
+    """The model, or an ensemble if the spec is `A+B`; a folder may have a + in its name. `bm25` is BM25."""
+    if spec == bm25.NAME:
+        return Candidate(spec, ())
     names = [spec] if Path(spec).exists() else spec.split("+")
     if not all(names):
         raise InputError(f"{spec!r} has an empty name beside a +; write an ensemble as A+B.")
@@ -287,19 +310,15 @@ def _postprocessing(given: argparse.Namespace, units: Sequence[Unit]) -> Postpro
     return Postprocessing(given.postprocess, tuple(given.postprocess_text))
 
 
-def _index(spec: str, precision: str) -> Index:
-    if not spec:
-        return Index(embed=None, digest="")
-    index = Candidate(spec, (load(spec),), precision)
-    embed = EmbeddingCache(_embed(index.members, precision, BATCH_SIZE, progress=sys.stderr.isatty()))
-    return Index(embed=embed, digest=index.digest())
+def _other(spec: str, precision: str) -> Candidate | None:
+    return Candidate(spec, (load(spec),), precision) if spec else None
 
 
-def _embed(
-    members: Sequence[SentenceModel], precision: str, batch_size: int, *, progress: bool = False
-) -> Embed | Scorer:
-    embedders = [Embedder(member, compute_dtype=precision, batch_size=batch_size) for member in members]
-    return embedders[0].as_embed(progress=progress) if len(embedders) == 1 else Ensemble(embedders, progress=progress)
+def _reranker(spec: str, precision: str) -> Candidate | None:
+    found = _other(spec, precision)
+    if found and not found.members[0].definition.reads_pairs:
+        raise InputError(f"--reranker={spec} is no cross-encoder; give a model that scores pairs.")
+    return found
 
 
 def _weights_bytes(spec: str) -> int:
@@ -341,6 +360,15 @@ def _parser() -> Parser:
         "--entities", default="", help="files with columns query, entity, label, one per language, separated by commas"
     )
     parser.add_argument(
+        "--retrieval",
+        default="",
+        help="sets of documents in BEIR's form, separated by commas: folders, hub names, or A+B for the queries of A in the "
+        "documents of B; default: all in retrieval/ of the data folder",
+    )
+    parser.add_argument(
+        "--reranker", type=local_path, default="", help="cross-encoder that also puts the first 100 documents in order"
+    )
+    parser.add_argument(
         "--index_model",
         type=local_path,
         default="",
@@ -361,26 +389,11 @@ def _parser() -> Parser:
     parser.add_argument(
         "--out",
         type=local_path,
-        default=RESULTS,
-        help=f"results file, or a folder (ending in /) for {RESULTS} and {PAGE}; default: {RESULTS}",
+        default=evaluation_report.RESULTS,
+        help=f"results file, or a folder (ending in /) for {evaluation_report.RESULTS} and {PAGE}; default: "
+        f"{evaluation_report.RESULTS}",
     )
     return parser
-
-
-def _writable(out: str) -> Path | None:
-    """The results file, checked first because evaluation takes minutes; None if `--out` is empty."""
-    if not out:
-        return None
-    path = Path(out) / RESULTS if _is_folder(out) else Path(out)
-    try:
-        try_writing(path)
-    except OSError as error:
-        raise InputError(f"--out={out} cannot be written: {error.strerror}.") from error
-    return path
-
-
-def _is_folder(out: str) -> bool:
-    return out.endswith("/") or os.path.isdir(out)
 
 
 make_callable(__name__, evaluate)

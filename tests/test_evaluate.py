@@ -14,6 +14,7 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.evals import sts
 from jaxdistill.inference import Embedder
+from jaxdistill.reporting.evaluation import results_path
 
 import program
 from tiny_models import tiny_model
@@ -140,10 +141,10 @@ def test_the_program_exits_with_status_2_on_bad_input(tmp_path):
 
 def test_trying_the_results_file_leaves_it_as_it_was(tmp_path):
     (tmp_path / "old.json").write_text("{}")
-    assert evaluate._writable(str(tmp_path / "old.json")).read_text() == "{}"
-    assert not evaluate._writable(f"{tmp_path}/new/").exists()
+    assert results_path(str(tmp_path / "old.json")).read_text() == "{}"
+    assert not results_path(f"{tmp_path}/new/").exists()
     with pytest.raises(InputError, match="cannot be written"):
-        evaluate._writable(str(tmp_path / "old.json" / "below.json"))
+        results_path(str(tmp_path / "old.json" / "below.json"))
 
 
 def test_a_file_that_is_read_is_not_written(tiny, tiny_data, tmp_path, capsys):

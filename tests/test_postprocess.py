@@ -80,7 +80,7 @@ def given(tmp_path, monkeypatch):
 
 
 def test_the_program_scores_whitened_vectors_and_does_not_mistake_them_for_others(given, tmp_path, capsys):
-    embed = evaluate._embed([evaluate.load(str(tmp_path / "tiny"))], 128)
+    embed = evaluate.Candidate("tiny", (evaluate.load(str(tmp_path / "tiny")),)).embed(128)
     white = FittedTransform("whiten", embed, lambda: made_up(60)).after(embed)
     first, second, scores = ([line.split("\t")[column] for line in GRADED[1:]] for column in (2, 3, 1))
     expected = [

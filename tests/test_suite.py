@@ -10,6 +10,8 @@ from jaxdistill import evaluate
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.evals import bitext, multilingual, sts, suite
+from jaxdistill.evals.beir import set_files
+from jaxdistill.evals.documents import specs
 from jaxdistill.evals.embedding_cache import EmbeddingCache
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.reporting.model_card import Facts, write_facts
@@ -45,14 +47,14 @@ def units(names, **sources):
 
 
 def test_every_name_has_its_units(data_folder):
-    names = units(suite.groups(), data=str(data_folder))
+    names, sources = units(suite.groups(), data=str(data_folder)), Sources(data=str(data_folder))
     assert names == [
         *sts.SETS,
         *(f"sts17/{track}" for track in multilingual.TRACKS),
         *(f"transfer/{name}" for name in ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")),
         *("nli/sick-e", "nli/snli", "auc/qqp", "auc/qnli", "auc/mrpc"),
         *(f"bitext/{name}" for name in bitext.SETS),
-        *("nearest", "geometry", "speed"),
+        *("nearest", *(f"documents/{set_files(spec).name}" for spec in specs(sources)), "geometry", "speed"),
     ]
     assert not suite.planned(suite.groups(), Sources(data=str(data_folder))).absent
     assert all(unit.protocol for unit in suite.planned(suite.groups(), Sources(data=str(data_folder))).units)
@@ -173,7 +175,7 @@ def test_a_finished_unit_is_not_run_twice(tiny, data, capsys, monkeypatch):
     def never(*_, **__):
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(evaluate, "_embed", lambda *_, **__: never)
+    monkeypatch.setattr(evaluate.Candidate, "embed", lambda *_, **__: never)
     again, _ = run(options, capsys)
     assert again == before
 
@@ -232,15 +234,15 @@ def test_what_is_drawn_of_sts_is_sts_b_dev_where_it_was_scored(tiny, data, capsy
     write(data / "sts" / "stsb.test.tsv.gz", GRADED[:-1])
     plan = suite.planned(["sts"], Sources(data=str(data)))
     candidate = evaluate.Candidate(spec=tiny, members=(evaluate.load(tiny),))
-    index = evaluate.Index(embed=None, digest="")
+    others = evaluate.Others(index=None, reranker=None)
     for units, count in ((plan.units, len(GRADED) - 1), (plan.units[:1], len(GRADED) - 2)):
-        _, drawn = evaluate.score(candidate, units, index, batch_size=4)
+        _, drawn = evaluate.score(candidate, units, others, batch_size=4)
         assert len(drawn.gold) == count
 
 
 def test_vectors_that_are_not_numbers_are_a_line_each_and_are_not_remembered(tiny, data, tmp_path, capsys, monkeypatch):
     useless = lambda texts: np.full((len(texts), 4), np.nan)  # noqa: E731 - stands in for a function
-    monkeypatch.setattr(evaluate, "_embed", lambda *_, **__: useless)
+    monkeypatch.setattr(evaluate.Candidate, "embed", lambda *_, **__: useless)
     options = [f"--model={tiny}", "--tasks=sts-b-dev,transfer,geometry", f"--data={data}", "--out="]
     _, errors = run(options, capsys, status=2)
     failed = [line for line in errors if line.startswith("failed: ")]

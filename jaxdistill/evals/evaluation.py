@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int
 
-from jaxdistill.core import Embed
+from jaxdistill.core import Embed, Scorer
 
 Scoring = Callable[[Embed], Mapping[str, float]]
 """A `core.Task`, or one that needs vectors: from `embed` to named scores."""
@@ -22,6 +23,10 @@ PLAIN = "measure"
 """Heading of scores in units of their own, which are not multiplied by 100."""
 ASYMMETRIC = "asymmetric "
 """Prefix of the scores of retrieval in an index that another model made."""
+RERANKED = "reranked "
+"""Prefix of the scores of documents whose first ones a cross-encoder put in order."""
+Ranking = tuple[Float[np.ndarray, "q k"], Int[np.ndarray, "q k"]]
+"""Scores and places of the best documents for each query, best first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +41,14 @@ class Model:
     """Size of the weights files."""
     index: Embed | None = None
     """The model that makes the index of asymmetric retrieval."""
+    embed_query: Embed | None = None
+    """`embed` with the model's prompt for queries; likewise for documents, also of the index model."""
+    embed_document: Embed | None = None
+    index_document: Embed | None = None
+    rank: Callable[[Sequence[str], Sequence[str], int], Ranking] | None = None
+    """Ranks this many documents for each query, of a model that has no vectors."""
+    reranker: Scorer | None = None
+    """A cross-encoder for the first documents of each query."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +66,8 @@ class Unit:
     """Whether the same model always gets the same result, so that it can be cached."""
     asks_index: bool = False
     """Whether the result also depends on the index model."""
+    asks_reranker: bool = False
+    """Whether the result also depends on the reranker."""
     source: str = ""
     """Digest of the code, for evaluations from outside the package."""
 
@@ -75,8 +90,12 @@ class Sources:
     """The user's graded pairs."""
     entities: tuple[str, ...] = ()
     """The user's files of `query, entity, label`."""
+    retrieval: tuple[str, ...] = ()
+    """Sets of documents in BEIR's form; empty: those of the data folder."""
     asymmetric: bool = False
     """Whether retrieval is also measured in an index that another model made."""
+    reranked: bool = False
+    """Whether documents are also measured after a cross-encoder has put the first ones in order."""
     tasks: tuple[str, ...] = ()
     """The names in `--tasks`."""
 
@@ -126,7 +145,7 @@ class Evaluation:
 
     def owns(self, score: str) -> bool:
         """Whether a score of this name belongs to this evaluation."""
-        return score.removeprefix(ASYMMETRIC).partition("/")[0] in self.scores
+        return score.removeprefix(RERANKED).removeprefix(ASYMMETRIC).partition("/")[0] in self.scores
 
 
 def average_of(average: str, scores: Sequence[str]) -> Callable[[Mapping[str, float]], Mapping[str, float]]:

@@ -20,7 +20,7 @@ from jaxdistill.evals.evaluation import PLAIN, SPEARMAN, Evaluation, Model, Sour
 from jaxdistill.evals.score_cache import cached_scores
 from jaxdistill.files import parts
 
-ORDER = ("sts", "multilingual", "transfer", "nli", "pairs", "retrieval", "geometry", "speed")
+ORDER = ("sts", "multilingual", "transfer", "nli", "pairs", "retrieval", "documents", "geometry", "speed")
 """Groups in the order in which they run and are printed; other groups follow by name."""
 
 

@@ -1,15 +1,21 @@
 """Builds the report of an evaluation from its results file and the curves of the runs that made the models."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxdistill.core import InputError
 from jaxdistill.evals import speed
 from jaxdistill.evals.pairs import ScoredPairs
+from jaxdistill.files import try_writing
 from jaxdistill.reporting import page as report
 from jaxdistill.reporting.figures import Entry
 from jaxdistill.reporting.model_card import FACTS_FILE, read_facts
 from jaxdistill.reporting.plots import read_curves
+
+RESULTS = "results.json"
+"""Name of the results file in a folder."""
 
 
 def write_evaluation(
@@ -71,3 +77,19 @@ def _run_of(spec: str) -> Path | None:
     """The workdir of the run that an export belongs to; None for other models."""
     folder = Path(spec).resolve().parent
     return folder if Path(spec).is_dir() and (folder / FACTS_FILE).is_file() else None
+
+
+def results_path(out: str) -> Path | None:
+    """The results file, checked first because evaluation takes minutes; None if `--out` is empty."""
+    if not out:
+        return None
+    path = Path(out) / RESULTS if is_folder(out) else Path(out)
+    try:
+        try_writing(path)
+    except OSError as error:
+        raise InputError(f"--out={out} cannot be written: {error.strerror}.") from error
+    return path
+
+
+def is_folder(out: str) -> bool:
+    return out.endswith("/") or os.path.isdir(out)

@@ -8,6 +8,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from jaxdistill.evals import suite
+from jaxdistill.evals.evaluation import PLAIN, SPEARMAN
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
@@ -135,3 +138,19 @@ def as_text(table: Table, *, width: int = 100) -> str:
     text = io.StringIO()
     Console(file=text, width=width, color_system=None, markup=False, emoji=False).print(table)
     return text.getvalue().rstrip("\n")
+
+
+def result_tables(scores: Mapping[str, Mapping[str, float]]) -> list[Table]:
+    """The printed tables: a line for each model with its correlations on whole sets, a line for each of the other scores."""
+    measured = list(dict.fromkeys(name for named in scores.values() for name in named))
+    whole = [name for name in measured if "/" not in name and suite.measure(name) == SPEARMAN]
+    found = [score_table(scores, whole)] if whole else []
+    for what in dict.fromkeys(suite.measure(name) for name in measured if name not in whole):
+        rows = {
+            name: {model: named[name] for model, named in scores.items() if name in named}
+            for name in measured
+            if name not in whole and suite.measure(name) == what
+        }
+        shown = plain if what == PLAIN else hundredfold
+        found.append(score_table(rows, list(scores), what=what, shown=shown))
+    return found

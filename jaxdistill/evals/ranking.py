@@ -1,0 +1,55 @@
+"""Measures of ranked documents, as trec_eval defines them: nDCG, recall, reciprocal rank, average precision.
+
+All are means over queries, in [0, 1]. A document without a judgement counts as irrelevant. The gain of nDCG is the
+relevance itself (trec_eval, BEIR), not `2^relevance - 1`.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float, Int
+
+DEPTH = 1000
+"""Documents of a ranking that average precision reads, as in trec_eval."""
+NDCG = "ndcg@10"
+"""The measure that leads: BEIR's."""
+
+
+def measures(rankings: Mapping[str, Sequence[str]], judged: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
+    """nDCG@10, recall@10 and @100, MRR@10 and MAP.
+
+    Args:
+      rankings: query to its documents, best first; at most `DEPTH` count.
+      judged: query to the relevance of its judged documents, at least one of them above 0.
+    """
+    rows = [
+        _of_query([judged[query].get(name, 0) for name in rankings[query][:DEPTH]], judged[query]) for query in judged
+    ]
+    return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+
+
+def ordered(scores: Float[np.ndarray, "q k"], rows: Int[np.ndarray, "q k"], names: Sequence[str]) -> list[list[str]]:
+    """Names of the documents of each query, best first; equal scores as trec_eval orders them, the last name first."""
+    place = np.empty(len(names), np.int64)
+    place[np.argsort(np.array(names, dtype=object), kind="stable")] = np.arange(len(names))
+    order = np.lexsort((-place[rows], -scores), axis=1)
+    return [[names[row] for row in ranked] for ranked in np.take_along_axis(rows, order, axis=1)]
+
+
+def _of_query(relevances: Sequence[int], judged: Mapping[str, int]) -> dict[str, float]:
+    gains = np.maximum(np.array(relevances, np.float64), 0.0)
+    ideal = np.sort(np.array([value for value in judged.values() if value > 0], np.float64))[::-1]
+    hits = gains > 0
+    precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
+    first = np.flatnonzero(hits[:10])
+    return {
+        NDCG: _discounted(gains[:10]) / _discounted(ideal[:10]),
+        "recall@10": float(hits[:10].sum() / len(ideal)),
+        "recall@100": float(hits[:100].sum() / len(ideal)),
+        "mrr@10": float(1.0 / (first[0] + 1)) if len(first) else 0.0,
+        "map": float((precision * hits).sum() / len(ideal)),
+    }
+
+
+def _discounted(gains: Float[np.ndarray, " k"]) -> float:
+    return float(np.sum(gains / np.log2(np.arange(2, len(gains) + 2))))

@@ -1,0 +1,164 @@
+"""Retrieval of documents: sets in BEIR's forms, measures against trec_eval, roles, the index of another model, BM25."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+import pytrec_eval
+
+from jaxdistill import evaluate
+from jaxdistill.core import InputError, Scorer
+from jaxdistill.encoders.folder import save
+from jaxdistill.evals import beir, documents
+from jaxdistill.evals.beir import read_set, set_files
+from jaxdistill.evals.evaluation import Sources
+from jaxdistill.evals.ranking import measures, ordered
+
+from tiny_models import tiny_model
+
+DOCUMENTS = [("d1", "Cats", "They sleep."), ("d2", "", "Dogs run in the park."), ("d3", "Rain", "It rains in May.")]
+QUERIES = [("q1", "Do cats sleep?"), ("q2", "Where do dogs run?"), ("q3", "never judged"), ("q4", "judged irrelevant")]
+QRELS = [("q1", "d1", 2), ("q1", "d3", 1), ("q2", "d2", 1), ("q4", "d1", 0)]
+
+
+def as_tsv(rows):
+    return "".join("\t".join(map(str, row)) + "\n" for row in rows)
+
+
+def write_set(folder, form="tsv", *, corpus=DOCUMENTS, queries=QUERIES, qrels=QRELS):
+    folder.mkdir(parents=True)
+    if form == "tsv":
+        (folder / "corpus.tsv.gz").write_bytes(gzip.compress(as_tsv(corpus).encode()))
+        (folder / "queries.tsv.gz").write_bytes(gzip.compress(as_tsv(queries).encode()))
+        (folder / "qrels.tsv").write_text(as_tsv(qrels))
+        return folder
+    records = [{"_id": name, "title": title, "text": text, "metadata": {}} for name, title, text in corpus]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "queries.jsonl").write_text(
+        "".join(json.dumps({"_id": name, "text": text}) + "\n" for name, text in queries)
+    )
+    (folder / "qrels").mkdir()
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + as_tsv(qrels))
+    return folder
+
+
+@pytest.mark.parametrize("form", ["tsv", "jsonl"])
+def test_both_forms_give_the_same_set(tmp_path, form):
+    known = read_set(set_files(str(write_set(tmp_path / "tiny", form))))
+    assert known.name == "tiny"
+    assert known.documents == {"d1": "Cats They sleep.", "d2": "Dogs run in the park.", "d3": "Rain It rains in May."}
+    assert list(known.queries) == ["q1", "q2"]  # with a relevant document
+    assert known.judged == {"q1": {"d1": 2, "d3": 1}, "q2": {"d2": 1}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"qrels": [*QRELS, ("q1", "d9", 1)]}, r"qrels.tsv:5 judges the document 'd9', which .*corpus.tsv.gz does not"),
+        ({"qrels": [*QRELS, ("q9", "d1", 1)]}, r"qrels.tsv:5 judges the query 'q9'"),
+        ({"qrels": [*QRELS, ("q1", "d1", 1)]}, r"qrels.tsv:5 judges .* twice"),
+        ({"qrels": [("q1", "d1", "yes"), ("q1", "d1", "yes")]}, r"qrels.tsv:2: a judgement is query, document and a"),
+        ({"qrels": [("q4", "d1", 0)]}, "no query has a relevant document"),
+        ({"queries": [*QUERIES, ("q5", " ")]}, r"queries.tsv.gz:5: the query 'q5' has no text"),
+        ({"queries": [*QUERIES, ("q1", "again")]}, r"queries.tsv.gz:5 has the id 'q1', as an earlier line"),
+        ({"corpus": [*DOCUMENTS, ("d1", "", "again")]}, r"corpus.tsv.gz:4 has the id 'd1'"),
+        (
+            {"corpus": [*DOCUMENTS, ("d4", "no text")]},
+            r"corpus.tsv.gz:4: 3? ?2? ?.*fields; id, title, text are expected",
+        ),
+        ({"corpus": []}, "corpus.tsv.gz is empty"),
+    ],
+)
+def test_a_faulty_set_is_one_line_with_its_place(tmp_path, changed, words):
+    with pytest.raises(InputError, match=words) as error:
+        read_set(set_files(str(write_set(tmp_path / "bad", **changed))))
+    assert "\n" not in str(error.value)
+
+
+def test_measures_equal_those_of_trec_eval():
+    drawn = np.random.default_rng(0)
+    names = [f"d{number}" for number in range(300)]
+    judged = {
+        f"q{query}": {name: int(drawn.integers(-1, 4)) for name in drawn.choice(names, 20, replace=False)}
+        | {names[query]: 2}
+        for query in range(40)
+    }
+    scores = drawn.integers(0, 40, (40, 250)) / 7  # many ties
+    rows = np.stack([drawn.permutation(300)[:250] for _ in judged])
+    rankings = dict(zip(judged, ordered(scores, rows, names), strict=True))
+    runs = {
+        query: {names[row]: float(score) for row, score in zip(*pair, strict=True)}
+        for query, pair in zip(judged, zip(rows, scores, strict=True), strict=True)
+    }
+    wanted = {"ndcg_cut.10", "recall.10,100", "map", "recip_rank"}
+    theirs = pytrec_eval.RelevanceEvaluator(judged, wanted).evaluate(runs)
+    top = {query: {name: 10.0 - place for place, name in enumerate(ranked[:10])} for query, ranked in rankings.items()}
+    first = pytrec_eval.RelevanceEvaluator(judged, {"recip_rank"}).evaluate(top)
+    mean = lambda name, of=theirs: np.mean([of[query][name] for query in judged])  # noqa: E731 - said once
+    assert measures(rankings, judged) == pytest.approx(
+        {
+            "ndcg@10": mean("ndcg_cut_10"),
+            "recall@10": mean("recall_10"),
+            "recall@100": mean("recall_100"),
+            "mrr@10": mean("recip_rank", first),
+            "map": mean("map"),
+        },
+        abs=1e-6,
+    )
+
+
+VECTORS = {"Do cats sleep?": (1, 0), "Where do dogs run?": (0.8, 0.6), "Cats They sleep.": (1, 0.1)}
+VECTORS |= {"Dogs run in the park.": (0, 1), "Rain It rains in May.": (0.9, 0.5)}
+
+
+def embed(texts):
+    return np.array([VECTORS[text] for text in texts], np.float32)
+
+
+def test_a_ranking_by_hand(tmp_path):
+    known = read_set(set_files(str(write_set(tmp_path / "tiny"))))
+    ranking = documents.ranked_by_vectors(embed, embed, known)
+    scores = documents.scored(ranking, known)
+    # q1: d1, d3, d2; q2: d3, d1, d2.
+    assert scores["documents/tiny ndcg@10"] == pytest.approx((1 + 1 / np.log2(4)) / 2)
+    assert scores["documents/tiny mrr@10"] == pytest.approx((1 + 1 / 3) / 2)
+    other = documents.ranked_by_vectors(embed, lambda texts: embed(texts)[:, ::-1], known)  # another model's index
+    assert documents.scored(other, known)["documents/tiny map"] < scores["documents/tiny map"]
+
+    class Reranker(Scorer):
+        def score(self, first, second):
+            return [float(one.split()[0].lower() in query) for query, one in zip(first, second, strict=True)]
+
+        def __call__(self, texts):
+            raise AssertionError
+
+    again = documents.scored(documents.reranked(ranking, Reranker(), known), known)
+    assert again["documents/tiny ndcg@10"] == pytest.approx(1.0)
+
+
+def test_sets_of_a_data_folder_and_across_languages(tmp_path):
+    for name in ("one", "news-en", "news-de"):
+        write_set(tmp_path / "retrieval" / name)
+    (tmp_path / "retrieval" / "notes").mkdir()
+    specs = documents.specs(Sources(data=str(tmp_path)))
+    names = [set_files(spec).name for spec in specs]
+    assert names == ["news-de", "news-en", "one", "news-de+news-en"]
+    assert documents.specs(Sources(data=str(tmp_path), retrieval=("mine",))) == ("mine",)
+    assert beir.read_set(set_files(specs[-1])).name == "news-de+news-en"
+
+
+def test_evaluate_scores_documents_beside_bm25_and_in_anothers_index(tmp_path):
+    write_set(tmp_path / "data" / "retrieval" / "tiny")
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
+    write_set(tmp_path / "bad", queries=[("q1", "")])
+    options = {"tasks": "documents", "data": str(tmp_path / "data"), "index_model": str(tmp_path / "model")}
+    found = evaluate(["bm25", str(tmp_path / "model")], **options)
+    lexical, model = (row["scores"] for row in found["models"])
+    assert lexical["documents/tiny ndcg@10"] == pytest.approx((1 + 2 / (2 + 1 / np.log2(3))) / 2, abs=0.2)
+    assert model["asymmetric documents/tiny ndcg@10"] == model["documents/tiny ndcg@10"]
+    sets = f"{tmp_path / 'bad'},{tmp_path / 'data' / 'retrieval' / 'tiny'}"
+    row = evaluate(tmp_path / "model", tasks="documents", retrieval=sets)["models"][0]
+    assert list(row["failed"]) == ["documents/bad"] and "documents/tiny map" in row["scores"]
+    with pytest.raises(InputError, match="is no cross-encoder"):
+        evaluate(tmp_path / "model", tasks="documents", retrieval=sets, reranker=str(tmp_path / "model"))
