@@ -119,7 +119,7 @@ def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
         embed=cached,
         embed_in_batches=lambda size: after(candidate.embed(size)),
         parameters=sum(member.parameter_count for member in candidate.members),
-        size_bytes=sum(_weights_bytes(member.source) for member in candidate.members),
+        size_bytes=sum(weights_bytes(locate(member.source)) for member in candidate.members),
         index=index,
         embed_query=cached,
         embed_document=cached,
@@ -321,12 +321,6 @@ def _reranker(spec: str, precision: str) -> Candidate | None:
     return found
 
 
-def _weights_bytes(spec: str) -> int:
-    """Size of a model's weights on disk: safetensors if there are any, else PyTorch's."""
-    folder = locate(spec)
-    return weights_bytes(folder) or sum(path.stat().st_size for path in folder.rglob("pytorch_model*.bin"))
-
-
 def _parser() -> Parser:
     parser = Parser(prog="python -m jaxdistill.evaluate", description=__doc__)
     parser.add_argument(
@@ -343,28 +337,7 @@ def _parser() -> Parser:
         help="also scored, and the reference of the report; default: the teacher of the run that an export belongs to",
     )
     parser.add_argument("--tasks", default="sts", help="names from the list above, separated by commas; default: sts")
-    parser.add_argument(
-        "--data",
-        type=local_path,
-        default=os.environ.get("JAXDISTILL_DATA", ""),
-        help="data folder with sts/, transfer/ and so on; default: $JAXDISTILL_DATA, or else the Hugging Face hub for STS",
-    )
-    parser.add_argument("--strict", action="store_true", help="refuse to start if a set is absent")
-    parser.add_argument(
-        "--pairs",
-        type=local_path,
-        default="",
-        help="your graded pairs for the task pairs, with columns score, sentence1, sentence2",
-    )
-    parser.add_argument(
-        "--entities", default="", help="files with columns query, entity, label, one per language, separated by commas"
-    )
-    parser.add_argument(
-        "--retrieval",
-        default="",
-        help="sets of documents in BEIR's form, separated by commas: folders, hub names, or A+B for the queries of A in the "
-        "documents of B; default: all in retrieval/ of the data folder",
-    )
+    _add_sets(parser)
     parser.add_argument(
         "--reranker", type=local_path, default="", help="cross-encoder that also puts the first 100 documents in order"
     )
@@ -394,6 +367,32 @@ def _parser() -> Parser:
         f"{evaluation_report.RESULTS}",
     )
     return parser
+
+
+def _add_sets(parser: Parser) -> None:
+    """Options that name the sets of the tasks."""
+    parser.add_argument(
+        "--data",
+        type=local_path,
+        default=os.environ.get("JAXDISTILL_DATA", ""),
+        help="data folder with sts/, transfer/ and so on; default: $JAXDISTILL_DATA, or else the Hugging Face hub for STS",
+    )
+    parser.add_argument("--strict", action="store_true", help="refuse to start if a set is absent")
+    parser.add_argument(
+        "--pairs",
+        type=local_path,
+        default="",
+        help="your graded pairs for the task pairs, with columns score, sentence1, sentence2",
+    )
+    parser.add_argument(
+        "--entities", default="", help="files with columns query, entity, label, one per language, separated by commas"
+    )
+    parser.add_argument(
+        "--retrieval",
+        default="",
+        help="sets of documents in BEIR's form, separated by commas: folders, hub names, or A+B for the queries of A in the "
+        "documents of B; default: all in retrieval/ of the data folder",
+    )
 
 
 make_callable(__name__, evaluate)

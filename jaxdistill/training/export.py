@@ -101,8 +101,9 @@ def card_of(model: SentenceModel, facts: Facts) -> str:
 
 
 def weights_bytes(folder: str | Path) -> int:
-    """Size of an exported model's weights on disk, those of a Dense layer included."""
-    return sum(path.stat().st_size for path in Path(folder).rglob("*.safetensors"))
+    """Size of a model's weights on disk, those of a Dense layer included: safetensors if there are any, else PyTorch's."""
+    found = [*Path(folder).rglob("*.safetensors")] or [*Path(folder).rglob("pytorch_model*.bin")]
+    return sum(path.stat().st_size for path in found)
 
 
 def _refuse_difference(difference: float, folder: Path) -> None:
