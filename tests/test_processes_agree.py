@@ -25,7 +25,9 @@ SLURM = {
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch):
     for name in list(os.environ):
-        if name.startswith(("SLURM_", "OMPI_", "PMI_", "JAX_COORDINATOR", "JAX_NUM_PROC", "JAX_PROCESS", "TPU_")):
+        if name.startswith(
+            ("SLURM_", "OMPI_", "PMI_", "JAX_COORDINATOR", "JAX_NUM_PROC", "JAX_PROCESS", "TPU_", "MEGASCALE_")
+        ):
             monkeypatch.delenv(name)
 
 
@@ -72,6 +74,27 @@ def test_tasks_that_cannot_be_joined_are_refused_with_what_to_set(monkeypatch, v
     with pytest.raises(InputError, match="JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT") as refusal:
         launch.place()
     assert words in str(refusal.value)
+
+
+SLICES = {"MEGASCALE_COORDINATOR_ADDRESS": "node007", "MEGASCALE_NUM_SLICES": "2", "MEGASCALE_SLICE_ID": "1"}
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [SLICES, {"MEGASCALE_NUM_SLICES": "1"}, SLICES | {"TPU_WORKER_HOSTNAMES": "here", "MEGASCALE_SLICE_ID": "2"}],
+)
+def test_variables_of_slices_that_do_not_exist_are_refused(monkeypatch, variables):
+    set_all(monkeypatch, variables)
+    with pytest.raises(InputError, match="MEGASCALE_NUM_SLICES=[12].* unset what another job has left"):
+        launch.place()
+
+
+def test_variables_of_slices_are_left_alone_on_a_tpu_host_and_for_a_training_on_its_own(monkeypatch):
+    set_all(monkeypatch, SLICES | {"TPU_WORKER_HOSTNAMES": "here"})
+    assert launch.place() is None
+    monkeypatch.delenv("TPU_WORKER_HOSTNAMES")
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "1")
+    assert launch.place() is None
 
 
 def test_tasks_may_train_on_their_own(monkeypatch):

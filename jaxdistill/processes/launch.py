@@ -11,6 +11,8 @@ TASKS = {
     "MPI": "PMI_SIZE",
 }
 """Launcher to the variable in which it says how many tasks it has started."""
+SLICES = ("MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID")
+"""Variables of a run on several TPU slices."""
 WHAT_TO_SET = (
     "set JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT and JAX_NUM_PROCESSES, the same for all, and for each its own JAX_PROCESS_ID "
     "from 0; or JAX_NUM_PROCESSES=1 for tasks that train on their own"
@@ -39,6 +41,8 @@ def place() -> Place | None:
     given = {name: os.environ.get(name) for name in ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")}
     count, index = (_number(name, given[name]) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"))
     launcher, tasks = launched()
+    if count != 1:
+        _refuse_stale_slices()
     if count == 1 or not (given["JAX_COORDINATOR_ADDRESS"] or tasks > 1 or _is_in_a_cluster()):
         return None
     found = _detected(given["JAX_COORDINATOR_ADDRESS"], count, index)
@@ -84,10 +88,28 @@ def _is_in_a_cluster() -> bool:
     """Whether JAX may find other processes where no launcher counts tasks: on TPU hosts and in indexed jobs of Kubernetes."""
     if os.environ.get("JAX_PLATFORMS", "").lower() == "cpu":
         return "JOB_COMPLETION_INDEX" in os.environ
+    hosts = os.environ.get("TPU_WORKER_HOSTNAMES", "")
+    return "," in hosts or _has_tpus() or "JOB_COMPLETION_INDEX" in os.environ
+
+
+def _has_tpus() -> bool:
     from jax._src.cloud_tpu_init import running_in_cloud_tpu_vm
 
-    hosts = os.environ.get("TPU_WORKER_HOSTNAMES", "")
-    return "," in hosts or running_in_cloud_tpu_vm or "JOB_COMPLETION_INDEX" in os.environ
+    return running_in_cloud_tpu_vm
+
+
+def _refuse_stale_slices() -> None:
+    """Raises `InputError` if the variables of a run on several TPU slices were left by another job.
+
+    With them, JAX counts processes that do not exist, and the TPU's runtime waits for their slices without end.
+    """
+    given = {name: os.environ[name] for name in SLICES if os.environ.get(name)}
+    shown = " ".join(f"{name}={value}" for name, value in given.items())
+    if given and not ("TPU_WORKER_HOSTNAMES" in os.environ or _has_tpus()):
+        raise InputError(f"{shown} is set, and this is no host of a TPU slice; unset what another job has left.")
+    count, index = (_number(name, given.get(name)) for name in SLICES[1:])
+    if index is not None and index >= (count or 1):
+        raise InputError(f"{shown}: slice {index} of {count or 1} does not exist; unset what another job has left.")
 
 
 def _detected(address: str | None, count: int | None, index: int | None) -> tuple[Any, Any, Any, list[int] | None]:
@@ -101,7 +123,8 @@ def _detected(address: str | None, count: int | None, index: int | None) -> tupl
         found = ClusterEnv.auto_detect_unset_distributed_params(address, count, index, None, None, 20)
     except (ValueError, IndexError, KeyError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"the processes of this run cannot be found ({reason}); {WHAT_TO_SET}.") from error
+        slices = f"unset {SLICES[0]} if another job has left it, or " if os.environ.get(SLICES[0]) else ""
+        raise InputError(f"the processes of this run cannot be found ({reason}); {slices}{WHAT_TO_SET}.") from error
     address, count, index, devices = found
     takes_all = "JAX_LOCAL_DEVICE_IDS" in os.environ or _has_its_host_to_itself()
     return address, count, index, None if takes_all else devices
