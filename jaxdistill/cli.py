@@ -22,6 +22,8 @@ from jaxdistill.paths import cache_folder
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+AGAIN = 75
+"""Exit status after which the same command continues, EX_TEMPFAIL of sysexits.h: SIGTERM, SIGHUP, or the loss of another process."""
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 """OS errors caused by the user's disk, reported as one line wherever they occur; other OS errors are bugs."""
 LOOKALIKES = {"\u2500": "-", "\u00d7": "x", "\u2026": "...", "\u2013": "-"}
@@ -113,17 +115,36 @@ def reading_options(given: argparse.Namespace) -> dict[str, Any]:
 def leave_at_once(number: int, frame: Any) -> None:
     """Signal handler that ends the process without cleanup; safe because all writes are atomic."""
     os.write(2, b"\ninterrupted\n")  # below a progress bar
-    os._exit(INTERRUPTED)
+    os._exit(_status(number))
+
+
+def _status(number: int) -> int:
+    """Exit status after a signal."""
+    return INTERRUPTED if number == signal.SIGINT else AGAIN
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ends a program that has saved after a signal, with `status`."""
+
+    def __init__(self, status: int, note: str = ""):
+        super().__init__(note)
+        self.status = status
+
+
+def status_of(stopped: KeyboardInterrupt) -> int:
+    """Exit status of an interrupted program."""
+    return stopped.status if isinstance(stopped, Interrupted) else INTERRUPTED
 
 
 class Interrupts:
-    """Makes Ctrl-C, SIGTERM and SIGHUP set `asked`, so that a loop can save and exit; a second signal exits at once.
+    """Makes Ctrl-C, SIGTERM and SIGHUP set `status`, so that a loop can save and exit; a second signal exits at once.
 
     NOTE: a KeyboardInterrupt inside JAX can be lost in its garbage collector callback, or crash the process at exit.
     """
 
     def __enter__(self) -> "Interrupts":
-        self.asked = False
+        self.status = 0
+        """Exit status after the signal; 0 before one."""
         self._before: dict[int, Any] = {}
         if _is_main_thread():
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -133,7 +154,7 @@ class Interrupts:
         return self
 
     def _ask(self, number, frame) -> None:
-        self.asked = True
+        self.status = _status(number)
         for known in self._before:
             signal.signal(known, leave_at_once)
 
@@ -272,7 +293,8 @@ def _drop_half_written(compiled: pathlib.Path) -> None:
 def run(
     main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None, *, outlives_reader: bool = True
 ) -> None:
-    """Runs a program's `main`. Bad input and disk errors print one line and exit with status 2, Ctrl-C with 130.
+    """Runs a program's `main`. Bad input and disk errors print one line and exit with status 2, Ctrl-C with 130,
+    SIGTERM and SIGHUP during a loop that saves with 75.
 
     Args:
       outlives_reader: whether the program continues after its output pipe closes, because its results are files.
@@ -309,4 +331,4 @@ def _run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> Non
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt as stopped:
         print(f"interrupted{stopped}", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        sys.exit(status_of(stopped))

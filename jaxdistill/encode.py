@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxdistill.cli import Interrupts, Parser, add_reading_options, local_path, reading_options, run
+from jaxdistill.cli import Interrupted, Interrupts, Parser, add_reading_options, local_path, reading_options, run
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import TEXT, Watched, local_files, read
 from jaxdistill.data.vectors import VectorFile, note_of, write_parquet
@@ -146,9 +146,9 @@ def vectors_of_text(
 
         def advance(rows: int) -> None:
             bar.update(rows)
-            if interrupts.asked:
+            if interrupts.status:
                 done = f"{vectors.done:,} of {count:,} sentences are done"
-                raise KeyboardInterrupt(f": {done}; give the same command again to go on")
+                raise Interrupted(interrupts.status, f": {done}; give the same command again to go on")
 
         advance(vectors.done)
         # All but the last chunk are of one size, and a batch holds rows of one chunk: a resumed run computes the same.

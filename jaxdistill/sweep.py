@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxdistill import config as configs
-from jaxdistill.cli import Interrupts, Parser, did_you_mean, local_path, run
+from jaxdistill.cli import Interrupted, Interrupts, Parser, did_you_mean, local_path, run
 from jaxdistill.core import InputError
 from jaxdistill.files import refuse_no_folder
 from jaxdistill.main import parse_flags
@@ -275,13 +275,13 @@ def train(point: Point, folder: pathlib.Path) -> int:
         unbuffered = os.environ | {"PYTHONUNBUFFERED": "1"}
         process = subprocess.Popen(command, stdout=log, stderr=log, env=unbuffered, start_new_session=True)
     with Interrupts() as interrupts:
-        while process.poll() is None and not interrupts.asked:
+        while process.poll() is None and not interrupts.status:
             time.sleep(POLL_SECONDS)
-        if interrupts.asked:
+        if interrupts.status:
             process.send_signal(signal.SIGINT)
             print("stopping as soon as the training has saved; the same command continues from there", flush=True)
             process.wait()
-            raise KeyboardInterrupt
+            raise Interrupted(interrupts.status)
     return process.returncode
 
 

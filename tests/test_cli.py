@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from jaxdistill import encode, export, main, sweep
-from jaxdistill.cli import INTERRUPTED, Interrupts
+from jaxdistill.cli import AGAIN, INTERRUPTED, Interrupts
 from jaxdistill.core import InputError
 from jaxdistill.files import is_remote, local
 from jaxdistill.paths import public_name
@@ -118,11 +118,11 @@ def test_the_second_signal_ends_a_process_at_once():
     code = (
         "import signal, time; from jaxdistill.cli import Interrupts\n"
         "with Interrupts() as interrupts:\n"
-        "    signal.raise_signal(signal.SIGHUP); assert interrupts.asked; print('asked', flush=True)\n"
+        "    signal.raise_signal(signal.SIGHUP); assert interrupts.status; print('asked', flush=True)\n"
         "    signal.raise_signal(signal.SIGTERM); time.sleep(9)\n"
     )
     ended = python("-c", code, capture_output=True)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, "asked\n", "\ninterrupted\n")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (AGAIN, "asked\n", "\ninterrupted\n")
 
 
 def test_nohup_is_respected():
@@ -130,7 +130,7 @@ def test_nohup_is_respected():
     try:
         with Interrupts() as interrupts:
             signal.raise_signal(signal.SIGHUP)
-            assert not interrupts.asked
+            assert not interrupts.status
     finally:
         signal.signal(signal.SIGHUP, before)
 

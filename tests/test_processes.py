@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from jaxdistill.cli import INTERRUPTED
+from jaxdistill.cli import AGAIN
 from jaxdistill.training.checkpoint import Checkpoints
 
 from program import run, series, start, tiny_arguments, write_teacher
@@ -65,14 +65,14 @@ def test_two_processes_train_as_one_and_only_the_first_talks(folder, alone):
     assert_alike(folder / "two", alone)
 
 
-def test_ctrl_c_to_one_process_saves_in_both_and_the_same_command_continues(folder, alone):
+def test_sigterm_to_one_process_saves_in_both_and_the_same_command_continues(folder, alone):
     workdir = folder / "interrupted"
     both = start_two(arguments_of(folder, workdir))
     for said in both[0].stdout:
         if "step 5:" in said:
             break
-    both[1].send_signal(signal.SIGINT)
-    ended(both, INTERRUPTED)
+    both[1].send_signal(signal.SIGTERM)
+    ended(both, AGAIN)
     checkpoints = Checkpoints(workdir)
     assert checkpoints.steps[-1] < 20
     checkpoints.close()

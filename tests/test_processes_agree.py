@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from jaxdistill import main, sweep
+from jaxdistill.cli import AGAIN
 from jaxdistill.core import InputError
 from jaxdistill.processes import channel, launch
 from jaxdistill.processes.launch import Place
@@ -211,7 +212,7 @@ def test_the_death_of_one_process_ends_the_other_in_one_line(dies):
         assert process.stdout.readline() == "joined\n"
     both[dies].kill()
     status, lines = said_by(both)[1 - dies]
-    assert status == 2 and len(list(filter(None, lines))) == 1
+    assert status == AGAIN and len(list(filter(None, lines))) == 1
     assert f"process {dies} (pid {both[dies].pid} on" in "".join(lines) and "died" in "".join(lines)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from jaxdistill import export, main
+from jaxdistill import cli, export, main
 from jaxdistill.core import InputError
 from jaxdistill.evals import sts
 from jaxdistill.training import loop as training_loop
@@ -138,7 +138,7 @@ def test_a_lost_terminal_saves_and_the_same_command_continues_also_when_nobody_r
     wait_for(lambda: logged(workdir, 6), process)
     process.send_signal(signal.SIGHUP)
     out, err = process.communicate(timeout=200)
-    assert process.returncode == 130 and "is saved" in out + err
+    assert process.returncode == cli.AGAIN and "is saved" in out + err
     process = start("main", arguments)
     process.stdout.readline()
     process.stdout.close()  # as `| head -1` does

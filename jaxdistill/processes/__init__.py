@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from jaxdistill.cli import BAD_INPUT, INTERRUPTED
+from jaxdistill.cli import BAD_INPUT, status_of
 from jaxdistill.core import InputError
 from jaxdistill.processes import channel as channels
 from jaxdistill.processes import launch
@@ -85,8 +85,8 @@ def _telling_the_others(channel: Channel) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stopped:
-        channel.leave("it was interrupted", interrupted=True)
-        end_process(f"interrupted{stopped}", INTERRUPTED)
+        channel.leave("it was interrupted", status=status_of(stopped))
+        end_process(f"interrupted{stopped}", status_of(stopped))
     except InputError as error:
         channel.leave(str(error))
         end_process(f"error: {error}", BAD_INPUT)
@@ -132,11 +132,6 @@ def _difference(facts: list[dict[str, Any]], names: list[str]) -> str:
 def gathered(value: Any) -> list[Any]:
     """What each process gives, as JSON can hold it; waits for all."""
     return [value] if _channel is None else _channel.exchange(value)
-
-
-def any_process(flag: bool) -> bool:
-    """Whether the flag is set in any process: the same answer in all, which must ask together."""
-    return any(gathered(bool(flag)))
 
 
 def is_first() -> bool:

@@ -20,7 +20,7 @@ import threading
 import time
 from typing import Any, NoReturn
 
-from jaxdistill.cli import BAD_INPUT, INTERRUPTED
+from jaxdistill.cli import AGAIN, BAD_INPUT
 from jaxdistill.core import InputError
 from jaxdistill.processes.launch import Place
 from jaxdistill.processes.relay import connected
@@ -84,13 +84,13 @@ class Channel:
         self._is_waiting = False
         return values
 
-    def leave(self, reason: str = "", *, interrupted: bool = False) -> None:
-        """Tells the others, once, that this process ends; from here on it outlives them."""
+    def leave(self, reason: str = "", *, status: int = BAD_INPUT) -> None:
+        """Tells the others, once, that this process ends, with which status; from here on it outlives them."""
         if self._is_leaving:
             return
         self._is_leaving = True
         for peer in self.peers.values():
-            peer.send(end=reason, interrupted=interrupted)
+            peer.send(end=reason, status=status)
 
     def await_loss(self, seconds: float) -> None:
         """Gives the end of another process, of which an error is a consequence, the time to be noticed."""
@@ -102,31 +102,31 @@ class Channel:
             if "say" in message or "all" in message:
                 peer.inbox.put(message["say"] if "say" in message else message["all"])
             elif "lost" in message:
-                self._lose(message["lost"], bool(message["interrupted"]))
+                self._lose(message["lost"], message["status"])
             elif message.get("end"):
-                self._lose(f"{self.names[index]}: {message['end']}", bool(message["interrupted"]))
+                self._lose(f"{self.names[index]}: {message['end']}", message["status"])
             elif "end" in message and not self._is_waiting:
                 peer.close()
                 return
         died = (
             f"{self.names[index]} died or lost its connection; give the same command again in all processes to go on."
         )
-        self._lose(died, interrupted=False)
+        self._lose(died, AGAIN)
         peer.close()  # this process is leaving too
 
-    def _lose(self, text: str, interrupted: bool) -> None:
+    def _lose(self, text: str, status: int) -> None:
         """Ends this process with one line, unless it ends by itself meanwhile."""
         if self._lost.is_set() or self._is_leaving:
             return
         self._lost.set()
         for peer in self.peers.values() if self.place.index == 0 else ():
-            peer.send(lost=text, interrupted=interrupted)
+            peer.send(lost=text, status=status)
         begun = time.monotonic()
         while not self._is_waiting and time.monotonic() - begun < GRACE_SECONDS:
             if self._is_leaving:
                 return
             time.sleep(0.05)
-        end_process(f"{'interrupted' if interrupted else 'error'}: {text}", INTERRUPTED if interrupted else BAD_INPUT)
+        end_process(f"{'error' if status == BAD_INPUT else 'interrupted'}: {text}", status)
 
 
 def end_process(line: str, status: int) -> NoReturn:

@@ -65,7 +65,7 @@ def distill(
 
     Raises:
       InputError: an option or a file that cannot be used, in one line.
-      KeyboardInterrupt: Ctrl-C, after the state is saved.
+      KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the state is saved.
     """
     given = {
         "data.text": _sources(text),

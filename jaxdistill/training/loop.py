@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxdistill import mesh as meshes
 from jaxdistill import processes
-from jaxdistill.cli import Interrupts
+from jaxdistill.cli import Interrupted, Interrupts
 from jaxdistill.config import Config, Evals, flat
 from jaxdistill.core import InputError, Params, TrainState
 from jaxdistill.data.batches import prefetch
@@ -140,8 +140,8 @@ class _Loop:
                         f"stopped at step {step:,}: {self.track['since_best']} evaluations without a better {run.best}"
                     )
                     break
-                if self.is_interrupted(interrupts, step):
-                    self.save_and_exit(state, step)
+                if status := self.interrupted(interrupts, step):
+                    self.save_and_exit(state, step, status)
         return state
 
     def report(self, step: int) -> None:
@@ -242,18 +242,19 @@ class _Loop:
             f"{options.learning_rate:g}), optimizer.clip_norm above 0 (it is {options.clip_norm:g}) or run.precision=float32."
         )
 
-    def is_interrupted(self, interrupts: Interrupts, step: int) -> bool:
-        """Whether to stop after this step. Several processes agree at log steps, where they wait for the devices anyway."""
+    def interrupted(self, interrupts: Interrupts, step: int) -> int:
+        """Exit status with which to stop after this step, or 0. Several processes agree at log steps, where they wait
+        for the devices anyway."""
         if processes.count() > 1 and step % self.run.config.run.log_every:
-            return False
-        return processes.any_process(interrupts.asked)
+            return 0
+        return max(processes.gathered(interrupts.status))
 
-    def save_and_exit(self, state: TrainState, step: int) -> NoReturn:
-        """Saves an interrupted run and raises KeyboardInterrupt."""
+    def save_and_exit(self, state: TrainState, step: int, status: int) -> NoReturn:
+        """Saves an interrupted run and raises `Interrupted`."""
         self.save(state)
         self.checkpoints.wait()
         self.bar.say(f"interrupted: step {step:,} is saved; the same command continues from there")
-        raise KeyboardInterrupt
+        raise Interrupted(status)
 
     def close(self) -> None:
         self.bar.close()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from jaxdistill import config, main
-from jaxdistill.cli import INTERRUPTED
+from jaxdistill.cli import AGAIN, INTERRUPTED
 from jaxdistill.training.workdir import claim_workdir
 
 from faults.harness import TIMEOUT_S, Case, Ended, Room, ended
@@ -168,7 +168,7 @@ CASES = [
             f"a training that gets {number.name}",
             _signalled(number),
             says="interrupted",
-            status=INTERRUPTED,
+            status=INTERRUPTED if number == signal.SIGINT else AGAIN,
             left=("run/*",),
         )
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

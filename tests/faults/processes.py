@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from jaxdistill.cli import AGAIN, BAD_INPUT
+
 import program
 from faults.harness import TIMEOUT_S, Case, Ended, Room
 
@@ -140,5 +142,5 @@ CASES = [
     Case("`--workdir=gs://bucket/run`", _remote_workdir, says="gs://bucket/run is an address", quick=True),
     Case("`encode --output=/proc/x.npy`", partial(_encode_to, output="/proc/x.npy"), says="/proc/x.npy", quick=True),
     Case("`encode --output=gs://bucket/x.npy`", partial(_encode_to, output="gs://b/x.npy"), says="address", quick=True),
-    *(Case(given, do, says=says) for given, do, says in PAIRS),
+    *(Case(given, do, says=says, status=AGAIN if "killed" in given else BAD_INPUT) for given, do, says in PAIRS),
 ]
