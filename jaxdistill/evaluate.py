@@ -21,8 +21,7 @@ Tasks, separated by commas:
 
 Sets that are not in the data folder are skipped with a line, or refused with --strict. Scores of the same model and files
 are cached, except speed. An evaluation that fails prints a line; the others continue, and the program exits with status 2.
-Cross-encoders and ensembles (`A+B`) score pairs; they have no vectors for other tasks. --parts=FILE adds your own
-evaluations.
+Cross-encoders and ensembles (`A+B`) score pairs; they have no vectors for other tasks. --parts=FILE adds evaluations.
 
 --postprocess=whiten scores vectors transformed by BERT-whitening, flow those transformed by BERT-flow's normalizing flow.
 Both are fitted on the model's vectors of --postprocess_text, a text as for training, of which at most 100,000 distinct
@@ -390,8 +389,7 @@ def _add_sets(parser: Parser) -> None:
     parser.add_argument(
         "--retrieval",
         default="",
-        help="sets of documents in BEIR's form, separated by commas: folders, hub names, or A+B for the queries of A in the "
-        "documents of B; default: all in retrieval/ of the data folder",
+        help="folders or hub names in BEIR's form, separated by commas; A+B: A's queries, B's documents; default: DATA/retrieval/*",
     )
 
 
