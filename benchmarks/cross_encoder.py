@@ -34,7 +34,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load
+from jaxdistill.encoders.model import load_model
 from jaxdistill.inference import Embedder
 from jaxdistill.mesh import batch_sharding, place
 from jaxdistill.reporting.tables import as_text
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def all_works(model: str, pairs: Pairs, folder: Path, *, steps: int) -> dict[tuple[str, str], Work]:
     """(what, side) to the work, those of the same kind next to each other."""
-    bi = load(model)
+    bi = load_model(model)
     cross = surgery.cross_encoder(bi, key=jax.random.key(0))
     save(bi, folder / "bi")
     save(cross, folder / "cross")
@@ -126,7 +126,7 @@ def training(form: str, model: str, pairs: Pairs, folder: Path, *, steps: int) -
     raw["objective"]["both_orders"] = False
     raw["evals"]["best"] = ""
     raw["run"]["precision"] = "float32"
-    job = build(config.parse(raw), folder / f"work-{form}", progress=False)
+    job = build(config.parse_config(raw), folder / f"work-{form}", progress=False)
     state, numbers = job.first_state(job.seeds()), itertools.count()
 
     def work() -> int:

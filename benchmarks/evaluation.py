@@ -24,7 +24,7 @@ from jaxdistill.cli import Parser, run
 from jaxdistill.core import Embed, InputError
 from jaxdistill.data.sources import split_specs
 from jaxdistill.encoders.locate import locate
-from jaxdistill.encoders.model import load
+from jaxdistill.encoders.model import load_model
 from jaxdistill.evals import nli, probe, sts, suite, transfer
 from jaxdistill.evals.embedding_cache import EmbeddingCache
 from jaxdistill.evals.evaluation import Model, Sources, Unit
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> None:
     data = needed_data_folder("what is scored")
     from sentence_transformers import SentenceTransformer
 
-    model, theirs = load(given.model), SentenceTransformer(str(locate(given.model)), device="cpu")
+    model, theirs = load_model(given.model), SentenceTransformer(str(locate(given.model)), device="cpu")
     ours = Model(
         embed=EmbeddingCache(Embedder(model).encode),
         embed_in_batches=lambda size: None,

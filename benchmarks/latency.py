@@ -18,7 +18,7 @@ from rich.table import Table
 
 from jaxdistill.cli import Parser, needed_data_folder, positive, run
 from jaxdistill.encoders import surgery
-from jaxdistill.encoders.model import load
+from jaxdistill.encoders.model import load_model
 from jaxdistill.evals import sts
 from jaxdistill.evals.read_table import part_of
 from jaxdistill.inference import Embedder
@@ -59,7 +59,7 @@ def main(arguments):
     given = parser.parse_args(arguments)
     pairs = sts.read_set("sts-b", part_of(str(needed_data_folder("STS-B")), "sts"))
     sentences = [*pairs.first, *pairs.second][:: given.every]
-    template = load(TEMPLATE)
+    template = load_model(TEMPLATE)
     embedders = {name: Embedder(surgery.fresh(template, jax.random.key(0), **form)) for name, form in FORMS.items()}
     seconds = seconds_of_each(embedders, sentences, given.passes)
     table = Table("form", "parameters", "CPU ms a sentence", "times as fast as BERT-base")

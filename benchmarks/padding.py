@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxdistill.cli import Parser, run
 from jaxdistill.data import batches, tokenize
-from jaxdistill.encoders.model import load
+from jaxdistill.encoders.model import load_model
 
 
 def main(arguments):
@@ -22,7 +22,7 @@ def main(arguments):
     given = parser.parse_args(arguments)
     store = tokenize.build_store(
         given.text.split(","),
-        tokenizer=load(given.model).tokenizer,
+        tokenizer=load_model(given.model).tokenizer,
         max_length=given.max_length,
         cache_folder=given.cache,
         dedupe=True,

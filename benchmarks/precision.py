@@ -14,7 +14,7 @@ import jax
 
 from jaxdistill import mesh as meshes
 from jaxdistill.cli import Parser, run
-from jaxdistill.config import parse
+from jaxdistill.config import parse_config
 from jaxdistill.main import parse_flags
 from jaxdistill.training import build, overview
 
@@ -36,7 +36,7 @@ def main(arguments):
 def compare(raw: dict, folder: Path, *, steps: int) -> None:
     """Prints a line for each precision."""
     runs = {
-        name: build.build(parse({**raw, "run": {**raw["run"], "precision": name}}), folder, progress=False)
+        name: build.build(parse_config({**raw, "run": {**raw["run"], "precision": name}}), folder, progress=False)
         for name in PRECISIONS
     }
     steppers = {name: stepper(run) for name, run in runs.items()}

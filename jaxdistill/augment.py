@@ -99,7 +99,7 @@ def _mlm(options: Mapping[str, Any]) -> Rewrite:
     from jaxdistill.encoders import masked_lm
 
     numbers = {name: options[name] for name in ("rate", "top_k", "batch_size")}
-    return Substituter(masked_lm.load(options["model"]), **numbers)
+    return Substituter(masked_lm.load_masked_lm(options["model"]), **numbers)
 
 
 def _translate(options: Mapping[str, Any]) -> Rewrite:

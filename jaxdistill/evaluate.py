@@ -44,7 +44,7 @@ from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, did_you_mean
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.data.sources import local_files, split_specs
 from jaxdistill.encoders.locate import locate
-from jaxdistill.encoders.model import SentenceModel, load
+from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.evals import bm25, probe, suite
 from jaxdistill.evals.embedding_cache import EmbeddingCache
 from jaxdistill.evals.evaluation import Model, Sources, Unit
@@ -160,7 +160,7 @@ def score(
         "failed": failed,
         "neighbours": {name: values["neighbours"] for name, values in found.items() if "neighbours" in values},
     }
-    drawn = [ScoredPairs(**found[name]["scored_pairs"]) for name in suite.drawn() if name in found]
+    drawn = [ScoredPairs(**found[name]["scored_pairs"]) for name in suite.drawn_units() if name in found]
     return row, drawn[0] if drawn else None
 
 
@@ -288,7 +288,7 @@ def _candidate(spec: str, given: argparse.Namespace, postprocessing: Postprocess
     if not all(names):
         raise InputError(f"{spec!r} has an empty name beside a +; write an ensemble as A+B.")
     options = {"pooling": given.pooling, "max_length": given.max_length, "prompt": given.prompt}
-    members = tuple(load(name, **options) for name in names)
+    members = tuple(load_model(name, **options) for name in names)
     return Candidate(spec, members, dtype_of(given.precision).name, postprocessing)
 
 
@@ -310,7 +310,7 @@ def _postprocessing(given: argparse.Namespace, units: Sequence[Unit]) -> Postpro
 
 
 def _other(spec: str, precision: str) -> Candidate | None:
-    return Candidate(spec, (load(spec),), precision) if spec else None
+    return Candidate(spec, (load_model(spec),), precision) if spec else None
 
 
 def _reranker(spec: str, precision: str) -> Candidate | None:

@@ -21,7 +21,7 @@ from jaxdistill.core import Array, Embed, InputError, Params, Precision, Scorer,
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.encoders.model import load as load_model
+from jaxdistill.encoders.model import load_model as load_model
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.evals.similarity import cosines
 from jaxdistill.mesh import batch_sharding, make_mesh, place, place_frozen, replicated

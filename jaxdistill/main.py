@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> None:
         print(help_text(arguments))
         return
     raw, workdir, dry_run = parse_flags(arguments)
-    config = configs.parse(raw)
+    config = configs.parse_config(raw)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
     from jaxdistill.training.stages import run_stages

@@ -26,7 +26,7 @@ from jaxdistill.cli import Parser, local_path, run
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import read
 from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.encoders.model import load as load_model
+from jaxdistill.encoders.model import load_model as load_model
 from jaxdistill.encoders.onnx_graph import IDS, MASK, VECTORS, quantized_graph
 from jaxdistill.evals.agreement import METRIC, held_out_task
 from jaxdistill.evals.sts import DEV_METRIC, StsDevTask, read_set

@@ -160,7 +160,7 @@ def points(grid: Any, seeds: Sequence[Any] = ()) -> list[dict[str, Any]]:
 def whole_config(arguments: Sequence[str]) -> configs.Config:
     """All options as the training will read them; raises `InputError` as it would."""
     raw, _, _ = parse_flags([*arguments, "--workdir=unused"])
-    return configs.parse(raw)
+    return configs.parse_config(raw)
 
 
 def config_names(specs: Sequence[str]) -> dict[str, str]:
@@ -248,7 +248,7 @@ def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[st
     for number, (point, row) in enumerate(zip(planned, rows, strict=True), start=1):
         print(f"point {number} of {len(planned)}: {point.shown}", end=" ... ", flush=True)
         begun, before = time.monotonic(), scores(point, folder)
-        row["status"] = 0 if before else train(point, folder)
+        row["status"] = 0 if before else train_point(point, folder)
         if found := scores(point, folder):
             row |= found
             for stage in stage_folders(point, folder):
@@ -262,7 +262,7 @@ def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[st
     return rows
 
 
-def train(point: Point, folder: pathlib.Path) -> int:
+def train_point(point: Point, folder: pathlib.Path) -> int:
     """Exit status of the point's training. Ctrl-C, SIGTERM and SIGHUP are passed on, so that it saves and leaves."""
     command = [sys.executable, "-m", "jaxdistill.main", *point.arguments, f"--workdir={folder / point.name}"]
     with (folder / f"{point.name}.log").open("ab") as log:

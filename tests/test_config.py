@@ -38,7 +38,7 @@ def load(path, preset):
 
 @pytest.mark.parametrize("path, preset", PRESETS, ids=lambda value: getattr(value, "stem", value))
 def test_every_preset_spells_out_every_option(path, preset):
-    parsed = configs.parse(load(path, preset).to_dict())
+    parsed = configs.parse_config(load(path, preset).to_dict())
     options = {key: value for key, value in parsed.objective.items() if key != "name"}
     objectives.make(parsed.objective["name"], options)
 
@@ -83,7 +83,7 @@ def test_every_option_is_read_somewhere():
 
 
 def test_extensions_are_options_that_exist():
-    known = configs.flat(configs.parse(load(ROOT / "configs" / "congen.py", "tiny").to_dict()))
+    known = configs.flat(configs.parse_config(load(ROOT / "configs" / "congen.py", "tiny").to_dict()))
     assert set(configs.EXTENSIONS) <= set(known)
 
 
@@ -104,20 +104,20 @@ def test_a_wrong_key_or_type_is_refused_with_its_name(change, words):
     raw = load(ROOT / "configs" / "congen.py", "tiny").to_dict()
     change(raw)
     with pytest.raises(InputError, match=words):
-        configs.parse(raw)
+        configs.parse_config(raw)
 
 
 def test_options_that_are_not_given_have_their_defaults():
-    config = configs.parse({"data": {"columns": "body"}, "objective": {"name": "ckd"}})
+    config = configs.parse_config({"data": {"columns": "body"}, "objective": {"name": "ckd"}})
     assert config.data.columns == (("text", "body"),) and config.data.batch_size == configs.Data().batch_size
     assert config.run == configs.RunOptions()
     assert objectives.make("ckd", {}).queue_size == 65536
     with pytest.raises(InputError, match="config section run is a int"):
-        configs.parse({"run": 5, "objective": {"name": "ckd"}})
+        configs.parse_config({"run": 5, "objective": {"name": "ckd"}})
 
 
 def test_a_changed_option_is_an_extension_or_another_training():
-    before = configs.flat(configs.parse(load(ROOT / "configs" / "congen.py", "tiny").to_dict()))
+    before = configs.flat(configs.parse_config(load(ROOT / "configs" / "congen.py", "tiny").to_dict()))
     configs.refuse_other_training(before, before | {"run.steps": 999, "evals.every": 3}, workdir="w")
     with pytest.raises(InputError, match=r"objective\.alpha: 1\.0 there, 0\.6 now"):
         configs.refuse_other_training(before, before | {"objective.alpha": 0.6}, workdir="w")
@@ -126,7 +126,7 @@ def test_a_changed_option_is_an_extension_or_another_training():
 def test_graded_pairs_of_two_files_are_refused(tmp_path):
     for name in ("g1.tsv", "g2.tsv"):
         (tmp_path / name).write_text("1\ta\tb\n2\tc\td\n")
-    config = configs.parse(load(ROOT / "configs" / "congen.py", "tiny").to_dict())
+    config = configs.parse_config(load(ROOT / "configs" / "congen.py", "tiny").to_dict())
     config = dataclasses.replace(config, evals=dataclasses.replace(config.evals, pairs=f"{tmp_path}/g*.tsv"))
     with pytest.raises(InputError, match=r"g\*.tsv is 2 files \(g1.tsv, g2.tsv\); name one of them"):
         graded_pairs(config.evals)
@@ -151,7 +151,7 @@ def test_command_line_values_reach_the_config(monkeypatch):
 
 def test_a_column_is_named_by_one_word(tmp_path):
     raw, _, _ = main.parse_flags(["--config=configs/l2.py", f"--workdir={tmp_path}", "--config.data.columns=body"])
-    assert configs.parse(raw).data.columns == (("text", "body"),)
+    assert configs.parse_config(raw).data.columns == (("text", "body"),)
 
 
 def test_a_config_file_of_ones_own_states_what_differs(tmp_path):
@@ -159,7 +159,7 @@ def test_a_config_file_of_ones_own_states_what_differs(tmp_path):
     lines += ["    return ConfigDict(dict(objective=dict(name='ckd', queue_size=64), run=dict(steps=5)))"]
     (tmp_path / "mine.py").write_text("\n".join(lines))
     given = [f"--config={tmp_path / 'mine.py'}", "--workdir=w", "--config.objective.temperature=0.1"]
-    config = configs.parse(main.parse_flags(given)[0])
+    config = configs.parse_config(main.parse_flags(given)[0])
     assert config.objective == dict(name="ckd", queue_size=64, temperature=0.1, learned_scale="none", view="text")
     assert (config.run.steps, config.data) == (5, configs.Data())
 
@@ -319,7 +319,7 @@ def test_every_named_preset_builds_and_takes_a_step(path, preset, checkpoints, s
     if program_of(raw) in stepped:
         return
     stepped.add(program_of(raw))
-    run = build(configs.parse(raw), checkpoints / "w", progress=False)
+    run = build(configs.parse_config(raw), checkpoints / "w", progress=False)
     state = run.first_state(run.seeds())
     before = {name: np.asarray(array) for name, array in state.params["student"].items()}
     batch = place(run.batches.batch_at(0), batch_sharding(run.mesh))
@@ -342,7 +342,7 @@ def test_every_config_trains_from_tiny_to_its_export(path, checkpoints, monkeypa
         stage["evals"]["every"] = 2
         stage = stage.get("then")
     workdir = checkpoints / "tiny" / path.stem
-    run_stages(configs.parse(raw), workdir, dry_run=False, command="")
+    run_stages(configs.parse_config(raw), workdir, dry_run=False, command="")
     assert "export (reloaded and compared)" in capsys.readouterr().out
     of_stages = list(workdir.glob("stage*/results.json"))
     for path_of_results in of_stages or [workdir / "results.json"]:
@@ -360,7 +360,7 @@ def test_entity_resolution_trains_its_teacher_first(checkpoints, monkeypatch):
         stage["run"] |= dict(steps=2, log_every=1)
         stage["evals"]["every"] = 2
     workdir = checkpoints / "entities"
-    run_stages(configs.parse(raw), workdir, dry_run=False, command="")
+    run_stages(configs.parse_config(raw), workdir, dry_run=False, command="")
     card = (workdir / "stage2" / "export" / "README.md").read_text()
     assert "| Teacher | stage1/export |" in card
     small, large = (json.loads((workdir / f"stage{n}" / "export" / "config.json").read_text()) for n in (2, 1))

@@ -13,7 +13,7 @@ from jaxdistill.data.packing import Ragged, Shape, pack, pad
 from jaxdistill.encode import encode_file
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load
+from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.pair_head import fresh_head
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.inference import Embedder
@@ -36,7 +36,7 @@ FIRST, SECOND = ([pair[side] for pair in PAIRS] for side in (0, 1))
 
 def torch_and_ours(folder, family):
     """A torch classifier of one label, and ours loaded from its folder."""
-    return cases.write_cross_encoder(folder, family), load(str(folder))
+    return cases.write_cross_encoder(folder, family), load_model(str(folder))
 
 
 @pytest.fixture(scope="module", params=["bert", "roberta"])
@@ -75,7 +75,7 @@ def test_every_family_equals_transformers_and_survives_the_way_out_and_back(fami
     assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     assert back.config.num_labels == 1
     np.testing.assert_allclose(torch_logits(back.eval(), ours), wanted, atol=1e-6)
-    assert load(str(tmp_path / "out")).digest() == ours.digest()
+    assert load_model(str(tmp_path / "out")).digest() == ours.digest()
 
 
 def test_packed_pairs_equal_padded_ones(pair):
@@ -97,7 +97,7 @@ def test_sentence_transformers_loads_the_export_as_a_cross_encoder(family, tmp_p
     from sentence_transformers import CrossEncoder
 
     cases.write_cross_encoder(tmp_path / "theirs", family)
-    ours = load(str(tmp_path / "theirs"))
+    ours = load_model(str(tmp_path / "theirs"))
     save(ours, tmp_path / "export")
     theirs = CrossEncoder(str(tmp_path / "export"), device="cpu")
     np.testing.assert_allclose(theirs.predict(PAIRS), Embedder(ours).score(FIRST, SECOND), atol=1e-5)
@@ -123,9 +123,9 @@ def test_token_types_are_those_that_tokenizer_config_json_gives(tmp_path, change
     from sentence_transformers import CrossEncoder
 
     theirs = cases.write_cross_encoder(tmp_path / "theirs", "bert")
-    with_types = torch_logits(theirs, load(str(tmp_path / "theirs")))
+    with_types = torch_logits(theirs, load_model(str(tmp_path / "theirs")))
     cases.edit_json(tmp_path / "theirs" / "tokenizer_config.json", **changes)
-    ours = load(str(tmp_path / "theirs"))
+    ours = load_model(str(tmp_path / "theirs"))
     found = Embedder(ours).score(FIRST, SECOND)
     np.testing.assert_allclose(CrossEncoder(str(tmp_path / "theirs"), device="cpu").predict(PAIRS), found, atol=1e-5)
     untyped = "tokenizer_class" not in changes
@@ -138,15 +138,15 @@ def test_a_prompt_goes_before_the_first_sentence_of_a_pair(tmp_path):
     from sentence_transformers import CrossEncoder
 
     cases.write_cross_encoder(tmp_path, "bert")
-    plain = Embedder(load(str(tmp_path)))
+    plain = Embedder(load_model(str(tmp_path)))
     CrossEncoder(str(tmp_path), device="cpu", prompts={"q": "w9 w8 "}, default_prompt_name="q").save(
         str(tmp_path / "q")
     )
     wanted = CrossEncoder(str(tmp_path / "q"), device="cpu").predict(PAIRS)
-    prompted = load(str(tmp_path / "q"))
+    prompted = load_model(str(tmp_path / "q"))
     np.testing.assert_allclose(Embedder(prompted).score(FIRST, SECOND), wanted, atol=1e-5)
     np.testing.assert_allclose(plain.score([f"w9 w8 {first}" for first in FIRST], SECOND), wanted, atol=1e-5)
-    asked = Embedder(load(str(tmp_path), prompt="w9 w8 "))
+    asked = Embedder(load_model(str(tmp_path), prompt="w9 w8 "))
     np.testing.assert_allclose(asked.score(FIRST, SECOND), wanted, atol=1e-5)
     with pytest.raises(InputError, match="a cross-encoder with the prompt 'w9 w8 ', for which an export has no place"):
         save(prompted, tmp_path / "out")
@@ -168,22 +168,22 @@ def test_a_tokenizer_that_cuts_on_the_left_is_refused(tmp_path):
     cases.write_cross_encoder(tmp_path, "bert")
     cases.edit_json(tmp_path / "tokenizer_config.json", truncation_side="left")
     with pytest.raises(InputError, match="tokenizer_config.json cuts long texts on the left; only"):
-        load(str(tmp_path))
+        load_model(str(tmp_path))
 
 
 def test_a_cross_encoder_made_of_modules_is_refused(tmp_path):
     save(tiny_model(tmp_path / "tokenizer", head=1), tmp_path / "modular")
     cases.edit_json(tmp_path / "modular" / "config_sentence_transformers.json", model_type="CrossEncoder")
     with pytest.raises(InputError, match="is a CrossEncoder made of the modules Transformer, Pooling, Dense; of"):
-        load(str(tmp_path / "modular"))
+        load_model(str(tmp_path / "modular"))
 
 
 def test_an_unread_pooler_is_carried_through_an_encoder_that_does_not_read_it(tmp_path):
     """Cross-encoder, sentence encoder, cross-encoder: the pooler is the first one's, the head is new."""
     cross = surgery.cross_encoder(tiny_model(tmp_path / "m"), key=jax.random.key(0))
     save(cross, tmp_path / "cross")
-    save(load(str(tmp_path / "cross"), pooling="cls"), tmp_path / "bi")
-    again = surgery.cross_encoder(load(str(tmp_path / "bi"), pooling="pooler"), key=jax.random.key(1))
+    save(load_model(str(tmp_path / "cross"), pooling="cls"), tmp_path / "bi")
+    again = surgery.cross_encoder(load_model(str(tmp_path / "bi"), pooling="pooler"), key=jax.random.key(1))
     for part in ("kernel", "bias"):
         np.testing.assert_array_equal(
             again.params[f"transformer/pooler/{part}"], cross.params[f"transformer/pooler/{part}"]
@@ -193,8 +193,8 @@ def test_an_unread_pooler_is_carried_through_an_encoder_that_does_not_read_it(tm
 
 def test_a_new_head_on_an_exported_sentence_encoder_has_a_pooler_that_is_not_zero(tmp_path):
     cases.write_encoder(tmp_path / "theirs", "bert")
-    save(load(str(tmp_path / "theirs"), pooling="mean"), tmp_path / "export")
-    bi = load(str(tmp_path / "export"))
+    save(load_model(str(tmp_path / "theirs"), pooling="mean"), tmp_path / "export")
+    bi = load_model(str(tmp_path / "export"))
     definition, params = fresh_head(bi.definition, bi.params, jax.random.key(0))
     assert 0.015 < params["transformer/pooler/kernel"].std() < 0.025
     assert definition.reads_pairs and params["dense/0/kernel"].shape == (32, 1)
@@ -202,7 +202,7 @@ def test_a_new_head_on_an_exported_sentence_encoder_has_a_pooler_that_is_not_zer
 
 def test_the_body_of_a_cross_encoder_can_be_a_sentence_encoder(tmp_path, caplog):
     theirs = cases.write_cross_encoder(tmp_path, "roberta")
-    ours = load(str(tmp_path), pooling="mean")
+    ours = load_model(str(tmp_path), pooling="mean")
     assert "pooling mean instead of the checkpoint's own head of 1 label(s), as asked" in caplog.text
     ids = np.arange(6, 16)
     with torch.no_grad():
@@ -227,7 +227,7 @@ def test_dropout_is_on_with_a_key_alone_and_reaches_the_head(pair):
 def test_a_classifier_of_several_labels_is_refused(tmp_path):
     cases.write_cross_encoder(tmp_path, "bert", num_labels=3)
     with pytest.raises(InputError, match="is a classifier with 3 labels; a cross-encoder has one"):
-        load(str(tmp_path))
+        load_model(str(tmp_path))
 
 
 def test_a_head_that_is_missing_is_named(tmp_path):
@@ -236,7 +236,7 @@ def test_a_head_that_is_missing_is_named(tmp_path):
     config |= {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match="tensor classifier.weight is missing"):
-        load(str(tmp_path))
+        load_model(str(tmp_path))
 
 
 def test_a_cross_encoder_has_no_vectors(pair):

@@ -9,7 +9,7 @@ import torch
 
 from jaxdistill.core import InputError, Tokens
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, LayerKind, Pooling
-from jaxdistill.encoders.model import load, read_architecture
+from jaxdistill.encoders.model import load_model, read_architecture
 from jaxdistill.encoders.pooling import pooled
 from jaxdistill.encoders.sentence import hidden_states, param_shapes
 
@@ -43,7 +43,7 @@ jitted_states = jax.jit(hidden_states, static_argnums=0)
 
 @pytest.mark.parametrize("family", cases.CONFIGS)
 def test_every_family_equals_transformers_padded_and_packed(tmp_path, family):
-    theirs, ours = cases.write_encoder(tmp_path, family), load(str(tmp_path), pooling="mean")
+    theirs, ours = cases.write_encoder(tmp_path, family), load_model(str(tmp_path), pooling="mean")
     sequences = cases.random_sequences(12)
     expected = [cases.torch_states(theirs, sequence).numpy() for sequence in sequences]
     for tokens in (cases.padded(sequences), cases.packed(sequences, groups=2, rows=6)):
@@ -144,7 +144,7 @@ PLAIN_POOLINGS = {
 
 def test_poolings_equal_plain_torch(bert):
     theirs, folder = bert
-    ours = load(str(folder), pooling="mean")
+    ours = load_model(str(folder), pooling="mean")
     sequences = cases.random_sequences(6)
     expected = [cases.torch_states(theirs, sequence) for sequence in sequences]
 
@@ -163,7 +163,7 @@ def test_poolings_equal_plain_torch(bert):
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "mpnet"])
 def test_pooler_output_equals_transformers(tmp_path, family):
     theirs = cases.write_encoder(tmp_path, family)
-    ours = load(str(tmp_path), pooling="pooler")
+    ours = load_model(str(tmp_path), pooling="pooler")
     sequences = cases.random_sequences(4)
     with torch.no_grad():
         outputs = [theirs(input_ids=torch.as_tensor(s)[None]).pooler_output[0].numpy() for s in sequences]
@@ -175,7 +175,7 @@ def test_pooler_output_equals_transformers(tmp_path, family):
 def test_pooler_is_refused_where_the_family_has_none(tmp_path, family):
     cases.write_encoder(tmp_path, family)
     with pytest.raises(InputError, match=f"{family} does not have; use cls"):
-        load(str(tmp_path), pooling="pooler")
+        load_model(str(tmp_path), pooling="pooler")
 
 
 def test_fresh_parameters_have_the_promised_shapes_and_spread(small):
@@ -205,7 +205,7 @@ TEXTS = ["A man is eating food.", "", "Zwei Hunde spielen im Schnee — 雪!", "
 
 
 def test_minilm_equals_sentence_transformers(reference):
-    model = load(TEACHER)
+    model = load_model(TEACHER)
     assert np.abs(sentences(model, tokens_of(model, TEXTS)) - reference.encode(TEXTS)).max() <= TOLERANCE
 
 
@@ -214,7 +214,7 @@ def test_minilm_equals_sentence_transformers_on_a_thousand_real_sentences(refere
 
     with gzip.open(data_folder / "sts" / "stsb.dev.tsv.gz", "rt", encoding="utf-8") as file:
         texts = [line.rstrip("\n").split("\t")[2] for line in list(file)[1:1001]]
-    model = load(TEACHER)
+    model = load_model(TEACHER)
     assert np.abs(sentences(model, tokens_of(model, texts)) - reference.encode(texts)).max() <= TOLERANCE
 
 

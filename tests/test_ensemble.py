@@ -10,7 +10,7 @@ from scipy import stats
 from jaxdistill import evaluate
 from jaxdistill.core import InputError, Scorer
 from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load
+from jaxdistill.encoders.model import load_model
 from jaxdistill.inference import Embedder, Ensemble
 
 import encoder_cases as cases
@@ -37,7 +37,9 @@ def member(scores, *, reads_pairs=False):
 
 
 def cosine(model, pairs):
-    first, second = (Embedder(load(model)).encode([pair[side] for pair in pairs]).astype(np.float64) for side in (0, 1))
+    first, second = (
+        Embedder(load_model(model)).encode([pair[side] for pair in pairs]).astype(np.float64) for side in (0, 1)
+    )
     return np.sum(first * second, axis=1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
 
 
@@ -74,7 +76,7 @@ def test_the_program_scores_pairs_by_the_mean_cosine_and_refuses_tasks_of_vector
 def test_cross_encoders_are_averaged_too(tmp_path):
     for name, family in (("a", "bert"), ("b", "roberta")):
         cases.write_cross_encoder(tmp_path / name, family)
-    members = [Embedder(load(str(tmp_path / name))) for name in "ab"]
+    members = [Embedder(load_model(str(tmp_path / name))) for name in "ab"]
     first, second = ["w1 w2", "w3"], ["w4", "w5 w6"]
     wanted = (members[0].score(first, second) + members[1].score(first, second)) / 2
     np.testing.assert_allclose(Ensemble(members).score(first, second), wanted, atol=1e-6)

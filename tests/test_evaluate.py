@@ -59,9 +59,9 @@ def test_scores_are_printed_and_written(tiny, tiny_data, tmp_path, capsys):
     evaluate.main([f"--model={tiny}", "--tasks=sts,pairs", *files])
     report = json.loads(out.read_text())
     (result,) = report["models"]
-    expected = sts.sts(Embedder(evaluate.load(str(tiny))).encode, tiny_data)
+    expected = sts.sts(Embedder(evaluate.load_model(str(tiny))).encode, tiny_data)
     assert result["scores"] == pytest.approx(expected | {"pairs": expected["sts12"]})
-    assert (result["digest"], result["pooling"]) == (evaluate.load(str(tiny)).digest(), "mean")
+    assert (result["digest"], result["pooling"]) == (evaluate.load_model(str(tiny)).digest(), "mean")
     assert "SimCSE" in report["protocol"]["sts12"] and {"jaxdistill", "jax", "python"} <= set(report["versions"])
     printed = capsys.readouterr().out
     assert f"{100 * expected['average']:.2f}" in printed and "sick-r" in printed
@@ -73,7 +73,7 @@ def test_the_precision_is_in_the_results_and_in_the_key_of_cached_scores(tiny, t
         content = evaluate.evaluate(str(tiny), tasks="sts-b", data=str(tiny_data), precision=precision)
         assert content["precision"] == precision
         found[precision] = content["models"][0]["digest"]
-    assert found["float32"] == evaluate.load(str(tiny)).digest() != found["bfloat16"]
+    assert found["float32"] == evaluate.load_model(str(tiny)).digest() != found["bfloat16"]
 
 
 def test_several_models_are_compared_in_one_table(tiny, tiny_data, tmp_path, capsys):

@@ -9,7 +9,7 @@ import pytest
 
 from jaxdistill import export as export_command
 from jaxdistill.core import InputError
-from jaxdistill.encoders.model import load
+from jaxdistill.encoders.model import load_model
 from jaxdistill.export import checkpoint_facts
 from jaxdistill.files.folders import MARK
 from jaxdistill.inference import Embedder
@@ -49,7 +49,7 @@ def test_the_difference_between_models_is_that_of_unit_vectors(model):
 def test_the_exported_folder_gives_the_same_vectors(model, tmp_path):
     folder = export(model, tmp_path / "runs" / "export")
     np.testing.assert_allclose(
-        Embedder(load(str(folder))).encode(SENTENCES), Embedder(model).encode(SENTENCES), rtol=0, atol=1e-5
+        Embedder(load_model(str(folder))).encode(SENTENCES), Embedder(model).encode(SENTENCES), rtol=0, atol=1e-5
     )
     assert json.loads((folder / MARK).read_text())["model_digest"] == model.digest()
     assert weights_bytes(folder) > 4 * sum(v.size for v in model.params.values())
@@ -68,7 +68,7 @@ def test_an_earlier_export_is_replaced(model, tmp_path, unchecked):
     other = tiny_model(tmp_path / "tokenizer", head=8, seed=1)
     assert export(other, tmp_path / "export", card="second") == first
     assert json.loads((first / MARK).read_text())["model_digest"] == other.digest() != model.digest()
-    np.testing.assert_array_equal(load(str(first)).params["dense/0/kernel"], other.params["dense/0/kernel"])
+    np.testing.assert_array_equal(load_model(str(first)).params["dense/0/kernel"], other.params["dense/0/kernel"])
     assert "second" in (first / "README.md").read_text()
 
 
@@ -95,7 +95,7 @@ def test_the_same_export_again_touches_nothing(model, tmp_path, unchecked):
     assert {path: path.stat().st_mtime_ns for path in [folder, *folder.rglob("*")]} == before
     (folder / "model.safetensors").write_bytes(b"damaged")
     export(model, folder)
-    load(str(folder))
+    load_model(str(folder))
 
 
 def test_hidden_folders_of_the_user_beside_an_export_stay(model, tmp_path, unchecked):

@@ -5,7 +5,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from jaxdistill import main
-from jaxdistill.encoders.model import load
+from jaxdistill.encoders.model import load_model
 from jaxdistill.inference import Embedder
 
 import encoder_cases as cases
@@ -51,7 +51,7 @@ def test_a_student_of_each_kind_trains_resumes_and_is_reloaded(tmp_path, family)
         main.main(["--config=configs/l2.py:tiny", *given, f"--workdir={workdir}"])
     losses = series(workdir, "loss")
     assert sorted(losses) == [1, 2, 3, 4] and all(np.isfinite(loss) for loss in losses.values())
-    student = load(str(workdir / "export"))
+    student = load_model(str(workdir / "export"))
     architecture = student.definition.architecture
     assert architecture.layers == 2
     if family == "modernbert":

@@ -13,7 +13,7 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.architecture import SentenceNorm
 from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load
+from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.training.teacher import load_teacher
 
@@ -53,10 +53,10 @@ def loading_report(folder):
 @pytest.mark.parametrize("family", cases.CONFIGS)
 def test_every_family_survives_the_way_out_and_back(tmp_path, family):
     cases.write_encoder(tmp_path / "in", family)
-    model = load(str(tmp_path / "in"), pooling="mean")
+    model = load_model(str(tmp_path / "in"), pooling="mean")
     model = surgery.add_head(surgery.from_layers(model, "even:2"), 24, key=jax.random.key(0))
     save(model, tmp_path / "out")
-    again = load(str(tmp_path / "out"))
+    again = load_model(str(tmp_path / "out"))
     assert again.definition == model.definition and again.max_length == model.max_length
     assert all(np.array_equal(again.params[path], model.params[path]) for path in model.params)
     assert np.abs(theirs(tmp_path / "out") - ours(model)).max() <= TOLERANCE
@@ -78,11 +78,11 @@ def bert_folder(tmp_path_factory):
      "mean:all", "cls:last2", "max:last4"],
 )  # fmt: skip
 def test_poolings_that_the_format_can_express_give_the_same_vectors(tmp_path, bert_folder, pooling):
-    model = surgery.add_head(load(str(bert_folder), pooling=pooling), 24, key=jax.random.key(0))
+    model = surgery.add_head(load_model(str(bert_folder), pooling=pooling), 24, key=jax.random.key(0))
     model = dataclasses.replace(model, definition=dataclasses.replace(model.definition, normalize=True))
     save(model, tmp_path)
     assert np.abs(theirs(tmp_path) - ours(model)).max() <= TOLERANCE
-    assert np.abs(ours(load(str(tmp_path))) - ours(model)).max() <= TOLERANCE
+    assert np.abs(ours(load_model(str(tmp_path))) - ours(model)).max() <= TOLERANCE
     assert not any(loading_report(tmp_path).values())
 
 
@@ -94,7 +94,7 @@ def test_poolings_that_the_format_can_express_give_the_same_vectors(tmp_path, be
 def test_poolings_of_decoders_and_several_modules_behind_them(tmp_path, family, pooling, side):
     cases.write_encoder(tmp_path / "in", family)
     cases.edit_json(tmp_path / "in" / "tokenizer_config.json", padding_side=side)
-    model = load(str(tmp_path / "in"), pooling=pooling)
+    model = load_model(str(tmp_path / "in"), pooling=pooling)
     model = surgery.add_head(model, 48, key=jax.random.key(0), activation="identity")
     norm = {f"dense/1/{part}": np.linspace(0.5, 1.5, 48, dtype=np.float32) for part in ("scale", "bias")}
     dense = (*model.definition.dense, SentenceNorm(width=48))
@@ -103,14 +103,14 @@ def test_poolings_of_decoders_and_several_modules_behind_them(tmp_path, family, 
     model = surgery.add_head(model, 24, key=jax.random.key(1))
     save(model, tmp_path / "out")
     assert np.abs(theirs(tmp_path / "out") - ours(model)).max() <= TOLERANCE
-    again = load(str(tmp_path / "out"))
+    again = load_model(str(tmp_path / "out"))
     assert again.definition == model.definition
     assert all(np.array_equal(again.params[path], model.params[path]) for path in model.params)
 
 
 @pytest.mark.parametrize("head", [True, False])
 def test_the_first_numbers_of_a_nested_model_are_its_own_model(tmp_path, bert_folder, head):
-    model = load(str(bert_folder), pooling="mean")
+    model = load_model(str(bert_folder), pooling="mean")
     model = surgery.add_head(model, 24, key=jax.random.key(0)) if head else model
     narrow = surgery.first_numbers(model, 8)
     assert narrow.digest() != model.digest() and narrow.definition.embedding_width == 8
@@ -129,19 +129,19 @@ def test_the_first_numbers_of_a_nested_model_are_its_own_model(tmp_path, bert_fo
 
 @pytest.mark.parametrize("weights", [[1.0, 2.0], [0.0, 0.0], [1.0], [1.0, 0.5]])
 def test_other_weights_of_layers_than_those_of_a_mean_are_refused(tmp_path, bert_folder, weights):
-    save(load(str(bert_folder), pooling="mean:last2"), tmp_path)
+    save(load_model(str(bert_folder), pooling="mean:last2"), tmp_path)
     path = tmp_path / "1_WeightedLayerPooling" / "model.safetensors"
     assert safetensors.numpy.load_file(path)["layer_weights"].tolist() == [1.0, 1.0]
     safetensors.numpy.save_file({"layer_weights": np.float32(weights)}, path)
     with pytest.raises(InputError, match="weighs layers as"):
-        load(str(tmp_path))
+        load_model(str(tmp_path))
 
 
 @pytest.mark.parametrize("pooling", ["mean:last4:max", "cls:last2:concat"])
 def test_poolings_that_sentence_transformers_lacks_are_read_by_this_project_alone(tmp_path, bert_folder, pooling):
-    model = surgery.add_head(load(str(bert_folder), pooling=pooling), 24, key=jax.random.key(0))
+    model = surgery.add_head(load_model(str(bert_folder), pooling=pooling), 24, key=jax.random.key(0))
     save(model, tmp_path)
-    again = load(str(tmp_path))
+    again = load_model(str(tmp_path))
     assert str(again.definition.pooling) == pooling
     assert np.abs(ours(again) - ours(model)).max() <= TOLERANCE
     with pytest.raises((ValueError, ImportError), match="jaxdistill.LayerPooling"):
@@ -150,7 +150,7 @@ def test_poolings_that_sentence_transformers_lacks_are_read_by_this_project_alon
 
 
 def test_a_student_of_minilm_gives_the_same_vectors_in_sentence_transformers(tmp_path):
-    model = surgery.from_layers(load(TEACHER), "even:3")
+    model = surgery.from_layers(load_model(TEACHER), "even:3")
     save(model, tmp_path, card="# A card\n")
     texts = ["A man is eating food.", "Ein MANN isst Ämter.", ""]
     assert np.abs(theirs(tmp_path, texts) - ours(model, texts)).max() <= TOLERANCE
@@ -161,44 +161,44 @@ def test_a_student_of_minilm_gives_the_same_vectors_in_sentence_transformers(tmp
 def test_prompts_and_their_default_are_kept(tmp_path, bert_folder):
     from sentence_transformers import SentenceTransformer
 
-    model = load(str(bert_folder), pooling="mean", prompt="w9 w8 ")
+    model = load_model(str(bert_folder), pooling="mean", prompt="w9 w8 ")
     assert model.prompt == "w9 w8 "
     save(model, tmp_path)
-    again = load(str(tmp_path))
+    again = load_model(str(tmp_path))
     assert (again.prompts, again.default_prompt) == (model.prompts, "prompt")
     texts = ["w1 w2", "w3"]
     reference = SentenceTransformer(str(tmp_path), device="cpu").encode(texts, normalize_embeddings=True)
     assert np.abs(reference - ours(model, [model.prompt + text for text in texts])).max() <= TOLERANCE
-    assert load(str(tmp_path), prompt="prompt").default_prompt == "prompt"
+    assert load_model(str(tmp_path), prompt="prompt").default_prompt == "prompt"
 
 
 def test_lower_casing_by_sentence_transformers_is_respected_and_exported(tmp_path, bert_folder):
-    model = load(str(bert_folder), pooling="mean")
+    model = load_model(str(bert_folder), pooling="mean")
     save(model, tmp_path / "a")
     options = tmp_path / "a" / "sentence_bert_config.json"
     options.write_text(json.dumps({"max_seq_length": 30, "do_lower_case": True}))
-    lower = load(str(tmp_path / "a"))
+    lower = load_model(str(tmp_path / "a"))
     assert lower.max_length == 30
     assert lower.tokenizer.encode("W1 W2").ids == model.tokenizer.encode("w1 w2").ids
     assert np.abs(theirs(tmp_path / "a", ["W1 W2"]) - ours(lower, ["W1 W2"])).max() <= TOLERANCE
     save(lower, tmp_path / "b")
-    assert load(str(tmp_path / "b")).tokenizer.encode("W1 W2").ids == lower.tokenizer.encode("W1 W2").ids
+    assert load_model(str(tmp_path / "b")).tokenizer.encode("W1 W2").ids == lower.tokenizer.encode("W1 W2").ids
     assert np.abs(theirs(tmp_path / "b", ["W1 W2"]) - ours(lower, ["W1 W2"])).max() <= TOLERANCE
 
 
 def test_a_folder_saved_by_sentence_transformers_itself_is_read(tmp_path, bert_folder):
     from sentence_transformers import SentenceTransformer
 
-    model = surgery.add_head(load(str(bert_folder), pooling="max"), 12, key=jax.random.key(0), activation="relu")
+    model = surgery.add_head(load_model(str(bert_folder), pooling="max"), 12, key=jax.random.key(0), activation="relu")
     save(model, tmp_path / "a")
     SentenceTransformer(str(tmp_path / "a"), device="cpu").save(str(tmp_path / "b"))
-    again = load(str(tmp_path / "b"))
+    again = load_model(str(tmp_path / "b"))
     assert again.definition == model.definition and again.max_length == model.max_length
     assert np.abs(ours(again) - ours(model)).max() <= TOLERANCE
 
 
 def saved(tmp_path, bert_folder):
-    save(surgery.add_head(load(str(bert_folder), pooling="mean"), 12, key=jax.random.key(0)), tmp_path)
+    save(surgery.add_head(load_model(str(bert_folder), pooling="mean"), 12, key=jax.random.key(0)), tmp_path)
     return tmp_path
 
 
@@ -207,15 +207,15 @@ def test_modules_of_an_unknown_type_or_order_are_refused(tmp_path, bert_folder):
     modules = json.loads(path.read_text())
     path.write_text(path.read_text().replace("models.Dense", "models.LSTM"))
     with pytest.raises(InputError, match="has a module of type LSTM; Transformer, WeightedLayerPooling, Pooling"):
-        load(str(tmp_path))
+        load_model(str(tmp_path))
     for module in modules[1:]:
         module["idx"] = 3 - module["idx"]
     path.write_text(json.dumps(modules))
     with pytest.raises(InputError, match="has the order Transformer, Dense, Pooling"):
-        load(str(tmp_path))
+        load_model(str(tmp_path))
     path.write_text('{"not": "a list"}')
     with pytest.raises(InputError, match="is not a list of modules"):
-        load(str(tmp_path))
+        load_model(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_poolings_that_cannot_be_read_are_refused(tmp_path, bert_folder, changes
     path = saved(tmp_path, bert_folder) / "1_Pooling" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     with pytest.raises(InputError, match=message):
-        load(str(tmp_path))
+        load_model(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -249,24 +249,24 @@ def test_poolings_that_cannot_be_read_are_refused(tmp_path, bert_folder, changes
 def test_an_odd_value_is_an_error_that_names_file_and_key(tmp_path, bert_folder, name, changes, message):
     cases.edit_json(saved(tmp_path, bert_folder) / name, **changes)
     with pytest.raises(InputError, match=f"{name}(:| has) {message}"):
-        load(str(tmp_path))
+        load_model(str(tmp_path))
 
 
 def test_a_modules_path_that_is_no_text_is_refused(tmp_path, bert_folder):
     path = saved(tmp_path, bert_folder) / "modules.json"
     path.write_text(path.read_text().replace('"1_Pooling"', "5"))
     with pytest.raises(InputError, match="modules.json has path=5; it must be a text"):
-        load(str(tmp_path))
+        load_model(str(tmp_path))
 
 
 def test_null_is_absent_where_published_models_have_it(tmp_path, bert_folder):
-    model = load(str(saved(tmp_path, bert_folder)))
+    model = load_model(str(saved(tmp_path, bert_folder)))
     cases.edit_json(tmp_path / "sentence_bert_config.json", max_seq_length=None, do_lower_case=None)
     cases.edit_json(
         tmp_path / "config_sentence_transformers.json", prompts={"query": None}, default_prompt_name="query"
     )
     cases.edit_json(tmp_path / "config.json", pad_token_id=None, architectures=None)
-    again = load(str(tmp_path))
+    again = load_model(str(tmp_path))
     assert (again.max_length, again.prompt) == (model.max_length, "")
 
 
@@ -274,11 +274,11 @@ def test_an_unknown_dense_activation_is_refused(tmp_path, bert_folder):
     path = saved(tmp_path, bert_folder) / "2_Dense" / "config.json"
     path.write_text(path.read_text().replace("Tanh", "Mish"))
     with pytest.raises(InputError, match="has activation torch.nn.modules.activation.Mish; can be read"):
-        load(str(tmp_path))
+        load_model(str(tmp_path))
 
 
 def test_another_pooling_than_the_checkpoints_wins_and_is_logged(tmp_path, bert_folder, caplog):
-    model = load(str(saved(tmp_path, bert_folder)), pooling="cls")
+    model = load_model(str(saved(tmp_path, bert_folder)), pooling="cls")
     assert model.definition.pooling.tokens == "cls"
     assert "pooling cls instead of the checkpoint's own mean, as asked" in caplog.text
 
@@ -286,4 +286,4 @@ def test_another_pooling_than_the_checkpoints_wins_and_is_logged(tmp_path, bert_
 def test_a_place_that_cannot_be_written_is_one_clear_line(tmp_path, bert_folder):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="could not be written"):
-        save(load(str(bert_folder), pooling="mean"), tmp_path / "file")
+        save(load_model(str(bert_folder), pooling="mean"), tmp_path / "file")

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from jaxdistill.core import InputError
 from jaxdistill.encoders import pickle_check
 from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load
+from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.safetensors_file import read_safetensors
 from jaxdistill.encoders.torch_file import read_torch_file
 
@@ -47,7 +47,7 @@ def linked(path, target):
 
 def refused(model) -> str:
     with pytest.raises(InputError) as error:
-        load(str(model))
+        load_model(str(model))
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -63,7 +63,7 @@ def test_a_link_out_of_the_folder_is_refused(model, tmp_path, name):
 def test_a_link_inside_the_folder_is_read(model):
     (model / "config.json").rename(model / "real.json")
     linked(model / "config.json", "real.json")
-    assert load(str(model)).max_length == 16
+    assert load_model(str(model)).max_length == 16
 
 
 def test_a_snapshot_of_the_hubs_cache_links_to_its_blobs_alone(model, tmp_path):
@@ -76,7 +76,7 @@ def test_a_snapshot_of_the_hubs_cache_links_to_its_blobs_alone(model, tmp_path):
         blob = cache / "blobs" / str(number)
         path.rename(blob)
         linked(path, os.path.relpath(blob, path.parent))
-    assert load(str(snapshot)).max_length == 16
+    assert load_model(str(snapshot)).max_length == 16
     (cache / "secret").write_text("{}")
     linked(snapshot / "vocab.txt", "../../secret")
     assert "leads out of the model's folder" in refused(snapshot)
@@ -98,7 +98,7 @@ def test_a_module_outside_the_folder_is_refused(model, path):
 def test_code_and_paths_of_a_tokenizer_are_not_exported(model, tmp_path):
     code = {"AutoTokenizer": ["evil.Tokenizer", None]}
     change(model / "tokenizer_config.json", auto_map=code, vocab_file="/etc/passwd", chat_template_file="x")
-    save(load(str(model)), tmp_path / "out")
+    save(load_model(str(model)), tmp_path / "out")
     written = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
     assert not {"auto_map", "vocab_file", "chat_template_file"} & written.keys()
     assert written["tokenizer_class"] == "BertTokenizer"
@@ -109,7 +109,7 @@ def test_an_older_tokenizer_names_no_file_elsewhere(model, tmp_path):
     (tmp_path / "secret.txt").write_text("[UNK]\n[PAD]\nsecret\n")
     (model / "tokenizer.json").unlink()
     change(model / "tokenizer_config.json", vocab_file=str(tmp_path / "secret.txt"))
-    assert "secret" not in load(str(model)).tokenizer.get_vocab()
+    assert "secret" not in load_model(str(model)).tokenizer.get_vocab()
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_an_older_tokenizer_names_no_file_elsewhere(model, tmp_path):
 def test_absurd_sizes_are_refused_before_anything_is_built(model, key, value, message):
     change(model / "config.json", **{key: value})
     with pytest.raises(InputError, match=message):
-        load(str(model))
+        load_model(str(model))
 
 
 def test_positions_must_leave_room_for_a_sentence(model):

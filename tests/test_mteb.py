@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load
+from jaxdistill.encoders.model import load_model
 from jaxdistill.evals.pairs import pairs_spearman, read_pairs
 from jaxdistill.inference import Embedder
 
@@ -56,5 +56,5 @@ def test_the_documented_snippet_scores_an_export_as_we_do(tmp_path):
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     name, score = ended.stdout.splitlines()[-1].split()
-    wanted = pairs_spearman(Embedder(load(str(tmp_path / "export"))).encode, read_pairs(pathlib.Path(pairs)))
+    wanted = pairs_spearman(Embedder(load_model(str(tmp_path / "export"))).encode, read_pairs(pathlib.Path(pairs)))
     assert name == "Local" and float(score) == pytest.approx(100 * wanted, abs=0.01)

@@ -31,7 +31,7 @@ def test_the_warm_up_begins_at_zero_and_the_schedule_ends_there():
 def test_a_squared_distance_of_unit_vectors_moves_the_student(name, preset):
     """Their gradients are about 1e-7 a number: with eps 1e-6, an update is a fiftieth of the rate."""
     raw = config_file.load_config_module(ROOT / "configs" / f"{name}.py").get_config(preset).to_dict()
-    options = configs.parse(raw).optimizer
+    options = configs.parse_config(raw).optimizer
     options = dataclasses.replace(
         options, learning_rate=1.0, schedule="constant", warmup_fraction=0.0, weight_decay=0.0
     )

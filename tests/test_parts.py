@@ -109,14 +109,14 @@ def test_a_training_of_own_parts_runs_and_knows_their_sources(folder):
     )
     result = jaxdistill.distill(config=str(folder / "mine.py"), workdir=folder / "run")
     assert result.results["config"]["objective.weight"] == 0.25 and result.export_folder.is_dir()
-    parsed = config.parse(given)
+    parsed = config.parse_config(given)
     (folder / "loss.py").write_text(OBJECTIVE.replace("0.5", "0.6"))
     with pytest.raises(InputError, match="loss.py has changed since .*run was begun"):
         claim_workdir(folder / "run", parsed, write=False)
 
 
 def test_a_changed_source_is_refused(folder):
-    parsed = config.parse(options(folder))
+    parsed = config.parse_config(options(folder))
     claim_workdir(folder / "run", parsed, write=True)
     claim_workdir(folder / "run", parsed, write=False)
     (folder / "others.py").write_text(OTHERS + "\n")
@@ -130,7 +130,7 @@ def test_own_families_views_and_readers_are_found(folder):
 
     parts.use(str(folder / "others.py"))
     assert families.family("my-bert").__name__.endswith("bert") and "my-bert" in families.known()
-    assert views.parse("shout", ("text",)).augmentation == "shout"
+    assert views.parse_view("shout", ("text",)).augmentation == "shout"
     assert next(formats.rows(folder / "text.lines", {"text": "text"}))[0] == made_up(200, words=6)[0]
 
 

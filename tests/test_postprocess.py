@@ -65,7 +65,7 @@ def test_a_fitted_flow_makes_held_out_vectors_likelier():
     begun = flow.standardising(np.random.default_rng(0), vectors)
     likelihood = jax.jit(flow.negative_log_likelihood)
     before = likelihood(begun, held_out)
-    after = likelihood(flow.trained(begun, jnp.asarray(vectors).reshape(100, 64, 8)), held_out)
+    after = likelihood(flow.fitted(begun, jnp.asarray(vectors).reshape(100, 64, 8)), held_out)
     assert after < before - 0.1
 
 
@@ -80,7 +80,7 @@ def given(tmp_path, monkeypatch):
 
 
 def test_the_program_scores_whitened_vectors_and_does_not_mistake_them_for_others(given, tmp_path, capsys):
-    embed = evaluate.Candidate("tiny", (evaluate.load(str(tmp_path / "tiny")),)).embed(128)
+    embed = evaluate.Candidate("tiny", (evaluate.load_model(str(tmp_path / "tiny")),)).embed(128)
     white = FittedTransform("whiten", embed, lambda: made_up(60)).after(embed)
     first, second, scores = ([line.split("\t")[column] for line in GRADED[1:]] for column in (2, 3, 1))
     expected = [

@@ -38,23 +38,23 @@ def set_all(monkeypatch, variables):
 
 
 def test_a_process_without_a_launcher_is_on_its_own():
-    assert launch.place() is None
+    assert launch.own_place() is None
 
 
 def test_slurm_tasks_find_each_other(monkeypatch):
     set_all(monkeypatch, SLURM)
-    assert launch.place() == Place("node007", 61440 + 1234, 2, 1, [0])
+    assert launch.own_place() == Place("node007", 61440 + 1234, 2, 1, [0])
 
 
 def test_a_slurm_task_with_a_node_to_itself_takes_all_of_its_devices(monkeypatch):
     set_all(monkeypatch, SLURM | {"SLURM_STEP_TASKS_PER_NODE": "1(x2)"})
-    assert launch.place().devices is None
+    assert launch.own_place().devices is None
 
 
 def test_open_mpi_tasks_find_each_other(monkeypatch):
     ours = {"OMPI_MCA_orte_hnp_uri": "4096.0;tcp://10.0.0.1,10.1.0.1:34911", "OMPI_COMM_WORLD_SIZE": "3"}
     set_all(monkeypatch, ours | {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "2"})
-    assert launch.place() == Place("10.0.0.1", 61441, 3, 2, [2])
+    assert launch.own_place() == Place("10.0.0.1", 61441, 3, 2, [2])
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_open_mpi_tasks_find_each_other(monkeypatch):
 def test_tasks_that_cannot_be_joined_are_refused_with_what_to_set(monkeypatch, variables, words):
     set_all(monkeypatch, variables)
     with pytest.raises(InputError, match="JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT") as refusal:
-        launch.place()
+        launch.own_place()
     assert words in str(refusal.value)
 
 
@@ -87,20 +87,20 @@ SLICES = {"MEGASCALE_COORDINATOR_ADDRESS": "node007", "MEGASCALE_NUM_SLICES": "2
 def test_variables_of_slices_that_do_not_exist_are_refused(monkeypatch, variables):
     set_all(monkeypatch, variables)
     with pytest.raises(InputError, match="MEGASCALE_NUM_SLICES=[12].* unset what another job has left"):
-        launch.place()
+        launch.own_place()
 
 
 def test_variables_of_slices_are_left_alone_on_a_tpu_host_and_for_a_training_on_its_own(monkeypatch):
     set_all(monkeypatch, SLICES | {"TPU_WORKER_HOSTNAMES": "here"})
-    assert launch.place() is None
+    assert launch.own_place() is None
     monkeypatch.delenv("TPU_WORKER_HOSTNAMES")
     monkeypatch.setenv("JAX_NUM_PROCESSES", "1")
-    assert launch.place() is None
+    assert launch.own_place() is None
 
 
 def test_tasks_may_train_on_their_own(monkeypatch):
     set_all(monkeypatch, SLURM | {"JAX_NUM_PROCESSES": "1"})
-    assert launch.place() is None
+    assert launch.own_place() is None
 
 
 def test_a_sweep_in_several_tasks_is_refused(monkeypatch, tmp_path, capsys):

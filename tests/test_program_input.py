@@ -34,7 +34,7 @@ def test_patience_in_epochs_counts_their_evaluations(patience, epochs, expected)
     """Of 1,000 steps each, with an evaluation every 500."""
     raw = config_file.load_config_module(ROOT / "configs" / "congen.py").get_config("tiny").to_dict()
     raw["evals"] |= dict(every=500, patience=patience, patience_epochs=epochs)
-    assert patience_of(configs.parse(raw).evals, 1000) == expected
+    assert patience_of(configs.parse_config(raw).evals, 1000) == expected
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import transformers
 from jaxdistill.core import InputError
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load
+from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.pruning import moments_of, pruned
 from jaxdistill.encoders.sentence import hidden_states, param_shapes
-from jaxdistill.encoders.settings import read_json
+from jaxdistill.encoders.settings import read_settings
 
 import encoder_cases as cases
 
@@ -22,7 +22,7 @@ TOKENS = cases.padded(cases.random_sequences())
 
 def loaded(folder, family):
     cases.write_encoder(folder, family)
-    return load(str(folder), pooling="mean")
+    return load_model(str(folder), pooling="mean")
 
 
 def states(model):
@@ -59,7 +59,7 @@ def check_transformers_agree(model, folder):
     """The export, as transformers reads it, gives the same hidden states."""
     save(model, folder)
     theirs = transformers.AutoModel.from_pretrained(folder).eval()
-    ours = np.asarray(states(load(str(folder)))[-1])
+    ours = np.asarray(states(load_model(str(folder)))[-1])
     for index, sequence in enumerate(cases.random_sequences()):
         expected = cases.torch_states(theirs, sequence)[-1]
         np.testing.assert_allclose(ours[index, 0, : len(sequence)], expected, atol=2e-5)
@@ -78,7 +78,7 @@ def test_fewer_heads_are_as_if_the_weakest_were_silent(family, heads, each, tmp_
     for ours, theirs in zip(states(student), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-5)
     check_transformers_agree(student, tmp_path / "pruned")
-    assert load(str(tmp_path / "pruned")).definition == student.definition
+    assert load_model(str(tmp_path / "pruned")).definition == student.definition
 
 
 def test_queries_of_one_key_head_are_pruned_within_their_group(tmp_path):
@@ -162,7 +162,7 @@ def test_a_layer_keeps_its_reach_when_others_are_cut(family, layers, types, ever
     """Sentences are longer than the windows, so that a layer with another's reach would give other states."""
     student = surgery.from_layers(loaded(tmp_path / "whole", family), layers)
     check_transformers_agree(student, tmp_path / "cut")
-    config = read_json(tmp_path / "cut" / "config.json")
+    config = read_settings(tmp_path / "cut" / "config.json")
     assert config["layer_types"] == types and config.get("global_attn_every_n_layers") == every
 
 

@@ -11,7 +11,7 @@ import pytest
 from jaxdistill import quantize
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
-from jaxdistill.encoders.model import load
+from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.onnx_graph import rounded
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import Embedder
@@ -87,7 +87,7 @@ def test_the_program_writes_a_folder_and_says_what_is_lost(tmp_path):
     out, _ = program.run("quantize", [f"--model={teacher}", f"--out={tmp_path / 'int8'}"])
     assert "in float32" in out and "agreement with float32 on 2,000 sentences" in out
     small = quantize.load_quantized(tmp_path / "int8")
-    assert cosine(small.encode(SENTENCES), Embedder(load(teacher)).encode(SENTENCES)).min() > 0.98
+    assert cosine(small.encode(SENTENCES), Embedder(load_model(teacher)).encode(SENTENCES)).min() > 0.98
     code = (
         f"from jaxdistill.quantize import load_quantized as l; print(l({str(tmp_path / 'int8')!r}).encode(['a']).sum())"
     )
@@ -112,7 +112,7 @@ def test_what_cannot_be_quantised_is_refused_in_one_line(tmp_path, capsys, monke
 
 
 def test_real_weights_lose_little_in_a_quarter_of_the_bytes(tmp_path):
-    model = load(TEACHER)
+    model = load_model(TEACHER)
     folder = quantize.quantize(model, tmp_path / "int8")
     assert (folder / quantize.GRAPH).stat().st_size <= 0.3 * 4 * model.parameter_count
     sentences = [

@@ -90,10 +90,10 @@ def test_a_file_of_the_data_folder_can_be_named(tmp_path, monkeypatch):
     monkeypatch.setenv("JAXDISTILL_DATA", str(tmp_path))
     assert list(sources.read(["data:sts/*.txt", "data:sts/a.txt"])) == [("a",), ("b",), ("a",)]
     with pytest.raises(InputError, match="no file matches .*nli"):
-        sources.files("data:nli/*.txt")
+        sources.source_files("data:nli/*.txt")
     monkeypatch.delenv("JAXDISTILL_DATA")
     with pytest.raises(InputError, match="data:sts/a.txt is in the data folder; set JAXDISTILL_DATA"):
-        sources.files("data:sts/a.txt")
+        sources.source_files("data:sts/a.txt")
 
 
 def test_a_file_whose_name_looks_like_a_glob_is_that_file(tmp_path):

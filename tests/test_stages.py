@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from jaxdistill import main
-from jaxdistill.config import parse
+from jaxdistill.config import parse_config
 from jaxdistill.training.stages import in_order, rivals
 
 import program
@@ -80,7 +80,7 @@ def test_a_stage_is_not_taken_for_finished_once_one_before_it_was_trained_again(
 
 def test_the_best_is_one_a_form_and_language_model():
     def found(preset):
-        return rivals(in_order(parse(main.parse_flags([f"--config=configs/{preset}", "--workdir=w"])[0])))
+        return rivals(in_order(parse_config(main.parse_flags([f"--config=configs/{preset}", "--workdir=w"])[0])))
 
     two = found("trans_encoder.py:mutual")
     assert two == {"bi-1": [3, 7, 11], "bi-2": [4, 8, 12], "cross-1": [1, 5, 9], "cross-2": [2, 6, 10]}
@@ -91,7 +91,7 @@ def test_the_best_is_one_a_form_and_language_model():
 
 def test_stages_come_in_their_order():
     raw, _, _ = main.parse_flags(["--config=configs/ckd.py:two-stage", "--workdir=w", "--config.then.run.seed=7"])
-    stages = in_order(parse(raw))
+    stages = in_order(parse_config(raw))
     assert [stage.objective["name"] for stage in stages] == ["ckd", "simcse"]
     assert [stage.run.seed for stage in stages] == [0, 7]
     assert all(stage.then is None for stage in stages)

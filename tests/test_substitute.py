@@ -10,7 +10,7 @@ import torch
 from tokenizers import AddedToken
 
 from jaxdistill.augmentation import substitute
-from jaxdistill.augmentation.substitute import Substituter, drawn, vocabulary
+from jaxdistill.augmentation.substitute import Substituter, sampled, word_table
 from jaxdistill.core import InputError
 from jaxdistill.encoders import masked_lm
 from jaxdistill.encoders.families import head_of
@@ -29,7 +29,7 @@ def bert(tmp_path_factory):
 @pytest.mark.parametrize("family", sorted(cases.BERTS))
 def test_logits_are_those_of_transformers(family, tmp_path):
     model = write_masked_lm(tmp_path, family)
-    ours = masked_lm.load(str(tmp_path))
+    ours = masked_lm.load_masked_lm(str(tmp_path))
     sequences = cases.random_sequences()
     slots = np.concatenate([row * 32 + np.arange(len(ids)) for row, ids in enumerate(sequences)])
     logits = masked_lm.word_logits(
@@ -44,7 +44,7 @@ def test_logits_are_those_of_transformers(family, tmp_path):
 
 def test_an_output_layer_of_its_own_is_read(tmp_path):
     model = write_masked_lm(tmp_path, "bert", tie_word_embeddings=False)
-    ours = masked_lm.load(str(tmp_path))
+    ours = masked_lm.load_masked_lm(str(tmp_path))
     decoder = model.cls.predictions.decoder
     np.testing.assert_array_equal(ours.params["head/output/embedding"], decoder.weight.detach().numpy())
     np.testing.assert_array_equal(ours.params["head/output/bias"], decoder.bias.detach().numpy())
@@ -54,13 +54,13 @@ def test_an_output_layer_of_its_own_is_read(tmp_path):
 def test_a_checkpoint_without_a_head_is_refused_by_its_tensor(family, tmp_path):
     cases.write_encoder(tmp_path, family)
     with pytest.raises(InputError, match=rf"tensor {head_of(family, 'WORD_HEAD').dense}.weight is missing"):
-        masked_lm.load(str(tmp_path))
+        masked_lm.load_masked_lm(str(tmp_path))
 
 
 def test_the_likeliest_other_word_is_taken_where_top_k_is_one(bert):
     folder, model = bert
     sentence = [f"w{index}" for index in (5, 17, 40, 8, 61, 33)]
-    substituter = Substituter(masked_lm.load(folder), rate=0.5, top_k=1, batch_size=4)
+    substituter = Substituter(masked_lm.load_masked_lm(folder), rate=0.5, top_k=1, batch_size=4)
     (new,) = substituter([" ".join(sentence)], [random.Random(4)], lambda count: None)
     changed = [place for place, word in enumerate(new.split()) if word != sentence[place]]
     ids = torch.tensor([2, *(6 + int(word[1:]) for word in sentence), 3])
@@ -78,7 +78,7 @@ def test_the_likeliest_other_word_is_taken_where_top_k_is_one(bert):
 
 def test_the_rate_is_the_share_of_tokens_replaced_by_others(bert):
     texts = words_of(np.random.default_rng(1), 200)
-    substituter = Substituter(masked_lm.load(bert[0]), rate=0.15, top_k=10, batch_size=16)
+    substituter = Substituter(masked_lm.load_masked_lm(bert[0]), rate=0.15, top_k=10, batch_size=16)
     done = []
     new = substituter(texts, [random.Random(row) for row in range(200)], done.append)
     pairs = [
@@ -94,7 +94,7 @@ def test_only_words_change_whatever_the_tokenizer(kind, tmp_path):
     tokenizer = kind()
     tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True)])
     write_masked_lm(tmp_path, "roberta", tokenizer=tokenizer, vocab_size=tokenizer.get_vocab_size())
-    substituter = Substituter(masked_lm.load(str(tmp_path)), rate=0.9, top_k=5, batch_size=16)
+    substituter = Substituter(masked_lm.load_masked_lm(str(tmp_path)), rate=0.9, top_k=5, batch_size=16)
     new = substituter(SENTENCES, [random.Random(row) for row in range(len(SENTENCES))], lambda count: None)
     assert sum(one != other for one, other in zip(SENTENCES, new, strict=True)) >= 5
     for one, other in zip(SENTENCES, new, strict=True):
@@ -104,7 +104,7 @@ def test_only_words_change_whatever_the_tokenizer(kind, tmp_path):
 def test_a_word_piece_is_replaced_by_one_of_its_kind(tmp_path):
     from tiny_models import tiny_tokenizer
 
-    words, kinds = vocabulary(tiny_tokenizer(tmp_path), 100)
+    words, kinds = word_table(tiny_tokenizer(tmp_path), 100)
     ids = {word + str(kind): id for id, (word, kind) in enumerate(zip(words, kinds, strict=True))}
     assert f"a{substitute.CONTINUES}" in ids and f"a{substitute.OTHER}" in ids and f"rain{substitute.OTHER}" in ids
     assert {"[MASK]", "?", "##?", "."}.isdisjoint(words)
@@ -112,5 +112,5 @@ def test_a_word_piece_is_replaced_by_one_of_its_kind(tmp_path):
 
 def test_words_are_drawn_in_proportion_to_their_probabilities():
     logits = np.log(np.array([0.6, 0.3, 0.1], np.float32))
-    assert [drawn(logits, draw) for draw in (0.0, 0.59, 0.61, 0.89, 0.91, 1.0)] == [0, 0, 1, 1, 2, 2]
-    assert drawn(np.array([1.0, -np.inf], np.float32), 0.999) == 0
+    assert [sampled(logits, draw) for draw in (0.0, 0.59, 0.61, 0.89, 0.91, 1.0)] == [0, 0, 1, 1, 2, 2]
+    assert sampled(np.array([1.0, -np.inf], np.float32), 0.999) == 0

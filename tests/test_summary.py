@@ -13,7 +13,7 @@ from jaxdistill.reporting.tables import (
     as_text,
     comparison_table,
     no_gain,
-    plain,
+    plain_number,
     score_table,
     stage_table,
 )
@@ -135,7 +135,12 @@ def test_a_stage_that_gained_nothing_says_so():
 
 
 def test_measures_have_decimals_by_their_size():
-    assert [plain(value) for value in (-1.23456, 29.8389, 140.4, 22565376)] == ["-1.2346", "29.8", "140", "22,565,376"]
+    assert [plain_number(value) for value in (-1.23456, 29.8389, 140.4, 22565376)] == [
+        "-1.2346",
+        "29.8",
+        "140",
+        "22,565,376",
+    ]
 
 
 def test_a_best_checkpoint_chosen_by_auc_is_shown_with_it():

@@ -9,9 +9,9 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load
+from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.sentence import embed, hidden_states, param_shapes
-from jaxdistill.encoders.settings import read_json
+from jaxdistill.encoders.settings import read_settings
 from jaxdistill.inference import Embedder
 
 import encoder_cases as cases
@@ -24,7 +24,7 @@ embed, hidden_states = (jax.jit(function, static_argnums=0) for function in (emb
 def teacher(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bert")
     cases.write_encoder(folder, "bert")
-    return load(str(folder), pooling="mean")
+    return load_model(str(folder), pooling="mean")
 
 
 @pytest.mark.parametrize(
@@ -128,14 +128,14 @@ TEACHER_WIDTHS = [("bert", "svd"), ("bert", "random"), ("roberta", "svd")]
 @pytest.mark.parametrize(("family", "init"), TEACHER_WIDTHS)
 def test_compact_embeddings_are_an_electra_that_transformers_loads(family, init, tmp_path):
     cases.write_encoder(tmp_path / "teacher", family)
-    teacher = load(str(tmp_path / "teacher"), pooling="mean")
+    teacher = load_model(str(tmp_path / "teacher"), pooling="mean")
     student = surgery.compact(teacher, 8, key=jax.random.key(0), init=init)
     assert {name: array.shape for name, array in student.params.items()} == param_shapes(student.definition)
     save(student, tmp_path / "student")
-    assert read_json(tmp_path / "student" / "config.json")["model_type"] == "electra"
+    assert read_settings(tmp_path / "student" / "config.json")["model_type"] == "electra"
     theirs = SentenceTransformer(str(tmp_path / "student"), device="cpu")
     sentences = made_up(20, words=5)
-    ours = Embedder(load(str(tmp_path / "student"))).encode(sentences)
+    ours = Embedder(load_model(str(tmp_path / "student"))).encode(sentences)
     np.testing.assert_allclose(ours, theirs.encode(sentences), atol=1e-5)
 
 

@@ -336,7 +336,7 @@ def test_a_training_that_still_runs_is_not_joined_by_another(tmp_path):
     with (tmp_path / f"{point.name}.log").open("ab") as log:
         sweep.fcntl.flock(log, sweep.fcntl.LOCK_EX)
         with pytest.raises(InputError, match="is being trained by another process"):
-            sweep.train(point, tmp_path)
+            sweep.train_point(point, tmp_path)
 
 
 # Last: it extends the sweep of the tests above.

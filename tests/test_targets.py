@@ -24,7 +24,7 @@ def small_blocks(monkeypatch):
 
 def test_targets_are_made_in_blocks_and_read_back(tmp_path):
     store, done = targets.open_targets(tmp_path, "d", 25, 2), []
-    targets.fill(store, embed, TEXTS, advance=done.append)
+    targets.fill_vectors(store, embed, TEXTS, advance=done.append)
     assert done == [0, 10, 10, 5] and store.complete
     np.testing.assert_array_equal(store.array, embed(TEXTS))
     np.testing.assert_array_equal(np.load(store.path), embed(TEXTS))
@@ -40,12 +40,12 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
         return embed(texts)
 
     with pytest.raises(KeyboardInterrupt):
-        targets.fill(targets.open_targets(tmp_path, "d", 25, 2), stops, TEXTS)
+        targets.fill_vectors(targets.open_targets(tmp_path, "d", 25, 2), stops, TEXTS)
     again = targets.open_targets(tmp_path, "d", 25, 2)
     assert again.done == 20 and not again.complete
     with pytest.raises(InputError, match="20 of 25 rows"):
         _ = again.array
-    targets.fill(again, stops, TEXTS)
+    targets.fill_vectors(again, stops, TEXTS)
     assert calls[3] == TEXTS[20:]
     np.testing.assert_array_equal(again.array, embed(TEXTS))
 
@@ -57,19 +57,19 @@ def test_rows_that_were_written_but_not_noted_are_written_again(tmp_path):
     store.append(embed(TEXTS[10:20]) + 99)
     store.file.note.write_text(note)
     again = targets.open_targets(tmp_path, "d", 25, 2)
-    targets.fill(again, embed, TEXTS)
+    targets.fill_vectors(again, embed, TEXTS)
     np.testing.assert_array_equal(again.array, embed(TEXTS))
 
 
 def test_bytes_that_changed_are_made_again(tmp_path, caplog):
     store = targets.open_targets(tmp_path, "d", 25, 2)
-    targets.fill(store, embed, TEXTS)
+    targets.fill_vectors(store, embed, TEXTS)
     content = bytearray(store.path.read_bytes())
     content[-9] ^= 0xFF
     store.path.write_bytes(content)
     again = targets.open_targets(tmp_path, "d", 25, 2)
     assert again.done == 0 and "is damaged; starting over" in caplog.text
-    targets.fill(again, embed, TEXTS)
+    targets.fill_vectors(again, embed, TEXTS)
     np.testing.assert_array_equal(again.array, embed(TEXTS))
 
 
@@ -88,21 +88,21 @@ def test_another_program_waits_and_takes_what_the_first_has_made(tmp_path):
     command = [sys.executable, "-c", ANOTHER_PROGRAM, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as other:
         assert "another program is writing" in other.stderr.readline()
-        targets.fill(store, embed, TEXTS)
+        targets.fill_vectors(store, embed, TEXTS)
         out, _ = other.communicate(timeout=60)
     assert out == f"25 {float(embed(TEXTS).sum())}\n"
     assert not list(tmp_path.rglob("*.lock"))
 
 
 def test_complete_targets_are_not_made_again(tmp_path):
-    targets.fill(targets.open_targets(tmp_path, "d", 25, 2), embed, TEXTS)
+    targets.fill_vectors(targets.open_targets(tmp_path, "d", 25, 2), embed, TEXTS)
     again = targets.open_targets(tmp_path, "d", 25, 2)
-    targets.fill(again, None, TEXTS)
+    targets.fill_vectors(again, None, TEXTS)
     assert again.complete
 
 
 def test_another_digest_has_targets_of_its_own(tmp_path):
-    targets.fill(targets.open_targets(tmp_path, "d", 25, 2), embed, TEXTS)
+    targets.fill_vectors(targets.open_targets(tmp_path, "d", 25, 2), embed, TEXTS)
     assert targets.open_targets(tmp_path, "e", 25, 2).done == 0
     assert targets.open_targets(tmp_path, "d", 25, 2).done == 25
 
@@ -110,7 +110,7 @@ def test_another_digest_has_targets_of_its_own(tmp_path):
 @pytest.mark.parametrize("change", ["digest", "width", "cut", "garbage"])
 def test_damaged_or_foreign_targets_are_made_again(tmp_path, caplog, change):
     store = targets.open_targets(tmp_path, "d", 25, 2)
-    targets.fill(store, embed, TEXTS)
+    targets.fill_vectors(store, embed, TEXTS)
     note = json.loads(store.file.note.read_text())
     if change in note["origin"]:
         store.file.note.write_text(json.dumps(note | {"origin": note["origin"] | {change: "other"}}))
@@ -125,7 +125,7 @@ def test_damaged_or_foreign_targets_are_made_again(tmp_path, caplog, change):
 def test_half_precision_halves_the_file(tmp_path):
     whole, half = (targets.open_targets(tmp_path, dtype, 25, 2, dtype=dtype) for dtype in ("float32", "float16"))
     for store in (whole, half):
-        targets.fill(store, embed, TEXTS)
+        targets.fill_vectors(store, embed, TEXTS)
     assert half.array.dtype == np.float16 and half.path.stat().st_size == whole.path.stat().st_size - 100
     np.testing.assert_array_equal(half.array, whole.array)
     with pytest.raises(InputError, match="float32 or float16, not int8"):
@@ -135,7 +135,7 @@ def test_half_precision_halves_the_file(tmp_path):
 def test_a_vector_that_is_not_finite_is_named_by_its_row(tmp_path):
     store = targets.open_targets(tmp_path, "d", 25, 2)
     with pytest.raises(InputError, match="row 13 is not finite"):
-        targets.fill(store, lambda texts: np.where(embed(texts) == 13, np.nan, embed(texts)), TEXTS)
+        targets.fill_vectors(store, lambda texts: np.where(embed(texts) == 13, np.nan, embed(texts)), TEXTS)
     assert store.done == 10
 
 
@@ -153,7 +153,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path, monkeypatch):
 
 def test_texts_and_rows_must_agree(tmp_path):
     with pytest.raises(InputError, match="24 texts for targets of 25 rows"):
-        targets.fill(targets.open_targets(tmp_path, "d", 25, 2), embed, TEXTS[:24])
+        targets.fill_vectors(targets.open_targets(tmp_path, "d", 25, 2), embed, TEXTS[:24])
     with pytest.raises(InputError, match=r"the shape \(3,\) do not go into .*, of \(2,\)"):
         targets.open_targets(tmp_path, "d", 25, 2).append(np.zeros((4, 3)))
 

@@ -174,7 +174,7 @@ def test_chunks_do_not_show(tmp_path, monkeypatch):
 
 def test_the_store_is_reused_and_its_digest_follows_every_input(tmp_path, monkeypatch):
     first = store_of(tmp_path, SENTENCES)
-    monkeypatch.setattr(tokenize, "tokenised", None)
+    monkeypatch.setattr(tokenize, "tokenised_words", None)
     assert store_of(tmp_path, SENTENCES).digest == first.digest
     monkeypatch.undo()
     others = [

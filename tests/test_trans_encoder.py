@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from jaxdistill import encode, evaluate, main
-from jaxdistill.config import parse
+from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.data import sources, tokenize
-from jaxdistill.encoders.model import load
+from jaxdistill.encoders.model import load_model
 from jaxdistill.evals.similarity import spearman
 from jaxdistill.inference import Embedder
 from jaxdistill.training.optim import make_schedule
@@ -55,7 +55,7 @@ def finished(folder) -> str:
 def test_a_cycle_ends_with_the_best_encoder_of_each_form(folder, finished):
     assert "stage 1 of 2: trans_encoder" in finished and "best bi-encoder: stage 2" in finished
     assert "best cross-encoder: stage 1" in finished
-    bi, cross = load(str(folder / "w" / "best-bi")), load(str(folder / "w" / "best-cross"))
+    bi, cross = load_model(str(folder / "w" / "best-bi")), load_model(str(folder / "w" / "best-cross"))
     assert cross.definition.reads_pairs and not bi.definition.reads_pairs
     assert (folder / "w" / "stages.png").stat().st_size > 10_000
     assert finished.count("labels: 300 pairs by") == 2
@@ -73,7 +73,7 @@ def test_a_cross_encoder_is_evaluated_on_pairs_and_has_no_vectors(folder, finish
     cross, out = folder / "w" / "best-cross", tmp_path / "results.json"
     evaluate.main([f"--model={cross}", "--tasks=pairs", f"--pairs={tmp_path / 'graded.tsv'}", f"--out={out}"])
     (found,) = json.loads(out.read_text())["models"]
-    scores = Embedder(load(str(cross))).score(sentences[:6], sentences[6:])
+    scores = Embedder(load_model(str(cross))).score(sentences[:6], sentences[6:])
     assert found["scores"]["pairs"] == pytest.approx(spearman(np.arange(6.0), scores, what="pairs"))
     assert "is a cross-encoder: it has no vectors" in program.refused(
         encode,
@@ -99,7 +99,7 @@ def test_a_run_killed_in_its_second_stage_ends_as_an_undisturbed_one(folder, fin
 def stages_of(preset):
     """The stages of a preset, as they would run."""
     raw, _, _ = main.parse_flags([f"--config=configs/trans_encoder.py:{preset}", "--workdir=w"])
-    return in_order(parse(raw))
+    return in_order(parse_config(raw))
 
 
 def chain(preset):
@@ -237,9 +237,9 @@ def test_every_stage_of_a_task_has_its_text_and_dev_metric():
 def test_the_clean_mode_trains_on_nli_without_test_pairs_in_all_stages(data_folder, monkeypatch, tmp_path):
     monkeypatch.setenv("JAXDISTILL_DATA", str(data_folder))
     (options,) = {stage.data for stage in stages_of("clean") if stage.objective["form"] == "cross"}
-    found = {path.name for spec in options.exclude.split(",") for path in sources.files(spec)}
+    found = {path.name for spec in options.exclude.split(",") for path in sources.source_files(spec)}
     assert {"stsb.dev.tsv.gz", "sts12.test.tsv.gz", "sick.test.tsv.gz", "mrpc.test.tsv.gz", "snli.dev.tsv.gz"} < found
-    assert not found & {path.name for path in sources.files(options.text)}
+    assert not found & {path.name for path in sources.source_files(options.text)}
     test = list(sources.read([str(data_folder / "sts" / "sick.test.tsv.gz")], COLUMNS))[:3]
     own = tmp_path / "own.tsv"
     own.write_text("\n".join(["premise\thypothesis", "the rain\tthe cat", *(f"{b}\t{a}" for a, b in test)]) + "\n")

@@ -18,7 +18,7 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders import trim
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import SentenceModel, load
+from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import Embedder
 from jaxdistill.training import vocabulary
@@ -228,7 +228,7 @@ def test_the_export_gives_the_same_vectors_here_and_in_sentence_transformers(kin
     expected = Embedder(model).encode(CORPUS)
     save(student, tmp_path / "export")
     assert not (tmp_path / "export" / "vocab.json").exists()
-    np.testing.assert_allclose(Embedder(load(str(tmp_path / "export"))).encode(CORPUS), expected, atol=1e-5)
+    np.testing.assert_allclose(Embedder(load_model(str(tmp_path / "export"))).encode(CORPUS), expected, atol=1e-5)
     theirs = SentenceTransformer(str(tmp_path / "export"), device="cpu")
     np.testing.assert_allclose(theirs.encode(CORPUS), expected, atol=1e-5)
     auto = transformers.AutoTokenizer.from_pretrained(tmp_path / "export")
@@ -239,7 +239,7 @@ def test_the_export_gives_the_same_vectors_here_and_in_sentence_transformers(kin
 def trimming(folder, option):
     """A run whose student is a tiny model, trimmed."""
     (folder / "text.txt").write_text("\n".join(["the cat", "the dog☃", "", "rain, rain!"]), encoding="utf-8")
-    return configs.parse(
+    return configs.parse_config(
         {
             "data": {"text": str(folder / "text.txt"), "cache_folder": str(folder / "cache")},
             "student": {"model": write_teacher(folder), "vocabulary": option.format(folder=folder)},
@@ -251,7 +251,7 @@ def trimming(folder, option):
 def test_a_run_keeps_its_vocabulary_and_refuses_another_text(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     config, workdir = trimming(tmp_path, "trim:{folder}/text.txt"), tmp_path / "w"
-    student, whole = make_student(config, None, workdir), load(config.student.model)
+    student, whole = make_student(config, None, workdir), load_model(config.student.model)
     entries = student.definition.architecture.vocab_size
     assert f"from {whole.definition.architecture.vocab_size} to {entries} tokens" in caplog.text
     assert f"saves {whole.parameter_count - student.parameter_count:,} parameters" in caplog.text

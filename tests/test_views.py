@@ -17,16 +17,18 @@ AUGMENTATIONS = ["delete_words", "delete_words:0.9", "delete_one_word", "crop", 
 
 
 def one(name, words, uniform):
-    view = views.parse(name, ["text"])
+    view = views.parse_view(name, ["text"])
     words = np.array(words)
     return views.kept_tokens(view, words, np.array([len(words)]), np.array([uniform], float))
 
 
 def test_a_column_is_a_view_and_wins_over_an_augmentation():
-    assert views.parse("translation", ["text", "translation"]) == views.View(column="translation")
-    assert views.parse("crop", ["text", "crop"]) == views.View(column="crop")
-    assert views.parse("identity", ["text"]) == views.View(column="text")
-    assert views.parse("delete_words:0.2", ["text"]) == views.View(column="text", augmentation="delete_words", rate=0.2)
+    assert views.parse_view("translation", ["text", "translation"]) == views.View(column="translation")
+    assert views.parse_view("crop", ["text", "crop"]) == views.View(column="crop")
+    assert views.parse_view("identity", ["text"]) == views.View(column="text")
+    assert views.parse_view("delete_words:0.2", ["text"]) == views.View(
+        column="text", augmentation="delete_words", rate=0.2
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,12 +49,12 @@ def test_a_column_is_a_view_and_wins_over_an_augmentation():
 )
 def test_a_view_that_is_none_is_refused(name):
     with pytest.raises(InputError, match="view"):
-        views.parse(name, ["text"])
+        views.parse_view(name, ["text"])
 
 
 def test_a_mistyped_view_is_answered_with_a_suggestion():
     with pytest.raises(InputError, match="Did you mean delete_words?"):
-        views.parse("delete_word", ["text"])
+        views.parse_view("delete_word", ["text"])
 
 
 def test_delete_words_drops_words_whose_draw_is_below_the_rate():
@@ -81,7 +83,7 @@ def test_special_tokens_stay_and_no_sentence_becomes_empty(data, name):
     sentences = [[-1, *(number for number, size in enumerate(words) for _ in range(size)), -1] for words in sizes]
     words, lengths = np.array(sum(sentences, [])), np.array([len(sentence) for sentence in sentences])
     uniform = np.random.default_rng(data.draw(st.integers(0, 99))).random((len(sizes), 9))
-    keep = views.kept_tokens(views.parse(name, ["text"]), words, lengths, uniform)
+    keep = views.kept_tokens(views.parse_view(name, ["text"]), words, lengths, uniform)
     assert keep[words < 0].all()
     ends = np.cumsum(lengths)[:-1]
     for part, kept in zip(np.split(words, ends), np.split(keep, ends), strict=True):
@@ -93,14 +95,14 @@ def test_special_tokens_stay_and_no_sentence_becomes_empty(data, name):
 def test_the_rate_is_the_share_of_words_that_go():
     words, count = np.tile(np.arange(40), 500), 500
     uniform = np.random.default_rng(0).random((count, 40))
-    keep = views.kept_tokens(views.parse("delete_words", ["text"]), words, np.full(count, 40), uniform)
+    keep = views.kept_tokens(views.parse_view("delete_words", ["text"]), words, np.full(count, 40), uniform)
     assert abs((~keep).mean() - 0.1) < 0.01
 
 
 @pytest.mark.parametrize("tokenizer", [word_piece, sentence_piece])
 @pytest.mark.parametrize("name", ["delete_words:0.4", "delete_one_word", "crop:0.4"])
 def test_deleting_from_tokens_is_deleting_from_the_text(tmp_path, tokenizer, name):
-    store, view = store_of(tmp_path, SENTENCES, tokenizer=tokenizer(), max_length=200), views.parse(name, ["text"])
+    store, view = store_of(tmp_path, SENTENCES, tokenizer=tokenizer(), max_length=200), views.parse_view(name, ["text"])
     uniform = np.random.default_rng(3).random((1, 200))
     for row, sentence in enumerate(SENTENCES):
         found = store.gather("text", np.array([row]))

@@ -18,7 +18,7 @@ import safetensors.torch
 import torch
 
 from jaxdistill.core import InputError
-from jaxdistill.encoders.model import load
+from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.encoders.torch_file import read_torch_file
 from jaxdistill.mesh import place_frozen
@@ -30,7 +30,7 @@ import encoder_cases as cases
 def original(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bert")
     model = cases.write_encoder(folder, "bert")
-    return folder, model.state_dict(), load(str(folder), pooling="mean")
+    return folder, model.state_dict(), load_model(str(folder), pooling="mean")
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def copy(original, tmp_path):
 
 
 def assert_same_weights(folder, original):
-    params = load(str(folder), pooling="mean").params
+    params = load_model(str(folder), pooling="mean").params
     assert params.keys() == original[2].params.keys()
     assert all(np.array_equal(params[path], original[2].params[path]) for path in params)
 
@@ -92,13 +92,13 @@ def test_shards_are_read_through_their_index(original, copy, form):
     assert_same_weights(copy, original)
     (copy / ("b." + form)).unlink()
     with pytest.raises(InputError, match=f"names the shard 'b.{form}', which is not beside it"):
-        load(str(copy), pooling="mean")
+        load_model(str(copy), pooling="mean")
 
 
 def test_an_index_cannot_name_files_elsewhere(copy):
     (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": "../../secret"}}))
     with pytest.raises(InputError, match="not beside it"):
-        load(str(copy), pooling="mean")
+        load_model(str(copy), pooling="mean")
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -106,7 +106,7 @@ def test_half_precision_safetensors_become_float32(original, copy, dtype):
     def halve(tensors):
         tensors |= {name: tensor.to(dtype) for name, tensor in tensors.items()}
 
-    params = load(rewritten(original, copy, halve), pooling="mean").params
+    params = load_model(rewritten(original, copy, halve), pooling="mean").params
     for path, array in params.items():
         assert array.dtype == np.float32
         np.testing.assert_allclose(array, original[2].params[path], rtol=1e-2, atol=1e-3)
@@ -117,7 +117,7 @@ def test_a_frozen_model_keeps_bfloat16_and_leaves_its_weights_in_the_file(origin
         tensors |= {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items() if "LayerNorm" not in name}
 
     folder = rewritten(original, copy, halve)
-    frozen, trained = load(folder, pooling="mean", frozen=True), load(folder, pooling="mean")
+    frozen, trained = load_model(folder, pooling="mean", frozen=True), load_model(folder, pooling="mean")
     kernel = frozen.params["transformer/layers/0/output/kernel"]
     assert kernel.dtype == ml_dtypes.bfloat16 and not kernel.flags.owndata and not kernel.flags.writeable
     assert frozen.params["transformer/embeddings/norm/scale"].dtype == np.float32
@@ -151,10 +151,10 @@ def write_adapter(folder, original, *, prefix="base_model.model.", **changes):
 def test_a_lora_adapter_beside_a_checkpoint_is_merged(original, copy, tmp_path, frozen):
     rewritten(original, copy, lambda tensors: None)
     state = write_adapter(copy, original, prefix="base_model.model.bert.")
-    merged = load(str(copy), pooling="mean", frozen=frozen)
+    merged = load_model(str(copy), pooling="mean", frozen=frozen)
     (copy / "adapter_config.json").unlink()
     safetensors.numpy.save_file(state, copy / "model.safetensors")
-    expected = load(str(copy), pooling="mean")
+    expected = load_model(str(copy), pooling="mean")
     for path, array in expected.params.items():
         np.testing.assert_allclose(merged.params[path], array, rtol=1e-6, atol=1e-6)
 
@@ -173,7 +173,7 @@ def test_adapters_that_cannot_be_merged_are_refused(original, copy, changes, mes
     rewritten(original, copy, lambda tensors: None)
     write_adapter(copy, original, **changes)
     with pytest.raises(InputError, match=message):
-        load(str(copy), pooling="mean")
+        load_model(str(copy), pooling="mean")
 
 
 def test_gamma_and_beta_of_old_checkpoints_are_understood(original, copy):
@@ -207,14 +207,14 @@ def test_a_pickle_that_asks_for_anything_else_is_refused_by_name(copy, zipped, p
     arguments = [a.format(trace) if isinstance(a, str) else a for a in arguments]
     torch.save({"x": Hostile(function, *arguments)}, copy / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
     with pytest.raises(InputError, match=f"asks for {name}, which is no part of a tensor: refused"):
-        load(str(copy), pooling="mean")
+        load_model(str(copy), pooling="mean")
     assert not trace.exists()
 
 
 def test_a_plain_pickle_is_not_a_weight_file(copy):
     (copy / "pytorch_model.bin").write_bytes(pickle.dumps({"x": 1}))
     with pytest.raises(InputError, match="not a file of torch.save"):
-        load(str(copy), pooling="mean")
+        load_model(str(copy), pooling="mean")
 
 
 def test_a_tensor_cannot_reach_beyond_its_storage(tmp_path):
@@ -241,7 +241,7 @@ def test_a_truncated_file_is_said_to_be_damaged(original, copy, name, share):
         torch.save(original[1], path, _use_new_zipfile_serialization=name != "legacy")
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
     with pytest.raises(InputError, match="truncated|damaged|not a file of torch.save"):
-        load(str(copy), pooling="mean")
+        load_model(str(copy), pooling="mean")
 
 
 WORD = "embeddings.word_embeddings.weight"
@@ -259,7 +259,7 @@ BROKEN = {
 def test_weights_that_do_not_fit_are_refused_by_name(original, copy, case):
     change, message = BROKEN[case]
     with pytest.raises(InputError, match=message):
-        load(rewritten(original, copy, change), pooling="mean")
+        load_model(rewritten(original, copy, change), pooling="mean")
 
 
 def edited(folder, **changes):
@@ -290,32 +290,32 @@ CONFIG_ERRORS = [
 @pytest.mark.parametrize(("changes", "message"), CONFIG_ERRORS)
 def test_configs_that_cannot_be_read_are_refused(copy, changes, message):
     with pytest.raises(InputError, match=message):
-        load(edited(copy, **changes), pooling="mean")
+        load_model(edited(copy, **changes), pooling="mean")
 
 
 def test_a_folder_without_weights_lists_what_was_looked_for(copy):
     with pytest.raises(InputError, match="has no weights; looked for model.safetensors"):
-        load(str(copy), pooling="mean")
+        load_model(str(copy), pooling="mean")
 
 
 def test_pooling_is_asked_for_when_the_checkpoint_does_not_say_it(original):
     with pytest.raises(InputError, match="does not say how to pool token vectors; set pooling to one of cls, pooler"):
-        load(str(original[0]))
+        load_model(str(original[0]))
 
 
 def test_a_tokenizer_with_more_words_than_the_embedding_is_refused(copy):
     cases.write_tokenizer(copy, extra_words=3)
     with pytest.raises(InputError, match="the tokenizer has ids up to 101, the word embedding only 99 rows"):
-        load(str(copy), pooling="mean")
+        load_model(str(copy), pooling="mean")
 
 
 def test_a_damaged_or_absent_tokenizer_is_refused(copy):
     (copy / "tokenizer.json").write_text("{")
     with pytest.raises(InputError, match="not a tokenizer that can be read"):
-        load(str(copy), pooling="mean")
+        load_model(str(copy), pooling="mean")
     (copy / "tokenizer.json").unlink()
     with pytest.raises(InputError, match="has no tokenizer; looked for tokenizer.json"):
-        load(str(copy), pooling="mean")
+        load_model(str(copy), pooling="mean")
 
 
 def test_padding_and_truncation_baked_into_a_tokenizer_are_reset(original):
@@ -325,9 +325,9 @@ def test_padding_and_truncation_baked_into_a_tokenizer_are_reset(original):
 
 
 def test_a_length_beyond_the_positions_is_refused(original):
-    assert load(str(original[0]), pooling="mean", max_length=70).max_length == 70
+    assert load_model(str(original[0]), pooling="mean", max_length=70).max_length == 70
     with pytest.raises(InputError, match="max_length=71 is not possible; .* positions for 3 to 70 tokens"):
-        load(str(original[0]), pooling="mean", max_length=71)
+        load_model(str(original[0]), pooling="mean", max_length=71)
 
 
 def test_vocab_txt_alone_is_enough(original, copy):
@@ -336,23 +336,23 @@ def test_vocab_txt_alone_is_enough(original, copy):
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world"]
     (copy / "vocab.txt").write_text("\n".join(words) + "\n")
     (copy / "tokenizer_config.json").write_text(json.dumps(dict(tokenizer_class="BertTokenizer", do_lower_case=True)))
-    assert load(str(copy), pooling="mean").tokenizer.encode("Hello WORLD").ids == [2, 5, 6, 3]
+    assert load_model(str(copy), pooling="mean").tokenizer.encode("Hello WORLD").ids == [2, 5, 6, 3]
 
 
 def test_a_missing_package_names_the_command_that_installs_it():
     with pytest.raises(InputError, match="'no_such_package' is not installed; run: pip install no-such-package"):
-        load("package:no_such_package/model")
+        load_model("package:no_such_package/model")
 
 
 @pytest.mark.parametrize("spec", ["./absent", "/absent/folder", "a/b/c", ""])
 def test_an_absent_folder_is_not_looked_for_on_the_hub(spec):
     with pytest.raises(InputError, match="does not exist; give a folder"):
-        load(spec)
+        load_model(spec)
 
 
 def test_a_hub_name_without_network_says_what_to_set():
     with pytest.raises(InputError, match="set HF_HOME to a cache that holds it, with HF_HUB_OFFLINE=1") as error:
-        load("no-such-organisation/no-such-model")
+        load_model("no-such-organisation/no-such-model")
     assert "\n" not in str(error.value)
 
 
@@ -360,7 +360,7 @@ def test_digest_changes_with_weights_prompt_and_length(original):
     model = original[2]
     changed = dict(model.params)
     changed["transformer/layers/0/norm/bias"] = changed["transformer/layers/0/norm/bias"] + 1e-6
-    others = [model.with_params(changed), *(load(str(original[0]), pooling=p, prompt=q, max_length=n) for p, q, n in
+    others = [model.with_params(changed), *(load_model(str(original[0]), pooling=p, prompt=q, max_length=n) for p, q, n in
               (("cls", "", 0), ("mean", "query: ", 0), ("mean", "", 39)))]  # fmt: skip
     assert len({model.digest(), *(other.digest() for other in others)}) == 5
-    assert load(str(original[0]), pooling="mean").digest() == model.digest()
+    assert load_model(str(original[0]), pooling="mean").digest() == model.digest()

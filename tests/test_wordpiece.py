@@ -20,15 +20,15 @@ from jaxdistill.core import InputError
 from jaxdistill.data import wordpiece, words
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load
-from jaxdistill.encoders.settings import read_json
+from jaxdistill.encoders.model import load_model
+from jaxdistill.encoders.settings import read_settings
 from jaxdistill.encoders.tokenizer import read_tokenizer
 from jaxdistill.inference import Embedder
 from jaxdistill.training import config_file
 from jaxdistill.training import loop as train
 from jaxdistill.training.build import build
 from jaxdistill.training.student import make_student
-from jaxdistill.training.text import check_reads, tokenised
+from jaxdistill.training.text import check_reads, tokenised_text
 from jaxdistill.training.vocabulary import keep_tokenizer, new_tokenizer
 from jaxdistill.training.workdir import claim_workdir
 
@@ -65,16 +65,16 @@ BOTH = {"text": "en", "translation": "de"}
 
 
 def test_words_are_lower_case_keep_their_accents_and_come_from_all_columns(table, tmp_path):
-    tokenizer = read(wordpiece.trained([table], columns=BOTH, entries=300, cache_folder=tmp_path / "c"))
+    tokenizer = read(wordpiece.train_wordpiece([table], columns=BOTH, entries=300, cache_folder=tmp_path / "c"))
     assert tokenizer.encode("The MÄDCHEN trinkt schon schön").tokens == [
         "[CLS]", "the", "mädchen", "trinkt", "schon", "schön", "[SEP]",
     ]  # fmt: skip
-    english = read(wordpiece.trained([table], columns={"text": "en"}, entries=300, cache_folder=tmp_path / "c"))
+    english = read(wordpiece.train_wordpiece([table], columns={"text": "en"}, entries=300, cache_folder=tmp_path / "c"))
     assert english.token_to_id("mädchen") is None and english.token_to_id("girl") is not None
 
 
 def test_special_tokens_come_first_and_the_files_say_the_same(table, tmp_path):
-    folder = wordpiece.trained([table], columns=BOTH, entries=300, cache_folder=tmp_path / "c")
+    folder = wordpiece.train_wordpiece([table], columns=BOTH, entries=300, cache_folder=tmp_path / "c")
     tokenizer = read(folder)
     assert [tokenizer.id_to_token(i) for i in range(5)] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     entries = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
@@ -88,7 +88,7 @@ def test_special_tokens_come_first_and_the_files_say_the_same(table, tmp_path):
 def test_no_more_entries_than_asked_for_and_no_less_where_the_text_has_them(tmp_path):
     (tmp_path / "a.txt").write_text("\n".join(f"word{i:04d} word{i:04d}" for i in range(2000)), encoding="utf-8")
     for entries in (256, 1000):
-        folder = wordpiece.trained([str(tmp_path / "a.txt")], entries=entries, cache_folder=tmp_path / "c")
+        folder = wordpiece.train_wordpiece([str(tmp_path / "a.txt")], entries=entries, cache_folder=tmp_path / "c")
         assert read(folder).get_vocab_size() == entries
 
 
@@ -107,7 +107,7 @@ def test_two_processes_train_the_same_tokenizer(tmp_path):
     path.write_text("\n".join(made_up(300) + GERMAN * 3), encoding="utf-8")
     program = (
         "import sys; from jaxdistill.data import wordpiece as w;"
-        "print(w.trained([sys.argv[1]], entries=400, cache_folder=sys.argv[2]).joinpath('tokenizer.json').read_text())"
+        "print(w.train_wordpiece([sys.argv[1]], entries=400, cache_folder=sys.argv[2]).joinpath('tokenizer.json').read_text())"
     )
     printed = {
         subprocess.run(
@@ -124,7 +124,7 @@ def test_it_is_trained_once_for_the_same_text_columns_and_size(table, tmp_path, 
 
     def folder(**changed):
         options = dict(columns=BOTH, entries=300, cache_folder=tmp_path / "c") | changed
-        return wordpiece.trained([table], **options)
+        return wordpiece.train_wordpiece([table], **options)
 
     first = folder()
     assert "entries was trained on the text" in caplog.text
@@ -133,7 +133,8 @@ def test_it_is_trained_once_for_the_same_text_columns_and_size(table, tmp_path, 
     assert folder() == first
     shutil.copy(table, tmp_path / "same.tsv")
     assert (
-        wordpiece.trained([str(tmp_path / "same.tsv")], columns=BOTH, entries=300, cache_folder=tmp_path / "c") == first
+        wordpiece.train_wordpiece([str(tmp_path / "same.tsv")], columns=BOTH, entries=300, cache_folder=tmp_path / "c")
+        == first
     )
     monkeypatch.undo()
     with open(table, "a", encoding="utf-8") as file:
@@ -147,11 +148,11 @@ def test_two_processes_may_train_the_same_tokenizer(table, tmp_path, monkeypatch
 
     def overtaken(*arguments):
         monkeypatch.setattr(wordpiece, "learnt", learnt)
-        wordpiece.trained([table], **options)
+        wordpiece.train_wordpiece([table], **options)
         return learnt(*arguments)
 
     monkeypatch.setattr(wordpiece, "learnt", overtaken)
-    folder = wordpiece.trained([table], **options)
+    folder = wordpiece.train_wordpiece([table], **options)
     assert [path.name for path in (tmp_path / "c").iterdir()] == [folder.name]
 
 
@@ -167,14 +168,14 @@ def test_two_processes_may_train_the_same_tokenizer(table, tmp_path, monkeypatch
 def test_what_cannot_be_trained_is_one_clear_line(table, tmp_path, specs, entries, words):
     specs = [spec.replace("TEXT", table) for spec in specs]
     with pytest.raises(InputError, match=words) as error:
-        wordpiece.trained(specs, columns=BOTH, entries=entries, cache_folder=tmp_path / "c")
+        wordpiece.train_wordpiece(specs, columns=BOTH, entries=entries, cache_folder=tmp_path / "c")
     assert "\n" not in str(error.value) and not (tmp_path / "c").exists()
 
 
 def test_a_cache_that_cannot_be_written_is_one_clear_line(table, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="tokenizer cannot be written in .*choose another cache folder"):
-        wordpiece.trained([table], columns=BOTH, entries=300, cache_folder=tmp_path / "file")
+        wordpiece.train_wordpiece([table], columns=BOTH, entries=300, cache_folder=tmp_path / "file")
 
 
 def bilingual(folder, **student) -> configs.Config:
@@ -187,7 +188,7 @@ def bilingual(folder, **student) -> configs.Config:
     raw["student"] |= dict(width=16, depth=1, vocabulary="300") | student
     raw["evals"] |= dict(every=2, best="agreement/spearman")
     raw["run"] |= dict(steps=4, precision="float32")
-    return configs.parse(raw)
+    return configs.parse_config(raw)
 
 
 @pytest.fixture(scope="module")
@@ -208,11 +209,11 @@ def trained(tmp_path_factory):
 def test_the_export_is_a_plain_bert_with_the_same_ids_everywhere(trained, tmp_path):
     _, run, outcome = trained
     save(outcome.student, tmp_path)
-    config = read_json(tmp_path / "config.json")
+    config = read_settings(tmp_path / "config.json")
     assert (config["model_type"], config["pad_token_id"]) == ("bert", 0)
     assert config["vocab_size"] == run.student.tokenizer.get_vocab_size()
     ours = [encoding.ids for encoding in run.student.tokenizer.encode_batch(HARD)]
-    again = load(str(tmp_path))
+    again = load_model(str(tmp_path))
     assert [encoding.ids for encoding in again.tokenizer.encode_batch(HARD)] == ours
     theirs = SentenceTransformer(str(tmp_path), device="cpu")
     assert theirs.tokenizer(HARD, truncation=True)["input_ids"] == ours
@@ -269,17 +270,17 @@ def test_an_objective_of_tokens_refuses_a_tokenizer_of_its_own(table, tmp_path):
     raw |= dict(objective=tokens["objective"], then=None)
     raw["teacher"]["targets"] = "live"
     with pytest.raises(InputError, match="must share tokenizer"):
-        build(configs.parse(raw), tmp_path / "w", progress=False)
+        build(configs.parse_config(raw), tmp_path / "w", progress=False)
 
 
 def test_a_student_of_any_family_becomes_a_bert(table, tmp_path):
     cases.write_encoder(tmp_path / "roberta", "roberta")
-    folder = wordpiece.trained([table], columns=BOTH, entries=300, cache_folder=tmp_path / "c")
-    template = load(str(tmp_path / "roberta"), pooling="mean")
+    folder = wordpiece.train_wordpiece([table], columns=BOTH, entries=300, cache_folder=tmp_path / "c")
+    template = load_model(str(tmp_path / "roberta"), pooling="mean")
     student = surgery.fresh(template, jax.random.key(0), width=32, depth=1, tokenizer_folder=folder)
     save(student, tmp_path / "out")
     theirs = SentenceTransformer(str(tmp_path / "out"), device="cpu")
-    np.testing.assert_allclose(theirs.encode(HARD), Embedder(load(str(tmp_path / "out"))).encode(HARD), atol=1e-5)
+    np.testing.assert_allclose(theirs.encode(HARD), Embedder(load_model(str(tmp_path / "out"))).encode(HARD), atol=1e-5)
     assert student.definition.architecture.longest == template.definition.architecture.longest
 
 
@@ -295,11 +296,11 @@ def thai_sentences(count):
 def test_a_language_without_spaces_gets_tokens_and_not_one_unknown_word(tmp_path):
     *texts, fresh = thai_sentences(200)
     (tmp_path / "thai.txt").write_text("\n".join(texts), encoding="utf-8")
-    folder = wordpiece.trained([str(tmp_path / "thai.txt")], entries=400, cache_folder=tmp_path / "cache")
+    folder = wordpiece.train_wordpiece([str(tmp_path / "thai.txt")], entries=400, cache_folder=tmp_path / "cache")
     tokenizer = read(folder)
     with_rare = f"{fresh}\u2603{fresh}"
     assert len(fresh) > 100
-    found = words.tokenised(tokenizer, [fresh, with_rare], "", 500, unknown=words.unknown_id(tokenizer))
+    found = words.tokenised_words(tokenizer, [fresh, with_rare], "", 500, unknown=words.unknown_id(tokenizer))
     assert found.unknown.unknown_tokens == found.unknown.unknown_characters == 1  # the snowman alone
     assert found.unknown.characters == 3 * len(fresh) + 1
     theirs = transformers.AutoTokenizer.from_pretrained(str(folder))
@@ -317,8 +318,8 @@ def test_a_text_that_a_tokenizer_does_not_know_is_refused_unless_it_is_allowed(t
         with pytest.raises(
             InputError, match=f"does not know the text of column text: {shares}.*--config.data.max_unknown=0"
         ):
-            tokenised(data, model, ("text",), max_length=16, progress=False)
-    store = tokenised(dataclasses.replace(data, max_unknown=1.0), model, ("text",), max_length=16, progress=False)
+            tokenised_text(data, model, ("text",), max_length=16, progress=False)
+    store = tokenised_text(dataclasses.replace(data, max_unknown=1.0), model, ("text",), max_length=16, progress=False)
     assert f"column text, tokenizer of tiny: {shares} unknown" in caplog.text
     with pytest.raises(InputError, match=f"{shares}.*max_unknown"):
         check_reads(data, model, ("delete_words",), store)

@@ -55,7 +55,7 @@ class Substituter:
         self.model, self.mask_id = language_model.model, language_model.mask_id
         self.params = jax.device_put(language_model.params)
         self.rate, self.top_k, self.batch_size = rate, top_k, batch_size
-        self.words, self.kinds = vocabulary(self.model.tokenizer, self.model.definition.architecture.vocab_size)
+        self.words, self.kinds = word_table(self.model.tokenizer, self.model.definition.architecture.vocab_size)
         self.allowed = jax.device_put(np.stack([self.kinds == kind for kind in range(OTHER + 1)]))
 
     def __call__(
@@ -127,7 +127,7 @@ class Substituter:
         ):
             covered = sentence.text[begin:stop]
             original = covered.lstrip()
-            word = self.words[words[drawn(scores, draw)]] if np.isfinite(scores[0]) else original
+            word = self.words[words[sampled(scores, draw)]] if np.isfinite(scores[0]) else original
             if self.words[sentence.ids[place]] != original:
                 word = with_case_of(original, word)  # the tokenizer lower-cases, so the model writes lower case
             parts += [sentence.text[end:begin], covered[: len(covered) - len(original)], word]
@@ -135,13 +135,13 @@ class Substituter:
         return "".join([*parts, sentence.text[end:]])
 
 
-def drawn(logits: Float[np.ndarray, " k"], draw: float) -> int:
+def sampled(logits: Float[np.ndarray, " k"], draw: float) -> int:
     """A choice in proportion to the softmax of `logits`, made by a number in [0, 1)."""
     weights = np.exp(logits.astype(np.float64) - logits[0])
     return min(int(np.searchsorted(np.cumsum(weights), draw * weights.sum(), side="right")), len(logits) - 1)
 
 
-def vocabulary(tokenizer: tokenizers.Tokenizer, size: int) -> tuple[list[str], Int[np.ndarray, " v"]]:
+def word_table(tokenizer: tokenizers.Tokenizer, size: int) -> tuple[list[str], Int[np.ndarray, " v"]]:
     """What each token writes, and its kind; punctuation, special tokens and parts of characters are unusable."""
     special = {id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special}
     words, kinds = [""] * size, np.full(size, UNUSABLE, np.int32)

@@ -275,7 +275,7 @@ def defaults() -> dict[str, dict[str, Any]]:
     }
 
 
-def parse(raw: Mapping[str, Any]) -> Config:
+def parse_config(raw: Mapping[str, Any]) -> Config:
     """Parses a nested mapping, with defaults for missing options; raises `InputError` for unknown or mistyped
     options."""
     if not isinstance(raw, Mapping):
@@ -293,7 +293,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     }
     if "name" not in built.get("objective", {}):
         raise InputError("objective.name is missing.")
-    return Config(**built, then=parse(then) if then else None)
+    return Config(**built, then=parse_config(then) if then else None)
 
 
 def options_from(kind: type, raw: Mapping[str, Any], *, prefix: str) -> Any:
@@ -368,7 +368,7 @@ def flat(config: Config) -> dict[str, Any]:
     return own | ({f"then.{key}": value for key, value in flat(config.then).items()} if config.then else {})
 
 
-def digest(config: Config) -> str:
+def config_digest(config: Config) -> str:
     """Short digest of the whole config."""
     return hashlib.sha256(json.dumps(flat(config), sort_keys=True).encode()).hexdigest()[:12]
 

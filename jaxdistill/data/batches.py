@@ -229,7 +229,7 @@ def padding_share(batch: Batch) -> float:
 def _stream(store: TokenStore, names: Sequence[str]) -> _Stream:
     if not names:
         raise InputError("no view is given; student and live teacher need at least one each, such as 'text'.")
-    parsed = tuple(views.parse(name, store.columns) for name in names)
+    parsed = tuple(views.parse_view(name, store.columns) for name in names)
     if len({bool(view.second) for view in parsed}) > 1:
         raise InputError(f"views {', '.join(names)} mix pairs and single sentences; use one kind in a run.")
     return _Stream(store, parsed)

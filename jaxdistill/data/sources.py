@@ -60,11 +60,11 @@ def rows(
     if hub.is_hub(spec):
         yield from hub.rows(spec, wanted, line_bytes)
         return
-    for path in files(spec):
+    for path in source_files(spec):
         yield from formats.rows(path, wanted, line_bytes)
 
 
-def files(spec: str) -> list[Path]:
+def source_files(spec: str) -> list[Path]:
     """The files that a spec names, sorted; raises `InputError` if there are none."""
     if spec.startswith("package:"):
         return [_packaged(spec)]
@@ -85,7 +85,7 @@ def files(spec: str) -> list[Path]:
 
 def local_files(specs: Sequence[str]) -> list[Path]:
     """All local files that the specs name; data sets of hubs have none."""
-    return [path for spec in specs if not hub.is_hub(spec) for path in files(spec)]
+    return [path for spec in specs if not hub.is_hub(spec) for path in source_files(spec)]
 
 
 def check_weights(weights: Sequence[float], *, sources: int) -> None:
@@ -104,7 +104,7 @@ def content_digest(specs: Sequence[str], columns: Mapping[str, str] | Sequence[s
             for row in rows(spec, columns):
                 digest.update("\0".join(row).encode() + b"\n")
             continue
-        for path in files(spec):
+        for path in source_files(spec):
             with reading.open_regular(path) as file:
                 digest.update(f"file {''.join(path.suffixes[-2:])} {os.fstat(file.fileno()).st_size}".encode())
                 try:

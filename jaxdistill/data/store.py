@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int
 from tokenizers import Tokenizer
 
 from jaxdistill.core import MASK_TOKENS, InputError
-from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, tokenised
+from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, tokenised_words
 
 
 class Gathered(NamedTuple):
@@ -136,7 +136,7 @@ class TokenStore:
     def tokenised(self, texts: Sequence[str], *, max_length: int) -> Tokenised:
         """Tokenises other texts with this store's tokenizer and prompt."""
         self._tokenizer.enable_truncation(max_length)
-        return tokenised(self._tokenizer, texts, self._info["prompt"], max_length)
+        return tokenised_words(self._tokenizer, texts, self._info["prompt"], max_length)
 
     @cached_property
     def pair_template(self) -> "PairTemplate":

@@ -52,11 +52,11 @@ def cached_vectors(
     found = open_targets(folder, hashlib.sha256(of.encode()).hexdigest()[:32], len(texts), width)
     shown = progress and not found.complete
     with tqdm(total=found.rows, desc=what, unit="row", disable=not shown, dynamic_ncols=True) as bar:
-        fill(found, embed, texts, advance=bar.update)
+        fill_vectors(found, embed, texts, advance=bar.update)
     return found.array
 
 
-def fill(
+def fill_vectors(
     targets: VectorFile, embed: Embed, texts: Sequence[str], *, advance: Callable[[int], None] = lambda rows: None
 ) -> None:
     """Embeds the missing texts block by block; a killed run continues where it stopped.

@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 from jaxdistill.core import SECOND, InputError
 from jaxdistill.data import sources
 from jaxdistill.data.store import TokenStore, is_complete
-from jaxdistill.data.words import Unknown, tokenised, unknown_id
+from jaxdistill.data.words import Unknown, tokenised_words, unknown_id
 from jaxdistill.files import make_folder_atomic
 from jaxdistill.files.reading import LINE_BYTES
 
@@ -171,7 +171,7 @@ class _Draft:
         wide = np.uint16 if self.tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
         for place, name in enumerate(self.columns):
             texts = [cells[place] for _, cells in chunk]
-            tokens = tokenised(self.tokenizer, texts, self.prompt, self.max_length, unknown=self.unknown_id)
+            tokens = tokenised_words(self.tokenizer, texts, self.prompt, self.max_length, unknown=self.unknown_id)
             self.unknown[name] += tokens.unknown
             self.truncated[name] += tokens.truncated
             files.append(f"{place}.ids", tokens.ids.astype(wide))

@@ -57,7 +57,7 @@ class View:
         return min(store.longest(self.column) + store.longest(self.second), store.max_length)
 
 
-def parse(name: str, columns: Sequence[str]) -> View:
+def parse_view(name: str, columns: Sequence[str]) -> View:
     """Parses the name of a view; a column takes precedence over an augmentation of the same name."""
     if name in columns:
         return View(column=name)

@@ -50,7 +50,7 @@ LEAST_COUNT = 2
 log = logging.getLogger(__name__)
 
 
-def trained(
+def train_wordpiece(
     specs: Sequence[str],
     *,
     entries: int,

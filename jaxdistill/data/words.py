@@ -63,7 +63,7 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
     return json.loads(tokenizer.to_str())["model"].get("unk_id")
 
 
-def tokenised(
+def tokenised_words(
     tokenizer: Tokenizer, texts: Sequence[str], prompt: str, max_length: int, *, unknown: int | None = None
 ) -> Tokenised:
     """Tokenises non-empty sentences and marks their words; counts tokens with the id `unknown`."""

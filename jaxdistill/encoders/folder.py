@@ -30,7 +30,7 @@ from jaxdistill.encoders.modules import (
 )
 from jaxdistill.encoders.pair_head import KIND, head_names
 from jaxdistill.encoders.sentence import param_shapes
-from jaxdistill.encoders.settings import read_json
+from jaxdistill.encoders.settings import read_settings
 from jaxdistill.encoders.tokenizer import TOKENIZER_FILES, without_paths
 from jaxdistill.encoders.weights import tensors_from_params, write_safetensors
 from jaxdistill.paths import public_name
@@ -221,7 +221,7 @@ def _write_tokenizer(model: SentenceModel, folder: Path) -> None:
         if origin.exists() and origin.resolve() != (folder / name).resolve():
             shutil.copyfile(origin, folder / name)
     origin = model.tokenizer_folder / "tokenizer_config.json"
-    config = read_json(origin) if origin.exists() else _tokenizer_config(tokenizer)
+    config = read_settings(origin) if origin.exists() else _tokenizer_config(tokenizer)
     config = {key: value for key, value in without_paths(config).items() if key not in UNWANTED_SETTINGS}
     if model.definition.reads_pairs and model.definition.architecture.token_types > 1:
         # What a tokenizer without a class of its own would not give the model.

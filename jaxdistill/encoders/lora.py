@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders.safetensors_file import read_safetensors
-from jaxdistill.encoders.settings import read_json, setting
+from jaxdistill.encoders.settings import read_settings, setting
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
@@ -20,7 +20,7 @@ REFUSED = ("use_dora", "fan_in_fan_out", "modules_to_save", "rank_pattern", "alp
 """Options of peft that change what is merged; they must be empty or false."""
 
 
-def merged(tensors: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
+def with_adapter(tensors: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
     """The tensors with the adapter in `folder` added; unchanged without an adapter.
 
     Raises:
@@ -29,7 +29,7 @@ def merged(tensors: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray
     file = folder / CONFIG
     if not file.exists():
         return tensors
-    scale = _scale(read_json(file), file)
+    scale = _scale(read_settings(file), file)
     adapter = read_safetensors(folder / WEIGHTS)
     halves = {name for name in adapter if name.endswith((".lora_A.weight", ".lora_B.weight"))}
     if not halves or halves != set(adapter):

@@ -19,10 +19,9 @@ from jaxdistill.encoders.families import head_of
 from jaxdistill.encoders.hugging_face import with_kernel_and_bias, with_scale_and_bias
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, Norm
 from jaxdistill.encoders.locate import locate
-from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.encoders.model import load as load_model
+from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.encoders.modules import read_modules
-from jaxdistill.encoders.sentence import hidden_states, joined
+from jaxdistill.encoders.sentence import hidden_states, path_string
 from jaxdistill.encoders.weights import params_from_tensors, read_checkpoint
 from jaxdistill.ops.dense import product
 
@@ -51,11 +50,11 @@ class MaskedLanguageModel:
     mask_id: int
 
 
-def load(spec: str) -> MaskedLanguageModel:
+def load_masked_lm(spec: str) -> MaskedLanguageModel:
     """Loads a masked language model of a known family.
 
     Raises:
-      InputError: what `model.load` refuses, or no head: names the tensor that is missing.
+      InputError: what `load_model` refuses, or no head: names the tensor that is missing.
     """
     model = load_model(spec, pooling="mean")
     folder = read_modules(locate(spec)).transformer
@@ -134,7 +133,7 @@ def _head_params(a: Architecture, tensors: Mapping[str, np.ndarray], source: str
 
 
 def _joined(path: Iterable[Hashable]) -> str:
-    return joined(("head", *path))
+    return path_string(("head", *path))
 
 
 @lru_cache(maxsize=16)

@@ -17,7 +17,7 @@ from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.modules import Modules, read_modules, sentence_tensors
 from jaxdistill.encoders.pair_head import classifier_labels, cross_definition, head_names
 from jaxdistill.encoders.sentence import param_shapes
-from jaxdistill.encoders.settings import read_json, setting
+from jaxdistill.encoders.settings import read_settings, setting
 from jaxdistill.encoders.tokenizer import gives_types, length_limit, read_tokenizer
 from jaxdistill.encoders.weights import (
     as_torch_lays_it,
@@ -94,7 +94,9 @@ class SentenceModel:
         return dataclasses.replace(self, params={path: np.asarray(params[path], np.float32) for path in self.params})
 
 
-def load(spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "", frozen: bool = False) -> SentenceModel:
+def load_model(
+    spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "", frozen: bool = False
+) -> SentenceModel:
     """Loads a sentence encoder, or a cross-encoder: a classifier of one label.
 
     Args:
@@ -141,7 +143,7 @@ def load(spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "",
 
 def read_architecture(folder: Path) -> Architecture:
     """What the `config.json` in `folder` describes."""
-    config = read_json(folder / "config.json")
+    config = read_settings(folder / "config.json")
     if "model_type" not in config:
         raise InputError(
             f"{folder}/config.json has no model_type, so its family is unknown; add it, for instance 'bert'."
@@ -155,13 +157,13 @@ def read_architecture(folder: Path) -> Architecture:
 def labels_of(spec: str) -> int:
     """How many labels the checkpoint that `spec` names tells apart: 1, a cross-encoder; 0, it has no such head."""
     transformer = read_modules(locate(spec)).transformer / "config.json"
-    return classifier_labels(read_json(transformer), transformer)
+    return classifier_labels(read_settings(transformer), transformer)
 
 
 def _is_cross_encoder(modules: Modules, pooling: str, folder: Path) -> bool:
     """Whether to read a cross-encoder; with a pooling, never."""
     file = modules.transformer / "config.json"
-    labels = classifier_labels(read_json(file), file)
+    labels = classifier_labels(read_settings(file), file)
     if pooling and labels:
         logger.warning(
             "%s: pooling %s instead of the checkpoint's own head of %d label(s), as asked", folder, pooling, labels

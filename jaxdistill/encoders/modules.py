@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import LAYER_CHOICES, SHORTEST, Dense, Pooling, SentenceNorm
-from jaxdistill.encoders.settings import read_json, setting
+from jaxdistill.encoders.settings import read_settings, setting
 from jaxdistill.encoders.weights import read_checkpoint
 from jaxdistill.files import reading
 
@@ -63,7 +63,7 @@ def read_modules(folder: Path) -> Modules:
     for path in paths:
         _check_links(folder, path)
     file = folder / "config_sentence_transformers.json"
-    general = read_json(file) if file.exists() else {}
+    general = read_settings(file) if file.exists() else {}
     if general.get("model_type") == "CrossEncoder" and len(kinds) > 1:
         raise InputError(
             f"{folder} is a CrossEncoder made of the modules {', '.join(kinds):.80}; of cross-encoders, classifiers with one"
@@ -144,7 +144,7 @@ def _check_order(kinds: Sequence[str], folder: Path) -> None:
 def _text_options(folder: Path) -> tuple[int, bool]:
     """Tokens of the longest sentence, 0 where that is not said, and whether text is lower-cased."""
     for path in sorted(folder.glob("sentence_*_config.json")):
-        options = read_json(path)
+        options = read_settings(path)
         length = setting(options, "max_seq_length", int | None, None, least=SHORTEST, file=path)
         return length or 0, setting(options, "do_lower_case", bool | None, False, file=path) or False
     return 0, False
@@ -154,11 +154,11 @@ def _pooling(places: Mapping[str, Path]) -> Pooling | None:
     """From the folders of the modules, by their kinds; None: none of them pools."""
     if LAYER_POOLING in places:
         path = places[LAYER_POOLING] / "config.json"
-        return Pooling.parse(setting(read_json(path), "pooling", str, file=path))
+        return Pooling.parse(setting(read_settings(path), "pooling", str, file=path))
     if "Pooling" not in places:
         return None
     path, layers_folder = places["Pooling"] / "config.json", places.get("WeightedLayerPooling")
-    config = read_json(path)
+    config = read_settings(path)
     flagged = [mode for flag, mode in OLD_POOLING_FLAGS.items() if config.get(flag)]
     modes = setting(config, "pooling_mode", str | list, flagged, file=path)
     modes = [modes] if isinstance(modes, str) else [str(mode) for mode in modes]
@@ -174,7 +174,7 @@ def _pooling(places: Mapping[str, Path]) -> Pooling | None:
 def _layers(folder: Path) -> str:
     """Which of our choices of layers a WeightedLayerPooling averages."""
     path = folder / "config.json"
-    config = read_json(path)
+    config = read_settings(path)
     layers, start = (
         setting(config, key, int, default, file=path)
         for key, default in (("num_hidden_layers", 12), ("layer_start", 4))
@@ -197,7 +197,7 @@ def _layers(folder: Path) -> str:
 
 
 def _dense(path: Path) -> Dense:
-    config = read_json(path)
+    config = read_settings(path)
     for key in ("module_input_name", "module_output_name"):
         if config.get(key) not in (None, "sentence_embedding"):
             raise InputError(f"{path} has {key}={config[key]!r:.80}; dense layers on sentence_embedding can be read.")
@@ -215,7 +215,7 @@ def _dense(path: Path) -> Dense:
 
 
 def _sentence_norm(path: Path) -> SentenceNorm:
-    return SentenceNorm(width=setting(read_json(path), "dimension", int, least=1, file=path))
+    return SentenceNorm(width=setting(read_settings(path), "dimension", int, least=1, file=path))
 
 
 SENTENCE_MODULES = {"Dense": _dense, "LayerNorm": _sentence_norm}

@@ -20,7 +20,7 @@ from jaxdistill.encoders.architecture import Architecture, EncoderDefinition
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.layers import Linear
 from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.encoders.sentence import merged
+from jaxdistill.encoders.sentence import as_module
 
 OUTPUT = "output"
 """A block's last dense layer."""
@@ -157,7 +157,7 @@ class _Recorder:
 @partial(jax.jit, static_argnums=0)
 def moments_of(definition: EncoderDefinition, params: Params, tokens: Tokens) -> dict[str, Float[Array, "u f f"]]:
     """The moments of a batch of sentences; those of several batches add up."""
-    transformer, architecture = merged(definition, params).transformer, definition.architecture
+    transformer, architecture = as_module(definition, params).transformer, definition.architecture
     recorders: dict[str, _Recorder] = {}
     for index, layer in enumerate(transformer.layers):
         path = f"transformer/layers/{index}"

@@ -40,7 +40,7 @@ HEADER_BYTES = 16 << 20
 MOST_AXES = 32
 
 
-class Entry(NamedTuple):
+class TensorEntry(NamedTuple):
     """A tensor, as the header describes it."""
 
     dtype: np.dtype
@@ -76,13 +76,13 @@ def shapes_of_safetensors(path: Path) -> dict[str, tuple[int, ...]]:
         return {name: entry.shape for name, entry in _header(path, file).items()}
 
 
-def _array(file: BinaryIO, entry: Entry) -> np.ndarray:
+def _array(file: BinaryIO, entry: TensorEntry) -> np.ndarray:
     file.seek(entry.start)
     content = file.read(math.prod(entry.shape) * entry.dtype.itemsize)
     return np.frombuffer(content, entry.dtype).reshape(entry.shape)
 
 
-def _header(path: Path, file: BinaryIO) -> dict[str, Entry]:
+def _header(path: Path, file: BinaryIO) -> dict[str, TensorEntry]:
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > min(size - 8, HEADER_BYTES):
@@ -109,7 +109,7 @@ def _offsets(path: Path, name: str, value: object) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def _entry(path: Path, name: str, value: dict, place: tuple[int, int], data_start: int) -> Entry:
+def _entry(path: Path, name: str, value: dict, place: tuple[int, int], data_start: int) -> TensorEntry:
     kind, shape = value.get("dtype"), value.get("shape")
     if not isinstance(kind, str) or kind not in DTYPES:
         raise InputError(
@@ -118,7 +118,7 @@ def _entry(path: Path, name: str, value: dict, place: tuple[int, int], data_star
     dtype = np.dtype(DTYPES[kind])
     if not _are_counts(shape) or len(shape) > MOST_AXES or math.prod(shape) * dtype.itemsize != place[1] - place[0]:
         raise _damaged(path, f"tensor {name!r:.80} of shape {shape!s:.80} has another size than its bytes")
-    return Entry(dtype, tuple(shape), data_start + place[0])
+    return TensorEntry(dtype, tuple(shape), data_start + place[0])
 
 
 def _are_counts(found: object) -> TypeGuard[list[int]]:

@@ -71,7 +71,7 @@ def vectors_and_states(
     remat: bool = False,
 ) -> tuple[Float[Array, "g n e"], list[Float[Array, "g r l d"]]]:
     """As `embed`, and the token vectors behind the embeddings and behind every layer, first to last."""
-    encoder = merged(definition, params)
+    encoder = as_module(definition, params)
     states = encoder.transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat)
     x = pooled(definition.pooling, states, tokens)
     if definition.pooling.tokens == "pooler":
@@ -89,9 +89,9 @@ def vectors_and_states(
     return (unit(x) if definition.normalize else x), states
 
 
-def vocabulary(definition: EncoderDefinition, params: Params, compute_dtype: DTypeLike) -> Float[Array, "t d"]:
+def word_embeddings(definition: EncoderDefinition, params: Params, compute_dtype: DTypeLike) -> Float[Array, "t d"]:
     """The word embeddings of the whole vocabulary, in the width of the layers."""
-    embeddings = merged(definition, params).transformer.embeddings
+    embeddings = as_module(definition, params).transformer.embeddings
     rows = embeddings.of_words(embeddings.word.embedding[...].astype(jnp.float32))
     return rows if embeddings.projection is None else embeddings.projection(rows, compute_dtype)
 
@@ -106,27 +106,27 @@ def hidden_states(
     remat: bool = False,
 ) -> list[Float[Array, "g r l d"]]:
     """Token vectors of the embeddings and of every layer, first to last."""
-    return merged(definition, params).transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat)
+    return as_module(definition, params).transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat)
 
 
 def init_params(definition: EncoderDefinition, key: jax.Array) -> Params:
     """Fresh parameters: the transformer as Hugging Face starts it, dense layers as torch does."""
     encoder = SentenceEncoder(definition, rngs=nnx.Rngs(params=key))
-    return {joined(path): variable[...] for path, variable in nnx.to_flat_state(nnx.split(encoder)[1])}
+    return {path_string(path): variable[...] for path, variable in nnx.to_flat_state(nnx.split(encoder)[1])}
 
 
 def param_shapes(definition: EncoderDefinition) -> dict[str, tuple[int, ...]]:
     """Path to shape of every parameter."""
-    return {joined(path): shape for path, shape in _structure(definition)[1]}
+    return {path_string(path): shape for path, shape in _structure(definition)[1]}
 
 
-def merged(definition: EncoderDefinition, params: Params) -> SentenceEncoder:
+def as_module(definition: EncoderDefinition, params: Params) -> SentenceEncoder:
     """The encoder as a module that holds `params`."""
     graph, shapes = _structure(definition)
-    return nnx.merge(graph, nnx.from_flat_state([(path, nnx.Param(params[joined(path)])) for path, _ in shapes]))
+    return nnx.merge(graph, nnx.from_flat_state([(path, nnx.Param(params[path_string(path)])) for path, _ in shapes]))
 
 
-def joined(path: Iterable[Hashable]) -> str:
+def path_string(path: Iterable[Hashable]) -> str:
     """A parameter's path as one string."""
     return "/".join(map(str, path))
 

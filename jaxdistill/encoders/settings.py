@@ -24,7 +24,7 @@ KINDS = {
 """What values may be, in words."""
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_settings(path: Path) -> dict[str, Any]:
     """A JSON object from a file that must be there."""
     if not path.exists():
         raise InputError(f"{path} is missing; the folder is not a complete model.")

@@ -132,7 +132,7 @@ def fresh(
         pooler=chosen.tokens == "pooler",
     )
     if embedding not in (0, width):
-        architecture = plain(old, "electra", layers=depth, **sizes)
+        architecture = plain_architecture(old, "electra", layers=depth, **sizes)
         if architecture.pooler:
             raise InputError(
                 "pooling pooler does not go with an embedding width of its own: ELECTRA has no pooler; use cls."
@@ -147,7 +147,7 @@ def fresh(
     return dataclasses.replace(template, definition=definition, params=params, source=source, unread_pooler={})
 
 
-def plain(old: Architecture, family: str, **changes: Any) -> Architecture:
+def plain_architecture(old: Architecture, family: str, **changes: Any) -> Architecture:
     """A BERT or an ELECTRA with the sizes of another family's encoder, and `changes`."""
     kept: dict[str, Any] = dict(
         vocab_size=old.vocab_size, hidden_size=old.hidden_size, layers=old.layers, heads=old.heads,
@@ -164,7 +164,9 @@ def _with_tokenizer(template: SentenceModel, folder: Path) -> SentenceModel:
     tokenizer = read_tokenizer(folder, vocab_size=None, lower_case=False)
     tokenizer.enable_truncation(template.max_length)
     old, entries = template.definition.architecture, tokenizer.get_vocab_size()
-    architecture = plain(old, "bert", vocab_size=entries, pad_id=tokenizer.token_to_id("[PAD]"), token_types=2)
+    architecture = plain_architecture(
+        old, "bert", vocab_size=entries, pad_id=tokenizer.token_to_id("[PAD]"), token_types=2
+    )
     return dataclasses.replace(
         template,
         definition=dataclasses.replace(template.definition, architecture=architecture),
@@ -200,7 +202,7 @@ def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> S
         )
     if model.definition.pooling.tokens == "pooler":
         raise InputError("student.embedding makes an ELECTRA model, which has no pooler; use the pooling cls or mean.")
-    architecture = plain(old, "electra", embedding_size=width, pooler=False)
+    architecture = plain_architecture(old, "electra", embedding_size=width, pooler=False)
     definition = dataclasses.replace(model.definition, architecture=architecture)
     fresh_params = init_params(definition, key)
     block = "transformer/embeddings/"

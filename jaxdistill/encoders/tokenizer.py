@@ -13,7 +13,7 @@ import tokenizers
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import SHORTEST
-from jaxdistill.encoders.settings import read_json, setting
+from jaxdistill.encoders.settings import read_settings, setting
 from jaxdistill.files import reading
 
 VOCABULARIES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model")
@@ -78,7 +78,7 @@ def gives_types(folder: Path) -> bool:
 def _config(folder: Path) -> tuple[dict[str, Any], Path]:
     """What `tokenizer_config.json` says, nothing where there is none, and its path."""
     path = folder / "tokenizer_config.json"
-    return (read_json(path) if path.exists() else {}), path
+    return (read_settings(path) if path.exists() else {}), path
 
 
 def _refuse_left_truncation(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:

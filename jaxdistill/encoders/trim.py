@@ -21,7 +21,7 @@ from tokenizers import Tokenizer, pre_tokenizers
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.encoders.settings import read_json
+from jaxdistill.encoders.settings import read_settings
 from jaxdistill.encoders.tokenizer import read_tokenizer
 from jaxdistill.files import reading
 
@@ -150,7 +150,7 @@ def named_tokens(folder: Path) -> set[str]:
     """Tokens that the files beside `tokenizer.json` name: for padding, masks and the like."""
     found: list[Any] = []
     for name in (CONFIG, SPECIAL_TOKENS):
-        settings = read_json(folder / name) if (folder / name).exists() else {}
+        settings = read_settings(folder / name) if (folder / name).exists() else {}
         for key, value in settings.items():
             found += [value] if key.endswith("_token") else value if key.endswith("special_tokens") else []
     texts = (token.get("content") if isinstance(token, dict) else token for token in found)
@@ -165,7 +165,7 @@ def write(result: Trimmed, origin: Path, folder: Path) -> None:
     for name in (CONFIG, SPECIAL_TOKENS):
         if not (origin / name).exists():
             continue
-        settings = read_json(origin / name)
+        settings = read_settings(origin / name)
         if isinstance(decoder := settings.get("added_tokens_decoder"), dict):
             settings["added_tokens_decoder"] = {new[old]: token for old, token in decoder.items() if old in new}
         (folder / name).write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -15,7 +15,7 @@ import safetensors.numpy
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import SHORTEST, Architecture
 from jaxdistill.encoders.hugging_face import Part
-from jaxdistill.encoders.lora import merged
+from jaxdistill.encoders.lora import with_adapter
 from jaxdistill.encoders.safetensors_file import mapped_safetensors, read_safetensors, shapes_of_safetensors
 from jaxdistill.encoders.torch_file import read_torch_file, shapes_of_torch_file
 from jaxdistill.files import reading
@@ -53,7 +53,7 @@ def read_checkpoint(folder: Path, *, mapped: bool = False) -> dict[str, np.ndarr
     read = mapped_safetensors if mapped else read_safetensors
     for path in _weight_files(folder):
         tensors |= read(path) if path.suffix == ".safetensors" else read_torch_file(path)
-    return merged(tensors, folder)
+    return with_adapter(tensors, folder)
 
 
 def checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:

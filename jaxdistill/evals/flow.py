@@ -55,7 +55,7 @@ def fitted_flow(vectors: Float[np.ndarray, "n e"], *, seed: int = 0) -> Callable
     random = np.random.default_rng(seed)
     flow = standardising(random, vectors.astype(np.float32))
     order = random.permutation(len(vectors))[: len(vectors) // BATCH_SIZE * BATCH_SIZE]
-    flow = trained(flow, jnp.asarray(vectors[order], jnp.float32).reshape(-1, BATCH_SIZE, vectors.shape[1]))
+    flow = fitted(flow, jnp.asarray(vectors[order], jnp.float32).reshape(-1, BATCH_SIZE, vectors.shape[1]))
     transform = jax.jit(lambda rows: through(flow, rows)[0])
 
     def transformed(vectors: np.ndarray) -> np.ndarray:
@@ -130,7 +130,7 @@ def negative_log_likelihood(flow: Flow, x: Float[Array, "n e"]) -> Float[Array, 
 
 
 @partial(jax.jit, donate_argnums=0)
-def trained(flow: Flow, batches: Float[Array, "s n e"]) -> Flow:
+def fitted(flow: Flow, batches: Float[Array, "s n e"]) -> Flow:
     """The flow after one step of Adam on each batch."""
     kernels = jax.tree.map(lambda array: array.ndim == 2, flow)
     optimizer = optax.chain(

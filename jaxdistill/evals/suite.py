@@ -118,7 +118,7 @@ def headings(measured: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def drawn() -> list[str]:
+def drawn_units() -> list[str]:
     """Units whose pairs a report may draw, in order of preference."""
     return [name for evaluation in evaluations() for name in evaluation.drawn]
 

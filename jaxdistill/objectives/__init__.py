@@ -41,7 +41,7 @@ def make(name: str, options: dict) -> Objective:
     return options_from(options_class(name), options, prefix="objective")
 
 
-def defaults(name: str) -> dict[str, Any]:
+def default_options(name: str) -> dict[str, Any]:
     """Default options of the objective `name`, as plain data."""
     fields = dataclasses.fields(cast(Any, options_class(name)))
     return {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}

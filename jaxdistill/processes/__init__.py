@@ -40,7 +40,7 @@ def joined(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
       InputError: in every process, if one does not come, or the facts differ.
     """
     global _channel
-    place = launch.place() if _channel is None else None
+    place = launch.own_place() if _channel is None else None
     if place is None:
         yield
         return

@@ -32,7 +32,7 @@ class Place(NamedTuple):
     """Local devices to use; None: all of them."""
 
 
-def place() -> Place | None:
+def own_place() -> Place | None:
     """The place of this process; None for a process on its own.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import Any
 from jaxdistill.evals import agreement, suite
 from jaxdistill.files import unwritable, write_atomic
 from jaxdistill.reporting.figures import Entry, figures
-from jaxdistill.reporting.tables import hundredfold, plain
+from jaxdistill.reporting.tables import hundredfold, plain_number
 
 PAGE = "index.html"
 SHOWN_NEIGHBOURS = 5
@@ -172,7 +172,7 @@ def _score_columns(entries: Sequence[Entry]) -> list[_Column]:
             name=name,
             heading=heading,
             value=partial(_score, name),
-            shown=plain if suite.is_plain(name) else hundredfold,
+            shown=plain_number if suite.is_plain(name) else hundredfold,
             is_retained=name != agreement.METRIC,
         )
         for name, heading in suite.headings(measured).items()
@@ -220,7 +220,7 @@ def _column_cells(column: _Column, entries: Sequence[Entry], teacher: Entry | No
 def _score_cell(name: str, value: float | None) -> Cell:
     if value is None:
         return Cell(text="–")
-    return Cell(text=(plain if suite.is_plain(name) else hundredfold)(value), value=value)
+    return Cell(text=(plain_number if suite.is_plain(name) else hundredfold)(value), value=value)
 
 
 def _neighbours(entries: Sequence[Entry]) -> list[Mapping[str, Any]]:

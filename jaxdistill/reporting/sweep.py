@@ -56,7 +56,7 @@ def _mean(values: list[float]) -> dict[str, float | None] | None:
 
 def sweep_table(rows: Sequence[Row], *, box: Box = SIMPLE_HEAD) -> Table:
     """A row for each point; with several seeds, the first row of each choice of options also has its means."""
-    groups, shown = means(rows), score_names(rows)
+    groups, shown = means(rows), shown_scores(rows)
     several = any(len(group["seeds"]) > 1 for group in groups)
     result = Table(box=box)
     for option in rows[0]["options"]:
@@ -77,7 +77,7 @@ def sweep_table(rows: Sequence[Row], *, box: Box = SIMPLE_HEAD) -> Table:
     return result
 
 
-def score_names(rows: Sequence[Row]) -> list[str]:
+def shown_scores(rows: Sequence[Row]) -> list[str]:
     """The scores that a table shows: those that some point has, and always the one that chose the checkpoints."""
     return [name for name in SCORES if name == "score" or any(row[name] is not None for row in rows)]
 
@@ -102,7 +102,7 @@ def sweep_csv(rows: Sequence[Row]) -> str:
 
 def sweep_tex(rows: Sequence[Row]) -> str:
     """A LaTeX table for the package booktabs: a line for each choice of options with means and deviations over seeds."""
-    names, options = score_names(rows), list(rows[0]["options"])
+    names, options = shown_scores(rows), list(rows[0]["options"])
     lines = [[*options, "seeds", *(heading(name, rows) for name in names)]]
     for group in means(rows):
         lines.append([*group["options"].values(), len(group["seeds"]), *(mean_text(group[name]) for name in names)])

@@ -110,7 +110,7 @@ def stage_table(rows: Sequence[StageRow]) -> Table:
     return table
 
 
-def plain(value: float) -> str:
+def plain_number(value: float) -> str:
     """A value in a unit of its own: four decimals below 10, one below 100, none above."""
     decimals = 4 if abs(value) < 10 else 1 if abs(value) < 100 else 0
     return f"{value:,.{decimals}f}"
@@ -151,6 +151,6 @@ def result_tables(scores: Mapping[str, Mapping[str, float]]) -> list[Table]:
             for name in measured
             if name not in whole and suite.measure(name) == what
         }
-        shown = plain if what == PLAIN else hundredfold
+        shown = plain_number if what == PLAIN else hundredfold
         found.append(score_table(rows, list(scores), what=what, shown=shown))
     return found

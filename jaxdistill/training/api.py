@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxdistill.cli import did_you_mean
-from jaxdistill.config import Config, flat, parse
+from jaxdistill.config import Config, flat, parse_config
 from jaxdistill.core import InputError
 from jaxdistill.files import local, write_atomic
 from jaxdistill.inference import Embedder, load
@@ -73,7 +73,7 @@ def distill(
         "student.layers": f"even:{layers}" if isinstance(layers, int) else layers,
     }
     given = {name: value for name, value in given.items() if value} | dict(options or {})
-    parsed = parse(with_options(read_config_file(config), given))
+    parsed = parse_config(with_options(read_config_file(config), given))
     folder = local(str(workdir), "workdir")
     _show_log()
     run_stages(parsed, folder, dry_run=dry_run, command=_call(config, parsed))
@@ -133,7 +133,7 @@ def _names(options: Mapping[str, Any]) -> list[str]:
 
 def _call(config: str, parsed: Config) -> str:
     """The call for the model card, without local folders: the config and the options that differ from its own."""
-    base = flat(parse(read_config_file(config)))
+    base = flat(parse_config(read_config_file(config)))
     changed = {name: value for name, value in flat(parsed).items() if base.get(name) != value}
     public = {
         name: public_argument(f"{name}={value}").partition("=")[2] if isinstance(value, str) else value

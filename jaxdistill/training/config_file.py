@@ -36,7 +36,7 @@ def completed(raw: Mapping[str, Any]) -> dict[str, Any]:
 
     whole = {section: values | dict(raw.get(section) or {}) for section, values in defaults().items()}
     if "name" in whole["objective"]:
-        whole["objective"] = objectives.defaults(whole["objective"]["name"]) | whole["objective"]
+        whole["objective"] = objectives.default_options(whole["objective"]["name"]) | whole["objective"]
     unknown = {name: value for name, value in raw.items() if name not in whole and name != "then"}
     return whole | unknown | ({"then": completed(raw["then"])} if raw.get("then") else {})
 

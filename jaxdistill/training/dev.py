@@ -22,12 +22,12 @@ def dev_tasks(
     return dev_metric.available_tasks(
         data_folder=sts_data_folder(),
         graded=graded,
-        agreement_task=agreement_task(config, targets, held_out),
+        agreement_task=dev_agreement(config, targets, held_out),
         best=config.evals.best,
     )
 
 
-def agreement_task(config: Config, targets: Targets, held_out: Sequence[int]) -> Task | None:
+def dev_agreement(config: Config, targets: Targets, held_out: Sequence[int]) -> Task | None:
     """Agreement over the pairs of a file, or over held-out sentences: each with its neighbour and with a random one."""
     if config.evals.agreement and targets.embedder is None:
         raise InputError("evals.agreement needs a teacher model; vectors cover the training text alone.")
@@ -48,7 +48,7 @@ def graded_pairs(evals: Evals) -> pairs.GradedPairs | None:
     """The user's own pairs that choose the best checkpoint; raises `InputError` for what is wrong with them."""
     if not evals.pairs:
         return None
-    found = sources.files(evals.pairs)
+    found = sources.source_files(evals.pairs)
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
         raise InputError(f"evals.pairs={evals.pairs} is {len(found)} files ({names:.100}); name one of them.")

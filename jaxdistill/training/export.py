@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import check_exportable, save
-from jaxdistill.encoders.model import SentenceModel, load
+from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.files import local
 from jaxdistill.files.folders import replacing
 from jaxdistill.inference import Embedder
@@ -62,7 +62,7 @@ def export(
     try:
         with replacing(folder, {"model_digest": model.digest(), "versions": versions()}) as new:
             save(model, new, card=card or card_of(model, Facts(name=folder.name)))
-            _refuse_difference(largest_difference(model, load(str(new)), sentences), folder)
+            _refuse_difference(largest_difference(model, load_model(str(new)), sentences), folder)
     except OSError as error:
         reason = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or str(error)
         raise InputError(

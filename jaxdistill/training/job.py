@@ -36,7 +36,7 @@ from jaxdistill.versions import versions
 log = logging.getLogger(__name__)
 
 
-def distill(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: str) -> None:
+def run_training(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: str) -> None:
     """Runs the job; every process of a multi-host run calls it, the first one talks and writes."""
     leads = processes.is_first()
     say = print if leads else (lambda line: None)

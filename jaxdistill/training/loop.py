@@ -269,7 +269,7 @@ def _outcome(run: Run, seconds: float) -> Outcome:
     chosen = last if step == last.step else checkpoints.restore(run.like, run.shardings, step=step)
     checkpoints.close()
     return Outcome(
-        student=trained(run.config, run.student, chosen.state),
+        student=trained_student(run.config, run.student, chosen.state),
         step=chosen.step,
         last_step=last.step,
         scores=last.progress["scores"],
@@ -278,7 +278,7 @@ def _outcome(run: Run, seconds: float) -> Outcome:
     )
 
 
-def trained(config: Config, student: SentenceModel, state: TrainState) -> SentenceModel:
+def trained_student(config: Config, student: SentenceModel, state: TrainState) -> SentenceModel:
     """The student with the state's parameters, as it is evaluated."""
     params = {name: meshes.fetched(array) for name, array in state.params["student"].items()}
     return as_evaluated(config.student, student.with_params(params))
@@ -299,4 +299,4 @@ def restored_student(workdir: str | pathlib.Path, step: int) -> SentenceModel:
     like = dataclasses.replace(config, student=dataclasses.replace(config.student, prune_by="magnitude"))
     student = make_student(like, load_teacher(config.teacher, workdir), workdir)
     state = Checkpoints(workdir, read_only=True).restore_alone(step)
-    return as_exported(config.student, trained(config, student, state))
+    return as_exported(config.student, trained_student(config, student, state))

@@ -9,7 +9,7 @@ from clu import parameter_overview
 
 import jaxdistill
 from jaxdistill import mesh as meshes
-from jaxdistill.config import digest
+from jaxdistill.config import config_digest
 from jaxdistill.data.batches import padding_share
 from jaxdistill.encoders.architecture import Dense
 from jaxdistill.encoders.model import SentenceModel
@@ -23,7 +23,7 @@ PADDING_STEPS = 8
 def print_overview(run: Run, say: Callable[[str], None]) -> dict[str, float]:
     """Says everything; returns the teacher's dev scores."""
     device = jax.devices()[0]
-    say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}, config {digest(run.config)}")
+    say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}, config {config_digest(run.config)}")
     say(
         f"devices: {run.mesh.size} x {device.device_kind} (data {run.mesh.shape['data']}, model {run.mesh.shape['model']}), "
         f"matrix products in {np.dtype(run.compute_dtype).name}"

@@ -25,7 +25,7 @@ from jaxdistill.reporting.plots import stage_plot
 from jaxdistill.reporting.tables import StageRow, as_text, stage_table
 from jaxdistill.training import lock
 from jaxdistill.training.dev import graded_pairs
-from jaxdistill.training.job import distill
+from jaxdistill.training.job import run_training
 from jaxdistill.training.objective import make_objective
 from jaxdistill.training.workdir import (
     CHECKPOINTS,
@@ -57,7 +57,7 @@ def run_stages(config: Config, workdir: pathlib.Path, *, dry_run: bool, command:
         if _is_dropped(stages, workdir):
             _say(f"{workdir} is finished: {workdir / EXPORT}; a sweep removed its checkpoints")
         elif len(stages) == 1:
-            distill(config, workdir, dry_run=dry_run, command=command)
+            run_training(config, workdir, dry_run=dry_run, command=command)
         else:
             _run_chain(stages, workdir, dry_run=dry_run, command=command)
 
@@ -101,7 +101,7 @@ def _run_chain(stages: Sequence[Config], workdir: pathlib.Path, *, dry_run: bool
                 _say(f"stage {number} of {len(stages)} is finished: {folder / EXPORT}")
                 continue
             _say(f"stage {number} of {len(stages)}: {stage.objective['name']} in {folder}")
-            distill(stage, folder, dry_run=dry_run, command=command)
+            run_training(stage, folder, dry_run=dry_run, command=command)
             if dry_run:
                 return  # the next stage's student is not there yet
         if processes.is_first():

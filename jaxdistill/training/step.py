@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from jaxdistill.core import Array, Batch, Encoded, Objective, Params, Sizes, Tokens, TrainState
 from jaxdistill.encoders.architecture import EncoderDefinition
-from jaxdistill.encoders.sentence import vectors_and_states, vocabulary
+from jaxdistill.encoders.sentence import vectors_and_states, word_embeddings
 from jaxdistill.mesh import batch_sharding, replicated
 
 TrainStep = Callable[[TrainState, Params, Batch], tuple[TrainState, dict[str, Array]]]
@@ -170,7 +170,7 @@ def encoded(
         owner=tokens.owner if reads else None,
         embeddings=states[0] if "embeddings" in reads else None,
         hidden=jnp.stack(states[1:]) if "hidden" in reads else None,
-        vocabulary=vocabulary(definition, params, compute_dtype) if "vocabulary" in reads else None,
+        vocabulary=word_embeddings(definition, params, compute_dtype) if "vocabulary" in reads else None,
     )
 
 

@@ -12,7 +12,7 @@ from jaxdistill.data import targets
 from jaxdistill.encoders import pruning, surgery
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.encoders.folder import check_exportable
-from jaxdistill.encoders.model import SentenceModel, labels_of, load
+from jaxdistill.encoders.model import SentenceModel, labels_of, load_model
 from jaxdistill.training import vocabulary
 from jaxdistill.training.text import moments
 from jaxdistill.training.workdir import stage_export
@@ -27,7 +27,7 @@ def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib
     source = stage_export(spec.model, workdir)
     has_pair_head = spec.head == "pair" and source != "teacher" and labels_of(source) == 1
     pooling = "" if has_pair_head else spec.pooling
-    model = teacher if source == "teacher" else load(source, pooling=pooling)
+    model = teacher if source == "teacher" else load_model(source, pooling=pooling)
     if spec.prompt:
         model = model.with_prompt(spec.prompt)
     of_body, of_head, of_tables = jax.random.split(jax.random.key(config.run.seed ^ 0x57D), 3)

@@ -12,11 +12,11 @@ from jaxdistill.core import InputError, Objective
 from jaxdistill.data import targets, tokenize
 from jaxdistill.data.sources import split_specs
 from jaxdistill.encoders import surgery
-from jaxdistill.encoders.model import SentenceModel, labels_of, load
+from jaxdistill.encoders.model import SentenceModel, labels_of, load_model
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import cache_folder
 from jaxdistill.training import labels
-from jaxdistill.training.text import check_reads, tokenised
+from jaxdistill.training.text import check_reads, tokenised_text
 from jaxdistill.training.workdir import stage_export
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ def load_teacher(spec: Teacher, workdir: pathlib.Path) -> SentenceModel | None:
             raise InputError(f"teacher.dims={spec.dims} needs a teacher model that gives vectors; set it to 0.")
         return None
     source = stage_export(spec.model, workdir)
-    model = load(source, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt, frozen=True)
+    model = load_model(source, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt, frozen=True)
     if model.definition.reads_pairs or not spec.dims:
         return model
     try:
@@ -55,7 +55,7 @@ def load_labellers(spec: Teacher, workdir: pathlib.Path) -> list[SentenceModel]:
                 f"teacher.pooling={spec.pooling!r} would make a sentence encoder of {name}, which is a cross-encoder; leave it "
                 "empty (--config.teacher.pooling=) and it scores the pairs."
             )
-    return [load(name, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt) for name in names]
+    return [load_model(name, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt) for name in names]
 
 
 class Targets:
@@ -101,7 +101,7 @@ class Targets:
             self.arrays = tuple(self._stored(config, view, compute_dtype, progress) for view in self.views)
         else:
             length = teacher.max_length
-            self.store = tokenised(config.data, teacher, self.views, max_length=length, progress=progress)
+            self.store = tokenised_text(config.data, teacher, self.views, max_length=length, progress=progress)
 
     def _stored(self, config: Config, view: str, compute_dtype: DTypeLike, progress: bool):
         if view not in self.text.columns:

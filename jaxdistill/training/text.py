@@ -24,7 +24,7 @@ PRUNING_SAMPLE, PRUNING_BATCH = 1024, 32
 log = logging.getLogger(__name__)
 
 
-def tokenised(
+def tokenised_text(
     data: Data, model: SentenceModel, views: Sequence[str], *, max_length: int, progress: bool
 ) -> tokenize.TokenStore:
     """The text in the tokens of a model; raises `InputError` if much of what its views read is unknown to it."""
@@ -52,7 +52,9 @@ def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: t
     for column in _columns_read(store, views):
         rows = range(0, len(store), -(-len(store) // SAMPLE))
         texts = [store.text(column, row) for row in rows]
-        read = words.tokenised(tokenizer, texts, model.prompt, model.max_length, unknown=words.unknown_id(tokenizer))
+        read = words.tokenised_words(
+            tokenizer, texts, model.prompt, model.max_length, unknown=words.unknown_id(tokenizer)
+        )
         _check_unknown(data, model, column, read.unknown)
 
 

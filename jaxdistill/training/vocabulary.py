@@ -61,7 +61,7 @@ def new_tokenizer(config: Config, workdir: pathlib.Path) -> pathlib.Path:
     noted = workdir / TOKENIZER
     if noted.is_dir():
         return noted
-    return wordpiece.trained(
+    return wordpiece.train_wordpiece(
         split_specs(config.data.text),
         entries=asked(config.student.vocabulary).entries,
         cache_folder=cache_folder(config.data.cache_folder) / "tokenizers",
@@ -171,7 +171,7 @@ def _read(tokenizer: Tokenizer, text: _Sentences, *, old_ids: np.ndarray | None 
     unknown_id, unknown_words = words.unknown_id(whole), trim.UnknownWords(whole)
     used, unknown, digest = set[int](), words.Unknown(), hashlib.sha256()
     for chunk in text.chunks():
-        found = words.tokenised(whole, chunk, text.prompt, len(chunk), unknown=unknown_id)
+        found = words.tokenised_words(whole, chunk, text.prompt, len(chunk), unknown=unknown_id)
         ids = found.ids.astype(np.int64)
         used.update(np.unique(ids).tolist())
         unknown += found.unknown

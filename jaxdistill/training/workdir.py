@@ -6,7 +6,7 @@ import pathlib
 import re
 import shutil
 
-from jaxdistill.config import Config, flat, parse, refuse_other_training
+from jaxdistill.config import Config, flat, parse_config, refuse_other_training
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import split_specs
 from jaxdistill.files import parts, refuse_no_folder, write_atomic
@@ -61,7 +61,7 @@ def read_config(workdir: pathlib.Path) -> Config | None:
     if not path.exists():
         return None
     try:
-        return parse(json.loads(path.read_text(encoding="utf-8")))
+        return parse_config(json.loads(path.read_text(encoding="utf-8")))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is damaged ({error}); remove {workdir} to start anew.") from error
     except InputError as error:

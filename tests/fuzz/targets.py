@@ -207,7 +207,7 @@ def _model_json(data: bytes, folder: Path) -> None:
     try:
         found = modules.read_modules(folder)
         architecture = read_architecture(found.transformer)
-        pair_head.classifier_labels(settings.read_json(folder / "config.json"), folder / "config.json")
+        pair_head.classifier_labels(settings.read_settings(folder / "config.json"), folder / "config.json")
         tokenizer.length_limit(folder)
         tokenizer.gives_types(folder)
         if chosen.name.endswith(".index.json"):
@@ -227,7 +227,7 @@ def _tokenizer(data: bytes, folder: Path) -> None:
     (folder / "tokenizer.json").write_bytes(data)
     made = tokenizer.read_tokenizer(folder, vocab_size=1000, lower_case=False)
     made.enable_truncation(16)
-    words.tokenised(made, ["A cat sleeps, \u00e4 \u65e5\u672c \U0001f642!", "x" * 200], "", 16)
+    words.tokenised_words(made, ["A cat sleeps, \u00e4 \u65e5\u672c \U0001f642!", "x" * 200], "", 16)
 
 
 def _tokenizer_seeds() -> list[bytes]:

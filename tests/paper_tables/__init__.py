@@ -50,7 +50,7 @@ def cited(source: str, **values: Any) -> dict[str, Fact]:
 
 def observed(raw: Mapping[str, Any], rows: int) -> dict[str, Any]:
     """All options of one stage by their dotted names, and what follows from them on a text of `rows` rows."""
-    config = configs.parse({**raw, "then": None})
+    config = configs.parse_config({**raw, "then": None})
     options = {name: value for name, value in config.objective.items() if name != "name"}
     views = objectives.make(config.objective["name"], options).student_views
     optimizer, run, batch_size = config.optimizer, config.run, config.data.batch_size
