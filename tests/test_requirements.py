@@ -1,0 +1,66 @@
+"""The locked versions, from which the tests are installed, are those that the package asks for."""
+
+import re
+import tomllib
+from importlib.metadata import requires
+
+import pytest
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from conftest import ROOT
+
+RENEW = "renew the lock, see CONTRIBUTING.md"
+LOCK = (ROOT / "requirements-test.lock").read_text()
+SETTINGS = tomllib.loads((ROOT / "launch" / "lock.toml").read_text())
+NOT_LOCKED = SETTINGS["pip"]["no-emit-package"]
+
+
+def locked(python: str) -> dict[str, str]:
+    """Name to version of what is installed on Linux for a version of Python."""
+    linux = default_environment() | {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "sys_platform": "linux",
+    }
+    pins = [Requirement(line.rstrip(" \\")) for line in LOCK.splitlines() if re.match(r"[a-z0-9]", line)]
+    chosen = [pin for pin in pins if pin.marker is None or pin.marker.evaluate(linux)]
+    assert len({pin.name for pin in chosen}) == len(chosen)
+    return {pin.name: next(iter(pin.specifier)).version for pin in chosen}
+
+
+def test_every_pin_has_a_hash_and_no_address():
+    assert "://" not in LOCK and "--find-links" not in LOCK
+    entries = re.split(r"\n(?=[a-z0-9])", LOCK)[1:]
+    assert len(entries) > 100 and all("--hash=sha256:" in entry for entry in entries)
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+def test_the_lock_has_every_dependency_in_a_version_that_the_package_accepts(python):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = project["dependencies"] + [
+        line for extra in SETTINGS["pip"]["extra"] for line in project["optional-dependencies"][extra]
+    ]
+    pins = locked(python)
+    for requirement in map(Requirement, asked):
+        name = canonicalize_name(requirement.name)
+        assert name in pins or name in NOT_LOCKED, f"{requirement} is not locked for Python {python}: {RENEW}"
+        assert name not in pins or requirement.specifier.contains(pins[name]), (
+            f"{name} {pins[name]} is no {requirement}: {RENEW}"
+        )
+
+
+def test_every_dependency_is_bounded_above():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
+    assert not [line for line in lines if "<" not in line]
+
+
+def test_torch_is_installed_in_the_version_that_the_lock_was_made_for():
+    (torch,) = SETTINGS["constraint-dependencies"]
+    assert f"$pip {torch}\n" in (ROOT / "launch" / "test.sh").read_text()
+    (declared,) = SETTINGS["dependency-metadata"]
+    assert f"{declared['name']}=={declared['version']}" == torch
+    needed = {line for line in requires("torch") or () if "extra ==" not in line}
+    assert set(declared["requires-dist"]) <= needed
