@@ -1,0 +1,36 @@
+# shellcheck shell=bash
+# Shared by the launchers: one-line errors, and commands that a dry run prints instead of running.
+DRY_RUN=${DRY_RUN:-}
+SCRIPT=$(realpath "$0")
+
+fail() {
+  echo "error: $*" >&2
+  exit 2
+}
+
+# Prints the comment at the top of the script.
+usage() {
+  sed -n '2,/^[^#]/ s/^# \{0,1\}//p' "$SCRIPT" | grep -v '^SBATCH'
+}
+
+# needs COMMAND HOW_TO_GET_IT; a dry run needs nothing.
+needs() {
+  [ -n "$DRY_RUN" ] || command -v "$1" >/dev/null || fail "$1 is not installed; $2"
+}
+
+# The words as a shell reads them back.
+quoted() {
+  local line
+  line=$(printf '%q ' "$@")
+  echo "${line% }"
+}
+
+# Runs a command, which is shown on standard error; a dry run prints it alone.
+run() {
+  if [ -n "$DRY_RUN" ]; then
+    quoted "$@"
+  else
+    echo "+ $(quoted "$@")" >&2
+    "$@"
+  fi
+}
