@@ -116,9 +116,10 @@ def run(
     cwd: pathlib.Path = ROOT,
     status: int = 0,
     quick: bool = True,
+    variables: Mapping[str, str] | None = None,
 ) -> tuple[str, str]:
     """(stdout, stderr) of the program, which must end with `status`."""
-    process = start(module, arguments, devices=devices, cwd=cwd, quick=quick)
+    process = start(module, arguments, devices=devices, cwd=cwd, quick=quick, variables=variables)
     out, err = process.communicate(timeout=400)
     assert process.returncode == status, f"status {process.returncode}\n{out[-3000:]}\n{err[-3000:]}"
     return out, err

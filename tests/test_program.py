@@ -22,6 +22,9 @@ import eval_cases
 from program import refused, run, series, start, tiny_arguments
 from tiny_text import made_up
 
+SECRETS = ("HF_TOKEN", "WANDB_API_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GOOGLE_API_KEY")
+SECRET = "hf_nobody-may-read-this"
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -30,9 +33,10 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def finished(folder):
-    """A run of 20 steps that nothing disturbed; dropout on."""
+    """A run of 20 steps that nothing disturbed; dropout on, secrets in the environment."""
     workdir = folder / "finished"
-    out, err = run("main", [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={workdir}"])
+    arguments = [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={workdir}"]
+    out, err = run("main", arguments, variables=dict.fromkeys(SECRETS, SECRET))
     return workdir, out, err
 
 
@@ -98,6 +102,13 @@ def test_a_run_ends_with_a_report_of_what_it_has_evaluated(finished):
     assert drawn["loss"] == [20] and drawn["dev"] == [5] and len(drawn["size"]) == 3
     assert drawn["gold-2"] == [512] and "among 256 sentences of the training text" in page
     assert f"report: {workdir / 'report.html'}" in out
+
+
+def test_secrets_of_the_environment_are_neither_printed_nor_written(folder, finished):
+    workdir, out, err = finished
+    assert SECRET not in out + err
+    written = [path for path in (*workdir.rglob("*"), *(folder / "cache").rglob("*")) if path.is_file()]
+    assert len(written) > 20 and not [path for path in written if SECRET.encode() in path.read_bytes()]
 
 
 def test_the_loss_falls(finished):
