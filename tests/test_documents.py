@@ -1,8 +1,5 @@
 """Retrieval of documents: sets in BEIR's forms, measures against trec_eval, roles, the index of another model, BM25."""
 
-import gzip
-import json
-
 import numpy as np
 import pytest
 import pytrec_eval
@@ -15,32 +12,8 @@ from jaxdistill.evals.beir import read_set, set_files
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.evals.ranking import measures, ordered
 
+from eval_cases import DOCUMENTS, QRELS, QUERIES, write_set
 from tiny_models import tiny_model
-
-DOCUMENTS = [("d1", "Cats", "They sleep."), ("d2", "", "Dogs run in the park."), ("d3", "Rain", "It rains in May.")]
-QUERIES = [("q1", "Do cats sleep?"), ("q2", "Where do dogs run?"), ("q3", "never judged"), ("q4", "judged irrelevant")]
-QRELS = [("q1", "d1", 2), ("q1", "d3", 1), ("q2", "d2", 1), ("q4", "d1", 0)]
-
-
-def as_tsv(rows):
-    return "".join("\t".join(map(str, row)) + "\n" for row in rows)
-
-
-def write_set(folder, form="tsv", *, corpus=DOCUMENTS, queries=QUERIES, qrels=QRELS):
-    folder.mkdir(parents=True)
-    if form == "tsv":
-        (folder / "corpus.tsv.gz").write_bytes(gzip.compress(as_tsv(corpus).encode()))
-        (folder / "queries.tsv.gz").write_bytes(gzip.compress(as_tsv(queries).encode()))
-        (folder / "qrels.tsv").write_text(as_tsv(qrels))
-        return folder
-    records = [{"_id": name, "title": title, "text": text, "metadata": {}} for name, title, text in corpus]
-    (folder / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    (folder / "queries.jsonl").write_text(
-        "".join(json.dumps({"_id": name, "text": text}) + "\n" for name, text in queries)
-    )
-    (folder / "qrels").mkdir()
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + as_tsv(qrels))
-    return folder
 
 
 @pytest.mark.parametrize("form", ["tsv", "jsonl"])

@@ -9,15 +9,18 @@ import pytest
 
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load_model
+from jaxdistill.evals.beir import read_set, set_files
+from jaxdistill.evals.documents import ranked_by_vectors, scored
 from jaxdistill.evals.pairs import pairs_spearman, read_pairs
 from jaxdistill.inference import Embedder
 
-from eval_cases import GRADED, write
+from eval_cases import DOCUMENTS, GRADED, write, write_set
 from program import ROOT, environment
 from tiny_models import tiny_model
 
-LOCAL_TASK = """
+LOCAL_TASKS = """
 import datasets
+from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.abstasks.sts import AbsTaskSTS
 from mteb.abstasks.task_metadata import TaskMetadata
 
@@ -30,6 +33,21 @@ class Local(AbsTaskSTS):
     def load_data(self, **_):
         rows = datasets.load_dataset("csv", data_files={"test": FILE}, delimiter="\\t")
         self.dataset, self.data_loaded = rows, True
+
+class LocalRetrieval(AbsTaskRetrieval):
+    metadata = TaskMetadata(
+        name="LocalRetrieval", description="documents of this test", dataset={"path": "none", "revision": "1"},
+        type="Retrieval", category="t2t", modalities=["text"], eval_splits=["test"], eval_langs=["eng-Latn"],
+        main_score="ndcg_at_10",
+    )
+
+    def load_data(self, **_):
+        corpus, queries, judged = SET
+        split = {
+            "corpus": datasets.Dataset.from_list(corpus), "queries": datasets.Dataset.from_list(queries),
+            "relevant_docs": judged, "top_ranked": None,
+        }
+        self.dataset, self.data_loaded = {"default": {"test": split}}, True
 """
 
 
@@ -42,10 +60,14 @@ def test_the_documented_snippet_scores_an_export_as_we_do(tmp_path):
     save(tiny_model(tmp_path / "tokenizer"), tmp_path / "export")
     pairs = write(tmp_path / "pairs.tsv.gz", GRADED)
     code = snippet().replace('"runs/l3/export"', repr(str(tmp_path / "export")))
-    code, replaced = re.subn(r"mteb\.get_tasks\(.*?\)", "[Local()]", code)
+    code, replaced = re.subn(r"mteb\.get_tasks\(.*?\)", "[Local(), LocalRetrieval()]", code)
     assert replaced == 1
     script = tmp_path / "run.py"
-    script.write_text(LOCAL_TASK.replace("FILE", repr(str(pairs))) + code)
+    known = read_set(set_files(str(write_set(tmp_path / "documents"))))
+    corpus = [{"id": name, "title": title, "text": text} for name, title, text in DOCUMENTS]
+    queries = [{"id": name, "text": text} for name, text in known.queries.items()]
+    tasks = LOCAL_TASKS.replace("FILE", repr(str(pairs))).replace("SET", repr((corpus, queries, known.judged)))
+    script.write_text(tasks + code)
     ended = subprocess.run(
         [sys.executable, str(script)],
         capture_output=True,
@@ -55,6 +77,12 @@ def test_the_documented_snippet_scores_an_export_as_we_do(tmp_path):
         timeout=300,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
-    name, score = ended.stdout.splitlines()[-1].split()
-    wanted = pairs_spearman(Embedder(load_model(str(tmp_path / "export"))).encode, read_pairs(pathlib.Path(pairs)))
-    assert name == "Local" and float(score) == pytest.approx(100 * wanted, abs=0.01)
+    printed = dict(line.split() for line in ended.stdout.splitlines()[-2:])
+    embed = Embedder(load_model(str(tmp_path / "export"))).encode
+    wanted = {
+        "Local": pairs_spearman(embed, read_pairs(pathlib.Path(pairs))),
+        "LocalRetrieval": scored(ranked_by_vectors(embed, embed, known), known)["documents/documents ndcg@10"],
+    }
+    assert {name: float(score) for name, score in printed.items()} == pytest.approx(
+        {name: 100 * score for name, score in wanted.items()}, abs=0.01
+    )
