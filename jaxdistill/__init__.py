@@ -26,7 +26,7 @@ _FROM = {
 """Functions and classes of the Python API, imported on use, so that `import jaxdistill` stays cheap."""
 _PROGRAMS = ("evaluate", "export")
 """Modules that are programs, and functions when they are called."""
-__all__ = [*_FROM, *_PROGRAMS]
+__all__ = [*_FROM, *_PROGRAMS]  # pyright: ignore[reportUnsupportedDunderAll] - made of the tables above
 
 
 def __getattr__(name: str):

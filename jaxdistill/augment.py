@@ -34,7 +34,7 @@ from jaxdistill.files import folder_digest, without_links
 CHUNK = 1024
 """Rows written at a time: what a killed run repeats at most. Those of a chunk are computed in order of length."""
 
-Rewrite = Callable[[Sequence[str], Sequence[random.Random], Callable[[int], None]], list[str]]
+Rewrite = Callable[[Sequence[str], Sequence[random.Random], Callable[[int], object]], list[str]]
 """Sentences, random numbers for each, and whom to tell how many are done, to rewritten sentences."""
 
 REQUIRED = object()

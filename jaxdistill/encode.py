@@ -12,10 +12,10 @@ and counted.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -129,7 +129,7 @@ def origin_of(
 
 
 def vectors_of_text(
-    embedder: Embedder, text: Watched, path: Path, origin: dict[str, object], *, progress: bool = True
+    embedder: Embedder, text: Watched, path: Path, origin: Mapping[str, Any], *, progress: bool = True
 ) -> VectorFile:
     """The vectors of all sentences, complete, in the `.npy` file `path`; what it already holds is kept.
 

@@ -38,7 +38,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, did_you_mean, local_path, make_callable, run
 from jaxdistill.core import Embed, InputError, Scorer
@@ -79,7 +79,7 @@ class Candidate(NamedTuple):
             digests[0] if len(digests) == 1 else hashlib.sha256("+".join(digests or [self.spec]).encode()).hexdigest()
         )
 
-    def embed(self, batch_size: int = BATCH_SIZE, *, progress: bool = False) -> Embed | Scorer:
+    def embed(self, batch_size: int = BATCH_SIZE, *, progress: bool = False) -> Embed:
         """The model as evaluations ask it."""
         embedders = [Embedder(member, compute_dtype=self.precision, batch_size=batch_size) for member in self.members]
         if len(embedders) == 1:
@@ -104,7 +104,7 @@ class Others(NamedTuple):
 def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
     """What evaluations know of a model."""
     progress = sys.stderr.isatty()
-    reranker = others.reranker.embed(progress=progress) if others.reranker else None
+    reranker = cast(Scorer, others.reranker.embed(progress=progress)) if others.reranker else None
     if candidate.spec == bm25.NAME:
         return Model(
             embed=bm25.no_vectors, embed_in_batches=lambda size: bm25.no_vectors, parameters=0, size_bytes=0,
@@ -112,7 +112,7 @@ def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
         )  # fmt: skip
     embed = candidate.embed(batch_size, progress=progress)
     after = candidate.postprocessing.of(embed)
-    cached = embed if isinstance(embed, Scorer) else EmbeddingCache(after(embed))
+    cached = cast(Embed, embed) if isinstance(embed, Scorer) else EmbeddingCache(after(embed))
     index = EmbeddingCache(others.index.embed(progress=progress)) if others.index else None
     return Model(
         embed=cached,

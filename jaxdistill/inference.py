@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from tqdm.auto import tqdm
 
 from jaxdistill.cli import did_you_mean
-from jaxdistill.core import Array, Embed, InputError, Params, Precision, Scorer, Tokens
+from jaxdistill.core import Array, Embed, InputError, Params, Precision, Tokens
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.model import SentenceModel
@@ -130,7 +130,7 @@ class Embedder:
             logits = self.encode_ids(ids, firsts=firsts, advance=bar.update, params=params)[:, 0]
         return np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
 
-    def as_embed(self, params: Params | None = None, *, progress: bool = False) -> Embed | Scorer:
+    def as_embed(self, params: Params | None = None, *, progress: bool = False) -> Embed:
         """The model as evaluations see it: the function `encode`, or a scorer of pairs for a cross-encoder."""
         if self.model.definition.reads_pairs:
             return _PairScorer(partial(self.score, params=params, progress=progress), self.encode)
@@ -230,7 +230,7 @@ def refuse_mixed(models: Sequence[SentenceModel]) -> None:
         raise InputError(f"{names} has sentence encoders and cross-encoders; an ensemble is of one kind.")
 
 
-def _fetch(vectors: np.ndarray, rows: np.ndarray, result: jax.Array) -> int:
+def _fetch(vectors: np.ndarray, rows: np.ndarray, result: Array) -> int:
     vectors[rows] = np.asarray(result)[: len(rows), 0]
     return len(rows)
 
@@ -245,9 +245,14 @@ def padded_length(tokens: int, max_length: int) -> int:
 class Prompted(Protocol):
     """A model with named prompts."""
 
-    source: str
-    prompts: Mapping[str, str]
-    default_prompt: str | None
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def prompts(self) -> Mapping[str, str]: ...
+
+    @property
+    def default_prompt(self) -> str | None: ...
 
 
 def prompt_text(model: Prompted, name: str | None) -> str:

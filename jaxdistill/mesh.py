@@ -15,7 +15,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
 
-from jaxdistill.core import InputError, Params
+from jaxdistill.core import Array, InputError, Params
 
 Rules = Sequence[tuple[str, Sequence[str]]]
 
@@ -23,14 +23,18 @@ QUEUE_RULE = (r"objective/.*\bring$", ("", "data", ""))
 """Splits a ring of batches inside its blocks, so that each device writes its part of a batch locally."""
 
 
-def fetched(array: jax.Array) -> np.ndarray:
+def fetched(array: Array) -> np.ndarray:
     """Fetches a whole array to this host. If hosts hold parts of it, all processes must call this together."""
-    if array.is_fully_addressable or array.is_fully_replicated:
+    if isinstance(array, np.ndarray) or array.is_fully_addressable or array.is_fully_replicated:
         return np.asarray(array)
     return multihost_utils.process_allgather(array, tiled=True)
 
 
-def make_mesh(*, model_axis: int = 1, devices: Sequence[jax.Device] | None = None) -> Mesh:
+def make_mesh(
+    *,
+    model_axis: int = 1,
+    devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm] - an alias that jax makes at run time
+) -> Mesh:
     """Arranges the devices as `[data, model]`."""
     devices = list(devices if devices is not None else jax.devices())
     if model_axis < 1 or len(devices) % model_axis:

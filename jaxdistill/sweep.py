@@ -33,7 +33,7 @@ from jaxdistill.main import parse_flags
 from jaxdistill.processes.launch import refuse_several_tasks
 from jaxdistill.reporting import sweep as comparison
 from jaxdistill.reporting.sweep import Row, hundred
-from jaxdistill.training.config_file import load_config_module, shipped_configs
+from jaxdistill.training.config_file import first_line, load_config_module, shipped_configs
 from jaxdistill.training.lock import locked
 from jaxdistill.training.stages import in_order, is_finished
 from jaxdistill.training.unread import training_of, unread
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _parser() -> Parser:
-    lines = [f"  {name}: {load_config_module(path).__doc__.splitlines()[0]}" for name, path in studies().items()]
+    lines = [f"  {name}: {first_line(load_config_module(path))}" for name, path in studies().items()]
     parser = Parser(prog="python -m jaxdistill.sweep", description=__doc__, epilog="\n".join(["studies:", *lines]))
     parser.add_argument(
         "--config", default="", help="FILE[:PRESET], or several separated by commas; default: the study's"

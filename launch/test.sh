@@ -21,6 +21,7 @@ $pip --no-deps --no-build-isolation --editable .
 export JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1
 .venv/bin/ruff check --quiet .
 .venv/bin/ruff format --quiet --check .
+.venv/bin/basedpyright
 .venv/bin/shellcheck launch/*.sh .ci/run
 .venv/bin/hadolint launch/Dockerfile
 # Two processes, a file of tests each: most of the time goes into compiling, which uses one core. In the order of names:

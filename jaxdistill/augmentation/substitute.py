@@ -59,7 +59,7 @@ class Substituter:
         self.allowed = jax.device_put(np.stack([self.kinds == kind for kind in range(OTHER + 1)]))
 
     def __call__(
-        self, texts: Sequence[str], rngs: Sequence[random.Random], advance: Callable[[int], None]
+        self, texts: Sequence[str], rngs: Sequence[random.Random], advance: Callable[[int], object]
     ) -> list[str]:
         """The sentences, rewritten; each uses its own random numbers. `advance` is called with numbers of finished
         sentences."""
@@ -118,7 +118,8 @@ class Substituter:
         found = likeliest_words(
             definition, self.params, tokens, slots, self.allowed, self.kinds[padded], padded, count=self.top_k
         )
-        return tuple(np.asarray(array)[: len(originals)] for array in found)
+        logits, ids = (np.asarray(array)[: len(originals)] for array in found)
+        return logits, ids
 
     def _rewritten(self, sentence: Masked, logits: np.ndarray, ids: np.ndarray) -> str:
         parts, end = [], 0

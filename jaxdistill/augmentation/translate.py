@@ -46,7 +46,7 @@ class Translator:
             self.tokenizer.src_lang = source_language
             self.options["forced_bos_token_id"] = self._language_id(target_language)
 
-    def __call__(self, texts: Sequence[str], advance: Callable[[int], None] = lambda count: None) -> list[str]:
+    def __call__(self, texts: Sequence[str], advance: Callable[[int], object] = lambda count: None) -> list[str]:
         """Translations; blank sentences stay unchanged. `advance` is called with numbers of finished sentences."""
         results = list(texts)
         rows = sorted((row for row, text in enumerate(texts) if text.strip()), key=lambda row: -len(texts[row]))
@@ -87,7 +87,8 @@ def _loaded(folder: str):
     if importlib.util.find_spec("torch") is None:
         raise InputError(f"--method=translate needs PyTorch, which is not installed; run: {EXTRA}")
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-    from transformers.utils import is_torch_cuda_available, logging
+    from transformers.utils import logging
+    from transformers.utils.import_utils import is_torch_cuda_available
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -9,7 +9,7 @@ import json
 import types
 import typing
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from jaxdistill.cli import did_you_mean
 from jaxdistill.config.ranges import Count, CountOrNone, Fraction, NotNegative, Positive, Range, Rate
@@ -269,7 +269,7 @@ EXTENSIONS = (
 def defaults() -> dict[str, dict[str, Any]]:
     """Default options of every section as plain data; the objective's section is empty."""
     return {
-        field.name: {} if field.name == "objective" else dataclasses.asdict(field.default)
+        field.name: {} if field.name == "objective" else dataclasses.asdict(cast(Any, field.default))
         for field in dataclasses.fields(Config)
         if field.name != "then"
     }
@@ -287,8 +287,8 @@ def parse_config(raw: Mapping[str, Any]) -> Config:
     for name, value in given.items():
         if not isinstance(value, Mapping):
             raise InputError(f"config section {name} is a {type(value).__name__}; it must hold options by their names.")
-    built = {
-        name: dict(value) if name == "objective" else options_from(sections[name].type, value, prefix=name)
+    built: dict[str, Any] = {
+        name: dict(value) if name == "objective" else options_from(cast(type, sections[name].type), value, prefix=name)
         for name, value in given.items()
     }
     if "name" not in built.get("objective", {}):

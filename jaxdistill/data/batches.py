@@ -1,7 +1,7 @@
 """Makes batches as a pure function of (seed, step), so that a resumed run needs no iterator state."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from functools import cached_property, lru_cache, partial
 from queue import Full, Queue
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 
 from jaxdistill.core import Batch, InputError, Tokens
 from jaxdistill.data import packing, sources, views
+from jaxdistill.data.targets import Selected
 from jaxdistill.data.tokenize import TokenStore
 
 SIMULATED_STEPS = 192
@@ -64,7 +65,7 @@ class Batches:
         reserve_seed: int = 0,
         most_shapes: int = 4,
         max_steps: int | None = None,
-        targets: Sequence[Float[np.ndarray, "rows e"]] = (),
+        targets: Sequence[Float[np.ndarray, "rows e"] | Selected] = (),
     ):
         self._check(student_store, teacher_store, batch_size, groups, teacher_views, targets)
         self.batch_size, self.groups, self.seed = batch_size, groups, seed
@@ -185,7 +186,7 @@ class Batches:
         return generator.permutation(np.concatenate(parts))
 
 
-def prefetch(batches: Batches, start: int, stop: int, depth: int = 2) -> Iterator[Batch]:
+def prefetch(batches: Batches, start: int, stop: int, depth: int = 2) -> Generator[Batch]:
     """Yields the batches of steps `start` to `stop - 1`; one thread prepares `depth` batches ahead."""
     queue: Queue = Queue(maxsize=depth)
     ended = threading.Event()

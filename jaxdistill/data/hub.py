@@ -1,8 +1,9 @@
 """Reads text from data set hubs: `hf:NAME[:CONFIG]:SPLIT:COLUMN` and `tfds:NAME:SPLIT:COLUMN`, without TensorFlow."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from jaxdistill.core import InputError
 from jaxdistill.data import formats
@@ -37,14 +38,14 @@ def rows(spec: str, columns: Mapping[str, str], line_bytes: int) -> Iterator[tup
         raise InputError(f"{spec} is empty: it has no rows of text.")
 
 
-def _hf(spec: str, name: str, *options: str):
+def _hf(spec: str, name: str, *options: str) -> tuple[Iterable[Mapping[str, Any]], list[str]]:
     *config, split = options
     try:
         import datasets
     except ImportError:
         raise InputError(f"{spec} needs the package datasets; run: pip install datasets") from None
     try:
-        table = datasets.load_dataset(name, *config, split=split)
+        table: Any = datasets.load_dataset(name, *config, split=split)
     except Exception as error:  # the library raises its own, the hub's and the HTTP client's errors
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(
@@ -54,13 +55,13 @@ def _hf(spec: str, name: str, *options: str):
     return table, table.column_names
 
 
-def _tfds(spec: str, name: str, split: str):
+def _tfds(spec: str, name: str, split: str) -> tuple[Iterable[Mapping[str, Any]], list[str]]:
     try:
         import tensorflow_datasets as tfds
     except ImportError:
         raise InputError(f"{spec} needs two packages; run: pip install tensorflow-datasets array_record") from None
     try:
-        builder = tfds.builder_from_directory(name) if Path(name).is_dir() else tfds.builder(name)
+        builder: Any = tfds.builder_from_directory(name) if Path(name).is_dir() else tfds.builder(name)
     except Exception as error:  # the library raises many kinds
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"{spec} cannot be loaded ({reason:.300}); prepare it first, or give its folder.") from None

@@ -48,7 +48,7 @@ class TokenStore:
     """
 
     def __init__(self, folder: Path, tokenizer: Tokenizer | None = None):
-        self.folder, self._tokenizer = folder, tokenizer
+        self.folder, self._given_tokenizer = folder, tokenizer
         info = json.loads((folder / "store.json").read_text())
         self.digest: str = info["digest"]
         """Digest of everything that determines the tokens."""
@@ -69,6 +69,11 @@ class TokenStore:
 
     def __len__(self) -> int:
         return self.rows
+
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        assert self._given_tokenizer is not None  # whoever reads other texts opens the store with one
+        return self._given_tokenizer
 
     def _of(self, column: str, kind: str) -> np.ndarray:
         if column not in self._place:

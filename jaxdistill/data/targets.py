@@ -8,12 +8,13 @@ note beside them holds their number.
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
 from tqdm.auto import tqdm
 
-from jaxdistill.core import Embed, InputError
+from jaxdistill.core import InputError
 from jaxdistill.data import vectors as vector_files
 from jaxdistill.data.vectors import VectorFile
 from jaxdistill.files import local
@@ -22,6 +23,9 @@ LONGEST = 1e18
 """Maximum length of a vector, so that its square fits in float32."""
 BLOCK_ROWS = 8192
 """Rows embedded and written at a time; a killed run repeats at most this many."""
+
+
+Text = TypeVar("Text", str, tuple[str, str])
 
 
 def open_targets(folder: str | Path, digest: str, rows: int, width: int, *, dtype: str = "float32") -> VectorFile:
@@ -40,7 +44,14 @@ def open_targets(folder: str | Path, digest: str, rows: int, width: int, *, dtyp
 
 
 def cached_vectors(
-    folder: str | Path, of: str, embed: Embed, texts: Sequence[str], width: int, *, what: str, progress: bool
+    folder: str | Path,
+    of: str,
+    embed: Callable[[Sequence[Text]], Float[np.ndarray, "n e"]],
+    texts: Sequence[Text],
+    width: int,
+    *,
+    what: str,
+    progress: bool,
 ) -> Float[np.ndarray, "rows e"]:
     """Returns the vectors of all texts, memory-mapped; computes and stores those missing in `folder`.
 
@@ -57,7 +68,11 @@ def cached_vectors(
 
 
 def fill_vectors(
-    targets: VectorFile, embed: Embed, texts: Sequence[str], *, advance: Callable[[int], None] = lambda rows: None
+    targets: VectorFile,
+    embed: Callable[[Sequence[Text]], Float[np.ndarray, "n e"]],
+    texts: Sequence[Text],
+    *,
+    advance: Callable[[int], object] = lambda rows: None,
 ) -> None:
     """Embeds the missing texts block by block; a killed run continues where it stopped.
 

@@ -33,7 +33,8 @@ SPECIAL = {
     "sep_token": "[SEP]",
     "mask_token": "[MASK]",
 }
-SETTINGS = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": False} | SPECIAL
+STRIPS_ACCENTS = False
+SETTINGS = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": STRIPS_ACCENTS} | SPECIAL
 """`tokenizer_config.json`. NOTE: without `strip_accents`, transformers would strip accents when it lower-cases."""
 LEAST_ENTRIES = 256
 MOST_CHARACTERS = 1000
@@ -131,7 +132,7 @@ def frequent_characters(texts: Iterator[str], most: int) -> tuple[list[str], flo
 
 def _normalizer() -> normalizers.Normalizer:
     return normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=SETTINGS["strip_accents"], lowercase=True
+        clean_text=True, handle_chinese_chars=True, strip_accents=STRIPS_ACCENTS, lowercase=True
     )
 
 
@@ -161,7 +162,7 @@ def _texts(specs: Sequence[str], wanted: Mapping[str, str], line_bytes: int) -> 
         yield from row
 
 
-def _settings(tokenizer: Tokenizer) -> dict[str, object]:
+def _settings(tokenizer: Tokenizer) -> Mapping[str, object]:
     """`tokenizer_config.json`. NOTE: `BertTokenizer` would replace the splitting of long runs by BERT's."""
     if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer):
         return SETTINGS
@@ -174,7 +175,7 @@ def _write(tokenizer: Tokenizer, folder: Path) -> None:
     files = {
         "tokenizer.json": tokenizer.to_str(pretty=True),
         "tokenizer_config.json": json.dumps(_settings(tokenizer), indent=2) + "\n",
-        "vocab.txt": "".join(f"{entry}\n" for entry in sorted(vocabulary, key=vocabulary.get)),
+        "vocab.txt": "".join(f"{entry}\n" for entry in sorted(vocabulary, key=vocabulary.__getitem__)),
     }
     for name, content in files.items():
         (folder / name).write_text(content, encoding="utf-8")

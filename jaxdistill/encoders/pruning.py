@@ -169,4 +169,4 @@ def moments_of(definition: EncoderDefinition, params: Params, tokens: Tokens) ->
             recorders[f"{name}/output/kernel"] = recorder = _Recorder(block.output, units, tokens.owner >= 0)
             setattr(block, OUTPUT, recorder)
     transformer(tokens, key=None, compute_dtype=jnp.float32, remat=False)
-    return {path: recorder.total for path, recorder in recorders.items()}
+    return {path: jnp.asarray(recorder.total) for path, recorder in recorders.items()}

@@ -5,10 +5,11 @@ words left out, no stemming.
 """
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 import numpy as np
 
-from jaxdistill.core import Embed, InputError
+from jaxdistill.core import InputError
 from jaxdistill.evals.evaluation import Ranking
 
 NAME = "bm25"
@@ -26,6 +27,6 @@ def rank(queries: Sequence[str], documents: Sequence[str], count: int) -> Rankin
     return np.asarray(scores, np.float64), np.asarray(rows, np.int64)
 
 
-def no_vectors(sentences: Sequence[str]) -> Embed:
+def no_vectors(sentences: Sequence[str]) -> NoReturn:
     """In place of `embed`; raises `InputError`."""
     raise InputError(f"{NAME} has no vectors of sentences; it ranks documents only (--tasks=documents).")

@@ -110,8 +110,9 @@ def _values(files: SetFiles, prefix: str, model: Model) -> dict[str, dict[str, f
         ranking = model.rank(list(known.queries.values()), texts, min(DEPTH, len(texts)))
     else:
         embed_document = model.index_document if ASYMMETRIC in prefix else model.embed_document
+        assert model.embed_query is not None and embed_document is not None  # all models but BM25 have them
         ranking = ranked_by_vectors(model.embed_query, embed_document, known)
-    if RERANKED in prefix:
+    if RERANKED in prefix and model.reranker is not None:
         ranking = reranked(ranking, model.reranker, known)
     return {"scores": {f"{prefix}{name}": value for name, value in scored(ranking, known).items()}}
 

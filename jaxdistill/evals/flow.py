@@ -12,7 +12,7 @@ step's scale and shift standardise the whole text, while the code standardises o
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -138,15 +138,15 @@ def fitted(flow: Flow, batches: Float[Array, "s n e"]) -> Flow:
         optax.adamw(LEARNING_RATE, eps=EPSILON, weight_decay=WEIGHT_DECAY, mask=kernels),
     )
 
-    def update(state, batch):
+    def update(state: tuple[Any, Any], batch: Array):
         flow, moments = state
         gradient = jax.grad(negative_log_likelihood)(flow, batch)
         with jax.numpy_dtype_promotion("standard"):  # optax raises floats to integer powers
             updates, moments = optimizer.update(gradient, moments, flow)
-        return (optax.apply_updates(flow, updates), moments), None
+        return (cast(Any, optax.apply_updates(flow, updates)), moments), None
 
-    (flow, _), _ = jax.lax.scan(update, (flow, optimizer.init(flow)), batches)
-    return flow
+    start: Any = (flow, optimizer.init(cast(Any, flow)))
+    return jax.lax.scan(update, start, batches)[0][0]
 
 
 def _product(x: Float[Array, "n i"], kernel: Float[Array, "i o"]) -> Float[Array, "n o"]:

@@ -90,7 +90,7 @@ class Postprocessing(NamedTuple):
         """Digests of everything here that decides scores: the method and the text."""
         return [self.method, content_digest(self.sources)] if self.method else []
 
-    def of(self, embed: Embed | Scorer) -> Callable[[Embed], Embed]:
+    def of(self, embed: Embed) -> Callable[[Embed], Embed]:
         """A function that follows an `embed` of this model by the transform, which is fitted on the model's vectors."""
         if not self.method:
             return lambda embed: embed

@@ -209,7 +209,7 @@ def _train(
     `strength`, is diagonal, so its inverse is a safe step size for each axis. The bound holds for all folds once it is
     scaled by the ratio of their rows.
     """
-    axes, variances = _principal_axes(features, trains.any(axis=0))
+    axes, variances = _principal_axes(features, jnp.any(trains, axis=0))
     if classes == 2:  # one column: the difference of the two classes' weights, penalised half as much
         targets, strengths, curvature = (labels == 1).astype(jnp.float32)[None], strengths / 2, 0.25
     else:
@@ -251,7 +251,7 @@ def _converged(
         age=jnp.zeros_like(fits.age),
         decrease=jnp.full_like(fits.decrease, jnp.inf),
     )
-    count, fits = jax.lax.while_loop(unfinished, one_more, (0, fresh))
+    count, fits = jax.lax.while_loop(unfinished, one_more, (jnp.int32(0), fresh))
     return fits, count
 
 

@@ -33,7 +33,7 @@ def ordered(scores: Float[np.ndarray, "q k"], rows: Int[np.ndarray, "q k"], name
     place = np.empty(len(names), np.int64)
     place[np.argsort(np.array(names, dtype=object), kind="stable")] = np.arange(len(names))
     order = np.lexsort((-place[rows], -scores), axis=1)
-    return [[names[row] for row in ranked] for ranked in np.take_along_axis(rows, order, axis=1)]
+    return [[names[int(row)] for row in ranked] for ranked in np.take_along_axis(rows, order, axis=1)]
 
 
 def _of_query(relevances: Sequence[int], judged: Mapping[str, int]) -> dict[str, float]:

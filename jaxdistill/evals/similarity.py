@@ -4,6 +4,7 @@ All evaluations of sentence pairs use it. Useless vectors (NaN, zero, or all the
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -23,7 +24,7 @@ def finite_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, 
     vectors = np.asarray(embed(sentences))
     if vectors.ndim != 2 or len(vectors) != len(sentences):
         raise InputError(f"{len(sentences)} sentences gave vectors of shape {vectors.shape}; one row each is needed.")
-    _refuse(~np.isfinite(vectors).all(axis=1), "NaN or infinity", sentences)
+    _refuse(~np.all(np.isfinite(vectors), axis=1), "NaN or infinity", sentences)
     return vectors
 
 
@@ -81,7 +82,8 @@ def spearman(reference: Float[np.ndarray, " n"], similarities: Float[np.ndarray,
         )
     from scipy import stats  # imported here: it takes over a second
 
-    return float(stats.spearmanr(reference, similarities).statistic)
+    correlation: Any = stats.spearmanr(reference, similarities)
+    return float(correlation.statistic)
 
 
 def _is_constant(scores: Float[np.ndarray, " n"]) -> bool:

@@ -175,11 +175,12 @@ def sts_folder(folder: str | Path) -> Path:
 def _from_hub(name: str) -> GradedPairs:
     # Imported here: `datasets` takes two seconds to import, and only hub users need it.
     import datasets
+    from datasets.exceptions import DatasetsError
 
     source = SETS[name]
     try:
         rows = datasets.load_dataset(source.hub, split=source.split, revision=source.revision)
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+    except (OSError, ValueError, DatasetsError) as error:
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
         raise InputError(
             f"{source.hub} could not be loaded from the Hugging Face hub{offline}: {str(error).splitlines()[0][:120]}. "

@@ -68,6 +68,7 @@ def load_module(spec: str) -> ModuleType:
         name = f"jaxdistill_part_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
         if name not in sys.modules:
             found = importlib.util.spec_from_file_location(name, path)
+            assert found is not None and found.loader is not None  # a file named .py always has them
             sys.modules[name] = module = importlib.util.module_from_spec(found)
             try:
                 found.loader.exec_module(module)

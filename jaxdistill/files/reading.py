@@ -8,7 +8,7 @@ import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, cast
 
 from jaxdistill.core import InputError
 
@@ -62,7 +62,7 @@ def opened_text(path: Path) -> Iterator[IO[bytes]]:
         with open_regular(path) as file:
             if path.name.lower().endswith(".gz"):
                 with gzip.open(file, "rb") as unpacked:
-                    yield unpacked
+                    yield cast(IO[bytes], unpacked)
             else:
                 yield file
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:

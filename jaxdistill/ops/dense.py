@@ -9,6 +9,7 @@ from typing import get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
@@ -48,7 +49,7 @@ def _backward(dtype, given, saved, cotangent):
 _product.defvjp(_forward, _backward)
 
 
-def dtype_of(precision: str) -> DTypeLike:
+def dtype_of(precision: str) -> np.dtype:
     """The dtype of matrix products; raises `InputError` for a word that is no `Precision`."""
     if precision not in get_args(Precision):
         raise InputError(f"precision={precision!r} is unknown; allowed: {', '.join(get_args(Precision))}.")

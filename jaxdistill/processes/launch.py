@@ -1,6 +1,7 @@
 """Finds the place of this process among those of a run: by environment variables, or by JAX's own cluster detection."""
 
 import os
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jaxdistill.core import InputError
@@ -28,7 +29,7 @@ class Place(NamedTuple):
     """At which process 0 waits for the others."""
     count: int
     index: int
-    devices: list[int] | None
+    devices: Sequence[int] | None
     """Local devices to use; None: all of them."""
 
 
@@ -112,7 +113,7 @@ def _refuse_stale_slices() -> None:
         raise InputError(f"{shown}: slice {index} of {count or 1} does not exist; unset what another job has left.")
 
 
-def _detected(address: str | None, count: int | None, index: int | None) -> tuple[Any, Any, Any, list[int] | None]:
+def _detected(address: str | None, count: int | None, index: int | None) -> tuple[Any, Any, Any, Sequence[int] | None]:
     """What is given, completed by JAX's detection of SLURM, Open MPI, Kubernetes, and TPU hosts.
 
     NOTE `jax.distributed.initialize` detects and connects at once; the agreement of the processes comes between the two.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.reporting.plots import Curves
@@ -169,7 +170,8 @@ def _score_against(
     def points(of: Callable[[Entry], float | None]) -> list[dict[str, Any]]:
         """One trace per model, so that the legend names it."""
         return [
-            _trace(entry.name, colors, [of(entry)], [100 * entry.scores[score]], mode="markers") for entry in scored if of(entry)
+            _trace(entry.name, colors, [value], [100 * entry.scores[score]], mode="markers")
+            for entry in scored if (value := of(entry))
         ]  # fmt: skip
 
     yield _figure(
@@ -209,9 +211,7 @@ def _figure(
     return Figure(id=id, title=title, note=note, data=data, layout=layout) if data else None
 
 
-def _trace(
-    name: str, colors: Mapping[str, str], x: Sequence[float], y: Sequence[float], *, mode: str
-) -> dict[str, Any]:
+def _trace(name: str, colors: Mapping[str, str], x: ArrayLike, y: ArrayLike, *, mode: str) -> dict[str, Any]:
     """A named line or cloud; lone points are large enough to tap."""
     return {
         "type": "scatter",
@@ -235,7 +235,7 @@ def _layout(x: str, y: str, *, log_x: Sequence[float] = (), y_axis: Mapping[str,
     ticks = {"type": "log", "tickvals": _log_ticks(log_x), "tickformat": "~s"} if log_x else {}
     return {
         "xaxis": axis | {"title": {"text": _plain(x)}} | ticks,
-        "yaxis": axis | {"title": {"text": _plain(y)}} | (y_axis or {}),
+        "yaxis": axis | {"title": {"text": _plain(y)}} | dict(y_axis or {}),
         "margin": {"l": 50, "r": 15, "t": 10, "b": 40},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
         "showlegend": True,

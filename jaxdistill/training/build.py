@@ -48,7 +48,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
         config, objective, teacher=teacher, labellers=labellers, store=store, compute_dtype=dtype, progress=progress
     )
     check_width(targets, student)
-    if objective.reads:
+    if objective.reads and teacher is not None:
         check_same_tokens(objective, student, teacher, store)
     held_out = held_out_rows(config.evals, store.rows)
     data = make_batches(config, objective, targets, groups=groups, reserve_rows=objective.reserve_rows + held_out)

@@ -165,7 +165,7 @@ class Checkpoints:
     def _arrays(self, step: int, abstract: dict[str, Any]) -> Restored:
         """The checkpoint of `step`, each array compared with its checksum."""
         items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), progress=ocp.args.JsonRestore())
-        read = self._manager.restore(step, args=items)
+        read: Any = self._manager.restore(step, args=items)
         state = _from_saved(read.state)
         expected = read.progress.pop("checksums")
         found = _checksums(state)

@@ -1,6 +1,7 @@
 """Reads config files: shipped ones from any folder, or a user's own, completed with the defaults of every option."""
 
 import importlib.util
+import inspect
 import pathlib
 import sys
 from collections.abc import Mapping
@@ -66,9 +67,15 @@ def load_config_module(path: pathlib.Path) -> ModuleType:
         if str(folder) not in sys.path:
             sys.path.append(str(folder))
     spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None  # a file named .py always has them
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def first_line(documented: object) -> str:
+    """The first line of the docstring of a module or a class."""
+    return (inspect.getdoc(documented) or "").partition("\n")[0]
 
 
 def preset_names(module: ModuleType) -> list[str]:

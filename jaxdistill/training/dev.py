@@ -1,7 +1,10 @@
 """The evaluations that judge the student while it trains."""
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Int
 
 from jaxdistill import paths
 from jaxdistill.config import Config, Evals
@@ -16,7 +19,7 @@ HELD_OUT = 2000
 
 
 def dev_tasks(
-    config: Config, targets: Targets, graded: pairs.GradedPairs | None, held_out: Sequence[int]
+    config: Config, targets: Targets, graded: pairs.GradedPairs | None, held_out: Int[np.ndarray, " n"]
 ) -> Mapping[str, Task]:
     """Metric to dev evaluation; the preferred one first."""
     return dev_metric.available_tasks(
@@ -27,11 +30,11 @@ def dev_tasks(
     )
 
 
-def dev_agreement(config: Config, targets: Targets, held_out: Sequence[int]) -> Task | None:
+def dev_agreement(config: Config, targets: Targets, held_out: Int[np.ndarray, " n"]) -> Task | None:
     """Agreement over the pairs of a file, or over held-out sentences: each with its neighbour and with a random one."""
-    if config.evals.agreement and targets.embedder is None:
-        raise InputError("evals.agreement needs a teacher model; vectors cover the training text alone.")
     if config.evals.agreement:
+        if targets.embedder is None:
+            raise InputError("evals.agreement needs a teacher model; vectors cover the training text alone.")
         read = sources.read(split_specs(config.evals.agreement), line_bytes=config.data.max_line_bytes)
         sentences = [text for (text,) in read if text.strip()]
         return agreement.agreement_task(targets.embedder.encode, *agreement.neighbouring_pairs(sentences))

@@ -76,7 +76,7 @@ def largest_difference(before: SentenceModel, after: SentenceModel, sentences: S
     if before.definition.reads_pairs:
         if not after.definition.reads_pairs:
             return float("inf")
-        scores = [Embedder(model).score(sentences, sentences[1:] + sentences[:1]) for model in (before, after)]
+        scores = [Embedder(model).score(sentences, [*sentences[1:], *sentences[:1]]) for model in (before, after)]
         return float(np.abs(scores[0] - scores[1]).max())
     vectors = [Embedder(model).encode(list(sentences)).astype(np.float64) for model in (before, after)]
     if vectors[0].shape != vectors[1].shape:

@@ -160,8 +160,8 @@ def _geometry(run: Run, model: SentenceModel, measured: Measured) -> dict[str, f
     known = evaluation.Model(
         embed=Embedder(model).as_embed(),
         embed_in_batches=lambda size: Embedder(model, batch_size=size).as_embed(),
-        parameters=measured.parameters,
-        size_bytes=measured.size_bytes,
+        parameters=model.parameter_count,
+        size_bytes=measured.size_bytes or 0,
     )
     scores: dict[str, float] = {}
     for unit in suite.planned(["geometry"], evaluation.Sources(data=str(folder))).units:

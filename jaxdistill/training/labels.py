@@ -44,7 +44,7 @@ def labels(
         embedder = Embedder(labeller, compute_dtype=compute_dtype)
         made = _of_pairs if labeller.definition.reads_pairs else _of_sentences
         scores.append(made(embedder, store, folder, np.dtype(compute_dtype).name, progress))
-    mean = np.mean(scores, axis=0, dtype=np.float32)
+    mean = np.asarray(np.mean(np.stack(scores), axis=0, dtype=np.float32))
     log.info(
         "labels: %s pairs by %s, mean %.3f, %s of them below 0",
         f"{len(mean):,}",

@@ -11,6 +11,7 @@ import logging
 import math
 import pathlib
 import time
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import jax
@@ -20,7 +21,7 @@ from jaxdistill import mesh as meshes
 from jaxdistill import processes
 from jaxdistill.cli import Interrupted, Interrupts
 from jaxdistill.config import Config, Evals, flat
-from jaxdistill.core import InputError, Params, TrainState
+from jaxdistill.core import Array, InputError, Params, TrainState
 from jaxdistill.data.batches import prefetch
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.inference import Embedder
@@ -106,7 +107,7 @@ class _Loop:
         self.embedder = Embedder(as_evaluated(run.config.student, run.student), mesh=run.mesh, params={})
         watches = run.config.evals.collapse != "off" and not run.student.definition.reads_pairs
         self.watched = collapse.sample_of(run.store) if watches else []
-        self.pending: list[tuple[int, dict[str, jax.Array]]] = []
+        self.pending: list[tuple[int, Mapping[str, Array]]] = []
         """Steps whose metrics are still on the devices."""
 
     def run_steps(self, state: TrainState, interrupts: Interrupts) -> TrainState:
@@ -155,7 +156,7 @@ class _Loop:
             self.stop_non_finite(bad)
         means = {name: float(np.mean([metrics[name] for _, metrics in fetched])) for name in fetched[0][1]}
         rate = self.bar.rate(step)
-        means |= {"learning_rate": float(self.run.schedule(step - 1)), "sentences_per_s": rate}
+        means |= {"learning_rate": float(np.asarray(self.run.schedule(step - 1))), "sentences_per_s": rate}
         self.bar.show(means["loss"], rate)
         if self.writers:
             self.writers.write(step, means)
@@ -265,9 +266,11 @@ class _Loop:
 def _outcome(run: Run, seconds: float) -> Outcome:
     checkpoints = Checkpoints(run.workdir, keep=run.config.run.keep)
     last = checkpoints.restore(run.like, run.shardings)
+    assert last is not None  # a training saves its last step
     step = last.progress["best_step"]
     chosen = last if step == last.step else checkpoints.restore(run.like, run.shardings, step=step)
     checkpoints.close()
+    assert chosen is not None
     return Outcome(
         student=trained_student(run.config, run.student, chosen.state),
         step=chosen.step,

@@ -59,7 +59,7 @@ class Writers:
 
     def _record(self, step: int, **content: Any) -> None:
         """Writes a record of TensorBoard."""
-        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue] - protobuf makes it on import
 
         self._tensorboard.write(Event(wall_time=time.time(), step=step, **content).SerializeToString())
         self._tensorboard.flush()
@@ -97,7 +97,7 @@ def _step_of(line: str) -> float:
 def _wandb_run(folder: pathlib.Path, config: Mapping[str, Any]):
     """The run in Weights & Biases, which continues under the same name."""
     try:
-        import wandb
+        import wandb  # pyright: ignore[reportMissingImports] - optional
     except ImportError:
         raise InputError("run.wandb needs the package wandb: pip install wandb, or --config.run.wandb=False.") from None
 

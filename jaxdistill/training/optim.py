@@ -65,14 +65,14 @@ def scale_by_transformers_adam(
         zeros = jax.tree.map(jnp.zeros_like, params)
         return optax.ScaleByAdamState(count=jnp.int32(0), mu=zeros, nu=zeros)
 
-    def update(gradients, state, params=None):
+    def update(updates, state, params=None):
         del params
-        mu = optax.tree.update_moment(gradients, state.mu, b1, 1)
-        nu = optax.tree.update_moment(gradients, state.nu, b2, 2)
+        mu = optax.tree.update_moment(updates, state.mu, b1, 1)
+        nu = optax.tree.update_moment(updates, state.nu, b2, 2)
         count = state.count + 1
         correction = _correction(b1, b2, count) if bias_correction else 1.0
-        updates = jax.tree.map(lambda m, v: correction * (m / (jnp.sqrt(v) + eps)), mu, nu)
-        return updates, optax.ScaleByAdamState(count=count, mu=mu, nu=nu)
+        scaled = jax.tree.map(lambda m, v: correction * (m / (jnp.sqrt(v) + eps)), mu, nu)
+        return scaled, optax.ScaleByAdamState(count=count, mu=mu, nu=nu)
 
     return optax.GradientTransformation(init, update)
 

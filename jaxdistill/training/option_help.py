@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from jaxdistill import config, objectives
-from jaxdistill.training.config_file import find_config, load_config_module, shipped_configs
+from jaxdistill.training.config_file import find_config, first_line, load_config_module, shipped_configs
 
 SECTIONS = (config.Data, config.Teacher, config.Student, config.Optimizer, config.Evals, config.RunOptions)
 
@@ -25,21 +25,22 @@ class Option(NamedTuple):
 def sections() -> Iterator[tuple[str, str, list[Option]]]:
     """(name, first line of its docstring, options) of every section, each objective as one."""
     for kind in SECTIONS:
-        yield kind.__name__.lower(), inspect.getdoc(kind).splitlines()[0], options_of(kind)
+        yield kind.__name__.lower(), first_line(kind), options_of(kind)
     for name in objectives.available():
         kind = objectives.options_class(name)
-        yield f"objective ({name})", inspect.getdoc(kind).splitlines()[0], options_of(kind)
+        yield f"objective ({name})", first_line(kind), options_of(kind)
 
 
 def options_of(kind: type) -> list[Option]:
     """Each field of an options class with the text that stands below it."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(definition, ast.ClassDef)
     hints = get_type_hints(kind, include_extras=True)
-    below = {
-        node.target.id: after.value.value
-        for node, after in zip(body, body[1:], strict=False)
-        if isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-    }
+    below: dict[str, str] = {}
+    for node, after in zip(definition.body, definition.body[1:], strict=False):
+        match node, after:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                below[name] = text
     return [
         Option(
             field.name,
@@ -72,12 +73,12 @@ def all_configs() -> str:
     parts = ["Configs and their presets:\n"]
     for path in shipped_configs():
         module = load_config_module(path)
-        parts.append(f"  configs/{path.name}: {', '.join(module.PRESETS)}\n      {module.__doc__.splitlines()[0]}")
+        parts.append(f"  configs/{path.name}: {', '.join(module.PRESETS)}\n      {first_line(module)}")
         for preset, arguments in getattr(module, "ARGUMENTS", {}).items():
             parts.append(f"      {preset}:ARGUMENT with {', '.join(arguments)}")
     parts.append("\nOptions (--config.SECTION.OPTION=VALUE):")
-    for name, first_line, options in sections():
-        parts.append(f"\n  {name}: {first_line}")
+    for name, summary, options in sections():
+        parts.append(f"\n  {name}: {summary}")
         parts += [f"    {o.name}: {o.type}, default {o.default}  {o.meaning}".rstrip() for o in options]
     return "\n".join(parts)
 
@@ -93,12 +94,12 @@ def as_markdown() -> str:
         "# Options\n\nEvery option of a training, with its default. `--config.SECTION.OPTION=VALUE` sets one on the command line, "
         '`options={"SECTION.OPTION": value}` in Python. Made by `python -m jaxdistill.training.option_help`.\n'
     ]
-    for name, first_line, options in sections():
+    for name, summary, options in sections():
         rows = [f"| `{o.name}` | {_cell(o.type)} | {_cell(o.default)} | {_cell(o.meaning)} |" for o in options]
         parts.append(
             "\n".join(
                 [
-                    f"## {name}\n\n{first_line}\n",
+                    f"## {name}\n\n{summary}\n",
                     "| option | type | default | meaning |",
                     "|---|---|---|---|",
                     *rows,

@@ -41,7 +41,7 @@ class Reading(NamedTuple):
 
 def reading(run: Run, model: SentenceModel) -> Reading:
     """Reads `READ_SENTENCES` of the training text, twice."""
-    read: Embed | Scorer = Embedder(model).as_embed()
+    read = Embedder(model).as_embed()
     sentences = run.store.texts("text")[:READ_SENTENCES]
     timed = partial(read.score, run.store.texts(SECOND)[:READ_SENTENCES]) if isinstance(read, Scorer) else read
     timed(sentences)
@@ -74,7 +74,7 @@ def write_report(
     entries = [
         Entry(
             name=name,
-            scores=scores[name] | geometry[name],
+            scores={**scores[name], **geometry[name]},
             parameters=measured[name].parameters,
             size_bytes=measured[name].size_bytes,
             sentences_per_s=measured[name].sentences_per_s,

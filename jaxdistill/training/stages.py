@@ -112,8 +112,9 @@ def in_order(config: Config) -> list[Config]:
     """The stages, each without those that follow it; `INHERITED` options that one does not name are those of the stage
     before, and so is the prompt of its student."""
     stages = []
-    while config is not None:
-        stage = dataclasses.replace(config, then=None)
+    rest: Config | None = config
+    while rest is not None:
+        stage = dataclasses.replace(rest, then=None)
         for section, option in INHERITED if stages else ():
             options = getattr(stage, section)
             if not getattr(options, option):
@@ -125,7 +126,7 @@ def in_order(config: Config) -> list[Config]:
                 stage, student=dataclasses.replace(stage.student, prompt=stages[-1].student.prompt)
             )
         stages.append(stage)
-        config = config.then
+        rest = rest.then
     return stages
 
 

@@ -59,7 +59,7 @@ def make_train_step(
         with jax.numpy_dtype_promotion("standard"):  # optax raises floats to integer powers
             updates, optimizer_state = optimizer.update(found, state.optimizer, state.params)
         metrics = {"loss": loss, "gradient_norm": optax.tree.norm(found), **metrics}
-        params = optax.apply_updates(state.params, updates)
+        params: Any = optax.apply_updates(state.params, updates)
         return TrainState(state.step + 1, params, optimizer_state, objective_state, state.key), metrics
 
     return jax.jit(
@@ -88,6 +88,7 @@ class Forward(NamedTuple):
         if self.teacher is None:
             return None
         tokens = batch.student if self.objective.reads else batch.teacher
+        assert tokens is not None  # a live teacher has them
         found = encoded(
             self.teacher,
             teacher_params,

@@ -27,7 +27,7 @@ def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib
     source = stage_export(spec.model, workdir)
     has_pair_head = spec.head == "pair" and source != "teacher" and labels_of(source) == 1
     pooling = "" if has_pair_head else spec.pooling
-    model = teacher if source == "teacher" else load_model(source, pooling=pooling)
+    model = teacher if source == "teacher" and teacher is not None else load_model(source, pooling=pooling)
     if spec.prompt:
         model = model.with_prompt(spec.prompt)
     of_body, of_head, of_tables = jax.random.split(jax.random.key(config.run.seed ^ 0x57D), 3)
@@ -40,8 +40,10 @@ def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib
         model = model.with_params(model.params)  # float32, which the teacher's file need not have
     if spec.width:
         tokenizer = vocabulary.new_tokenizer(config, workdir) if wanted.entries else None
-        sizes = dict(width=spec.width, depth=spec.depth, heads=spec.heads, intermediate=spec.intermediate)
-        model = surgery.fresh(model, of_body, **sizes, tokenizer_folder=tokenizer)
+        model = surgery.fresh(
+            model, of_body, width=spec.width, depth=spec.depth, heads=spec.heads, intermediate=spec.intermediate,
+            tokenizer_folder=tokenizer,
+        )  # fmt: skip
     elif spec.heads or spec.intermediate:
         seen = moments(config, model) if spec.prune_by == "activation" else None
         model = pruning.pruned(model, heads=spec.heads, intermediate=spec.intermediate, moments=seen)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from jax.typing import DTypeLike
+from jaxtyping import Float, Int
 
 from jaxdistill.config import Config, Teacher
 from jaxdistill.core import InputError, Objective
@@ -73,8 +74,10 @@ class Targets:
         progress: bool,
     ):
         self.text, self.teacher, self.views = store, teacher, tuple(objective.teacher_views)
-        self.store, self.arrays = None, ()
-        """Tokens for a live teacher, or one array of targets for each teacher view."""
+        self.store: tokenize.TokenStore | None = None
+        """Tokens for a live teacher."""
+        self.arrays: tuple[Float[np.ndarray, "rows e"] | targets.Selected, ...] = ()
+        """One array of targets for each teacher view, where they are stored."""
         # On the devices of this process: processes that share a cache folder take turns behind its lock.
         self.embedder = Embedder(teacher, compute_dtype=compute_dtype) if teacher else None
         self.width = 0
@@ -92,38 +95,43 @@ class Targets:
             self.width = teacher.definition.embedding_width
         if objective.reads:
             return
-        if teacher is None:
+        if teacher is None or self.embedder is None:
             array = targets.checked_own_vectors(config.teacher.model, store.input_rows)
             self.arrays = (targets.Selected(array, store.input_row),) * len(self.views)
             self.width = array.shape[1]
         elif config.teacher.targets == "store":
             check_reads(config.data, teacher, self.views, store)
-            self.arrays = tuple(self._stored(config, view, compute_dtype, progress) for view in self.views)
+            self.arrays = tuple(
+                self._stored(self.embedder, config, view, compute_dtype, progress) for view in self.views
+            )
         else:
             length = teacher.max_length
             self.store = tokenised_text(config.data, teacher, self.views, max_length=length, progress=progress)
 
-    def _stored(self, config: Config, view: str, compute_dtype: DTypeLike, progress: bool):
+    def _stored(
+        self, embedder: Embedder, config: Config, view: str, compute_dtype: DTypeLike, progress: bool
+    ) -> Float[np.ndarray, "rows e"]:
         if view not in self.text.columns:
             raise InputError(
                 f"teacher.targets='store' needs a teacher view that is a column of the text ({', '.join(self.text.columns)}); "
                 f"{view!r} differs at every step: use teacher.targets='live'."
             )
-        name = f"{self.teacher.digest()} {self.text.content_digest} {view} {np.dtype(compute_dtype).name}"
+        name = f"{embedder.model.digest()} {self.text.content_digest} {view} {np.dtype(compute_dtype).name}"
         return targets.cached_vectors(
             cache_folder(config.data.cache_folder) / "targets",
             name,
-            self.embedder.encode,
+            embedder.encode,
             self.text.texts(view),
-            self.embedder.width,
+            embedder.width,
             what="teacher targets",
             progress=progress,
         )
 
-    def rows(self, rows: Sequence[int]) -> np.ndarray:
+    def rows(self, rows: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
         """The teacher's embeddings of some rows of the text, for the first teacher view."""
         if self.arrays:
-            return np.asarray(self.arrays[0][np.asarray(rows)], np.float32)
+            return np.asarray(self.arrays[0][rows], np.float32)
         view = self.views[0] if self.views and self.views[0] in self.text.columns else "text"
+        assert self.embedder is not None  # without a teacher model, `arrays` has its vectors
         log.info("teacher embeddings of %d reserved sentences", len(rows))
         return self.embedder.encode([self.text.text(view, row) for row in rows])
