@@ -98,6 +98,10 @@ LABELS = "labels"
 SECOND = "second"
 """The column of the text that holds the second sentence of a pair; the first is in `text`."""
 
+ROLES = {"query": ("query",), "document": ("document", "passage", "corpus")}
+"""Roles of sentences to the names of their prompts in checkpoints, in the order in which sentence-transformers looks for
+them."""
+
 READS = ("embeddings", "hidden", "vocabulary")
 """Outputs that an objective may read besides sentence vectors. They require a live teacher with the student's
 tokens."""

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxdistill.cli import Interrupted, Interrupts, Parser, add_reading_options, local_path, reading_options, run
-from jaxdistill.core import InputError
+from jaxdistill.core import ROLES, InputError
 from jaxdistill.data.sources import TEXT, Watched, local_files, read
 from jaxdistill.data.vectors import VectorFile, note_of, write_parquet
 from jaxdistill.data.words import unknown_id
@@ -50,6 +50,7 @@ def encode_file(
     *,
     column: str = TEXT,
     prompt: str | None = None,
+    role: str = "",
     keep_text: bool = False,
     progress: bool = True,
     chunk: int = CHUNK,
@@ -61,6 +62,7 @@ def encode_file(
       output: a `.npy` or `.parquet` file, which gets its name when it is complete.
       column: of a table, that holds the sentences.
       prompt: name of one of the model's prompts; None: its default one.
+      role: `query` or `document`, whose prompt is used instead; empty: no role.
       keep_text: write the sentences beside their vectors; for `.parquet`.
       chunk: sentences that are computed together; what a killed call repeats at most.
 
@@ -74,9 +76,9 @@ def encode_file(
         raise InputError(f"--keep_text needs a table: --output={output.with_suffix('.parquet')}.")
     if output.is_dir() or is_special(output):
         raise InputError(f"--output={output} is a {'folder' if output.is_dir() else 'device or pipe'}; name a file.")
-    embedder.prefix(prompt)  # refuses an unknown prompt or a cross-encoder before the text is read
+    prefix = embedder.prefix(prompt, role)  # refuses an unknown prompt or a cross-encoder before the text is read
     text = Watched(specs, {TEXT: column})
-    origin = origin_of(embedder, text, column=column, prompt=prompt, chunk=chunk)
+    origin = origin_of(embedder, text, column=column, prefix=prefix, chunk=chunk)
     refuse_overwriting(output, local_files(specs))
     output = without_links(output)
     partial = output.with_name(f"{output.name}.partial")
@@ -113,13 +115,13 @@ def _as_table(vectors: VectorFile, output: Path, text: Watched | None) -> None:
 
 
 def origin_of(
-    embedder: Embedder, text: Watched, *, column: str = TEXT, prompt: str | None = None, chunk: int = CHUNK
+    embedder: Embedder, text: Watched, *, column: str = TEXT, prefix: str = "", chunk: int = CHUNK
 ) -> dict[str, object]:
     """Everything that determines the vectors, except the devices."""
     return {
         "model": embedder.model.digest(),
         "max_length": embedder.model.max_length,
-        "prompt": embedder.prefix(prompt),
+        "prompt": prefix,
         "input": text.digest,
         "column": column,
         "batch_size": embedder.batch_size,
@@ -190,6 +192,7 @@ def main(arguments: Sequence[str]) -> None:
         given.output,
         column=given.column,
         prompt=given.prompt or None,
+        role=given.role,
         keep_text=given.keep_text,
         progress=not given.quiet,
     )
@@ -213,7 +216,10 @@ def _parser() -> Parser:
     parser.add_argument("--keep_text", action="store_true", help=".parquet: write the sentences too, as column text")
     parser.add_argument("--column", default=TEXT, help="column of a table that holds the sentences")
     parser.add_argument(
-        "--prompt", default="", help="name of a prompt of the checkpoint; default: the checkpoint's default"
+        "--prompt", default="", help="name of a prompt of the checkpoint, or none; default: the checkpoint's default"
+    )
+    parser.add_argument(
+        "--role", default="", choices=list(ROLES), help="put the checkpoint's prompt for this role first"
     )
     add_reading_options(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress bar")

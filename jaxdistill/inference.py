@@ -17,11 +17,10 @@ from jaxtyping import Float, Int
 from tqdm.auto import tqdm
 
 from jaxdistill.cli import did_you_mean
-from jaxdistill.core import Array, Embed, InputError, Params, Precision, Tokens
+from jaxdistill.core import ROLES, Array, Embed, InputError, Params, Precision, Tokens
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
-from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.encoders.model import load_model as load_model
+from jaxdistill.encoders.model import NO_PROMPT, SentenceModel, load_model
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.evals.similarity import cosines
 from jaxdistill.mesh import batch_sharding, make_mesh, place, place_frozen, replicated
@@ -67,17 +66,24 @@ class Embedder:
         """Width of the vectors."""
         return self.model.definition.embedding_width
 
-    def prefix(self, prompt: str | None) -> str:
+    def prefix(self, prompt: str | None = None, role: str = "") -> str:
         """The text before each sentence; InputError for an unknown prompt, or a cross-encoder, which has no vectors."""
         if self.model.definition.reads_pairs:
             raise InputError(f"{self.model.source} is a cross-encoder: it has no vectors of sentences; score pairs.")
-        return prompt_text(self.model, prompt)
+        if not role:
+            return prompt_text(self.model, prompt)
+        if prompt is not None:
+            raise InputError(f"prompt {prompt!r} and role {role!r} exclude each other; give one of them.")
+        if role not in ROLES:
+            raise InputError(f"role {role!r} is unknown; allowed: {', '.join(ROLES)}.")
+        return self.model.role_prompts[role]
 
     def encode(
         self,
         sentences: Sequence[str],
         *,
         prompt: str | None = None,
+        role: str | Sequence[str] = "",
         progress: bool = False,
         params: Params | None = None,
     ) -> Float[np.ndarray, "n e"]:
@@ -85,20 +91,39 @@ class Embedder:
 
         Args:
           sentences: any number; longer ones than the model's `max_length` are truncated.
-          prompt: name of one of the model's prompts; None: its default one, if it has one.
+          prompt: name of one of the model's prompts; None: its default one, if it has one; empty: none.
+          role: `query` or `document`, or one for each sentence: the model's prompt for it goes before the sentence, and
+            none if it has no such prompt. Empty: no role.
           progress: show a bar.
           params: other parameters of the same model, on the same mesh (a student in training).
 
         Raises:
-          InputError: a single string instead of a list, an unknown prompt, or a cross-encoder, which has no vectors.
+          InputError: a single string instead of a list, an unknown prompt or role, or a cross-encoder, which has no
+            vectors.
         """
         if isinstance(sentences, str):
             raise InputError("encode takes a list of sentences; put the sentence in a list.")
-        prefix = self.prefix(prompt)
-        encodings = self.model.encodings([prefix + sentence for sentence in sentences])
+        if not isinstance(role, str) and len(role) != len(sentences):
+            raise InputError(
+                f"got {len(role)} roles for {len(sentences)} sentences; give one for each, or one for all."
+            )
+        roles = {role} if isinstance(role, str) else set(role)
+        prefixes = {one: self.prefix(prompt, one) for one in roles}
+        of_sentences = [role] * len(sentences) if isinstance(role, str) else role
+        encodings = self.model.encodings(
+            [prefixes[one] + sentence for one, sentence in zip(of_sentences, sentences, strict=True)]
+        )
         ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
         with progress_bar(len(ids), shown=progress) as bar:
             return self.encode_ids(ids, advance=bar.update, params=params)
+
+    def encode_query(self, sentences: Sequence[str], *, progress: bool = False) -> Float[np.ndarray, "n e"]:
+        """Vectors of queries: `encode` with the role `query`."""
+        return self.encode(sentences, role="query", progress=progress)
+
+    def encode_document(self, sentences: Sequence[str], *, progress: bool = False) -> Float[np.ndarray, "n e"]:
+        """Vectors of documents: `encode` with the role `document`."""
+        return self.encode(sentences, role="document", progress=progress)
 
     def score(
         self,
@@ -256,9 +281,9 @@ class Prompted(Protocol):
 
 
 def prompt_text(model: Prompted, name: str | None) -> str:
-    """The text that a named prompt puts before a sentence."""
+    """The text that a named prompt puts before a sentence; `none` is no prompt."""
     name = model.default_prompt if name is None else name
-    if not name:
+    if not name or (name == NO_PROMPT and name not in model.prompts):
         return ""
     if name not in model.prompts:
         known = ", ".join(model.prompts) or "none"

@@ -72,12 +72,10 @@ def search(
     ]
 
 
-def corpus_vectors(
-    embedder: Embedder, specs: Sequence[str], *, column: str, prompt: str | None, progress: bool
-) -> Path:
+def corpus_vectors(embedder: Embedder, specs: Sequence[str], *, column: str, prefix: str, progress: bool) -> Path:
     """The file with the corpus's vectors in the cache folder, made where it is not there or not complete."""
     text = Watched(specs, {TEXT: column})
-    origin = origin_of(embedder, text, column=column, prompt=prompt)
+    origin = origin_of(embedder, text, column=column, prefix=prefix)
     digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:32]
     return vectors_of_text(embedder, text, cache_folder() / "vectors" / f"{digest}.npy", origin, progress=progress).path
 
@@ -104,7 +102,7 @@ def main(arguments: Sequence[str]) -> None:
     if given.top is not None and given.top < 1:
         raise InputError(f"--top={given.top} must be at least 1.")
     embedder = load(given.model, **reading_options(given))
-    asked = unit_vectors(partial(embedder.encode, prompt=given.prompt or None), queries)
+    asked = unit_vectors(partial(embedder.encode, **_reads_as(given.prompt, "query")), queries)
     vectors = Path(given.vectors) if given.vectors else _computed(embedder, given)
     rows, width = shape(vectors)
     if given.vectors:
@@ -123,8 +121,17 @@ def _computed(embedder: Embedder, given) -> Path:
     reader = load(given.corpus_model, **own) if given.corpus_model else embedder
     _check_width(reader.width, embedder, given)  # before hours of work
     return corpus_vectors(
-        reader, given.corpus, column=given.column, prompt=given.corpus_prompt or None, progress=not given.quiet
+        reader,
+        given.corpus,
+        column=given.column,
+        prefix=reader.prefix(**_reads_as(given.corpus_prompt, "document")),
+        progress=not given.quiet,
     )
+
+
+def _reads_as(prompt: str, role: str) -> dict[str, str]:
+    """How a model reads sentences: behind a prompt by its name, or behind the prompt of a role."""
+    return {"prompt": prompt} if prompt else {"role": role}
 
 
 def _check_corpus(vectors: Path, rows: int, specs: Sequence[str], column: str) -> None:
@@ -178,8 +185,8 @@ def _parser() -> Parser:
     )
     parser.add_argument("--corpus_model", default="", help="reads the corpus, as its checkpoint says; default: --model")
     parser.add_argument("--column", default=TEXT, help="column of a table that holds the corpus's sentences")
-    parser.add_argument("--prompt", default="", help="name of a prompt of --model for the queries; default: its own")
-    parser.add_argument("--corpus_prompt", default="", help="the same for the corpus, of the model that reads it")
+    parser.add_argument("--prompt", default="", help="prompt of --model for the queries, or none; default: query")
+    parser.add_argument("--corpus_prompt", default="", help="the same for the corpus; default: document")
     add_reading_options(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser

@@ -82,7 +82,9 @@ def test_repeated_views_are_drawn_independently(store):
 
 
 def test_teacher_and_student_see_the_same_words_of_the_same_view(store, tmp_path):
-    other = store_of(tmp_path, made_up(150), tokenizer=word_piece(more_words=3), prompt="query: ", max_length=100)
+    other = store_of(
+        tmp_path, made_up(150), tokenizer=word_piece(more_words=3), prompts={"": "query: "}, max_length=100
+    )
     views = ("delete_words:0.5",)
     batch = Batches(store, other, student_views=views, teacher_views=views, batch_size=16).batch_at(2)
     for mine, theirs in zip(unpacked(batch.student), unpacked(batch.teacher), strict=True):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from jaxdistill.config import Teacher
+from jaxdistill.config import Config, Teacher
 from jaxdistill.core import InputError
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.architecture import SentenceNorm
@@ -119,10 +119,10 @@ def test_the_first_numbers_of_a_nested_model_are_its_own_model(tmp_path, bert_fo
     assert np.abs(ours(narrow) - expected).max() <= TOLERANCE
     save(narrow, tmp_path)
     assert np.abs(theirs(tmp_path) - expected).max() <= TOLERANCE
-    teacher = load_teacher(Teacher(model=str(tmp_path), dims=4), tmp_path)
+    teacher = load_teacher(Config(objective={}, teacher=Teacher(model=str(tmp_path), dims=4)), tmp_path)
     assert teacher.definition.embedding_width == 4
     with pytest.raises(InputError, match=r"teacher.dims=4 needs a teacher model that gives vectors"):
-        load_teacher(Teacher(model="vectors:x.npy", dims=4), tmp_path)
+        load_teacher(Config(objective={}, teacher=Teacher(model="vectors:x.npy", dims=4)), tmp_path)
     with pytest.raises(InputError, match=r"dims=40 is not possible; the vectors of .* have"):
         surgery.first_numbers(model, 40)
 

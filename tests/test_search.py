@@ -1,5 +1,6 @@
 """Nearest sentences of a query: exact, block by block, from computed or stored vectors."""
 
+import dataclasses
 import re
 
 import numpy as np
@@ -20,7 +21,7 @@ CORPUS = ["the cat sleeps", "rain", "a dog, and another dog?", "the cat sleeps [
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
-    save(tiny_model(folder / "tokenizer"), folder / "export")
+    save(dataclasses.replace(tiny_model(folder / "tokenizer"), prompts={}), folder / "export")
     return str(folder / "export")
 
 
@@ -104,6 +105,22 @@ def test_another_model_may_have_read_the_corpus(model, corpus, tmp_path, capsys)
     asymmetric = found([*arguments, f"--corpus_model={tmp_path / 'teacher'}"], capsys)
     encode.main([f"--model={tmp_path / 'teacher'}", f"--input={corpus}", f"--output={tmp_path / 'v.npy'}", "--quiet"])
     assert found([*arguments, f"--vectors={tmp_path / 'v.npy'}"], capsys) == asymmetric != found(arguments, capsys)
+
+
+def test_queries_and_corpus_are_read_behind_the_prompts_of_their_roles(corpus, tmp_path, capsys):
+    """With one prompt for both, a sentence finds itself; with two, `--prompt` and `--corpus_prompt` name the same one."""
+    for name, prompts in (
+        ("two", {"query": "the cat ", "document": "rain "}),
+        ("one", {"query": "a ", "passage": "a "}),
+    ):
+        save(dataclasses.replace(tiny_model(tmp_path / "tokenizer"), prompts=prompts), tmp_path / name)
+    given = [f"--corpus={corpus}", "--query=dog", "--top=1", "--precision=float32"]
+    itself = [("1", "1.0000", "5", "dog")]
+    assert found([f"--model={tmp_path / 'one'}", *given], capsys) == itself
+    assert found([f"--model={tmp_path / 'two'}", *given], capsys) != itself
+    for prompt in ("query", "document", "none"):
+        same = [f"--prompt={prompt}", f"--corpus_prompt={prompt}"]
+        assert found([f"--model={tmp_path / 'two'}", *given, *same], capsys) == itself
 
 
 def test_a_table_with_the_sentences_of_another_corpus_is_refused(model, corpus, tmp_path, capsys, monkeypatch):

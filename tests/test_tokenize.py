@@ -62,7 +62,7 @@ def test_tokens_of_a_word_spell_that_word(tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_prompt_is_in_front_and_belongs_to_no_word(tmp_path, kind):
-    store = store_of(tmp_path, SENTENCES, tokenizer=KINDS[kind](), max_length=200, prompt="query: ")
+    store = store_of(tmp_path, SENTENCES, tokenizer=KINDS[kind](), max_length=200, prompts={"": "query: "})
     plain = store_of(tmp_path, SENTENCES, tokenizer=KINDS[kind](), max_length=200)
     for row, sentence in enumerate(SENTENCES):
         assert store.ids("text", row).tolist() == bare(KINDS[kind]()).encode("query: " + sentence).ids
@@ -180,7 +180,7 @@ def test_the_store_is_reused_and_its_digest_follows_every_input(tmp_path, monkey
     others = [
         store_of(tmp_path, SENTENCES[::-1]),
         store_of(tmp_path, SENTENCES, max_length=32),
-        store_of(tmp_path, SENTENCES, prompt="q: "),
+        store_of(tmp_path, SENTENCES, prompts={"": "q: "}),
         store_of(tmp_path, SENTENCES, dedupe=True),
         store_of(tmp_path, SENTENCES, tokenizer=byte_level()),
     ]
@@ -210,8 +210,8 @@ def test_a_build_that_fails_leaves_nothing_behind(tmp_path):
 def test_a_text_that_changes_while_it_is_tokenised_makes_no_store(tmp_path, monkeypatch):
     append = tokenize._Draft._append
 
-    def append_and_change(self, files, chunk):
-        append(self, files, chunk)
+    def append_and_change(self, *arguments):
+        append(self, *arguments)
         (tmp_path / "text.txt").write_text("another text\n")
 
     with monkeypatch.context() as patch:

@@ -286,9 +286,9 @@ def test_a_cross_encoder_labels_as_one_or_not_at_all(labels_there, pooling, word
     config = dataclasses.replace(first, teacher=teacher)
     if words:
         with pytest.raises(InputError, match=words):
-            load_labellers(config.teacher, tmp_path / "w")
+            load_labellers(config, tmp_path / "w")
     else:
-        assert load_labellers(config.teacher, tmp_path / "w")[0].definition.reads_pairs
+        assert load_labellers(config, tmp_path / "w")[0].definition.reads_pairs
 
 
 @pytest.mark.parametrize("labels_there", [1, 3])

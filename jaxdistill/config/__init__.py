@@ -34,6 +34,10 @@ class Data:
     """(view, column of the file) pairs for tables, for instance `(("text", "en"), ("translation", "de"))`. A single
     word, such as `body`, names the column of the sentences. `sentence1|premise` uses the first of these columns that
     the file has. Empty: files have one column."""
+    roles: str = ""
+    """Which sentences are queries and which documents, each of which teacher and student read behind their own prompt for
+    that role: `query` or `document` for the whole text, a role for each source (`query,document`) or for columns
+    (`text=query,second=document`). `none`: no role. A sentence without a role is read behind `prompt`."""
     dedupe: bool = True
     """Keep only the first of repeated sentences or pairs. Case is ignored."""
     max_length: Count = 128
@@ -71,7 +75,13 @@ class Teacher:
     """Above 0: truncates the teacher's vectors to this width and normalises them again if the teacher normalises. For
     teachers trained with nested widths (Matryoshka); a narrow student then needs no head."""
     prompt: str = ""
-    """Name of a prompt of the checkpoint, prepended to every sentence; empty: the checkpoint's default prompt."""
+    """Name of a prompt of the checkpoint, or a text, prepended to every sentence without a role; empty: the checkpoint's
+    default prompt. In a text, `\\n` is a line break."""
+    query_prompt: str = ""
+    """Name of a prompt of the checkpoint, or a text, prepended to queries (see `data.roles`); empty: the checkpoint's prompt
+    `query`; `none`: no prompt."""
+    document_prompt: str = ""
+    """The same for documents; empty: the checkpoint's prompt `document`, `passage` or `corpus`."""
     targets: Literal["live", "store", "labels"] = "live"
     """`live`: the teacher runs inside the training step. `store`: its embeddings are computed once and cached on disk.
     `labels`: caches the mean of the scores that one or several models give to the pairs in the columns `text` and
@@ -118,8 +128,12 @@ class Student:
     """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's. Required if the checkpoint states
     none."""
     prompt: str = ""
-    """Name of a prompt of the checkpoint, or a text, prepended to every sentence in training; empty: the checkpoint's
-    default prompt. The export lists it among its prompts."""
+    """Name of a prompt of the checkpoint, or a text, prepended to every sentence without a role, in training and
+    evaluation; empty: the checkpoint's default prompt. The export lists it among its prompts."""
+    query_prompt: str = ""
+    """Prompt of queries, as for the teacher. The export has it as its prompt `query`."""
+    document_prompt: str = ""
+    """Prompt of documents, as for the teacher. The export has it as its prompt `document`."""
     export_prompt: bool = False
     """Make `prompt` the export's default prompt, which sentence-transformers prepends to all sentences, queries and
     documents alike. False: keep the checkpoint's default."""

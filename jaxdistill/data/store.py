@@ -5,7 +5,7 @@ sentence's first token), and the UTF-8 text with its own `text_starts`.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -62,6 +62,8 @@ class TokenStore:
         self.columns: tuple[str, ...] = tuple(info["columns"])
         self.source_rows: tuple[int, ...] = tuple(info["source_rows"])
         """Number of rows from each spec."""
+        self.prompts: dict[str, str] = info["prompts"]
+        """The roles of the text to the prompts before their sentences; the empty text stands for no role."""
         self._info = info
         self._arrays = {name: np.asarray(_mapped(folder / name, *shape)) for name, shape in info["arrays"].items()}
         self._place = {name: str(place) for place, name in enumerate(self.columns)}
@@ -133,15 +135,24 @@ class TokenStore:
         starts = self._of(column, "text_starts")
         return self._of(column, "text")[starts[row] : starts[row + 1]].tobytes().decode()
 
-    def texts(self, column: str = "text") -> "Texts":
-        """All sentences of a column as a lazy sequence."""
+    def texts(self, column: str = "text", prompts: Mapping[str, str] | None = None) -> "Texts":
+        """All sentences of a column as a lazy sequence, behind the prompts of their roles if these are given."""
         self._of(column, "starts")
-        return Texts(self, column)
+        return Texts(self, column, prompts)
 
-    def tokenised(self, texts: Sequence[str], *, max_length: int) -> Tokenised:
-        """Tokenises other texts with this store's tokenizer and prompt."""
+    def roles(self, column: str, rows: Sequence[int] | Int[np.ndarray, " n"]) -> list[str]:
+        """The role of each of some sentences: `query`, `document`, or an empty text."""
+        sources = np.searchsorted(np.cumsum(self.source_rows), np.asarray(rows, np.int64), side="right")
+        of_source = [source[column] for source in self._info["roles"]]
+        return [of_source[source] for source in sources]
+
+    def tokenised(
+        self, column: str, rows: Int[np.ndarray, " n"], texts: Sequence[str], *, max_length: int
+    ) -> Tokenised:
+        """Tokenises other texts of some sentences with this store's tokenizer, behind the prompts of their roles."""
         self._tokenizer.enable_truncation(max_length)
-        return tokenised_words(self._tokenizer, texts, self._info["prompt"], max_length)
+        prompts = [self.prompts[role] for role in self.roles(column, rows)]
+        return tokenised_words(self._tokenizer, texts, prompts, max_length)
 
     @cached_property
     def pair_template(self) -> "PairTemplate":
@@ -201,16 +212,23 @@ class TokenStore:
 class Texts(Sequence):
     """The sentences of one column, read from disk on access."""
 
-    def __init__(self, store: TokenStore, column: str):
-        self._store, self._column = store, column
+    def __init__(self, store: TokenStore, column: str, prompts: Mapping[str, str] | None = None):
+        self._store, self._column, self._prompts = store, column, prompts
 
     def __len__(self) -> int:
         return self._store.rows
 
     def __getitem__(self, place):
-        if isinstance(place, slice):
-            return [self._store.text(self._column, row) for row in range(*place.indices(len(self)))]
-        return self._store.text(self._column, range(len(self))[place])
+        if not isinstance(place, slice):
+            return self._of([range(len(self))[place]])[0]
+        return self._of(range(*place.indices(len(self))))
+
+    def _of(self, rows: Sequence[int]) -> list[str]:
+        texts = [self._store.text(self._column, row) for row in rows]
+        if self._prompts is None:
+            return texts
+        roles = self._store.roles(self._column, rows)
+        return [self._prompts[role] + text for role, text in zip(roles, texts, strict=True)]
 
 
 def is_complete(folder: Path) -> bool:

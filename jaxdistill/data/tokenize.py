@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -19,6 +20,7 @@ from tqdm.auto import tqdm
 
 from jaxdistill.core import SECOND, InputError
 from jaxdistill.data import sources
+from jaxdistill.data.roles import Roles
 from jaxdistill.data.store import TokenStore, is_complete
 from jaxdistill.data.words import Unknown, tokenised_words, unknown_id
 from jaxdistill.files import make_folder_atomic
@@ -41,7 +43,8 @@ def build_store(
     max_length: int,
     cache_folder: str | Path,
     columns: Mapping[str, str] | Sequence[str] = ("text",),
-    prompt: str = "",
+    prompts: Mapping[str, str] = MappingProxyType({"": ""}),
+    roles: Roles = (),
     dedupe: bool = False,
     exclude: Sequence[str] = (),
     weights: Sequence[float] = (),
@@ -56,30 +59,35 @@ def build_store(
       max_length: maximum tokens per sentence, special tokens and prompt included.
       cache_folder: holds one folder per store, named by its digest and created atomically.
       columns: as in `sources.read`; must include `text`.
-      prompt: prepended to every sentence; its tokens count as special, so no view deletes them.
+      prompts: role (empty for none) to what is prepended to its sentences; its tokens count as special, so no view
+        deletes them.
+      roles: for each spec its columns to their roles; empty: no sentence has one.
       dedupe: keep only the first of rows whose `text` is equal after stripping and case folding; for pairs, whose
-        `text` and `second` are equal, in either order.
+        `text` and `second` are equal, in either order. Sentences of different roles differ.
       exclude: more specs with the same columns; their rows are excluded, compared as for `dedupe`.
       weights: only validated here: empty, or one positive number per spec.
       line_bytes: maximum bytes of a line or cell.
       progress: show a progress bar.
 
-    Rows with an empty column are dropped. Dropped and excluded rows are counted. The store has the order of the text.
+    Rows with an empty column are dropped and counted, like excluded ones. The store has the order of the text.
     """
     wanted = sources.column_map(columns)
     tokenizer = _fresh(tokenizer, max_length)
-    _check(specs, wanted, tokenizer, max_length, prompt, weights)
+    roles = roles or (dict.fromkeys(wanted, ""),) * len(specs)
+    prompts = {role: prompts[role] for role in sorted({role for source in roles for role in source.values()})}
+    _check(specs, wanted, tokenizer, max_length, prompts, weights)
     text, excluded = sources.Watched(specs, wanted), _exclusion(exclude, wanted)
-    content = _digest(FORMAT, text.digest, wanted, dedupe, *(watched.digest for watched in excluded))
-    digest = _digest(content, tokenizer.to_str(), prompt, max_length)
+    parts = [watched.digest for watched in excluded] + ([list(roles)] if prompts.keys() - {""} else [])
+    content = _digest(FORMAT, text.digest, wanted, dedupe, *parts)
+    digest = _digest(content, tokenizer.to_str(), prompts, max_length)
     folder = Path(cache_folder) / digest
     if folder.exists():
         if is_complete(folder):
             return TokenStore(folder, tokenizer)
         log.warning("the token store %s is damaged; rebuilding it", folder)
         shutil.rmtree(folder)
-    draft = _Draft(tokenizer, list(wanted), prompt, dedupe, tuple(exclude), max_length, line_bytes)
-    info = {"digest": digest, "content": content, "prompt": prompt, "max_length": max_length, "dedupe": dedupe}
+    draft = _Draft(tokenizer, list(wanted), prompts, roles, dedupe, tuple(exclude), max_length, line_bytes)
+    info = {"digest": digest, "content": content, "prompts": prompts, "roles": list(roles), "max_length": max_length}
 
     def fill(unfinished: Path) -> None:
         draft.write(unfinished, specs, wanted, info, progress)
@@ -96,7 +104,8 @@ class _Draft:
 
     tokenizer: Tokenizer
     columns: list[str]
-    prompt: str
+    prompts: Mapping[str, str]
+    roles: Roles
     dedupe: bool
     exclude: tuple[str, ...]
     max_length: int
@@ -117,9 +126,10 @@ class _Draft:
                 files.append(f"{column}.starts", np.zeros(1, np.int64))
                 files.append(f"{column}.text_starts", np.zeros(1, np.int64))
             for source, spec in enumerate(specs):
-                kept = self._rows_to_keep(sources.rows(spec, wanted, self.line_bytes), elsewhere, seen)
+                roles = [self.roles[source][column] for column in self.columns]
+                kept = self._rows_to_keep(sources.rows(spec, wanted, self.line_bytes), roles, elsewhere, seen)
                 while chunk := list(islice(kept, CHUNK_ROWS)):
-                    self._append(files, chunk)
+                    self._append(files, chunk, roles)
                     source_rows[source] += len(chunk)
                     bar.update(len(chunk))
             shapes = files.shapes
@@ -144,7 +154,7 @@ class _Draft:
             return {_row_key(row) for row in sources.read(self.exclude, _identity(wanted), self.line_bytes)}
 
     def _rows_to_keep(
-        self, rows: Iterator[tuple[str, ...]], elsewhere: set[bytes], seen: set[bytes]
+        self, rows: Iterator[tuple[str, ...]], roles: Sequence[str], elsewhere: set[bytes], seen: set[bytes]
     ) -> Iterator[tuple[int, list[str]]]:
         """Yields the rows to keep, stripped, with their index in the input."""
         identity = [place for place, column in enumerate(self.columns) if column in IDENTITY]
@@ -154,24 +164,25 @@ class _Draft:
             if not all(cells):
                 self.empty += 1
                 continue
-            key = _row_key([cells[place] for place in identity]) if self.dedupe or elsewhere else b""
-            if key in elsewhere:
+            if elsewhere and _row_key([cells[place] for place in identity]) in elsewhere:
                 self.excluded += 1
                 continue
             if self.dedupe:
+                key = _row_key([f"{roles[place]}\0{cells[place]}" for place in identity])
                 if key in seen:
                     self.duplicates += 1
                     continue
                 seen.add(key)
             yield number, cells
 
-    def _append(self, files: "_Files", chunk: list[tuple[int, list[str]]]) -> None:
+    def _append(self, files: "_Files", chunk: list[tuple[int, list[str]]], roles: Sequence[str]) -> None:
         """Tokenises a chunk and appends it to every array."""
         files.append("input_row", np.array([number for number, _ in chunk], np.int64))
         wide = np.uint16 if self.tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
         for place, name in enumerate(self.columns):
             texts = [cells[place] for _, cells in chunk]
-            tokens = tokenised_words(self.tokenizer, texts, self.prompt, self.max_length, unknown=self.unknown_id)
+            prompt = self.prompts[roles[place]]
+            tokens = tokenised_words(self.tokenizer, texts, prompt, self.max_length, unknown=self.unknown_id)
             self.unknown[name] += tokens.unknown
             self.truncated[name] += tokens.truncated
             files.append(f"{place}.ids", tokens.ids.astype(wide))
@@ -207,13 +218,16 @@ class _Files(ExitStack):
         self.append(name, ends)
 
 
-def _check(specs, wanted: Mapping[str, str], tokenizer: Tokenizer, max_length: int, prompt: str, weights) -> None:
+def _check(
+    specs, wanted: Mapping[str, str], tokenizer: Tokenizer, max_length: int, prompts: Mapping[str, str], weights
+) -> None:
     if not specs:
         raise InputError("no text is given; set --config.data.text to at least one file, glob or data set.")
     if "text" not in wanted:
         raise InputError(f"data.columns names {', '.join(wanted) or 'no column'}; one of them must be 'text'.")
     sources.check_weights(weights, sources=len(specs))
-    least = tokenizer.num_special_tokens_to_add(False) + len(tokenizer.encode(prompt, add_special_tokens=False)) + 1
+    longest = max(len(tokenizer.encode(prompt, add_special_tokens=False)) for prompt in prompts.values())
+    least = tokenizer.num_special_tokens_to_add(False) + longest + 1
     if max_length < least:
         raise InputError(
             f"max_length={max_length} leaves no token for the text; the minimum with special tokens and prompt is {least}."

@@ -163,7 +163,7 @@ def _masked(view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndarray
         span_masked(store.text(view.column, row), mask, characters=view.characters, uniform=draw)
         for row, draw in zip(rows, uniform, strict=True)
     ]
-    tokens = store.tokenised(texts, max_length=store.longest(view.column))
+    tokens = store.tokenised(view.column, rows, texts, max_length=store.longest(view.column))
     return Ragged(tokens.ids, tokens.lengths)
 
 
@@ -172,7 +172,7 @@ def _rewritten(
 ) -> Ragged:
     """Applies a user's own view to the text, tokenises the result, and truncates it as the text."""
     texts = [rewrite(store.text(view.column, row), float(draw)) for row, draw in zip(rows, uniform, strict=True)]
-    tokens = store.tokenised(texts, max_length=store.longest(view.column))
+    tokens = store.tokenised(view.column, rows, texts, max_length=store.longest(view.column))
     return Ragged(tokens.ids, tokens.lengths)
 
 

@@ -25,7 +25,7 @@ class Unknown(NamedTuple):
 
     unknown_tokens: int = 0
     tokens: int = 0
-    """Number of tokens, without special ones."""
+    """Number of tokens, without special ones and those of prompts."""
     unknown_characters: int = 0
     """Counted too, because a long word, or a sentence without spaces, can be one unknown token of many characters."""
     characters: int = 0
@@ -64,10 +64,17 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
 
 
 def tokenised_words(
-    tokenizer: Tokenizer, texts: Sequence[str], prompt: str, max_length: int, *, unknown: int | None = None
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    prompts: str | Sequence[str],
+    max_length: int,
+    *,
+    unknown: int | None = None,
 ) -> Tokenised:
-    """Tokenises non-empty sentences and marks their words; counts tokens with the id `unknown`."""
-    sentences = [prompt + text for text in texts] if prompt else list(texts)
+    """Tokenises non-empty sentences behind a prompt, or each behind its own, and marks their words; counts tokens with
+    the id `unknown`."""
+    prompts = [prompts] * len(texts) if isinstance(prompts, str) else prompts
+    sentences = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
     with foreign_errors("the tokenizer cannot read the text"):
         batch = tokenizer.encode_batch(sentences)
     lengths = np.fromiter(map(len, batch), np.int64, len(batch))
@@ -80,15 +87,17 @@ def tokenised_words(
     flat = chain.from_iterable(chain.from_iterable(one.offsets for one in batch))
     offsets = np.fromiter(flat, np.int64, 2 * total).reshape(total, 2)
     truncated = sum(bool(one.overflowing) for one in batch if len(one) >= max_length)
-    marks = word_marks(sentences, len(prompt), lengths, special, offsets)
-    characters, are_unknown = np.where(special, 0, offsets[:, 1] - offsets[:, 0]), (ids == unknown) & ~special
-    counts = Unknown(are_unknown.sum(), (~special).sum(), characters[are_unknown].sum(), characters.sum())
+    prompt_lengths = np.fromiter(map(len, prompts), np.int64, len(prompts))
+    marks = word_marks(sentences, prompt_lengths, lengths, special, offsets)
+    of_text = marks != PROTECTED
+    characters, are_unknown = np.where(of_text, offsets[:, 1] - offsets[:, 0], 0), (ids == unknown) & of_text
+    counts = Unknown(are_unknown.sum(), of_text.sum(), characters[are_unknown].sum(), characters.sum())
     return Tokenised(ids, marks, lengths, truncated, counts)
 
 
 def word_marks(
     sentences: Sequence[str],
-    prompt_length: int,
+    prompt_lengths: Int[np.ndarray, " rows"],
     lengths: Int[np.ndarray, " rows"],
     special: np.ndarray,
     offsets: Int[np.ndarray, "tokens 2"],
@@ -96,8 +105,8 @@ def word_marks(
     """The mark of every token, from the characters that it covers.
 
     Args:
-      sentences: raw text with the prompt prepended.
-      prompt_length: number of characters of the prompt.
+      sentences: raw text with its prompt prepended.
+      prompt_lengths: number of characters of each prompt.
       lengths: number of tokens of each sentence.
       special: whether the tokenizer added each token.
       offsets: start and end of each token's characters in its sentence.
@@ -107,7 +116,8 @@ def word_marks(
     word = _word_of_character("".join(sentences), base)
     sentence = np.repeat(np.arange(len(sentences)), lengths)
     place = base[sentence] + np.minimum(offsets[:, 0], characters[sentence] - 1)
-    outside = special | ((offsets[:, 1] <= prompt_length) if prompt_length else False)
+    of_prompt = prompt_lengths[sentence]
+    outside = special | ((of_prompt > 0) & (offsets[:, 1] <= of_prompt))
     number = np.where(outside, -1, word[place])
     # NOTE: word numbers continue across sentences, so adjacent tokens of different sentences never share a word.
     starts = np.diff(number, prepend=-1) != 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import tokenizers
 
-from jaxdistill.core import InputError
+from jaxdistill.core import ROLES, InputError
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.locate import locate
@@ -30,6 +30,8 @@ from jaxdistill.files import reading
 
 logger = logging.getLogger(__name__)
 
+NO_PROMPT = "none"
+"""Stands for no prompt where one is asked for by its name."""
 POOLER = "transformer/pooler/"
 TOKEN_TYPES = "transformer/embeddings/token_type/embedding"
 
@@ -63,6 +65,12 @@ class SentenceModel:
         return self.prompts[self.default_prompt] if self.default_prompt else ""
 
     @property
+    def role_prompts(self) -> dict[str, str]:
+        """The text before a sentence, by its role; under the empty text that of sentences without a role."""
+        found = {role: [self.prompts[name] for name in names if name in self.prompts] for role, names in ROLES.items()}
+        return {"": self.prompt} | {role: texts[0] if texts else "" for role, texts in found.items()}
+
+    @property
     def parameter_count(self) -> int:
         """Numbers in all parameters."""
         return sum(array.size for array in self.params.values())
@@ -88,6 +96,16 @@ class SentenceModel:
         """The same model behind one of its prompts, by name, or behind a text."""
         prompts, name = _with_prompt(self.prompts, asked)
         return dataclasses.replace(self, prompts=prompts, default_prompt=name)
+
+    def with_role_prompts(self, asked: Mapping[str, str]) -> "SentenceModel":
+        """The same model with a prompt for each of some roles.
+
+        Args:
+          asked: role to the name of one of the model's prompts, a text, `none`, or an empty text for its own prompt.
+        """
+        own = self.role_prompts
+        texts = {role: _prompt_text(self.prompts, wanted) if wanted else own[role] for role, wanted in asked.items()}
+        return dataclasses.replace(self, prompts=self.prompts | texts)
 
     def with_params(self, params: dict[str, np.ndarray]) -> "SentenceModel":
         """The same model with other weights, for instance trained ones."""
@@ -236,7 +254,15 @@ def _max_length(asked: int, modules: Modules, architecture: Architecture) -> int
 
 def _with_prompt(prompts: dict[str, str], asked: str) -> tuple[dict[str, str], str]:
     """The prompts and the name of the one that is asked for, by name or as a text."""
-    return (prompts, asked) if asked in prompts else (prompts | {"prompt": asked}, "prompt")
+    return (prompts, asked) if asked in prompts else (prompts | {"prompt": _prompt_text(prompts, asked)}, "prompt")
+
+
+def _prompt_text(prompts: Mapping[str, str], asked: str) -> str:
+    """The prompt of this name, nothing for `none`, else the text itself.
+
+    A backslash and an n are a line break, which shells make hard to write (`Instruct: ...\\nQuery: `).
+    """
+    return prompts[asked] if asked in prompts else "" if asked == NO_PROMPT else asked.replace(r"\n", "\n")
 
 
 def _prompts(modules: Modules, asked: str, folder: Path) -> tuple[dict[str, str], str | None]:

@@ -6,15 +6,23 @@ differ in width and tokenizer.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, cast
 
 import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.evals.evaluation import Evaluation
-from jaxdistill.evals.similarity import cosines, similarities, spearman
+from jaxdistill.evals.similarity import cosines, similarities, spearman, unit_vectors
 
 METRIC = "agreement/spearman"
+
+
+class RoleEmbed(Protocol):
+    """An `Embed` that also reads sentences in their roles."""
+
+    def __call__(self, sentences: Sequence[str], *, role: str | Sequence[str] = "") -> Float[np.ndarray, "n e"]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,10 +33,16 @@ class AgreementTask:
     second: tuple[str, ...]
     teacher: Float[np.ndarray, " n"]
     """The teacher's cosine similarity of each pair."""
+    roles: tuple[Sequence[str], Sequence[str]] = ((), ())
+    """Roles of the first and of the second sentences, empty: none has one. With roles, `embed` must be a `RoleEmbed`."""
 
     def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
         """`agreement/spearman`, in [-1, 1]; 1 for the teacher itself."""
-        student = similarities(embed, self.first, self.second)
+        if isinstance(embed, Scorer) or not any(map(any, self.roles)):
+            student = similarities(embed, self.first, self.second)
+        else:
+            sides = [list(zip(*side, strict=True)) for side in zip((self.first, self.second), self.roles, strict=True)]
+            student = _cosines_of_roles(cast(RoleEmbed, embed), sides[0], sides[1])
         return {METRIC: spearman(self.teacher, student, what="agreement with the teacher")}
 
 
@@ -39,11 +53,27 @@ def agreement_task(teacher: Embed, first: Sequence[str], second: Sequence[str]) 
     return AgreementTask(first=tuple(first), second=tuple(second), teacher=cosines(teacher, first, second))
 
 
-def held_out_task(vectors: Mapping[str, Float[np.ndarray, " e"]], *, seed: int) -> AgreementTask:
+def _cosines_of_roles(
+    embed: RoleEmbed, first: Sequence[tuple[str, str]], second: Sequence[tuple[str, str]]
+) -> Float[np.ndarray, " n"]:
+    """Cosine similarity of each pair of sentences with their roles, each of which is embedded once."""
+    distinct = list(dict.fromkeys([*first, *second]))
+    sentences, roles = zip(*distinct, strict=True)
+    vectors = dict(zip(distinct, unit_vectors(partial(embed, role=roles), sentences), strict=True))
+    left, right = (np.stack([vectors[sentence] for sentence in side]) for side in (first, second))
+    return np.einsum("ne,ne->n", left, right)
+
+
+def held_out_task(
+    vectors: Mapping[str, Float[np.ndarray, " e"]], *, seed: int, roles: Mapping[str, str] | None = None
+) -> AgreementTask:
     """The evaluation on held-out sentences with the teacher's vectors of them.
 
     Each sentence is paired with its nearest neighbour and with a random other one: random pairs alone are nearly all
     unrelated, and a ranking of them says little.
+
+    Args:
+      roles: role of each sentence; None: none has one.
     """
     sentences = list(vectors)
     if len(sentences) < 2:
@@ -60,6 +90,7 @@ def held_out_task(vectors: Mapping[str, Float[np.ndarray, " e"]], *, seed: int) 
         first=tuple(sentences[i] for i in left),
         second=tuple(sentences[i] for i in right),
         teacher=similarities[left, right],
+        roles=([roles[sentences[i]] for i in left], [roles[sentences[i]] for i in right]) if roles else ((), ()),
     )
 
 

@@ -35,7 +35,11 @@ class Facts:
     batch_size: int = 0
     seed: int = 0
     prompt: str = ""
-    """Text before every sentence, in training and evaluation."""
+    """Text before every sentence without a role, in training and evaluation."""
+    roles: str = ""
+    """Which sentences are queries and which documents, as `data.roles` has it."""
+    role_prompts: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    """For each role of the text, `student` and `teacher` to the prompt that each reads before its sentences."""
     command: str = ""
     """The command that repeats the training."""
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -104,19 +108,6 @@ def model_card(
       in_sentence_transformers: whether that library has the pooling and can load the model.
       reads_pairs: whether the model is a cross-encoder.
     """
-    made = {
-        "Teacher": facts.teacher,
-        "Student": facts.student,
-        "Objective": facts.objective,
-        "Text": facts.data,
-        "Digest of the text": facts.data_digest,
-        "Sentences": f"{facts.sentences:,}" if facts.sentences else "",
-        "Steps": f"{facts.steps:,}" if facts.steps else "",
-        "Batch size": f"{facts.batch_size:,}" if facts.batch_size else "",
-        "Seed": str(facts.seed) if facts.steps else "",
-        "Prompt, in training and for the scores": f"`{facts.prompt}`" if facts.prompt else "",
-        "Command": f"`{facts.command}`" if facts.command else "",
-    }
     model = {
         "Parameters": f"{parameters:,}",
         "Embedding width": "" if reads_pairs else str(width),
@@ -133,12 +124,38 @@ def model_card(
     parts = [
         _header(in_sentence_transformers, reads_pairs),
         f"# {facts.name}\n\n{scores if reads_pairs else vectors}\n",
-        _usage(facts.name, in_sentence_transformers, reads_pairs),
+        _usage(
+            facts.name,
+            in_sentence_transformers,
+            _CODE["pairs" if reads_pairs else "roles" if facts.role_prompts else "plain"],
+        ),
         "## The model\n\n" + _table(model),
-        "## How it was made\n\n" + _table({**made, "Software": software}),
+        "## How it was made\n\n" + _table({**_how_made(facts), "Software": software}),
         _scores(facts),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _how_made(facts: Facts) -> dict[str, str]:
+    """Rows of the table of how the model was made."""
+    return {
+        "Teacher": facts.teacher,
+        "Student": facts.student,
+        "Objective": facts.objective,
+        "Text": facts.data,
+        "Digest of the text": facts.data_digest,
+        "Sentences": f"{facts.sentences:,}" if facts.sentences else "",
+        "Steps": f"{facts.steps:,}" if facts.steps else "",
+        "Batch size": f"{facts.batch_size:,}" if facts.batch_size else "",
+        "Seed": str(facts.seed) if facts.steps else "",
+        "Prompt, in training and for the scores": _prompt(facts.prompt) if facts.prompt else "",
+        "Roles of the text": facts.roles,
+        **{
+            f"Prompt of a {role}": ", ".join(f"{_prompt(text)} ({model})" for model, text in prompts.items())
+            for role, prompts in facts.role_prompts.items()
+        },
+        "Command": f"`{facts.command}`" if facts.command else "",
+    }
 
 
 def _header(in_sentence_transformers: bool, reads_pairs: bool) -> str:
@@ -154,22 +171,42 @@ tags:
 """
 
 
-VECTORS_CODE = """from sentence_transformers import SentenceTransformer
+_ROLES_CODE = """
+queries = model.encode_query(["Where does a cat sleep?"])
+documents = model.encode_document(["A cat sleeps in a basket.", "Rain falls."])"""
+_CODE = {
+    "plain": (
+        """from sentence_transformers import SentenceTransformer
 
-vectors = SentenceTransformer("{name}").encode(["A cat sleeps.", "A cat naps."])"""
-VECTORS_HERE = """import jaxdistill
+vectors = SentenceTransformer("{name}").encode(["A cat sleeps.", "A cat naps."])""",
+        """import jaxdistill
 
-vectors = jaxdistill.load("{name}").encode(["A cat sleeps.", "A cat naps."])"""
-SCORES_CODE = """from sentence_transformers import CrossEncoder
+vectors = jaxdistill.load("{name}").encode(["A cat sleeps.", "A cat naps."])""",
+    ),
+    "roles": (
+        """from sentence_transformers import SentenceTransformer
 
-scores = CrossEncoder("{name}").predict([("A cat sleeps.", "A cat naps.")])"""
-SCORES_HERE = """import jaxdistill
+model = SentenceTransformer("{name}")"""
+        + _ROLES_CODE,
+        """import jaxdistill
 
-scores = jaxdistill.load("{name}").score(["A cat sleeps."], ["A cat naps."])"""
+model = jaxdistill.load("{name}")"""
+        + _ROLES_CODE,
+    ),
+    "pairs": (
+        """from sentence_transformers import CrossEncoder
+
+scores = CrossEncoder("{name}").predict([("A cat sleeps.", "A cat naps.")])""",
+        """import jaxdistill
+
+scores = jaxdistill.load("{name}").score(["A cat sleeps."], ["A cat naps."])""",
+    ),
+}
+"""Code for sentence-transformers and for jaxdistill: of an encoder, of one with prompts for roles, of a cross-encoder."""
 
 
-def _usage(name: str, in_sentence_transformers: bool, reads_pairs: bool) -> str:
-    theirs, ours = (SCORES_CODE, SCORES_HERE) if reads_pairs else (VECTORS_CODE, VECTORS_HERE)
+def _usage(name: str, in_sentence_transformers: bool, code: tuple[str, str]) -> str:
+    theirs, ours = code
     refusal = "sentence-transformers has no module for this model's pooling and refuses to load it.\n"
     return "\n".join(
         [
@@ -199,6 +236,11 @@ def _scores(facts: Facts) -> str:
         for name, value in facts.scores.items()
     ]
     return "\n".join(["## Scores (× 100)\n", "| | this model | teacher |", "|---|---|---|", *lines]) + "\n"
+
+
+def _prompt(text: str) -> str:
+    """A prompt as code, in one line."""
+    return f"`{text}`".replace("\n", "\\n") if text else "none"
 
 
 def _cell(text: str) -> str:

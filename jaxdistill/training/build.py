@@ -21,6 +21,7 @@ from jaxdistill.ops.dense import dtype_of
 from jaxdistill.training import optim, step
 from jaxdistill.training.dev import dev_tasks, graded_pairs, held_out_rows
 from jaxdistill.training.objective import check_accumulation, check_form, check_same_tokens, make_objective, sizes_of
+from jaxdistill.training.prompts import check_roles
 from jaxdistill.training.run import Run
 from jaxdistill.training.student import make_student, with_dropout
 from jaxdistill.training.teacher import Targets, load_labellers, load_teacher
@@ -36,9 +37,10 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
     groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
     dtype = dtype_of(config.run.precision)
     objective = make_objective(config)
-    labellers = load_labellers(config.teacher, workdir)
-    teacher = load_teacher(config.teacher, workdir)
+    labellers = load_labellers(config, workdir)
+    teacher = load_teacher(config, workdir)
     student = make_student(config, teacher, workdir)
+    check_roles(config, [*labellers, *([teacher] if teacher else []), student])
     check_accumulation(config, objective, groups, mesh)
     graded = graded_pairs(config.evals)  # read before labels and targets are made, which takes long
     longest = min(config.data.max_length, student.definition.architecture.longest)

@@ -28,9 +28,13 @@ SHARE = 0.25
 
 
 def sample_of(store: TokenStore) -> list[str]:
-    """At most `SAMPLE` distinct sentences at even distances in the text's first column; none if there are fewer than 8."""
+    """At most `SAMPLE` distinct sentences at even distances in the text's first column, behind the prompts that the student
+    reads before them; none if there are fewer than 8."""
     rows = np.linspace(0, store.rows - 1, min(SAMPLE, store.rows)).astype(int)
-    distinct = list(dict.fromkeys(store.text(store.columns[0], int(row)) for row in rows))
+    column = store.columns[0]
+    roles = store.roles(column, rows)
+    texts = [store.prompts[role] + store.text(column, int(row)) for role, row in zip(roles, rows, strict=True)]
+    distinct = list(dict.fromkeys(texts))
     return distinct if len(distinct) >= 8 else []
 
 

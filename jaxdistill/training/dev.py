@@ -42,9 +42,12 @@ def dev_agreement(config: Config, targets: Targets, held_out: Int[np.ndarray, " 
         return None
     if targets.views == (LABELS,):
         first, second = (tuple(targets.text.text(column, row) for row in held_out) for column in (sources.TEXT, SECOND))
-        return agreement.AgreementTask(first=first, second=second, teacher=targets.rows(held_out)[:, 0])
-    vectors = dict(zip((targets.text.text("text", row) for row in held_out), targets.rows(held_out), strict=True))
-    return agreement.held_out_task(vectors, seed=config.run.seed)
+        roles = (targets.text.roles(sources.TEXT, held_out), targets.text.roles(SECOND, held_out))
+        return agreement.AgreementTask(first=first, second=second, teacher=targets.rows(held_out)[:, 0], roles=roles)
+    texts = [targets.text.text("text", row) for row in held_out]
+    vectors = dict(zip(texts, targets.rows(held_out), strict=True))
+    roles = dict(zip(texts, targets.text.roles("text", held_out), strict=True))
+    return agreement.held_out_task(vectors, seed=config.run.seed, roles=roles)
 
 
 def graded_pairs(evals: Evals) -> pairs.GradedPairs | None:

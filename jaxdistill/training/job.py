@@ -194,6 +194,12 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
     name = objective.pop("name")
     teacher = run.teacher.source if run.teacher else run.config.teacher.model
     origins = [teacher, stage_export(run.config.student.model, run.workdir)]
+    readers = {"student": run.student} | ({"teacher": run.teacher} if run.teacher else {})
+    role_prompts = {
+        role: {reader: model.role_prompts[role] for reader, model in readers.items()}
+        for role in run.store.prompts
+        if role
+    }
     return Facts(
         name=run.workdir.resolve().name,
         teacher=", ".join(map(public_name, sources.split_specs(teacher))),
@@ -206,6 +212,8 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         batch_size=run.batches.batch_size,
         seed=run.config.run.seed,
         prompt=run.student.prompt,
+        roles=run.config.data.roles if role_prompts else "",
+        role_prompts=role_prompts,
         command=public_command(command),
         scores=scores["student after"],
         teacher_scores=scores.get("teacher", {}),

@@ -7,6 +7,7 @@ every distinct sentence once, however many pairs it is in; a cross-encoder reads
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -71,11 +72,19 @@ def _of_pairs(embedder: Embedder, store: TokenStore, folder: Path, dtype: str, p
 def _of_sentences(embedder: Embedder, store: TokenStore, folder: Path, dtype: str, progress: bool) -> np.ndarray:
     """Cosine similarities of a sentence encoder's vectors."""
     row: dict[str, int] = {}
-    sides = [[row.setdefault(text, len(row)) for text in store.texts(column)] for column in ("text", SECOND)]
+    prompts = embedder.model.role_prompts
+    columns = [store.texts(column, prompts) for column in ("text", SECOND)]
+    sides = [[row.setdefault(text, len(row)) for text in texts] for texts in columns]
     what = "labelling sentences"
     of = _name(what, embedder, store, dtype)
     vectors = targets.cached_vectors(
-        folder, of, embedder.encode, list(row), embedder.width, what=what, progress=progress
+        folder,
+        of,
+        partial(embedder.encode, prompt=""),
+        list(row),
+        embedder.width,
+        what=what,
+        progress=progress,
     )
     scores = np.zeros(store.rows, np.float32)
     for begin in range(0, store.rows, targets.BLOCK_ROWS):

@@ -12,6 +12,7 @@ import math
 import pathlib
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 import jax
@@ -195,7 +196,7 @@ class _Loop:
 
     def watch_collapse(self, step: int, params: Params) -> dict[str, float]:
         """The spread of the student's vectors; reports a collapse, or stops the run, as `evals.collapse` says."""
-        spread = collapse.measured_spread(self.embedder.as_embed(params), self.watched)
+        spread = collapse.measured_spread(partial(self.embedder.encode, params=params, prompt=""), self.watched)
         highest = self.track.get("widest", {})
         found = collapse.collapse_of(spread, highest)
         self.track["widest"] = collapse.highest_of(spread, highest)
@@ -300,6 +301,6 @@ def restored_student(workdir: str | pathlib.Path, step: int) -> SentenceModel:
         )
     # What is pruned does not matter here, only how much: the weights are the checkpoint's.
     like = dataclasses.replace(config, student=dataclasses.replace(config.student, prune_by="magnitude"))
-    student = make_student(like, load_teacher(config.teacher, workdir), workdir)
+    student = make_student(like, load_teacher(config, workdir), workdir)
     state = Checkpoints(workdir, read_only=True).restore_alone(step)
     return as_exported(config.student, trained_student(config, student, state))

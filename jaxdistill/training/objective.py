@@ -73,9 +73,10 @@ def check_same_tokens(
             f"token by token, both must read the same views, not {objective.student_views} and "
             f"{objective.teacher_views}."
         )
-    if student.tokenizer.get_vocab() != teacher.tokenizer.get_vocab() or student.prompt != teacher.prompt:
+    of_teacher = {role: teacher.role_prompts[role] for role in store.prompts}
+    if student.tokenizer.get_vocab() != teacher.tokenizer.get_vocab() or store.prompts != of_teacher:
         raise InputError(
-            "token by token, student and teacher must share tokenizer and prompt; cut the student from the "
+            "token by token, student and teacher must share tokenizer and prompts; cut the student from the "
             "teacher, or choose an objective of whole sentences."
         )
     longest = teacher.definition.architecture.longest

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.core import SECOND, Embed, Scorer
+from jaxdistill.core import SECOND, Embed
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import neighbours
 from jaxdistill.evals.agreement import held_out_task
@@ -41,14 +41,18 @@ class Reading(NamedTuple):
 
 def reading(run: Run, model: SentenceModel) -> Reading:
     """Reads `READ_SENTENCES` of the training text, twice."""
-    read = Embedder(model).as_embed()
+    embedder = Embedder(model)
     sentences = run.store.texts("text")[:READ_SENTENCES]
-    timed = partial(read.score, run.store.texts(SECOND)[:READ_SENTENCES]) if isinstance(read, Scorer) else read
+    if model.definition.reads_pairs:
+        timed = partial(embedder.score, run.store.texts(SECOND)[:READ_SENTENCES])
+    else:
+        timed = partial(embedder.encode, role=run.store.roles("text", range(len(sentences))))
     timed(sentences)
     begun = time.monotonic()
     values = timed(sentences)
     rate = len(sentences) / (time.monotonic() - begun)
-    return Reading(rate=rate, vectors={} if isinstance(read, Scorer) else dict(zip(sentences, values, strict=True)))
+    vectors = {} if model.definition.reads_pairs else dict(zip(sentences, values, strict=True))
+    return Reading(rate=rate, vectors=vectors)
 
 
 def write_report(

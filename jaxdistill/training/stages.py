@@ -110,12 +110,13 @@ def _run_chain(stages: Sequence[Config], workdir: pathlib.Path, *, dry_run: bool
 
 def in_order(config: Config) -> list[Config]:
     """The stages, each without those that follow it; `INHERITED` options that one does not name are those of the stage
-    before, and so is the prompt of its student."""
+    before, and so are the roles of an inherited text and the prompt of its student."""
     stages = []
     rest: Config | None = config
     while rest is not None:
         stage = dataclasses.replace(rest, then=None)
-        for section, option in INHERITED if stages else ():
+        same_text = bool(stages) and not stage.data.text
+        for section, option in (*INHERITED, *[("data", "roles")] * same_text) if stages else ():
             options = getattr(stage, section)
             if not getattr(options, option):
                 before = getattr(getattr(stages[-1], section), option)

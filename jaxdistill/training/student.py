@@ -14,6 +14,7 @@ from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.encoders.folder import check_exportable
 from jaxdistill.encoders.model import SentenceModel, labels_of, load_model
 from jaxdistill.training import vocabulary
+from jaxdistill.training.prompts import refuse_role_prompts, with_role_prompts
 from jaxdistill.training.text import moments
 from jaxdistill.training.workdir import stage_export
 
@@ -30,6 +31,8 @@ def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib
     model = teacher if source == "teacher" and teacher is not None else load_model(source, pooling=pooling)
     if spec.prompt:
         model = model.with_prompt(spec.prompt)
+    if spec.head != "pair":
+        model = with_role_prompts(config, model, "student")
     of_body, of_head, of_tables = jax.random.split(jax.random.key(config.run.seed ^ 0x57D), 3)
     wanted = vocabulary.asked(spec.vocabulary)
     if wanted.specs:
@@ -74,6 +77,8 @@ def refuse_contradictions(spec: Student, teacher: SentenceModel | None) -> None:
         )
     if spec.head == "pair" and not spec.keep_head:
         raise InputError("student.keep_head=False: without its head, student.head=pair is no cross-encoder.")
+    if spec.head == "pair":
+        refuse_role_prompts(spec, "student", "is for a sentence encoder; student.head=pair makes a cross-encoder")
 
 
 def with_pair_head(spec: Student, model: SentenceModel, key: jax.Array) -> SentenceModel:

@@ -3,12 +3,13 @@
 import logging
 import pathlib
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Float, Int
 
-from jaxdistill.config import Config, Teacher
+from jaxdistill.config import Config
 from jaxdistill.core import InputError, Objective
 from jaxdistill.data import targets, tokenize
 from jaxdistill.data.sources import split_specs
@@ -17,20 +18,25 @@ from jaxdistill.encoders.model import SentenceModel, labels_of, load_model
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import cache_folder
 from jaxdistill.training import labels
+from jaxdistill.training.prompts import refuse_role_prompts, with_role_prompts
 from jaxdistill.training.text import check_reads, tokenised_text
 from jaxdistill.training.workdir import stage_export
 
 log = logging.getLogger(__name__)
 
 
-def load_teacher(spec: Teacher, workdir: pathlib.Path) -> SentenceModel | None:
+def load_teacher(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
     """The teacher's model; None for given vectors, for labels, and without a teacher."""
+    spec = config.teacher
     if not spec.model or spec.model.startswith("vectors:") or spec.targets == "labels":
         if spec.dims:
             raise InputError(f"teacher.dims={spec.dims} needs a teacher model that gives vectors; set it to 0.")
+        if spec.targets != "labels":
+            refuse_role_prompts(spec, "teacher", "needs a teacher model")
         return None
     source = stage_export(spec.model, workdir)
     model = load_model(source, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt, frozen=True)
+    model = with_role_prompts(config, model, "teacher")
     if model.definition.reads_pairs or not spec.dims:
         return model
     try:
@@ -39,8 +45,9 @@ def load_teacher(spec: Teacher, workdir: pathlib.Path) -> SentenceModel | None:
         raise InputError(f"teacher.{error}") from None
 
 
-def load_labellers(spec: Teacher, workdir: pathlib.Path) -> list[SentenceModel]:
+def load_labellers(config: Config, workdir: pathlib.Path) -> list[SentenceModel]:
     """The models that score the pairs; empty unless `teacher.targets` is `labels`. Cross-encoders keep their form."""
+    spec = config.teacher
     if spec.targets != "labels":
         return []
     names = [stage_export(name, workdir) for name in split_specs(spec.model)]
@@ -56,7 +63,8 @@ def load_labellers(spec: Teacher, workdir: pathlib.Path) -> list[SentenceModel]:
                 f"teacher.pooling={spec.pooling!r} would make a sentence encoder of {name}, which is a cross-encoder; leave it "
                 "empty (--config.teacher.pooling=) and it scores the pairs."
             )
-    return [load_model(name, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt) for name in names]
+    options = {"pooling": spec.pooling, "max_length": spec.max_length, "prompt": spec.prompt}
+    return [with_role_prompts(config, load_model(name, **options), "teacher") for name in names]
 
 
 class Targets:
@@ -120,8 +128,8 @@ class Targets:
         return targets.cached_vectors(
             cache_folder(config.data.cache_folder) / "targets",
             name,
-            embedder.encode,
-            self.text.texts(view),
+            partial(embedder.encode, prompt=""),
+            self.text.texts(view, embedder.model.role_prompts),
             embedder.width,
             what="teacher targets",
             progress=progress,
@@ -134,4 +142,5 @@ class Targets:
         view = self.views[0] if self.views and self.views[0] in self.text.columns else "text"
         assert self.embedder is not None  # without a teacher model, `arrays` has its vectors
         log.info("teacher embeddings of %d reserved sentences", len(rows))
-        return self.embedder.encode([self.text.text(view, row) for row in rows])
+        texts = [self.text.text(view, row) for row in rows]
+        return self.embedder.encode(texts, role=self.text.roles(view, rows))

@@ -1,14 +1,14 @@
 """The training text in the tokens of a model."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import jax
 import numpy as np
 
 from jaxdistill.config import Config, Data
 from jaxdistill.core import SECOND, InputError, Objective
-from jaxdistill.data import sources, tokenize, words
+from jaxdistill.data import roles, sources, tokenize, words
 from jaxdistill.data.packing import pad
 from jaxdistill.data.sources import TEXT, split_specs
 from jaxdistill.encoders import pruning
@@ -24,6 +24,13 @@ PRUNING_SAMPLE, PRUNING_BATCH = 1024, 32
 log = logging.getLogger(__name__)
 
 
+def sentence_roles(data: Data) -> roles.Roles:
+    """The roles that `data.roles` gives; raises `InputError` for an unknown role, column, or number of sources."""
+    return roles.parse_roles(
+        data.roles, columns=tuple(dict(data.columns) or (TEXT,)), sources=max(1, len(split_specs(data.text)))
+    )
+
+
 def tokenised_text(
     data: Data, model: SentenceModel, views: Sequence[str], *, max_length: int, progress: bool
 ) -> tokenize.TokenStore:
@@ -34,7 +41,8 @@ def tokenised_text(
         max_length=max_length,
         cache_folder=cache_folder(data.cache_folder) / "tokens",
         columns=dict(data.columns) or ("text",),
-        prompt=model.prompt,
+        prompts=model.role_prompts,
+        roles=sentence_roles(data),
         dedupe=data.dedupe,
         exclude=split_specs(data.exclude),
         weights=data.weights,
@@ -52,9 +60,8 @@ def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: t
     for column in _columns_read(store, views):
         rows = range(0, len(store), -(-len(store) // SAMPLE))
         texts = [store.text(column, row) for row in rows]
-        read = words.tokenised_words(
-            tokenizer, texts, model.prompt, model.max_length, unknown=words.unknown_id(tokenizer)
-        )
+        prompts = [model.role_prompts[role] for role in store.roles(column, rows)]
+        read = words.tokenised_words(tokenizer, texts, prompts, model.max_length, unknown=words.unknown_id(tokenizer))
         _check_unknown(data, model, column, read.unknown)
 
 
@@ -66,11 +73,9 @@ def columns_read(data: Data, objective: Objective) -> dict[str, str]:
 
 def moments(config: Config, model: SentenceModel) -> pruning.Moments:
     """What the model's units read on sentences drawn evenly from the text, see `pruning`."""
-    columns = columns_read(config.data, make_objective(config))
-    rows = sources.read(split_specs(config.data.text), columns, config.data.max_line_bytes)
-    texts = evenly((cell for row in rows for cell in row if cell.strip()), PRUNING_SAMPLE)
+    texts = evenly(prompted_sentences(config, model), PRUNING_SAMPLE)
     longest = min(config.data.max_length, model.max_length)
-    ids = [np.asarray(one.ids[:longest], np.int32) for one in model.encodings([model.prompt + text for text in texts])]
+    ids = [np.asarray(one.ids[:longest], np.int32) for one in model.encodings(texts)]
     ids.sort(key=len)
     total: dict[str, np.ndarray] = {}
     for start in range(0, len(ids), PRUNING_BATCH):
@@ -80,6 +85,15 @@ def moments(config: Config, model: SentenceModel) -> pruning.Moments:
         for path, found in jax.device_get(pruning.moments_of(model.definition, model.params, tokens)).items():
             total[path] = total.get(path, 0.0) + found
     return total
+
+
+def prompted_sentences(config: Config, model: SentenceModel) -> Iterator[str]:
+    """The sentences of the text that the student's views read, behind the model's prompts."""
+    columns = columns_read(config.data, make_objective(config))
+    for spec, of_columns in zip(split_specs(config.data.text), sentence_roles(config.data), strict=True):
+        prompts = [model.role_prompts[of_columns[column]] for column in columns]
+        for row in sources.rows(spec, columns, config.data.max_line_bytes):
+            yield from (prompt + cell for prompt, cell in zip(prompts, row, strict=True) if cell.strip())
 
 
 def evenly(items: Iterable[str], most: int) -> list[str]:

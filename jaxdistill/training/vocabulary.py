@@ -14,14 +14,14 @@ from tokenizers import Tokenizer
 
 from jaxdistill.config import Config
 from jaxdistill.core import InputError
-from jaxdistill.data import sources, wordpiece, words
+from jaxdistill.data import roles, sources, wordpiece, words
 from jaxdistill.data.sources import split_specs
 from jaxdistill.encoders import trim
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.files import make_folder_atomic
 from jaxdistill.paths import cache_folder
 from jaxdistill.training.objective import make_objective
-from jaxdistill.training.text import columns_read
+from jaxdistill.training.text import columns_read, sentence_roles
 from jaxdistill.training.workdir import TOKENIZER
 
 FORMAT = 1
@@ -116,12 +116,14 @@ def _trimmed_folder(config: Config, model: SentenceModel) -> pathlib.Path:
     """The folder in the cache, which is made where it is not there."""
     specs, columns = asked(config.student.vocabulary).specs, columns_read(config.data, make_objective(config))
     text, needed = sources.Watched(specs, columns), trim.needed_rows(model)
-    inputs = [FORMAT, text.digest, columns, model.tokenizer.to_str(), model.prompt, sorted(needed)]
+    used = ("", *roles.used_roles(sentence_roles(config.data)))
+    prompts = sorted({model.role_prompts[role] for role in used})
+    inputs = [FORMAT, text.digest, columns, model.tokenizer.to_str(), prompts, sorted(needed)]
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
     folder = cache_folder(config.data.cache_folder) / "tokenizers" / digest
 
     def fill(unfinished: pathlib.Path) -> None:
-        sentences = _Sentences(specs, columns, config.data.max_line_bytes, model.prompt)
+        sentences = _Sentences(specs, columns, config.data.max_line_bytes, prompts)
         before = _read(model.tokenizer, sentences)
         result = trim.trimmed(model.tokenizer, needed | before.used)
         after = _read(result.tokenizer, sentences, old_ids=result.kept)
@@ -141,18 +143,19 @@ def _trimmed_folder(config: Config, model: SentenceModel) -> pathlib.Path:
 
 
 class _Sentences(NamedTuple):
-    """A text, read as often as it is asked for."""
+    """A text, read as often as it is asked for, behind each of some prompts."""
 
     specs: Sequence[str]
     columns: dict[str, str]
     line_bytes: int
-    prompt: str
+    prompts: Sequence[str]
 
-    def chunks(self) -> Iterator[list[str]]:
+    def chunks(self) -> Iterator[tuple[str, list[str]]]:
+        """Yields sentences with the prompt before them."""
         cells = (cell.strip() for row in sources.read(self.specs, self.columns, self.line_bytes) for cell in row)
         sentences = filter(None, cells)
         while chunk := list(islice(sentences, CHUNK_ROWS)):
-            yield chunk
+            yield from ((prompt, chunk) for prompt in self.prompts)
 
 
 class _Reading(NamedTuple):
@@ -170,14 +173,13 @@ def _read(tokenizer: Tokenizer, text: _Sentences, *, old_ids: np.ndarray | None 
     whole.no_truncation()
     unknown_id, unknown_words = words.unknown_id(whole), trim.UnknownWords(whole)
     used, unknown, digest = set[int](), words.Unknown(), hashlib.sha256()
-    for chunk in text.chunks():
-        found = words.tokenised_words(whole, chunk, text.prompt, len(chunk), unknown=unknown_id)
+    for prompt, chunk in text.chunks():
+        found = words.tokenised_words(whole, chunk, prompt, len(chunk), unknown=unknown_id)
         ids = found.ids.astype(np.int64)
         used.update(np.unique(ids).tolist())
         unknown += found.unknown
         digest.update((ids if old_ids is None else old_ids[ids]).tobytes() + found.lengths.tobytes())
-        if found.unknown.unknown_tokens:
-            sentence = np.repeat(np.arange(len(chunk)), found.lengths)
-            for row in np.unique(sentence[ids == unknown_id]):
-                used |= unknown_words.ids(text.prompt + chunk[row])
+        sentence = np.repeat(np.arange(len(chunk)), found.lengths)
+        for row in np.unique(sentence[ids == unknown_id]):
+            used |= unknown_words.ids(prompt + chunk[row])
     return _Reading(used, unknown, digest.hexdigest())

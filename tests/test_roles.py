@@ -1,0 +1,257 @@
+"""Roles of sentences: whose prompt is read where, from the text to the export."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from jaxdistill import config as configs
+from jaxdistill import encode
+from jaxdistill.core import InputError
+from jaxdistill.data import roles, tokenize, views
+from jaxdistill.encoders.folder import save
+from jaxdistill.encoders.model import load_model
+from jaxdistill.evals.agreement import AgreementTask
+from jaxdistill.inference import Embedder
+from jaxdistill.training import build as build_module
+from jaxdistill.training import labels
+from jaxdistill.training.config_file import read_config_file
+from jaxdistill.training.stages import in_order
+from jaxdistill.training.student import make_student
+from jaxdistill.training.teacher import load_labellers
+from jaxdistill.training.text import prompted_sentences, tokenised_text
+
+import program
+from tiny_models import tiny_model
+from tiny_text import made_up
+
+PROMPTS = {"query": "the cat ", "passage": "rain. "}
+INSTRUCTION = "Instruct: sleeps?\nQuery: "
+QUERIES, DOCUMENTS = made_up(40, seed=1), made_up(60, seed=2)
+
+
+@pytest.mark.parametrize(
+    "given, wanted",
+    [
+        ("", [{"text": "", "second": ""}] * 2),
+        ("query", [{"text": "query", "second": "query"}] * 2),
+        ("none, document", [{"text": "", "second": ""}, {"text": "document", "second": "document"}]),
+        ("text=query,second=document", [{"text": "query", "second": "document"}] * 2),
+        ("second=document", [{"text": "", "second": "document"}] * 2),
+    ],
+)
+def test_a_role_is_the_texts_a_sources_or_a_columns(given, wanted):
+    assert list(roles.parse_roles(given, columns=("text", "second"), sources=2)) == wanted
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A teacher with the prompts `query` and `passage`, and two sources that share a sentence."""
+    folder = tmp_path_factory.mktemp("roles")
+    model = dataclasses.replace(tiny_model(folder / "tokenizer", max_length=32), prompts=PROMPTS, default_prompt=None)
+    save(model, folder / "model")
+    (folder / "queries.txt").write_text("\n".join([*QUERIES, "the same"]) + "\n")
+    (folder / "documents.txt").write_text("\n".join(["the same", *DOCUMENTS]) + "\n")
+    return folder
+
+
+def config_of(folder, **changed) -> configs.Config:
+    """The tiny preset of L2 on both sources, with changed options such as `data__roles`."""
+    raw = read_config_file("configs/l2.py:tiny")
+    options = {
+        "data.text": f"{folder / 'queries.txt'},{folder / 'documents.txt'}",
+        "data.roles": "query,document",
+        "data.cache_folder": str(folder / "cache"),
+        "data.batch_size": 16,
+        "data.pack_groups": 2,
+        "teacher.model": str(folder / "model"),
+        "student.layers": "0",
+        "evals.pairs": "",
+        "evals.best": "agreement/spearman",
+        "run.precision": "float32",
+        "run.steps": 4,
+        "evals.every": 4,
+    } | {name.replace("__", "."): value for name, value in changed.items()}
+    for name, value in options.items():
+        section, option = name.split(".")
+        raw[section][option] = value
+    return configs.parse_config(raw)
+
+
+def built(folder, **changed):
+    return build_module.build(config_of(folder, **changed), folder / "w", progress=False)
+
+
+@pytest.fixture(autouse=True)
+def no_data_folder(monkeypatch):
+    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
+
+
+def test_each_sentence_is_behind_the_prompt_of_its_role_and_views_keep_it(folder):
+    tokenizer = tiny_model(folder / "tokenizer", max_length=64).tokenizer
+    store = tokenize.build_store(
+        [str(folder / "queries.txt"), str(folder / "documents.txt")], tokenizer=tokenizer, max_length=64, dedupe=True,
+        cache_folder=folder / "cache", prompts={"": "no: ", "query": "the cat ", "document": ""},
+        roles=roles.parse_roles("query,document", columns=("text",), sources=2),
+    )  # fmt: skip
+    assert store.rows == len(QUERIES) + len(DOCUMENTS) + 2  # "the same" is there in both roles
+    rows = np.array([0, 40, 41, 42])
+    texts = [QUERIES[0], "the same", "the same", DOCUMENTS[0]]
+    prompts = ["the cat ", "the cat ", "", ""]
+    assert store.roles("text", rows) == ["query", "query", "document", "document"]
+    for row, prompt, text in zip(rows, prompts, texts, strict=True):
+        assert store.ids("text", row).tolist() == tokenizer.encode(prompt + text).ids
+        assert store.text("text", row) == text
+    assert store.texts("text", {"query": "q: ", "document": "d: "})[40:42] == ["q: the same", "d: the same"]
+    rewritten = store.tokenised("text", rows, texts, max_length=64)
+    assert np.array_equal(rewritten.ids, np.concatenate([store.ids("text", row) for row in rows]))
+    crop = views.viewed(views.parse_view("crop:0.9", store.columns), store, rows, lambda: np.zeros((4, 64)))
+    begins = np.cumsum(crop.lengths) - crop.lengths
+    prompt = tokenizer.encode("the cat", add_special_tokens=False).ids
+    assert [crop.ids[begin + 1 : begin + 3].tolist() == prompt for begin in begins] == [True, True, False, False]
+
+
+def test_stored_targets_are_the_teachers_for_each_role_under_a_digest_of_roles_and_prompts(folder, tmp_path):
+    """The teacher reads `query` and `passage` by their names; another role or prompt is another folder of targets."""
+    changes = [
+        {},
+        {"data__roles": "document,query"},
+        {"teacher__query_prompt": "dog "},
+        {"teacher__query_prompt": INSTRUCTION.replace("\n", r"\n"), "teacher__document_prompt": "none"},
+    ]
+    expected = [("the cat ", "rain. "), ("rain. ", "the cat "), ("dog ", "rain. "), (INSTRUCTION, "")]
+    cache = {"teacher__targets": "store", "data__cache_folder": str(tmp_path)}
+    plain = Embedder(load_model(str(folder / "model")))
+    for change, prompts in zip(changes, expected, strict=True):
+        run = built(folder, **cache, **change)
+        both = [prompts[0] + QUERIES[3], prompts[1] + DOCUMENTS[3]]
+        np.testing.assert_allclose(run.batches._targets[0][[3, 45]], plain.encode(both), atol=1e-6)
+    assert len(list((tmp_path / "targets").iterdir())) == len(changes)
+    built(folder, **cache)
+    assert len(list((tmp_path / "targets").iterdir())) == len(changes)
+
+
+def test_student_and_live_teacher_each_have_their_own_prompts_in_one_batch(folder):
+    run = built(folder, student__query_prompt="none", student__document_prompt="sleeps ")
+    assert run.store.prompts == {"document": "sleeps ", "query": ""}
+    assert run.batches._teacher.store.prompts == {"document": "rain. ", "query": "the cat "}
+    batch = run.batches.batch_at(0)
+    begins = [tokens.ids.reshape(-1, tokens.ids.shape[-1]) for tokens in (batch.student, batch.teacher)]
+    the, sleeps, rain = (run.student.tokenizer.token_to_id(word) for word in ("the", "sleeps", "rain"))
+    assert all((ids == 2).sum() for ids in begins) and (begins[0] == sleeps).any() and (begins[1] == rain).any()
+    rows = run.batches.rows_at(0)
+    of_role = {role: run.store.roles("text", rows).count(role) for role in ("query", "document")}
+    assert min(of_role.values()) > 0
+    assert (begins[1] == the).sum() >= of_role["query"]
+
+
+def test_labels_and_agreement_read_each_side_in_its_role(folder, tmp_path):
+    pairs = [("the same", "the same"), ("dog", "the cat"), ("rain", "sleeps"), ("the cat", "dog")]
+    (tmp_path / "pairs.tsv").write_text("text\tsecond\n" + "".join(f"{a}\t{b}\n" for a, b in pairs))
+    config = config_of(
+        folder, data__text=str(tmp_path / "pairs.tsv"), data__columns=(("text", "text"), ("second", "second")),
+        data__roles="text=query,second=document", teacher__targets="labels",
+    )  # fmt: skip
+    (labeller,) = load_labellers(config, tmp_path)
+    store = tokenised_text(config.data, labeller, ("text", "second"), max_length=32, progress=False)
+    found = labels.labels([labeller], store, tmp_path / "labels", compute_dtype=np.float32, progress=False)[:, 0]
+    embedder = Embedder(load_model(str(folder / "model")))
+    first, second = zip(*pairs, strict=True)
+    vectors = [embedder.encode([PROMPTS[name] + text for text in side]) for name, side in zip(PROMPTS, (first, second), strict=True)]  # fmt: skip
+    unit = [side / np.linalg.norm(side, axis=1, keepdims=True) for side in vectors]
+    np.testing.assert_allclose(found, np.sum(unit[0] * unit[1], axis=1), atol=1e-5)
+    assert found[0] < 0.999  # the same sentence in two roles
+    task = AgreementTask(first=first, second=second, teacher=found, roles=(("query",) * 4, ("document",) * 4))
+    assert task(embedder.as_embed()) == {"agreement/spearman": pytest.approx(1.0)}
+
+
+def test_trimming_and_pruning_read_a_text_behind_the_prompts_of_its_roles(folder, tmp_path):
+    (tmp_path / "text.txt").write_text("g 1\nrain 2\n")
+    config = config_of(folder, student__vocabulary=f"trim:{tmp_path / 'text.txt'}", student__query_prompt="do")
+    teacher = load_model(str(folder / "model"))
+    student, whole = make_student(config, teacher, tmp_path / "w"), teacher.with_role_prompts({"query": "do"})
+    assert [student.tokenizer.encode(text).tokens for text in ("dog 1", "sleeps")] == [
+        ["[CLS]", "dog", "1", "[SEP]"],
+        ["[CLS]", "s", "##l", "##e", "##e", "##p", "##s", "[SEP]"],
+    ]
+    sides = [[f"do{text}" for text in (*QUERIES, "the same")], [f"rain. {text}" for text in ("the same", *DOCUMENTS)]]
+    assert list(prompted_sentences(config, whole)) == sides[0] + sides[1]
+
+
+@pytest.fixture(scope="module")
+def exported(folder):
+    """The export of a run whose student has other prompts than its teacher, and what the program said."""
+    options = {
+        "data.text": f"{folder / 'queries.txt'},{folder / 'documents.txt'}", "data.roles": "query,document",
+        "data.cache_folder": folder / "cache", "data.batch_size": 16, "data.pack_groups": 2,
+        "teacher.model": folder / "model", "student.layers": "0", "student.query_prompt": INSTRUCTION,
+        "evals.pairs": "", "evals.best": "agreement/spearman", "run.steps": 4, "run.precision": "float32",
+    }  # fmt: skip
+    arguments = [f"--config.{name}={value}" for name, value in options.items()]
+    out, _ = program.run("main", ["--config=configs/l2.py:tiny", *arguments, f"--workdir={folder / 'run'}"])
+    return folder / "run" / "export", out
+
+
+def test_the_export_has_the_students_prompts_and_sentence_transformers_reads_alike(exported):
+    export, out = exported
+    assert "teacher: the prompt of a query is 'the cat '" in out
+    assert "student: the prompt of a document is 'rain. '" in out
+    settings = json.loads((export / "config_sentence_transformers.json").read_text())
+    assert settings["default_prompt_name"] is None
+    assert settings["prompts"] == {"query": INSTRUCTION, "passage": "rain. ", "document": "rain. "}
+    theirs, ours = SentenceTransformer(str(export), device="cpu"), Embedder(load_model(str(export)))
+    texts = ["the cat sleeps", "rain", "a dog?"]
+    for name in ("encode", "encode_query", "encode_document"):
+        np.testing.assert_allclose(getattr(ours, name)(texts), getattr(theirs, name)(texts), atol=1e-5)
+    np.testing.assert_array_equal(ours.encode_query(texts), ours.encode(texts, role="query"))
+    mixed = ours.encode(texts[:2], role=["document", ""])
+    np.testing.assert_allclose(mixed, [ours.encode_document(texts[:1])[0], ours.encode(texts[1:2])[0]], atol=1e-6)
+    np.testing.assert_allclose(ours.encode([INSTRUCTION + texts[0]]), ours.encode_query(texts[:1]), atol=1e-6)
+
+
+def test_the_card_names_roles_and_prompts_and_shows_how_to_use_them(exported):
+    card = (exported[0] / "README.md").read_text()
+    assert "| Roles of the text | query,document |" in card
+    assert r"| Prompt of a query | `Instruct: sleeps?\nQuery: ` (student), `the cat ` (teacher) |" in card
+    assert "| Prompt of a document | `rain. ` (student), `rain. ` (teacher) |" in card
+    assert card.count("model.encode_query(") == card.count("model.encode_document(") == 2
+
+
+def test_encode_writes_vectors_of_a_role(exported, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("the cat\nrain\n")
+    given = [f"--model={exported[0]}", f"--input={tmp_path / 'text.txt'}", f"--output={tmp_path / 'v.npy'}", "--quiet"]
+    given.append("--precision=float32")
+    encode.main([*given, "--role=document"])
+    wanted = Embedder(load_model(str(exported[0]))).encode_document(["the cat", "rain"])
+    np.testing.assert_allclose(np.load(tmp_path / "v.npy"), wanted, atol=1e-6)
+    assert "--role" in program.refused(encode, [*given, "--role=passage"], capsys)
+    assert "exclude each other" in program.refused(encode, [*given, "--role=query", "--prompt=query"], capsys)
+
+
+def test_roles_of_an_inherited_text_are_inherited_and_those_of_another_are_not(folder):
+    config = config_of(folder)
+    later = dataclasses.replace(config, data=configs.Data(), then=None)
+    other = dataclasses.replace(later, data=configs.Data(text="other.txt"))
+    found = in_order(dataclasses.replace(config, then=dataclasses.replace(later, then=other)))
+    assert [stage.data.roles for stage in found] == ["query,document", "query,document", ""]
+
+
+@pytest.mark.parametrize(
+    "changed, words",
+    [
+        ({"data.roles": "question,document"}, "data.roles has the role 'question'; allowed: query, document, none"),
+        ({"data.roles": "query,document,query"}, "3 roles for 2 sources.*--config.data.roles"),
+        ({"data.roles": "text=query,title=document"}, "the column 'title'; the text has text.*--config.data.columns"),
+        ({"data.roles": "text=query,document"}, "each column is named once.*--config.data.roles"),
+        ({"data.roles": "document", "teacher.query_prompt": "q: "}, "teacher.query_prompt='q: '.*--config.data.roles=query"),
+        ({"data.roles": "none", "student.document_prompt": "d: "}, "which none has; set --config.data.roles=document"),
+        ({"teacher.query_prompt": "none", "teacher.document_prompt": "none"}, "has no effect.*--config.teacher.query_prompt"),
+        ({"teacher.model": "vectors:v.npy", "teacher.query_prompt": "q: "}, "teacher.query_prompt='q: ' needs a teacher model"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_in_one_line(folder, changed, words):
+    with pytest.raises(InputError, match=words) as error:
+        built(folder, **{name.replace(".", "__"): value for name, value in changed.items()})
+    assert "\n" not in str(error.value)
