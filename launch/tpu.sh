@@ -4,9 +4,8 @@
 . "$(dirname "$0")/common.sh"
 
 FOLDER=jaxdistill # in the home folder of each worker
-UV="\$HOME/.local/bin/uv"
 INSTALL="mkdir -p $FOLDER && tar xzf $FOLDER.tar.gz -C $FOLDER && cd $FOLDER && python3 -m pip install --quiet --user 'uv<1' && \
-$UV venv --quiet --allow-existing --python=3.12 .venv && $UV pip install --quiet -r requirements-tpu.txt"
+python3 -m uv venv --quiet --allow-existing --python=3.12 .venv && python3 -m uv pip install --quiet -r requirements-tpu.txt"
 AGAIN=75 # exit status after which the same command continues
 
 name="" zone="" project="" type="" version="" spot="" before="" out="" retries=0 workdir=""
