@@ -8,10 +8,10 @@ Training reads the table with
   --config.data.text=synonyms.tsv --config.data.columns='(("text","text"),("synonyms","synonyms"))'
   --config.objective.generalize_view=synonyms
 
-A killed program goes on where it stopped when it is started again. A row depends on the seed, the method, its own text
-and its number alone (for mlm and translate up to rounding).
+Running the same command again resumes a killed program. A row depends only on the seed, the method, its text and its
+number (for mlm and translate up to rounding).
 
-Source: Limkonchotiwat et al., ConGen, Findings of EMNLP 2022, table 6, where these views are compared.
+Source: Limkonchotiwat et al., ConGen, Findings of EMNLP 2022, whose Table 6 compares these views.
 """
 
 import random
@@ -39,19 +39,23 @@ Rewrite = Callable[[Sequence[str], Sequence[random.Random], Callable[[int], obje
 
 REQUIRED = object()
 OPTIONS: dict[str, tuple[type, dict[str, Any], str]] = {
-    "rate": (float, {"synonyms": 0.1, "mlm": 0.15}, "chance of each word or token to be replaced, in (0, 1)"),
-    "wordnet": (str, {"synonyms": ""}, "folder of WordNet's index.noun and so on; default: where it usually lies"),
-    "senses": (int, {"synonyms": 0}, "a word's most frequent senses that count, for each part of speech; 0: all"),
+    "rate": (float, {"synonyms": 0.1, "mlm": 0.15}, "probability that a word or token is replaced, in (0, 1)"),
+    "wordnet": (str, {"synonyms": ""}, "folder of WordNet's files (index.noun, ...); default: the usual places"),
+    "senses": (int, {"synonyms": 0}, "number of most frequent senses of a word per part of speech; 0: all"),
     "model": (str, {"mlm": REQUIRED, "translate": REQUIRED}, "folder of the masked language or translation model"),
-    "top_k": (int, {"mlm": 10}, "likeliest other words that a replacement is drawn from; 1: always the likeliest"),
-    "back_model": (str, {"translate": None}, "folder of a model that translates back; without it, one way"),
+    "top_k": (int, {"mlm": 10}, "number of most likely words to draw a replacement from; 1: always the most likely"),
+    "back_model": (
+        str,
+        {"translate": None},
+        "folder of a model that translates back; without it, text is translated one way",
+    ),
     "source_language": (str, {"translate": ""}, "code of the text's language, for models of many languages"),
-    "target_language": (str, {"translate": ""}, "code of the language to translate to, likewise"),
-    "prefix": (str, {"translate": ""}, "text that --model wants before each sentence"),
-    "back_prefix": (str, {"translate": ""}, "text that --back_model wants before each sentence"),
+    "target_language": (str, {"translate": ""}, "code of the language to translate to, for models of many languages"),
+    "prefix": (str, {"translate": ""}, "text that --model expects before each sentence"),
+    "back_prefix": (str, {"translate": ""}, "text that --back_model expects before each sentence"),
     "beams": (int, {"translate": 4}, "width of the beam search; 1: greedy"),
-    "max_length": (int, {"translate": 128}, "tokens read of a sentence and written at the most"),
-    "batch_size": (int, {"mlm": 128, "translate": 32}, "sentences computed together"),
+    "max_length": (int, {"translate": 128}, "maximum tokens of a sentence, read and written"),
+    "batch_size": (int, {"mlm": 128, "translate": 32}, "sentences per batch"),
 }
 """Type, defaults by the methods that have it, and help of each option that not all methods have."""
 
@@ -193,14 +197,15 @@ def _parser() -> Parser:
     )
     parser.add_argument("--output", type=local_path, required=True, help="the .tsv file to write")
     parser.add_argument("--text_column", default=TEXT, help="column of a table that holds the sentences")
-    parser.add_argument("--column", default="", help="name of the second column; default: by the method")
-    parser.add_argument("--seed", type=int, default=0, help="of all random choices")
+    parser.add_argument(
+        "--column", default="", help="name of the second column; default: the kind of view, such as synonyms"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random choices; default: 0")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     for name, (kind, defaults, text) in OPTIONS.items():
-        known = ", ".join(
-            f"{method}: {value!r}" for method, value in defaults.items() if value not in (REQUIRED, "", None)
-        )
-        parser.add_argument(f"--{name}", type=kind, help=f"({', '.join(defaults)}) {text}" + f"; {known}" * bool(known))
+        known = [f"{value} for {method}" for method, value in defaults.items() if value not in (REQUIRED, "", None)]
+        default = f"; default: {', '.join(known)}" if known else ""
+        parser.add_argument(f"--{name}", type=kind, help=f"(only {', '.join(defaults)}) {text}{default}")
     return parser
 
 

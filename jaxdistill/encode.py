@@ -1,14 +1,14 @@
-"""Encodes the sentences of a text into a file of vectors: one row each, in order, in bounded memory.
+"""Encodes the sentences of a text into a file of vectors, one row per sentence, in order and in bounded memory.
 
   python -m jaxdistill.encode --model=runs/l3/export --input=sentences.txt --output=vectors.npy
   python -m jaxdistill.encode --model=runs/l3/export --input='texts/*.gz' --output=vectors.parquet --keep_text
 
-`np.load(FILE, mmap_mode="r")` opens a `.npy` file of any size; a `.parquet` file has the vectors in the column `embedding`.
-Rows gather in OUTPUT.partial. A killed program goes on there when the same command is given again, to the same bytes
-as an undisturbed one (on other devices: up to rounding); with another model, text or option it begins anew.
+`np.load(FILE, mmap_mode="r")` opens a `.npy` file of any size; a `.parquet` file has the vectors in the column
+`embedding`. Rows are first written to OUTPUT.partial. Running the same command again resumes a killed program and gives
+the same bytes as an uninterrupted run (on other devices: up to rounding); another model, text or option starts over.
 
-An empty line keeps its row: it is encoded as an empty sentence. Longer sentences than the model reads are truncated,
-and counted.
+An empty line keeps its row: it is encoded as an empty sentence. Sentences that are too long for the model are
+truncated, and their number is printed.
 """
 
 import os
@@ -213,7 +213,9 @@ def _parser() -> Parser:
         "--input", required=True, action="append", help="text as for training: file, glob, hf:..., tfds:...; repeatable"
     )
     parser.add_argument("--output", type=local_path, required=True, help="the .npy or .parquet file to write")
-    parser.add_argument("--keep_text", action="store_true", help=".parquet: write the sentences too, as column text")
+    parser.add_argument(
+        "--keep_text", action="store_true", help="write the sentences too, as the column text of a .parquet file"
+    )
     parser.add_argument("--column", default=TEXT, help="column of a table that holds the sentences")
     parser.add_argument(
         "--prompt", default="", help="name of a prompt of the checkpoint, or none; default: the checkpoint's default"

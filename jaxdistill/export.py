@@ -1,4 +1,9 @@
-"""Exports a kept checkpoint of a run."""
+"""Exports a checkpoint of a run as a folder that sentence-transformers and transformers load.
+
+  python -m jaxdistill.export --workdir=runs/l3 --step=600 --out=runs/l3-step600
+
+A run exports its best checkpoint itself; it keeps that one and the latest ones.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -24,7 +29,7 @@ def export_checkpoint(workdir: str | Path, *, step: int, out: str | Path) -> Pat
 
     Args:
       workdir: folder of the run.
-      step: of the checkpoint; a wrong one is answered with those that are kept.
+      step: of the checkpoint; the error for any other step lists the kept ones.
       out: folder to write; an earlier export there is replaced, anything else refused with `InputError`.
     """
     if not Path(workdir).is_dir():
@@ -39,8 +44,12 @@ def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.export`."""
     parser = Parser(prog="python -m jaxdistill.export", description=__doc__)
     parser.add_argument("--workdir", type=local_path, required=True, help="folder of the run")
-    parser.add_argument("--step", required=True, type=int, help="a kept checkpoint; a wrong one lists those there are")
-    parser.add_argument("--out", type=local_path, required=True, help="folder to write")
+    parser.add_argument(
+        "--step", required=True, type=int, help="step of a kept checkpoint; the error for any other lists the kept ones"
+    )
+    parser.add_argument(
+        "--out", type=local_path, required=True, help="folder to write; an earlier export there is replaced"
+    )
     given = parser.parse_args(arguments)
     folder = export_checkpoint(given.workdir, step=given.step, out=given.out)
     print(f"{folder}: {weights_bytes(folder) / 1e6:.1f} MB, reloaded and compared")

@@ -1,4 +1,4 @@
-"""Makes an exported model four times smaller: 8-bit weights in a file for ONNX Runtime, after training.
+"""Quantises an exported model to 8-bit weights for ONNX Runtime, a quarter of its size.
 
   python -m jaxdistill.quantize --model=runs/l3/export --out=runs/l3/int8
   JAXDISTILL_DATA=data python -m jaxdistill.quantize --model=runs/l3/export --out=runs/l3/int8
@@ -6,11 +6,11 @@
   vectors = jaxdistill.quantize.load_quantized("runs/l3/int8").encode(["A cat sleeps."])
 
 The folder holds `model.onnx` (pooling, dense layers and normalisation included), `tokenizer.json` and `quantized.json`.
-The program ends with what is lost: of the score on STS-B dev where the data folder is named, and otherwise of the
+The program ends with the loss of quality: of the score on STS-B dev if JAXDISTILL_DATA is set, otherwise of the
 agreement with the float32 model on the sentences of `--text`. Needs the packages onnx (to write) and onnxruntime.
 
-Source: quantisation after training as in DistilFACE (section 4.2), whose code uses torch's dynamic one: files of 48 % and
-6.9 % of the score lost. Tables are rounded here too, which torch leaves as they are.
+Source: DistilFACE, section 4.2, whose code uses torch's dynamic quantisation: files of 48 % of the size, and 6.9 % of
+the score lost. Embedding tables are rounded here too, which torch leaves in float32.
 """
 
 import importlib
@@ -25,8 +25,7 @@ from tokenizers import Tokenizer
 from jaxdistill.cli import Parser, local_path, run
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import read
-from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.encoders.model import load_model as load_model
+from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.encoders.onnx_graph import IDS, MASK, VECTORS, quantized_graph
 from jaxdistill.evals.agreement import METRIC, held_out_task
 from jaxdistill.evals.sts import DEV_METRIC, StsDevTask, read_set
@@ -181,10 +180,12 @@ def main(arguments: Sequence[str]) -> None:
 def _parser() -> Parser:
     parser = Parser(prog="python -m jaxdistill.quantize", description=__doc__)
     parser.add_argument("--model", required=True, help="an exported folder, or package:NAME/PATH")
-    parser.add_argument("--out", type=local_path, required=True, help="folder to write; must not be there, or be empty")
-    parser.add_argument("--pooling", default="", help="needed where a checkpoint does not say its pooling")
+    parser.add_argument("--out", type=local_path, required=True, help="folder to write; must be empty or not exist")
+    parser.add_argument("--pooling", default="", help="required if the checkpoint does not state its pooling")
     parser.add_argument(
-        "--text", default=TEXT, help="sentences for the comparison where JAXDISTILL_DATA is not set; default: own ones"
+        "--text",
+        default=TEXT,
+        help="sentences of the comparison if JAXDISTILL_DATA is not set; default: a held-out text of this package",
     )
     return parser
 

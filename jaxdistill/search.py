@@ -1,14 +1,14 @@
-"""Finds the sentences of a text that are nearest to a query, exactly and in bounded memory.
+"""Finds the sentences of a text that are nearest to a query, by exact search in bounded memory.
 
   python -m jaxdistill.search --model=runs/l3/export --corpus=sentences.txt --query="A cat sleeps." --query="Rain."
   python -m jaxdistill.search --model=runs/l3/export --corpus=text.parquet --vectors=text.parquet --queries=queries.txt
   python -m jaxdistill.search --model=runs/l3/export --corpus_model=TEACHER --corpus=sentences.txt --query="Rain."
 
-Prints a table for each query: rank, cosine similarity, row of the corpus from 1 (the line of a .txt file), sentence.
+Prints a table per query: rank, cosine similarity, row of the corpus from 1 (the line of a .txt file), sentence.
 
-The corpus's vectors are those that `jaxdistill.encode` wrote (`--vectors`), or are computed and kept in the cache folder
-for the next search. With `--corpus_model` another model has read the corpus than reads the queries: a small student
-that searches its teacher's index, as in LEAF (arXiv 2509.12539).
+The corpus's vectors are read from a file of `jaxdistill.encode` (`--vectors`), or computed and cached for the next
+search. `--corpus_model` encodes the corpus with another model than the queries, so that a small student searches its
+teacher's index, as in LEAF (arXiv 2509.12539).
 """
 
 import hashlib
@@ -167,25 +167,33 @@ def _check_width(width: int, embedder: Embedder, given) -> None:
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m jaxdistill.search", description=__doc__)
-    parser.add_argument("--model", required=True, help="reads the queries: folder, package:NAME/PATH or hub name")
+    parser.add_argument(
+        "--model", required=True, help="model that encodes the queries: folder, package:NAME/PATH or hub name"
+    )
     parser.add_argument(
         "--corpus",
         required=True,
         action="append",
         help="text as for training: file, glob, hf:..., tfds:...; repeatable",
     )
-    parser.add_argument("--query", action="append", default=[], help="a sentence to look for; repeatable")
-    parser.add_argument("--queries", default="", help="a file of them, or a table with the column text")
-    parser.add_argument("--top", type=int, help=f"sentences shown for a query; default: {TOP}, or all of fewer")
+    parser.add_argument("--query", action="append", default=[], help="a query; repeatable")
+    parser.add_argument("--queries", default="", help="a file of queries: text, or a table with the column text")
+    parser.add_argument("--top", type=int, help=f"sentences shown per query; default: {TOP}, or all if there are fewer")
     parser.add_argument(
         "--vectors",
         type=local_path,
         default="",
-        help="the corpus's vectors, .npy or .parquet, written by encode",
+        help="vectors of the corpus that jaxdistill.encode wrote, .npy or .parquet",
     )
-    parser.add_argument("--corpus_model", default="", help="reads the corpus, as its checkpoint says; default: --model")
+    parser.add_argument(
+        "--corpus_model",
+        default="",
+        help="model that encodes the corpus, with its own pooling and length; default: --model",
+    )
     parser.add_argument("--column", default=TEXT, help="column of a table that holds the corpus's sentences")
-    parser.add_argument("--prompt", default="", help="prompt of --model for the queries, or none; default: query")
+    parser.add_argument(
+        "--prompt", default="", help="name of a prompt of --model for the queries, or none; default: query"
+    )
     parser.add_argument("--corpus_prompt", default="", help="the same for the corpus; default: document")
     add_reading_options(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress bar")

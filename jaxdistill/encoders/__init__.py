@@ -1,1 +1,1 @@
-"""Sentence encoders: definitions, forward pass, weights in and out, students by surgery."""
+"""Sentence encoders: definitions, forward pass, reading and writing checkpoints, making students."""

@@ -1,4 +1,4 @@
-"""What a sentence encoder is made of: plain, hashable descriptions, static under `jax.jit`."""
+"""Describes sentence encoders as plain, hashable dataclasses, static under `jax.jit`."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu", "tanh", "sigmoid", "identity
 NORMS = ("layer", "layer_no_bias", "rms", "rms_plus_one")
 """LayerNorm with or without a bias, RMSNorm, and Gemma's RMSNorm, which multiplies by 1 + weight."""
 NORM_PLACES = ("post", "pre", "both")
-"""Behind each residual sum; before each block; or before and behind each block, ahead of the sum."""
+"""After each residual sum; before each block; or before and after each block, ahead of the sum."""
 SHORTEST = 3
-"""Fewest tokens that sentences may be cut to: one between the special ones."""
+"""Smallest allowed maximum length: one token between the special ones."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerKind:
-    """What may differ between the layers of an encoder: reach and rotary positions."""
+    """Properties that may differ between layers: attention window and rotary positions."""
 
     window: int = 0
-    """How many tokens on each side a token attends to; 0: all tokens of its sentence."""
+    """Tokens on each side that a token attends to; 0: all tokens of its sentence."""
     theta: float = 0.0
     """Base of the rotary positions; 0: queries and keys are not rotated."""
     divisor: float = 1.0
@@ -29,14 +29,14 @@ class LayerKind:
 
 
 def _variation(default: Any) -> Any:
-    """An option that few families use. NOTE: `repr`, which digests of models and of stored targets are made of, shows it
-    only where it differs from its default, so that a new option invalidates no stored target."""
+    """An option that few families use. NOTE: `repr` shows it only if it differs from its default. Digests of models
+    and of stored targets hash `repr`, so a new option invalidates no stored target."""
     return dataclasses.field(default=default, repr=False, metadata={"variation": True})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Architecture:
-    """The body of an encoder: a transformer put together from parts. The defaults are BERT's."""
+    """The body of an encoder: a transformer assembled from parts, with BERT's as defaults."""
 
     family: str
     """Hugging Face's `model_type`; names the file under `families/` that reads and writes its checkpoints."""
@@ -50,7 +50,7 @@ class Architecture:
     token_types: int = 0
     """Rows of the token type table; 0: no such table. A sentence is of type 0, the second one of a pair of type 1."""
     embedding_size: int = 0
-    """Width of the embedding tables where they are projected to `hidden_size` (ELECTRA); 0: `hidden_size`."""
+    """Width of the embedding tables if they are projected to `hidden_size` (ELECTRA); 0: `hidden_size`."""
     activation: str = "gelu"
     layer_norm_eps: float = 1e-12
     """Added to the variance in every norm."""
@@ -64,20 +64,20 @@ class Architecture:
     hidden_dropout: float = 0.1
     attention_dropout: float = 0.1
     drophead: float = dataclasses.field(default=0.0, repr=False)
-    """Rate at which a sentence goes without a head of attention in training. NOTE: not in `repr`, which digests of
-    models and of stored targets are made of: no vector outside of training depends on it."""
+    """Probability that a sentence drops an attention head in training. NOTE: not in `repr`, which digests hash,
+    since no vector outside training depends on it."""
 
     position_table: bool = _variation(True)
     """Whether a table of positions is added to the word embeddings."""
     kinds: tuple[LayerKind, ...] = _variation(())
-    """One for each layer; empty: no layer has a window or rotary positions."""
+    """One per layer; empty: no layer has a window or rotary positions."""
     shared_layers: bool = _variation(False)
-    """Whether all layers are the same one, with one set of weights (ALBERT)."""
+    """Whether all layers share one set of weights (ALBERT)."""
 
     norm: str = _variation("layer")
-    """Which of `NORMS` all norms are."""
+    """The kind of every norm, one of `NORMS`."""
     norm_place: str = _variation("post")
-    """Which of `NORM_PLACES`; `pre` and `both` have one more norm behind the last layer."""
+    """One of `NORM_PLACES`; `pre` and `both` add a norm after the last layer."""
     embedding_norm: bool = _variation(True)
     """Whether the embeddings are normalised."""
     first_norm: bool = _variation(True)
@@ -96,14 +96,14 @@ class Architecture:
     attention_bias: bool = _variation(True)
     """Whether the four dense layers of attention have biases."""
     causal: bool = _variation(False)
-    """Whether a token attends to those before it and itself alone."""
+    """Whether a token attends only to itself and to the tokens before it."""
 
     gated: bool = _variation(False)
     """Whether the feed-forward network multiplies `activation(gate(x))` and `intermediate(x)`."""
     intermediate_bias: bool = _variation(True)
     """Whether the feed-forward network's first dense layer (with a gate: both) has a bias."""
     output_bias: bool = _variation(True)
-    """Whether its last one has."""
+    """Whether its last dense layer has a bias."""
 
     def __post_init__(self):
         if not self.embedding_size:
@@ -143,7 +143,7 @@ class Architecture:
 
     @property
     def longest(self) -> int:
-        """Most tokens that a sentence may have."""
+        """Maximum tokens per sentence."""
         return self.max_positions - self.position_offset
 
     @property
@@ -157,11 +157,11 @@ class Architecture:
         return self.key_heads or self.heads
 
     def kind(self, layer: int) -> LayerKind:
-        """What the layer of this number has for itself."""
+        """The properties of one layer."""
         return self.kinds[layer] if self.kinds else LayerKind()
 
     def with_layers(self, chosen: Sequence[int]) -> "Architecture":
-        """The same with the layers of these numbers alone; numbers may repeat."""
+        """A copy that has only the layers with these indices, which may repeat."""
         return dataclasses.replace(
             self, layers=len(chosen), kinds=tuple(self.kinds[layer] for layer in chosen) if self.kinds else ()
         )
@@ -178,13 +178,13 @@ POOLING_HELP = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pooling:
-    """How token vectors become one sentence vector: layers are combined first, token by token, then tokens."""
+    """How token vectors become one sentence vector: layers are combined per token, then tokens are pooled."""
 
     tokens: str
     """`cls`: the first token; `pooler`: BERT's Dense + tanh on it; `mean` and `max` over all tokens; `last`: the last token;
     `weightedmean`: the n-th token weighs n; `mean_sqrt_len`: the sum divided by the square root of the number of tokens."""
     layers: str = "last"
-    """Outputs of which layers; `first` is that of the embeddings, which `all` includes."""
+    """The layers whose outputs are read; `first` is the embeddings' output, which `all` includes."""
     combine: str = "mean"
 
     def __post_init__(self):
@@ -225,11 +225,11 @@ class Pooling:
 
     @property
     def in_sentence_transformers(self) -> bool:
-        """Whether that library has modules for it: it pools one layer, or a mean of layers."""
+        """Whether sentence-transformers has modules for it: it pools one layer, or a mean of layers."""
         return not self.several_layers or self.averages_layers
 
     def indices(self, layers: int) -> tuple[int, ...]:
-        """Which of the `layers + 1` hidden states are read; 0 is the embeddings' output."""
+        """Indices of the hidden states that are read, among `layers + 1`; 0 is the embeddings' output."""
         states = range(layers + 1)
         chosen = {
             "last": states[-1:],
@@ -253,8 +253,8 @@ class Dense:
     bias: bool = True
     activation: str = "tanh"
     drops: bool = dataclasses.field(default=False, repr=False)
-    """Whether numbers of what it reads are dropped in training, at the rate of the hidden states (heads of
-    cross-encoders). NOTE: not in `repr`, which digests are made of: no vector outside of training depends on it."""
+    """Whether its input has dropout in training, at the hidden states' rate (heads of cross-encoders). NOTE: not in
+    `repr`, which digests hash, since no vector outside training depends on it."""
 
     def __post_init__(self):
         if self.activation not in ACTIVATIONS:
@@ -263,7 +263,7 @@ class Dense:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceNorm:
-    """A LayerNorm on the pooled sentence, in the place of a dense layer."""
+    """A LayerNorm on the pooled sentence, in place of a dense layer."""
 
     width: int
 
@@ -280,16 +280,17 @@ class SentenceNorm:
 class EncoderDefinition:
     """A sentence encoder: body, pooling, dense layers, and whether its vectors are scaled to unit length.
 
-    A cross-encoder is one that reads pairs of sentences and gives one number, a logit.
+    A cross-encoder reads pairs of sentences and returns one logit.
     """
 
     architecture: Architecture
     pooling: Pooling
     dense: tuple[Dense | SentenceNorm, ...] = ()
-    """What pooled sentences go through, in order."""
+    """Layers applied to the pooled sentence, in order."""
     normalize: bool = False
     reads_pairs: bool = dataclasses.field(default=False, repr=False)
-    """NOTE: not in `repr`, so that digests of sentence encoders are what they were; a vector of one number is unlike any."""
+    """NOTE: not in `repr`, so that digests of sentence encoders stay valid; the width of 1 marks a cross-encoder
+    there."""
 
     def __post_init__(self):
         self.pooling.indices(self.architecture.layers)

@@ -1,7 +1,7 @@
-"""Self-attention over packed rows, with the variations of all families: heads, norms, rotary positions, reach.
+"""Self-attention over packed rows, with every family's variations: heads, norms, rotary positions, windows.
 
-A row holds several sentences. A token attends to the tokens of its own sentence, padding to padding alone, so that
-every softmax has something to sum over and nothing becomes NaN.
+A row holds several sentences. A token attends to the tokens of its own sentence. Padding attends to padding, because a
+softmax over nothing would be NaN.
 """
 
 import math
@@ -20,17 +20,17 @@ from jaxdistill.encoders.layers import Linear, Norm, Table, contraction, dropout
 from jaxdistill.ops.dense import product
 
 LONGEST_WHOLE = 512
-"""Rows of more tokens attend in blocks of queries, so that no array has the size of row x row."""
+"""Longer rows attend in blocks of queries, so that no array has the size row x row."""
 BLOCK = 256
-"""Queries of a block."""
+"""Queries per block."""
 
 
 class Reach(NamedTuple):
-    """What attention needs to know beside hidden states; the same for all layers of a kind."""
+    """Inputs of attention besides hidden states, shared by all layers of a kind."""
 
     owner: Int[Array, "g r l"]
     bias: Float[Array, "g r #h l l"] | None
-    """Added to the scores: the mask, and MPNet's relative positions; None: made block by block."""
+    """Added to the scores: the mask, and MPNet's relative positions; None: computed block by block."""
     rotation: tuple[Float[Array, "g r l f//2"], Float[Array, "g r l f//2"]] | None
     """Cosines and sines of half a head's width; None: no rotary positions."""
 
@@ -105,7 +105,7 @@ class Attention(nnx.Module):
 
 
 def reach_of(tokens: Tokens, kind: LayerKind, *, head_width: int, causal: bool, relative_bias: Table | None) -> Reach:
-    """What layers of a kind attend to, and how far tokens are rotated."""
+    """The mask and the rotations for layers of a kind."""
     rotation = rotation_of(tokens.position, kind, head_width) if kind.theta else None
     length = tokens.owner.shape[-1]
     if length > LONGEST_WHOLE and relative_bias is None:
@@ -137,14 +137,14 @@ def visible(
 
 
 def mask_of(seen: Bool[Array, "g r q k"]) -> Float[Array, "g r 1 q k"]:
-    """0 where a key is seen, the smallest float32 elsewhere."""
+    """0 where a query attends to a key, the smallest float32 elsewhere."""
     return jnp.where(seen, 0.0, jnp.finfo(jnp.float32).min)[:, :, None]
 
 
 def in_blocks(attend, query, keys, value, owner, window: int, *, causal: bool, seeds) -> Float[Array, "g r l ..."]:
-    """`attend` for a block of queries after the other; a window's layers look at the keys around their block alone.
+    """`attend` one block of queries at a time; layers with a window read only the keys around their block.
 
-    The backward pass computes each block's scores again.
+    The backward pass recomputes each block's scores.
     """
     length = owner.shape[-1]
     count = -(-length // BLOCK)
@@ -164,7 +164,7 @@ def in_blocks(attend, query, keys, value, owner, window: int, *, causal: bool, s
         seen = visible(
             part(padded_owner, start, BLOCK), part(owner, first_key, span), slots, key_slots, window, causal=causal
         )
-        # Every block draws its own dropout.
+        # Each block draws its own dropout.
         drawn = None if seeds is None else seeds + number.astype(seeds.dtype)
         return attend(
             part(padded_query, start, BLOCK), part(keys, first_key, span), part(value, first_key, span),
@@ -191,7 +191,7 @@ def rotation_of(
 def rotated(
     x: Float[Array, "g r l h f"], cosines: Float[Array, "g r l f//2"], sines: Float[Array, "g r l f//2"]
 ) -> Float[Array, "g r l h f"]:
-    """Each head's first and second half turned by its token's angles, in float32."""
+    """Rotates each head's first and second half by its token's angles, in float32."""
     first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     cosines, sines = cosines[:, :, :, None], sines[:, :, :, None]
     return jnp.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)

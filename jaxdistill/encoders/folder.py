@@ -1,10 +1,10 @@
 """Writes a model so that sentence-transformers and transformers load it.
 
-A sentence-transformers folder: the transformer in its root, where `AutoModel` finds it, then pooling, dense layers and
-normalisation, each in a folder of its own. File formats are the ones that every release since 2.0 reads.
+The folder follows sentence-transformers: the transformer lies in the root, where `AutoModel` finds it; pooling, dense
+layers and normalisation each have a folder. Every release since 2.0 reads these file formats.
 
-sentence-transformers has no module for poolings over layers by concatenation or maximum. Their folder has a module of
-this project in its place: `jaxdistill.load` reads it, sentence-transformers refuses it.
+sentence-transformers has no module for poolings that concatenate layers or take their maximum. Their folder names a
+module of this project instead: `jaxdistill.load` reads it, sentence-transformers refuses it.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ SPECIAL_TOKENS = {
     "mask_token": ("[MASK]", "<mask>"),
 }
 UNWANTED_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of", "local_files_only")
-"""What `tokenizer_config.json` picks up where it was saved and must not carry on."""
+"""Settings of `tokenizer_config.json` that come from the program that saved it and must not be exported."""
 
 
 def check_exportable(definition: EncoderDefinition) -> None:
@@ -68,10 +68,10 @@ def check_exportable(definition: EncoderDefinition) -> None:
 def exported(
     definition: EncoderDefinition, params: dict[str, np.ndarray]
 ) -> tuple[EncoderDefinition, dict[str, np.ndarray]]:
-    """The same encoder in the format's own words.
+    """An equivalent definition that the format can express.
 
-    Pooling the second-to-last layer is pooling the last of an encoder without its last layer. The pooler is a dense
-    layer with tanh on the first token; its weights stay in the transformer too.
+    Pooling the second-to-last layer equals pooling the last layer of an encoder without its last one. The pooler is a
+    dense layer with tanh on the first token; its weights stay in the transformer too.
     """
     check_exportable(definition)
     architecture, pooling = definition.architecture, definition.pooling
@@ -131,7 +131,7 @@ def _write_transformer(definition: EncoderDefinition, params: dict[str, np.ndarr
     width = architecture.hidden_size
     absent = {"transformer/pooler/kernel": np.zeros((width, width)), "transformer/pooler/bias": np.zeros(width)}
     write_safetensors(tensors_from_params(absent | params, names), folder / "model.safetensors")
-    # Read by sentence-transformers, which hands all layers on to the mean over them.
+    # Makes sentence-transformers pass all layers on to their mean.
     states = {"output_hidden_states": True} if definition.pooling.averages_layers else {}
     _write_json(folder / "config.json", module.config(architecture) | states)
 
@@ -224,7 +224,7 @@ def _write_tokenizer(model: SentenceModel, folder: Path) -> None:
     config = read_settings(origin) if origin.exists() else _tokenizer_config(tokenizer)
     config = {key: value for key, value in without_paths(config).items() if key not in UNWANTED_SETTINGS}
     if model.definition.reads_pairs and model.definition.architecture.token_types > 1:
-        # What a tokenizer without a class of its own would not give the model.
+        # A tokenizer without a class of its own would not pass token types to the model.
         config |= {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
     _write_json(folder / "tokenizer_config.json", config | {"model_max_length": model.max_length})
 

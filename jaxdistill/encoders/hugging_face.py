@@ -1,4 +1,4 @@
-"""What the families' `config.json` and tensor names have in common."""
+"""Reads and writes the parts of `config.json` and of tensor names that families share."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -19,15 +19,15 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
-"""Hugging Face's names of activations to ours."""
+"""Hugging Face's names of activations, mapped to ours."""
 MOST_LAYERS = 1000
 FULL, SLIDING = "full_attention", "sliding_attention"
-"""Hugging Face's types of layers: all tokens of a text, or those within a window."""
+"""Hugging Face's types of layers: attention to the whole text, or within a window."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PairHead:
-    """Names of the layers that make a family's encoder a classifier, which a cross-encoder is."""
+    """Names of the layers of a family's classification head, which cross-encoders use."""
 
     output: str
     hidden: str = ""
@@ -39,13 +39,13 @@ class PairHead:
 
 @dataclasses.dataclass(frozen=True)
 class WordHead:
-    """Names of the tensors that make a family's encoder a masked language model."""
+    """Names of the tensors of a family's head for masked language modelling."""
 
     dense: str
     norm: str
     bias: str
     output: str
-    """Output layer where it is stored; its weight is the word embeddings' and its bias is `bias` where it is not."""
+    """Output layer, if it is stored; otherwise its weight is the word embeddings' and its bias is `bias`."""
     activation: str = ""
     """Empty: as in the body."""
 
@@ -53,11 +53,11 @@ class WordHead:
 value = partial(setting, file="config.json")
 """A value of a `config.json`, see `setting`."""
 size = partial(value, kind=int, least=1)
-"""A number of rows, layers or the like, which a `config.json` must have unless there is a default."""
+"""A number of rows, layers or the like; required in `config.json` unless there is a default."""
 
 
 def layer_count(config: Mapping[str, Any]) -> int:
-    """Number of layers, each of which gets a description before the weights are looked at."""
+    """Number of layers, bounded because each gets a description before the weights are checked."""
     layers = size(config, "num_hidden_layers")
     if layers > MOST_LAYERS:
         raise InputError(f"config.json has num_hidden_layers={layers:,}; at most {MOST_LAYERS:,} can be read.")

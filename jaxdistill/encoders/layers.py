@@ -1,7 +1,7 @@
 """The parts that transformers share, as NNX modules: dense layer, embedding table, dropout, batched contraction.
 
-Matrix products run in the compute dtype with float32 sums, and their results have the dtype of what they read. Norms,
-softmax and tables give float32. Parameters may be bfloat16, as a checkpoint holds them.
+Matrix products run in the compute dtype with float32 sums and return the dtype of their input. Norms, softmax and
+tables return float32. Parameters may be bfloat16, as in the checkpoint.
 """
 
 import math
@@ -43,8 +43,8 @@ def expanded(vector: Float[Array, " d"], like: Float[Array, "... d"]) -> Float[A
 
 
 def again_backward(function: Callable[..., Array]) -> Callable[..., Array]:
-    """For elementwise work in float32 on bfloat16 arrays: the backward pass computes it again from these, where it would
-    otherwise keep float32 ones. Nothing changes for float32 arrays."""
+    """For elementwise float32 work on bfloat16 arrays: the backward pass recomputes it from these instead of keeping
+    float32 results. Has no effect on float32 arrays."""
 
     def either(x: Array, *others: Array | None) -> Array:
         return (function if x.dtype == jnp.float32 else jax.checkpoint(function))(x, *others)
@@ -112,12 +112,12 @@ class Norm(nnx.Module):
 def dropout(x: Float[Array, "..."], rate: float, seeds: Int[Array, "s 2"] | None, site: int) -> Float[Array, "..."]:
     """Zeroes a share `rate` of `x` and scales up the rest; None for no dropout.
 
-    The mask depends on the seeds and on a number's place in the whole array alone: it is the same however `x` is sharded,
-    and on every kind of device.
+    The mask depends only on the seeds and on a number's index in the whole array: it is the same for every sharding of
+    `x` and on every kind of device.
 
     Args:
-      seeds: two random 32-bit numbers for each place in the network that drops.
-      site: which of these places this is.
+      seeds: two random 32-bit numbers for each dropout site of the network.
+      site: the index of this site.
     """
     if seeds is None or rate == 0.0:
         return x
@@ -128,17 +128,17 @@ def dropout(x: Float[Array, "..."], rate: float, seeds: Int[Array, "s 2"] | None
 def drophead(
     rate: float, seed: Int[Array, " 2"], owner: Int[Array, "g r l"], *, sentences: int, heads: int
 ) -> Float[Array, "g r l h"]:
-    """What each head's output at each token is multiplied by: 0 if its sentence goes without the head, else more than 1.
+    """The factor of each head's output at each token: 0 if its sentence drops the head, else more than 1.
 
-    All tokens of a sentence share a draw; the heads that stay are scaled by heads / (heads that stay). A sentence that
-    would lose every head gets zeros from attention, where DropHead's code would divide by 0. Masks depend on the seed
-    and on a sentence's place in the batch alone, as those of `dropout` do.
+    All tokens of a sentence share a draw; kept heads are scaled by heads / (kept heads). A sentence that drops every
+    head gets zeros from attention, where DropHead's code would divide by 0. As in `dropout`, masks depend only on the
+    seed and on a sentence's place in the batch.
 
     Source: Zhou et al., Scheduled DropHead, Findings of EMNLP 2020; the code that Mirror-BERT uses,
     github.com/Kirill-Kravtsov/drophead-pytorch, which scales as above.
 
     Args:
-      rate: probability of each head to be dropped, in (0, 1).
+      rate: probability that a head is dropped, in (0, 1).
       seed: two random 32-bit numbers.
       owner: which of its group's sentences a token belongs to, -1 for padding.
       sentences: of a group.
@@ -155,8 +155,8 @@ def drophead(
 def hashed(shape: tuple[int, ...], seed: Int[Array, " 2"]) -> Int[Array, "..."]:
     """Random-looking 32-bit numbers: two rounds of an integer hash on each number's index.
 
-    Good enough for dropout and, unlike the ten times longer threefry of `jax.random`, little to compile and to compute:
-    with threefry, a MiniLM step on a CPU takes a third longer, and its compilation several times as long.
+    Good enough for dropout, and cheaper to compile and run than `jax.random`'s threefry, which is ten times as long:
+    with threefry, a MiniLM step on a CPU takes a third longer and compiles several times as long.
 
     Source: the constants of Wellons' `lowbias32`, https://nullprogram.com/blog/2018/07/31/.
     """

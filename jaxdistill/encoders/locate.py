@@ -8,12 +8,12 @@ from jaxdistill.paths import in_package
 
 HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin")
 HUB_FILES += ("*/config.json", "*/model.safetensors", "*/pytorch_model.bin")
-"""Configuration, tokenizer and weights, also of a sentence-transformers model's modules; nothing that runs."""
+"""Configuration, tokenizer and weights, also of a sentence-transformers model's modules; no code."""
 HUB_IGNORED = ("onnx/*", "openvino/*", "tf_model*", "flax_model*", "rust_model*")
 
 
 def locate(spec: str) -> Path:
-    """The folder with the files of the model that `spec` names; hub models are fetched."""
+    """The folder with the files of the model that `spec` names; hub models are downloaded."""
     if spec.startswith("package:"):
         return _in_package(spec)
     folder = local(spec, "model")
@@ -31,7 +31,7 @@ def locate(spec: str) -> Path:
 def _in_package(spec: str) -> Path:
     folder = in_package(spec)
     if not folder.is_dir():
-        raise InputError(f"model {spec} is no folder of that package.")
+        raise InputError(f"model {spec} is not a folder of that package.")
     return folder
 
 
@@ -42,9 +42,9 @@ def _from_hub(name: str) -> Path:
         return Path(
             huggingface_hub.snapshot_download(name, allow_patterns=[*HUB_FILES], ignore_patterns=[*HUB_IGNORED])
         )
-    except Exception as error:  # every library below it has its own way to say that there is no network
+    except Exception as error:  # every library below it raises its own error without a network
         reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
         raise InputError(
-            f"model {name!r} is no local folder and cannot be had from the hub ({type(error).__name__}: {reason});"
+            f"model {name!r} is not a local folder and cannot be downloaded from the hub ({type(error).__name__}: {reason});"
             " give a local folder, or set HF_HOME to a cache that holds it, with HF_HUB_OFFLINE=1 without network."
         ) from None

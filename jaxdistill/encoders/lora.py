@@ -15,9 +15,9 @@ from jaxdistill.encoders.settings import read_settings, setting
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
-"""What peft puts before the names of a model's modules."""
+"""Prefix that peft adds to the names of a model's modules."""
 REFUSED = ("use_dora", "fan_in_fan_out", "modules_to_save", "rank_pattern", "alpha_pattern", "lora_bias")
-"""Options of peft that change what is merged; they must be empty or false."""
+"""Options of peft that change the merged weights; they must be empty or false."""
 
 
 def with_adapter(tensors: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:

@@ -1,6 +1,6 @@
-"""A masked language model: the encoder's body with the head that its pre-training ended with.
+"""Masked language models: an encoder's body with the head of its pre-training.
 
-The head is a dense layer, its activation, a LayerNorm, and the word embeddings as output layer, with a bias a word.
+The head is a dense layer, its activation, a LayerNorm, and the word embeddings as output layer, with one bias per word.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ class MaskedLanguageModel:
 
     model: SentenceModel
     params: Params
-    """The body's as in `model`, and the head's under `head/`."""
+    """The body's as in `SentenceModel`, and the head's under `head/`."""
     mask_id: int
 
 
@@ -70,13 +70,13 @@ def load_masked_lm(spec: str) -> MaskedLanguageModel:
 def word_logits(
     definition: EncoderDefinition, params: Params, tokens: Tokens, slots: Int[Array, " m"]
 ) -> Float[Array, "m v"]:
-    """Unnormalised log-probabilities of every word of the vocabulary at some places.
+    """Logits of every word of the vocabulary at the given places.
 
     Args:
       definition: static under `jax.jit`.
       params: as a `MaskedLanguageModel` has them.
       tokens: sentences with mask tokens.
-      slots: places, counted through all groups and rows.
+      slots: flat indices of the places over all groups and rows.
     """
     states = hidden_states(definition, params, tokens)[-1]
     x = states.reshape(-1, states.shape[-1])[slots]
@@ -98,12 +98,12 @@ def likeliest_words(
     *,
     count: int,
 ) -> tuple[Float[Array, "m k"], Int[Array, "m k"]]:
-    """Logits and ids of the `count` words that fit best, best first; -inf where fewer may stand there.
+    """Logits and ids of the `count` best words, best first; -inf beyond the allowed ones.
 
     Args:
       allowed: which words are of which kind.
-      kinds: what kind of word each place must have.
-      originals: a word that each place must not have.
+      kinds: the kind of word that each place must have.
+      originals: the word that each place must not have.
     """
     logits = word_logits(definition, params, tokens, slots)
     words = jnp.arange(logits.shape[-1], dtype=originals.dtype)

@@ -1,4 +1,4 @@
-"""Loads a sentence encoder as one value that holds all that turns text into vectors."""
+"""Loads a sentence encoder with everything that turns text into vectors."""
 
 import dataclasses
 import hashlib
@@ -42,26 +42,26 @@ class SentenceModel:
 
     definition: EncoderDefinition
     params: dict[str, np.ndarray]
-    """Flat, on the host; float32, or as the file has them if the model is frozen."""
+    """Flat, on the host; float32, or as stored in the file if the model is frozen."""
     tokenizer: tokenizers.Tokenizer
     """Truncates to `max_length`, does not pad."""
     tokenizer_folder: Path
     """Where the tokenizer came from; an export copies its `tokenizer_config.json` and the like."""
     max_length: int
-    """Tokens of the longest sentence, special tokens included; the rest is cut off."""
+    """Maximum tokens per sentence, special tokens included; the rest is truncated."""
     prompts: dict[str, str]
     default_prompt: str | None
-    """Name of the prompt that goes before every sentence; None: nothing does."""
+    """Name of the prompt that is put before every sentence; None: no prompt."""
     source: str
-    """What it was loaded from or made of, for logs and model cards."""
+    """Where it comes from, for logs and model cards."""
     own_prompt: str | None = None
-    """Name of the checkpoint's own default prompt, where another was asked for."""
+    """Name of the checkpoint's own default prompt, if another was requested."""
     unread_pooler: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    """BERT's pooler where the pooling does not read it. An export keeps it for a cross-encoder that starts from there."""
+    """BERT's pooler if the pooling does not read it. Exports keep it, because a cross-encoder may start from them."""
 
     @property
     def prompt(self) -> str:
-        """The text that goes before every sentence (of a pair: before the first), often empty."""
+        """The text that is put before every sentence (of a pair: before the first), often empty."""
         return self.prompts[self.default_prompt] if self.default_prompt else ""
 
     @property
@@ -72,11 +72,11 @@ class SentenceModel:
 
     @property
     def parameter_count(self) -> int:
-        """Numbers in all parameters."""
+        """Number of parameters."""
         return sum(array.size for array in self.params.values())
 
     def encodings(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[tokenizers.Encoding]:
-        """Tokens of sentences or pairs; raises `InputError` where the tokenizer fails or panics."""
+        """Tokenises sentences or pairs; raises `InputError` if the tokenizer fails or panics."""
         with reading.foreign_errors(f"the tokenizer of {self.source} cannot read the text"):
             return self.tokenizer.encode_batch_fast(list(texts))
 
@@ -93,7 +93,7 @@ class SentenceModel:
         return sha.hexdigest()
 
     def with_prompt(self, asked: str) -> "SentenceModel":
-        """The same model behind one of its prompts, by name, or behind a text."""
+        """The same model with another prompt: the name of one of its own, or a text."""
         prompts, name = _with_prompt(self.prompts, asked)
         return dataclasses.replace(self, prompts=prompts, default_prompt=name)
 
@@ -119,16 +119,16 @@ def load_model(
 
     Args:
       spec: a Hugging Face or sentence-transformers folder, `package:NAME/PATH`, or a hub name.
-      pooling: such as `mean` or `cls`; needed where the checkpoint does not say it, and wins where it does. A
-        cross-encoder's body is read as a sentence encoder with it.
-      max_length: tokens of the longest sentence; 0: what the checkpoint says.
+      pooling: such as `mean` or `cls`; required if the checkpoint does not state one, otherwise overrides it. With it,
+      a cross-encoder's body is read as a sentence encoder.
+      max_length: maximum tokens per sentence; 0: the checkpoint's.
       prompt: the name of one of the checkpoint's prompts, or the text itself; a cross-encoder reads it before the first
         sentence of a pair.
-      frozen: for a model that is not trained: its weights stay in their files, and in bfloat16 where they have it, until
-        they are placed on devices, one by one.
+      frozen: for a model that is not trained: each weight stays in its file, and bfloat16 if stored so, until it is
+      placed on a device.
 
     Raises:
-      InputError: whatever is missing, damaged or unknown, in one line.
+      InputError: something is missing, damaged or unknown.
     """
     folder = locate(str(spec))
     modules = read_modules(folder)
@@ -143,7 +143,7 @@ def load_model(
     tensors = read_checkpoint(modules.transformer, mapped=frozen)
     params = _params(definition, modules, folder, tensors, frozen=frozen)
     if crosses and len(params.get(TOKEN_TYPES, ())) > 1 and not gives_types(modules.transformer):
-        logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json has it", folder)
+        logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json says", folder)
         params[TOKEN_TYPES] = np.repeat(params[TOKEN_TYPES][:1], len(params[TOKEN_TYPES]), axis=0)
     return SentenceModel(
         definition=definition,
@@ -160,7 +160,7 @@ def load_model(
 
 
 def read_architecture(folder: Path) -> Architecture:
-    """What the `config.json` in `folder` describes."""
+    """The architecture that the `config.json` in `folder` describes."""
     config = read_settings(folder / "config.json")
     if "model_type" not in config:
         raise InputError(
@@ -173,13 +173,13 @@ def read_architecture(folder: Path) -> Architecture:
 
 
 def labels_of(spec: str) -> int:
-    """How many labels the checkpoint that `spec` names tells apart: 1, a cross-encoder; 0, it has no such head."""
+    """Number of labels of the classification head of the checkpoint `spec`: 1 for a cross-encoder, 0 without a head."""
     transformer = read_modules(locate(spec)).transformer / "config.json"
     return classifier_labels(read_settings(transformer), transformer)
 
 
 def _is_cross_encoder(modules: Modules, pooling: str, folder: Path) -> bool:
-    """Whether to read a cross-encoder; with a pooling, never."""
+    """Whether to read the checkpoint as a cross-encoder; never if a pooling is given."""
     file = modules.transformer / "config.json"
     labels = classifier_labels(read_settings(file), file)
     if pooling and labels:
@@ -230,7 +230,7 @@ def _params(
 
 
 def _pooler(tensors: Mapping[str, np.ndarray], width: int) -> dict[str, np.ndarray]:
-    """The pooler among a checkpoint's tensors, whatever their prefix; nothing for one of zeros, which stands for none."""
+    """The pooler among a checkpoint's tensors, with any prefix; empty if it is all zeros, which stands for none."""
     parts = {"kernel": ("weight", (width, width)), "bias": ("bias", (width,))}
     found = {
         POOLER + part: as_torch_lays_it(POOLER + part, tensor.astype(np.float32))
@@ -253,7 +253,7 @@ def _max_length(asked: int, modules: Modules, architecture: Architecture) -> int
 
 
 def _with_prompt(prompts: dict[str, str], asked: str) -> tuple[dict[str, str], str]:
-    """The prompts and the name of the one that is asked for, by name or as a text."""
+    """The prompts and the name of the requested one, which is given by name or as a text."""
     return (prompts, asked) if asked in prompts else (prompts | {"prompt": _prompt_text(prompts, asked)}, "prompt")
 
 
@@ -270,5 +270,5 @@ def _prompts(modules: Modules, asked: str, folder: Path) -> tuple[dict[str, str]
     if asked:
         return _with_prompt(prompts, asked)
     if default is not None and default not in prompts:
-        raise InputError(f"{folder}: default_prompt_name {default!r} is none of its prompts: {', '.join(prompts)}.")
+        raise InputError(f"{folder}: default_prompt_name {default!r} is not one of its prompts: {', '.join(prompts)}.")
     return prompts, default

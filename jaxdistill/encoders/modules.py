@@ -1,4 +1,4 @@
-"""What a sentence-transformers folder says besides the transformer: pooling, dense layers, length, prompts."""
+"""Reads what a sentence-transformers folder holds besides the transformer: pooling, dense layers, length, prompts."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from jaxdistill.files import reading
 
 POOLING_MODES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last", "weightedmean": "weightedmean"}
 POOLING_MODES |= {"mean_sqrt_len_tokens": "mean_sqrt_len"}
-"""Values of `pooling_mode` that can be read, to ours."""
+"""Supported values of `pooling_mode`, mapped to ours."""
 LAYER_POOLING = "LayerPooling"
 """Our own kind of module, for poolings over layers by concatenation or maximum. sentence-transformers refuses to load it."""
 OLD_POOLING_FLAGS = {
@@ -26,7 +26,7 @@ OLD_POOLING_FLAGS = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 READ_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".bin")
-"""Files of a model that are read."""
+"""The files of a model that are read."""
 MOST_LAYERS = 1000
 DENSE_ACTIVATIONS = {
     "torch.nn.modules.activation.Tanh": "tanh",
@@ -40,7 +40,7 @@ DENSE_ACTIVATIONS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Modules:
-    """A model folder, read."""
+    """Parsed content of a model folder."""
 
     transformer: Path
     """Folder of `config.json`, weights and tokenizer."""
@@ -49,7 +49,7 @@ class Modules:
     dense_folders: tuple[Path, ...] = ()
     normalize: bool = False
     max_length: int = 0
-    """0: not said."""
+    """0: not stated."""
     lower_case: bool = False
     """Whether text is lower-cased before the tokenizer sees it."""
     prompts: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -109,7 +109,7 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _check_links(root: Path, folder: Path) -> None:
-    """Raises `InputError` if a file of a module is a link that leads out of the model: an export would copy what it finds."""
+    """Raises `InputError` if a file of a module is a link to a place outside the model, which exports would copy."""
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.suffix in READ_SUFFIXES:
             reading.inside(root, path)
@@ -142,7 +142,7 @@ def _check_order(kinds: Sequence[str], folder: Path) -> None:
 
 
 def _text_options(folder: Path) -> tuple[int, bool]:
-    """Tokens of the longest sentence, 0 where that is not said, and whether text is lower-cased."""
+    """Maximum tokens per sentence (0: not stated), and whether text is lower-cased."""
     for path in sorted(folder.glob("sentence_*_config.json")):
         options = read_settings(path)
         length = setting(options, "max_seq_length", int | None, None, least=SHORTEST, file=path)
@@ -151,7 +151,7 @@ def _text_options(folder: Path) -> tuple[int, bool]:
 
 
 def _pooling(places: Mapping[str, Path]) -> Pooling | None:
-    """From the folders of the modules, by their kinds; None: none of them pools."""
+    """The pooling that the modules' folders describe, by their kinds; None if none of them pools."""
     if LAYER_POOLING in places:
         path = places[LAYER_POOLING] / "config.json"
         return Pooling.parse(setting(read_settings(path), "pooling", str, file=path))
@@ -172,7 +172,7 @@ def _pooling(places: Mapping[str, Path]) -> Pooling | None:
 
 
 def _layers(folder: Path) -> str:
-    """Which of our choices of layers a WeightedLayerPooling averages."""
+    """The choice of layers that a WeightedLayerPooling averages."""
     path = folder / "config.json"
     config = read_settings(path)
     layers, start = (
@@ -219,11 +219,11 @@ def _sentence_norm(path: Path) -> SentenceNorm:
 
 
 SENTENCE_MODULES = {"Dense": _dense, "LayerNorm": _sentence_norm}
-"""Modules behind pooling, and what reads their `config.json`."""
+"""Modules after pooling, with the readers of their `config.json`."""
 
 
 def sentence_tensors(index: int, part: Dense | SentenceNorm) -> dict[str, str]:
-    """Our paths of a module's parameters to the names of its tensors."""
+    """Our paths of a module's parameters, mapped to the names of its tensors."""
     if isinstance(part, SentenceNorm):
         return {f"dense/{index}/scale": "norm.weight", f"dense/{index}/bias": "norm.bias"}
     return {f"dense/{index}/kernel": "linear.weight"} | ({f"dense/{index}/bias": "linear.bias"} if part.bias else {})

@@ -1,8 +1,8 @@
 """Builds an ONNX graph with 8-bit weights from an encoder.
 
 Dynamic quantisation, as torch's and ONNX Runtime's: weights are rounded once, inputs of matrix products when the graph
-runs; products are of integers, everything between them is float32. Matrices have one scale a column, tables one a row,
-inputs one a token, so that a sentence's vector does not depend on the others of its batch.
+runs. Products are of integers, everything between them is float32. Matrices have one scale per column, tables one per
+row, inputs one per token, so that a sentence's vector does not depend on the rest of its batch.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from jaxdistill.encoders.attention import relative_buckets
 OPSET = 20
 """The first with GELU; ONNX Runtime reads it since 1.17."""
 IR_VERSION = 9
-"""Of the file; newer ones say nothing more here."""
+"""Version of the file format; newer ones add nothing that is needed here."""
 FLOAT = 1
 """`onnx.TensorProto.FLOAT`; onnx is imported where it is needed, as it need not be installed."""
 LARGEST = 127
@@ -27,7 +27,7 @@ LARGEST_OF_MATRIX = 63
 """... those of matrices in -63 to 63. NOTE: without VNNI instructions, ONNX Runtime sums two products in 16 bits, which
 255 * 63 * 2 just fits. Unsigned 8-bit weights would be exact everywhere too, at half the speed with VNNI."""
 ZERO = 128
-"""What is added to rounded inputs, which are unsigned."""
+"""Offset of rounded inputs, which are unsigned."""
 IDS, MASK, VECTORS = "input_ids", "attention_mask", "sentence_embedding"
 ACTIVATIONS = {"gelu": "Gelu", "relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid", "identity": "Identity"}
 
@@ -41,7 +41,7 @@ def rounded(
 
 
 POOLINGS = ("cls", "pooler", "mean", "max")
-"""Poolings of tokens that the graph can have."""
+"""Poolings that the graph supports."""
 
 
 class _Graph:
@@ -108,7 +108,7 @@ class _Encoder:
         self.graph = _Graph()
 
     def vectors(self) -> str:
-        """The output's name."""
+        """Returns the name of the output."""
         g, definition = self.graph, self.definition
         length = g("Gather", g("Shape", IDS), g.constant(np.int64(1)))
         bias = self.attention_bias(length)

@@ -1,8 +1,8 @@
-"""The head of a cross-encoder: from the first token to one number, a logit, for a pair of sentences.
+"""Cross-encoder heads: the first token of a pair of sentences becomes one logit.
 
 The heads are those of Hugging Face's `...ForSequenceClassification` with one label, family by family: BERT's is a linear
-layer on its pooler, the others' a dense layer, its activation, and a linear one. Some dropout lies before each of these
-layers, in training, at the rate of the hidden states (DistilBERT's own has 0.2 before the last layer alone).
+layer on its pooler, the others' a dense layer, its activation, and a linear one. In training, dropout precedes each of
+these layers at the hidden states' rate (DistilBERT's own is 0.2, before the last layer only).
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from jaxdistill.encoders.layers import INITIAL_DEVIATION
 from jaxdistill.encoders.settings import setting
 
 KIND = "ForSequenceClassification"
-"""What the `architectures` of a `config.json` end with."""
+"""Ending of the `architectures` in the `config.json` of a classifier."""
 
 
 def cross_definition(architecture: Architecture) -> EncoderDefinition:
@@ -40,14 +40,14 @@ def cross_definition(architecture: Architecture) -> EncoderDefinition:
 
 
 def head_names(architecture: Architecture) -> dict[str, str]:
-    """Our paths of the head's parameters to the checkpoint's tensor names."""
+    """Our paths of the head's parameters, mapped to the checkpoint's tensor names."""
     head = head_of(architecture.family, "PAIR_HEAD")
     layers = [name for name in (head.hidden, head.output) if name]
     return with_kernel_and_bias({f"dense/{place}": name for place, name in enumerate(layers)})
 
 
 def classifier_labels(config: Mapping[str, Any], file: Path) -> int:
-    """How many labels the head of a `config.json` has: 1 is a cross-encoder's; 0: it is no classifier's file."""
+    """Number of labels in a `config.json`: 1 for a cross-encoder, 0 if it does not describe a classifier."""
     if not any(
         str(name).endswith(KIND) for name in setting(config, "architectures", list | None, None, file=file) or ()
     ):
@@ -62,7 +62,7 @@ def fresh_head(
 ) -> tuple[EncoderDefinition, dict[str, np.ndarray]]:
     """The cross-encoder with an encoder's body and a new head, weights with deviation 0.02 and no biases.
 
-    A pooler is kept if there is one. NOTE: one of zeros, which exports of encoders without a pooler hold, is made anew.
+    A pooler is kept if there is one. NOTE: a pooler of zeros, as in exports of encoders without one, is replaced.
     """
     cross = cross_definition(definition.architecture)
     width = definition.architecture.hidden_size

@@ -12,9 +12,9 @@ from typing import Any
 from jaxdistill.core import InputError
 
 PICKLE_BYTES = 2 << 20
-"""Longest pickle; that of a model of 400 tensors has 60 kB."""
+"""Maximum bytes of a pickle; a model of 400 tensors has 60 kB."""
 MOST_ITEMS = 500
-"""Values in a tuple, those of inner tuples included as often as they occur; a tensor's has about 20."""
+"""Maximum values in a tuple, counting inner tuples at every occurrence; a tensor's has about 20."""
 PUSHES_ONE = frozenset(
     "EMPTY_DICT EMPTY_LIST EMPTY_TUPLE GLOBAL BININT BININT1 BININT2 LONG1 BINFLOAT NONE NEWTRUE NEWFALSE"
     " BINUNICODE SHORT_BINUNICODE BINUNICODE8 BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8".split()
@@ -30,8 +30,8 @@ def pickle_length(content: bytes) -> int:
     """Bytes of the pickle that `content` begins with.
 
     Raises:
-      InputError: an opcode that `torch.save` never writes, or a memo index or a tuple out of all proportion.
-      ValueError, IndexError, KeyError: not a whole pickle.
+      InputError: an opcode that `torch.save` never writes, or an implausibly large memo index or tuple.
+      ValueError, IndexError, KeyError: the pickle is incomplete.
     """
     file, machine = io.BytesIO(content[:PICKLE_BYTES]), _Machine()
     with warnings.catch_warnings():

@@ -1,6 +1,6 @@
-"""Token vectors of packed rows to sentence vectors.
+"""Pools token vectors of packed rows into sentence vectors.
 
-Every function works inside a group, so that devices that hold whole groups exchange nothing.
+Every function works within a group, so that devices that hold whole groups need not communicate.
 A sentence without tokens becomes zeros.
 """
 
@@ -22,7 +22,7 @@ def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Toke
         return max_of_tokens(flat, owner, tokens.first, l)
     if pooling.tokens in ("cls", "pooler"):
         return tokens_at(flat, owner, tokens.first)
-    # Which tokens are whose: sums over sentences become products with 0 and 1, without a scatter, forward or backward.
+    # Membership as 0 and 1: sums over sentences become matrix products, without a scatter, forward or backward.
     member = (owner[:, None, :] == jnp.arange(tokens.first.shape[-1])[None, :, None]).astype(jnp.float32)
     if pooling.tokens == "last":
         return tokens_at(flat, owner, tokens.first + jnp.sum(member, axis=-1).astype(tokens.first.dtype) - 1)
@@ -32,7 +32,7 @@ def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Toke
 
 
 def combined(pooling: Pooling, states: list[Float[Array, "g r l d"]]) -> Float[Array, "g r l p"]:
-    """The chosen layers as one, token by token."""
+    """The chosen layers combined into one, token by token."""
     chosen = [states[index] for index in pooling.indices(len(states) - 1)]
     if len(chosen) == 1:
         return chosen[0]
@@ -44,7 +44,7 @@ def combined(pooling: Pooling, states: list[Float[Array, "g r l d"]]) -> Float[A
 
 
 def sum_of_tokens(x: Float[Array, "g t d"], weights: Float[Array, "g n t"], *, root: bool) -> Float[Array, "g n d"]:
-    """Each sentence's tokens, weighed and summed, by the sum of the weights, or by its square root."""
+    """The weighted sum of each sentence's tokens, divided by the sum of the weights or by its square root."""
     count = jnp.maximum(jnp.sum(weights, axis=-1, keepdims=True), 1.0)
     # Highest precision: products with 0 and 1 must keep every bit of x.
     total = jnp.einsum("gnt,gtd->gnd", weights, x, precision=jax.lax.Precision.HIGHEST)

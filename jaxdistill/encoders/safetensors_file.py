@@ -1,6 +1,6 @@
 """Reads safetensors: a header in JSON, checked against the file's size, and the tensors behind it.
 
-The package's NumPy reader knows no 8-bit floats; this one gives them through `ml_dtypes`.
+The package's NumPy reader lacks 8-bit floats; this one reads them through `ml_dtypes`.
 """
 
 import math
@@ -41,7 +41,7 @@ MOST_AXES = 32
 
 
 class TensorEntry(NamedTuple):
-    """A tensor, as the header describes it."""
+    """A tensor as described by the header."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -50,13 +50,14 @@ class TensorEntry(NamedTuple):
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """All tensors of a file; `InputError` as `shapes_of_safetensors`."""
+    """All tensors of a file; raises the errors of `shapes_of_safetensors`."""
     with reading.open_regular(path) as file:
         return {name: _array(file, entry) for name, entry in _header(path, file).items()}
 
 
 def mapped_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """As `read_safetensors`, but the tensors stay in the file until they are used. The file must not change meanwhile."""
+    """Like `read_safetensors`, but tensors stay in the file until they are used. The file must not change until
+    then."""
     with reading.open_regular(path) as file:
         entries = _header(path, file)
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

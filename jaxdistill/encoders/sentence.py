@@ -20,7 +20,7 @@ from jaxdistill.encoders.transformer import Transformer
 from jaxdistill.ops.norm import unit
 
 SENTENCE_NORM_EPS = 1e-5
-"""torch's, which sentence-transformers keeps."""
+"""torch's default, which sentence-transformers uses."""
 
 
 class SentenceEncoder(nnx.Module):
@@ -51,7 +51,7 @@ def embed(
 
     Args:
       definition: static under `jax.jit`.
-      params: flat, as `init_params` and `load` give them; float32, or bfloat16 where nothing is trained.
+      params: flat, as from `init_params` or `load_model`; float32, or bfloat16 if they are not trained.
       tokens: packed sentences.
       key: switches dropout on.
       compute_dtype: of matrix products, and of hidden states between them; sums, norms, softmax, pooling and heads are
@@ -70,7 +70,7 @@ def vectors_and_states(
     compute_dtype: DTypeLike = jnp.float32,
     remat: bool = False,
 ) -> tuple[Float[Array, "g n e"], list[Float[Array, "g r l d"]]]:
-    """As `embed`, and the token vectors behind the embeddings and behind every layer, first to last."""
+    """Like `embed`, with the token vectors after the embeddings and after every layer, first to last."""
     encoder = as_module(definition, params)
     states = encoder.transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat)
     x = pooled(definition.pooling, states, tokens)
@@ -110,7 +110,7 @@ def hidden_states(
 
 
 def init_params(definition: EncoderDefinition, key: jax.Array) -> Params:
-    """Fresh parameters: the transformer as Hugging Face starts it, dense layers as torch does."""
+    """Fresh parameters: the transformer is initialised as in Hugging Face, dense layers as in torch."""
     encoder = SentenceEncoder(definition, rngs=nnx.Rngs(params=key))
     return {path_string(path): variable[...] for path, variable in nnx.to_flat_state(nnx.split(encoder)[1])}
 

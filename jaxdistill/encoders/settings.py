@@ -1,4 +1,4 @@
-"""Reads the JSON files of a model value by value; an odd one is an error that names file and key."""
+"""Reads the JSON files of a model value by value; an invalid value is an error that names file and key."""
 
 import json
 import typing
@@ -11,7 +11,7 @@ from jaxdistill.core import InputError
 from jaxdistill.files import reading
 
 NEEDED = object()
-"""In place of a default: the key must be there."""
+"""Instead of a default: the key is required."""
 KINDS = {
     int: "a whole number",
     float: "a number",
@@ -21,11 +21,11 @@ KINDS = {
     dict: "an object",
     NoneType: "null",
 }
-"""What values may be, in words."""
+"""Kinds of values, in words."""
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """A JSON object from a file that must be there."""
+    """A JSON object from a file that must exist."""
     if not path.exists():
         raise InputError(f"{path} is missing; the folder is not a complete model.")
     content = reading.read_json(path)
@@ -47,12 +47,12 @@ def setting(
 
     Args:
       kind: one or several of `KINDS`; `float` takes whole numbers too.
-      default: where the key is absent. NOTE: null is a value, for which `kind` must have None.
-      file: which it is from, for messages.
+      default: returned if the key is absent. NOTE: null is a value, allowed only if `kind` contains None.
+      file: named in error messages.
       least: the smallest number that is allowed.
 
     Raises:
-      InputError: no such key, or a value of another kind or below the least.
+      InputError: the key is missing, or its value is of another kind or below `least`.
     """
     if key not in content:
         if default is NEEDED:

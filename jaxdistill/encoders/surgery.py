@@ -70,20 +70,20 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
 def _warn_of_short_reach(architecture: Architecture, chosen: Sequence[int]) -> None:
     """Warns of a choice that leaves out every layer in which a token sees its whole sentence.
 
-    A layer keeps its reach and its rotary positions, which its weights were trained with.
+    A layer keeps the window and the rotary positions that its weights were trained with.
     """
     whole = [layer for layer in range(architecture.layers) if not architecture.kind(layer).window]
     if whole and not set(whole) & set(chosen):
         window = max(architecture.kind(layer).window for layer in chosen)
         logger.warning(
-            "student.layers=%s keeps layers alone that see %d tokens on each side; those that see the whole sentence are %s",
+            "student.layers=%s keeps only layers that see %d tokens on each side; those that see the whole sentence are %s",
             ",".join(map(str, chosen)), window, ",".join(map(str, whole)),
         )  # fmt: skip
 
 
 def _without_norm(layer: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A layer that reads the normalised embeddings, as its family's first one does: its norm's scale goes into the three
-    products, which is exact where the embeddings' own norm has the scale 1."""
+    """A layer that reads the normalised embeddings, as its family's first one does. The scale of its norm is
+    multiplied into the three products, which is exact if the embeddings' own norm has scale 1."""
     scale = layer.get("attention/norm/scale")
     if scale is None:
         return layer
@@ -178,7 +178,7 @@ def _with_tokenizer(template: SentenceModel, folder: Path) -> SentenceModel:
 
 
 COMPACT_POSITIONS = 4
-"""Places at which every word is looked at when a compact embedding block is fitted to the block that it replaces."""
+"""Positions at which every word is evaluated when a compact embedding block is fitted to the block it replaces."""
 
 
 def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> SentenceModel:
@@ -230,7 +230,7 @@ def _factored(model: SentenceModel, definition: EncoderDefinition) -> dict[str, 
     types = model.params.get(names["token_type"] + "/embedding", np.zeros((2, old.hidden_size), np.float32))
     _, basis = np.linalg.eigh(np.cov(word.astype(np.float64), rowvar=False))
     basis = basis[:, ::-1][:, : new.embedding_size].astype(np.float32)
-    # Where words are looked at: every word at a few of the first places, drawn from its number so that all places occur.
+    # Each word at a few of the first positions, derived from its index so that every position occurs.
     ids = np.tile(np.arange(len(word)), COMPACT_POSITIONS)
     places = (ids * 7 + np.repeat(np.arange(COMPACT_POSITIONS), len(word)) * 13) % min(32, len(position))
     wanted = _normalized(word[ids] + position[places] + types[0], old.layer_norm_eps)
@@ -313,9 +313,9 @@ def add_head(
 
 
 def cross_encoder(model: SentenceModel, *, key: jax.Array) -> SentenceModel:
-    """A cross-encoder with the model's body and a new head; one that is a cross-encoder already keeps its own.
+    """A cross-encoder with the model's body and a new head; a model that already is a cross-encoder keeps its head.
 
-    It has no prompts: views of pairs are without.
+    It has no prompts, because views of pairs have none.
     """
     model = dataclasses.replace(model, prompts={}, default_prompt=None, own_prompt=None)
     if model.definition.reads_pairs:

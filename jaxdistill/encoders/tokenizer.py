@@ -22,7 +22,7 @@ TOKENIZER_FILES = ("special_tokens_map.json", "added_tokens.json", "merges.txt",
 UNLIMITED = 10**6
 """Tokenizers without a limit of their own have 1e30 as `model_max_length`."""
 TYPED_CLASSES = ("BertTokenizer", "ConvBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
-"""Those of transformers' that, unless `model_input_names` says otherwise, tell a model the types of tokens."""
+"""Classes of transformers that pass token types to the model unless `model_input_names` says otherwise."""
 
 
 def read_tokenizer(folder: Path, *, vocab_size: int | None, lower_case: bool) -> tokenizers.Tokenizer:
@@ -66,7 +66,7 @@ def length_limit(folder: Path) -> int:
 
 
 def gives_types(folder: Path) -> bool:
-    """Whether transformers tells a model which sentence of a pair a token is of, with the tokenizer in `folder`."""
+    """Whether transformers passes token types to the model with the tokenizer in `folder`."""
     config, file = _config(folder)
     names = setting(config, "model_input_names", list | None, None, file=file)
     if names is not None:
@@ -76,7 +76,7 @@ def gives_types(folder: Path) -> bool:
 
 
 def _config(folder: Path) -> tuple[dict[str, Any], Path]:
-    """What `tokenizer_config.json` says, nothing where there is none, and its path."""
+    """Content of `tokenizer_config.json`, empty if it does not exist, and its path."""
     path = folder / "tokenizer_config.json"
     return (read_settings(path) if path.exists() else {}), path
 
@@ -93,15 +93,15 @@ def _refuse_left_truncation(tokenizer: tokenizers.Tokenizer, folder: Path) -> No
 
 
 def _panic_now(tokenizer: tokenizers.Tokenizer) -> None:
-    """Reads a word and a pair, so that a file whose parts do not fit panics here, where nothing is printed."""
-    with contextlib.suppress(Exception):  # such as a character that it does not know; a panic is no Exception
+    """Encodes a word and a pair, so that a file with inconsistent parts panics here, where stderr is silenced."""
+    with contextlib.suppress(Exception):  # such as an unknown character; a panic is not an Exception
         tokenizer.encode("a")
         tokenizer.encode("a", "a")
 
 
 @contextlib.contextmanager
 def _panics_unprinted() -> Iterator[None]:
-    """Rust writes the place of a panic to stderr before Python sees an error, which says it in one line."""
+    """Silences stderr, where Rust reports a panic before Python sees the error, which has the same information."""
     try:
         printed = os.dup(2)
     except OSError:  # stderr is closed

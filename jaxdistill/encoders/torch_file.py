@@ -49,7 +49,7 @@ DAMAGED += (
     MemoryError,
     NotImplementedError,
 )
-"""What a damaged file can raise."""
+"""Exceptions that a damaged file can raise."""
 
 
 class Storage(NamedTuple):
@@ -61,7 +61,7 @@ class Storage(NamedTuple):
 
 
 class LazyTensor(NamedTuple):
-    """A view of a storage: what the pickle says of a tensor."""
+    """A view of a storage, as the pickle describes a tensor."""
 
     storage: Storage
     offset: int
@@ -114,7 +114,7 @@ class _Unpickler(pickle.Unpickler):
         self.storages: dict[str, Storage] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        # Functions are made anew for each call: a hostile pickle can set attributes of what it is given.
+        # Functions are created for each call, because a hostile pickle can set attributes of what it is given.
         if (module, name) in (("torch._utils", "_rebuild_tensor_v2"), ("torch._utils", "_rebuild_tensor")):
             return lambda storage, offset, shape, strides, *_: _lazy_tensor(storage, offset, shape, strides)
         if (module, name) == ("torch._utils", "_rebuild_parameter"):
@@ -190,7 +190,7 @@ def _read_zip(file: BinaryIO) -> tuple[dict, dict[str, bytes]]:
 
 
 def _zip_content(file: BinaryIO) -> Any:
-    """What the pickle of an archive describes; entries must be stored, as torch.save writes them."""
+    """The object that an archive's pickle describes; entries must be uncompressed, as torch.save writes them."""
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         if any(entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 for entry in entries):

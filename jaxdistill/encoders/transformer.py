@@ -1,4 +1,4 @@
-"""Token ids to hidden states: embeddings and a stack of layers, put together as the architecture says."""
+"""Maps token ids to hidden states: embeddings and a stack of layers, assembled as the architecture says."""
 
 import math
 
@@ -23,11 +23,11 @@ from jaxdistill.encoders.layers import (
 )
 
 SITES_PER_LAYER = 3
-"""Dropout happens on attention probabilities, attention output and feed-forward output."""
+"""Dropout sites of a layer: attention probabilities, attention output and feed-forward output."""
 
 
 class Embeddings(nnx.Module):
-    """Word, position and token type embeddings, normalised and projected where the family does so."""
+    """Word, position and token type embeddings, normalised and projected if the family does so."""
 
     def __init__(self, a: Architecture, *, rngs: nnx.Rngs):
         width = a.embedding_size
@@ -51,7 +51,7 @@ class Embeddings(nnx.Module):
         return x if self.projection is None else self.projection(x, compute_dtype)
 
     def of_words(self, rows: Float[Array, "... d"]) -> Float[Array, "... d"]:
-        """Rows of the word table as the layers get them."""
+        """Rows of the word table as the layers receive them."""
         return rows if self.scale == 1.0 else rows * self.scale
 
 
@@ -107,7 +107,7 @@ class Layer(nnx.Module):
         return self.output(hidden(self.intermediate(x, compute_dtype), gate), compute_dtype)
 
     def before(self, x: Float[Array, "g r l d"], block: "Attention | Layer") -> Float[Array, "g r l d"]:
-        """What a block reads."""
+        """The input of a block."""
         norm = block.norm
         if self.norm_place == "post" or norm is None:
             return x
@@ -116,7 +116,7 @@ class Layer(nnx.Module):
     def joined(
         self, x: Float[Array, "g r l d"], y: Float[Array, "g r l d"], block: "Attention | Layer"
     ) -> Float[Array, "g r l d"]:
-        """The residual `x` and a block's output `y`."""
+        """The residual sum of `x` and a block's output `y`."""
         norm = block.norm if self.norm_place == "post" else None
 
         @again_backward
@@ -174,7 +174,7 @@ class Transformer(nnx.Module):
         }
 
     def seeds(self, key: jax.Array | None) -> tuple[Int[Array, "s 2"] | None, Int[Array, "s 2"] | None]:
-        """Seeds of every place that drops numbers, and of every layer that drops heads; None where nothing is dropped."""
+        """Seeds of every dropout site and of every layer with DropHead; None without dropout."""
         if key is None:
             return None, None
         layers = self.architecture.layers

@@ -26,14 +26,14 @@ WEIGHT_FILES = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
-"""Names under which weights are looked for, in this order."""
+"""File names of weights, in the order in which they are tried."""
 
 SIZES = ("vocab_size", "hidden_size", "layers", "heads", "intermediate_size", "max_positions")
 SIZES += ("token_types", "embedding_size", "relative_buckets", "head_size", "key_heads")
-"""Fields of an architecture that the weights bound."""
+"""Fields of an architecture that must not exceed the weights."""
 
 OUTER_PREFIXES = ("", "model.", "module.", "auto_model.", "0.auto_model.", "encoder.", "0.")
-"""What training programs put before the names, ahead of the family's own prefix."""
+"""Prefixes that training programs add to names, before the family's own."""
 
 KNOWN_EXTRAS = re.compile(
     r"(^|\.)(position_ids|inv_freq|pooler\.(dense\.)?(weight|bias))$"
@@ -44,10 +44,10 @@ KNOWN_EXTRAS = re.compile(
 
 
 def read_checkpoint(folder: Path, *, mapped: bool = False) -> dict[str, np.ndarray]:
-    """All tensors of the checkpoint in `folder`, by the names that they have in the file, adapters merged.
+    """All tensors of the checkpoint in `folder`, by their names in the file, with adapters merged.
 
     Args:
-      mapped: leave those of safetensors in their files until they are used.
+      mapped: keep tensors of safetensors in their files until they are used.
     """
     tensors: dict[str, np.ndarray] = {}
     read = mapped_safetensors if mapped else read_safetensors
@@ -90,15 +90,15 @@ def params_from_tensors(
     source: str,
     frozen: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Parameters by our paths, checked: nothing missing, no other shape, no NaN, nothing unknown left over.
+    """Parameters by our paths; refuses missing and unknown tensors, other shapes and NaN.
 
     Args:
       tensors: as read.
-      names: our path to the tensor's name in a plain encoder's checkpoint, or to the part of a tensor.
-      shapes: our path to the parameter's shape.
-      prefixes: what the family's task models put before the names.
-      source: the folder, for messages.
-      frozen: bfloat16 stays bfloat16, and no tensor is copied; else all become float32.
+      names: our path, mapped to the tensor's name in a plain encoder's checkpoint, or to a part of a tensor.
+      shapes: our path, mapped to the parameter's shape.
+      prefixes: prefixes of names in the family's task models.
+      source: the folder, named in error messages.
+      frozen: keep bfloat16 and copy no tensor; otherwise all become float32.
     """
     tensors = _without_prefix(tensors, next(iter(_tensor_names(names))), prefixes)
     params = {path: _parameter(tensors, name, path, shapes[path], source, frozen) for path, name in names.items()}
@@ -134,7 +134,7 @@ def as_torch_lays_it(path: str, array: np.ndarray) -> np.ndarray:
 
 def write_safetensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
     """Writes tensors so that transformers and sentence-transformers read them."""
-    path.touch()  # with the user's usual permissions, where safetensors alone would let only the owner read
+    path.touch()  # with the user's usual permissions; safetensors itself would let only the owner read
     mode = path.stat().st_mode
     safetensors.numpy.save_file(dict(tensors), path, metadata={"format": "pt"})
     path.chmod(mode)

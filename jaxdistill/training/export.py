@@ -1,7 +1,7 @@
-"""How does a student leave a run: as a folder that sentence-transformers (if it knows the pooling) and `AutoModel` load too.
+"""Exports a model to a folder that sentence-transformers (if it supports the pooling) and `AutoModel` load too.
 
-The folder is written beside its place, loaded again and compared; only then does it get its name. An earlier export of
-that name is replaced, but for what the user has put into it; any other folder is left alone.
+The folder is written under a temporary name, loaded again and compared, and then renamed. It replaces an earlier export
+but keeps files that the user added to it; any other folder is refused.
 """
 
 import errno
@@ -43,11 +43,11 @@ def export(
     """Saves `model`, loads it again and compares the embeddings of `sentences`; returns the folder.
 
     Args:
-      card: the README; empty: one with what the model itself tells.
+      card: the README; empty: one made from the model alone.
 
     Raises:
       InputError: the format cannot express the model, `folder` holds something else, the disk is full, or the reloaded
-        model differs. Nothing is left at `folder` then but what was there.
+      model differs. `folder` is unchanged then.
     """
     check_exportable(model.definition)
     folder = local(folder, "--out").resolve()

@@ -1,10 +1,10 @@
-"""Checkpoints of every family: one file each, chosen by the `model_type` of `config.json`, `-` written as `_`.
+"""Families of checkpoints: one file each, named by the `model_type` of `config.json`, with `-` written as `_`.
 
 A family's file has three functions: `architecture(config)` reads a `config.json`, `config(architecture)` writes one,
 and `names(architecture)` maps our parameter paths to the checkpoint's tensors. A tuple `PREFIXES` lists what task
 models put before those names. `PAIR_HEAD` and `WORD_HEAD` name the tensors of its cross-encoders and masked language
-models, where these can be read. `HEADS_DIVIDE_WIDTH` says that transformers refuses other numbers of heads, although
-they have a size of their own.
+models, where these can be read. `HEADS_DIVIDE_WIDTH` marks families for which transformers requires the number of heads
+to divide the width, although heads have a size of their own.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""ALBERT: ELECTRA's narrow embeddings, and one layer that is applied again and again."""
+"""ALBERT: ELECTRA's narrow embeddings, and one layer that is applied repeatedly."""
 
 from collections.abc import Mapping
 from typing import Any

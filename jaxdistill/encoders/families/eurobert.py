@@ -1,4 +1,4 @@
-"""EuroBERT: Llama whose tokens attend to both sides."""
+"""EuroBERT: Llama with bidirectional attention."""
 
 from collections.abc import Mapping
 from typing import Any

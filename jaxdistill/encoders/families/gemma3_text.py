@@ -23,7 +23,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
         raise InputError("config.json has attn_logit_softcapping; only Gemma 3's models, which have none, can be read.")
     both_sides = value(config, "use_bidirectional_attention", bool | None, False) or False
     sliding = value(config, "sliding_window", int | None, 4096, least=2) or 4096
-    # NOTE: both sides see half of what the file says, the middle token itself not counted.
+    # NOTE: without causality, each side sees half of the file's window, not counting the token itself.
     window = sliding // 2 if both_sides else sliding - 1
     every = value(config, "_sliding_window_pattern", int, value(config, "sliding_window_pattern", int, 6), least=1)
     layers = hugging_face.layer_count(config)
@@ -46,7 +46,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
 
 
 def _local(config: Mapping[str, Any]) -> LayerKind:
-    """Rotary positions of layers with a window, which the older `rope_scaling` leaves alone."""
+    """Rotary positions of layers with a window, to which the older `rope_scaling` does not apply."""
     return hugging_face.rotary(dict(config) | {"rope_scaling": None}, 10_000.0, of=SLIDING, old="rope_local_base_freq")
 
 

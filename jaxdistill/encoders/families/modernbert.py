@@ -81,7 +81,8 @@ def config(architecture: Architecture) -> dict[str, Any]:
 
 
 def _period(a: Architecture) -> dict[str, int]:
-    """What releases of transformers before 5 read instead of `layer_types`; nothing where layers do not alternate so."""
+    """The option that transformers before 5 reads instead of `layer_types`; empty if layers do not alternate that
+    way."""
     for every in range(1, a.layers + 1):
         if all(bool(kind.window) == bool(layer % every) for layer, kind in enumerate(a.kinds)):
             return {"global_attn_every_n_layers": every}

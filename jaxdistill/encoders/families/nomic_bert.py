@@ -20,7 +20,7 @@ OLD_NAMES = {
     "resid_pdrop": "hidden_dropout_prob",
     "attn_pdrop": "attention_probs_dropout_prob",
 }
-"""What checkpoints with code of their own, which is never run, call the options."""
+"""Names of the options in checkpoints with code of their own, which is never run."""
 OLD_VALUES = {
     "activation_function": "swiglu",
     "prenorm": False,
@@ -35,7 +35,7 @@ OLD_VALUES = {
     "rotary_emb_scale_base": None,
     "num_experts": 0,
 }
-"""Options of theirs that change the computation, with the values that can be read."""
+"""Their options that change the computation, with the supported values."""
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
