@@ -110,12 +110,13 @@ class Student:
     intermediate: CountOrNone = 0
     """Width inside the feed-forward networks: of a fresh encoder (0: four times `width`), or to which a model is pruned
     (0: as it is)."""
-    prune_by: Literal["magnitude", "activation"] = "magnitude"
+    prune_by: Literal["magnitude", "activation"] = "activation"
     """What heads and feed-forward units are pruned by: the norm of their output weights, or the size of what they add
     to the hidden states on 1,024 sentences of `data.text`."""
     vocabulary: str = ""
     """Empty: the tokenizer of `model`. `trim:TEXT`: that tokenizer with the tokens of a text alone (sources as in
-    `data.text`), special tokens and single characters; it reads the text as before, and other text in more tokens.
+    `data.text`, all of `data.columns`), special tokens and single characters; it reads the text as before, and other
+    text in more tokens.
     A number such as `16000`: the fresh encoder is a BERT with a WordPiece tokenizer of this many entries, trained on
     all columns of `data.text` that the student's views read. It lower-cases text and keeps accents. In text without
     spaces (Thai), it splits long runs of characters and makes rare characters tokens of their own."""

