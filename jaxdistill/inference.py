@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
 from jaxtyping import Float, Int
 from tqdm.auto import tqdm
@@ -44,6 +44,7 @@ class Embedder:
         compute_dtype: DTypeLike = jnp.float32,
         batch_size: int = 128,
         params: Params | None = None,
+        shardings: Mapping[str, NamedSharding] | None = None,
     ):
         """
         Args:
@@ -52,11 +53,12 @@ class Embedder:
           compute_dtype: of matrix products.
           batch_size: sentences of 32 tokens that are computed together; more of shorter ones.
           params: parameters that already lie on the mesh, instead of the model's own.
+          shardings: how each of the model's own parameters lies on the mesh; None: whole on every device.
         """
         self.model = model
         self.mesh = mesh or make_mesh(devices=jax.local_devices())
-        everywhere = dict.fromkeys(model.params, replicated(self.mesh))
-        self.params = place_frozen(model.params, everywhere, compute_dtype) if params is None else params
+        shardings = shardings or dict.fromkeys(model.params, replicated(self.mesh))
+        self.params = place_frozen(model.params, shardings, compute_dtype) if params is None else params
         self.batch_size = batch_size
         self.compute_dtype = jnp.dtype(compute_dtype)
         self._embed = make_embed(model.definition, self.mesh, compute_dtype)

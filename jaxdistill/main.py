@@ -69,7 +69,7 @@ def parse_flags(arguments: Sequence[str]) -> tuple[dict[str, Any], str, bool]:
     flags.DEFINE_bool("dry_run", False, "", flag_values=values)
     program = sys.argv
     try:
-        rest = [_one_column(argument) for argument in arguments if not re.match(r"--?config=", argument)]
+        rest = [_as_tuple(argument) for argument in arguments if not re.match(r"--?config=", argument)]
         # NOTE: config_flags looks for overrides in sys.argv and nowhere else, when the flag is defined.
         sys.argv = ["jaxdistill.main", *rest]
         config_flags.DEFINE_config_dict("config", config, flag_values=values)
@@ -96,12 +96,14 @@ def _joined(arguments: Sequence[str]) -> list[str]:
     return joined
 
 
-def _one_column(argument: str) -> str:
-    """`--config.data.columns=body` as the tuple that it stands for."""
+def _as_tuple(argument: str) -> str:
+    """`--config.data.columns=body` and `--config.run.sharding=fsdp` as the tuples that they stand for."""
     name, _, value = argument.partition("=")
-    if not name.endswith(".data.columns") or not value or value.startswith(("(", "[", "'", '"')):
+    if not value or value.startswith(("(", "[", "'", '"')):
         return argument
-    return f"{name}={(('text', value),)!r}"
+    if name.endswith(".data.columns"):
+        return f"{name}={(('text', value),)!r}"
+    return f"{name}={(value,)!r}" if name.endswith(".run.sharding") else argument
 
 
 def _refuse_unknown_flags(arguments: Sequence[str]) -> None:

@@ -71,6 +71,20 @@ def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
     return jax.tree_util.tree_map_with_path(choose, tree)
 
 
+def whole_over_data(shardings: Any) -> Any:
+    """The shardings without the data axis: parameters that it splits are gathered where they are used.
+
+    Left to itself, the compiler splits hidden states by their width where a matrix is split over the batch's devices, and
+    moves them from one split to the other in every product.
+    """
+
+    def whole(sharding: NamedSharding) -> NamedSharding:
+        axes = [None if axis == "data" else axis for axis in sharding.spec]
+        return NamedSharding(sharding.mesh, PartitionSpec(*axes))
+
+    return jax.tree.map(whole, shardings)
+
+
 def check_rules(rules: Rules, tree: Any, mesh: Mesh) -> None:
     """Raises `InputError` for a rule of run.sharding that does not fit the mesh or matches no array of `tree`."""
     shapes = {path_name(path): np.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}

@@ -36,7 +36,7 @@ SLOW = {
         "api", "augment", "compiled_step", "config", "cross_encoder", "docs", "encode", "encoder_numerics",
         "encoders", "evaluate", "family_training", "faults", "kills", "labels", "mteb", "objective_losses",
         "objectives", "processes", "processes_agree", "program", "program_input", "quantize", "quickstart", "report",
-        "sources", "stages", "substitute", "sweep", "trans_encoder", "wheel", "wordpiece",
+        "sharding", "sources", "stages", "substitute", "sweep", "trans_encoder", "wheel", "wordpiece",
     )
 }  # fmt: skip
 """Files whose tests take seconds each; the others are the fast subset: `-m 'not slow'`."""

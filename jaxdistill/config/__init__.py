@@ -16,6 +16,9 @@ from jaxdistill.config.ranges import Count, CountOrNone, Fraction, NotNegative, 
 from jaxdistill.core import InputError, Precision
 
 Columns = tuple[tuple[str, str], ...]
+ShardingWord = Literal["fsdp", "tensor"]
+ShardingRules = tuple[tuple[str, tuple[str, ...]], ...]
+Sharding = ShardingWord | ShardingRules
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -240,9 +243,10 @@ class RunOptions:
     """Recompute activations in the backward pass, which saves memory and costs about a third more computation."""
     model_axis: Count = 1
     """Devices over which one copy of the parameters is sharded; the batch is split over the remaining axis."""
-    sharding: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """(regular expression on a parameter's path, its axes such as `("model", "")`); unmatched parameters are
-    replicated."""
+    sharding: Sharding = ()
+    """How parameters, optimizer state and a live teacher are split over devices. `fsdp`: every large matrix over those
+    that split the batch. `tensor`: attention heads and feed-forward networks over `model_axis`. Or rules: (regular
+    expression on a parameter's path, its axes such as `("model", "")`). The rest is replicated."""
     log_every: Count = 50
     """Steps between logged metrics."""
     save_every: CountOrNone = 0
@@ -339,6 +343,9 @@ def _typed(value: Any, kind: Any, name: str) -> Any:
         return value
     if kind == Columns and isinstance(value, str):
         return (("text", value),) if value else ()
+    if kind == Sharding:
+        word = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
+        return _typed(word, ShardingWord, name) if isinstance(word, str) else _typed(value, ShardingRules, name)
     if origin is tuple:
         return _tuple(value, typing.get_args(kind), name)
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):

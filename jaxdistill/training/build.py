@@ -23,6 +23,7 @@ from jaxdistill.training.dev import dev_tasks, graded_pairs, held_out_rows
 from jaxdistill.training.objective import check_accumulation, check_form, check_same_tokens, make_objective, sizes_of
 from jaxdistill.training.prompts import check_roles
 from jaxdistill.training.run import Run
+from jaxdistill.training.sharding import frozen_shardings, sharding_rules
 from jaxdistill.training.student import make_student, with_dropout
 from jaxdistill.training.teacher import Targets, load_labellers, load_teacher
 from jaxdistill.training.text import tokenised_text
@@ -60,11 +61,13 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
     optimizer = optim.make_optimizer(config.optimizer, steps)
     sizes = sizes_of(student, teacher, batch_size=data.batch_size)
     like = state_like(objective, optimizer, sizes, student, seed=config.run.seed)
-    meshes.check_rules(config.run.sharding, like.params, mesh)
-    shardings = meshes.shardings(like, mesh, config.run.sharding)
+    rules = sharding_rules(config.run.sharding, like.params, student.definition.architecture, mesh)
+    if rules is config.run.sharding:
+        meshes.check_rules(rules, like.params, mesh)
+    shardings = meshes.shardings(like, mesh, rules)
     live_teacher = teacher if targets.store is not None or objective.reads else None
     frozen = live_teacher.params if live_teacher else {}
-    teacher_shardings = meshes.shardings(frozen, mesh, config.run.sharding) if live_teacher else {}
+    teacher_shardings = frozen_shardings(live_teacher, mesh, config.run.sharding) if live_teacher else {}
     return Run(
         config=config,
         workdir=workdir,

@@ -15,7 +15,6 @@ from jaxdistill.evals import agreement, auc, evaluation, pairs, sts, suite
 from jaxdistill.evals.score_cache import cached_scores
 from jaxdistill.files import write_atomic
 from jaxdistill.files.folders import refuse_foreign
-from jaxdistill.inference import Embedder
 from jaxdistill.paths import cache_folder, public_name, without_folders
 from jaxdistill.reporting.model_card import Facts, public_command, write_facts
 from jaxdistill.reporting.plots import training_plot
@@ -28,6 +27,7 @@ from jaxdistill.training.export import card_of, export, weights_bytes
 from jaxdistill.training.loop import Outcome, train
 from jaxdistill.training.overview import print_overview
 from jaxdistill.training.run import Run
+from jaxdistill.training.sharding import sharded_embedder
 from jaxdistill.training.student import as_evaluated, as_exported
 from jaxdistill.training.vocabulary import keep_tokenizer, refuse_other_text
 from jaxdistill.training.workdir import EXPORT, METRICS, RESULTS, claim_workdir, stage_export
@@ -148,7 +148,7 @@ def _on_sts(run: Run, model: SentenceModel) -> dict[str, Any]:
     return cached_scores(
         cache_folder(run.config.data.cache_folder) / "scores",
         [model.digest(), sts.digest(folder)],
-        lambda: sts.sts_values(Embedder(model).as_embed(), folder, sts.TESTS, subsets=False),
+        lambda: sts.sts_values(sharded_embedder(model, run.config.run).as_embed(), folder, sts.TESTS, subsets=False),
     )
 
 
@@ -158,8 +158,8 @@ def _geometry(run: Run, model: SentenceModel, measured: Measured) -> dict[str, f
     if folder is None or model.definition.reads_pairs:
         return {}
     known = evaluation.Model(
-        embed=Embedder(model).as_embed(),
-        embed_in_batches=lambda size: Embedder(model, batch_size=size).as_embed(),
+        embed=sharded_embedder(model, run.config.run).as_embed(),
+        embed_in_batches=lambda size: sharded_embedder(model, run.config.run, batch_size=size).as_embed(),
         parameters=model.parameter_count,
         size_bytes=measured.size_bytes or 0,
     )

@@ -5,7 +5,7 @@ import dataclasses
 import inspect
 import textwrap
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from jaxdistill import config, objectives
 from jaxdistill.training.config_file import find_config, first_line, load_config_module, shipped_configs
@@ -59,6 +59,8 @@ def type_words(kind: Any) -> str:
         return f"{plain.__name__}, {allowed}"
     if get_origin(kind) is Literal:
         return " | ".join(map(str, get_args(kind)))
+    if get_origin(kind) is Union:
+        return " | ".join(map(type_words, get_args(kind)))
     if get_origin(kind) is tuple:
         return f"({', '.join('...' if part is Ellipsis else type_words(part) for part in get_args(kind))})"
     return kind.__name__

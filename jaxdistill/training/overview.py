@@ -13,8 +13,8 @@ from jaxdistill.config import config_digest
 from jaxdistill.data.batches import padding_share
 from jaxdistill.encoders.architecture import Dense
 from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.inference import Embedder
 from jaxdistill.training.run import Run
+from jaxdistill.training.sharding import held_share, sharded_embedder
 
 PADDING_STEPS = 8
 """Batches that the share of padding is measured on."""
@@ -33,6 +33,12 @@ def print_overview(run: Run, say: Callable[[str], None]) -> dict[str, float]:
     say(f"student: {model_line(run.student)}")
     for line in run.store.report():
         say(line)
+    if run.config.run.sharding:
+        trained = held_share(run.like.params, run.shardings.params)
+        teacher = held_share(run.teacher_params, {path: array.sharding for path, array in run.teacher_params.items()})
+        say(
+            f"run.sharding: a device holds {trained:.1%} of the trained parameters, {teacher:.1%} of the live teacher's"
+        )
     reserved = f", {len(run.batches.reserved):,} kept out for queue and evaluation" if len(run.batches.reserved) else ""
     say(f"training: {run.batches.training_rows:,} sentences{reserved}, {run.batches.steps_per_epoch:,} steps an epoch")
     shapes = "; ".join(" + ".join(f"{s.rows}x{s.length}" for s in shapes) for shapes in run.batches.shapes)
@@ -69,7 +75,7 @@ def teacher_scores(run: Run) -> dict[str, float]:
     """The teacher's own value of every dev metric; empty where it is only there as vectors."""
     if run.teacher is None:
         return {}
-    embedder = Embedder(run.teacher, mesh=run.mesh)
+    embedder = sharded_embedder(run.teacher, run.config.run, mesh=run.mesh)
     return {name: value for task in run.tasks.values() for name, value in task(embedder.as_embed()).items()}
 
 

@@ -15,13 +15,13 @@ from jaxdistill.evals import neighbours
 from jaxdistill.evals.agreement import held_out_task
 from jaxdistill.evals.pairs import GradedPairs, ScoredPairs, scored_pairs
 from jaxdistill.evals.similarity import cosines
-from jaxdistill.inference import Embedder
 from jaxdistill.reporting import page as report
 from jaxdistill.reporting.figures import Entry
 from jaxdistill.reporting.model_card import Facts
 from jaxdistill.reporting.plots import read_curves
 from jaxdistill.reporting.tables import Measured
 from jaxdistill.training.run import Run
+from jaxdistill.training.sharding import sharded_embedder
 from jaxdistill.versions import versions
 
 PAGE = "report.html"
@@ -41,7 +41,7 @@ class Reading(NamedTuple):
 
 def reading(run: Run, model: SentenceModel) -> Reading:
     """Reads `READ_SENTENCES` of the training text, twice."""
-    embedder = Embedder(model)
+    embedder = sharded_embedder(model, run.config.run)
     sentences = run.store.texts("text")[:READ_SENTENCES]
     if model.definition.reads_pairs:
         timed = partial(embedder.score, run.store.texts(SECOND)[:READ_SENTENCES])

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from jaxdistill.core import Array, Batch, Encoded, Objective, Params, Sizes, Tokens, TrainState
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import vectors_and_states, word_embeddings
-from jaxdistill.mesh import batch_sharding, replicated
+from jaxdistill.mesh import batch_sharding, replicated, whole_over_data
 
 TrainStep = Callable[[TrainState, Params, Batch], tuple[TrainState, dict[str, Array]]]
 
@@ -47,10 +47,9 @@ def make_train_step(
       teacher_dropout: as DistilCSE's code has it.
       accumulate: parts of the batch that are computed one after the other; divides the groups of each device.
     """
-    gradients_of = partial(
-        gradients,
-        Forward(student, teacher, objective, mesh, compute_dtype, remat, teacher_dropout),
-    )
+    lie = Places(whole_over_data(shardings.params["student"]), whole_over_data(teacher_shardings))
+    forward = Forward(student, teacher, objective, mesh, compute_dtype, remat, teacher_dropout, lie)
+    gradients_of = partial(gradients, forward)
     compute = gradients_of if accumulate == 1 else partial(accumulated, gradients_of, parts=accumulate)
 
     def train_step(state: TrainState, teacher_params: Params, batch: Batch):
@@ -70,6 +69,13 @@ def make_train_step(
     )
 
 
+class Places(NamedTuple):
+    """How both encoders' parameters lie on the mesh while they are computed with."""
+
+    student: Any
+    teacher: Any
+
+
 class Forward(NamedTuple):
     """What the loss of a batch is computed with."""
 
@@ -80,6 +86,7 @@ class Forward(NamedTuple):
     compute_dtype: DTypeLike
     remat: bool
     teacher_dropout: bool
+    places: Places
 
     def targets(self, teacher_params: Params, batch: Batch, key: jax.Array) -> Encoded | None:
         """The teacher's side of a batch: stored, or by its frozen encoder; None without a teacher."""
@@ -91,7 +98,7 @@ class Forward(NamedTuple):
         assert tokens is not None  # a live teacher has them
         found = encoded(
             self.teacher,
-            teacher_params,
+            jax.lax.with_sharding_constraint(teacher_params, self.places.teacher),
             tokens,
             views=len(self.objective.teacher_views),
             reads=self.objective.reads,
@@ -104,7 +111,7 @@ class Forward(NamedTuple):
         """(mean loss, (the objective's next state, metrics)) of a batch."""
         vectors = encoded(
             self.student,
-            params["student"],
+            jax.lax.with_sharding_constraint(params["student"], self.places.student),
             batch.student,
             views=len(self.objective.student_views),
             reads=self.objective.reads,

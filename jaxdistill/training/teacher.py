@@ -15,10 +15,10 @@ from jaxdistill.data import targets, tokenize
 from jaxdistill.data.sources import split_specs
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.model import SentenceModel, labels_of, load_model
-from jaxdistill.inference import Embedder
 from jaxdistill.paths import cache_folder
 from jaxdistill.training import labels
 from jaxdistill.training.prompts import refuse_role_prompts, with_role_prompts
+from jaxdistill.training.sharding import sharded_embedder
 from jaxdistill.training.text import check_reads, tokenised_text
 from jaxdistill.training.workdir import stage_export
 
@@ -87,7 +87,7 @@ class Targets:
         self.arrays: tuple[Float[np.ndarray, "rows e"] | targets.Selected, ...] = ()
         """One array of targets for each teacher view, where they are stored."""
         # On the devices of this process: processes that share a cache folder take turns behind its lock.
-        self.embedder = Embedder(teacher, compute_dtype=compute_dtype) if teacher else None
+        self.embedder = sharded_embedder(teacher, config.run, compute_dtype=compute_dtype) if teacher else None
         self.width = 0
         """Width of the targets; 0 without a teacher or with labels."""
         if not self.views:

@@ -1,0 +1,95 @@
+"""Turns `run.sharding` into rules that say which axis of the mesh splits which axis of a parameter."""
+
+import math
+import re
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+
+from jaxdistill.config import RunOptions, Sharding
+from jaxdistill.core import InputError
+from jaxdistill.encoders.architecture import Architecture
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.inference import Embedder
+from jaxdistill.mesh import Rules, make_mesh, path_name, shardings
+
+LARGE = 2**16
+"""Numbers of the smallest matrix that `fsdp` splits; smaller ones are replicated."""
+
+
+def sharding_rules(sharding: Sharding, params: Any, architecture: Architecture, mesh: Mesh) -> Rules:
+    """The rules for a model: those given, or those that the word `fsdp` or `tensor` stands for.
+
+    Args:
+      params: tree of the parameters or their shapes.
+      architecture: of the model, whose heads and feed-forward network `tensor` splits.
+    """
+    if sharding == "fsdp":
+        return fsdp_rules(params, mesh)
+    return tensor_rules(architecture, mesh) if sharding == "tensor" else sharding
+
+
+def frozen_shardings(model: SentenceModel, mesh: Mesh, sharding: Sharding) -> dict[str, NamedSharding]:
+    """How a frozen model's parameters lie on the mesh."""
+    return shardings(model.params, mesh, sharding_rules(sharding, model.params, model.definition.architecture, mesh))
+
+
+def sharded_embedder(model: SentenceModel, run: RunOptions, *, mesh: Mesh | None = None, **options: Any) -> Embedder:
+    """An embedder whose parameters are split as in the training; `mesh` is all devices of this process if not given."""
+    devices = jax.local_devices()
+    mesh = mesh or make_mesh(devices=devices, model_axis=math.gcd(run.model_axis, len(devices)))
+    word = "fsdp" if run.sharding == "tensor" and mesh.shape["model"] == 1 else run.sharding
+    return Embedder(model, mesh=mesh, shardings=frozen_shardings(model, mesh, word), **options)
+
+
+def held_share(tree: Any, shardings: Any) -> float:
+    """The share of all numbers of a tree that one device holds; 0 for an empty tree."""
+    leaves = list(zip(jax.tree.leaves(tree), jax.tree.leaves(shardings), strict=True))
+    held = sum(math.prod(sharding.shard_shape(np.shape(leaf))) for leaf, sharding in leaves)
+    return held / max(sum(math.prod(np.shape(leaf)) for leaf, _ in leaves), 1)
+
+
+def fsdp_rules(params: Any, mesh: Mesh) -> Rules:
+    """Splits every large matrix over the data axis, along its longest axis that the devices divide."""
+    devices, rules = mesh.shape["data"], []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        shape = np.shape(leaf)
+        divisible = [axis for axis, size in enumerate(shape) if size % devices == 0]
+        if len(shape) > 1 and math.prod(shape) >= LARGE and divisible:
+            longest = max(divisible, key=lambda axis: shape[axis])
+            axes = tuple("data" if axis == longest else "" for axis in range(len(shape)))
+            rules.append((rf"(^|/){re.escape(path_name(path))}$", axes))
+    return tuple(rules)
+
+
+def tensor_rules(a: Architecture, mesh: Mesh) -> Rules:
+    """Splits attention heads, the feed-forward network and the width of the word embeddings over the model axis.
+
+    A part whose size the devices do not divide is replicated. Each layer then sums its outputs over the devices twice.
+
+    Source: Shoeybi et al., Megatron-LM, arXiv 1909.08053, section 3.
+    """
+    devices = mesh.shape["model"]
+    if devices == 1:
+        raise InputError(
+            "run.sharding=tensor splits over run.model_axis=1 device; set --config.run.model_axis to 2 or more."
+        )
+    rules: list[tuple[str, tuple[str, ...]]] = []
+    if a.heads % devices == 0 and a.key_head_count % devices == 0:
+        rules += _column_then_row("attention/(query|key|value)", "attention/output")
+    if a.intermediate_size % devices == 0:
+        rules += _column_then_row(r"layers/\d+/(gate|intermediate)", r"layers/\d+/output")
+    if a.embedding_size % devices == 0:
+        rules.append((r"embeddings/word/embedding$", ("", "model")))
+    return tuple(rules)
+
+
+def _column_then_row(first: str, second: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Two products in sequence: the first is split by its outputs, the second by its inputs."""
+    return [
+        (f"{first}/kernel$", ("", "model")),
+        (f"{first}/bias$", ("model",)),
+        (f"{second}/kernel$", ("model", "")),
+    ]

@@ -1,0 +1,74 @@
+"""`run.sharding=fsdp` and `tensor`: a step equals an unsharded one, and each device holds its part."""
+
+import jax
+import numpy as np
+import pytest
+
+from jaxdistill import config, main
+from jaxdistill import mesh as meshes
+from jaxdistill.core import InputError
+from jaxdistill.training import build, sharding
+
+import encoder_cases as cases
+
+WORDS = {"fsdp": 1, "tensor": 2}
+"""Word to `run.model_axis`."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sharding")
+    cases.write_encoder(folder / "teacher", "qwen3")
+    (folder / "text.txt").write_text("\n".join(f"w{row % 7} w{row % 90} w{row * 3 % 80}" for row in range(200)) + "\n")
+    return folder
+
+
+def built(folder, **run):
+    options = {
+        "data.text": folder / "text.txt", "data.batch_size": 16, "data.max_length": 32, "data.cache_folder": folder / "cache",
+        "teacher.model": folder / "teacher", "teacher.pooling": "mean", "teacher.targets": "live", "student.layers": "1,2",
+        "evals.pairs": "", "evals.agreement": "", "evals.best": "", "run.steps": 2, "run.precision": "float32",
+    } | {f"run.{name}": value for name, value in run.items()}  # fmt: skip
+    given = [f"--config.{name}={value}" for name, value in options.items()]
+    raw, workdir, _ = main.parse_flags(["--config=configs/l2.py:tiny", *given, f"--workdir={folder / 'run'}"])
+    return build.build(config.parse(raw), folder / "run", progress=False)
+
+
+def stepped(run):
+    batch = meshes.place(run.batches.batch_at(0), meshes.batch_sharding(run.mesh))
+    state, metrics = run.train_step(run.first_state(run.seeds()), run.teacher_params, batch)
+    return state, float(metrics["loss"])
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_sharded_step_is_the_unsharded_one_and_each_device_holds_its_part(folder, monkeypatch, word):
+    monkeypatch.setattr(sharding, "LARGE", 512)
+    whole = built(folder, model_axis=WORDS[word])
+    split = built(folder, model_axis=WORDS[word], sharding=word)
+    (expected, loss), (found, split_loss) = stepped(whole), stepped(split)
+    assert split_loss == pytest.approx(loss, abs=1e-5)
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=0, atol=1e-5),
+        expected.params, found.params,
+    )  # fmt: skip
+    most = {"fsdp": 0.2, "tensor": 0.55}[word]
+    places = {path: array.sharding for path, array in split.teacher_params.items()}
+    assert sharding.held_share(split.teacher_params, places) < most
+    for tree in (found.params, found.optimizer):
+        assert sharding.held_share(tree, jax.tree.map(lambda array: array.sharding, tree)) < most
+    embedder = sharding.sharded_embedder(split.teacher, split.config.run)
+    assert sharding.held_share(embedder.params, {path: x.sharding for path, x in embedder.params.items()}) < most
+    np.testing.assert_allclose(
+        embedder.encode(["w1 w2"]),
+        sharding.sharded_embedder(whole.teacher, whole.config.run).encode(["w1 w2"]),
+        atol=1e-5,
+    )
+
+
+def test_a_word_is_given_plainly_and_an_impossible_one_is_refused(folder):
+    for given in ("fsdp", ("fsdp",), ["fsdp"]):
+        assert config.parse({"objective": {"name": "l2"}, "run": {"sharding": given}}).run.sharding == "fsdp"
+    with pytest.raises(InputError, match="run.sharding='fdsp' is unknown; allowed: fsdp, tensor"):
+        config.parse({"objective": {"name": "l2"}, "run": {"sharding": "fdsp"}})
+    with pytest.raises(InputError, match="run.sharding=tensor .*--config.run.model_axis"):
+        built(folder, sharding="tensor")
