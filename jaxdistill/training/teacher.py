@@ -15,6 +15,7 @@ from jaxdistill.data import targets, tokenize
 from jaxdistill.data.sources import split_specs
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.model import SentenceModel, labels_of, load_model
+from jaxdistill.inference import Embedder
 from jaxdistill.paths import cache_folder
 from jaxdistill.training import labels
 from jaxdistill.training.prompts import refuse_role_prompts, with_role_prompts
