@@ -31,7 +31,7 @@ def built(folder, **run):
     } | {f"run.{name}": value for name, value in run.items()}  # fmt: skip
     given = [f"--config.{name}={value}" for name, value in options.items()]
     raw, workdir, _ = main.parse_flags(["--config=configs/l2.py:tiny", *given, f"--workdir={folder / 'run'}"])
-    return build.build(config.parse(raw), folder / "run", progress=False)
+    return build.build(config.parse_config(raw), folder / "run", progress=False)
 
 
 def stepped(run):
@@ -67,8 +67,8 @@ def test_a_sharded_step_is_the_unsharded_one_and_each_device_holds_its_part(fold
 
 def test_a_word_is_given_plainly_and_an_impossible_one_is_refused(folder):
     for given in ("fsdp", ("fsdp",), ["fsdp"]):
-        assert config.parse({"objective": {"name": "l2"}, "run": {"sharding": given}}).run.sharding == "fsdp"
+        assert config.parse_config({"objective": {"name": "l2"}, "run": {"sharding": given}}).run.sharding == "fsdp"
     with pytest.raises(InputError, match="run.sharding='fdsp' is unknown; allowed: fsdp, tensor"):
-        config.parse({"objective": {"name": "l2"}, "run": {"sharding": "fdsp"}})
+        config.parse_config({"objective": {"name": "l2"}, "run": {"sharding": "fdsp"}})
     with pytest.raises(InputError, match="run.sharding=tensor .*--config.run.model_axis"):
         built(folder, sharding="tensor")

@@ -6,19 +6,14 @@ A config file states what differs from the defaults. An unknown key is an error 
 import dataclasses
 import hashlib
 import json
-import types
 import typing
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast
 
 from jaxdistill.cli import did_you_mean
 from jaxdistill.config.ranges import Count, CountOrNone, Fraction, NotNegative, Positive, Range, Rate
+from jaxdistill.config.values import Columns, Sharding, typed
 from jaxdistill.core import InputError, Precision
-
-Columns = tuple[tuple[str, str], ...]
-ShardingWord = Literal["fsdp", "tensor"]
-ShardingRules = tuple[tuple[str, tuple[str, ...]], ...]
-Sharding = ShardingWord | ShardingRules
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -320,7 +315,7 @@ def options_from(kind: type, raw: Mapping[str, Any], *, prefix: str) -> Any:
     types_ = typing.get_type_hints(kind, include_extras=True)
     types_ = {field.name: types_[field.name] for field in dataclasses.fields(kind)}
     _refuse_unknown(raw, types_, prefix=prefix)
-    return kind(**{name: _typed(value, types_[name], f"{prefix}.{name}") for name, value in raw.items()})
+    return kind(**{name: typed(value, types_[name], f"{prefix}.{name}") for name, value in raw.items()})
 
 
 def _refuse_unknown(raw: Mapping[str, Any], known: Mapping[str, Any], *, prefix: str) -> None:
@@ -330,57 +325,6 @@ def _refuse_unknown(raw: Mapping[str, Any], known: Mapping[str, Any], *, prefix:
             raise InputError(
                 f"config key {dot}{key} is unknown.{did_you_mean(key, list(known))} Known: {', '.join(known)}."
             )
-
-
-def _typed(value: Any, kind: Any, name: str) -> Any:
-    origin = typing.get_origin(kind)
-    if origin is Annotated:
-        plain, allowed = typing.get_args(kind)
-        return _in_range(_typed(value, plain, name), allowed, name)
-    if origin is Literal:
-        if value not in typing.get_args(kind):
-            raise InputError(f"{name}={value!r} is unknown; allowed: {', '.join(map(str, typing.get_args(kind)))}.")
-        return value
-    if kind == Columns and isinstance(value, str):
-        return (("text", value),) if value else ()
-    if kind == Sharding:
-        word = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
-        return _typed(word, ShardingWord, name) if isinstance(word, str) else _typed(value, ShardingRules, name)
-    if origin is tuple:
-        return _tuple(value, typing.get_args(kind), name)
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return _in_range(float(value), Range(), name)
-    if isinstance(kind, types.UnionType) or not isinstance(kind, type):
-        return value
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise InputError(f"{name}={value!r} is a {type(value).__name__}; it must be a {kind.__name__}.")
-    return value
-
-
-def _in_range(number: float, allowed: Range, name: str) -> float:
-    if fault := allowed.fault(number):
-        raise InputError(f"{name}={number} {fault}.")
-    return number
-
-
-def _tuple(value: Any, kinds: tuple[Any, ...], name: str) -> tuple:
-    if not isinstance(value, (list, tuple)):
-        raise InputError(f"{name}={value!r} is a {type(value).__name__}; it must be a tuple such as {_example(kinds)}.")
-    if kinds[-1] is Ellipsis:
-        kinds = (kinds[0],) * len(value)
-    if len(kinds) != len(value):
-        raise InputError(f"{name}={value!r} has {len(value)} parts; it must have {len(kinds)}.")
-    return tuple(_typed(item, kind, f"{name}[{i}]") for i, (item, kind) in enumerate(zip(value, kinds, strict=True)))
-
-
-def _example(kinds: tuple[Any, ...]) -> str:
-    """An example of a tuple of these types, in command-line syntax."""
-    parts = []
-    for kind in (kind for kind in kinds if kind is not Ellipsis):
-        plain = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
-        inner = typing.get_args(plain)
-        parts.append(_example(inner) if inner else {float: "1.0", int: "64"}.get(plain, '"name"'))
-    return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
 
 
 def flat(config: Config) -> dict[str, Any]:
