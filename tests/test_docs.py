@@ -1,5 +1,6 @@
 """Documentation: pages build without warnings, the options page is that of the code, and the README stays short."""
 
+import re
 import subprocess
 import sys
 
@@ -15,6 +16,16 @@ def test_the_options_page_is_what_the_code_says():
 
 def test_the_readme_has_at_most_100_lines():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
+
+
+def test_the_walk_names_functions_that_exist():
+    rows = [line.split("|") for line in (ROOT / "docs" / "walk.md").read_text(encoding="utf-8").splitlines()]
+    now = [row[4] for row in rows if len(row) == 7 and ".py`" in row[4]]
+    assert len(now) == 8
+    for step in "; ".join(now).split("; "):
+        file, *functions = re.findall(r"`([^`]+)`", step)
+        source = (ROOT / "jaxdistill" / file).read_text(encoding="utf-8")
+        assert functions and all(f"def {name.split('.')[-1]}(" in source for name in functions), step
 
 
 def test_pages_build_without_warnings(tmp_path):
