@@ -37,17 +37,18 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, did_you_mean, local_path, make_callable, run
-from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.data.sources import local_files, split_specs
+from jaxdistill.core import ROLES, Embed, InputError, Scorer
+from jaxdistill.data.sources import local_files
 from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import SentenceModel, load_model
-from jaxdistill.evals import bm25, probe, suite
+from jaxdistill.evals import bm25, options, probe, suite
 from jaxdistill.evals.embedding_cache import EmbeddingCache
-from jaxdistill.evals.evaluation import Model, Sources, Unit
+from jaxdistill.evals.evaluation import Model, Unit
 from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.evals.postprocess import METHODS, Postprocessing
 from jaxdistill.files import refuse_overwriting, write_atomic
@@ -79,12 +80,14 @@ class Candidate(NamedTuple):
             digests[0] if len(digests) == 1 else hashlib.sha256("+".join(digests or [self.spec]).encode()).hexdigest()
         )
 
-    def embed(self, batch_size: int = BATCH_SIZE, *, progress: bool = False) -> Embed:
-        """The model as evaluations ask it."""
+    def embed(self, batch_size: int = BATCH_SIZE, *, progress: bool = False, role: str = "") -> Embed:
+        """The model as evaluations ask it, which reads sentences in a role if one is given."""
         embedders = [Embedder(member, compute_dtype=self.precision, batch_size=batch_size) for member in self.members]
-        if len(embedders) == 1:
-            return embedders[0].as_embed(progress=progress)
-        return Ensemble(embedders, progress=progress)
+        if len(embedders) > 1:
+            return Ensemble(embedders, progress=progress)
+        if role and self.members[0].role_prompts[role] != self.members[0].prompt:
+            return partial(embedders[0].encode, role=role, progress=progress)
+        return embedders[0].as_embed(progress=progress)
 
 
 class Others(NamedTuple):
@@ -113,16 +116,27 @@ def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
     embed = candidate.embed(batch_size, progress=progress)
     after = candidate.postprocessing.of(embed)
     cached = cast(Embed, embed) if isinstance(embed, Scorer) else EmbeddingCache(after(embed))
-    index = EmbeddingCache(others.index.embed(progress=progress)) if others.index else None
+
+    def in_role(role: str) -> Embed:
+        """Embeds sentences in a role; for a cross-encoder, says that it has no vectors."""
+        if isinstance(embed, Scorer):
+            return cached
+        return EmbeddingCache(after(candidate.embed(batch_size, progress=progress, role=role)))
+
+    index, index_document = None, None
+    if others.index:
+        index, index_document = (
+            EmbeddingCache(others.index.embed(progress=progress, role=role)) for role in ("", "document")
+        )
     return Model(
         embed=cached,
         embed_in_batches=lambda size: after(candidate.embed(size)),
         parameters=sum(member.parameter_count for member in candidate.members),
         size_bytes=sum(weights_bytes(locate(member.source)) for member in candidate.members),
         index=index,
-        embed_query=cached,
-        embed_document=cached,
-        index_document=index,
+        embed_query=in_role("query"),
+        embed_document=in_role("document"),
+        index_document=index_document,
         reranker=reranker,
     )
 
@@ -219,7 +233,7 @@ def evaluate(
 
 def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, ScoredPairs | None]]:
     """Evaluates, and writes the results file if `--out` names one; returns its content, and graded pairs to draw by model."""
-    plan = _planned(given)
+    plan = options.planned(given)
     out = evaluation_report.results_path(given.out)
     if out:
         refuse_overwriting(out, [path for unit in plan.units for path in unit.files])
@@ -256,30 +270,6 @@ def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Scored
     return content, {row["model"]: pairs for row, pairs in evaluated}
 
 
-def _planned(given: argparse.Namespace) -> suite.Suite:
-    """The units that can run; raises `InputError` if there are none, or if --strict is set and a set is absent."""
-    names = split_specs(given.tasks)
-    if not names:
-        raise InputError(f"--tasks names no task; there are {', '.join(suite.tasks())}.")
-    plan = suite.planned(
-        names,
-        Sources(
-            data=given.data,
-            pairs=given.pairs,
-            entities=tuple(map(os.path.expanduser, split_specs(given.entities))),
-            retrieval=tuple(map(os.path.expanduser, split_specs(given.retrieval))),
-            asymmetric=bool(given.index_model),
-            reranked=bool(given.reranker),
-        ),
-    )
-    if plan.absent and (given.strict or not plan.units):
-        also = f" ({len(plan.absent)} sets are absent, and --strict refuses that.)" if given.strict else ""
-        raise InputError(f"{plan.absent[0]}{also}")
-    for line in plan.absent:
-        print(f"skipped: {line}", file=sys.stderr)
-    return plan
-
-
 def _candidate(spec: str, given: argparse.Namespace, postprocessing: Postprocessing) -> Candidate:
     """The model, or an ensemble if the spec is `A+B`; a folder may have a + in its name. `bm25` is BM25."""
     if spec == bm25.NAME:
@@ -287,8 +277,10 @@ def _candidate(spec: str, given: argparse.Namespace, postprocessing: Postprocess
     names = [spec] if Path(spec).exists() else spec.split("+")
     if not all(names):
         raise InputError(f"{spec!r} has an empty name beside a +; write an ensemble as A+B.")
-    options = {"pooling": given.pooling, "max_length": given.max_length, "prompt": given.prompt}
-    members = tuple(load_model(name, **options) for name in names)
+    reading = {"pooling": given.pooling, "max_length": given.max_length, "prompt": given.prompt}
+    wanted = {role: getattr(given, f"{role}_prompt") or given.prompt for role in ROLES}
+    prompts = {role: prompt for role, prompt in wanted.items() if prompt}
+    members = tuple(load_model(name, **reading).with_role_prompts(prompts) for name in names)
     return Candidate(spec, members, dtype_of(given.precision).name, postprocessing)
 
 
@@ -335,17 +327,7 @@ def _parser() -> Parser:
         default="",
         help="also scored, and the reference of the report; default: the teacher of the run that an export belongs to",
     )
-    parser.add_argument("--tasks", default="sts", help="names from the list above, separated by commas; default: sts")
-    _add_sets(parser)
-    parser.add_argument(
-        "--reranker", type=local_path, default="", help="cross-encoder that also puts the first 100 documents in order"
-    )
-    parser.add_argument(
-        "--index_model",
-        type=local_path,
-        default="",
-        help="model that makes the index of asymmetric retrieval, such as the teacher",
-    )
+    options.add_options(parser)
     parser.add_argument(
         "--postprocess", choices=tuple(METHODS), default="", help="transform of vectors before they are scored"
     )
@@ -358,6 +340,8 @@ def _parser() -> Parser:
     )
     add_reading_options(parser, precision="float32")  # scores must not depend on the machine
     parser.add_argument("--prompt", default="", help="name of a prompt of the checkpoint, or the text itself")
+    for role in ROLES:
+        parser.add_argument(f"--{role}_prompt", default="", help=f"the same for the task documents, before each {role}")
     parser.add_argument(
         "--out",
         type=local_path,
@@ -366,31 +350,6 @@ def _parser() -> Parser:
         f"{evaluation_report.RESULTS}",
     )
     return parser
-
-
-def _add_sets(parser: Parser) -> None:
-    """Options that name the sets of the tasks."""
-    parser.add_argument(
-        "--data",
-        type=local_path,
-        default=os.environ.get("JAXDISTILL_DATA", ""),
-        help="data folder with sts/, transfer/ and so on; default: $JAXDISTILL_DATA, or else the Hugging Face hub for STS",
-    )
-    parser.add_argument("--strict", action="store_true", help="refuse to start if a set is absent")
-    parser.add_argument(
-        "--pairs",
-        type=local_path,
-        default="",
-        help="your graded pairs for the task pairs, with columns score, sentence1, sentence2",
-    )
-    parser.add_argument(
-        "--entities", default="", help="files with columns query, entity, label, one per language, separated by commas"
-    )
-    parser.add_argument(
-        "--retrieval",
-        default="",
-        help="folders or hub names in BEIR's form, separated by commas; A+B: A's queries, B's documents; default: DATA/retrieval/*",
-    )
 
 
 make_callable(__name__, evaluate)

@@ -7,10 +7,12 @@ import pytrec_eval
 from jaxdistill import evaluate
 from jaxdistill.core import InputError, Scorer
 from jaxdistill.encoders.folder import save
+from jaxdistill.encoders.model import load_model
 from jaxdistill.evals import beir, documents
 from jaxdistill.evals.beir import read_set, set_files
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.evals.ranking import measures, ordered
+from jaxdistill.inference import Embedder
 
 from eval_cases import DOCUMENTS, QRELS, QUERIES, write_set
 from tiny_models import tiny_model
@@ -135,3 +137,19 @@ def test_evaluate_scores_documents_beside_bm25_and_in_anothers_index(tmp_path):
     assert list(row["failed"]) == ["documents/bad"] and "documents/tiny map" in row["scores"]
     with pytest.raises(InputError, match="is no cross-encoder"):
         evaluate(tmp_path / "model", tasks="documents", retrieval=sets, reranker=str(tmp_path / "model"))
+
+
+def test_queries_and_documents_are_read_behind_prompts_of_their_own(tmp_path):
+    folder = str(write_set(tmp_path / "tiny"))
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
+    scores = [
+        evaluate(tmp_path / "model", tasks="documents", retrieval=folder, **prompts)["models"][0]["scores"]
+        for prompts in (
+            {}, {"query_prompt": "cat: ", "document_prompt": "dog: "}, {"prompt": "cat: "}, {"query_prompt": "cat: ", "document_prompt": "cat: "},
+        )
+    ]  # fmt: skip
+    embed = Embedder(load_model(str(tmp_path / "model"))).encode
+    known = read_set(set_files(folder))
+    in_roles = (lambda texts, prompt=prompt: embed([prompt + text for text in texts]) for prompt in ("cat: ", "dog: "))
+    assert scores[1] == documents.scored(documents.ranked_by_vectors(*in_roles, known), known) != scores[0]
+    assert scores[2] == scores[3]

@@ -1,0 +1,70 @@
+"""Options of `jaxdistill.evaluate` that name tasks, sets and the models that tasks ask, and the units that they stand for."""
+
+import argparse
+import os
+import sys
+
+from jaxdistill.cli import Parser, local_path
+from jaxdistill.core import InputError
+from jaxdistill.data.sources import split_specs
+from jaxdistill.evals import suite
+from jaxdistill.evals.evaluation import Sources
+
+
+def add_options(parser: Parser) -> None:
+    """Adds them to a parser whose description lists the tasks."""
+    parser.add_argument("--tasks", default="sts", help="names from the list above, separated by commas; default: sts")
+    parser.add_argument(
+        "--data",
+        type=local_path,
+        default=os.environ.get("JAXDISTILL_DATA", ""),
+        help="data folder with sts/, transfer/ and so on; default: $JAXDISTILL_DATA, or else the Hugging Face hub for STS",
+    )
+    parser.add_argument("--strict", action="store_true", help="refuse to start if a set is absent")
+    parser.add_argument(
+        "--pairs",
+        type=local_path,
+        default="",
+        help="your graded pairs for the task pairs, with columns score, sentence1, sentence2",
+    )
+    parser.add_argument(
+        "--entities", default="", help="files with columns query, entity, label, one per language, separated by commas"
+    )
+    parser.add_argument(
+        "--retrieval",
+        default="",
+        help="folders or hub names in BEIR's form, separated by commas; A+B: A's queries, B's documents; default: DATA/retrieval/*",
+    )
+    parser.add_argument(
+        "--reranker", type=local_path, default="", help="cross-encoder that also puts the first 100 documents in order"
+    )
+    parser.add_argument(
+        "--index_model",
+        type=local_path,
+        default="",
+        help="model that makes the index of asymmetric retrieval, such as the teacher",
+    )
+
+
+def planned(given: argparse.Namespace) -> suite.Suite:
+    """The units that can run; raises `InputError` if there are none, or if --strict is set and a set is absent."""
+    names = split_specs(given.tasks)
+    if not names:
+        raise InputError(f"--tasks names no task; there are {', '.join(suite.tasks())}.")
+    plan = suite.planned(
+        names,
+        Sources(
+            data=given.data,
+            pairs=given.pairs,
+            entities=tuple(map(os.path.expanduser, split_specs(given.entities))),
+            retrieval=tuple(map(os.path.expanduser, split_specs(given.retrieval))),
+            asymmetric=bool(given.index_model),
+            reranked=bool(given.reranker),
+        ),
+    )
+    if plan.absent and (given.strict or not plan.units):
+        also = f" ({len(plan.absent)} sets are absent, and --strict refuses that.)" if given.strict else ""
+        raise InputError(f"{plan.absent[0]}{also}")
+    for line in plan.absent:
+        print(f"skipped: {line}", file=sys.stderr)
+    return plan
