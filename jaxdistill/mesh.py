@@ -85,17 +85,26 @@ def whole_over_data(shardings: Any) -> Any:
     return jax.tree.map(whole, shardings)
 
 
-def check_rules(rules: Rules, tree: Any, mesh: Mesh) -> None:
-    """Raises `InputError` for a rule of run.sharding that does not fit the mesh or matches no array of `tree`."""
+def check_rules(rules: Rules, mesh: Mesh) -> None:
+    """Raises `InputError` for a rule of run.sharding that names no axis of the mesh or is no regular expression."""
+    for pattern, axes in rules:
+        named = [axis for axis in axes if axis]
+        if set(named) - set(mesh.axis_names) or len(named) != len(set(named)):
+            raise InputError(
+                f"{_shown(pattern, axes)} may name each of model and data once; use '' for an axis that is not split."
+            )
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise InputError(f"{_shown(pattern, axes)} has an invalid regular expression ({error}).") from None
+
+
+def check_matches(rules: Rules, tree: Any, mesh: Mesh) -> None:
+    """Raises `InputError` for a rule of run.sharding that matches no array of `tree`, or one that it cannot split."""
     shapes = {path_name(path): np.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
     for pattern, axes in rules:
-        rule, named = f"run.sharding: the rule {(pattern, tuple(axes))}", [axis for axis in axes if axis]
-        if set(named) - set(mesh.axis_names) or len(named) != len(set(named)):
-            raise InputError(f"{rule} may name each of model and data once; use '' for an axis that is not split.")
-        try:
-            found = [name for name in shapes if re.search(pattern, name) and len(shapes[name]) == len(axes)]
-        except re.error as error:
-            raise InputError(f"{rule} has an invalid regular expression ({error}).") from None
+        rule = _shown(pattern, axes)
+        found = [name for name in shapes if re.search(pattern, name) and len(shapes[name]) == len(axes)]
         if not found:
             ranks = {len(shape) for name, shape in shapes.items() if re.search(pattern, name)}
             has = f"matches arrays of {', '.join(map(str, sorted(ranks)))} axes" if ranks else "matches no parameter"
@@ -104,6 +113,10 @@ def check_rules(rules: Rules, tree: Any, mesh: Mesh) -> None:
             for size, axis in zip(shapes[name], axes, strict=True):
                 if axis and size % mesh.shape[axis]:
                     raise InputError(f"{rule}: {mesh.shape[axis]} devices do not divide {name} {shapes[name]}.")
+
+
+def _shown(pattern: str, axes: Sequence[str]) -> str:
+    return f"run.sharding: the rule {(pattern, tuple(axes))}"
 
 
 def path_name(path: tuple) -> str:

@@ -35,6 +35,8 @@ QUEUE_SEED = 16349
 def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
     """A run that is ready to train; raises `InputError` for whatever cannot work."""
     mesh = meshes.make_mesh(model_axis=config.run.model_axis)
+    if not isinstance(config.run.sharding, str):
+        meshes.check_rules(config.run.sharding, mesh)
     groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
     dtype = dtype_of(config.run.precision)
     objective = make_objective(config)
@@ -63,7 +65,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
     like = state_like(objective, optimizer, sizes, student, seed=config.run.seed)
     rules = sharding_rules(config.run.sharding, like.params, student.definition.architecture, mesh)
     if rules is config.run.sharding:
-        meshes.check_rules(rules, like.params, mesh)
+        meshes.check_matches(rules, like.params, mesh)
     shardings = meshes.shardings(like, mesh, rules)
     live_teacher = teacher if targets.store is not None or objective.reads else None
     frozen = live_teacher.params if live_teacher else {}
