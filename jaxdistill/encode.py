@@ -55,7 +55,7 @@ def encode_file(
     progress: bool = True,
     chunk: int = CHUNK,
 ) -> Written:
-    """Writes float32 vectors of shape [sentences, width]; goes on where an earlier call was killed.
+    """Writes float32 vectors of shape [sentences, width]; resumes an earlier call that was killed.
 
     Args:
       specs: the text, as for training.

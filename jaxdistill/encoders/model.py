@@ -120,12 +120,12 @@ def load_model(
     Args:
       spec: a Hugging Face or sentence-transformers folder, `package:NAME/PATH`, or a hub name.
       pooling: such as `mean` or `cls`; required if the checkpoint does not state one, otherwise overrides it. With it,
-      a cross-encoder's body is read as a sentence encoder.
+        a cross-encoder's body is read as a sentence encoder.
       max_length: maximum tokens per sentence; 0: the checkpoint's.
       prompt: the name of one of the checkpoint's prompts, or the text itself; a cross-encoder reads it before the first
         sentence of a pair.
       frozen: for a model that is not trained: each weight stays in its file, and bfloat16 if stored so, until it is
-      placed on a device.
+        placed on a device.
 
     Raises:
       InputError: something is missing, damaged or unknown.

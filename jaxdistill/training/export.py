@@ -47,7 +47,7 @@ def export(
 
     Raises:
       InputError: the format cannot express the model, `folder` holds something else, the disk is full, or the reloaded
-      model differs. `folder` is unchanged then.
+        model differs. `folder` is unchanged then.
     """
     check_exportable(model.definition)
     folder = local(folder, "--out").resolve()
