@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxdistill import config as configs
 from jaxdistill.cli import Parser, run
-from jaxdistill.encoders.model import SentenceModel, load
+from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.encoders.pruning import pruned
 from jaxdistill.evals.similarity import spearman
 from jaxdistill.evals.sts import read_set
@@ -25,10 +25,10 @@ def main(arguments):
     parser.add_argument("--widths", default="1152,768,384", help="inside the feed-forward networks")
     parser.add_argument("--text", default="data:text/nli.txt.gz")
     given = parser.parse_args(arguments)
-    model = load(given.model)
+    model = load_model(given.model)
     pairs = read_set("sts-b-dev", needed_data_folder("STS-B dev"))
     sentences = [*pairs.first, *pairs.second]
-    config = configs.parse({"data": {"text": given.text}, "objective": {"name": "simcse"}})
+    config = configs.parse_config({"data": {"text": given.text}, "objective": {"name": "simcse"}})
     seen = moments(config, model)
     whole = unit(Embedder(model).encode(sentences))
     print(line("whole", model, whole, whole, pairs.scores))

@@ -48,8 +48,8 @@ def main(arguments):
     given = parser.parse_args(arguments)
     columns = (("text", given.column),) if given.column else (("text", "en"), ("translation", LANGUAGES))
     with tempfile.TemporaryDirectory() as folder:
-        model = encoders.load(given.model) if given.model else multilingual(given, columns, Path(folder))
-        config = configs.parse(
+        model = encoders.load_model(given.model) if given.model else multilingual(given, columns, Path(folder))
+        config = configs.parse_config(
             {
                 "data": {"columns": columns, "cache_folder": f"{folder}/cache"},
                 "student": {"model": "unread", "vocabulary": f"trim:{given.trim}"},
@@ -75,7 +75,7 @@ def line(name: str, model: encoders.SentenceModel, text: str, held_out: str, col
         texts = [cell.strip() for row in rows for cell in row if cell.strip()]
         tokenizer = Tokenizer.from_str(model.tokenizer.to_str())
         tokenizer.no_truncation()
-        read = words.tokenised(tokenizer, texts, "", 0, unknown=words.unknown_id(tokenizer))
+        read = words.tokenised_words(tokenizer, texts, "", 0, unknown=words.unknown_id(tokenizer))
         share = read.unknown.unknown_tokens / read.unknown.tokens
         parts.append(f"{what}: {read.unknown.tokens / len(texts):.3f} tokens a sentence, {share:.3%} unknown")
     return "; ".join(parts)

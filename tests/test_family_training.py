@@ -5,6 +5,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from jaxdistill import main
+from jaxdistill.core import InputError
 from jaxdistill.encoders.model import load_model
 from jaxdistill.inference import Embedder
 
@@ -63,3 +64,8 @@ def test_a_student_of_each_kind_trains_resumes_and_is_reloaded(tmp_path, family)
     theirs = SentenceTransformer(str(workdir / "export"), device="cpu").encode(TEXTS[:9])
     unit = [vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (ours, theirs)]
     assert np.abs(unit[0] - unit[1]).max() <= 1e-5
+    if family == "modernbert":
+        with open(tmp_path / "text.txt", "a") as file:
+            file.write("w1\n")
+        with pytest.raises(InputError, match="student.vocabulary: the text .* has changed since"):
+            main.main(["--config=configs/l2.py:tiny", *given, f"--workdir={workdir}"])

@@ -1,5 +1,6 @@
 """Vocabularies trimmed to a text: it is read as before, by us and by transformers, and little is left of the table."""
 
+import dataclasses
 import json
 import logging
 import os
@@ -91,7 +92,7 @@ def bytes_bpe():
     )
     tokenizer.decoder = decoders.ByteLevel()
     end = {"pad_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
-    return tokenizer, {"tokenizer_class": "PreTrainedTokenizerFast"} | end
+    return tokenizer, {"tokenizer_class": "GPT2Tokenizer"} | end
 
 
 def fallback_bpe():
@@ -266,6 +267,14 @@ def test_a_run_keeps_its_vocabulary_and_refuses_another_text(tmp_path, caplog):
         vocabulary.refuse_other_text(config, workdir)
     os.remove(config.data.text)
     assert make_student(config, None, workdir).digest() == student.digest()
+
+
+def test_a_plain_text_beside_tables_has_sentences_alone(tmp_path):
+    config = trimming(tmp_path, "trim:{folder}/text.txt")
+    columns = (("text", "en"), ("translation", "de"))
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, columns=columns))
+    student = make_student(config, None, tmp_path / "w")
+    assert student.tokenizer.token_to_id("cat") is not None and student.tokenizer.token_to_id("sleeps") is None
 
 
 @pytest.mark.parametrize("option", ["trim:", "trim", "many", "-1"])

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from jaxdistill.config import Config
 from jaxdistill.core import InputError
-from jaxdistill.data import roles, sources, wordpiece, words
+from jaxdistill.data import formats, hub, roles, sources, wordpiece, words
 from jaxdistill.data.sources import split_specs
 from jaxdistill.encoders import trim
 from jaxdistill.encoders.model import SentenceModel
@@ -156,10 +156,15 @@ class _Sentences(NamedTuple):
 
     def chunks(self) -> Iterator[tuple[str, list[str]]]:
         """Yields sentences with the prompt before them."""
-        cells = (cell.strip() for row in sources.read(self.specs, self.columns, self.line_bytes) for cell in row)
-        sentences = filter(None, cells)
+        rows = (row for spec in self.specs for row in sources.rows(spec, self.columns_of(spec), self.line_bytes))
+        sentences = filter(None, (cell.strip() for row in rows for cell in row))
         while chunk := list(islice(sentences, CHUNK_ROWS)):
             yield from ((prompt, chunk) for prompt in self.prompts)
+
+    def columns_of(self, spec: str) -> dict[str, str]:
+        """Those of tables; a plain text beside tables of training has sentences alone."""
+        plain = not hub.is_hub(spec) and all(formats.suffix(path) == ".txt" for path in sources.source_files(spec))
+        return {sources.TEXT: sources.TEXT} if plain else self.columns
 
 
 class _Reading(NamedTuple):
