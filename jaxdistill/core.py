@@ -1,9 +1,12 @@
 """The types that the layers share. No behaviour lives here.
 
-Axis letters of the signatures:
-`b` examples, `v` student views, `w` teacher views, `e` width of sentence vectors, `k` rows of the queue,
-`g` groups, `r` rows of a group, `l` token slots of a row, `n` sentences of a group (`b * v == g * n`),
-`s` layers, `d` width of the layers, `h` attention heads, `f` width of a head, `t` words of the vocabulary.
+Axes of the signatures, one meaning for each letter; rarer ones have a name, and `_` differs between the arrays of a list:
+`b` examples, `v` student views, `w` teacher views, `e` width of sentence vectors,
+`q` queries, `k` keys that they are compared with (rows of the queue, tokens), `c` batches in the queue's ring,
+`g` groups, `r` rows of a group, `l` token slots of a row, `t` tokens without regard to rows (`r * l`, or of many sentences),
+`n` sentences, of a group (`b * v == g * n`) or of a list, `m` chosen tokens,
+`s` layers, `d` width of the layers, `h` attention heads, `f` width of a head, `p` width after pooling,
+`i` and `o` inputs and outputs of a dense layer.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 Array = jax.Array | np.ndarray
 MASK_TOKENS = ("[MASK]", "<mask>")
@@ -42,15 +45,15 @@ class Tokens(NamedTuple):
     A padded batch is the special case of `b` groups of one row with one sentence each (`r == n == 1`).
     """
 
-    ids: Int[Array, "g r l"]
+    ids: Integer[Array, "g r l"]
     """Token ids; the padding token in empty slots."""
-    owner: Int[Array, "g r l"]
+    owner: Integer[Array, "g r l"]
     """Which of its group's `n` sentences a token belongs to; -1 for padding. Attention stays inside one owner."""
-    position: Int[Array, "g r l"]
+    position: Integer[Array, "g r l"]
     """Index of a token in its sentence, from 0; 0 for padding."""
-    first: Int[Array, "g n"]
+    first: Integer[Array, "g n"]
     """Slot of each sentence's first token, among its group's `r * l` slots."""
-    types: Int[Array, "g r l"] | None = None
+    types: Integer[Array, "g r l"] | None = None
     """Token types of pairs, for cross-encoders: 0 for the first sentence, 1 for the second. None: all 0."""
 
 
@@ -68,7 +71,7 @@ class Batch(NamedTuple):
 class TrainState(NamedTuple):
     """The state that a checkpoint holds."""
 
-    step: Int[Array, ""]
+    step: Integer[Array, ""]
     params: dict[str, Params]
     """`student` and `objective` (learned scalars, heads that never leave training)."""
     optimizer: Any
@@ -83,13 +86,13 @@ class Encoded(NamedTuple):
 
     sentences: Float[Array, "b v e"]
     """Sentence vectors after pooling and dense layers, not normalised."""
-    owner: Int[Array, "g r l"] | None = None
+    owner: Integer[Array, "g r l"] | None = None
     """Which sentence a token slot belongs to, -1 for padding; present with any of the following."""
     embeddings: Float[Array, "g r l d"] | None = None
     """Output of the embedding block at each token slot, in the width of the layers."""
     hidden: Float[Array, "s g r l d"] | None = None
     """Outputs of all layers, first to last."""
-    vocabulary: Float[Array, "t d"] | None = None
+    vocabulary: Float[Array, "words d"] | None = None
     """The table of word embeddings, in the width of the layers."""
 
 
@@ -121,6 +124,7 @@ class Sizes(NamedTuple):
     teacher_layers: int
 
 
+@runtime_checkable
 class Objective(Protocol):
     """A training objective: a frozen dataclass of its options, one file under `objectives/`, arrays in and arrays
     out."""
@@ -170,12 +174,6 @@ Embed = Callable[[Sequence[str]], Float[np.ndarray, "n e"]]
 """Maps sentences to vectors. Evaluation tasks use no more of a model than this, so they can score any model."""
 
 
-class RoleEmbed(Protocol):
-    """An `Embed` that also reads sentences in their roles, one of `ROLES` for all or one for each."""
-
-    def __call__(self, sentences: Sequence[str], *, role: str | Sequence[str] = "") -> Float[np.ndarray, "n e"]: ...
-
-
 @runtime_checkable
 class Scorer(Protocol):
     """A cross-encoder: scores pairs directly; it has no sentence vectors."""
@@ -185,6 +183,7 @@ class Scorer(Protocol):
         ...
 
 
+@runtime_checkable
 class Task(Protocol):
     """An evaluation: one file under `evals/`. Tasks on sentence pairs accept cross-encoders too."""
 

@@ -6,14 +6,14 @@ compiled. The result does not depend on the order of the sentences beyond roundi
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from tqdm.auto import tqdm
 
 from jaxdistill.cli import did_you_mean
@@ -167,7 +167,7 @@ class Embedder:
         self,
         ids: Sequence[np.ndarray],
         *,
-        firsts: Int[np.ndarray, " n"] | None = None,
+        firsts: Integer[np.ndarray, " n"] | None = None,
         advance: Callable[[int], object] = lambda rows: None,
         params: Params | None = None,
     ) -> Float[np.ndarray, "n e"]:
@@ -189,7 +189,7 @@ class Embedder:
             advance(_fetch(vectors, *waiting))
         return vectors
 
-    def _batches(self, ids: Sequence[np.ndarray], firsts: Int[np.ndarray, " n"] | None):
+    def _batches(self, ids: Sequence[np.ndarray], firsts: Integer[np.ndarray, " n"] | None):
         """(rows, padded tokens), longest first so that a lack of memory shows at once."""
         order = np.argsort([-len(sentence) for sentence in ids], kind="stable")
         devices = self.mesh.shape["data"]
@@ -269,6 +269,7 @@ def padded_length(tokens: int, max_length: int) -> int:
     return max(min(length, max_length), tokens)
 
 
+@runtime_checkable
 class Prompted(Protocol):
     """A model with named prompts."""
 

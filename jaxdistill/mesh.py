@@ -131,7 +131,7 @@ def place(tree: Any, sharding: Any) -> Any:
     return jax.tree.map(_place_one, tree, sharding)
 
 
-def place_frozen(params: Params, shardings: Mapping[str, Any], dtype: DTypeLike) -> Params:
+def place_frozen(params: Params, shardings: Mapping[str, Any], dtype: DTypeLike) -> dict[str, jax.Array]:
     """A frozen model's parameters on their devices, one by one; bfloat16 products get matrices that are rounded already."""
     narrow = jnp.dtype(dtype) == jnp.bfloat16
     return {

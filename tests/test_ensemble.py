@@ -10,7 +10,7 @@ from scipy import stats
 from jaxdistill import evaluate
 from jaxdistill.core import InputError, Scorer
 from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
+from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.inference import Embedder, Ensemble
 
 import encoder_cases as cases
@@ -31,9 +31,15 @@ def two(tmp_path):
     return str(tmp_path / "a"), str(tmp_path / "b")
 
 
-def member(scores, *, reads_pairs=False):
-    model = SimpleNamespace(definition=SimpleNamespace(reads_pairs=reads_pairs), source="m")
-    return SimpleNamespace(model=model, score=lambda first, second, progress: np.array(scores, np.float32))
+class Member(Embedder):
+    """A model that gives these scores to any pairs."""
+
+    def __init__(self, scores, *, reads_pairs=False):
+        self.scores, self.model = scores, object.__new__(SentenceModel)
+        vars(self.model).update(definition=SimpleNamespace(reads_pairs=reads_pairs), source="m")
+
+    def score(self, first, second, *, progress=False, params=None):
+        return np.array(self.scores, np.float32)
 
 
 def cosine(model, pairs):
@@ -44,16 +50,16 @@ def cosine(model, pairs):
 
 
 def test_the_score_is_the_mean_by_hand():
-    ensemble = Ensemble([member([1.0, 0.0]), member([0.5, 0.5]), member([0.0, -0.5])])
+    ensemble = Ensemble([Member([1.0, 0.0]), Member([0.5, 0.5]), Member([0.0, -0.5])])
     assert isinstance(ensemble, Scorer)
     np.testing.assert_allclose(ensemble.score(["a", "b"], ["c", "d"]), [0.5, 0.0])
 
 
 def test_vectors_and_mixed_forms_are_refused():
     with pytest.raises(InputError, match=r"m\+m is an ensemble: it has no vectors"):
-        Ensemble([member([1.0]), member([0.0])])(["a"])
+        Ensemble([Member([1.0]), Member([0.0])])(["a"])
     with pytest.raises(InputError, match="an ensemble is of one kind"):
-        Ensemble([member([1.0]), member([0.0], reads_pairs=True)])
+        Ensemble([Member([1.0]), Member([0.0], reads_pairs=True)])
 
 
 def test_the_program_scores_pairs_by_the_mean_cosine_and_refuses_tasks_of_vectors(two, tmp_path, capsys):

@@ -136,7 +136,7 @@ def test_an_export_that_does_not_reload_the_same_is_not_put_in_place(model, tmp_
     with monkeypatch.context() as patch:
         patch.setattr(export_module, "largest_difference", lambda *_: 0.0)
         before = contents(export(model, tmp_path / "export"))
-    monkeypatch.setattr(export_module, "load", lambda folder: spoiled)
+    monkeypatch.setattr(export_module, "load_model", lambda folder: spoiled)
     with pytest.raises(InputError, match="was not written.*largest difference"):
         export(model, tmp_path / "export")
     assert contents(tmp_path / "export") == before

@@ -97,7 +97,7 @@ def test_another_program_waits_and_takes_what_the_first_has_made(tmp_path):
 def test_complete_targets_are_not_made_again(tmp_path):
     targets.fill_vectors(targets.open_targets(tmp_path, "d", 25, 2), embed, TEXTS)
     again = targets.open_targets(tmp_path, "d", 25, 2)
-    targets.fill_vectors(again, None, TEXTS)
+    targets.fill_vectors(again, lambda texts: pytest.fail("made again"), TEXTS)
     assert again.complete
 
 

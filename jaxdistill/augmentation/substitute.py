@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import tokenizers
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 from jaxdistill.augmentation.wordnet import with_case_of
 from jaxdistill.data.packing import pad
@@ -31,7 +31,7 @@ class Masked(NamedTuple):
     """A sentence with some of its tokens chosen."""
 
     text: str
-    ids: Int[np.ndarray, " l"]
+    ids: Integer[np.ndarray, " l"]
     """The sentence's own tokens."""
     places: list[int]
     """Which of them are masked."""
@@ -99,10 +99,10 @@ class Substituter:
             yield rows[:most]
             rows = rows[most:]
 
-    def _length(self, ids: Int[np.ndarray, " l"]) -> int:
+    def _length(self, ids: Integer[np.ndarray, " l"]) -> int:
         return padded_length(len(ids), self.model.max_length)
 
-    def _likeliest(self, batch: Sequence[Masked]) -> tuple[Float[np.ndarray, "m k"], Int[np.ndarray, "m k"]]:
+    def _likeliest(self, batch: Sequence[Masked]) -> tuple[Float[np.ndarray, "m best"], Integer[np.ndarray, "m best"]]:
         """Logits and ids of the replacements of all masked tokens, sentences concatenated."""
         length, sequences = self._length(batch[0].ids), []
         for sentence in batch:
@@ -136,13 +136,13 @@ class Substituter:
         return "".join([*parts, sentence.text[end:]])
 
 
-def sampled(logits: Float[np.ndarray, " k"], draw: float) -> int:
+def sampled(logits: Float[np.ndarray, " best"], draw: float) -> int:
     """A choice in proportion to the softmax of `logits`, made by a number in [0, 1)."""
     weights = np.exp(logits.astype(np.float64) - logits[0])
     return min(int(np.searchsorted(np.cumsum(weights), draw * weights.sum(), side="right")), len(logits) - 1)
 
 
-def word_table(tokenizer: tokenizers.Tokenizer, size: int) -> tuple[list[str], Int[np.ndarray, " v"]]:
+def word_table(tokenizer: tokenizers.Tokenizer, size: int) -> tuple[list[str], Integer[np.ndarray, " words"]]:
     """What each token writes, and its kind; punctuation, special tokens and parts of characters are unusable."""
     special = {id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special}
     words, kinds = [""] * size, np.full(size, UNUSABLE, np.int32)

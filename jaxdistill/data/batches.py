@@ -7,7 +7,7 @@ from queue import Full, Queue
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 from jaxdistill.core import Batch, InputError, Tokens
 from jaxdistill.data import packing, sources, views
@@ -65,7 +65,7 @@ class Batches:
         reserve_seed: int = 0,
         most_shapes: int = 4,
         max_steps: int | None = None,
-        targets: Sequence[Float[np.ndarray, "rows e"] | Selected] = (),
+        targets: Sequence[Float[np.ndarray, "rows _"] | Selected] = (),
     ):
         self._check(student_store, teacher_store, batch_size, groups, teacher_views, targets)
         self.batch_size, self.groups, self.seed = batch_size, groups, seed
@@ -121,7 +121,7 @@ class Batches:
             batches.append([sentences.lengths.reshape(self.groups, -1) for sentences in streams])
         return packing.choose_shapes(batches, [stream.longest for stream in self._streams], most=self._most_shapes)
 
-    def rows_at(self, step: int) -> Int[np.ndarray, " b"]:
+    def rows_at(self, step: int) -> Integer[np.ndarray, " b"]:
         """Store rows of a step's examples, in the order of the batch."""
         return self._examples(step)[0]
 
@@ -170,7 +170,7 @@ class Batches:
 
         return draws
 
-    def _epoch_rows(self, epoch: int) -> Int[np.ndarray, " rows"]:
+    def _epoch_rows(self, epoch: int) -> Integer[np.ndarray, " rows"]:
         """The rows of an epoch, shuffled."""
         generator = np.random.default_rng([self.seed, 0, epoch])
         if not self._shares:

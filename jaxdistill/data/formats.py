@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from jaxdistill.core import InputError
 from jaxdistill.files import parts, reading
@@ -161,7 +161,9 @@ def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tup
         yield tuple(checked_text(row[name], place, name) for name in chosen_columns(list(row), columns, place))
 
 
-def _parquet(path: Path, file: IO[bytes], columns: Mapping[str, str], line_bytes: int) -> Iterator[tuple[str, ...]]:
+def _parquet(
+    path: Path, file: reading.Readable, columns: Mapping[str, str], line_bytes: int
+) -> Iterator[tuple[str, ...]]:
     from pyarrow import parquet
 
     whole, number = _unpacked(path, file) if path.name.lower().endswith(".gz") else file, 0
@@ -179,7 +181,7 @@ def _parquet(path: Path, file: IO[bytes], columns: Mapping[str, str], line_bytes
                 yield tuple(checked_text(value, place, name, line_bytes) for value, name in cells_of_row)
 
 
-def _unpacked(path: Path, file: IO[bytes]) -> io.BytesIO:
+def _unpacked(path: Path, file: reading.Readable) -> io.BytesIO:
     content = file.read(UNPACKED_BYTES + 1)
     if len(content) > UNPACKED_BYTES:
         raise InputError(

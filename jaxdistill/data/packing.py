@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Integer
 
 from jaxdistill.core import Tokens
 
@@ -48,22 +48,22 @@ Shapes = tuple[Shape, ...]
 class Ragged(NamedTuple):
     """Token ids of sentences, concatenated."""
 
-    ids: Int[np.ndarray, " t"]
-    lengths: Int[np.ndarray, " n"]
-    firsts: Int[np.ndarray, " n"] | None = None
+    ids: Integer[np.ndarray, " t"]
+    lengths: Integer[np.ndarray, " n"]
+    firsts: Integer[np.ndarray, " n"] | None = None
     """For sentence pairs: number of tokens of type 0, which belong to the first sentence."""
 
 
 class Placement(NamedTuple):
     """Row and start of each sentence of a group."""
 
-    row: Int[np.ndarray, " n"]
-    start: Int[np.ndarray, " n"]
+    row: Integer[np.ndarray, " n"]
+    start: Integer[np.ndarray, " n"]
     rows: int
     """Number of rows used."""
 
 
-def first_fit(lengths: Int[np.ndarray, " n"], row_length: int) -> Placement:
+def first_fit(lengths: Integer[np.ndarray, " n"], row_length: int) -> Placement:
     """First-fit decreasing: places sentences, longest first, into the first row with room, else into a new row.
 
     No sentence may be longer than a row.
@@ -85,12 +85,12 @@ def first_fit(lengths: Int[np.ndarray, " n"], row_length: int) -> Placement:
     return Placement(np.array(row, np.int64), np.array(start, np.int64), len(room))
 
 
-def rows_needed(lengths: Int[np.ndarray, "g n"], row_length: int) -> int:
+def rows_needed(lengths: Integer[np.ndarray, "g n"], row_length: int) -> int:
     """Number of rows that the fullest group needs."""
     return max(first_fit(group, row_length).rows for group in lengths)
 
 
-def balanced_order(lengths: Int[np.ndarray, " b"], groups: int) -> Int[np.ndarray, " b"]:
+def balanced_order(lengths: Integer[np.ndarray, " b"], groups: int) -> Integer[np.ndarray, " b"]:
     """Orders examples so that equal consecutive groups have nearly the same number of tokens.
 
     Assigns examples, longest first, to the group with the fewest tokens among those that are not full.
@@ -108,7 +108,7 @@ def balanced_order(lengths: Int[np.ndarray, " b"], groups: int) -> Int[np.ndarra
     return np.array([example for group in members for example in sorted(group)], np.int64)
 
 
-def ragged(sequences: Sequence[Int[np.ndarray, " l"]], firsts: Int[np.ndarray, " n"] | None = None) -> Ragged:
+def ragged(sequences: Sequence[Integer[np.ndarray, "_"]], firsts: Integer[np.ndarray, " n"] | None = None) -> Ragged:
     """Concatenates sentences."""
     lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
     return Ragged(np.concatenate(sequences) if lengths.sum() else np.zeros(0, np.int32), lengths, firsts)
@@ -133,12 +133,12 @@ def pack(sentences: Ragged, shape: Shape, *, groups: int, pad_id: int) -> Tokens
 
 
 def pad(
-    sequences: Sequence[Int[np.ndarray, " l"]],
+    sequences: Sequence[Integer[np.ndarray, "_"]],
     *,
     length: int,
     count: int,
     pad_id: int,
-    firsts: Int[np.ndarray, " n"] | None = None,
+    firsts: Integer[np.ndarray, " n"] | None = None,
 ) -> Tokens:
     """Pads sentences to `[count, 1, length]`, one sentence per group; missing sentences are all padding.
 
@@ -152,7 +152,7 @@ def pad(
     return _filled(sentences, np.zeros((count, 1), np.int64), Shape(1, length), pad_id)
 
 
-def _filled(sentences: Ragged, first: Int[np.ndarray, "g n"], shape: Shape, pad_id: int) -> Tokens:
+def _filled(sentences: Ragged, first: Integer[np.ndarray, "g n"], shape: Shape, pad_id: int) -> Tokens:
     """Writes each sentence to consecutive slots from its first one."""
     groups, count = first.shape
     lengths = sentences.lengths
@@ -174,7 +174,7 @@ def _filled(sentences: Ragged, first: Int[np.ndarray, "g n"], shape: Shape, pad_
 
 
 def choose_shapes(
-    batches: Sequence[Sequence[Int[np.ndarray, "g n"]]], longest: Sequence[int], *, most: int = 4
+    batches: Sequence[Sequence[Integer[np.ndarray, "g _"]]], longest: Sequence[int], *, most: int = 4
 ) -> tuple[Shapes, ...]:
     """Chooses at most `most` sets of shapes, smallest first: tight ones for most batches, and one that holds any batch.
 
@@ -210,19 +210,19 @@ def _row_lengths(longest: int) -> list[int]:
     return sorted({int(length) for length in tried})
 
 
-def _quantile_rows(needs: Int[np.ndarray, "s c"], level: float) -> Int[np.ndarray, " c"]:
+def _quantile_rows(needs: Integer[np.ndarray, "batches lengths"], level: float) -> Integer[np.ndarray, " lengths"]:
     return np.quantile(needs, level, axis=0, method="higher").astype(int)
 
 
 def _margin_rows(
-    needs: Int[np.ndarray, "s c"], fullest: Int[np.ndarray, " s"], lengths: Sequence[int]
-) -> Int[np.ndarray, " c"]:
+    needs: Integer[np.ndarray, "batches lengths"], fullest: Integer[np.ndarray, " batches"], lengths: Sequence[int]
+) -> Integer[np.ndarray, " lengths"]:
     """Rows with a margin for unseen batches: without it, about one batch in some hundred would need the last shape."""
     tokens = (fullest.mean() + MARGIN_DEVIATIONS * fullest.std()) * (1.0 + MARGIN_SHARE)
     return np.maximum(needs.max(axis=0), np.ceil(tokens / np.array(lengths)).astype(int))
 
 
-def _covering(rows: Int[np.ndarray, " c"], lengths: Sequence[int]) -> Shape:
+def _covering(rows: Integer[np.ndarray, " lengths"], lengths: Sequence[int]) -> Shape:
     """The shape with the fewest slots; of equal ones the one with the shortest rows."""
     return min((Shape(int(count), length) for count, length in zip(rows, lengths, strict=True)), key=lambda s: s.slots)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Integer
 from tokenizers import Tokenizer
 
 from jaxdistill.core import MASK_TOKENS, InputError
@@ -21,18 +21,18 @@ from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, tokenis
 class Gathered(NamedTuple):
     """Sentences of a store, concatenated."""
 
-    ids: Int[np.ndarray, " t"]
-    words: Int[np.ndarray, " t"]
+    ids: Integer[np.ndarray, " t"]
+    words: Integer[np.ndarray, " t"]
     """Index of each token's word in its sentence, from 0; -1 for special tokens and the prompt."""
-    lengths: Int[np.ndarray, " b"]
+    lengths: Integer[np.ndarray, " b"]
 
 
 class PairTemplate(NamedTuple):
     """Special tokens around a pair: `begin`, first sentence, `between`, second sentence, `end`."""
 
-    begin: Int[np.ndarray, " t"]
-    between: Int[np.ndarray, " t"]
-    end: Int[np.ndarray, " t"]
+    begin: Integer[np.ndarray, " t"]
+    between: Integer[np.ndarray, " t"]
+    end: Integer[np.ndarray, " t"]
     between_first: int
     """Number of tokens of `between` that have the first sentence's type."""
     has_types: bool
@@ -84,7 +84,7 @@ class TokenStore:
             )
         return self._arrays[f"{self._place[column]}.{kind}"]
 
-    def lengths(self, column: str) -> Int[np.ndarray, " rows"]:
+    def lengths(self, column: str) -> Integer[np.ndarray, " rows"]:
         """Number of tokens of each sentence."""
         return np.diff(self._of(column, "starts")).astype(np.int32)
 
@@ -98,12 +98,12 @@ class TokenStore:
         """Counts of unknown tokens and characters in a column."""
         return Unknown(*self._info["unknown"][column])
 
-    def ids(self, column: str, row: int) -> Int[np.ndarray, " l"]:
+    def ids(self, column: str, row: int) -> Integer[np.ndarray, " l"]:
         """Token ids of a sentence, special tokens included."""
         starts = self._of(column, "starts")
         return self._of(column, "ids")[starts[row] : starts[row + 1]]
 
-    def marks(self, column: str, row: int) -> Int[np.ndarray, " l"]:
+    def marks(self, column: str, row: int) -> Integer[np.ndarray, " l"]:
         """Mark of each token: 0 continues a word, 1 starts one, 2 is a special token or belongs to the prompt."""
         starts = self._of(column, "starts")
         return self._of(column, "marks")[starts[row] : starts[row + 1]]
@@ -112,12 +112,12 @@ class TokenStore:
         """Whether each token starts a word of the raw text."""
         return self.marks(column, row) == STARTS
 
-    def words(self, column: str, row: int) -> Int[np.ndarray, " l"]:
+    def words(self, column: str, row: int) -> Integer[np.ndarray, " l"]:
         """Index of each token's word, from 0; -1 for special tokens and the prompt."""
         marks = self.marks(column, row)
         return np.where(marks == PROTECTED, -1, np.cumsum(marks == STARTS) - 1)
 
-    def gather(self, column: str, rows: Int[np.ndarray, " b"]) -> "Gathered":
+    def gather(self, column: str, rows: Integer[np.ndarray, " b"]) -> "Gathered":
         """Ids and words of many sentences at once."""
         starts = self._of(column, "starts")
         lengths = starts[rows + 1] - starts[rows]
@@ -140,14 +140,14 @@ class TokenStore:
         self._of(column, "starts")
         return Texts(self, column, prompts)
 
-    def roles(self, column: str, rows: Sequence[int] | Int[np.ndarray, " n"]) -> list[str]:
+    def roles(self, column: str, rows: Sequence[int] | Integer[np.ndarray, " n"]) -> list[str]:
         """The role of each of some sentences: `query`, `document`, or an empty text."""
         sources = np.searchsorted(np.cumsum(self.source_rows), np.asarray(rows, np.int64), side="right")
         of_source = [source[column] for source in self._info["roles"]]
         return [of_source[source] for source in sources]
 
     def tokenised(
-        self, column: str, rows: Int[np.ndarray, " n"], texts: Sequence[str], *, max_length: int
+        self, column: str, rows: Integer[np.ndarray, " n"], texts: Sequence[str], *, max_length: int
     ) -> Tokenised:
         """Tokenises other texts of some sentences with this store's tokenizer, behind the prompts of their roles."""
         self._tokenizer.enable_truncation(max_length)
@@ -180,17 +180,17 @@ class TokenStore:
         return found
 
     @property
-    def keys(self) -> Int[np.ndarray, " rows"]:
+    def keys(self) -> Integer[np.ndarray, " rows"]:
         """A 64-bit hash of each row's `text`; equal texts have equal keys."""
         return self._arrays["keys"]
 
     @property
-    def input_row(self) -> Int[np.ndarray, " rows"]:
+    def input_row(self) -> Integer[np.ndarray, " rows"]:
         """Index of each row in the sources, and so in the user's own vectors."""
         return self._arrays["input_row"]
 
     @property
-    def source_of_row(self) -> Int[np.ndarray, " rows"]:
+    def source_of_row(self) -> Integer[np.ndarray, " rows"]:
         """Index of each row's spec."""
         return np.repeat(np.arange(len(self.source_rows), dtype=np.int32), self.source_rows)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from tqdm.auto import tqdm
 
 from jaxdistill.core import InputError
@@ -127,7 +127,7 @@ def _path(spec: str | Path) -> Path:
 class Selected:
     """An array indexed through other row numbers: the user's vectors by the store's rows (`store.input_row`)."""
 
-    def __init__(self, array: Float[np.ndarray, "n e"], place: Int[np.ndarray, " rows"]):
+    def __init__(self, array: Float[np.ndarray, "n e"], place: Integer[np.ndarray, " rows"]):
         self._array, self._place = array, place
         self.shape = (len(place), *array.shape[1:])
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import SECOND, InputError
@@ -94,8 +94,8 @@ def _characters(name: str, given: str) -> int:
 def viewed(
     view: View,
     store: TokenStore,
-    rows: Int[np.ndarray, " b"],
-    uniform: Callable[[], Float[np.ndarray, "b u"]],
+    rows: Integer[np.ndarray, " b"],
+    uniform: Callable[[], Float[np.ndarray, "b draws"]],
 ) -> Ragged:
     """Token ids of some rows under a view, concatenated.
 
@@ -198,7 +198,10 @@ def span_masked(text: str, mask: str, *, characters: int, uniform: float) -> str
 
 
 def kept_tokens(
-    view: View, words: Int[np.ndarray, " t"], lengths: Int[np.ndarray, " b"], uniform: Float[np.ndarray, "b u"]
+    view: View,
+    words: Integer[np.ndarray, " t"],
+    lengths: Integer[np.ndarray, " b"],
+    uniform: Float[np.ndarray, "b draws"],
 ) -> Bool[np.ndarray, " t"]:
     """Whether a view keeps each token. Special tokens, the prompt and at least one word per sentence are kept.
 

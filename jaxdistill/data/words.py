@@ -7,7 +7,7 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Integer
 from tokenizers import Tokenizer
 
 from jaxdistill.core import InputError
@@ -47,9 +47,9 @@ class Unknown(NamedTuple):
 class Tokenised(NamedTuple):
     """Tokenised sentences, concatenated."""
 
-    ids: Int[np.ndarray, " tokens"]
-    marks: Int[np.ndarray, " tokens"]
-    lengths: Int[np.ndarray, " rows"]
+    ids: Integer[np.ndarray, " tokens"]
+    marks: Integer[np.ndarray, " tokens"]
+    lengths: Integer[np.ndarray, " rows"]
     truncated: int
     """Number of truncated sentences."""
     unknown: Unknown
@@ -97,11 +97,11 @@ def tokenised_words(
 
 def word_marks(
     sentences: Sequence[str],
-    prompt_lengths: Int[np.ndarray, " rows"],
-    lengths: Int[np.ndarray, " rows"],
+    prompt_lengths: Integer[np.ndarray, " rows"],
+    lengths: Integer[np.ndarray, " rows"],
     special: np.ndarray,
-    offsets: Int[np.ndarray, "tokens 2"],
-) -> Int[np.ndarray, " tokens"]:
+    offsets: Integer[np.ndarray, "tokens 2"],
+) -> Integer[np.ndarray, " tokens"]:
     """The mark of every token, from the characters that it covers.
 
     Args:
@@ -124,7 +124,7 @@ def word_marks(
     return np.where(outside, PROTECTED, np.where(starts, STARTS, CONTINUES)).astype(np.uint8)
 
 
-def _word_of_character(text: str, base: Int[np.ndarray, " rows"]) -> np.ndarray:
+def _word_of_character(text: str, base: Integer[np.ndarray, " rows"]) -> np.ndarray:
     """Index of each character's word; white space belongs to the following word, as in many tokenizers."""
     codes = np.frombuffer(text.encode("utf-32-le" if sys.byteorder == "little" else "utf-32-be"), np.uint32)
     space = _SPACES[np.minimum(codes, len(_SPACES) - 1)]

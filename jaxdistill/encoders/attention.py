@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.core import Array, Tokens
 from jaxdistill.encoders.architecture import Architecture, LayerKind
@@ -29,7 +29,7 @@ BLOCK = 256
 class Reach(NamedTuple):
     """Inputs of attention besides hidden states, shared by all layers of a kind."""
 
-    owner: Int[Array, "g r l"]
+    owner: Integer[Array, "g r l"]
     bias: Float[Array, "g r #h l l"] | None
     """Added to the scores: the mask, and MPNet's relative positions; None: computed block by block."""
     rotation: tuple[Float[Array, "g r l f//2"], Float[Array, "g r l f//2"]] | None
@@ -108,7 +108,7 @@ class Attention(nnx.Module):
             query = query.reshape(*x.shape[:-1], self.key_heads, -1, self.size)
         return query, keys, value
 
-    def together(self, arrays: Sequence[Float[Array, "... o"]]) -> Float[Array, "... p"]:
+    def together(self, arrays: Sequence[Float[Array, "... _"]]) -> Float[Array, "... qkv"]:
         """Weights of queries, keys and values in one array, block by block."""
         parts = [array.reshape(*array.shape[:-1], self.blocks, -1) for array in arrays]
         return jnp.concatenate(parts, axis=-1).reshape(*arrays[0].shape[:-1], -1)
@@ -130,10 +130,10 @@ def reach_of(tokens: Tokens, kind: LayerKind, *, head_width: int, causal: bool, 
 
 
 def visible(
-    owner: Int[Array, "g r q"],
-    key_owner: Int[Array, "g r k"],
-    slots: Int[Array, " q"],
-    key_slots: Int[Array, " k"],
+    owner: Integer[Array, "g r q"],
+    key_owner: Integer[Array, "g r k"],
+    slots: Integer[Array, " q"],
+    key_slots: Integer[Array, " k"],
     window: int,
     *,
     causal: bool,
@@ -187,7 +187,7 @@ def in_blocks(attend, query, keys, value, owner, window: int, *, causal: bool, s
 
 
 def rotation_of(
-    position: Int[Array, "g r l"], kind: LayerKind, head_width: int
+    position: Integer[Array, "g r l"], kind: LayerKind, head_width: int
 ) -> tuple[Float[Array, "g r l {head_width//2}"], Float[Array, "g r l {head_width//2}"]]:
     """Cosines and sines of rotary positions.
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 from jaxdistill.core import Array
 from jaxdistill.ops.dense import product
@@ -84,7 +84,7 @@ class Table(nnx.Module):
         table = INITIAL_DEVIATION * jax.random.normal(rngs.params(), (rows, width), jnp.float32)
         self.embedding = nnx.Param(table if zero_row is None else table.at[zero_row].set(0.0))
 
-    def __call__(self, ids: Int[Array, "..."]) -> Float[Array, "... d"]:
+    def __call__(self, ids: Integer[Array, "..."]) -> Float[Array, "... d"]:
         return jnp.take(self.embedding[...], ids, axis=0, mode="clip").astype(jnp.float32)
 
 
@@ -109,7 +109,9 @@ class Norm(nnx.Module):
         return x if self.bias is None else x + expanded(self.bias[...].astype(jnp.float32), x)
 
 
-def dropout(x: Float[Array, "..."], rate: float, seeds: Int[Array, "s 2"] | None, site: int) -> Float[Array, "..."]:
+def dropout(
+    x: Float[Array, "..."], rate: float, seeds: Integer[Array, "sites 2"] | None, site: int
+) -> Float[Array, "..."]:
     """Zeroes a share `rate` of `x` and scales up the rest; None for no dropout.
 
     The mask depends only on the seeds and on a number's index in the whole array: it is the same for every sharding of
@@ -126,7 +128,7 @@ def dropout(x: Float[Array, "..."], rate: float, seeds: Int[Array, "s 2"] | None
 
 
 def drophead(
-    rate: float, seed: Int[Array, " 2"], owner: Int[Array, "g r l"], *, sentences: int, heads: int
+    rate: float, seed: Integer[Array, " 2"], owner: Integer[Array, "g r l"], *, sentences: int, heads: int
 ) -> Float[Array, "g r l h"]:
     """The factor of each head's output at each token: 0 if its sentence drops the head, else more than 1.
 
@@ -152,7 +154,7 @@ def drophead(
     return jnp.take_along_axis(scale, place, axis=1).reshape(groups, rows, length, heads)
 
 
-def hashed(shape: tuple[int, ...], seed: Int[Array, " 2"]) -> Int[Array, "..."]:
+def hashed(shape: tuple[int, ...], seed: Integer[Array, " 2"]) -> Integer[Array, "..."]:
     """Random-looking 32-bit numbers: two rounds of an integer hash on each number's index.
 
     Good enough for dropout, and cheaper to compile and run than `jax.random`'s threefry, which is ten times as long:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.core import MASK_TOKENS, Array, InputError, Params, Tokens
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition
@@ -68,8 +68,8 @@ def load_masked_lm(spec: str) -> MaskedLanguageModel:
 
 
 def word_logits(
-    definition: EncoderDefinition, params: Params, tokens: Tokens, slots: Int[Array, " m"]
-) -> Float[Array, "m v"]:
+    definition: EncoderDefinition, params: Params, tokens: Tokens, slots: Integer[Array, " m"]
+) -> Float[Array, "m words"]:
     """Logits of every word of the vocabulary at the given places.
 
     Args:
@@ -91,13 +91,13 @@ def likeliest_words(
     definition: EncoderDefinition,
     params: Params,
     tokens: Tokens,
-    slots: Int[Array, " m"],
-    allowed: Bool[Array, "kinds v"],
-    kinds: Int[Array, " m"],
-    originals: Int[Array, " m"],
+    slots: Integer[Array, " m"],
+    allowed: Bool[Array, "kinds words"],
+    kinds: Integer[Array, " m"],
+    originals: Integer[Array, " m"],
     *,
     count: int,
-) -> tuple[Float[Array, "m k"], Int[Array, "m k"]]:
+) -> tuple[Float[Array, "m best"], Integer[Array, "m best"]]:
     """Logits and ids of the `count` best words, best first; -inf beyond the allowed ones.
 
     Args:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 from jaxdistill.core import InputError, Params
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition
@@ -34,7 +34,7 @@ ACTIVATIONS = {"gelu": "Gelu", "relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmo
 
 def rounded(
     weights: Float[np.ndarray, "..."], *, axis: int, largest: int = LARGEST
-) -> tuple[Int[np.ndarray, "..."], Float[np.ndarray, "..."]]:
+) -> tuple[Integer[np.ndarray, "..."], Float[np.ndarray, "..."]]:
     """Whole numbers in -largest to largest and scales, `weights ~ numbers * scales`; those along `axis` share a scale."""
     scales = np.maximum(np.abs(weights).max(axis=axis, keepdims=True), 1e-30).astype(np.float32) / largest
     return np.rint(weights / scales).astype(np.int8), scales

@@ -6,7 +6,7 @@ A sentence without tokens becomes zeros.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 from jaxdistill.core import Array, Tokens
 from jaxdistill.encoders.architecture import Pooling
@@ -51,7 +51,9 @@ def sum_of_tokens(x: Float[Array, "g t d"], weights: Float[Array, "g n t"], *, r
     return total / (jnp.sqrt(count) if root else count)
 
 
-def tokens_at(x: Float[Array, "g t d"], owner: Int[Array, "g t"], slots: Int[Array, "g n"]) -> Float[Array, "g n d"]:
+def tokens_at(
+    x: Float[Array, "g t d"], owner: Integer[Array, "g t"], slots: Integer[Array, "g n"]
+) -> Float[Array, "g n d"]:
     """One token of each sentence; zeros where the slot is not its own."""
     slots = jnp.maximum(slots, 0)
     present = jnp.take_along_axis(owner, slots, axis=1) == jnp.arange(slots.shape[-1])[None, :]
@@ -59,7 +61,7 @@ def tokens_at(x: Float[Array, "g t d"], owner: Int[Array, "g t"], slots: Int[Arr
 
 
 def max_of_tokens(
-    x: Float[Array, "g t d"], owner: Int[Array, "g t"], first: Int[Array, "g n"], longest: int
+    x: Float[Array, "g t d"], owner: Integer[Array, "g t"], first: Integer[Array, "g n"], longest: int
 ) -> Float[Array, "g n d"]:
     """Elementwise maximum over each sentence's tokens, gathered from its first on; a sentence fits in a row."""
     g, n = first.shape

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.core import Array, InputError, Params, Tokens
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition
@@ -24,7 +24,7 @@ from jaxdistill.encoders.sentence import as_module
 
 OUTPUT = "output"
 """A block's last dense layer."""
-Moments = Mapping[str, Float[np.ndarray, "u f f"]]
+Moments = Mapping[str, Float[Array, "_ _ _"]]
 """For each output kernel's path, the sum over tokens of `x^T x` for each of its units."""
 
 
@@ -101,20 +101,24 @@ def _key_heads_left(a: Architecture, heads: int) -> int:
 
 def _energies(
     params: Mapping[str, np.ndarray], path: str, units: int, moments: Moments | None
-) -> Float[np.ndarray, " u"]:
+) -> Float[np.ndarray, " units"]:
     """What each unit adds to the hidden states, squared."""
     rows = np.asarray(params[path], np.float32).reshape(units, -1, params[path].shape[-1])
     products = np.einsum("ufd,ued->ufe", rows, rows)
-    seen = np.eye(rows.shape[1], dtype=np.float32)[None] if moments is None else moments[path]
+    seen = np.eye(rows.shape[1], dtype=np.float32)[None] if moments is None else np.asarray(moments[path])
     return np.sum(products * seen, axis=(1, 2))
 
 
-def _largest(energies: Float[np.ndarray, " u"], count: int) -> Int[np.ndarray, " n"]:
+def _largest(energies: Float[np.ndarray, " units"], count: int) -> Integer[np.ndarray, " n"]:
     return np.sort(np.argsort(-energies, kind="stable")[:count])
 
 
 def _without_heads(
-    params: Mapping[str, np.ndarray], path: str, a: Architecture, after: Architecture, energies: Float[np.ndarray, " u"]
+    params: Mapping[str, np.ndarray],
+    path: str,
+    a: Architecture,
+    after: Architecture,
+    energies: Float[np.ndarray, " units"],
 ) -> dict[str, np.ndarray]:
     """The parameters of an attention block with the heads that add most."""
     grouped = energies.reshape(a.key_head_count, -1)
@@ -134,7 +138,9 @@ def _without_heads(
     return found | {f"{path}/output/kernel": of_heads.reshape(-1, output.shape[-1])}
 
 
-def _without_units(params: Mapping[str, np.ndarray], layer: str, kept: Int[np.ndarray, " n"]) -> dict[str, np.ndarray]:
+def _without_units(
+    params: Mapping[str, np.ndarray], layer: str, kept: Integer[np.ndarray, " n"]
+) -> dict[str, np.ndarray]:
     """The parameters of a feed-forward network with these units."""
     names = [f"{layer}/{part}/{kind}" for part in ("gate", "intermediate") for kind in ("kernel", "bias")]
     found = {name: params[name][..., kept] for name in names if name in params}
@@ -155,7 +161,7 @@ class _Recorder:
 
 
 @partial(jax.jit, static_argnums=0)
-def moments_of(definition: EncoderDefinition, params: Params, tokens: Tokens) -> dict[str, Float[Array, "u f f"]]:
+def moments_of(definition: EncoderDefinition, params: Params, tokens: Tokens) -> dict[str, Float[Array, "_ _ _"]]:
     """The moments of a batch of sentences; those of several batches add up."""
     transformer, architecture = as_module(definition, params).transformer, definition.architecture
     recorders: dict[str, _Recorder] = {}

@@ -89,7 +89,7 @@ def vectors_and_states(
     return (unit(x) if definition.normalize else x), states
 
 
-def word_embeddings(definition: EncoderDefinition, params: Params, compute_dtype: DTypeLike) -> Float[Array, "t d"]:
+def word_embeddings(definition: EncoderDefinition, params: Params, compute_dtype: DTypeLike) -> Float[Array, "words d"]:
     """The word embeddings of the whole vocabulary, in the width of the layers."""
     embeddings = as_module(definition, params).transformer.embeddings
     rows = embeddings.of_words(embeddings.word.embedding[...].astype(jnp.float32))

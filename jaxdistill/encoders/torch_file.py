@@ -109,7 +109,7 @@ def _is_zip(file: BinaryIO) -> bool:
 class _Unpickler(pickle.Unpickler):
     """Admits tensors and ordered dictionaries; everything else is refused by name."""
 
-    def __init__(self, file: BinaryIO):
+    def __init__(self, file: BinaryIO | io.BytesIO):
         super().__init__(file)
         self.storages: dict[str, Storage] = {}
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 from jaxdistill.core import Array, Tokens
 from jaxdistill.encoders.architecture import Architecture, LayerKind
@@ -56,7 +56,7 @@ class Embeddings(nnx.Module):
 
 
 def of_type(
-    table: Table, types: Int[Array, "g r l"] | None, like: Float[Array, "g r l d"]
+    table: Table, types: Integer[Array, "g r l"] | None, like: Float[Array, "g r l d"]
 ) -> Float[Array, "#g #r #l d"]:
     """Token type embeddings; a family whose table has one row (RoBERTa) does not tell the sentences of a pair apart."""
     rows = table.embedding
@@ -173,7 +173,7 @@ class Transformer(nnx.Module):
             for kind in {a.kind(index) for index in range(a.layers)}
         }
 
-    def seeds(self, key: jax.Array | None) -> tuple[Int[Array, "s 2"] | None, Int[Array, "s 2"] | None]:
+    def seeds(self, key: jax.Array | None) -> tuple[Integer[Array, "sites 2"] | None, Integer[Array, "s 2"] | None]:
         """Seeds of every dropout site and of every layer with DropHead; None without dropout."""
         if key is None:
             return None, None
@@ -183,7 +183,7 @@ class Transformer(nnx.Module):
             return seeds, None
         return seeds, jax.random.bits(jax.random.fold_in(key, 1), (layers, 2), jnp.uint32)
 
-    def head_scale(self, tokens: Tokens, seed: Int[Array, " 2"]) -> Float[Array, "g r l h"]:
+    def head_scale(self, tokens: Tokens, seed: Integer[Array, " 2"]) -> Float[Array, "g r l h"]:
         """A layer's draw of heads, token by token."""
         sentences = tokens.first.shape[-1]
         a = self.architecture

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Integer
 from tokenizers import Tokenizer, pre_tokenizers
 
 from jaxdistill.core import InputError
@@ -35,7 +35,7 @@ class Trimmed(NamedTuple):
     """A tokenizer with fewer entries."""
 
     tokenizer: Tokenizer
-    kept: Int[np.ndarray, " t"]
+    kept: Integer[np.ndarray, " t"]
     """The id that each entry had before; rising."""
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.evals.evaluation import Evaluation, Sources, Unit, average_heading, average_of, set_units
@@ -60,14 +60,14 @@ class AucTask:
     metric: str
     first: tuple[str, ...]
     second: tuple[str, ...]
-    labels: Int[np.ndarray, " n"]
+    labels: Integer[np.ndarray, " n"]
 
     def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
         """The metric, in [0, 1]; 0.5 is chance."""
         return {self.metric: area_under_roc(self.labels, similarities(embed, self.first, self.second))}
 
 
-def area_under_roc(labels: Int[np.ndarray, " n"], scores: Float[np.ndarray, " n"]) -> float:
+def area_under_roc(labels: Integer[np.ndarray, " n"], scores: Float[np.ndarray, " n"]) -> float:
     """Probability that a pair of label 1 scores above one of label 0, ties counted half; in [0, 1].
 
     Raises:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 from jaxdistill.core import Embed, Scorer
 
@@ -25,7 +25,7 @@ ASYMMETRIC = "asymmetric "
 """Prefix of the scores of retrieval in an index that another model made."""
 RERANKED = "reranked "
 """Prefix of the scores of documents whose first ones a cross-encoder put in order."""
-Ranking = tuple[Float[np.ndarray, "q k"], Int[np.ndarray, "q k"]]
+Ranking = tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]
 """Scores and places of the best documents for each query, best first."""
 
 

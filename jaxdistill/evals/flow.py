@@ -36,15 +36,15 @@ class Step(NamedTuple):
 
     log_scale: Float[Array, " e"]
     shift: Float[Array, " e"]
-    kernels: tuple[Float[Array, "i o"], ...]
-    biases: tuple[Float[Array, " o"], ...]
+    kernels: tuple[Float[Array, "_ _"], ...]
+    biases: tuple[Float[Array, "_"], ...]
 
 
 class Level(NamedTuple):
     """Steps, and the linear map that predicts mean and log deviation of the numbers that leave; None in the last level."""
 
     steps: tuple[Step, ...]
-    leaving: Float[Array, "s l"] | None
+    leaving: Float[Array, "stays leaving"] | None
 
 
 Flow = tuple[Level, ...]
@@ -130,7 +130,7 @@ def negative_log_likelihood(flow: Flow, x: Float[Array, "n e"]) -> Float[Array, 
 
 
 @partial(jax.jit, donate_argnums=0)
-def fitted(flow: Flow, batches: Float[Array, "s n e"]) -> Flow:
+def fitted(flow: Flow, batches: Float[Array, "batches n e"]) -> Flow:
     """The flow after one step of Adam on each batch."""
     kernels = jax.tree.map(lambda array: array.ndim == 2, flow)
     optimizer = optax.chain(

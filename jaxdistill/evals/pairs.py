@@ -43,7 +43,7 @@ class ScoredPairs:
     name: str
     gold: Sequence[float]
     similarities: Sequence[float]
-    pairs: Sequence[tuple[str, str]]
+    pairs: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.data.sources import content_digest, read
 from jaxdistill.evals.flow import fitted_flow
 
-Transform = Callable[[Float[np.ndarray, "n e"]], Float[np.ndarray, "n k"]]
+Transform = Callable[[Float[np.ndarray, "n e"]], Float[np.ndarray, "n o"]]
 
 FITTING_SENTENCES = 100_000
 """Most sentences that a transform is fitted on: 0.3 GB of vectors of 768 numbers."""
@@ -29,9 +29,9 @@ class Whitening(NamedTuple):
     """Maps the vectors that it was fitted on to zero mean and identity covariance."""
 
     mean: Float[np.ndarray, " e"]
-    kernel: Float[np.ndarray, "e k"]
+    kernel: Float[np.ndarray, "e o"]
 
-    def __call__(self, vectors: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n k"]:
+    def __call__(self, vectors: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n o"]:
         return ((vectors - self.mean) @ self.kernel).astype(np.float32)
 
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.core import Array, InputError
 
@@ -44,11 +44,11 @@ class Accuracy(NamedTuple):
 
     accuracy: float
     """Share of right predictions on test rows, in [0, 1]; the mean over test folds if there are several."""
-    predicted: Int[np.ndarray, " n"]
+    predicted: Integer[np.ndarray, " n"]
     """The predicted class of each test row."""
 
 
-def nested_folds(features: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> Accuracy:
+def nested_folds(features: Float[np.ndarray, "n d"], labels: Integer[np.ndarray, " n"]) -> Accuracy:
     """Protocol of MR, CR, SUBJ, MPQA: ten folds, each with the strength that is best in ten folds of the other nine."""
     outer = stratified_folds(labels)
     trains, inner = [], []
@@ -70,7 +70,7 @@ def nested_folds(features: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n
 
 
 def train_folds(
-    features: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], test: Bool[np.ndarray, " n"]
+    features: Float[np.ndarray, "n d"], labels: Integer[np.ndarray, " n"], test: Bool[np.ndarray, " n"]
 ) -> Accuracy:
     """Protocol of TREC, MRPC: the strength that is best in ten folds of the training rows, then trained on all of them."""
     folds = np.full(len(labels), -1)
@@ -83,7 +83,7 @@ def train_folds(
 
 def dev_selection(
     features: Float[np.ndarray, "n d"],
-    labels: Int[np.ndarray, " n"],
+    labels: Integer[np.ndarray, " n"],
     dev: Bool[np.ndarray, " n"],
     test: Bool[np.ndarray, " n"],
 ) -> Accuracy:
@@ -94,7 +94,7 @@ def dev_selection(
 
 
 def one_strength(
-    features: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], test: Bool[np.ndarray, " n"], strength: float
+    features: Float[np.ndarray, "n d"], labels: Integer[np.ndarray, " n"], test: Bool[np.ndarray, " n"], strength: float
 ) -> Accuracy:
     """Protocol of SNLI: one strength, so none is chosen."""
     return _on_test(predictions(features, labels, ~test[None], (strength,))[0, 0], labels, test)
@@ -102,10 +102,10 @@ def one_strength(
 
 def predictions(
     features: Float[np.ndarray, "n d"],
-    labels: Int[np.ndarray, " n"],
-    trains: Bool[np.ndarray, "m n"],
+    labels: Integer[np.ndarray, " n"],
+    trains: Bool[np.ndarray, "folds n"],
     strengths: tuple[float, ...],
-) -> Int[np.ndarray, "s m n"]:
+) -> Integer[np.ndarray, "strengths folds n"]:
     """The class that each of `m` classifiers with each of `s` strengths predicts for each row.
 
     Args:
@@ -135,7 +135,9 @@ def predictions(
     return result
 
 
-def stratified_folds(labels: Int[np.ndarray, " n"], *, folds: int = FOLDS, seed: int = SEED) -> Int[np.ndarray, " n"]:
+def stratified_folds(
+    labels: Integer[np.ndarray, " n"], *, folds: int = FOLDS, seed: int = SEED
+) -> Integer[np.ndarray, " n"]:
     """The test fold of each row: scikit-learn's `StratifiedKFold(folds, shuffle=True, random_state=seed)`.
 
     Raises:
@@ -156,7 +158,9 @@ def stratified_folds(labels: Int[np.ndarray, " n"], *, folds: int = FOLDS, seed:
     return fold_of
 
 
-def _fold_accuracy(found: Int[np.ndarray, "s m n"], labels: np.ndarray, folds: np.ndarray) -> Float[np.ndarray, " s"]:
+def _fold_accuracy(
+    found: Integer[np.ndarray, "strengths folds n"], labels: np.ndarray, folds: np.ndarray
+) -> Float[np.ndarray, " strengths"]:
     """Mean over folds of the accuracy on each classifier's held-out fold."""
     right = [np.mean(found[:, fold, folds == fold] == labels[folds == fold], axis=1) for fold in range(FOLDS)]
     return np.mean(right, axis=0)
@@ -171,11 +175,11 @@ class _Problem(NamedTuple):
 
     axes: Float[Array, "n d"]
     variances: Float[Array, " d"]
-    targets: Float[Array, "k n"]
+    targets: Float[Array, "classes n"]
     curvature: Float[Array, ""]
     """Bound on the Hessian in units of `variances`."""
 
-    def logits(self, weights: Float[Array, "k d"], bias: Float[Array, " k"]) -> Float[Array, "k n"]:
+    def logits(self, weights: Float[Array, "classes d"], bias: Float[Array, " classes"]) -> Float[Array, "classes n"]:
         # `k n` and `k d`: with the classes last, XLA copies the transposed features in every step on a CPU.
         return weights @ self.axes.T + bias[:, None]
 
@@ -183,9 +187,9 @@ class _Problem(NamedTuple):
 class _Fit(NamedTuple):
     """A classifier during training by Nesterov's method."""
 
-    weights: Float[Array, "k d"]
-    bias: Float[Array, " k"]
-    ahead: tuple[Float[Array, "k d"], Float[Array, " k"]]
+    weights: Float[Array, "classes d"]
+    bias: Float[Array, " classes"]
+    ahead: tuple[Float[Array, "classes d"], Float[Array, " classes"]]
     """The point at which the next gradient is taken."""
     age: Float[Array, ""]
     """Steps since the last restart, which sets momentum to zero."""
@@ -196,12 +200,12 @@ class _Fit(NamedTuple):
 @jax.default_matmul_precision("float32")
 def _train(
     features: Float[Array, "n d"],
-    labels: Int[Array, " n"],
-    trains: Bool[Array, "m n"],
-    strengths: Float[Array, " s"],
+    labels: Integer[Array, " n"],
+    trains: Bool[Array, "folds n"],
+    strengths: Float[Array, " strengths"],
     *,
     classes: int,
-) -> tuple[Int[Array, "s m n"], Int[Array, " s"]]:
+) -> tuple[Integer[Array, "strengths folds n"], Integer[Array, " strengths"]]:
     """Predictions, and the number of steps for each strength.
 
     Nesterov's method, restarted when it overshoots (O'Donoghue and Candes, 2015), in the principal axes of the training
@@ -234,8 +238,8 @@ def _train(
 
 
 def _converged(
-    problem: _Problem, fits: _Fit, weight_of_row: Float[Array, "m n"], strength: Float[Array, ""]
-) -> tuple[_Fit, Int[Array, ""]]:
+    problem: _Problem, fits: _Fit, weight_of_row: Float[Array, "folds n"], strength: Float[Array, ""]
+) -> tuple[_Fit, Integer[Array, ""]]:
     """The classifiers of one strength, trained from those of the strength before, and the number of steps."""
 
     def one_more(carry):

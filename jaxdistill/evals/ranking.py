@@ -7,7 +7,7 @@ relevance itself (trec_eval, BEIR), not `2^relevance - 1`.
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 DEPTH = 1000
 """Documents of a ranking that average precision reads, as in trec_eval."""
@@ -28,7 +28,9 @@ def measures(rankings: Mapping[str, Sequence[str]], judged: Mapping[str, Mapping
     return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
 
-def ordered(scores: Float[np.ndarray, "q k"], rows: Int[np.ndarray, "q k"], names: Sequence[str]) -> list[list[str]]:
+def ordered(
+    scores: Float[np.ndarray, "q best"], rows: Integer[np.ndarray, "q best"], names: Sequence[str]
+) -> list[list[str]]:
     """Names of the documents of each query, best first; equal scores as trec_eval orders them, the last name first."""
     place = np.empty(len(names), np.int64)
     place[np.argsort(np.array(names, dtype=object), kind="stable")] = np.arange(len(names))
@@ -51,5 +53,5 @@ def _of_query(relevances: Sequence[int], judged: Mapping[str, int]) -> dict[str,
     }
 
 
-def _discounted(gains: Float[np.ndarray, " k"]) -> float:
+def _discounted(gains: Float[np.ndarray, " best"]) -> float:
     return float(np.sum(gains / np.log2(np.arange(2, len(gains) + 2))))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Integer
 
 from jaxdistill.core import InputError
 from jaxdistill.files import reading
@@ -50,7 +50,7 @@ def columns(path: str | Path, names: Sequence[str]) -> Iterator[tuple[int, tuple
 
 def labelled(
     path: str | Path, sentences: Sequence[str], classes: Sequence[str], *, label: str = "label"
-) -> tuple[Int[np.ndarray, " n"], list[tuple[str, ...]]]:
+) -> tuple[Integer[np.ndarray, " n"], list[tuple[str, ...]]]:
     """Class numbers and sentences of the rows of a table with a column of class names.
 
     Args:

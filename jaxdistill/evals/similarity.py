@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Real
 
 from jaxdistill.core import Embed, InputError, Scorer
 
@@ -62,7 +62,7 @@ def similarities(model: Embed | Scorer, first: Sequence[str], second: Sequence[s
     return scores
 
 
-def spearman(reference: Float[np.ndarray, " n"], similarities: Float[np.ndarray, " n"], *, what: str) -> float:
+def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, " n"], *, what: str) -> float:
     """Spearman's rank correlation, ties at their mean rank; in [-1, 1].
 
     Args:
@@ -86,7 +86,7 @@ def spearman(reference: Float[np.ndarray, " n"], similarities: Float[np.ndarray,
     return float(correlation.statistic)
 
 
-def _is_constant(scores: Float[np.ndarray, " n"]) -> bool:
+def _is_constant(scores: Real[np.ndarray, " n"]) -> bool:
     return bool(np.ptp(scores) <= CONSTANT * np.abs(scores).max())
 
 

@@ -129,7 +129,7 @@ def protocol(name: str) -> str:
     return f"{PROTOCOL}; {SUBSET_PROTOCOL}" if name in SUBSETS else PROTOCOL
 
 
-def _subset_scores(graded: Mapping[str, GradedPairs], alike: Mapping[str, Float[np.ndarray, " n"]]) -> dict[str, float]:
+def _subset_scores(graded: Mapping[str, GradedPairs], alike: Mapping[str, Float[np.ndarray, "_"]]) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, pairs in graded.items():
         parts = dict.fromkeys(pairs.subsets) if name in SUBSETS else {}
@@ -175,12 +175,11 @@ def sts_folder(folder: str | Path) -> Path:
 def _from_hub(name: str) -> GradedPairs:
     # Imported here: `datasets` takes two seconds to import, and only hub users need it.
     import datasets
-    from datasets.exceptions import DatasetsError
 
     source = SETS[name]
     try:
         rows = datasets.load_dataset(source.hub, split=source.split, revision=source.revision)
-    except (OSError, ValueError, DatasetsError) as error:
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:  # pyright: ignore[reportAttributeAccessIssue]
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
         raise InputError(
             f"{source.hub} could not be loaded from the Hugging Face hub{offline}: {str(error).splitlines()[0][:120]}. "

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import probe
@@ -23,7 +23,7 @@ from jaxdistill.evals.similarity import finite_vectors
 TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 BINARY = ("0", "1")
 Scoring = Callable[
-    [Float[np.ndarray, "n d"], Int[np.ndarray, " n"], Mapping[str, Bool[np.ndarray, " n"]]], probe.Accuracy
+    [Float[np.ndarray, "n d"], Integer[np.ndarray, " n"], Mapping[str, Bool[np.ndarray, " n"]]], probe.Accuracy
 ]
 
 
@@ -74,7 +74,7 @@ class Rows:
 
     sentences: tuple[tuple[str, ...], ...]
     """One sentence a row, or two."""
-    labels: Int[np.ndarray, " n"]
+    labels: Integer[np.ndarray, " n"]
     split: Mapping[str, Bool[np.ndarray, " n"]]
     """Name of a split to a mask of its rows."""
 
@@ -110,7 +110,7 @@ def pair_features(first: Float[np.ndarray, "n e"], second: Float[np.ndarray, "n 
     return np.concatenate([np.abs(first - second), first * second], axis=1)
 
 
-def f1(labels: Int[np.ndarray, " n"], predicted: Int[np.ndarray, " n"]) -> float:
+def f1(labels: Integer[np.ndarray, " n"], predicted: Integer[np.ndarray, " n"]) -> float:
     """F1 of class 1 in [0, 1]: the harmonic mean of precision and recall; 0 if neither side has the class."""
     either = np.sum(labels == 1) + np.sum(predicted == 1)
     return float(2 * np.sum((labels == 1) & (predicted == 1)) / max(either, 1))

@@ -8,7 +8,7 @@ import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, BinaryIO, cast
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from jaxdistill.core import InputError
 
@@ -27,6 +27,13 @@ KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """A binary file, or what unpacks one."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -56,13 +63,13 @@ def regular(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def opened_text(path: Path) -> Iterator[IO[bytes]]:
+def opened_text(path: Path) -> Iterator[Readable]:
     """Opens a regular text file, decompressed if its name ends in `.gz`; turns read errors inside into `InputError`."""
     try:
         with open_regular(path) as file:
             if path.name.lower().endswith(".gz"):
                 with gzip.open(file, "rb") as unpacked:
-                    yield cast(IO[bytes], unpacked)
+                    yield unpacked
             else:
                 yield file
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -71,7 +78,7 @@ def opened_text(path: Path) -> Iterator[IO[bytes]]:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
-def lines(path: Path, file: IO[bytes], limit_bytes: int = LINE_BYTES) -> Iterator[tuple[int, str]]:
+def lines(path: Path, file: Readable, limit_bytes: int = LINE_BYTES) -> Iterator[tuple[int, str]]:
     r"""Yields `(number, text)` of each line, with its line end \n, \r\n or \r. Drops a byte order mark.
 
     Raises:
@@ -152,7 +159,7 @@ def foreign_errors(what: str) -> Iterator[None]:
         raise InputError(f"{what} ({(str(error).strip() or type(error).__name__).splitlines()[0]:.200}).") from None
 
 
-def _byte_lines(file: IO[bytes], limit_bytes: int) -> Iterator[bytes]:
+def _byte_lines(file: Readable, limit_bytes: int) -> Iterator[bytes]:
     """Yields lines. A line above the limit is yielded as far as it was read, as the last one."""
     rest = b""
     # Blocks grow with the rest, so that joining them stays linear in the length of a line.

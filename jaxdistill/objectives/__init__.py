@@ -16,13 +16,13 @@ def available() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
-def options_class(name: str) -> type[Objective]:
+def options_class(name: str) -> type:
     """The frozen dataclass of the objective `name`, which may be `MODULE:CLASS` or `FILE.py:CLASS`."""
     if parts.is_outside(name):
         found = parts.load_attribute(name)
         if not dataclasses.is_dataclass(found) or not hasattr(found, "reserve_rows"):
             raise InputError(f"objective.name={name!r} is no frozen dataclass with the members of core.Objective.")
-        return cast(type[Objective], found)
+        return cast(type, found)
     if name not in available():
         raise InputError(
             f"objective.name={name!r} is unknown; available: {', '.join(available())}.{did_you_mean(name, available())}"

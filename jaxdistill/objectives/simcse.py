@@ -98,5 +98,5 @@ class SimCSE:
         return jnp.mean(jax.nn.logsumexp(logits, axis=1).reshape(count, views), axis=1) - positive
 
 
-def _products(x: Float[Array, "n e"], y: Float[Array, "m e"]) -> Float[Array, "n m"]:
-    return jnp.einsum("ne,me->nm", x, y, precision=jax.lax.Precision.HIGHEST)
+def _products(x: Float[Array, "b e"], y: Float[Array, "k e"]) -> Float[Array, "b k"]:
+    return jnp.einsum("be,ke->bk", x, y, precision=jax.lax.Precision.HIGHEST)

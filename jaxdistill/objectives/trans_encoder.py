@@ -75,7 +75,7 @@ class TransEncoder:
         losses = jnp.mean(self.between(predictions, jnp.broadcast_to(labels, predictions.shape)), axis=1)
         return losses, state, {"prediction": jnp.mean(predictions), "label": jnp.mean(labels), "label/negative": below}
 
-    def between(self, x: Float[Array, "b o"], y: Float[Array, "b o"]) -> Float[Array, "b o"]:
+    def between(self, x: Float[Array, "b orders"], y: Float[Array, "b orders"]) -> Float[Array, "b orders"]:
         """The loss of each prediction `x` for its label `y`."""
         if self.loss == "bce":
             return jax.nn.softplus(x) - x * y

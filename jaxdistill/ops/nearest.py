@@ -6,7 +6,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 from jaxdistill.core import Array, InputError
 from jaxdistill.ops.norm import unit
@@ -16,8 +16,8 @@ QUERY_ROWS = 1024
 
 
 def nearest(
-    queries: Float[np.ndarray, "q e"], blocks: Iterable[Float[np.ndarray, "n e"]], *, count: int
-) -> tuple[Float[np.ndarray, "q k"], Int[np.ndarray, "q k"]]:
+    queries: Float[np.ndarray, "q e"], blocks: Iterable[Float[np.ndarray, "_ _"]], *, count: int
+) -> tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]:
     """The `count` rows with the largest cosine similarity to each query, best first.
 
     Args:
@@ -54,7 +54,8 @@ def nearest(
 @partial(jax.jit, static_argnames="count")
 def _nearest_in(
     queries: Float[Array, "q e"], block: Float[Array, "n e"], *, count: int
-) -> tuple[Float[Array, "q k"], Int[Array, "q k"]]:
+) -> tuple[Float[Array, "q best"], Integer[Array, "q best"]]:
     # In full precision: rounded operands could change the ranking.
     cosines = jnp.einsum("qe,ne->qn", unit(queries), unit(block), precision=jax.lax.Precision.HIGHEST)
-    return jax.lax.top_k(cosines, count)
+    best, places = jax.lax.top_k(cosines, count)
+    return best, places

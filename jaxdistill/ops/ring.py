@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 from jaxdistill.core import Array
 
@@ -37,7 +37,7 @@ class Ring(NamedTuple):
     ring: Float[Array, "c b e"]
     """`c` batches; `dynamic_update_slice` replaces the oldest. Sharded over `b`, so that a write needs no
     communication."""
-    pushes: Int[Array, ""]
+    pushes: Integer[Array, ""]
     """Batches written so far. The oldest block is `pushes mod c`."""
 
 

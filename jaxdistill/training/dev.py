@@ -4,7 +4,7 @@ import pathlib
 from collections.abc import Mapping
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Integer
 
 from jaxdistill import paths
 from jaxdistill.config import Config, Evals
@@ -19,7 +19,7 @@ HELD_OUT = 2000
 
 
 def dev_tasks(
-    config: Config, targets: Targets, graded: pairs.GradedPairs | None, held_out: Int[np.ndarray, " n"]
+    config: Config, targets: Targets, graded: pairs.GradedPairs | None, held_out: Integer[np.ndarray, " n"]
 ) -> Mapping[str, Task]:
     """Metric to dev evaluation; the preferred one first."""
     return dev_metric.available_tasks(
@@ -30,7 +30,7 @@ def dev_tasks(
     )
 
 
-def dev_agreement(config: Config, targets: Targets, held_out: Int[np.ndarray, " n"]) -> Task | None:
+def dev_agreement(config: Config, targets: Targets, held_out: Integer[np.ndarray, " n"]) -> Task | None:
     """Agreement over the pairs of a file, or over held-out sentences: each with its neighbour and with a random one."""
     if config.evals.agreement:
         if targets.embedder is None:

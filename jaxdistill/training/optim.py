@@ -5,7 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 from jaxdistill.config import Optimizer
 from jaxdistill.core import Array
@@ -77,6 +77,6 @@ def scale_by_transformers_adam(
     return optax.GradientTransformation(init, update)
 
 
-def _correction(b1: float, b2: float, count: Int[Array, ""]) -> Float[Array, ""]:
+def _correction(b1: float, b2: float, count: Integer[Array, ""]) -> Float[Array, ""]:
     t = count.astype(jnp.float32)
     return jnp.sqrt(1.0 - jnp.float32(b2) ** t) / (1.0 - jnp.float32(b1) ** t)

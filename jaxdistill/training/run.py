@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
 from jaxdistill.config import Config
-from jaxdistill.core import Objective, Params, Sizes, Task, TrainState
+from jaxdistill.core import Objective, Sizes, Task, TrainState
 from jaxdistill.data import batches, tokenize
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.training import step
@@ -36,7 +36,7 @@ class Run:
     steps: int
     schedule: optax.Schedule
     optimizer: optax.GradientTransformation
-    teacher_params: Params
+    teacher_params: Mapping[str, jax.Array]
     """On the mesh; empty where the step has no teacher."""
     sizes: Sizes
     """Widths and depths of both encoders, for the objective."""

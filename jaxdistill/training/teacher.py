@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 from jax.typing import DTypeLike
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 from jaxdistill.config import Config
 from jaxdistill.core import InputError, Objective
@@ -136,7 +136,7 @@ class Targets:
             progress=progress,
         )
 
-    def rows(self, rows: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
+    def rows(self, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
         """The teacher's embeddings of some rows of the text, for the first teacher view."""
         if self.arrays:
             return np.asarray(self.arrays[0][rows], np.float32)
