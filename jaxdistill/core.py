@@ -175,6 +175,13 @@ Embed = Callable[[Sequence[str]], Float[np.ndarray, "n e"]]
 
 
 @runtime_checkable
+class RoleEmbed(Protocol):
+    """An `Embed` that also reads sentences in their roles, one of `ROLES` for all or one for each."""
+
+    def __call__(self, sentences: Sequence[str], *, role: str | Sequence[str] = "") -> Float[np.ndarray, "n e"]: ...
+
+
+@runtime_checkable
 class Scorer(Protocol):
     """A cross-encoder: scores pairs directly; it has no sentence vectors."""
 

@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, did_you_mean, local_path, make_callable, run
-from jaxdistill.core import ROLES, Embed, InputError, Scorer
+from jaxdistill.core import ROLES, Embed, InputError, RoleEmbed, Scorer
 from jaxdistill.data.sources import local_files
 from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import SentenceModel, load_model
@@ -80,13 +80,11 @@ class Candidate(NamedTuple):
             digests[0] if len(digests) == 1 else hashlib.sha256("+".join(digests or [self.spec]).encode()).hexdigest()
         )
 
-    def embed(self, batch_size: int = BATCH_SIZE, *, progress: bool = False, role: str = "") -> Embed:
-        """The model as evaluations ask it, which reads sentences in a role if one is given."""
+    def embed(self, batch_size: int = BATCH_SIZE, *, progress: bool = False) -> Embed:
+        """The model as evaluations ask it; a `RoleEmbed` if it is one sentence encoder."""
         embedders = [Embedder(member, compute_dtype=self.precision, batch_size=batch_size) for member in self.members]
         if len(embedders) > 1:
             return Ensemble(embedders, progress=progress)
-        if role and self.members[0].role_prompts[role] != self.members[0].prompt:
-            return partial(embedders[0].encode, role=role, progress=progress)
         return embedders[0].as_embed(progress=progress)
 
 
@@ -104,6 +102,11 @@ class Others(NamedTuple):
         return [candidate.digest() for candidate, is_asked in asked if candidate and is_asked]
 
 
+def _in_role(embed: Embed | Scorer, role: str) -> Embed:
+    """Embeds sentences in a role; a cross-encoder or an ensemble says that it has no vectors."""
+    return cast(Embed, embed) if isinstance(embed, Scorer) else partial(cast(RoleEmbed, embed), role=role)
+
+
 def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
     """What evaluations know of a model."""
     progress = sys.stderr.isatty()
@@ -116,27 +119,16 @@ def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
     embed = candidate.embed(batch_size, progress=progress)
     after = candidate.postprocessing.of(embed)
     cached = cast(Embed, embed) if isinstance(embed, Scorer) else EmbeddingCache(after(embed))
-
-    def in_role(role: str) -> Embed:
-        """Embeds sentences in a role; for a cross-encoder, says that it has no vectors."""
-        if isinstance(embed, Scorer):
-            return cached
-        return EmbeddingCache(after(candidate.embed(batch_size, progress=progress, role=role)))
-
-    index, index_document = None, None
-    if others.index:
-        index, index_document = (
-            EmbeddingCache(others.index.embed(progress=progress, role=role)) for role in ("", "document")
-        )
+    index = others.index.embed(progress=progress) if others.index else None
     return Model(
         embed=cached,
         embed_in_batches=lambda size: after(candidate.embed(size)),
         parameters=sum(member.parameter_count for member in candidate.members),
         size_bytes=sum(weights_bytes(locate(member.source)) for member in candidate.members),
-        index=index,
-        embed_query=in_role("query"),
-        embed_document=in_role("document"),
-        index_document=index_document,
+        index=EmbeddingCache(index) if index else None,
+        embed_query=EmbeddingCache(after(_in_role(embed, "query"))),
+        embed_document=EmbeddingCache(after(_in_role(embed, "document"))),
+        index_document=EmbeddingCache(_in_role(index, "document")) if index else None,
         reranker=reranker,
     )
 

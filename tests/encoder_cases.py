@@ -20,6 +20,7 @@ CONFIGS = {
     "bert": (transformers.BertConfig, BERT_LIKE),
     "roberta": (transformers.RobertaConfig, BERT_LIKE | dict(type_vocab_size=1, layer_norm_eps=1e-5)),
     "xlm-roberta": (transformers.XLMRobertaConfig, BERT_LIKE | dict(type_vocab_size=1, hidden_act="gelu_new")),
+    "camembert": (transformers.CamembertConfig, BERT_LIKE | dict(type_vocab_size=1)),
     "distilbert": (
         transformers.DistilBertConfig,
         dict(vocab_size=VOCAB_SIZE, dim=32, n_layers=4, n_heads=4, hidden_dim=48, max_position_embeddings=70),
@@ -60,7 +61,7 @@ CONFIGS |= {
     "albert": (transformers.AlbertConfig, DECODER | dict(embedding_size=16)),
 }
 """Families, some in two forms."""
-BERTS = ("bert", "roberta", "xlm-roberta", "distilbert", "mpnet", "electra")
+BERTS = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet", "electra")
 """Families that differ from BERT in little."""
 SPECIAL_IDS = {"[PAD]": 0, "[CLS]": 2, "[SEP]": 3, "[UNK]": 4, "[MASK]": 5}
 

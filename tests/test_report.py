@@ -106,6 +106,8 @@ def test_without_the_average_of_sts_single_sets_are_shown():
         ({"bitext/average recall@1": 0.5, "tatoeba.en-de/en-de recall@1": 0.5}, ["translations, recall@1"]),
         ({"tatoeba.en-de/en-de recall@1": 0.5}, ["tatoeba.en-de/en-de recall@1"]),
         ({"entity/de recall@1": 0.5, "entity/de recall@5": 0.6}, ["entity/de recall@1"]),
+        ({"documents/a ndcg@10": 0.5, "documents/a map": 0.4}, ["documents/a ndcg@10"]),
+        ({"documents/average ndcg@10": 0.5, "documents/a ndcg@10": 0.5}, ["documents, nDCG@10"]),
         ({"nearest/cosine@1": 0.5, "asymmetric nearest/overlap@10": 0.6}, ["overlap@10 with the index model"]),
         ({"transfer/mr": 0.5, "geometry/anisotropy": 0.5}, ["transfer/mr"]),
         ({"agreement/spearman": 0.5, "sts-b-dev": 0.5, "pairs": 0.5}, ["graded pairs", "STS-B dev", "agreement with the teacher"]),
@@ -125,6 +127,12 @@ def test_only_what_was_measured_is_drawn_and_the_page_says_what_is_lacking():
 def test_the_histogram_counts_every_pair_of_every_model():
     for trace in drawn()["similarities"].data:
         assert len(trace["x"]) == BINS and sum(trace["y"]) == PAIRS
+
+
+def test_each_set_of_documents_has_a_bar_of_each_model_that_it_was_measured_for():
+    known = {"documents/one ndcg@10": 0.25, "reranked documents/one ndcg@10": 0.5, "documents/one map": 0.1}
+    found = drawn([Entry(name="a", scores=known), Entry(name="b", scores={"average": 0.5})])["documents"].data
+    assert [(bars["name"], bars["x"], bars["y"]) for bars in found] == [("a", ["one", "reranked one"], [25.0, 50.0])]
 
 
 def test_the_teacher_is_grey_and_the_others_differ():

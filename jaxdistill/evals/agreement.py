@@ -7,23 +7,16 @@ differ in width and tokenizer.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, cast, runtime_checkable
+from typing import cast
 
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer
 from jaxdistill.evals.evaluation import Evaluation
 from jaxdistill.evals.similarity import cosines, similarities, spearman, unit_vectors
 
 METRIC = "agreement/spearman"
-
-
-@runtime_checkable
-class RoleEmbed(Protocol):
-    """An `Embed` that also reads sentences in their roles."""
-
-    def __call__(self, sentences: Sequence[str], *, role: str | Sequence[str] = "") -> Float[np.ndarray, "n e"]: ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,8 +63,8 @@ def _entry(name: str, row: Mapping[str, Any], scored_pairs: ScoredPairs | None, 
     return Entry(
         name=name,
         scores=row["scores"],
-        parameters=row["parameters"],
-        size_bytes=row["size_bytes"],
+        parameters=row["parameters"] or None,  # BM25 has none
+        size_bytes=row["size_bytes"] or None,
         sentences_per_s=row["scores"].get(speed.RATE),
         scored_pairs=scored_pairs,
         neighbours=row["neighbours"],

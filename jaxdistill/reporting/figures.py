@@ -23,6 +23,8 @@ LOG_TICKS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 HOVER_WIDTH = 60
 """Characters in a line of a sentence that is shown at a point."""
 ALIGNMENT, UNIFORMITY = "geometry/alignment", "geometry/uniformity"
+DOCUMENTS, NDCG = "documents/", " ndcg@10"
+"""First and last part of the name of a set's score of retrieval."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,7 @@ def figures(entries: Sequence[Entry], *, teacher: str = "", score: str = "", hea
         _dev(entries, colors),
         *_score_against(entries, colors, score, heading),
         _alignment_uniformity(entries, colors),
+        _documents(entries, colors),
     ]
     return [figure for figure in drawn if figure is not None]
 
@@ -201,6 +204,24 @@ def _alignment_uniformity(entries: Sequence[Entry], colors: Mapping[str, str]) -
         "Wang and Isola's losses on STS-B dev; lower is better in both, so the best model is at the bottom left.",
         [_trace(e.name, colors, [e.scores[UNIFORMITY]], [e.scores[ALIGNMENT]], mode="markers") for e in known],
         _layout("uniformity", "alignment"),
+    )
+
+
+def _documents(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
+    """A group of bars for each set, with its asymmetric and reranked scores in groups of their own."""
+    traces = []
+    for entry in entries:
+        scores = {name: value for name, value in entry.scores.items() if DOCUMENTS in name and name.endswith(NDCG)}
+        sets = [_plain(name.replace(DOCUMENTS, "").removesuffix(NDCG)) for name in scores]
+        if sets:
+            bars = {"type": "bar", "name": _plain(entry.name), "marker": {"color": colors[entry.name]}}
+            traces.append(bars | {"x": sets, "y": [100 * value for value in scores.values()]})
+    return _figure(
+        "documents",
+        "Retrieval of documents",
+        "nDCG@10 of each set; higher is better.",
+        traces,
+        _layout("", "nDCG@10 × 100") | {"barmode": "group"},
     )
 
 

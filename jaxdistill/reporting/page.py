@@ -23,6 +23,7 @@ NOT_SHOWN: Mapping[str, str] = {
     "size": "score and size",
     "speed": "score and speed (--tasks=sts,speed)",
     "geometry": "alignment and uniformity (--tasks=geometry)",
+    "documents": "retrieval of documents (--tasks=documents)",
     "neighbours": "nearest sentences (--tasks=retrieval)",
 }
 """Part of the page to its name and the flag that adds it; listed if it was not measured."""
