@@ -7,6 +7,7 @@ import numpy as np
 from jaxdistill.core import Encoded, Sizes
 from jaxdistill.objectives.ckd import CKD
 from jaxdistill.objectives.embedding import Embedding
+from jaxdistill.objectives.gram import Gram
 from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.objectives.simtde import SimTDE
 from jaxdistill.objectives.trans_encoder import TransEncoder
@@ -21,10 +22,15 @@ SIMCSE = dict(
 )
 SIMTDE = dict(alpha=0.4, token_loss="batch", sentence_loss="mse", hidden_weight=0.3, hidden_map="even", view="text")
 TRANS_ENCODER = dict(form="bi", loss="mse", negatives="clip", both_orders=False)
+GRAM = dict(
+    cosine_weight=1.0, pair_weight=2.0, triplet_weight=3.0, triplet_margin=0.1, kl_weight=4.0, kl_temperature=0.5,
+    spread_weight=0.5, views=("text", "second"),
+)  # fmt: skip
 CASES = {
     "congen": congen(20),
     "embedding": Embedding(**EMBEDDING),
     "ckd": CKD(**CKD_OPTIONS),
+    "gram": Gram(**GRAM),
     "simcse": SimCSE(**SIMCSE),
     "simtde": SimTDE(**SIMTDE),
     "trans_encoder": TransEncoder(**TRANS_ENCODER),

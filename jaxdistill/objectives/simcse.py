@@ -24,8 +24,7 @@ from jaxdistill.config.ranges import Positive
 from jaxdistill.core import Array, Encoded, InputError, Params, Sizes
 from jaxdistill.ops import scale
 from jaxdistill.ops.norm import unit
-
-OWN_SIMILARITY = -1e9
+from jaxdistill.ops.similarity import products, without_own
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,10 +81,10 @@ class SimCSE:
     def info_nce(self, vectors: Float[Array, "b v e"], factor) -> Float[Array, " b"]:
         """Loss of each anchor among the batch's positives and hard negatives."""
         count = vectors.shape[0]
-        logits = factor * _products(vectors[:, 0], vectors[:, 1])
+        logits = factor * products(vectors[:, 0], vectors[:, 1])
         if len(self.views) == 3:
             own = jnp.eye(count, dtype=jnp.float32) * math.log(self.negative_weight)
-            logits = jnp.concatenate([logits, factor * _products(vectors[:, 0], vectors[:, 2]) + own], axis=1)
+            logits = jnp.concatenate([logits, factor * products(vectors[:, 0], vectors[:, 2]) + own], axis=1)
         positive = factor * jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
         return jax.nn.logsumexp(logits, axis=1) - positive
 
@@ -93,10 +92,6 @@ class SimCSE:
         """Mean loss of an example's two sentences, each among the 2b - 1 others."""
         count, views, width = vectors.shape
         every = vectors.reshape(count * views, width)
-        logits = factor * _products(every, every) + OWN_SIMILARITY * jnp.eye(count * views, dtype=jnp.float32)
+        logits = without_own(factor * products(every, every))
         positive = factor * jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
         return jnp.mean(jax.nn.logsumexp(logits, axis=1).reshape(count, views), axis=1) - positive
-
-
-def _products(x: Float[Array, "b e"], y: Float[Array, "k e"]) -> Float[Array, "b k"]:
-    return jnp.einsum("be,ke->bk", x, y, precision=jax.lax.Precision.HIGHEST)

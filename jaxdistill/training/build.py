@@ -52,7 +52,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
     targets = Targets(
         config, objective, teacher=teacher, labellers=labellers, store=store, compute_dtype=dtype, progress=progress
     )
-    check_width(targets, student)
+    check_width(objective, targets, student)
     if objective.reads and teacher is not None:
         check_same_tokens(objective, student, teacher, store)
     held_out = held_out_rows(config.evals, store.rows)
@@ -140,10 +140,10 @@ def make_batches(
     )
 
 
-def check_width(targets: Targets, student: SentenceModel) -> None:
-    """Raises `InputError` if student and teacher give vectors of different widths."""
+def check_width(objective: Objective, targets: Targets, student: SentenceModel) -> None:
+    """Raises `InputError` if student and teacher give vectors of different widths, which the objective cannot compare."""
     width = student.definition.embedding_width
-    if targets.width not in (0, width):
+    if targets.width not in (0, width) and not getattr(objective, "any_width", False):
         raise InputError(
             f"the student's vectors have {width} numbers, the teacher's {targets.width}; "
             f"set student.head to tanh or linear, which maps to the teacher's width."

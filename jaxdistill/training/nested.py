@@ -59,6 +59,10 @@ class Nested:
         return self.objective.couples_examples
 
     @property
+    def any_width(self) -> bool:
+        return getattr(self.objective, "any_width", False)
+
+    @property
     def _projected(self) -> bool:
         return self.targets == "projected" and bool(self.teacher_views)
 

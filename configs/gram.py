@@ -1,0 +1,50 @@
+"""Jasper's and Luxical's losses: similarities inside the batch follow the teacher's. No score here is measured yet.
+
+    python -m jaxdistill.main --config=configs/gram.py:PRESET --workdir=runs/NAME
+
+jasper      3 layers of all-MiniLM-L6-v2 on your text (--config.data.text=PATH_OR_GLOB), by cosine, pair similarity and
+            triplet order with Jasper's weights (Zhang et al., 2024, arXiv 2412.19048)
+luxical     the same by the divergence of Gram matrices alone at temperature 3 (Merrick et al., 2025, arXiv 2512.09015)
+tiny        jasper's path from text to export in a minute; proves nothing about quality
+
+Both papers train other students on other text, Jasper over nested widths (`--config.student.dims`), Luxical with batches
+of 12,288: `luxical` has 512. Without the cosine, student and teacher may have different widths.
+"""
+
+from _presets import chosen, minilm_l3, tiny
+from ml_collections import ConfigDict
+
+
+def gram(**changed) -> dict:
+    """The objective with its options: Jasper's by default."""
+    defaults = dict(
+        name="gram",
+        cosine_weight=10.0,
+        pair_weight=200.0,
+        triplet_weight=20.0,
+        triplet_margin=0.015,
+        kl_weight=0.0,
+        kl_temperature=3.0,
+        spread_weight=0.0,
+        views=("text",),
+    )
+    return defaults | changed
+
+
+def luxical() -> ConfigDict:
+    config = minilm_l3(**gram(cosine_weight=0.0, pair_weight=0.0, triplet_weight=0.0, kl_weight=1.0))
+    config.data.batch_size = 512
+    config.optimizer.eps = 1e-8  # differences of similarities, like those of vectors, have small gradients
+    return config
+
+
+PRESETS = {
+    "jasper": lambda: minilm_l3(**gram()),
+    "luxical": luxical,
+    "tiny": lambda: tiny(minilm_l3(**gram())),
+}
+
+
+def get_config(preset: str = "jasper") -> ConfigDict:
+    """The preset's options, all of them spelled out."""
+    return chosen("gram", PRESETS, preset)

@@ -1,0 +1,167 @@
+"""Jasper, Stella and Luxical: the student's similarities inside a batch follow the teacher's.
+
+With unit vectors s and t of n sentences, and their Gram matrices S = s s^T and T = t t^T:
+
+    cosine    1 - s_i . t_i
+    pair      mean square of S - T
+    triplet   mean of max(0, margin - (S_ij - S_kl)) over all two pairs of which the teacher prefers the first, T_ij > T_kl
+    kl        temperature^2 * KL(softmax_j(T_ij / temperature) || softmax_j(S_ij / temperature)), j other than i
+    spread    a penalty on unrelated sentences that lie close (`ops/similarity.py:spread_out`)
+
+Papers: Zhang et al., Jasper and Stella: distillation of SOTA embedding models, 2024 (arXiv 2412.19048), for the first
+three, with weights of 10, 200 and 20 and a margin of 0.015; Merrick et al., Luxical: High-Speed Lexical-Dense Text
+Embeddings, 2025 (arXiv 2512.09015), for the fourth, with a temperature of 3. Code consulted: github.com/NLPJCL/RAG-Retrieval
+(Jasper) and github.com/datologyai/luxical, which has the direction of the divergence, the factor and the missing
+diagonal of `kl`.
+
+Deliberate differences from the code:
+  * Two pairs that the teacher finds equally alike are in no order here and add nothing to `triplet`; Jasper's code takes
+    the second of them as preferred.
+  * Gram matrices are of the whole batch; in Jasper's code, of each process's part of it.
+  * Jasper's code compares the Gram matrix of each nested width with that of the whole teacher; here `student.dims` cuts
+    the teacher's vectors too, or maps the shorter ones to its width, as with any objective.
+  * Luxical's code relies on its teacher's vectors having unit length; here they are normalised.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Float
+
+from jaxdistill.config.ranges import NotNegative, Positive
+from jaxdistill.core import Array, Encoded, InputError, Params, Sizes
+from jaxdistill.ops.norm import unit
+from jaxdistill.ops.similarity import products, spread_out, without_own
+
+BLOCK_PAIRS = 1024
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gram:
+    """Options of Jasper's, Stella's and Luxical's losses; a term of weight 0 is not computed."""
+
+    cosine_weight: NotNegative = 10.0
+    """Weight of 1 - cosine of each sentence's two vectors. 0: the teacher's vectors may have another width than the
+    student's."""
+    pair_weight: NotNegative = 200.0
+    """Weight of the mean squared difference of the two Gram matrices."""
+    triplet_weight: NotNegative = 20.0
+    """Weight of the order of similarities. All pairs of the batch are compared with each other: four times the work for
+    1.4 times the batch. 0 is advisable above a batch of 256."""
+    triplet_margin: NotNegative = 0.015
+    """Margin by which the student must prefer the pair that the teacher prefers."""
+    kl_weight: NotNegative = 0.0
+    """Weight of the divergence of each sentence's similarities to the others, as distributions (Luxical)."""
+    kl_temperature: Positive = 3.0
+    """Divides the similarities of both distributions."""
+    spread_weight: NotNegative = 0.0
+    """Weight of the spread-out regulariser: the squared mean of the cosines of unrelated sentences, and their mean square
+    as far as it exceeds 1 / width."""
+    views: tuple[str, ...] = ("text",)
+    """Views that teacher and student read; sentences of all views are in one Gram matrix."""
+
+    couples_examples = True
+    reads = ()
+    reserve_rows = 0
+
+    def __post_init__(self):
+        if not self.views:
+            raise InputError("objective.views is empty; set --config.objective.views='(\"text\",)'.")
+        if not any((self.cosine_weight, self.pair_weight, self.triplet_weight, self.kl_weight)):
+            raise InputError(
+                "objective.cosine_weight, pair_weight, triplet_weight and kl_weight are all 0, so nothing is distilled; "
+                "set one of them above 0, such as --config.objective.pair_weight=200."
+            )
+
+    @property
+    def unread(self) -> Mapping[str, str]:
+        weights = {"triplet_margin": "triplet_weight", "kl_temperature": "kl_weight"}
+        return {name: f"objective.{weight} is 0" for name, weight in weights.items() if not getattr(self, weight)}
+
+    @property
+    def any_width(self) -> bool:
+        return self.cosine_weight == 0
+
+    @property
+    def student_views(self) -> tuple[str, ...]:
+        return self.views
+
+    @property
+    def teacher_views(self) -> tuple[str, ...]:
+        return self.views
+
+    def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
+        """No parameters and no state."""
+        return {}, ()
+
+    def __call__(
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
+    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+        """Weighted sum of the terms; those of the whole batch, `triplet` and `spread`, are the same for all examples."""
+        mine, wanted = unit(student.sentences), unit(jax.lax.stop_gradient(teacher.sentences))
+        examples, views, _ = mine.shape
+        terms = {name: (weight, term) for name, weight, term in self.terms(mine, wanted, mesh)}
+        metrics = {f"loss/{name}": jnp.mean(term) for name, (_, term) in terms.items()}
+        if mine.shape == wanted.shape:
+            metrics["cosine/teacher"] = jnp.mean(jnp.sum(mine * wanted, axis=-1))
+        losses = sum((weight * term for weight, term in terms.values()), jnp.zeros(examples * views, jnp.float32))
+        return jnp.mean(losses.reshape(examples, views), axis=1), state, metrics
+
+    def terms(self, mine: Float[Array, "b v e"], wanted: Float[Array, "b v teacher_width"], mesh: Mesh):
+        """(name, weight, value for each sentence) of the terms that have a weight."""
+        count = mine.shape[0] * mine.shape[1]
+        s, t = mine.reshape(count, -1), wanted.reshape(count, -1)
+        of_student, of_teacher = products(s, s), products(t, t)
+        if self.cosine_weight:
+            yield "cosine", self.cosine_weight, 1.0 - jnp.sum(s * t, axis=-1)
+        if self.pair_weight:
+            yield "pair", self.pair_weight, jnp.mean(jnp.square(of_student - of_teacher), axis=1)
+        if self.triplet_weight:
+            value = order_loss(of_student, of_teacher, self.triplet_margin, mesh=mesh)
+            yield "triplet", self.triplet_weight, jnp.full(count, value)
+        if self.kl_weight:
+            yield "kl", self.kl_weight, gram_kl(of_student, of_teacher, self.kl_temperature)
+        if self.spread_weight:
+            yield "spread", self.spread_weight, jnp.full(count, spread_out(mine))
+
+
+def gram_kl(student: Float[Array, "n n"], teacher: Float[Array, "n n"], temperature: float) -> Float[Array, " n"]:
+    """KL(teacher || student) of each sentence's similarities to the others, times temperature^2, which keeps the size of
+    gradients."""
+    log_p, log_q = (jax.nn.log_softmax(without_own(gram / temperature), axis=1) for gram in (teacher, student))
+    return temperature**2 * jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=1)
+
+
+def order_loss(
+    student: Float[Array, "n n"], teacher: Float[Array, "n n"], margin: float, *, mesh: Mesh
+) -> Float[Array, ""]:
+    """Mean over any two pairs of sentences: how much the student's preference lacks of the margin.
+
+    Pairs are compared in blocks, split over devices and computed again in the backward pass: memory grows with the
+    number of pairs, not with its square.
+    """
+    rows, columns = np.triu_indices(student.shape[0], 1)
+    pairs = len(rows)
+    s, t = student[rows, columns], teacher[rows, columns]
+    devices = mesh.shape["data"]
+    block = devices * max(min(BLOCK_PAIRS, pairs) // devices, 1)
+    lacking = (0, -pairs % block)
+    # No pair is less preferred than minus infinity, so that the padding adds nothing.
+    padded = jnp.pad(s, lacking), jnp.pad(t, lacking, constant_values=-jnp.inf)
+    split = NamedSharding(mesh, PartitionSpec(None, "data"))
+    blocks = tuple(jax.lax.with_sharding_constraint(x.reshape(-1, block), split) for x in padded)
+
+    @jax.checkpoint
+    def add(total, one):
+        of_student, of_teacher = one
+        prefers = of_teacher[:, None] > t[None, :]
+        short = jax.nn.relu(margin - (of_student[:, None] - s[None, :]))
+        return total + jnp.sum(jnp.sum(jnp.where(prefers, short, 0.0), axis=1)), None
+
+    total, _ = jax.lax.scan(add, jnp.float32(0.0), blocks)
+    return total / max(pairs * (pairs - 1) / 2, 1.0)
