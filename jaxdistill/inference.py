@@ -5,7 +5,7 @@ compiled. The result does not depend on the order of the sentences beyond roundi
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -57,11 +57,17 @@ class Embedder:
         """
         self.model = model
         self.mesh = mesh or make_mesh(devices=jax.local_devices())
-        shardings = shardings or dict.fromkeys(model.params, replicated(self.mesh))
-        self.params = place_frozen(model.params, shardings, compute_dtype) if params is None else params
+        self._shardings = shardings or dict.fromkeys(model.params, replicated(self.mesh))
+        if params is not None:
+            self.params = params
         self.batch_size = batch_size
         self.compute_dtype = jnp.dtype(compute_dtype)
         self._embed = make_embed(model.definition, self.mesh, compute_dtype)
+
+    @cached_property
+    def params(self) -> Params:
+        """Parameters on the mesh; the model's own are placed when they are first used."""
+        return place_frozen(self.model.params, self._shardings, self.compute_dtype)
 
     @property
     def width(self) -> int:
