@@ -35,7 +35,7 @@ SLOW = {
     for name in (
         "api", "augment", "compiled_step", "config", "cross_encoder", "docs", "encode", "encoder_numerics",
         "encoders", "evaluate", "family_training", "faults", "gram", "kills", "labels", "mteb", "objective_losses",
-        "objectives", "processes", "processes_agree", "program", "program_input", "quantize", "quickstart", "report",
+        "objectives", "pair_objectives", "processes", "processes_agree", "program", "program_input", "quantize", "quickstart", "report",
         "sharding", "sources", "stages", "substitute", "sweep", "trans_encoder", "wheel", "wordpiece",
     )
 }  # fmt: skip

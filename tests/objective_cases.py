@@ -6,7 +6,9 @@ import numpy as np
 
 from jaxdistill.core import Encoded, Sizes
 from jaxdistill.objectives.ckd import CKD
+from jaxdistill.objectives.cosent import CoSENT
 from jaxdistill.objectives.embedding import Embedding
+from jaxdistill.objectives.gist import GIST
 from jaxdistill.objectives.gram import Gram
 from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.objectives.simtde import SimTDE
@@ -26,10 +28,13 @@ GRAM = dict(
     cosine_weight=1.0, pair_weight=2.0, triplet_weight=3.0, triplet_margin=0.1, kl_weight=4.0, kl_temperature=0.5,
     spread_weight=0.5, views=("text", "second"),
 )  # fmt: skip
+GIST_OPTIONS = dict(temperature=0.1, margin=0.05, candidates="all", views=("text", "positive", "negative"))
 CASES = {
     "congen": congen(20),
+    "cosent": CoSENT(temperature=0.1),
     "embedding": Embedding(**EMBEDDING),
     "ckd": CKD(**CKD_OPTIONS),
+    "gist": GIST(**GIST_OPTIONS),
     "gram": Gram(**GRAM),
     "simcse": SimCSE(**SIMCSE),
     "simtde": SimTDE(**SIMTDE),

@@ -228,7 +228,7 @@ def write_checkpoint(folder, family):
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkpoints")
-    lines = ["\t".join((*row, *row, row[0])) for row in zip(made_up(200, words=6), made_up(200, words=5), strict=True)]
+    lines = ["\t".join((*row, *row, row[1])) for row in zip(made_up(200, words=6), made_up(200, words=5), strict=True)]
     (folder / "text.tsv").write_text("\n".join(["\t".join(COLUMNS), *lines]) + "\n", encoding="utf-8")
     graded = zip(range(40), made_up(40), made_up(40, seed=1), strict=True)  # fewer are all alike to a random model
     lines = ["score\tsentence1\tsentence2", *(f"{score}\t{first}\t{second}" for score, first, second in graded)]

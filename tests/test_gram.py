@@ -12,10 +12,11 @@ import torch.nn.functional as F
 from jaxdistill.config import options_from
 from jaxdistill.core import Encoded, InputError
 from jaxdistill.objectives import gram
+from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.gram import Gram
 from jaxdistill.ops.similarity import spread_out
 
-from objective_cases import GRAM, encoded, value_and_gradient
+from objective_cases import EMBEDDING, GRAM, encoded, value_and_gradient
 
 NONE = dict(cosine_weight=0.0, pair_weight=0.0, triplet_weight=0.0, kl_weight=0.0, spread_weight=0.0, views=("text",))
 
@@ -120,6 +121,22 @@ def test_spread_out_by_hand_on_a_cross_and_on_one_point():
     point = jnp.tile(jnp.float32([[[0, 1]]]), (4, 1, 1))
     np.testing.assert_allclose(spread_out(point), 1 + 1 / 2, rtol=1e-6)
     assert np.isfinite(jax.grad(spread_out)(cross[:1])).all()
+
+
+def test_embedding_adds_the_regulariser_to_its_loss(mesh):
+    plain = Embedding(**EMBEDDING)
+    spreads = dataclasses.replace(plain, spread_weight=0.5)
+    assert spreads.couples_examples and not plain.couples_examples
+    student, teacher = encoded(np.random.default_rng(5), plain)
+    (without, (slope, _)), (losses, (gradient, _)) = (
+        value_and_gradient(objective, mesh, student, teacher) for objective in (plain, spreads)
+    )
+    raw = as_torch(student.sentences).requires_grad_()
+    vectors = F.normalize(raw, dim=-1)
+    penalty = 0.5 * (spread(vectors[:, 0]) + spread(vectors[:, 1])) / 2
+    penalty.backward()
+    np.testing.assert_allclose(losses, without + penalty.item(), rtol=1e-5)
+    np.testing.assert_allclose(gradient, slope + raw.grad.numpy(), atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,9 @@ public; DistilCSE (Xu et al., 2021), section 3.1, for KD. Neither states the wei
 
 Differences: a mean over numbers where DistilCSE's text has a sum, as its code has it; `distance=cosine` is what
 sentence-transformers recommends for embedding distillation, and in none of the papers.
+
+LEAF (Vujanic and Rueckstiess, 2025, arXiv 2509.12539) is L2 with `student.head=linear`, `student.keep_head=True`: the student stays in
+the teacher's space, so that it can search an index that the teacher made.
 """
 
 import dataclasses
@@ -21,13 +24,15 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Float
 
+from jaxdistill.config.ranges import NotNegative
 from jaxdistill.core import Array, Encoded, InputError, Params, Sizes
 from jaxdistill.ops.norm import unit
+from jaxdistill.ops.similarity import spread_out
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Embedding:
-    """Options of L2, Dual-L2, SKD and KD; the loss is the mean of the terms."""
+    """Options of L2, Dual-L2, SKD, KD and LEAF; the loss is the mean of the terms, and the regulariser."""
 
     distance: Literal["squared", "cosine"] = "squared"
     """Distance of two vectors: `squared`, the mean squared difference of their numbers, or `cosine`, 1 - cosine
@@ -40,8 +45,10 @@ class Embedding:
     """The student's second view, with the same target (Dual-L2, SKD); empty: none."""
     third: Literal["none", "views", "teacher"] = "none"
     """SKD's third term: `none`, `views` (between the student's views) or `teacher` (with the teacher's second view)."""
+    spread_weight: NotNegative = 0.0
+    """Weight of the spread-out regulariser: the squared mean of the cosines of unrelated sentences, and their mean square
+    as far as it exceeds 1 / width."""
 
-    couples_examples = False
     reads = ()
     unread = {}
     reserve_rows = 0
@@ -51,6 +58,10 @@ class Embedding:
             raise InputError(f"objective.third={self.third!r} compares two views; set --config.objective.second_view.")
         if self.distance == "cosine" and not self.normalize:
             raise InputError("objective.distance='cosine' ignores lengths; set --config.objective.normalize=True.")
+
+    @property
+    def couples_examples(self) -> bool:
+        return self.spread_weight > 0
 
     @property
     def student_views(self) -> tuple[str, ...]:
@@ -80,7 +91,11 @@ class Embedding:
             terms["third"] = self.between(mine[:, 0], wanted[:, 1])
         metrics = {f"loss/{name}": jnp.mean(term) for name, term in terms.items()}
         metrics["cosine/teacher"] = jnp.mean(jnp.sum(unit(mine[:, 0]) * unit(wanted[:, 0]), axis=-1))
-        return sum(terms.values(), jnp.float32(0.0)) / len(terms), state, metrics
+        losses = sum(terms.values(), jnp.float32(0.0)) / len(terms)
+        if self.spread_weight:
+            metrics["loss/spread"] = spread_out(unit(mine))
+            losses = losses + self.spread_weight * metrics["loss/spread"]
+        return losses, state, metrics
 
     def between(self, x: Float[Array, "b e"], y: Float[Array, "b e"]) -> Float[Array, " b"]:
         """The distance of each pair of rows."""

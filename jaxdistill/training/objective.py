@@ -17,7 +17,7 @@ def make_objective(config: Config) -> Objective:
     if (config.teacher.targets == "labels") != (tuple(objective.teacher_views) == (LABELS,)):
         raise InputError(
             f"teacher.targets={config.teacher.targets!r} does not go with objective {config.objective['name']}: scores of "
-            "pairs (labels) are the targets of trans_encoder, and of no other."
+            "pairs (labels) are the targets of trans_encoder and cosent, and of no other."
         )
     if config.student.dims and config.teacher.targets == "labels":
         raise InputError(

@@ -6,6 +6,7 @@ from paper_tables.ckd import CODE_BATCHES, NEWS, PAPER_BATCHES, RATES, STAGE_1, 
 NLI = 2 * (550_152 + 392_702)
 """Sentences of SNLI and MultiNLI on the hub."""
 KD = STAGE_1 | {
+    **cited("no regulariser in either paper", objective__spread_weight=0.0),
     **cited("DistilCSE eq. 3", objective__distance="squared", objective__view="text", objective__second_view=""),
     **cited("DistilCSE eq. 3: no third term", objective__third="none"),
     "objective.normalize": Fact(False, "sentemb: kd_distillation.py, MSELoss of vectors as they are"),

@@ -7,6 +7,7 @@ EPS = Fact(
     1e-8, "ours", "ConGen's own 1e-6 is above the gradients of a mean square of unit vectors: the student hardly moves"
 )
 L2 = {
+    **cited("no regulariser in either paper", objective__spread_weight=0.0),
     **cited("ConGen 4.2: L2", objective__distance="squared", objective__second_view="", objective__third="none"),
     **cited("ConGen 3.1: vectors of unit length", objective__normalize=True),
     **cited("ConGen 4.2: teacher and student read x1", objective__view="text"),

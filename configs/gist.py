@@ -1,0 +1,35 @@
+"""GIST (Solatorio, 2024): contrast labelled pairs, without false negatives that a guide finds. No score here is measured yet.
+
+    python -m jaxdistill.main --config=configs/gist.py:PRESET --workdir=runs/NAME --config.data.text=FILE.tsv
+
+minilm-l3       3 layers of all-MiniLM-L6-v2, which is the guide too, on a file with the columns text, positive;
+                --config.teacher.model=MODEL for another guide, of any width
+minilm-l3-sup   the same with hard negatives: text, positive, negative
+tiny            the path from text to export in a minute; proves nothing about quality
+"""
+
+from functools import partial
+
+from _presets import chosen, minilm_l3, tiny
+from ml_collections import ConfigDict
+from simcse import PLAIN_TRIPLETS, VIEWS_OF_TRIPLETS
+
+
+def gist(views: tuple[str, ...]) -> ConfigDict:
+    config = minilm_l3(name="gist", temperature=0.01, margin=0.0, candidates="all", views=views)
+    config.data.columns = PLAIN_TRIPLETS[: len(views)]
+    config.optimizer.learning_rate = 5e-5
+    config.run.steps, config.run.epochs = 0, 1.0
+    return config
+
+
+PRESETS = {
+    "minilm-l3": partial(gist, VIEWS_OF_TRIPLETS[:2]),
+    "minilm-l3-sup": partial(gist, VIEWS_OF_TRIPLETS),
+    "tiny": lambda: tiny(gist(("text", "delete_words"))),
+}
+
+
+def get_config(preset: str = "minilm-l3") -> ConfigDict:
+    """The preset's options, all of them spelled out."""
+    return chosen("gist", PRESETS, preset)

@@ -1,0 +1,59 @@
+"""CoSENT: pairs of sentences are ordered by the student's cosine as their labels order them.
+
+    log(1 + sum exp((cos_i - cos_j) / temperature)), over all pairs i, j of the batch with label_i < label_j
+
+Paper: Huang et al., CoSENT: Consistent Sentence Embedding via Similarity Ranking, IEEE/ACM TASLP 2024, whose scale of 20 is
+a temperature of 0.05. Only the order of labels counts: a teacher whose cosines lie between 0.7 and 1 teaches as well
+as one that uses the whole range. Labels are the scores of one or several teachers (`teacher.targets=labels`).
+
+The loss is one number for the batch, which every example gets. It grows with the logarithm of the number of ordered
+pairs, so losses of different batch sizes do not compare.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jaxtyping import Float
+
+from jaxdistill.config.ranges import Positive
+from jaxdistill.core import LABELS, SECOND, Array, Encoded, Params, Sizes
+from jaxdistill.ops.norm import unit
+from jaxdistill.ops.similarity import HIDDEN
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CoSENT:
+    """Options of CoSENT."""
+
+    temperature: Positive = 0.05
+    """Divides the differences of cosines; the paper's scale of 20 is 0.05."""
+
+    couples_examples = True
+    reads = ()
+    unread = {}
+    reserve_rows = 0
+    student_views = ("text", SECOND)
+    teacher_views = (LABELS,)
+
+    def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
+        """No parameters and no state."""
+        return {}, ()
+
+    def __call__(
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
+    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+        """The loss of the batch; `order` is the share of ordered pairs that the student orders as the labels do."""
+        labels = jax.lax.stop_gradient(teacher.sentences[:, 0, 0])
+        vectors = unit(student.sentences)
+        cosines = jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
+        below = labels[:, None] < labels[None, :]
+        above = cosines[:, None] - cosines[None, :]
+        loss = jax.nn.softplus(jax.nn.logsumexp(jnp.where(below, above / self.temperature, HIDDEN)))
+        right = jnp.sum((below & (above < 0.0)).astype(jnp.float32))
+        ordered = jnp.maximum(jnp.sum(below.astype(jnp.float32)), 1.0)
+        metrics = {"prediction": jnp.mean(cosines), "label": jnp.mean(labels), "order": right / ordered}
+        return jnp.full(labels.shape, loss), state, metrics

@@ -1,0 +1,94 @@
+"""GIST: InfoNCE on labelled pairs, without the candidates that a guide takes for better positives.
+
+With the guide's cosine g and the student's s, anchors a, positives p and optional hard negatives n of a batch, a candidate
+c of example i is hidden if g exceeds g(a_i, p_i) - margin:
+
+    loss_i = log(exp(s(a_i, p_i) / temperature) + sum over all c not hidden of exp(s / temperature)) - s(a_i, p_i) / temperature
+
+Candidates are the other positives and the hard negatives, by their similarity to the anchor, and with `candidates=all`
+also the other anchors, likewise, and the other positives by their similarity to the own positive.
+
+Paper: Solatorio, GISTEmbed: Guided In-sample Selection of Training Negatives for Text Embedding Fine-tuning, 2024 (arXiv
+2402.16829), with a temperature of 0.01. Code consulted: sentence-transformers' `GISTEmbedLoss`, whose margin (`absolute`) the
+paper lacks. The guide is the run's teacher: live, stored, or another width than the student's.
+
+Deliberate difference: an anchor is never its own candidate, nor a positive. In the code the guide hides them, except where
+it finds anchor and positive equal.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jaxtyping import Float
+
+from jaxdistill.config.ranges import NotNegative, Positive
+from jaxdistill.core import Array, Encoded, InputError, Params, Sizes
+from jaxdistill.ops.norm import unit
+from jaxdistill.ops.similarity import HIDDEN, products, without_own
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GIST:
+    """Options of GIST; the teacher is the guide."""
+
+    temperature: Positive = 0.01
+    """Divides the student's cosine similarities."""
+    margin: NotNegative = 0.0
+    """Candidates that the guide finds less similar than the positive by no more than this are hidden as well."""
+    candidates: Literal["all", "positives"] = "all"
+    """Negatives besides hard ones: the other `positives` for each anchor, or also the other anchors, and the other
+    positives for each positive (`all`, the paper)."""
+    views: tuple[str, ...] = ("text", "positive")
+    """Views of the anchor, the positive and, optionally, the hard negative, which guide and student read."""
+
+    any_width = True
+    couples_examples = True
+    reads = ()
+    unread = {}
+    reserve_rows = 0
+
+    def __post_init__(self):
+        if len(self.views) not in (2, 3):
+            raise InputError(f"objective.views={self.views} must be two views, or three with a hard negative.")
+
+    @property
+    def student_views(self) -> tuple[str, ...]:
+        return self.views
+
+    @property
+    def teacher_views(self) -> tuple[str, ...]:
+        return self.views
+
+    def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
+        """No parameters and no state."""
+        return {}, ()
+
+    def __call__(
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
+    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+        """InfoNCE of each anchor; `hidden` is the share of candidates that the guide hides."""
+        mine, guide = unit(student.sentences), unit(jax.lax.stop_gradient(teacher.sentences))
+        positive, limit = (jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1) for vectors in (mine, guide))
+        candidates, of_guide = self.similarities(mine), self.similarities(guide)
+        own = candidates <= HIDDEN
+        hides = ~own & (of_guide > (limit - self.margin)[:, None])
+        logits = jnp.where(own | hides, HIDDEN, candidates / self.temperature)
+        logits = jnp.concatenate([positive[:, None] / self.temperature, logits], axis=1)
+        share = jnp.sum(hides.astype(jnp.float32)) / jnp.maximum(jnp.sum((~own).astype(jnp.float32)), 1.0)
+        losses = jax.nn.logsumexp(logits, axis=1) - logits[:, 0]
+        return losses, state, {"cosine/positive": jnp.mean(positive), "hidden": share}
+
+    def similarities(self, vectors: Float[Array, "b v e"]) -> Float[Array, "b k"]:
+        """Cosines that compete with each example's pair, `HIDDEN` for its own sentences; in the same order for all
+        vectors."""
+        anchors, positives = vectors[:, 0], vectors[:, 1]
+        found = [without_own(products(anchors, positives))]
+        if self.candidates == "all":
+            found += [without_own(products(one, one)) for one in (anchors, positives)]
+        if vectors.shape[1] == 3:
+            found.append(products(anchors, vectors[:, 2]))
+        return jnp.concatenate(found, axis=1)
