@@ -156,7 +156,7 @@ class Objective(Protocol):
 
     @property
     def couples_examples(self) -> bool:
-        """Whether an example's loss depends on the rest of its batch, which rules out gradient accumulation."""
+        """Whether an example's loss depends on the rest of its batch: gradients of parts are then cached, not added up."""
         ...
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Any]:

@@ -13,7 +13,7 @@ import pytest
 from jaxdistill import mesh as meshes
 from jaxdistill import objectives
 from jaxdistill.config import options_from
-from jaxdistill.core import Batch, InputError, Sizes, Tokens
+from jaxdistill.core import Batch, Encoded, InputError, Sizes, Tokens
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.objectives.ckd import CKD
 from jaxdistill.objectives.embedding import Embedding
@@ -116,6 +116,8 @@ class World:
         teacher_params = init_params(teacher, jax.random.key(3))
         of_teacher = meshes.shardings(teacher_params, self.mesh, ())
         self.teacher_params = meshes.place(teacher_params, of_teacher)
+        lie = step.Places(meshes.whole_over_data(shardings.params["student"]), meshes.whole_over_data(of_teacher))
+        self.forward = step.Forward(student, None, objective, self.mesh, jnp.float32, False, False, lie)
         self.step = step.make_train_step(
             student=student, teacher=teacher if objective.teacher_views else None, objective=objective,
             optimizer=optimizer, mesh=self.mesh, shardings=shardings, teacher_shardings=of_teacher,
@@ -194,6 +196,42 @@ def test_parts_of_a_batch_add_up(name):
     parts, _ = World(objective, 2, accumulate=2, dropout=0.0).run()
     np.testing.assert_allclose(whole[0]["gradient_norm"], parts[0]["gradient_norm"], rtol=1e-4)
     np.testing.assert_allclose([m["loss"] for m in whole], [m["loss"] for m in parts], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["ckd", "simcse", "gram"])
+def test_a_cached_gradient_is_that_of_the_whole_batch_on_any_number_of_devices(name):
+    """A queue and a learned scale; no teacher; neither. Losses, gradients, parameters and the queue after three steps."""
+    whole, straight = World(CASES[name], 1, dropout=0.0).run()
+    parts, cached = World(CASES[name], 2, accumulate=2, dropout=0.0).run()
+    for one, other in zip(whole, parts, strict=True):
+        assert one.keys() == other.keys()
+        for metric, value in one.items():
+            np.testing.assert_allclose(value, other[metric], rtol=1e-4, atol=1e-5, err_msg=metric)
+    for path, array in params_of(straight).items():
+        np.testing.assert_allclose(array, params_of(cached)[path], atol=2e-3, err_msg=path)
+    for one, other in zip(jax.tree.leaves(straight.objective), jax.tree.leaves(cached.objective), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_both_passes_of_a_cached_gradient_drop_the_same_numbers():
+    """Against one differentiation through both parts, each with its own dropout."""
+    made = World(CASES["simcse"], 2)
+    state, batch, key = made.start(), made.batches[0], jax.random.key(7)
+
+    def total(params):
+        split = step.split_groups(batch, 2)
+        first, second = (jax.tree.map(lambda x, part=part: x[part], split) for part in range(2))
+        parts = [
+            made.forward.vectors(params, one, jax.random.fold_in(key, part)).sentences
+            for part, one in enumerate((first, second))
+        ]
+        vectors = step.join_groups(jnp.stack(parts), GROUPS)
+        return made.forward.compared(state.params["objective"], state.objective, Encoded(vectors), None)[0]
+
+    expected = jax.jit(jax.grad(total))(state.params["student"])
+    found = jax.jit(partial(step.cached, made.forward, parts=2))(state, {}, batch, key)[1]["student"]
+    for path, array in expected.items():
+        np.testing.assert_allclose(found[path], array, atol=1e-5, err_msg=path)
 
 
 @every

@@ -232,8 +232,8 @@ class RunOptions:
     """Precision of matrix products; sums, softmax, norms and losses stay float32. `auto`: bfloat16 where the hardware
     supports it."""
     accumulate: Count = 1
-    """Gradient accumulation: parts into which a batch is split to save memory. Refused if an example's loss depends on
-    the rest of its batch."""
+    """Gradient accumulation: parts into which a batch is split to save memory. If an example's loss depends on the
+    rest of its batch, the parts are computed twice and the whole batch is compared (gradient cache)."""
     remat: bool = False
     """Recompute activations in the backward pass, which saves memory and costs about a third more computation."""
     model_axis: Count = 1

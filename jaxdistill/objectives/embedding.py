@@ -89,7 +89,7 @@ class Embedding:
             terms["third"] = self.between(mine[:, 0], mine[:, 1])
         if self.third == "teacher":
             terms["third"] = self.between(mine[:, 0], wanted[:, 1])
-        metrics = {f"loss/{name}": jnp.mean(term) for name, term in terms.items()}
+        metrics: dict[str, Array] = {f"loss/{name}": jnp.mean(term) for name, term in terms.items()}
         metrics["cosine/teacher"] = jnp.mean(jnp.sum(unit(mine[:, 0]) * unit(wanted[:, 0]), axis=-1))
         losses = sum(terms.values(), jnp.float32(0.0)) / len(terms)
         if self.spread_weight:

@@ -37,14 +37,14 @@ def make_objective(config: Config) -> Objective:
 
 
 def check_accumulation(config: Config, objective: Objective, groups: int, mesh: Mesh) -> None:
-    """Raises `InputError` if the gradient of a batch is not that of its parts, or the parts are not whole groups."""
+    """Raises `InputError` if the gradient of a batch cannot be had from its parts, or the parts are not whole groups."""
     parts = config.run.accumulate
     if parts == 1:
         return
-    if objective.couples_examples:
+    if objective.couples_examples and objective.reads:
         raise InputError(
-            f"run.accumulate={parts}: with {config.objective['name']}, an example's loss depends on the others of its batch, "
-            "so gradients of parts do not add up; use run.remat for less memory."
+            f"run.accumulate={parts}: {config.objective['name']} compares the examples of a batch by more than their vectors, "
+            "so its gradient cannot be cached; use --config.run.remat=True for less memory."
         )
     most = groups // mesh.shape["data"]
     if parts < 1 or most % parts:

@@ -45,12 +45,16 @@ def make_train_step(
         student's own where the objective compares token by token.
       shardings: how the state lies on the mesh, before and after.
       teacher_dropout: as DistilCSE's code has it.
-      accumulate: parts of the batch that are computed one after the other; divides the groups of each device.
+      accumulate: parts of the batch that are computed one after the other; divides the groups of each device. Examples that
+        their loss couples are computed twice, see `cached`.
     """
     lie = Places(whole_over_data(shardings.params["student"]), whole_over_data(teacher_shardings))
     forward = Forward(student, teacher, objective, mesh, compute_dtype, remat, teacher_dropout, lie)
-    gradients_of = partial(gradients, forward)
-    compute = gradients_of if accumulate == 1 else partial(accumulated, gradients_of, parts=accumulate)
+    compute = partial(gradients, forward)
+    if accumulate > 1 and objective.couples_examples:
+        compute = partial(cached, forward, parts=accumulate)
+    elif accumulate > 1:
+        compute = partial(accumulated, compute, parts=accumulate)
 
     def train_step(state: TrainState, teacher_params: Params, batch: Batch):
         key = jax.random.fold_in(state.key, state.step)
@@ -109,9 +113,14 @@ class Forward(NamedTuple):
 
     def loss(self, params, objective_state, targets: Encoded | None, batch: Batch, key: jax.Array):
         """(mean loss, (the objective's next state, metrics)) of a batch."""
-        vectors = encoded(
+        vectors = self.vectors(params["student"], batch, key)
+        return self.compared(params["objective"], objective_state, vectors, targets)
+
+    def vectors(self, params: Params, batch: Batch, key: jax.Array) -> Encoded:
+        """The student's side of a batch."""
+        return encoded(
             self.student,
-            jax.lax.with_sharding_constraint(params["student"], self.places.student),
+            jax.lax.with_sharding_constraint(params, self.places.student),
             batch.student,
             views=len(self.objective.student_views),
             reads=self.objective.reads,
@@ -119,9 +128,10 @@ class Forward(NamedTuple):
             compute_dtype=self.compute_dtype,
             remat=self.remat,
         )
-        losses, objective_state, metrics = self.objective(
-            params["objective"], objective_state, vectors, targets, mesh=self.mesh
-        )
+
+    def compared(self, params: Params, objective_state, vectors: Encoded, targets: Encoded | None):
+        """As `loss`, of both sides."""
+        losses, objective_state, metrics = self.objective(params, objective_state, vectors, targets, mesh=self.mesh)
         return jnp.mean(losses), (objective_state, metrics)
 
 
@@ -149,6 +159,43 @@ def accumulated(gradients_of, state: TrainState, teacher_params: Params, batch: 
     return (loss, (state.objective, metrics)), found
 
 
+def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int):
+    """As `gradients`, for a loss that couples examples: the whole batch is compared, activations are those of one part.
+
+    The vectors of all parts come first. The loss gives their gradients, which a second pass over the parts carries into the
+    parameters; it has the dropout of the first.
+
+    Source: Gao et al., Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup, RepL4NLP 2021
+    (gradient cache, arXiv 2101.06983).
+    """
+    numbered = jnp.arange(parts, dtype=jnp.int32), split_groups(batch, parts)
+
+    def sides(_, part):
+        index, one = part
+        of_part = jax.random.fold_in(key, index)
+        mine = forward.vectors(state.params["student"], one, of_part)
+        return None, (mine, forward.targets(teacher_params, one, of_part))
+
+    def compared(mine: Encoded, params: Params):
+        return forward.compared(params, state.objective, joined(mine), joined(wanted))
+
+    def add(total, part):
+        (index, one), slope = part
+        _, back = jax.vjp(
+            lambda params: forward.vectors(params, one, jax.random.fold_in(key, index)), state.params["student"]
+        )
+        return jax.tree.map(jnp.add, total, back(slope)[0]), None
+
+    groups = batch.student.ids.shape[0]
+    joined = partial(jax.tree.map, partial(join_groups, groups=groups))
+    _, (mine, wanted) = jax.lax.scan(sides, None, numbered)
+    gradient = jax.value_and_grad(compared, argnums=(0, 1), has_aux=True)
+    found, (slopes, of_objective) = gradient(mine, state.params["objective"])
+    zeros = jax.tree.map(jnp.zeros_like, state.params["student"])
+    of_student, _ = jax.lax.scan(add, zeros, (numbered, slopes))
+    return found, {"student": of_student, "objective": of_objective}
+
+
 def split_groups(batch: Batch, count: int) -> Batch:
     """A batch as `count` batches of whole groups, on a new leading axis; each device's groups stay where they are."""
     groups = batch.student.ids.shape[0]
@@ -158,6 +205,16 @@ def split_groups(batch: Batch, count: int) -> Batch:
         return parts.reshape(count, x.shape[0] // count, *x.shape[1:])
 
     return jax.tree.map(split, batch)
+
+
+def join_groups(x: Float[Array, "part n *rest"], groups: int) -> Float[Array, "b *rest"]:
+    """Puts back what `split_groups` took apart."""
+    count, examples = x.shape[:2]
+    return (
+        x.reshape(count, groups // count, count * examples // groups, *x.shape[2:])
+        .swapaxes(0, 1)
+        .reshape(-1, *x.shape[2:])
+    )
 
 
 def encoded(
