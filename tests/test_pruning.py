@@ -74,6 +74,7 @@ def test_fewer_heads_are_as_if_the_weakest_were_silent(family, heads, each, tmp_
     model = loaded(tmp_path / "whole", family)
     student = pruned(model, heads=heads)
     assert {path: array.shape for path, array in student.params.items()} == param_shapes(student.definition)
+    assert student.source.endswith(f"pruned to {heads} heads") and pruned(model).source == model.source
     expected = silenced(model, strongest(model, "heads", heads, each), "heads")
     for ours, theirs in zip(states(student), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-5)

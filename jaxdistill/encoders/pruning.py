@@ -49,11 +49,15 @@ def pruned(
             units = architecture.intermediate_size
             energies = _energies(params, f"{layer}/output/kernel", units, moments)
             params |= _without_units(params, layer, _largest(energies, after.intermediate_size))
+    cut = [f"{after.heads} heads"] * (after.heads < architecture.heads)
+    cut += [f"an intermediate width of {after.intermediate_size:,}"] * (
+        after.intermediate_size < architecture.intermediate_size
+    )
     return dataclasses.replace(
         model,
         definition=dataclasses.replace(model.definition, architecture=after),
         params=params,
-        source=f"{model.source}, pruned to {after.heads} heads and an intermediate width of {after.intermediate_size:,}",
+        source=f"{model.source}, pruned to {' and '.join(cut)}" if cut else model.source,
     )
 
 
