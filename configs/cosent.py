@@ -4,7 +4,7 @@
 
 minilm-l3   3 layers of all-MiniLM-L6-v2, on pairs (columns sentence1 and sentence2, or premise and hypothesis) that it scores
             itself; --config.teacher.model=MODEL for another teacher: sentence encoders, or cross-encoders, or several of one
-            kind with commas between them
+            kind with commas between them; vectors:SCORES.npy for scores of your own, one per row: a float array [rows, 1]
 tiny        the path from text to export in a minute; proves nothing about quality
 
 The scores are those that trans_encoder.py regresses; here only their order counts. Most pairs of random sentences are in

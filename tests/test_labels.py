@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxdistill.config import Config, Teacher
 from jaxdistill.core import InputError
 from jaxdistill.data import tokenize, views
 from jaxdistill.encoders import surgery
 from jaxdistill.inference import Embedder
+from jaxdistill.objectives.cosent import CoSENT
 from jaxdistill.training import labels
+from jaxdistill.training.teacher import Targets, load_labellers
 
 from tiny_models import tiny_model
 from tiny_text import COLUMNS, made_up, write_pairs
@@ -74,6 +77,26 @@ def test_labels_are_the_mean_of_cosines_or_of_sigmoids(pairs, tmp_path):
         found = made(labellers, store, tmp_path / "labels")
         np.testing.assert_allclose(found[:, 0], np.mean(alone, axis=0), atol=1e-6)
         np.testing.assert_allclose(made(labellers[:1], store, tmp_path / "labels")[:, 0], alone[0], atol=1e-6)
+
+
+def test_scores_of_ones_own_stay_with_their_pairs(tmp_path):
+    pairs = [("the cat", "the dog"), ("the dog", "the cat"), ("the cat", "rain"), ("rain", "the dog")]
+    path = write_pairs(tmp_path / "pairs.tsv", pairs)
+    options = dict(max_length=16, cache_folder=tmp_path / "cache", columns=COLUMNS, dedupe=True)
+    store = tokenize.build_store([str(path)], tokenizer=tiny_model(tmp_path / "model").tokenizer, **options)
+
+    def targets_of(scores):
+        np.save(tmp_path / "scores.npy", scores)
+        teacher = Teacher(model=f"vectors:{tmp_path / 'scores.npy'}", targets="labels")
+        config = Config(objective={"name": "cosent"}, teacher=teacher)
+        parts = dict(teacher=None, labellers=load_labellers(config, tmp_path), store=store, compute_dtype=jnp.float32)
+        return Targets(config, CoSENT(), **parts, progress=False)
+
+    found = targets_of(np.float32([[0.9], [0.8], [0.1], [0.3]]))
+    np.testing.assert_allclose(found.rows(np.arange(3))[:, 0], [0.9, 0.1, 0.3])  # the second pair is the first
+    assert found.width == 0
+    with pytest.raises(InputError, match=r"2 numbers a row; .* one score per pair"):
+        targets_of(np.zeros((4, 2), np.float32))
 
 
 def test_labellers_of_both_forms_are_refused_before_any_labels(pairs, tmp_path):

@@ -63,7 +63,7 @@ class Teacher:
     model: str = ""
     """Folder, `package:NAME/PATH`, hub name, an earlier stage (`previous`, `stage2`), or `vectors:FILE.npy` with one
     row per sentence of the text. Empty for an objective without a teacher. For labels: one or several models, separated
-    by commas."""
+    by commas, or `vectors:FILE.npy` with your own score of each pair, of shape [rows, 1]."""
     pooling: str = ""
     """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's. Required if the checkpoint states
     none."""

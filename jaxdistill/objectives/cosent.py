@@ -4,7 +4,7 @@
 
 Paper: Huang et al., CoSENT: Consistent Sentence Embedding via Similarity Ranking, IEEE/ACM TASLP 2024, whose scale of 20 is
 a temperature of 0.05. Only the order of labels counts: a teacher whose cosines lie between 0.7 and 1 teaches as well
-as one that uses the whole range. Labels are the scores of one or several teachers (`teacher.targets=labels`).
+as one that uses the whole range. Labels are the scores of one or several teachers, or your own (`teacher.targets=labels`).
 
 The loss is one number for the batch, which every example gets. It grows with the logarithm of the number of ordered
 pairs, so losses of different batch sizes do not compare.

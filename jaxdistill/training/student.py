@@ -96,7 +96,7 @@ def with_pair_head(spec: Student, model: SentenceModel, key: jax.Array) -> Sente
 
 def head_width(config: Config, student: SentenceModel, teacher: SentenceModel | None) -> int:
     """Output width of a head: the teacher's, or without a teacher the student's own (SimCSE's MLP)."""
-    if config.teacher.model.startswith("vectors:"):
+    if config.teacher.model.startswith("vectors:") and config.teacher.targets != "labels":
         return targets.open_own_vectors(config.teacher.model).shape[1]
     return (teacher or student).definition.embedding_width
 

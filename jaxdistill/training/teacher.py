@@ -47,9 +47,10 @@ def load_teacher(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
 
 
 def load_labellers(config: Config, workdir: pathlib.Path) -> list[SentenceModel]:
-    """The models that score the pairs; empty unless `teacher.targets` is `labels`. Cross-encoders keep their form."""
+    """The models that score the pairs; empty unless `teacher.targets` is `labels`, or if scores are given. Cross-encoders keep
+    their form."""
     spec = config.teacher
-    if spec.targets != "labels":
+    if spec.targets != "labels" or spec.model.startswith("vectors:"):
         return []
     names = [stage_export(name, workdir) for name in split_specs(spec.model)]
     for name in names:
@@ -100,6 +101,9 @@ class Targets:
             made = labels.labels(labellers, store, folder, compute_dtype=compute_dtype, progress=progress)
             self.arrays = (made,)
             return
+        if config.teacher.targets == "labels":
+            self.arrays = (own_scores(config.teacher.model, store),)
+            return
         if teacher is not None:
             self.width = teacher.definition.embedding_width
         if objective.reads:
@@ -145,3 +149,14 @@ class Targets:
         log.info("teacher embeddings of %d reserved sentences", len(rows))
         texts = [self.text.text(view, row) for row in rows]
         return self.embedder.encode(texts, role=self.text.roles(view, rows))
+
+
+def own_scores(spec: str, store: tokenize.TokenStore) -> targets.Selected:
+    """The user's own score of each pair; raises `InputError` for a file of vectors."""
+    array = targets.checked_own_vectors(spec, store.input_rows)
+    if array.shape[1] != 1:
+        raise InputError(
+            f"teacher.model={spec} has {array.shape[1]} numbers a row; with teacher.targets=labels it holds one score per pair, "
+            "in an array of shape [rows, 1]."
+        )
+    return targets.Selected(array, store.input_row)
