@@ -71,18 +71,20 @@ def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
     return jax.tree_util.tree_map_with_path(choose, tree)
 
 
-def whole_over_data(shardings: Any) -> Any:
-    """The shardings without the data axis: parameters that it splits are gathered where they are used.
+def gathered(params: Any, shardings: Any) -> Any:
+    """Parameters, inside a jitted function; those that the data axis splits are whole on every part of the batch.
 
     Left to itself, the compiler splits hidden states by their width where a matrix is split over the batch's devices, and
     moves them from one split to the other in every product.
     """
 
-    def whole(sharding: NamedSharding) -> NamedSharding:
+    def whole(array: jax.Array, sharding: NamedSharding) -> jax.Array:
+        if "data" not in sharding.spec:
+            return array
         axes = [None if axis == "data" else axis for axis in sharding.spec]
-        return NamedSharding(sharding.mesh, PartitionSpec(*axes))
+        return jax.lax.with_sharding_constraint(array, NamedSharding(sharding.mesh, PartitionSpec(*axes)))
 
-    return jax.tree.map(whole, shardings)
+    return jax.tree.map(whole, params, shardings)
 
 
 def check_rules(rules: Rules, mesh: Mesh) -> None:

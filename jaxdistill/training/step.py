@@ -18,7 +18,7 @@ from jaxtyping import Float
 from jaxdistill.core import Array, Batch, Encoded, Objective, Params, Sizes, Tokens, TrainState
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import vectors_and_states, word_embeddings
-from jaxdistill.mesh import batch_sharding, replicated, whole_over_data
+from jaxdistill.mesh import batch_sharding, gathered, replicated
 
 TrainStep = Callable[[TrainState, Params, Batch], tuple[TrainState, dict[str, Array]]]
 
@@ -48,7 +48,7 @@ def make_train_step(
       accumulate: parts of the batch that are computed one after the other; divides the groups of each device. Examples that
         their loss couples are computed twice, see `cached`.
     """
-    lie = Places(whole_over_data(shardings.params["student"]), whole_over_data(teacher_shardings))
+    lie = Places(shardings.params["student"], teacher_shardings)
     forward = Forward(student, teacher, objective, mesh, compute_dtype, remat, teacher_dropout, lie)
     compute = partial(gradients, forward)
     if accumulate > 1 and objective.couples_examples:
@@ -74,7 +74,7 @@ def make_train_step(
 
 
 class Places(NamedTuple):
-    """How both encoders' parameters lie on the mesh while they are computed with."""
+    """How both encoders' parameters lie on the mesh."""
 
     student: Any
     teacher: Any
@@ -102,7 +102,7 @@ class Forward(NamedTuple):
         assert tokens is not None  # a live teacher has them
         found = encoded(
             self.teacher,
-            jax.lax.with_sharding_constraint(teacher_params, self.places.teacher),
+            gathered(teacher_params, self.places.teacher),
             tokens,
             views=len(self.objective.teacher_views),
             reads=self.objective.reads,
@@ -120,7 +120,7 @@ class Forward(NamedTuple):
         """The student's side of a batch."""
         return encoded(
             self.student,
-            jax.lax.with_sharding_constraint(params, self.places.student),
+            gathered(params, self.places.student),
             batch.student,
             views=len(self.objective.student_views),
             reads=self.objective.reads,
