@@ -1,6 +1,7 @@
 """Jasper's, Stella's and Luxical's losses on similarities inside a batch, and the spread-out regulariser."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,8 @@ from jaxdistill.objectives import gram
 from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.gram import Gram
 from jaxdistill.ops.similarity import spread_out
+from jaxdistill.training.build import check_width
+from jaxdistill.training.nested import Nested
 
 from objective_cases import EMBEDDING, GRAM, encoded, value_and_gradient
 
@@ -101,6 +104,15 @@ def test_only_the_cosine_needs_vectors_of_one_width(mesh):
     losses, _, metrics = objective({}, (), student, Encoded(wider), mesh=mesh)
     np.testing.assert_allclose(losses, 0.0, atol=1e-5)
     assert "cosine/teacher" not in metrics
+
+
+def test_a_run_with_two_widths_is_refused_unless_similarities_alone_are_compared():
+    wider, student = SimpleNamespace(width=12), SimpleNamespace(definition=SimpleNamespace(embedding_width=8))
+    alone = Gram(**GRAM | dict(cosine_weight=0.0))
+    for objective in (alone, Nested(objective=alone, dims=(4,), targets="projected")):
+        check_width(objective, wider, student)
+    with pytest.raises(InputError, match="set student.head"):
+        check_width(Gram(**GRAM), wider, student)
 
 
 def test_a_term_without_weight_is_neither_computed_nor_logged(mesh):
