@@ -116,7 +116,7 @@ class World:
         teacher_params = init_params(teacher, jax.random.key(3))
         of_teacher = meshes.shardings(teacher_params, self.mesh, ())
         self.teacher_params = meshes.place(teacher_params, of_teacher)
-        lie = step.Places(meshes.whole_over_data(shardings.params["student"]), meshes.whole_over_data(of_teacher))
+        lie = step.Places(shardings.params["student"], of_teacher)
         self.forward = step.Forward(student, None, objective, self.mesh, jnp.float32, False, False, lie)
         self.step = step.make_train_step(
             student=student, teacher=teacher if objective.teacher_views else None, objective=objective,
