@@ -108,7 +108,8 @@ def likeliest_words(
     logits = word_logits(definition, params, tokens, slots)
     words = jnp.arange(logits.shape[-1], dtype=originals.dtype)
     fits = allowed[kinds] & (words[None] != originals[:, None])
-    return jax.lax.top_k(jnp.where(fits, logits, -jnp.inf), min(count, logits.shape[-1]))
+    best, words = jax.lax.top_k(jnp.where(fits, logits, -jnp.inf), min(count, logits.shape[-1]))
+    return best, words
 
 
 def _head_params(a: Architecture, tensors: Mapping[str, np.ndarray], source: str) -> dict[str, np.ndarray]:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 
 from jaxdistill.config.ranges import Fraction, NotNegative
 from jaxdistill.core import Array, Encoded, InputError, Params, Sizes
@@ -145,7 +145,7 @@ def _through(params: Params, name: str, x: Float[Array, "... d"]) -> Float[Array
     return x if matrix is None else jnp.matmul(x, matrix, precision=jax.lax.Precision.HIGHEST)
 
 
-def _masked_mean(difference: Float[Array, "g r l d"], owner: Float[Array, "g r l"]) -> Float[Array, ""]:
+def _masked_mean(difference: Float[Array, "g r l d"], owner: Integer[Array, "g r l"]) -> Float[Array, ""]:
     """Mean square over real tokens and numbers."""
     real = (owner >= 0).astype(jnp.float32)
     return jnp.sum(jnp.mean(jnp.square(difference), axis=-1) * real) / jnp.maximum(jnp.sum(real), 1.0)
