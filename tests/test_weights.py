@@ -270,7 +270,7 @@ def edited(folder, **changes):
 CONFIG_ERRORS = [
     (
         dict(model_type="t5"),
-        "model_type 't5' is not a family that can be read; known are albert, bert, distilbert, electra",
+        "model_type 't5' is not a family that can be read; known are albert, bert, camembert, distilbert, electra",
     ),
     (dict(model_type="removed"), "has no model_type"),
     (dict(hidden_size="removed"), "config.json has no 'hidden_size'"),
