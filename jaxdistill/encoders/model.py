@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import tokenizers
 
-from jaxdistill.core import ROLES, InputError
+from jaxdistill.core import ROLES, InputError, Params
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.locate import locate
@@ -107,7 +107,7 @@ class SentenceModel:
         texts = {role: _prompt_text(self.prompts, wanted) if wanted else own[role] for role, wanted in asked.items()}
         return dataclasses.replace(self, prompts=self.prompts | texts)
 
-    def with_params(self, params: dict[str, np.ndarray]) -> "SentenceModel":
+    def with_params(self, params: Params) -> "SentenceModel":
         """The same model with other weights, for instance trained ones."""
         return dataclasses.replace(self, params={path: np.asarray(params[path], np.float32) for path in self.params})
 

@@ -10,8 +10,10 @@ entry that a choice did not take leaves the choice as it was. So the tokens of t
 
 import dataclasses
 import json
+import re
 import string
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,7 +60,7 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Trimmed:
     order = sorted(ids[entry] for entry in kept)
     new = {old: place for place, old in enumerate(order)}
     with reading.foreign_errors("the trimmed tokenizer cannot be read"):
-        result = Tokenizer.from_str(json.dumps(_renumbered(content, ids, new)))
+        result = Tokenizer.from_str(_as_json(_renumbered(content, ids, new)))
     if result.get_vocab(with_added_tokens=True) != {entry: new[ids[entry]] for entry in kept}:
         raise InputError(
             "student.vocabulary=trim: the tokenizer numbers its entries in a way that trimming does not keep; "
@@ -146,6 +148,32 @@ def _renumbered(content: dict[str, Any], ids: Mapping[str, int], new: Mapping[in
     return content | {"model": model | pieces, "added_tokens": added}
 
 
+def _as_json(content: Mapping[str, Any], indent: int | None = None) -> str:
+    """JSON from which the tokenizers library reads the same scores of pieces again."""
+    model = content["model"]
+    if model["type"] != "Unigram":
+        return json.dumps(content, indent=indent, ensure_ascii=False)
+    mark = "\ufdd0"  # no character: Unicode keeps it for a program's own use
+    vocab = [[piece, f"{mark}{_decimal(score)}{mark}"] for piece, score in model["vocab"]]
+    text = json.dumps({**content, "model": {**model, "vocab": vocab}}, indent=indent, ensure_ascii=False)
+    return re.sub(f'"{mark}(.*?){mark}"', r"\1", text)
+
+
+def _decimal(value: float) -> str:
+    """A decimal that the tokenizers library reads as this very number.
+
+    Its reader takes the digits as a float and divides it by a power of ten, which rounds twice: the shortest decimal of a score
+    may come back as the number beside it, and then decides between two equally likely paths.
+    """
+    exact = Decimal(abs(value))
+    for places in range(15, 20):
+        nearest = int((exact * 10**places).to_integral_value())
+        for digits in sorted(range(nearest - 32, nearest + 33), key=lambda digits: abs(digits - nearest)):
+            if 0 <= digits < 2**64 and float(digits) / 10.0**places == abs(value):
+                return f"{'-' * (value < 0)}{digits}e-{places}"
+    return repr(value)
+
+
 def named_tokens(folder: Path) -> set[str]:
     """Tokens that the files beside `tokenizer.json` name: for padding, masks and the like."""
     found: list[Any] = []
@@ -159,8 +187,8 @@ def named_tokens(folder: Path) -> set[str]:
 
 def write(result: Trimmed, origin: Path, folder: Path) -> None:
     """Writes the trimmed tokenizer of the files in `origin`; files in which its ids would be wrong are left out."""
-    content = result.tokenizer.to_str(pretty=True)
-    (folder / "tokenizer.json").write_text(content, encoding="utf-8")
+    content = json.loads(result.tokenizer.to_str())
+    (folder / "tokenizer.json").write_text(_as_json(content, indent=2), encoding="utf-8")
     new = {str(old): str(place) for place, old in enumerate(result.kept.tolist())}
     for name in (CONFIG, SPECIAL_TOKENS):
         if not (origin / name).exists():
@@ -169,7 +197,7 @@ def write(result: Trimmed, origin: Path, folder: Path) -> None:
         if isinstance(decoder := settings.get("added_tokens_decoder"), dict):
             settings["added_tokens_decoder"] = {new[old]: token for old, token in decoder.items() if old in new}
         (folder / name).write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    if json.loads(content)["model"]["type"] == "WordPiece":
+    if content["model"]["type"] == "WordPiece":
         entries = (result.tokenizer.id_to_token(place) for place in range(len(result.kept)))
         (folder / "vocab.txt").write_text("".join(f"{entry}\n" for entry in entries), encoding="utf-8")
 
