@@ -31,7 +31,7 @@ from jaxdistill.encoders.modules import (
 from jaxdistill.encoders.pair_head import KIND, head_names
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_settings
-from jaxdistill.encoders.tokenizer import TOKENIZER_FILES, without_paths
+from jaxdistill.encoders.tokenizer import TOKENIZER_FILES, tokenizer_json, without_paths
 from jaxdistill.encoders.weights import tensors_from_params, write_safetensors
 from jaxdistill.paths import public_name
 
@@ -212,16 +212,14 @@ def _sentence_module_config(part: Dense | SentenceNorm) -> dict[str, Any]:
 
 
 def _write_tokenizer(model: SentenceModel, folder: Path) -> None:
-    tokenizer = tokenizers.Tokenizer.from_str(model.tokenizer.to_str())
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), "utf-8")
+    content = json.loads(model.tokenizer.to_str()) | {"truncation": None, "padding": None}
+    (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), "utf-8")
     for name in TOKENIZER_FILES:
         origin = model.tokenizer_folder / name
         if origin.exists() and origin.resolve() != (folder / name).resolve():
             shutil.copyfile(origin, folder / name)
     origin = model.tokenizer_folder / "tokenizer_config.json"
-    config = read_settings(origin) if origin.exists() else _tokenizer_config(tokenizer)
+    config = read_settings(origin) if origin.exists() else _tokenizer_config(model.tokenizer)
     config = {key: value for key, value in without_paths(config).items() if key not in UNWANTED_SETTINGS}
     if model.definition.reads_pairs and model.definition.architecture.token_types > 1:
         # A tokenizer without a class of its own would not pass token types to the model.

@@ -3,9 +3,11 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,9 @@ UNLIMITED = 10**6
 """Tokenizers without a limit of their own have 1e30 as `model_max_length`."""
 TYPED_CLASSES = ("BertTokenizer", "ConvBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
 """Classes of transformers that pass token types to the model unless `model_input_names` says otherwise."""
+
+OFFSETS = sorted(range(-32, 33), key=abs)
+"""How far from the nearest digits of a score to look for those that are read as it."""
 
 
 def read_tokenizer(folder: Path, *, vocab_size: int | None, lower_case: bool) -> tokenizers.Tokenizer:
@@ -140,3 +145,29 @@ def _converted(folder: Path) -> tokenizers.Tokenizer:
 def without_paths(config: dict[str, Any]) -> dict[str, Any]:
     """A `tokenizer_config.json` without names of files and of code, which transformers would open and run."""
     return {key: value for key, value in config.items() if key != "auto_map" and not key.endswith("_file")}
+
+
+def tokenizer_json(content: Mapping[str, Any], indent: int | None = None) -> str:
+    """JSON from which the tokenizers library reads the same scores of pieces again."""
+    model = content["model"]
+    if model["type"] != "Unigram":
+        return json.dumps(content, indent=indent, ensure_ascii=False)
+    mark = "\ufdd0"  # no character: Unicode keeps it for a program's own use
+    vocab = [[piece, f"{mark}{_decimal(score)}{mark}"] for piece, score in model["vocab"]]
+    text = json.dumps({**content, "model": {**model, "vocab": vocab}}, indent=indent, ensure_ascii=False)
+    return re.sub(f'"{mark}(.*?){mark}"', r"\1", text)
+
+
+def _decimal(value: float) -> str:
+    """A decimal that the tokenizers library reads as this very number.
+
+    Its reader takes the digits as a float and divides it by a power of ten, which rounds twice: the shortest decimal of a score
+    may come back as the number beside it, and then decides between two equally likely paths.
+    """
+    exact = Decimal(abs(value))
+    for places in range(15, 20):
+        nearest = int((exact * 10**places).to_integral_value())
+        for digits in (nearest + offset for offset in OFFSETS):
+            if 0 <= digits < 2**64 and float(digits) / 10.0**places == abs(value):
+                return f"{'-' * (value < 0)}{digits}e-{places}"
+    return repr(value)

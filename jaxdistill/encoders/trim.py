@@ -10,10 +10,8 @@ entry that a choice did not take leaves the choice as it was. So the tokens of t
 
 import dataclasses
 import json
-import re
 import string
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +22,7 @@ from tokenizers import Tokenizer, pre_tokenizers
 from jaxdistill.core import InputError
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.encoders.settings import read_settings
-from jaxdistill.encoders.tokenizer import read_tokenizer
+from jaxdistill.encoders.tokenizer import read_tokenizer, tokenizer_json
 from jaxdistill.files import reading
 
 WORDS = "transformer/embeddings/word/embedding"
@@ -60,7 +58,7 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Trimmed:
     order = sorted(ids[entry] for entry in kept)
     new = {old: place for place, old in enumerate(order)}
     with reading.foreign_errors("the trimmed tokenizer cannot be read"):
-        result = Tokenizer.from_str(_as_json(_renumbered(content, ids, new)))
+        result = Tokenizer.from_str(tokenizer_json(_renumbered(content, ids, new)))
     if result.get_vocab(with_added_tokens=True) != {entry: new[ids[entry]] for entry in kept}:
         raise InputError(
             "student.vocabulary=trim: the tokenizer numbers its entries in a way that trimming does not keep; "
@@ -148,32 +146,6 @@ def _renumbered(content: dict[str, Any], ids: Mapping[str, int], new: Mapping[in
     return content | {"model": model | pieces, "added_tokens": added}
 
 
-def _as_json(content: Mapping[str, Any], indent: int | None = None) -> str:
-    """JSON from which the tokenizers library reads the same scores of pieces again."""
-    model = content["model"]
-    if model["type"] != "Unigram":
-        return json.dumps(content, indent=indent, ensure_ascii=False)
-    mark = "\ufdd0"  # no character: Unicode keeps it for a program's own use
-    vocab = [[piece, f"{mark}{_decimal(score)}{mark}"] for piece, score in model["vocab"]]
-    text = json.dumps({**content, "model": {**model, "vocab": vocab}}, indent=indent, ensure_ascii=False)
-    return re.sub(f'"{mark}(.*?){mark}"', r"\1", text)
-
-
-def _decimal(value: float) -> str:
-    """A decimal that the tokenizers library reads as this very number.
-
-    Its reader takes the digits as a float and divides it by a power of ten, which rounds twice: the shortest decimal of a score
-    may come back as the number beside it, and then decides between two equally likely paths.
-    """
-    exact = Decimal(abs(value))
-    for places in range(15, 20):
-        nearest = int((exact * 10**places).to_integral_value())
-        for digits in sorted(range(nearest - 32, nearest + 33), key=lambda digits: abs(digits - nearest)):
-            if 0 <= digits < 2**64 and float(digits) / 10.0**places == abs(value):
-                return f"{'-' * (value < 0)}{digits}e-{places}"
-    return repr(value)
-
-
 def named_tokens(folder: Path) -> set[str]:
     """Tokens that the files beside `tokenizer.json` name: for padding, masks and the like."""
     found: list[Any] = []
@@ -188,7 +160,7 @@ def named_tokens(folder: Path) -> set[str]:
 def write(result: Trimmed, origin: Path, folder: Path) -> None:
     """Writes the trimmed tokenizer of the files in `origin`; files in which its ids would be wrong are left out."""
     content = json.loads(result.tokenizer.to_str())
-    (folder / "tokenizer.json").write_text(_as_json(content, indent=2), encoding="utf-8")
+    (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), encoding="utf-8")
     new = {str(old): str(place) for place, old in enumerate(result.kept.tolist())}
     for name in (CONFIG, SPECIAL_TOKENS):
         if not (origin / name).exists():
