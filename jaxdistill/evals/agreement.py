@@ -6,15 +6,13 @@ differ in width and tokenizer.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import cast
 
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer
+from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.evals.evaluation import Evaluation
-from jaxdistill.evals.similarity import cosines, similarities, spearman, unit_vectors
+from jaxdistill.evals.similarity import cosines, similarities, spearman
 
 METRIC = "agreement/spearman"
 
@@ -35,8 +33,7 @@ class AgreementTask:
         if isinstance(embed, Scorer) or not any(map(any, self.roles)):
             student = similarities(embed, self.first, self.second)
         else:
-            sides = [list(zip(*side, strict=True)) for side in zip((self.first, self.second), self.roles, strict=True)]
-            student = _cosines_of_roles(cast(RoleEmbed, embed), sides[0], sides[1])
+            student = cosines(embed, self.first, self.second, roles=[*self.roles[0], *self.roles[1]])
         return {METRIC: spearman(self.teacher, student, what="agreement with the teacher")}
 
 
@@ -45,17 +42,6 @@ def agreement_task(teacher: Embed, first: Sequence[str], second: Sequence[str]) 
     if len(first) != len(second) or len(first) < 2:
         raise InputError(f"agreement is measured on sentence pairs, 2 or more; got {len(first)} and {len(second)}.")
     return AgreementTask(first=tuple(first), second=tuple(second), teacher=cosines(teacher, first, second))
-
-
-def _cosines_of_roles(
-    embed: RoleEmbed, first: Sequence[tuple[str, str]], second: Sequence[tuple[str, str]]
-) -> Float[np.ndarray, " n"]:
-    """Cosine similarity of each pair of sentences with their roles, each of which is embedded once."""
-    distinct = list(dict.fromkeys([*first, *second]))
-    sentences, roles = zip(*distinct, strict=True)
-    vectors = dict(zip(distinct, unit_vectors(partial(embed, role=roles), sentences), strict=True))
-    left, right = (np.stack([vectors[sentence] for sentence in side]) for side in (first, second))
-    return np.einsum("ne,ne->n", left, right)
 
 
 def held_out_task(

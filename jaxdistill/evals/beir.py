@@ -17,7 +17,7 @@ from pathlib import Path
 
 from jaxdistill.core import InputError
 from jaxdistill.evals.read_table import table_suffix, text_lines
-from jaxdistill.files.reading import parsed_json
+from jaxdistill.files.reading import foreign_errors, parsed_json
 
 CORPUS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.tsv", "corpus.tsv.gz")
 QUERIES = ("queries.jsonl", "queries.jsonl.gz", "queries.tsv", "queries.tsv.gz")
@@ -164,10 +164,6 @@ def _folder(name: str, spec: str) -> Path:
         raise InputError(f"--retrieval={spec}: {name or 'nothing'} is no folder, and no name ORG/SET of the hub.")
     from huggingface_hub import snapshot_download
 
-    try:
+    with foreign_errors(f"--retrieval={spec}: {name} cannot be fetched from the hub"):
         patterns = ["corpus.*", "queries.*", "qrels/*", "qrels.*"]
-        folder = Path(snapshot_download(name, repo_type="dataset", allow_patterns=patterns))
-    except Exception as error:  # the library raises its own and the HTTP client's errors
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"--retrieval={spec}: {name} cannot be fetched from the hub ({reason:.200}).") from None
-    return folder
+        return Path(snapshot_download(name, repo_type="dataset", allow_patterns=patterns))

@@ -4,12 +4,13 @@ All evaluations of sentence pairs use it. Useless vectors (NaN, zero, or all the
 """
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Float, Real
 
-from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer
 
 CONSTANT = 1e-7
 """Similarities that span less than this share of the largest differ by float32 rounding only, so they are no ranking."""
@@ -40,12 +41,20 @@ def unit_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n
     return vectors / lengths[:, None]
 
 
-def cosines(embed: Embed, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
-    """Cosine similarity of each pair, in [-1, 1]. Each distinct sentence is embedded once, all in one call."""
-    distinct = list(dict.fromkeys([*first, *second]))
-    row = {sentence: index for index, sentence in enumerate(distinct)}
-    vectors = unit_vectors(embed, distinct)
-    left, right = [row[sentence] for sentence in first], [row[sentence] for sentence in second]
+def cosines(
+    embed: Embed, first: Sequence[str], second: Sequence[str], *, roles: Sequence[str] = ()
+) -> Float[np.ndarray, " n"]:
+    """Cosine similarity of each pair, in [-1, 1]. Each distinct sentence is embedded once, all in one call.
+
+    Args:
+      roles: of the first sentences and then of the second ones, which `embed`, a `RoleEmbed`, then takes as `role`; a
+        sentence in two roles is embedded twice. Empty: sentences have no roles.
+    """
+    places = list(zip([*first, *second], roles or [""] * (len(first) + len(second)), strict=True))
+    row = {place: index for index, place in enumerate(dict.fromkeys(places))}
+    read = partial(cast(RoleEmbed, embed), role=[role for _, role in row]) if roles else embed
+    vectors = unit_vectors(read, [sentence for sentence, _ in row])
+    left, right = np.split(np.array([row[place] for place in places], np.int64), [len(first)])
     return np.einsum("ne,ne->n", vectors[left], vectors[right])
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxdistill.evals.pairs import ScoredPairs
+from jaxdistill.evals.ranking import NDCG
 from jaxdistill.reporting.plots import Curves
 
 COLORS = ("#c2573a", "#3b6ea5", "#4f8a4c", "#7b5aa6", "#b8862d", "#3f9aa0", "#b5507f", "#6b5b4b")
@@ -23,8 +24,8 @@ LOG_TICKS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 HOVER_WIDTH = 60
 """Characters in a line of a sentence that is shown at a point."""
 ALIGNMENT, UNIFORMITY = "geometry/alignment", "geometry/uniformity"
-DOCUMENTS, NDCG = "documents/", " ndcg@10"
-"""First and last part of the name of a set's score of retrieval."""
+DOCUMENTS = "documents/"
+"""Before the name of a set in a score of retrieval; its measure follows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +213,7 @@ def _documents(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | 
     traces = []
     for entry in entries:
         scores = {name: value for name, value in entry.scores.items() if DOCUMENTS in name and name.endswith(NDCG)}
-        sets = [_plain(name.replace(DOCUMENTS, "").removesuffix(NDCG)) for name in scores]
+        sets = [_plain(name.replace(DOCUMENTS, "").removesuffix(f" {NDCG}")) for name in scores]
         if sets:
             bars = {"type": "bar", "name": _plain(entry.name), "marker": {"color": colors[entry.name]}}
             traces.append(bars | {"x": sets, "y": [100 * value for value in scores.values()]})
