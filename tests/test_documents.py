@@ -51,6 +51,13 @@ def test_a_faulty_set_is_one_line_with_its_place(tmp_path, changed, words):
     assert "\n" not in str(error.value)
 
 
+def test_a_set_of_the_hub_has_its_own_name_and_not_that_of_its_snapshot(tmp_path, monkeypatch):
+    snapshot = write_set(tmp_path / "snapshots" / "0a1b2c", "jsonl")
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **_: str(snapshot))
+    assert set_files("ORG/nfcorpus").name == "nfcorpus"
+    assert set_files("ORG/one+ORG/other").name == "one+other"
+
+
 def test_measures_equal_those_of_trec_eval():
     drawn = np.random.default_rng(0)
     names = [f"d{number}" for number in range(300)]
@@ -130,6 +137,7 @@ def test_evaluate_scores_documents_beside_bm25_and_in_anothers_index(tmp_path):
     options = {"tasks": "documents", "data": str(tmp_path / "data"), "index_model": str(tmp_path / "model")}
     found = evaluate(["bm25", str(tmp_path / "model")], **options)
     lexical, model = (row["scores"] for row in found["models"])
+    assert not [name for name in lexical if "asymmetric" in name]
     assert lexical["documents/tiny ndcg@10"] == pytest.approx((1 + 2 / (2 + 1 / np.log2(3))) / 2, abs=0.2)
     assert model["asymmetric documents/tiny ndcg@10"] == model["documents/tiny ndcg@10"]
     sets = f"{tmp_path / 'bad'},{tmp_path / 'data' / 'retrieval' / 'tiny'}"

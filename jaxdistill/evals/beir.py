@@ -66,7 +66,7 @@ def set_files(spec: str) -> SetFiles:
     queries = _folder(asked, spec)
     documents = _folder(indexed, spec) if plus else queries
     return SetFiles(
-        name=f"{queries.name}+{documents.name}" if plus else queries.name,
+        name="+".join(Path(part).name for part in ([asked, indexed] if plus else [asked])),
         corpus=_file(documents, CORPUS),
         queries=_file(queries, QUERIES),
         qrels=_file(queries, QRELS),

@@ -105,6 +105,8 @@ def _units(sources: Sources) -> Iterable[Unit | str]:
 
 def _values(files: SetFiles, prefix: str, model: Model) -> dict[str, dict[str, float]]:
     known = beir.read_set(files)
+    if model.rank is not None and ASYMMETRIC in prefix:
+        return {"scores": {}}  # it has no vectors to ask another model's index with
     if model.rank is not None:
         texts = list(known.documents.values())
         ranking = model.rank(list(known.queries.values()), texts, min(DEPTH, len(texts)))
