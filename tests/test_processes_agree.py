@@ -1,5 +1,6 @@
 """How the processes of a run find each other, agree, and end together; without any training, which test_processes.py has."""
 
+import itertools
 import os
 import socket
 import subprocess
@@ -147,6 +148,36 @@ def test_every_process_gets_what_all_give_in_their_order():
     for thread in threads:
         thread.join()
     assert got == [[[[index, turn] for index in range(3)] for turn in range(3)]] * 3
+    for one in channels:
+        one.leave()
+
+
+def test_a_process_that_is_asked_to_stop_stops_all_after_the_same_step():
+    port, ahead, ended = free_port(), 2, [0] * 3
+    channels = opened_by([Place("127.0.0.1", port, 3, index, None) for index in range(3)])
+    started, changed = [0] * 3, threading.Condition()
+
+    def train(index):
+        """Steps as a run does: none is more than `ahead` of the slowest."""
+        for step in itertools.count(1):
+            with changed:
+                started[index] = step
+                changed.notify_all()
+                changed.wait_for(lambda step=step: min(started) >= step - ahead)
+            asked = 75 if index == 2 and step >= 4 else 0
+            if status := channels[index].stop_status(asked, step, step + ahead + 1):
+                ended[index] = (step, status)
+                with changed:
+                    started[index] = sys.maxsize
+                    changed.notify_all()
+                return
+
+    threads = [threading.Thread(target=train, args=(index,), daemon=True) for index in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=20)
+    assert len(set(ended)) == 1 and ended[0][0] >= 4 and ended[0][1] == 75
     for one in channels:
         one.leave()
 

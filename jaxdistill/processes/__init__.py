@@ -134,6 +134,20 @@ def gathered(value: Any) -> list[Any]:
     return [value] if _channel is None else _channel.exchange(value)
 
 
+def stop_status(asked: int, step: int, stop_at: int) -> int:
+    """Exit status with which the run stops after `step`, or 0; all processes stop after the same step.
+
+    Processes do not wait for each other here, except where one was asked to stop.
+
+    Args:
+      asked: exit status with which this process was asked to stop, by a signal; 0: it was not.
+      step: the step that this process has started last; each process calls this after every step.
+      stop_at: the step after which to stop if the first process learns now that one was asked; no process may have come
+        beyond it.
+    """
+    return asked if _channel is None else _channel.stop_status(asked, step, stop_at)
+
+
 def is_first() -> bool:
     """Whether this process writes and talks for all."""
     return _channel is None or _channel.place.index == 0

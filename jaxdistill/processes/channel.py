@@ -5,6 +5,8 @@ Process 0 listens at the address of the run, the others connect. Each line is a 
   {"hello": {...}}            from a process that connects
   {"welcome": {...}}          from process 0 once all are there
   {"say": X}, {"all": [...]}  one round of `exchange`: each process's X, then all of them
+  {"stop": STATUS}            to process 0: this process was asked to stop, and to end with that status
+  {"stop_at": N, ...}, {"known": N}   from process 0: all stop after step N; the answer
   {"end": TEXT, ...}          this process leaves; an empty text: it is done
   {"lost": TEXT, ...}         from process 0: another process has left or died
   {"refused": TEXT}           from process 0 instead of a welcome
@@ -38,6 +40,7 @@ class Peer:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _notice_lost_hosts(connection)
         self.inbox: queue.Queue[Any] = queue.Queue()
+        self.known: queue.Queue[int] = queue.Queue()
         self._lines = connection.makefile("r", encoding="utf-8", newline="\n")
         self._sending = threading.Lock()
 
@@ -66,6 +69,10 @@ class Channel:
         self.place, self.peers, self.names = place, peers, names
         self._is_waiting = self._is_leaving = False
         self._lost = threading.Event()
+        self._asked = 0
+        """Highest exit status with which a process asks to stop; 0: none does."""
+        self._stop: tuple[int, int] | None = None
+        """The agreed last step, and the exit status."""
         for index, peer in peers.items():
             threading.Thread(target=self._listen, args=(index, peer), daemon=True).start()
 
@@ -84,6 +91,24 @@ class Channel:
         self._is_waiting = False
         return values
 
+    def stop_status(self, asked: int, step: int, stop_at: int) -> int:
+        """Exit status with which this process stops after `step`, or 0; see `processes.stop_status`."""
+        if asked > self._asked:
+            self._asked = asked
+            if self.place.index:
+                self.peers[0].send(stop=asked)
+        if self.place.index == 0 and self._asked and self._stop is None:
+            self._announce(stop_at, self._asked)
+        return self._stop[1] if self._stop and step >= self._stop[0] else 0
+
+    def _announce(self, step: int, status: int) -> None:
+        """Fixes the last step in every process; their listening threads answer even where their loops wait."""
+        for peer in self.peers.values():
+            peer.send(stop_at=step, status=status)
+        for peer in self.peers.values():
+            peer.known.get()
+        self._stop = step, status
+
     def leave(self, reason: str = "", *, status: int = BAD_INPUT) -> None:
         """Tells the others, once, that this process ends, with which status; from here on it outlives them."""
         if self._is_leaving:
@@ -101,6 +126,13 @@ class Channel:
         while (message := peer.receive()) is not None:
             if "say" in message or "all" in message:
                 peer.inbox.put(message["say"] if "say" in message else message["all"])
+            elif "stop" in message:
+                self._asked = max(self._asked, message["stop"])
+            elif "stop_at" in message:
+                self._stop = message["stop_at"], message["status"]
+                peer.send(known=message["stop_at"])
+            elif "known" in message:
+                peer.known.put(message["known"])
             elif "lost" in message:
                 self._lose(message["lost"], message["status"])
             elif message.get("end"):

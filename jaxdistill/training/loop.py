@@ -245,11 +245,9 @@ class _Loop:
         )
 
     def interrupted(self, interrupts: Interrupts, step: int) -> int:
-        """Exit status with which to stop after this step, or 0. Several processes agree at log steps, where they wait
-        for the devices anyway."""
-        if processes.count() > 1 and step % self.run.config.run.log_every:
-            return 0
-        return max(processes.gathered(interrupts.status))
+        """Exit status with which to stop after this step, or 0."""
+        # A process waits for the step STEPS_IN_FLIGHT before its last one, so that no other is further ahead than that.
+        return processes.stop_status(interrupts.status, step, min(step + STEPS_IN_FLIGHT + 1, self.run.steps))
 
     def save_and_exit(self, state: TrainState, step: int, status: int) -> NoReturn:
         """Saves an interrupted run and raises `Interrupted`."""
