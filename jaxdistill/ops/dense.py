@@ -15,6 +15,9 @@ from jaxtyping import Float
 
 from jaxdistill.core import Array, InputError, Precision
 
+SMALLEST = 64
+"""Sizes below which a transposed copy is not worth making."""
+
 
 def product(
     x: Float[Array, "... i"], kernel: Float[Array, "i o"], *, compute_dtype: DTypeLike
@@ -42,11 +45,35 @@ def _backward(dtype, given, saved, cotangent):
     x, kernel = saved
     cotangent = cotangent.astype(dtype)
     d_x = jnp.einsum("...o,io->...i", cotangent, kernel, preferred_element_type=jnp.float32)
-    d_kernel = jnp.einsum("...i,...o->io", x, cotangent, preferred_element_type=jnp.float32)
+    d_kernel = _summed_over_tokens(x.reshape(-1, x.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1]))
     return d_x.astype(given[0]), d_kernel.astype(given[1])
 
 
 _product.defvjp(_forward, _backward)
+
+
+def _summed_over_tokens(x: Float[Array, "t i"], y: Float[Array, "t o"]) -> Float[Array, "i o"]:
+    """`x.T @ y` of bfloat16 arrays with float32 sums: the gradient of a kernel."""
+
+    def plain(x: Array, y: Array) -> Array:
+        return jnp.einsum("ti,to->io", x, y, preferred_element_type=jnp.float32)
+
+    if x.shape[0] < SMALLEST or min(x.shape[1], y.shape[1]) < SMALLEST or not has_bfloat16_units():
+        return plain(x, y)
+    return jax.lax.platform_dependent(x, y, cpu=_with_transposed_copy, default=plain)
+
+
+def _with_transposed_copy(x: Float[Array, "t i"], y: Float[Array, "t o"]) -> Float[Array, "i o"]:
+    """`x.T @ y`, the narrower operand copied so that tokens are its last axis.
+
+    XLA's CPU backend multiplies bfloat16 in the processor's units only if the first operand's rows are contiguous;
+    otherwise it converts both to float32. Barriers keep the compiler from folding the copy back into the product.
+    """
+    narrow, wide = (x, y) if x.shape[1] <= y.shape[1] else (y, x)
+    # The leading axis gives the copy the default layout.
+    copy = jax.lax.optimization_barrier(narrow.T[None])[0]
+    result = jax.lax.optimization_barrier(jnp.matmul(copy, wide, preferred_element_type=jnp.float32))
+    return result if narrow is x else result.T
 
 
 def dtype_of(precision: str) -> np.dtype:

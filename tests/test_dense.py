@@ -1,0 +1,52 @@
+"""Matrix products in bfloat16: values and gradients, whichever form the processor's units call for."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdistill.ops import dense
+
+SHAPES = [
+    ((2, 5, 16, 96), 160),  # tokens in rows; the first operand is the narrower one
+    ((256, 192), 64),  # the second one is
+    ((64, 64), 64),
+    ((130, 65), 67),
+    ((3, 8), 1),  # too small for a copy
+    ((1, 128), 128),
+]
+
+
+def operands(shape: tuple[int, ...], outputs: int):
+    keys = jax.random.split(jax.random.key(0), 3)
+    of = [shape, (shape[-1], outputs), (*shape[:-1], outputs)]
+    x, kernel, cotangent = (jax.random.normal(key, one) for key, one in zip(keys, of, strict=True))
+    return x, kernel, cotangent
+
+
+def gradients(x, kernel, cotangent):
+    """With respect to input and kernel, in bfloat16; the kernel's is also used transposed, as a later fusion might."""
+    back = jax.vjp(lambda x, kernel: dense.product(x, kernel, compute_dtype=jnp.bfloat16), x, kernel)[1]
+    of_x, of_kernel = back(cotangent)
+    return of_x, of_kernel, of_kernel.T * 2.0
+
+
+@pytest.mark.parametrize("units", [True, False])
+@pytest.mark.parametrize(("shape", "outputs"), SHAPES)
+def test_gradients_are_products_of_rounded_operands_with_float32_sums(monkeypatch, shape, outputs, units):
+    monkeypatch.setattr(dense, "has_bfloat16_units", lambda: units)
+    given = operands(shape, outputs)
+    of_x, of_kernel, transposed = jax.jit(gradients)(*given)
+    x, kernel, cotangent = (np.asarray(array.astype(jnp.bfloat16), np.float64) for array in given)
+    exact = x.reshape(-1, shape[-1]).T @ cotangent.reshape(-1, outputs)
+    np.testing.assert_allclose(of_x, cotangent @ kernel.T, atol=1e-4)
+    np.testing.assert_allclose(of_kernel, exact, atol=1e-4)
+    np.testing.assert_allclose(transposed, 2.0 * exact.T, atol=2e-4)
+
+
+@pytest.mark.skipif(not dense.has_bfloat16_units(), reason="the processor has no units for bfloat16")
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="a matter of XLA's CPU backend")
+def test_no_operand_of_a_gradient_is_converted_to_float32():
+    compiled = jax.jit(gradients).lower(*operands((256, 192), 64)).compile().as_text()
+    widened = [line for line in compiled.splitlines() if " convert(" in line and " = f32[" in line]
+    assert not widened
