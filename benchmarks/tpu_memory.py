@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> None:
     memory = lowered.compile().memory_analysis()
     arguments_gib, temporaries_gib = memory.argument_size_in_bytes / GIB, memory.temp_size_in_bytes / GIB
     new = (memory.output_size_in_bytes - memory.alias_size_in_bytes) / GIB
-    batch = given.sentences * mesh.shape["data"]
+    batch = given.sentences * meshes.batch_devices(mesh)
     print(
         f"| {given.teacher} | {given.slice} | {given.sharding or 'none'} | {mesh.shape['data']} x {mesh.shape['model']} | {batch} | "
         f"{shares['teacher']:.1%} | {arguments_gib:.2f} | {temporaries_gib:.2f} | "
@@ -98,7 +98,7 @@ def lowered_step(teacher_config: Mapping, mesh: Mesh, sharding: str, sentences: 
     student = EncoderDefinition(
         architecture=bert.architecture(STUDENT), pooling=Pooling.parse("mean"), dense=(head,), normalize=True
     )
-    groups = mesh.shape["data"]
+    groups = meshes.batch_devices(mesh)
     objective, optimizer = objectives.make("embedding", {}), optim.make_optimizer(Optimizer(), 1000)
     sizes = Sizes(
         batch_size=groups * sentences, width=width, hidden=student.architecture.hidden_size,

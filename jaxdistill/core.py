@@ -96,6 +96,8 @@ class Encoded(NamedTuple):
     """The table of word embeddings, in the width of the layers."""
 
 
+BATCH_AXES = ("slice", "data")
+"""Axes of the mesh that split a batch, see `mesh`."""
 LABELS = "labels"
 """Teacher view of objectives whose targets are scores of sentence pairs, `[b, 1, 1]`; they have no other."""
 SECOND = "second"

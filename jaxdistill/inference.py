@@ -23,7 +23,7 @@ from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.model import NO_PROMPT, SentenceModel, load_model
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.evals.similarity import cosines
-from jaxdistill.mesh import batch_sharding, make_mesh, place, place_frozen, replicated
+from jaxdistill.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, replicated
 from jaxdistill.ops.dense import dtype_of
 
 LENGTHS = (6, 8, *(steps * step for step in (2, 4, 8, 16, 32, 64) for steps in range(5, 9)))
@@ -198,7 +198,7 @@ class Embedder:
     def _batches(self, ids: Sequence[np.ndarray], firsts: Integer[np.ndarray, " n"] | None):
         """(rows, padded tokens), longest first so that a lack of memory shows at once."""
         order = np.argsort([-len(sentence) for sentence in ids], kind="stable")
-        devices = self.mesh.shape["data"]
+        devices = batch_devices(self.mesh)
         start = 0
         while start < len(order):
             length = padded_length(len(ids[order[start]]), self.model.max_length)

@@ -1,6 +1,8 @@
 """Makes the device mesh and the shardings of arrays on it.
 
-The mesh has two axes: `data` splits the batch and the queue, `model` splits parameters by the sharding rules.
+The mesh has three axes. `slice` and `data` together split the batch and the queue: `data` inside a group of devices with
+fast links, such as a TPU slice or a GPU host, and `slice` over these groups. The words of `run.sharding` split parameters
+over `data` or `model`, so that parameters never move between slices in a step, only their gradients do.
 """
 
 import math
@@ -15,11 +17,13 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
 
-from jaxdistill.core import Array, InputError, Params
+from jaxdistill.core import BATCH_AXES, Array, InputError, Params
 
 Rules = Sequence[tuple[str, Sequence[str]]]
 
-QUEUE_RULE = (r"objective/.*\bring$", ("", "data", ""))
+AXES = ("slice", "data", "model")
+
+QUEUE_RULE = (r"objective/.*\bring$", ("", BATCH_AXES, ""))
 """Splits a ring of batches inside its blocks, so that each device writes its part of a batch locally."""
 
 
@@ -33,22 +37,40 @@ def fetched(array: Array) -> np.ndarray:
 def make_mesh(
     *,
     model_axis: int = 1,
+    slices: int = 0,
     devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm] - an alias that jax makes at run time
 ) -> Mesh:
-    """Arranges the devices as `[data, model]`."""
-    devices = list(devices if devices is not None else jax.devices())
-    if model_axis < 1 or len(devices) % model_axis:
+    """Arranges the devices as `[slice, data, model]`; `slices=0` takes the slices that the devices name."""
+    devices = sorted(devices if devices is not None else jax.devices(), key=_slice_of)  # stable
+    slices = slices or len({_slice_of(device) for device in devices})
+    if len(devices) % slices:
         raise InputError(
-            f"run.model_axis={model_axis} does not divide the {len(devices)} devices; "
+            f"run.slices={slices} does not divide the {len(devices)} devices; set --config.run.slices to a divisor of "
+            "their number, or to 0 for the slices of a TPU."
+        )
+    of_slice = len(devices) // slices
+    if model_axis < 1 or of_slice % model_axis:
+        where = "" if slices == 1 else f" of each of {slices} slices"
+        raise InputError(
+            f"run.model_axis={model_axis} does not divide the {of_slice} devices{where}; "
             "set --config.run.model_axis to a divisor of their number."
         )
-    return Mesh(np.array(devices).reshape(-1, model_axis), ("data", "model"))
+    return Mesh(np.array(devices).reshape(slices, -1, model_axis), AXES)
+
+
+def _slice_of(device: jax.Device) -> int:  # pyright: ignore[reportInvalidTypeForm] - see make_mesh
+    return getattr(device, "slice_index", None) or 0
+
+
+def batch_devices(mesh: Mesh) -> int:
+    """Number of parts into which the devices split a batch."""
+    return math.prod(mesh.shape[axis] for axis in BATCH_AXES)
 
 
 def pack_groups(least: int, mesh: Mesh, batch_size: int) -> int:
     """Number of groups of a batch: `least` if the number of devices divides it, else the next multiple of the
     devices."""
-    devices = mesh.shape["data"]
+    devices = batch_devices(mesh)
     if batch_size % devices:
         lower = batch_size // devices * devices
         nearest = ", ".join(str(size) for size in (lower, lower + devices) if size)
@@ -93,7 +115,7 @@ def check_rules(rules: Rules, mesh: Mesh) -> None:
         named = [axis for axis in axes if axis]
         if set(named) - set(mesh.axis_names) or len(named) != len(set(named)):
             raise InputError(
-                f"{_shown(pattern, axes)} may name each of model and data once; use '' for an axis that is not split."
+                f"{_shown(pattern, axes)} may name each of model, data and slice once; use '' for an axis that is not split."
             )
         try:
             re.compile(pattern)
@@ -151,7 +173,7 @@ def _place_one(array, sharding):
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """Sharding over the leading axis: groups of tokens, or examples."""
-    return NamedSharding(mesh, PartitionSpec("data"))
+    return NamedSharding(mesh, PartitionSpec(BATCH_AXES))
 
 
 def replicated(mesh: Mesh) -> NamedSharding:

@@ -5,7 +5,6 @@ import os
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
@@ -102,4 +101,4 @@ def tpu_mesh(name: str) -> Mesh:
     from jax.experimental import topologies
 
     topology = topologies.get_topology_desc(platform="tpu", topology_name=name)
-    return Mesh(np.array(topology.devices).reshape(-1, 1), ("data", "model"))
+    return make_mesh(devices=topology.devices)

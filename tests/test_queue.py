@@ -69,7 +69,7 @@ def test_value_and_gradient_equal_the_plain_form(keys, queue_size, devices):
     random = np.random.default_rng(0)
     student, teacher, seeds = unit_rows(random, 8, 2, 16), unit_rows(random, 8, 16), unit_rows(random, queue_size, 16)
     objective = make_congen(key_set=keys, queue_size=queue_size, alpha=0.3)
-    mesh = make_mesh(devices=jax.devices()[:devices])
+    mesh = make_mesh(devices=jax.devices()[:devices], slices=min(devices, 2))
     _, state = objective.init(jax.random.key(0), sizes(8, 16), seeds)
     newest = np.concatenate([seeds, teacher])[-queue_size:] if keys == "queue" else seeds
 

@@ -11,8 +11,12 @@ from jaxdistill.training import build, sharding
 
 import encoder_cases as cases
 
-WORDS = {"fsdp": 1, "tensor": 2}
-"""Word to `run.model_axis`."""
+CASES = {
+    "fsdp": ({"sharding": "fsdp"}, 0.2),
+    "slices": ({"sharding": "fsdp", "slices": 2}, 0.35),
+    "tensor": ({"sharding": "tensor", "model_axis": 2}, 0.55),
+}
+"""Options of `run`, and the share of all numbers that a device holds at most."""
 
 
 @pytest.fixture(scope="module")
@@ -40,18 +44,18 @@ def stepped(run):
     return state, float(metrics["loss"])
 
 
-@pytest.mark.parametrize("word", WORDS)
-def test_a_sharded_step_is_the_unsharded_one_and_each_device_holds_its_part(folder, monkeypatch, word):
+@pytest.mark.parametrize("case", CASES)
+def test_a_sharded_step_is_the_unsharded_one_and_each_device_holds_its_part(folder, monkeypatch, case):
     monkeypatch.setattr(sharding, "LARGE", 512)
-    whole = built(folder, model_axis=WORDS[word])
-    split = built(folder, model_axis=WORDS[word], sharding=word)
+    options, most = CASES[case]
+    whole = built(folder, model_axis=options.get("model_axis", 1))
+    split = built(folder, **options)
     (expected, loss), (found, split_loss) = stepped(whole), stepped(split)
     assert split_loss == pytest.approx(loss, abs=1e-5)
     jax.tree.map(
         lambda x, y: np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=0, atol=1e-5),
         expected.params, found.params,
     )  # fmt: skip
-    most = {"fsdp": 0.2, "tensor": 0.55}[word]
     places = {path: array.sharding for path, array in split.teacher_params.items()}
     assert sharding.held_share(split.teacher_params, places) < most
     for tree in (found.params, found.optimizer):

@@ -237,10 +237,13 @@ class RunOptions:
     remat: bool = False
     """Recompute activations in the backward pass, which saves memory and costs about a third more computation."""
     model_axis: Count = 1
-    """Devices over which one copy of the parameters is sharded; the batch is split over the remaining axis."""
+    """Devices over which one copy of the parameters is sharded; the batch is split over the remaining axes."""
+    slices: CountOrNone = 0
+    """Groups of devices with fast links, such as TPU slices or GPU hosts; `fsdp` splits parameters inside each group, so
+    that only gradients cross between groups. 0: as the devices say, one group on CPUs."""
     sharding: Sharding = ()
     """How parameters, optimizer state and a live teacher are split over devices. `fsdp`: every large matrix over those
-    that split the batch. `tensor`: attention heads and feed-forward networks over `model_axis`. Or rules: (regular
+    of a slice that split the batch. `tensor`: attention heads and feed-forward networks over `model_axis`. Or rules: (regular
     expression on a parameter's path, its axes such as `("model", "")`). The rest is replicated."""
     log_every: Count = 50
     """Steps between logged metrics."""
@@ -273,7 +276,7 @@ class Config:
 
 EXTENSIONS = (
     "run.steps", "run.epochs", "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding",
-    "run.wandb",
+    "run.slices", "run.wandb",
     "evals.every", "evals.patience", "evals.patience_epochs", "evals.sts", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
     "student.keep_head", "student.export_prompt",
 )  # fmt: skip

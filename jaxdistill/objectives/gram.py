@@ -34,7 +34,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import NotNegative, Positive
-from jaxdistill.core import Array, Encoded, InputError, Params, Sizes
+from jaxdistill.core import BATCH_AXES, Array, Encoded, InputError, Params, Sizes
+from jaxdistill.mesh import batch_devices
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.similarity import products, spread_out, without_own
 
@@ -148,12 +149,12 @@ def order_loss(
     rows, columns = np.triu_indices(student.shape[0], 1)
     pairs = len(rows)
     s, t = student[rows, columns], teacher[rows, columns]
-    devices = mesh.shape["data"]
+    devices = batch_devices(mesh)
     block = devices * max(min(BLOCK_PAIRS, pairs) // devices, 1)
     lacking = (0, -pairs % block)
     # No pair is less preferred than minus infinity, so that the padding adds nothing.
     padded = jnp.pad(s, lacking), jnp.pad(t, lacking, constant_values=-jnp.inf)
-    split = NamedSharding(mesh, PartitionSpec(None, "data"))
+    split = NamedSharding(mesh, PartitionSpec(None, BATCH_AXES))
     blocks = tuple(jax.lax.with_sharding_constraint(x.reshape(-1, block), split) for x in padded)
 
     @jax.checkpoint

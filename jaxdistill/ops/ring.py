@@ -25,7 +25,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Float, Integer
 
-from jaxdistill.core import Array
+from jaxdistill.core import BATCH_AXES, Array
 
 MASKED = -1e30  # finite, so that a block with no valid key gives no NaN; the merge weighs it with exp(-1e30) = 0
 BLOCK_ROWS = 1024
@@ -76,7 +76,7 @@ def softmax_over_ring(
       own: if given, the keys are the queue without the batch, and each example's own row of `own`.
       expired: range (start, stop) of rows of the oldest block that are no longer keys.
       starts_full: whether blocks that were never written hold keys.
-      mesh: devices; the batch is split over its `data` axis.
+      mesh: devices; the batch is split over its axes `slice` and `data`.
       block_rows: keys that a device processes at a time; bounds the memory.
     """
     ring, own = jax.lax.stop_gradient((ring, own))
@@ -84,8 +84,8 @@ def softmax_over_ring(
     sharded = jax.shard_map(
         local,
         mesh=mesh,
-        in_specs=(P("data"), P(None, "data"), P(), None if own is None else P("data")),
-        out_specs=(P("data"), P("data")),
+        in_specs=(P(BATCH_AXES), P(None, BATCH_AXES), P(), None if own is None else P(BATCH_AXES)),
+        out_specs=(P(BATCH_AXES), P(BATCH_AXES)),
         check_vma=False,
     )
     return _with_gradient(sharded, queries, ring.ring, ring.pushes, own)
@@ -114,7 +114,7 @@ def _local(queries, rows, pushes, own, *, expired, starts_full, block_rows):
     b, q, e = queries.shape
     flat = queries.reshape(b * q, e)
     # Queries travel, keys stay: the batch is small, the queue is not.
-    everyone = jax.lax.all_gather(flat, "data", tiled=True)
+    everyone = jax.lax.all_gather(flat, BATCH_AXES, tiled=True)
     filled = rows.shape[0] if starts_full else pushes
     scanned = _scan_ring(
         everyone,
@@ -138,7 +138,7 @@ def _scan_ring(queries, ring, newest, filled, *, expired, without_newest, block_
     blocks, b, e = ring.shape
     together = min(max(block_rows // b, 1), blocks)
     # Rows are numbered over all devices, because `expired` counts rows of the whole block.
-    row = jax.lax.axis_index("data") * b + jnp.arange(b)
+    row = jax.lax.axis_index(BATCH_AXES) * b + jnp.arange(b)
 
     def absorb(carry, start, count):
         block = jax.lax.dynamic_slice_in_dim(ring, start, count, axis=0)
@@ -189,11 +189,11 @@ def _absorb_own(carry, queries, positive):
 def _merge(carry):
     """Merges the devices' partial results; each device receives those of its own sentences."""
     maximum, total, weighted = carry
-    highest = jax.lax.pmax(maximum, "data")
+    highest = jax.lax.pmax(maximum, BATCH_AXES)
     scale = jnp.exp(maximum - highest)
     # Both sums in one array, so that one collective suffices.
     sums = jnp.concatenate([weighted * scale[:, None], (total * scale)[:, None]], axis=1)
-    sums = jax.lax.psum_scatter(sums, "data", scatter_dimension=0, tiled=True)
+    sums = jax.lax.psum_scatter(sums, BATCH_AXES, scatter_dimension=0, tiled=True)
     mine = sums.shape[0]
-    start = jax.lax.axis_index("data") * mine
+    start = jax.lax.axis_index(BATCH_AXES) * mine
     return jax.lax.dynamic_slice_in_dim(highest, start, mine), sums[:, -1], sums[:, :-1]

@@ -34,7 +34,7 @@ QUEUE_SEED = 16349
 
 def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
     """A run that is ready to train; raises `InputError` for whatever cannot work."""
-    mesh = meshes.make_mesh(model_axis=config.run.model_axis)
+    mesh = meshes.make_mesh(model_axis=config.run.model_axis, slices=config.run.slices)
     if not isinstance(config.run.sharding, str):
         meshes.check_rules(config.run.sharding, mesh)
     groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)

@@ -7,6 +7,7 @@ from jaxdistill.config import Config
 from jaxdistill.core import LABELS, InputError, Objective, Sizes
 from jaxdistill.data import tokenize, views
 from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.mesh import batch_devices
 from jaxdistill.training.nested import Nested
 
 
@@ -46,7 +47,7 @@ def check_accumulation(config: Config, objective: Objective, groups: int, mesh: 
             f"run.accumulate={parts}: {config.objective['name']} compares the examples of a batch by more than their vectors, "
             "so its gradient cannot be cached; use --config.run.remat=True for less memory."
         )
-    most = groups // mesh.shape["data"]
+    most = groups // batch_devices(mesh)
     if parts < 1 or most % parts:
         raise InputError(
             f"run.accumulate={parts} does not divide the {most} groups of a device; raise data.pack_groups."

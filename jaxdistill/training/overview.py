@@ -6,6 +6,7 @@ from collections.abc import Callable
 import jax
 import numpy as np
 from clu import parameter_overview
+from jax.sharding import Mesh
 
 import jaxdistill
 from jaxdistill import mesh as meshes
@@ -25,7 +26,7 @@ def print_overview(run: Run, say: Callable[[str], None]) -> dict[str, float]:
     device = jax.devices()[0]
     say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}, config {config_digest(run.config)}")
     say(
-        f"devices: {run.mesh.size} x {device.device_kind} (data {run.mesh.shape['data']}, model {run.mesh.shape['model']}), "
+        f"devices: {run.mesh.size} x {device.device_kind} ({_axes(run.mesh)}), "
         f"matrix products in {np.dtype(run.compute_dtype).name}"
     )
     if run.teacher is not None:
@@ -98,3 +99,8 @@ def probe(run: Run, batch) -> tuple[float, float]:
         jax.block_until_ready((state, metrics))
         seconds.append(time.monotonic() - begun)
     return used, min(seconds)
+
+
+def _axes(mesh: Mesh) -> str:
+    """Sizes of the mesh's axes; one slice is not worth a word."""
+    return ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items() if axis != "slice" or size > 1)
