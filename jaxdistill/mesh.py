@@ -16,6 +16,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
+from jaxtyping import Integer
 
 from jaxdistill.core import BATCH_AXES, Array, InputError, Params
 
@@ -77,6 +78,12 @@ def pack_groups(least: int, mesh: Mesh, batch_size: int) -> int:
         raise InputError(f"data.batch_size={batch_size} is not divisible by {devices} devices; nearest: {nearest}.")
     groups = math.lcm(math.gcd(least, batch_size), devices)
     return groups if batch_size % groups == 0 else devices
+
+
+def own_groups(mesh: Mesh, groups: int) -> Integer[np.ndarray, " own"]:
+    """The groups of a batch that the devices of this process hold, ascending."""
+    places = batch_sharding(mesh).addressable_devices_indices_map((groups,))
+    return np.unique(np.concatenate([np.arange(groups)[index] for index in places.values()]))
 
 
 def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
@@ -169,6 +176,25 @@ def _place_one(array, sharding):
         return jax.device_put(array, sharding)
     array = np.asarray(array)
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+
+def place_batch(batch: Any, mesh: Mesh, groups: int) -> Any:
+    """Places a batch of which each process holds the `own_groups`."""
+    sharding, own = batch_sharding(mesh), own_groups(mesh, groups)
+    if sharding.is_fully_addressable:
+        return place(batch, sharding)
+
+    def whole(part: np.ndarray) -> jax.Array:
+        each = len(part) // len(own)
+
+        def shard(index: Any) -> np.ndarray:
+            begin, end, _ = index[0].indices(each * groups)
+            first = np.searchsorted(own, begin // each) * each
+            return part[first : first + end - begin]
+
+        return jax.make_array_from_callback((each * groups, *part.shape[1:]), sharding, shard)
+
+    return jax.tree.map(whole, batch)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

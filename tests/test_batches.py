@@ -3,20 +3,24 @@
 import importlib.util
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from test_packing import unpacked
 from tokenizers import Tokenizer
 
 from jaxdistill.core import InputError
-from jaxdistill.data import tokenize
+from jaxdistill.data import tokenize, views
 from jaxdistill.data.batches import Batches, padding_share, prefetch
 from jaxdistill.data.packing import Shape
+from jaxdistill.data.store import TokenStore
 from jaxdistill.data.targets import Selected
 
-from tiny_text import made_up, store_of, word_piece
+from tiny_models import tiny_tokenizer
+from tiny_text import COLUMNS, made_up, store_of, word_piece, write_pairs
 
 VIEWS = {"student_views": ("text", "delete_words:0.5"), "teacher_views": ("text",)}
 
@@ -73,6 +77,42 @@ def test_a_batch_holds_the_views_of_its_rows_in_order(store):
         places = iter(whole)
         assert all(token in places for token in thinned), "a thinned sentence keeps its order"
     assert sum(map(len, student[1::2])) < sum(map(len, teacher))
+
+
+@pytest.mark.parametrize("names", [("text", "delete_words:0.5", "crop"), ("mask_span", "text"), ("pair",)])
+def test_each_process_reads_and_packs_its_own_groups_which_together_are_the_batch(tmp_path, monkeypatch, names):
+    path = write_pairs(tmp_path / "pairs.tsv", list(zip(made_up(90, words=20), made_up(90, seed=1), strict=True)))
+    build = partial(tokenize.build_store, [str(path)], cache_folder=tmp_path, columns=COLUMNS)
+    student, teacher = (build(tokenizer=tiny_tokenizer(tmp_path / "tokens"), max_length=length) for length in (32, 48))
+    read = dict.fromkeys((1, 4), 0)
+
+    def counted(store, column, rows, gather=TokenStore.gather):
+        read[count] += int(store.lengths_of(column, rows).sum())
+        return gather(store, column, rows)
+
+    monkeypatch.setattr(TokenStore, "gather", counted)
+    options = {"student_views": names, "teacher_views": names[-1:], "batch_size": 32, "groups": 8, "max_steps": 5}
+    for kind in ({"targets": (np.arange(180).reshape(90, 2),)}, {"teacher_store": teacher}):
+        for step in (0, 7):
+            made = {}
+            for count in read:
+                parts = [
+                    Batches(student, own=own, **options, **kind).batch_at(step) for own in np.split(np.arange(8), count)
+                ]
+                made[count] = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+                assert len({len(part.student.ids) for part in parts}) == 1
+            jax.tree.map(np.testing.assert_array_equal, made[1], made[4])
+    assert read[4] == read[1], "no token is read by two processes"
+
+
+def test_no_sentence_takes_more_slots_than_planned_and_whole_ones_exactly_as_many(tmp_path):
+    store = store_of(tmp_path, made_up(200, words=20))
+    rows, uniform = np.arange(200), np.random.default_rng(0).random((200, 64))
+    for name in ("delete_words:0.3", "delete_one_word", "crop:0.4", "text"):
+        view = views.parse_view(name, store.columns)
+        most, found = (of(view, store, rows, lambda: uniform) for of in (views.most_tokens, views.viewed))
+        assert (most >= found.lengths).all()
+        assert name != "text" or (most == found.lengths).all()
 
 
 def test_repeated_views_are_drawn_independently(store):

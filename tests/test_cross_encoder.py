@@ -9,7 +9,7 @@ import torch
 import transformers
 
 from jaxdistill.core import InputError
-from jaxdistill.data.packing import Ragged, Shape, pack, pad
+from jaxdistill.data.packing import Ragged, Shape, filled, first_slots, pad
 from jaxdistill.encode import encode_file
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.folder import save
@@ -84,9 +84,9 @@ def test_packed_pairs_equal_padded_ones(pair):
     ids = [np.asarray(encoding.ids) for encoding in encodings]
     firsts = np.array([encoding.type_ids.count(0) for encoding in encodings])
     alone = pad(ids, length=40, count=len(ids), pad_id=0, firsts=firsts)
-    together = pack(
-        Ragged(np.concatenate(ids), np.array([len(i) for i in ids]), firsts), Shape(3, 64), groups=2, pad_id=0
-    )
+    lengths = np.array([len(i) for i in ids])
+    first = first_slots(lengths.reshape(2, -1), Shape(3, 64))
+    together = filled(Ragged(np.concatenate(ids), lengths, firsts), first, Shape(3, 64), pad_id=0)
     jitted = jax.jit(embed, static_argnums=0)
     got = [np.asarray(jitted(ours.definition, ours.params, tokens)).ravel() for tokens in (alone, together)]
     np.testing.assert_allclose(*got, atol=1e-5)

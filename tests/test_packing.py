@@ -44,7 +44,7 @@ def test_every_sentence_comes_back_whole(lengths, groups, spare):
     parts = sentences(lengths)
     needed = packing.rows_needed(np.array(lengths).reshape(groups, -1), 16)
     shape = Shape(max(needed, 1) + spare, 16)
-    tokens = packing.pack(packing.ragged(parts), shape, groups=groups, pad_id=PAD)
+    tokens = pack(packing.ragged(parts), shape, groups=groups, pad_id=PAD)
     assert tokens.ids.shape == (groups, *shape) and tokens.first.shape == (groups, len(lengths) // groups)
     assert unpacked(tokens) == [part.tolist() for part in parts]
     padding = tokens.owner < 0
@@ -52,6 +52,11 @@ def test_every_sentence_comes_back_whole(lengths, groups, spare):
     assert (tokens.ids[padding] == PAD).all() and (tokens.position[padding] == 0).all()
     assert ((tokens.first >= 0) & (tokens.first < shape.slots)).all()
     assert tokens.types is None and all(array.dtype == np.int32 for array in tokens[:-1])
+
+
+def pack(sentences, shape, *, groups, pad_id):
+    first = packing.first_slots(sentences.lengths.reshape(groups, -1), shape)
+    return None if first is None else packing.filled(sentences, first, shape, pad_id=pad_id)
 
 
 def test_first_fit_takes_the_longest_first_and_the_first_row_with_room():
@@ -72,10 +77,10 @@ def test_rows_never_overlap_nor_overflow(lengths, row):
 
 def test_what_does_not_fit_is_not_packed():
     parts = packing.ragged(sentences([5, 5, 5, 5]))
-    assert packing.pack(parts, Shape(2, 8), groups=1, pad_id=0) is None
-    assert packing.pack(parts, Shape(2, 8), groups=2, pad_id=0) is not None
-    assert packing.pack(parts, Shape(9, 4), groups=1, pad_id=0) is None
-    assert packing.pack(parts, Shape(3, 7), groups=1, pad_id=0) is None, "slots suffice, rows do not"
+    assert pack(parts, Shape(2, 8), groups=1, pad_id=0) is None
+    assert pack(parts, Shape(2, 8), groups=2, pad_id=0) is not None
+    assert pack(parts, Shape(9, 4), groups=1, pad_id=0) is None
+    assert pack(parts, Shape(3, 7), groups=1, pad_id=0) is None, "slots suffice, rows do not"
 
 
 def test_balanced_groups_are_equal_in_count_and_nearly_in_tokens():
@@ -129,4 +134,4 @@ def test_the_last_shape_holds_any_batch_and_row_lengths_are_multiples_of_eight()
     assert shapes[-1] == (Shape(16, 64), Shape(8, 64))
     assert all(shape.length % 8 == 0 and 64 <= shape.length <= 128 for each in shapes for shape in each)
     longest = packing.ragged([np.zeros(60, np.uint16)] * 32)
-    assert packing.pack(longest, shapes[-1][0], groups=2, pad_id=0) is not None
+    assert pack(longest, shapes[-1][0], groups=2, pad_id=0) is not None

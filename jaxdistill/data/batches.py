@@ -1,7 +1,11 @@
-"""Makes batches as a pure function of (seed, step), so that a resumed run needs no iterator state."""
+"""Makes batches as a pure function of (seed, step), so that a resumed run needs no iterator state.
+
+Order, groups and shape of a batch follow from lengths and random draws alone, without reading a token. A process of several
+then reads and packs its own groups only, and the batch is the same for any number of processes.
+"""
 
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from queue import Full, Queue
 from typing import NamedTuple
@@ -9,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Integer
 
-from jaxdistill.core import Batch, InputError, Tokens
+from jaxdistill.core import Batch, InputError
 from jaxdistill.data import packing, sources, views
 from jaxdistill.data.targets import Selected
 from jaxdistill.data.tokenize import TokenStore
@@ -27,6 +31,32 @@ class _Stream(NamedTuple):
     @property
     def longest(self) -> int:
         return max(view.longest(self.store) for view in self.views)
+
+    def each_use(self) -> Iterator[tuple[int, "views.View", int]]:
+        """The place of each view, the view, and how many times it came before."""
+        for place, view in enumerate(self.views):
+            yield place, view, self.views[:place].count(view)
+
+
+class _Sentences(NamedTuple):
+    """The sentences of a stream in one step."""
+
+    slots: Integer[np.ndarray, "g n"]
+    """Slots to pack for each, at least its length; group-major, with the views of an example adjacent."""
+    changed: Mapping[int, packing.Ragged]
+    """Sentences of the views that change the text, by the view's place, in the order of the epoch."""
+
+
+class _Plan(NamedTuple):
+    """Everything about a step's batch that takes no tokens."""
+
+    rows: Integer[np.ndarray, " b"]
+    """Store rows in the order of the epoch."""
+    order: Integer[np.ndarray, " b"]
+    """Examples of the batch in group order, as indices of `rows`."""
+    uniform: Callable[[int], Float[np.ndarray, "b draws"]]
+    sentences: list[_Sentences]
+    """One for each stream."""
 
 
 class Batches:
@@ -48,6 +78,7 @@ class Batches:
       most_shapes: 2 to 4 sets of shapes, see `packing.choose_shapes`.
       max_steps: steps of the run, if known; bounds the number of batches from which shapes are chosen.
       targets: stored teacher embeddings, one array `[rows, e]` per teacher view, instead of a teacher store.
+      own: the groups that this process holds, ascending; None: all.
     """
 
     def __init__(
@@ -66,9 +97,11 @@ class Batches:
         most_shapes: int = 4,
         max_steps: int | None = None,
         targets: Sequence[Float[np.ndarray, "rows _"] | Selected] = (),
+        own: Integer[np.ndarray, " own"] | None = None,
     ):
         self._check(student_store, teacher_store, batch_size, groups, teacher_views, targets)
         self.batch_size, self.groups, self.seed = batch_size, groups, seed
+        self._own = np.arange(groups) if own is None else own
         self._student = _stream(student_store, student_views)
         self._teacher = _stream(teacher_store, teacher_views) if teacher_store is not None else None
         self._targets = tuple(targets)
@@ -117,49 +150,56 @@ class Batches:
         steps = max(1, min(SIMULATED_STEPS, self._max_steps or SIMULATED_STEPS))
         batches = []
         for step in range(steps):
-            _, streams = self._examples(step)
-            batches.append([sentences.lengths.reshape(self.groups, -1) for sentences in streams])
+            batches.append([sentences.slots for sentences in self._plan(step).sentences])
         return packing.choose_shapes(batches, [stream.longest for stream in self._streams], most=self._most_shapes)
 
     def rows_at(self, step: int) -> Integer[np.ndarray, " b"]:
         """Store rows of a step's examples, in the order of the batch."""
-        return self._examples(step)[0]
+        plan = self._plan(step)
+        return plan.rows[plan.order]
 
     def batch_at(self, step: int) -> Batch:
-        """The batch of a step; steps count from 0."""
-        rows, streams = self._examples(step)
-        student, *teacher = self._packed(streams)
+        """The own groups of a step's batch; steps count from 0."""
+        plan = self._plan(step)
+        mine = plan.order.reshape(self.groups, -1)[self._own].ravel()
+        student, *teacher = [
+            packing.filled(_viewed(stream, plan, changed, mine), first[self._own], shape, pad_id=stream.store.pad_id)
+            for stream, (_, changed), (first, shape) in zip(
+                self._streams, plan.sentences, self._packed(plan), strict=True
+            )
+        ]
         targets = None
         if self._targets:
+            rows = plan.rows[mine]
             targets = np.stack([np.asarray(target[rows], np.float32) for target in self._targets], axis=1)
         return Batch(student, teacher[0] if teacher else None, targets)
 
-    def _packed(self, streams: list[packing.Ragged]) -> list[Tokens]:
-        """Packs all streams into the first set of shapes that holds them."""
+    def _packed(self, plan: _Plan) -> list[tuple[Integer[np.ndarray, "g n"], packing.Shape]]:
+        """The first slot of each sentence, and the shape, for each stream: the first set of shapes that holds all."""
         for shapes in self.shapes:
             packed = []
-            for stream, shape, sentences in zip(self._streams, shapes, streams, strict=True):
-                tokens = packing.pack(sentences, shape, groups=self.groups, pad_id=stream.store.pad_id)
-                if tokens is None:
+            for sentences, shape in zip(plan.sentences, shapes, strict=True):
+                first = packing.first_slots(sentences.slots, shape)
+                if first is None:
                     break
-                packed.append(tokens)
+                packed.append((first, shape))
             else:
                 return packed
         raise AssertionError("the last shape holds any batch")
 
-    def _examples(self, step: int) -> tuple[np.ndarray, list[packing.Ragged]]:
-        """Rows in group order, and for each stream the tokens of their views, with the views of a row adjacent.
+    def _plan(self, step: int) -> _Plan:
+        """Order and lengths of a step's batch.
 
         NOTE: the order depends on the student's lengths alone, so that a live teacher and stored targets train alike.
         """
         epoch, place = divmod(step, self.steps_per_epoch)
         rows = self._epoch(epoch)[place * self.batch_size : (place + 1) * self.batch_size]
         uniform = self._uniform(step)
-        viewed = [_viewed(stream, rows, uniform) for stream in self._streams]
-        # Sentences arrive view-major: summing over views gives the tokens of each example.
-        tokens = viewed[0].lengths.reshape(-1, self.batch_size).sum(axis=0)
-        order = packing.balanced_order(tokens, self.groups)
-        return rows[order], [_example_major(sentences, order) for sentences in viewed]
+        changed = [_changed(stream, rows, uniform) for stream in self._streams]
+        lengths = [_most_tokens(*known, rows, uniform) for known in zip(self._streams, changed, strict=True)]
+        order = packing.balanced_order(lengths[0].sum(axis=0), self.groups)
+        slots = [of_views[:, order].T.reshape(self.groups, -1) for of_views in lengths]
+        return _Plan(rows, order, uniform, list(map(_Sentences, slots, changed)))
 
     def _uniform(self, step: int):
         """Makes a function of n: random numbers `[b, u]` for the n-th use of an augmentation, from (seed, step, n)."""
@@ -272,24 +312,41 @@ def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float]) -> li
     return list(zip(parts, counts.tolist(), strict=True))
 
 
-def _viewed(stream: _Stream, rows: np.ndarray, uniform) -> packing.Ragged:
-    """Tokens of all rows in the first view, then in the second, and so on (view-major)."""
-    uses: dict[views.View, int] = {}
-    parts = []
-    for view in stream.views:
-        use = uses[view] = uses.get(view, -1) + 1
-        parts.append(views.viewed(view, stream.store, rows, partial(uniform, use)))
-    ids, lengths = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
+def _changed(stream: _Stream, rows: np.ndarray, uniform) -> dict[int, packing.Ragged]:
+    """Sentences of the views that change the text, whose lengths are not known before they are tokenised."""
+    return {
+        place: views.viewed(view, stream.store, rows, partial(uniform, use))
+        for place, view, use in stream.each_use()
+        if view.changes_text
+    }
+
+
+def _most_tokens(
+    stream: _Stream, changed: Mapping[int, packing.Ragged], rows: np.ndarray, uniform
+) -> Integer[np.ndarray, "v b"]:
+    """Upper bounds of the lengths of all rows in each view."""
+    return np.stack(
+        [
+            changed[place].lengths
+            if place in changed
+            else views.most_tokens(view, stream.store, rows, partial(uniform, use))
+            for place, view, use in stream.each_use()
+        ]
+    )
+
+
+def _viewed(
+    stream: _Stream, plan: _Plan, changed: Mapping[int, packing.Ragged], mine: Integer[np.ndarray, " m"]
+) -> packing.Ragged:
+    """Tokens of some examples, with the views of each adjacent."""
+    parts = [
+        changed[place].taken(mine)
+        if place in changed
+        else views.viewed(view, stream.store, plan.rows[mine], lambda use=use: plan.uniform(use)[mine])
+        for place, view, use in stream.each_use()
+    ]
+    ids, lengths = np.concatenate([part.ids for part in parts]), np.concatenate([part.lengths for part in parts])
     pairs = [part.firsts for part in parts if part.firsts is not None]
-    return packing.Ragged(ids, lengths, np.concatenate(pairs) if len(pairs) == len(parts) else None)
-
-
-def _example_major(sentences: packing.Ragged, order: np.ndarray) -> packing.Ragged:
-    """Reorders view-major sentences to examples in the given order, with the views of each adjacent."""
-    count = len(sentences.lengths) // len(order)
-    place = (order[:, None] + np.arange(count) * len(order)).ravel()
-    starts = np.cumsum(sentences.lengths) - sentences.lengths
-    lengths = sentences.lengths[place]
-    within = np.arange(len(sentences.ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    firsts = None if sentences.firsts is None else sentences.firsts[place]
-    return packing.Ragged(sentences.ids[np.repeat(starts[place], lengths) + within], lengths, firsts)
+    firsts = np.concatenate(pairs) if len(pairs) == len(parts) else None
+    by_example = np.arange(len(parts) * len(mine)).reshape(len(parts), -1).T.ravel()
+    return packing.Ragged(ids, lengths, firsts).taken(by_example)

@@ -53,6 +53,14 @@ class Ragged(NamedTuple):
     firsts: Integer[np.ndarray, " n"] | None = None
     """For sentence pairs: number of tokens of type 0, which belong to the first sentence."""
 
+    def taken(self, places: Integer[np.ndarray, " m"]) -> "Ragged":
+        """Some of the sentences, in the order of `places`."""
+        starts = np.cumsum(self.lengths) - self.lengths
+        lengths = self.lengths[places]
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        firsts = None if self.firsts is None else self.firsts[places]
+        return Ragged(self.ids[np.repeat(starts[places], lengths) + within], lengths, firsts)
+
 
 class Placement(NamedTuple):
     """Row and start of each sentence of a group."""
@@ -114,22 +122,20 @@ def ragged(sequences: Sequence[Integer[np.ndarray, "_"]], firsts: Integer[np.nda
     return Ragged(np.concatenate(sequences) if lengths.sum() else np.zeros(0, np.int32), lengths, firsts)
 
 
-def pack(sentences: Ragged, shape: Shape, *, groups: int, pad_id: int) -> Tokens | None:
-    """Packs sentences, group-major, into `[groups, rows, length]`; returns None if a group does not fit.
+def first_slots(lengths: Integer[np.ndarray, "g n"], shape: Shape) -> Integer[np.ndarray, "g n"] | None:
+    """Packs the sentences of each group: the first slot of each; None if a group does not fit.
 
     Args:
-      sentences: `groups * n` sentences; the first `n` belong to the first group.
+      lengths: slots that each sentence takes.
       shape: rows per group and slots per row.
     """
-    lengths = sentences.lengths.reshape(groups, -1)
     # Cheap necessary conditions first: packing is the expensive part.
     if lengths.max() > shape.length or lengths.sum(axis=1).max() > shape.slots:
         return None
     placed = [first_fit(group, shape.length) for group in lengths]
     if max(group.rows for group in placed) > shape.rows:
         return None
-    first = np.stack([group.row * shape.length + group.start for group in placed])
-    return _filled(sentences, first, shape, pad_id)
+    return np.stack([group.row * shape.length + group.start for group in placed])
 
 
 def pad(
@@ -149,11 +155,11 @@ def pad(
     firsts = None if firsts is None else np.concatenate([firsts, np.zeros(missing, np.int64)])
     sentences = ragged([*sequences, *[np.zeros(0, np.int32)] * missing], firsts)
     assert sentences.lengths.max() <= length, f"a sentence of {sentences.lengths.max()} tokens for {length} slots"
-    return _filled(sentences, np.zeros((count, 1), np.int64), Shape(1, length), pad_id)
+    return filled(sentences, np.zeros((count, 1), np.int64), Shape(1, length), pad_id=pad_id)
 
 
-def _filled(sentences: Ragged, first: Integer[np.ndarray, "g n"], shape: Shape, pad_id: int) -> Tokens:
-    """Writes each sentence to consecutive slots from its first one."""
+def filled(sentences: Ragged, first: Integer[np.ndarray, "g n"], shape: Shape, *, pad_id: int) -> Tokens:
+    """Writes sentences, group-major, into `[groups, rows, length]`: each to consecutive slots from its first one."""
     groups, count = first.shape
     lengths = sentences.lengths
     position = np.arange(len(sentences.ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)

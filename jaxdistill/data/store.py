@@ -1,7 +1,7 @@
 """Random access to ids, words and raw text of tokenised rows, memory-mapped.
 
 Each column has flat arrays on disk: `ids` of all sentences concatenated, a mark per token, `starts` (index of each
-sentence's first token), and the UTF-8 text with its own `text_starts`.
+sentence's first token), `words` and `contents` (see `WordCounts`), and the UTF-8 text with its own `text_starts`.
 """
 
 import json
@@ -25,6 +25,14 @@ class Gathered(NamedTuple):
     words: Integer[np.ndarray, " t"]
     """Index of each token's word in its sentence, from 0; -1 for special tokens and the prompt."""
     lengths: Integer[np.ndarray, " b"]
+
+
+class WordCounts(NamedTuple):
+    """What is known of sentences without reading their tokens, besides their lengths."""
+
+    words: Integer[np.ndarray, " b"]
+    contents: Integer[np.ndarray, " b"]
+    """Number of tokens without special ones and those of the prompt."""
 
 
 class PairTemplate(NamedTuple):
@@ -88,6 +96,15 @@ class TokenStore:
         """Number of tokens of each sentence."""
         return np.diff(self._of(column, "starts")).astype(np.int32)
 
+    def lengths_of(self, column: str, rows: Integer[np.ndarray, " b"]) -> Integer[np.ndarray, " b"]:
+        """Number of tokens of some sentences."""
+        starts = self._of(column, "starts")
+        return starts[rows + 1] - starts[rows]
+
+    def counts_of(self, column: str, rows: Integer[np.ndarray, " b"]) -> WordCounts:
+        """Numbers of words and of the words' tokens of some sentences."""
+        return WordCounts(*(self._of(column, kind)[rows].astype(np.int64) for kind in WordCounts._fields))
+
     def longest(self, column: str) -> int:
         """Number of tokens of the longest sentence."""
         if column not in self._longest:
@@ -119,8 +136,7 @@ class TokenStore:
 
     def gather(self, column: str, rows: Integer[np.ndarray, " b"]) -> "Gathered":
         """Ids and words of many sentences at once."""
-        starts = self._of(column, "starts")
-        lengths = starts[rows + 1] - starts[rows]
+        starts, lengths = self._of(column, "starts"), self.lengths_of(column, rows)
         within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         place = np.repeat(starts[rows], lengths) + within
         marks = self._of(column, "marks")[place]

@@ -22,12 +22,14 @@ from jaxdistill.core import SECOND, InputError
 from jaxdistill.data import sources
 from jaxdistill.data.roles import Roles
 from jaxdistill.data.store import TokenStore, is_complete
-from jaxdistill.data.words import Unknown, tokenised_words, unknown_id
+from jaxdistill.data.words import PROTECTED, STARTS, Unknown, tokenised_words, unknown_id
 from jaxdistill.files import make_folder_atomic
 from jaxdistill.files.reading import LINE_BYTES
 
 FORMAT = 2
 """Version of the file layout, part of the digest; bump to invalidate stores."""
+LAYOUT = 1
+"""Version of what is derived from the tokens, part of the digest of the store alone; bump to tokenise again."""
 CHUNK_ROWS = 4096
 """Rows tokenised at a time."""
 IDENTITY = ("text", SECOND)
@@ -79,7 +81,7 @@ def build_store(
     text, excluded = sources.Watched(specs, wanted), _exclusion(exclude, wanted)
     parts = [watched.digest for watched in excluded] + ([list(roles)] if prompts.keys() - {""} else [])
     content = _digest(FORMAT, text.digest, wanted, dedupe, *parts)
-    digest = _digest(content, tokenizer.to_str(), prompts, max_length)
+    digest = _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length)
     folder = Path(cache_folder) / digest
     if folder.exists():
         if is_complete(folder):
@@ -188,6 +190,8 @@ class _Draft:
             files.append(f"{place}.ids", tokens.ids.astype(wide))
             files.append(f"{place}.marks", tokens.marks)
             files.append_ends(f"{place}.starts", tokens.lengths)
+            files.append(f"{place}.words", _sums(tokens.marks == STARTS, tokens.lengths))
+            files.append(f"{place}.contents", _sums(tokens.marks != PROTECTED, tokens.lengths))
             raw = [text.encode() for text in texts]
             files.append(f"{place}.text", np.frombuffer(b"".join(raw), np.uint8))
             files.append_ends(f"{place}.text_starts", np.array([len(text) for text in raw], np.int64))
@@ -267,6 +271,11 @@ def _fresh(tokenizer: Tokenizer, max_length: int) -> Tokenizer:
 
 def _digest(*parts) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _sums(which: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """How many tokens of each sentence are chosen."""
+    return np.add.reduceat(which, np.cumsum(lengths) - lengths, dtype=np.int32)
 
 
 def _key(text: str) -> bytes:

@@ -50,6 +50,11 @@ class View:
     def is_random(self) -> bool:
         return self.augmentation != "identity"
 
+    @property
+    def changes_text(self) -> bool:
+        """Whether the view changes the text and tokenises it again; only then do its lengths need the text itself."""
+        return self.augmentation == "mask_span" or self.augmentation in parts.views
+
     def longest(self, store: TokenStore) -> int:
         """Maximum tokens of a sequence of this view."""
         if not self.second:
@@ -119,6 +124,34 @@ def viewed(
     return Ragged(found.ids[keep], np.bincount(sentence[keep], minlength=len(rows)))
 
 
+def most_tokens(
+    view: View,
+    store: TokenStore,
+    rows: Integer[np.ndarray, " b"],
+    uniform: Callable[[], Float[np.ndarray, "b draws"]],
+) -> Integer[np.ndarray, " b"]:
+    """Upper bounds of the lengths that `viewed` gives, from the store's counts: no token is read.
+
+    Exact, except where words are deleted: each counts as one token. Not for views that change the text.
+    """
+    assert not view.changes_text
+    lengths, counts = store.lengths_of(view.column, rows), store.counts_of(view.column, rows)
+    if view.second:
+        room = _room(store)
+        both = counts.contents + store.counts_of(view.second, rows).contents
+        return np.minimum(both, room) + store.max_length - room
+    if not view.is_random:
+        return lengths
+    kept = kept_words(view, counts.words, uniform())
+    return lengths - (counts.words - kept.sum(axis=1))
+
+
+def _room(store: TokenStore) -> int:
+    """Tokens of a pair without the special ones."""
+    template = store.pair_template
+    return store.max_length - sum(len(part) for part in (template.begin, template.between, template.end))
+
+
 def _joined(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Ragged:
     """Joins and truncates pairs as the tokenizer does (`longest_first`).
 
@@ -126,7 +159,7 @@ def _joined(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Rag
     """
     template = store.pair_template
     sides = [_contents(store, column, rows) for column in (first, second)]
-    room = store.max_length - sum(len(part) for part in (template.begin, template.between, template.end))
+    room = _room(store)
     sequences, firsts = [], []
     for one, other in zip(*sides, strict=True):
         one, other = _both_cut(one, other, room)
@@ -217,10 +250,16 @@ def kept_tokens(
     sentence = np.repeat(np.arange(len(lengths)), lengths)
     counts = np.zeros(len(lengths), np.int64)
     np.maximum.at(counts, sentence, words + 1)
-    stays = {"delete_words": _thinned, "delete_one_word": _one_less, "crop": _cropped}[view.augmentation](
-        counts, view.rate, uniform
-    )
-    return (words < 0) | stays[sentence, words] | (counts < 2)[sentence]
+    return (words < 0) | kept_words(view, counts, uniform)[sentence, words]
+
+
+def kept_words(
+    view: View, counts: Integer[np.ndarray, " b"], uniform: Float[np.ndarray, "b draws"]
+) -> Bool[np.ndarray, "b draws"]:
+    """Whether a random view keeps each of a sentence's `counts` words; a single word always stays."""
+    chosen = {"delete_words": _thinned, "delete_one_word": _one_less, "crop": _cropped}[view.augmentation]
+    stays = chosen(counts, view.rate, uniform) | (counts < 2)[:, None]
+    return stays & (np.arange(uniform.shape[1]) < counts[:, None])
 
 
 def _thinned(counts: np.ndarray, rate: float, uniform: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Joins the processes of a run, has them agree before anything is written, and ends all when one ends.
 
-A run on several hosts is one program in several processes. Each reads the same text and computes the same batches; the
-first writes. Where they do not start alike, they would hang in a collective or destroy each other's files.
+A run on several hosts is one program in several processes. Each sees the same text and plans the same batches, of which it
+reads its part; the first writes. Where they do not start alike, they would hang in a collective or destroy each other's files.
 """
 
 import contextlib

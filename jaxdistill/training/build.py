@@ -55,8 +55,8 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
     check_width(objective, targets, student)
     if objective.reads and teacher is not None:
         check_same_tokens(objective, student, teacher, store)
-    held_out = held_out_rows(config.evals, store.rows)
-    data = make_batches(config, objective, targets, groups=groups, reserve_rows=objective.reserve_rows + held_out)
+    reserved = objective.reserve_rows + held_out_rows(config.evals, store.rows)
+    data = make_batches(config, objective, targets, mesh, groups=groups, reserve_rows=reserved)
     drawn = np.random.RandomState(QUEUE_SEED).permutation(data.reserved)
     tasks = dev_tasks(config, targets, graded, drawn[objective.reserve_rows :])
     steps = step_count(config.run, data.steps_per_epoch)
@@ -121,7 +121,7 @@ def make_step(
 
 
 def make_batches(
-    config: Config, objective: Objective, targets: Targets, *, groups: int, reserve_rows: int
+    config: Config, objective: Objective, targets: Targets, mesh: Mesh, *, groups: int, reserve_rows: int
 ) -> batches.Batches:
     """Batches of the text in the views that the objective reads, with the teacher's tokens or stored targets."""
     return batches.Batches(
@@ -131,6 +131,7 @@ def make_batches(
         teacher_views=() if objective.reads else objective.teacher_views,
         batch_size=config.data.batch_size,
         groups=groups,
+        own=meshes.own_groups(mesh, groups),
         seed=config.run.seed,
         weights=config.data.weights,
         most_shapes=config.data.pack_shapes,

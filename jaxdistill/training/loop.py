@@ -114,7 +114,6 @@ class _Loop:
     def run_steps(self, state: TrainState, interrupts: Interrupts) -> TrainState:
         """Runs the remaining steps; returns the last state."""
         run, evals, options = self.run, self.run.config.evals, self.run.config.run
-        sharding = meshes.batch_sharding(run.mesh)
         start = int(state.step)
         if self.is_new:
             self.evaluate(0, state)
@@ -122,7 +121,7 @@ class _Loop:
         batches = prefetch(run.batches, start, start if self.out_of_patience else run.steps)
         with contextlib.closing(batches):
             for step, batch in enumerate(batches, start=start + 1):
-                placed = meshes.place(batch, sharding)
+                placed = meshes.place_batch(batch, run.mesh, run.batches.groups)
                 with jax.transfer_guard("disallow"):  # nothing else goes to or from the devices in a step
                     state, metrics = run.train_step(state, run.teacher_params, placed)
                 self.pending.append((step, metrics))

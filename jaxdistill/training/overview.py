@@ -84,7 +84,7 @@ def probe(run: Run, batch) -> tuple[float, float]:
     """(bytes a device, seconds a step), from a step that is thrown away."""
     seeds = np.ones((run.objective.reserve_rows, run.sizes.width), np.float32) if run.objective.reserve_rows else None
     state = run.first_state(seeds)
-    batch = meshes.place(batch, meshes.batch_sharding(run.mesh))
+    batch = meshes.place_batch(batch, run.mesh, run.batches.groups)
     memory = run.train_step.lower(state, run.teacher_params, batch).compile().memory_analysis()
     used = (
         memory.argument_size_in_bytes
