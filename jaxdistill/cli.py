@@ -261,7 +261,7 @@ def make_callable(name: str, function: Callable[..., Any]) -> None:
     sys.modules[name].__class__ = Program
 
 
-def _keep_compiled() -> None:
+def keep_compiled() -> None:
     """Enables JAX's compilation cache in the cache folder, unless the environment sets another folder.
 
     NOTE: a folder set by the environment keeps its own size limit: JAX fails on entries without an access time.
@@ -314,7 +314,7 @@ def _run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> Non
     """Calls `main` and translates its exceptions."""
     try:
         with _one_interrupt():
-            _keep_compiled()
+            keep_compiled()
             _refuse_undecodable(arguments)
             main(arguments)
         sys.stdout.flush()

@@ -16,7 +16,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 from tqdm.auto import tqdm
 
-from jaxdistill.cli import did_you_mean
+from jaxdistill.cli import did_you_mean, keep_compiled
 from jaxdistill.core import ROLES, Array, Embed, InputError, Params, Precision, Tokens
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
@@ -28,6 +28,10 @@ from jaxdistill.ops.dense import dtype_of
 
 LENGTHS = (6, 8, *(steps * step for step in (2, 4, 8, 16, 32, 64) for steps in range(5, 9)))
 """Padded lengths, four from each power of 2 to the next; longer sentences are padded to a multiple of the last, 512."""
+FEW = 8
+"""A request of at most this many sentences is padded to one of `SERVED`, because each shape has to be compiled."""
+SERVED = (16, 32, 64, 128, 256, 512)
+"""Padded lengths of small requests."""
 SLOTS_PER_SENTENCE = 32
 """A batch of short sentences holds more of them: `batch_size * SLOTS_PER_SENTENCE` token slots at the most."""
 
@@ -199,9 +203,10 @@ class Embedder:
         """(rows, padded tokens), longest first so that a lack of memory shows at once."""
         order = np.argsort([-len(sentence) for sentence in ids], kind="stable")
         devices = batch_devices(self.mesh)
+        lengths = SERVED if len(ids) <= FEW else LENGTHS
         start = 0
         while start < len(order):
-            length = padded_length(len(ids[order[start]]), self.model.max_length)
+            length = padded_length(len(ids[order[start]]), self.model.max_length, lengths)
             most = max(self.batch_size * SLOTS_PER_SENTENCE // length, 1)
             rows = order[start : start + most]
             count = min(1 << (len(rows) - 1).bit_length(), most)
@@ -268,10 +273,10 @@ def _fetch(vectors: np.ndarray, rows: np.ndarray, result: Array) -> int:
     return len(rows)
 
 
-def padded_length(tokens: int, max_length: int) -> int:
-    """The shape's length for a sentence: the next of `LENGTHS`, at most the model's longest."""
-    longer = [length for length in LENGTHS if length >= tokens]
-    length = longer[0] if longer else -(-tokens // LENGTHS[-1]) * LENGTHS[-1]
+def padded_length(tokens: int, max_length: int, lengths: Sequence[int] = LENGTHS) -> int:
+    """The shape's length for a sentence: the next of `lengths`, at most the model's longest."""
+    longer = [length for length in lengths if length >= tokens]
+    length = longer[0] if longer else -(-tokens // lengths[-1]) * lengths[-1]
     return max(min(length, max_length), tokens)
 
 
@@ -313,6 +318,8 @@ def load(
 ) -> Embedder:
     """A model ready for use, from a folder, `package:NAME/PATH` or a hub name.
 
+    Compiled programs are kept in the cache folder, unless JAX has a compilation cache already.
+
     Args:
       model: an export of this project, or any sentence-transformers or Hugging Face checkpoint of a known family.
       pooling: needed where the checkpoint does not say it.
@@ -322,6 +329,8 @@ def load(
         of sentence-transformers to 1e-5. Vectors are float32 either way.
     """
     dtype = dtype_of(precision)
+    if not jax.config.values["jax_compilation_cache_dir"]:
+        keep_compiled()
     read = load_model(model, pooling=pooling, max_length=max_length, prompt=prompt)
     return Embedder(read, batch_size=batch_size, compute_dtype=dtype)
 

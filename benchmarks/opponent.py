@@ -1,0 +1,104 @@
+"""The PyTorch opponent of the training benchmark: a plain loop that distils a sentence-transformers model.
+
+Batches are tokenised in the loop and padded to their longest sentence; teacher vectors are stored. `sort_by_length` makes
+batches of sentences of similar length, as a careful user would.
+"""
+
+import contextlib
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from sentence_transformers import SentenceTransformer
+from torch.nn.functional import normalize
+
+Batch = tuple[dict[str, torch.Tensor], torch.Tensor]
+"""Tokens of all first views and then of all second views, and the targets."""
+
+
+class Opponent:
+    """Trains a copy of a student, one batch at a time."""
+
+    def __init__(
+        self,
+        student: Path,
+        *,
+        queue: Float[np.ndarray, "k e"] | None,
+        temperature: float = 0.05,
+        bfloat16: bool,
+        learning_rate: float = 5e-4,
+        eps: float = 1e-6,
+        dropout: bool = True,
+    ):
+        """
+        Args:
+          student: folder of the untrained student, with its head.
+          queue: teacher vectors of the first queue, oldest first (ConGen); None: 1 - cosine, without a queue.
+        """
+        self.model = SentenceTransformer(str(student), device="cpu").train(dropout)
+        self.queue = None if queue is None else torch.tensor(queue)
+        self.temperature, self.bfloat16 = temperature, bfloat16
+        self.parameters = list(self.model.parameters())
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=learning_rate, eps=eps, weight_decay=0.01)
+
+    def step(self, batch: Batch, learning_rate: float | None = None) -> torch.Tensor:
+        """Takes a step and returns the loss before it."""
+        loss = self.loss(*batch)
+        self.optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["lr"] if learning_rate is None else learning_rate
+        self.optimizer.step()
+        return loss.detach()
+
+    def loss(self, tokens: dict[str, torch.Tensor], targets: torch.Tensor) -> torch.Tensor:
+        cast = torch.autocast("cpu", dtype=torch.bfloat16) if self.bfloat16 else contextlib.nullcontext()
+        with cast:
+            vectors = normalize(self.model(dict(tokens))["sentence_embedding"].float(), dim=1)
+            if self.queue is None:
+                return (1.0 - (vectors * targets).sum(dim=1)).mean()
+            keys = torch.cat([self.queue, targets])
+            self.queue = keys[len(targets) :]
+            wanted = torch.softmax(targets @ keys.T / self.temperature, dim=1)
+            found = torch.log_softmax(vectors @ keys.T / self.temperature, dim=1)
+            return -(wanted.repeat(len(vectors) // len(targets), 1) * found).sum(dim=1).mean()
+
+    def batches(
+        self,
+        texts: Sequence[str],
+        targets: Float[np.ndarray, "n e"],
+        *,
+        batch_size: int,
+        max_length: int,
+        sort_by_length: bool,
+    ) -> Iterator[Batch]:
+        """Batches for ever."""
+        words = random.Random(0)
+        for rows in self.rows(texts, batch_size, sort_by_length):
+            views = [texts[row] for row in rows]
+            if self.queue is not None:
+                views += [without_words(text, words) for text in views]
+            options = dict(padding=True, truncation=True, max_length=max_length, return_tensors="pt")
+            yield dict(self.model.tokenizer(views, **options)), torch.tensor(targets[rows])
+
+    def rows(self, texts: Sequence[str], batch_size: int, sort_by_length: bool) -> Iterator[np.ndarray]:
+        generator = np.random.default_rng(0)
+        lengths = np.array([len(ids) for ids in self.model.tokenizer(list(texts))["input_ids"]])
+        for _ in itertools.count():
+            order = generator.permutation(len(texts))
+            if sort_by_length:
+                order = order[np.argsort(lengths[order], kind="stable")]
+            batches = [order[start : start + batch_size] for start in range(0, len(order) - batch_size + 1, batch_size)]
+            generator.shuffle(batches)
+            yield from batches
+
+
+def without_words(text: str, generator: random.Random, share: float = 0.1) -> str:
+    """The text without a random tenth of its words."""
+    words = text.split()
+    return " ".join([word for word in words if generator.random() > share] or words[:1])

