@@ -36,6 +36,13 @@ class Data:
     """Which sentences are queries and which documents, each of which teacher and student read behind their own prompt for
     that role: `query` or `document` for the whole text, a role for each source (`query,document`) or for columns
     (`text=query,second=document`). `none`: no role. A sentence without a role is read behind `prompt`."""
+    chunk_tokens: CountOrNone = 0
+    """Above 0: splits texts of any length at sentence ends into chunks of at most this many tokens of the student, its
+    special tokens and prompt included. Every column of `columns` is then a text of its own, with its own role, and
+    sources may lack all but `text`. 0: each row is one sentence."""
+    chunk_least: CountOrNone = 0
+    """Above 0: the length at which a chunk ends is drawn between this many tokens and `chunk_tokens`, so that the student
+    reads short and long texts. The same text always has the same chunks. 0: chunks are as long as fits."""
     dedupe: bool = True
     """Keep only the first of repeated sentences or pairs. Case is ignored."""
     max_length: Count = 128

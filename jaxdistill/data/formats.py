@@ -10,6 +10,12 @@ from jaxdistill.core import InputError
 from jaxdistill.files import parts, reading
 
 SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl", ".parquet")
+
+
+class MissingColumn(InputError):
+    """A file has no column of a name."""
+
+
 Lines = Iterator[tuple[int, str]]
 """Line numbers and lines, as `reading.lines` gives them."""
 PARQUET_ROWS = 4096
@@ -75,7 +81,7 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
         if found is None and name == "text" and len(available) == 1:
             found = available[0]
         if found is None:
-            raise InputError(
+            raise MissingColumn(
                 f"{place} has no column {source!r}; it has {', '.join(map(repr, available)) or 'none'}. "
                 f'Name the column: --config.data.columns=\'(("{name}","COLUMN"),)\' in training, '
                 "--column in other programs."
@@ -106,7 +112,7 @@ def checked_text(value: object, place: str, column: str, limit_bytes: int = read
 def _txt(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     others = [name for name in columns if name != "text"]
     if others:
-        raise InputError(
+        raise MissingColumn(
             f"{path} has no column {others[0]!r}: a .txt file has only 'text', one sentence per line; use .tsv instead."
         )
     for _, line in lines:

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Integer
 from tokenizers import Tokenizer
 
 from jaxdistill.core import MASK_TOKENS, InputError
+from jaxdistill.data.chunks import Chunking
 from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, tokenised_words
 
 
@@ -53,10 +54,11 @@ class TokenStore:
     Args:
       folder: written by `tokenize.build_store`.
       tokenizer: the tokenizer of the store, for views that change the text. It is modified, so pass a copy.
+      chunking: how its texts were split, if they were.
     """
 
-    def __init__(self, folder: Path, tokenizer: Tokenizer | None = None):
-        self.folder, self._given_tokenizer = folder, tokenizer
+    def __init__(self, folder: Path, tokenizer: Tokenizer | None = None, chunking: Chunking | None = None):
+        self.folder, self._given_tokenizer, self.chunking = folder, tokenizer, chunking
         info = json.loads((folder / "store.json").read_text())
         self.digest: str = info["digest"]
         """Digest of everything that determines the tokens."""
@@ -158,9 +160,10 @@ class TokenStore:
 
     def roles(self, column: str, rows: Sequence[int] | Integer[np.ndarray, " n"]) -> list[str]:
         """The role of each of some sentences: `query`, `document`, or an empty text."""
-        sources = np.searchsorted(np.cumsum(self.source_rows), np.asarray(rows, np.int64), side="right")
-        of_source = [source[column] for source in self._info["roles"]]
-        return [of_source[source] for source in sources]
+        portion_rows = self._info.get("portion_rows", self.source_rows)  # older stores have a portion for each source
+        portions = np.searchsorted(np.cumsum(portion_rows), np.asarray(rows, np.int64), side="right")
+        of_portion = [portion[column] for portion in self._info["roles"]]
+        return [of_portion[portion] for portion in portions]
 
     def tokenised(
         self, column: str, rows: Integer[np.ndarray, " n"], texts: Sequence[str], *, max_length: int
@@ -215,6 +218,8 @@ class TokenStore:
         info = self._info
         lines = [f"text: {self.rows:,} rows of {len(self.source_rows)} sources, digest {self.digest[:12]}"]
         excluded = f", {info['excluded']:,} in data.exclude" if "excluded" in info else ""
+        if info.get("chunked"):
+            lines.append(f"split: {info['input_rows'] - info['empty']:,} texts into chunks")
         lines.append(f"left out: {info['empty']:,} with an empty sentence, {info['duplicates']:,} duplicates{excluded}")
         for name in self.columns:
             tokens, truncated = len(self._of(name, "ids")), info["truncated"][name]

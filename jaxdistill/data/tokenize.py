@@ -10,7 +10,7 @@ import logging
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import islice
+from itertools import islice, tee
 from pathlib import Path
 from types import MappingProxyType
 
@@ -20,6 +20,8 @@ from tqdm.auto import tqdm
 
 from jaxdistill.core import SECOND, InputError
 from jaxdistill.data import sources
+from jaxdistill.data.chunks import Chunking
+from jaxdistill.data.portions import Portion, portions
 from jaxdistill.data.roles import Roles
 from jaxdistill.data.store import TokenStore, is_complete
 from jaxdistill.data.words import PROTECTED, STARTS, Unknown, tokenised_words, unknown_id
@@ -50,6 +52,7 @@ def build_store(
     dedupe: bool = False,
     exclude: Sequence[str] = (),
     weights: Sequence[float] = (),
+    chunking: Chunking | None = None,
     line_bytes: int = LINE_BYTES,
     progress: bool = False,
 ) -> TokenStore:
@@ -61,15 +64,14 @@ def build_store(
       max_length: maximum tokens per sentence, special tokens and prompt included.
       cache_folder: holds one folder per store, named by its digest and created atomically.
       columns: as in `sources.read`; must include `text`.
-      prompts: role (empty for none) to what is prepended to its sentences; its tokens count as special, so no view
-        deletes them.
+      prompts: role (empty for none) to what is prepended to its sentences; no view deletes its tokens.
       roles: for each spec its columns to their roles; empty: no sentence has one.
       dedupe: keep only the first of rows whose `text` is equal after stripping and case folding; for pairs, whose
         `text` and `second` are equal, in either order. Sentences of different roles differ.
       exclude: more specs with the same columns; their rows are excluded, compared as for `dedupe`.
       weights: only validated here: empty, or one positive number per spec.
+      chunking: splits cells, of the columns that a source has, into rows of one column `text`; `exclude` is for whole cells.
       line_bytes: maximum bytes of a line or cell.
-      progress: show a progress bar.
 
     Rows with an empty column are dropped and counted, like excluded ones. The store has the order of the text.
     """
@@ -78,26 +80,34 @@ def build_store(
     roles = roles or (dict.fromkeys(wanted, ""),) * len(specs)
     prompts = {role: prompts[role] for role in sorted({role for source in roles for role in source.values()})}
     _check(specs, wanted, tokenizer, max_length, prompts, weights)
-    text, excluded = sources.Watched(specs, wanted), _exclusion(exclude, wanted)
+    identity = {name: wanted[name] for name in IDENTITY[: 1 if chunking else None] if name in wanted}
+    text, excluded = sources.Watched(specs, wanted), _exclusion(exclude, identity)
+    text, excluded = sources.Watched(specs, wanted), _exclusion(exclude, identity)
     parts = [watched.digest for watched in excluded] + ([list(roles)] if prompts.keys() - {""} else [])
+    parts += [chunking.digest] if chunking else []
     content = _digest(FORMAT, text.digest, wanted, dedupe, *parts)
     digest = _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length)
     folder = Path(cache_folder) / digest
-    if folder.exists():
-        if is_complete(folder):
-            return TokenStore(folder, tokenizer)
-        log.warning("the token store %s is damaged; rebuilding it", folder)
-        shutil.rmtree(folder)
-    draft = _Draft(tokenizer, list(wanted), prompts, roles, dedupe, tuple(exclude), max_length, line_bytes)
-    info = {"digest": digest, "content": content, "prompts": prompts, "roles": list(roles), "max_length": max_length}
+    if _is_usable(folder):
+        return TokenStore(folder, tokenizer, chunking)
+    draft = _Draft(tokenizer, wanted, prompts, dedupe, tuple(exclude), identity, chunking, max_length, line_bytes)
+    info = {"digest": digest, "content": content, "prompts": prompts, "max_length": max_length}
 
     def fill(unfinished: Path) -> None:
-        draft.write(unfinished, specs, wanted, info, progress)
+        draft.write(unfinished, specs, portions(specs, wanted, roles, separate=chunking is not None), info, progress)
         for watched in (text, *excluded):  # else the digest could name other text
             watched.check_content()
 
     make_folder_atomic(folder, fill, what="the token store", is_complete=is_complete)
-    return TokenStore(folder, tokenizer)
+    return TokenStore(folder, tokenizer, chunking)
+
+
+def _is_usable(folder: Path) -> bool:
+    """Whether there is a complete store; removes a damaged one."""
+    if folder.exists() and not is_complete(folder):
+        log.warning("the token store %s is damaged; rebuilding it", folder)
+        shutil.rmtree(folder)
+    return folder.exists()
 
 
 @dataclasses.dataclass
@@ -105,11 +115,13 @@ class _Draft:
     """A store while it is written: counts and settings."""
 
     tokenizer: Tokenizer
-    columns: list[str]
+    wanted: Mapping[str, str]
     prompts: Mapping[str, str]
-    roles: Roles
     dedupe: bool
     exclude: tuple[str, ...]
+    identity: Mapping[str, str]
+    """The columns that identify a row, to those of the files in `exclude`."""
+    chunking: Chunking | None
     max_length: int
     line_bytes: int
     input_rows: int = 0
@@ -117,29 +129,32 @@ class _Draft:
     duplicates: int = 0
     excluded: int = 0
 
-    def write(self, folder: Path, specs: Sequence[str], wanted: Mapping[str, str], info: dict, progress: bool) -> None:
+    def write(self, folder: Path, specs: Sequence[str], text: Sequence[Portion], info: dict, progress: bool) -> None:
         """Writes all arrays, then `store.json`, which marks the store as complete."""
+        self.columns = [sources.TEXT] if self.chunking else list(self.wanted)
         self.truncated = dict.fromkeys(self.columns, 0)
         self.unknown, self.unknown_id = dict.fromkeys(self.columns, Unknown()), unknown_id(self.tokenizer)
-        source_rows = np.zeros(len(specs), np.int64)
-        elsewhere, seen = self._elsewhere(wanted), set[bytes]()
+        source_rows, portion_rows = np.zeros(len(specs), np.int64), np.zeros(len(text), np.int64)
+        elsewhere, seen = self._elsewhere(), set[bytes]()
         with _Files(folder) as files, tqdm(desc="tokenising", unit=" rows", disable=not progress) as bar:
             for column in range(len(self.columns)):
                 files.append(f"{column}.starts", np.zeros(1, np.int64))
                 files.append(f"{column}.text_starts", np.zeros(1, np.int64))
-            for source, spec in enumerate(specs):
-                roles = [self.roles[source][column] for column in self.columns]
-                kept = self._rows_to_keep(sources.rows(spec, wanted, self.line_bytes), roles, elsewhere, seen)
+            for place, portion in enumerate(text):
+                kept = self._rows_to_keep(specs[portion.source], portion, elsewhere, seen)
                 while chunk := list(islice(kept, CHUNK_ROWS)):
-                    self._append(files, chunk, roles)
-                    source_rows[source] += len(chunk)
+                    self._append(files, chunk, portion.roles)
+                    portion_rows[place] += len(chunk)
                     bar.update(len(chunk))
+                source_rows[portion.source] += portion_rows[place]
             shapes = files.shapes
         if not source_rows.sum():
             why = "has an empty sentence" + (" or is in data.exclude" if self.excluded else "")
             raise InputError(f"{', '.join(specs)}: every row {why}; no text remains for training.")
         pad = self.tokenizer.token_to_id("[PAD]"), self.tokenizer.token_to_id("<pad>"), 0
         info |= {"rows": int(source_rows.sum()), "input_rows": self.input_rows, "source_rows": source_rows.tolist()}
+        info |= {"roles": [dict(zip(self.columns, portion.roles, strict=True)) for portion in text]}
+        info |= {"portion_rows": portion_rows.tolist(), "chunked": self.chunking is not None}
         info |= {
             "empty": self.empty,
             "duplicates": self.duplicates,
@@ -150,32 +165,47 @@ class _Draft:
         info |= {"pad_id": next(id for id in pad if id is not None), "columns": self.columns, "arrays": shapes}
         (folder / "store.json").write_text(json.dumps(info, indent=1))
 
-    def _elsewhere(self, wanted: Mapping[str, str]) -> set[bytes]:
+    def _elsewhere(self) -> set[bytes]:
         """Keys of the rows in `exclude`."""
         with _excluding():
-            return {_row_key(row) for row in sources.read(self.exclude, _identity(wanted), self.line_bytes)}
+            return {_row_key(row) for row in sources.read(self.exclude, self.identity, self.line_bytes)}
 
     def _rows_to_keep(
-        self, rows: Iterator[tuple[str, ...]], roles: Sequence[str], elsewhere: set[bytes], seen: set[bytes]
+        self, spec: str, portion: Portion, elsewhere: set[bytes], seen: set[bytes]
     ) -> Iterator[tuple[int, list[str]]]:
         """Yields the rows to keep, stripped, with their index in the input."""
         identity = [place for place, column in enumerate(self.columns) if column in IDENTITY]
-        for row in rows:
-            number, self.input_rows = self.input_rows, self.input_rows + 1
-            cells = [cell.strip() for cell in row]
-            if not all(cells):
-                self.empty += 1
-                continue
-            if elsewhere and _row_key([cells[place] for place in identity]) in elsewhere:
-                self.excluded += 1
-                continue
+        rows = self._filled(spec, portion, identity, elsewhere)
+        for number, cells in self._split(rows) if self.chunking else rows:
             if self.dedupe:
-                key = _row_key([f"{roles[place]}\0{cells[place]}" for place in identity])
+                key = _row_key([f"{portion.roles[place]}\0{cells[place]}" for place in identity])
                 if key in seen:
                     self.duplicates += 1
                     continue
                 seen.add(key)
             yield number, cells
+
+    def _filled(
+        self, spec: str, portion: Portion, identity: Sequence[int], elsewhere: set[bytes]
+    ) -> Iterator[tuple[int, list[str]]]:
+        """Yields the rows without an empty cell that are not excluded."""
+        for row in sources.rows(spec, portion.columns, self.line_bytes):
+            number, self.input_rows = self.input_rows, self.input_rows + 1
+            cells = [cell.strip() for cell in row]
+            if not all(cells):
+                self.empty += 1
+            elif elsewhere and _row_key([cells[place] for place in identity]) in elsewhere:
+                self.excluded += 1
+            else:
+                yield number, cells
+
+    def _split(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
+        """Yields the chunks of rows of one column."""
+        assert self.chunking is not None
+        numbers, texts = tee(rows)
+        chunked = self.chunking.split(cell for _, (cell,) in texts)
+        for (number, _), chunks in zip(numbers, chunked, strict=True):
+            yield from ((number, [chunk]) for chunk in chunks)
 
     def _append(self, files: "_Files", chunk: list[tuple[int, list[str]]], roles: Sequence[str]) -> None:
         """Tokenises a chunk and appends it to every array."""
@@ -238,14 +268,10 @@ def _check(
         )
 
 
-def _identity(wanted: Mapping[str, str]) -> dict[str, str]:
-    return {name: column for name, column in wanted.items() if name in IDENTITY}
-
-
-def _exclusion(exclude: Sequence[str], wanted: Mapping[str, str]) -> list[sources.Watched]:
+def _exclusion(exclude: Sequence[str], identity: Mapping[str, str]) -> list[sources.Watched]:
     """The sources of excluded rows, which are part of the digest; empty without any."""
     with _excluding():
-        return [sources.Watched(exclude, _identity(wanted))] if exclude else []
+        return [sources.Watched(exclude, identity)] if exclude else []
 
 
 @contextmanager

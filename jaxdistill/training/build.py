@@ -26,7 +26,7 @@ from jaxdistill.training.run import Run
 from jaxdistill.training.sharding import frozen_shardings, sharding_rules
 from jaxdistill.training.student import make_student, with_dropout
 from jaxdistill.training.teacher import Targets, load_labellers, load_teacher
-from jaxdistill.training.text import tokenised_text
+from jaxdistill.training.text import student_text
 
 QUEUE_SEED = 16349
 """ConGen's code draws the sentences of its first queue with this seed, whatever the run's own is."""
@@ -46,8 +46,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
     check_roles(config, [*labellers, *([teacher] if teacher else []), student])
     check_accumulation(config, objective, groups, mesh)
     graded = graded_pairs(config.evals)  # read before labels and targets are made, which takes long
-    longest = min(config.data.max_length, student.definition.architecture.longest)
-    store = tokenised_text(config.data, student, objective.student_views, max_length=longest, progress=progress)
+    store = student_text(config, objective, student, progress=progress)
     check_form(objective, student)
     targets = Targets(
         config, objective, teacher=teacher, labellers=labellers, store=store, compute_dtype=dtype, progress=progress

@@ -27,6 +27,7 @@ from jaxdistill.training import lock
 from jaxdistill.training.dev import graded_pairs
 from jaxdistill.training.job import run_training
 from jaxdistill.training.objective import make_objective
+from jaxdistill.training.text import text_portions
 from jaxdistill.training.workdir import (
     CHECKPOINTS,
     EXPORT,
@@ -41,6 +42,8 @@ from jaxdistill.versions import source_digest
 
 INHERITED = (("data", "text"), ("data", "exclude"), ("data", "cache_folder"), ("evals", "pairs"), ("run", "parts"))
 """Options that a stage takes from the one before where they are empty."""
+WITH_TEXT = (("data", "roles"), ("data", "chunk_tokens"), ("data", "chunk_least"))
+"""Options that it takes together with the text."""
 
 
 def run_stages(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: str) -> None:
@@ -110,13 +113,13 @@ def _run_chain(stages: Sequence[Config], workdir: pathlib.Path, *, dry_run: bool
 
 def in_order(config: Config) -> list[Config]:
     """The stages, each without those that follow it; `INHERITED` options that one does not name are those of the stage
-    before, and so are the roles of an inherited text and the prompt of its student."""
+    before, and so are the roles and chunks of an inherited text and the prompt of its student."""
     stages = []
     rest: Config | None = config
     while rest is not None:
         stage = dataclasses.replace(rest, then=None)
         same_text = bool(stages) and not stage.data.text
-        for section, option in (*INHERITED, *[("data", "roles")] * same_text) if stages else ():
+        for section, option in (*INHERITED, *WITH_TEXT * same_text) if stages else ():
             options = getattr(stage, section)
             if not getattr(options, option):
                 before = getattr(getattr(stages[-1], section), option)
@@ -137,11 +140,11 @@ def check_files(stages: Sequence[Config], finished: Sequence[bool]) -> None:
     for number, (stage, done) in enumerate(zip(stages, finished, strict=True), start=1):
         if done:
             continue
-        columns = dict(stage.data.columns) or (sources.TEXT,)
         try:
             make_objective(stage)
-            for spec in split_specs(stage.data.text):
-                next(sources.rows(spec, columns, stage.data.max_line_bytes), None)
+            specs = split_specs(stage.data.text)
+            for portion in text_portions(stage.data):
+                next(sources.rows(specs[portion.source], portion.columns, stage.data.max_line_bytes), None)
             graded_pairs(stage.evals)
         except InputError as error:
             raise InputError(f"stage {number}: {error}") from None

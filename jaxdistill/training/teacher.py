@@ -119,7 +119,9 @@ class Targets:
             )
         else:
             length = teacher.max_length
-            self.store = tokenised_text(config.data, teacher, self.views, max_length=length, progress=progress)
+            self.store = tokenised_text(
+                config.data, teacher, self.views, max_length=length, chunking=store.chunking, progress=progress
+            )
 
     def _stored(
         self, embedder: Embedder, config: Config, view: str, compute_dtype: DTypeLike, progress: bool

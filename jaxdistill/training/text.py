@@ -9,8 +9,11 @@ import numpy as np
 from jaxdistill.config import Config, Data
 from jaxdistill.core import SECOND, InputError, Objective
 from jaxdistill.data import roles, sources, tokenize, words
+from jaxdistill.data.chunks import Chunking
 from jaxdistill.data.packing import pad
+from jaxdistill.data.portions import Portion, portions
 from jaxdistill.data.sources import TEXT, split_specs
+from jaxdistill.data.views import PAIRS
 from jaxdistill.encoders import pruning
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.paths import cache_folder
@@ -31,8 +34,69 @@ def sentence_roles(data: Data) -> roles.Roles:
     )
 
 
+def text_portions(data: Data) -> list[Portion]:
+    """What is read in one go: the sources, or their columns where texts are split into chunks."""
+    columns = sources.column_map(dict(data.columns) or (TEXT,))
+    return portions(split_specs(data.text), columns, sentence_roles(data), separate=data.chunk_tokens > 0)
+
+
+def student_text(
+    config: Config, objective: Objective, student: SentenceModel, *, progress: bool
+) -> tokenize.TokenStore:
+    """The text in the student's tokens, in chunks where the options ask for them."""
+    longest = min(config.data.max_length, student.definition.architecture.longest)
+    chunking = _chunking_of(config, objective, student, longest)
+    views = objective.student_views
+    return tokenised_text(config.data, student, views, max_length=longest, chunking=chunking, progress=progress)
+
+
+def _chunking_of(config: Config, objective: Objective, student: SentenceModel, max_length: int) -> Chunking | None:
+    """How the text is split into chunks, which student and teacher read alike; None if it is not.
+
+    Raises:
+      InputError: the options contradict each other, or need rows as they are in the files.
+    """
+    data = config.data
+    if not data.chunk_tokens:
+        if data.chunk_least:
+            raise InputError(f"data.chunk_least={data.chunk_least} has no effect; set --config.data.chunk_tokens too.")
+        return None
+    needs_rows = [view for view in objective.student_views if view in (SECOND, *PAIRS) or view in dict(data.columns)]
+    if needs_rows := [view for view in needs_rows if view != TEXT]:
+        why = f"the view {needs_rows[0]} reads two columns of a row"
+    elif config.teacher.model.startswith("vectors:") or config.teacher.targets == "labels":
+        why = "the teacher's targets are of whole rows"
+    else:
+        return _chunking(data, student, max_length)
+    raise InputError(f"data.chunk_tokens={data.chunk_tokens} splits rows, but {why}; set --config.data.chunk_tokens=0.")
+
+
+def _chunking(data: Data, student: SentenceModel, max_length: int) -> Chunking:
+    if data.chunk_tokens > max_length:
+        raise InputError(
+            f"data.chunk_tokens={data.chunk_tokens} is more than the student reads, {max_length} tokens; reduce it, or raise "
+            "--config.data.max_length."
+        )
+    prompts = [student.role_prompts[role] for portion in text_portions(data) for role in portion.roles]
+    around = student.tokenizer.num_special_tokens_to_add(False)
+    around += max(len(student.tokenizer.encode(prompt, add_special_tokens=False)) for prompt in prompts)
+    least, most = data.chunk_least - around, data.chunk_tokens - around
+    if most < 1 or (data.chunk_least and not 1 <= least <= most):
+        raise InputError(
+            f"data.chunk_tokens={data.chunk_tokens} and data.chunk_least={data.chunk_least}: with {around} special tokens and "
+            f"prompt, chunk_tokens must be at least {around + 1}, and chunk_least 0 or from {around + 1} to chunk_tokens."
+        )
+    return Chunking(tokenizer=student.tokenizer, most=most, least=max(0, least))
+
+
 def tokenised_text(
-    data: Data, model: SentenceModel, views: Sequence[str], *, max_length: int, progress: bool
+    data: Data,
+    model: SentenceModel,
+    views: Sequence[str],
+    *,
+    max_length: int,
+    progress: bool,
+    chunking: Chunking | None = None,
 ) -> tokenize.TokenStore:
     """The text in the tokens of a model; raises `InputError` if much of what its views read is unknown to it."""
     store = tokenize.build_store(
@@ -46,6 +110,7 @@ def tokenised_text(
         dedupe=data.dedupe,
         exclude=split_specs(data.exclude),
         weights=data.weights,
+        chunking=chunking,
         line_bytes=data.max_line_bytes,
         progress=progress,
     )
@@ -89,10 +154,12 @@ def moments(config: Config, model: SentenceModel) -> pruning.Moments:
 
 def prompted_sentences(config: Config, model: SentenceModel) -> Iterator[str]:
     """The sentences of the text that the student's views read, behind the model's prompts."""
-    columns = columns_read(config.data, make_objective(config))
-    for spec, of_columns in zip(split_specs(config.data.text), sentence_roles(config.data), strict=True):
-        prompts = [model.role_prompts[of_columns[column]] for column in columns]
-        for row in sources.rows(spec, columns, config.data.max_line_bytes):
+    specs, read = split_specs(config.data.text), columns_read(config.data, make_objective(config))
+    for portion in text_portions(config.data):
+        roles_of = dict(zip(portion.columns, portion.roles, strict=True))
+        columns = {name: column for name, column in portion.columns.items() if config.data.chunk_tokens or name in read}
+        prompts = [model.role_prompts[roles_of[name]] for name in columns]
+        for row in sources.rows(specs[portion.source], columns, config.data.max_line_bytes):
             yield from (prompt + cell for prompt, cell in zip(prompts, row, strict=True) if cell.strip())
 
 

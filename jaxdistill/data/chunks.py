@@ -1,0 +1,110 @@
+"""Splits long texts into chunks of whole sentences, of drawn lengths in tokens."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Integer
+from tokenizers import Tokenizer
+
+from jaxdistill.data.sentence_ends import sentence_ends
+from jaxdistill.files.reading import foreign_errors
+
+VERSION = 1
+"""Version of the splitting, part of the digest; bump where the same text gives other chunks."""
+MEASURED_CHARACTERS = 1 << 20
+"""Characters tokenised at a time."""
+_SPACES = re.compile(r"\s+")
+
+
+class _Stops(NamedTuple):
+    """Places where a chunk may end."""
+
+    places: Integer[np.ndarray, " n"]
+    """Indices of characters, ascending."""
+    tokens: Integer[np.ndarray, " n"]
+    """Number of the text's tokens before each place."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunking:
+    """How texts are split.
+
+    The length at which a chunk may end is drawn uniformly from `least` to `most`, by a generator that the text itself
+    seeds: the same text always has the same chunks. The chunk ends at the first sentence end behind it, or at the last
+    one that `most` allows. A sentence above `most` is split between words, and a word between tokens.
+    """
+
+    tokenizer: Tokenizer
+    """Counts the tokens; its truncation and padding settings are ignored."""
+    most: int
+    """Maximum tokens of a chunk, special tokens and prompts excluded."""
+    least: int = 0
+    """Shortest drawn length; 0: all are `most`."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of everything but the text."""
+        parts = [VERSION, _bare(self.tokenizer).to_str(), self.most, self.least]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+    def split(self, texts: Iterable[str]) -> Iterator[list[str]]:
+        """Yields the chunks of each text, none of them empty."""
+        tokenizer = _bare(self.tokenizer)
+        for batch in _batches(texts):
+            with foreign_errors("the tokenizer cannot read the text"):
+                encodings = tokenizer.encode_batch(batch, add_special_tokens=False)
+            for text, encoding in zip(batch, encodings, strict=True):
+                ends = np.fromiter((end for _, end in encoding.offsets), np.int64, len(encoding))
+                yield self._chunks(text, np.maximum.accumulate(ends)) if len(ends) else []
+
+    def _chunks(self, text: str, token_ends: Integer[np.ndarray, " t"]) -> list[str]:
+        def stops(places: Sequence[int] | Integer[np.ndarray, " n"]) -> _Stops:
+            return _Stops(np.asarray(places, np.int64), np.searchsorted(token_ends, places, side="right"))
+
+        if len(token_ends) <= self.least or (len(token_ends) <= self.most and not self.least):
+            return [text.strip()]
+        words = [space.end() for space in _SPACES.finditer(text)]
+        levels = [stops(sentence_ends(text)), stops([*words, len(text)]), stops(np.unique(token_ends))]
+        key = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        generator = np.random.default_rng(int.from_bytes(key))
+        chunks, begin, done = [], 0, 0
+        while done < len(token_ends):
+            drawn = int(generator.integers(self.least, self.most + 1)) if self.least else self.most
+            end, tokens = self._next_end(levels, done, drawn)
+            chunks.append(text[begin:end].strip())
+            begin, done = end, tokens
+        return [chunk for chunk in chunks if chunk]
+
+    def _next_end(self, levels: Sequence[_Stops], done: int, drawn: int) -> tuple[int, int]:
+        """Where the chunk behind `done` tokens ends, in characters and in tokens."""
+        for places, tokens in levels:
+            first, beyond = np.searchsorted(tokens, [done, done + self.most], side="right")
+            if first < beyond:
+                place = min(int(np.searchsorted(tokens, done + drawn)), beyond - 1)
+                return int(places[place]), int(tokens[place])
+        return int(places[first]), int(tokens[first])  # one character of more than `most` tokens
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Groups texts of about `MEASURED_CHARACTERS`."""
+    batch, characters = [], 0
+    for text in texts:
+        batch.append(text)
+        characters += len(text)
+        if characters >= MEASURED_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def _bare(tokenizer: Tokenizer) -> Tokenizer:
+    copy = Tokenizer.from_str(tokenizer.to_str())
+    copy.no_padding()
+    copy.no_truncation()
+    return copy

@@ -1,0 +1,55 @@
+"""Lists the parts of a text that are read in one go: its sources or, where columns are texts of their own, these."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from jaxdistill.core import InputError
+from jaxdistill.data import sources
+from jaxdistill.data.formats import MissingColumn
+from jaxdistill.data.roles import Roles
+
+
+class Portion(NamedTuple):
+    """Some columns of a source."""
+
+    source: int
+    """Index of its spec."""
+    columns: Mapping[str, str]
+    """Names of the columns to those of the file."""
+    roles: Sequence[str]
+    """The role of each of them, empty for none."""
+
+
+def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, separate: bool) -> list[Portion]:
+    """The portions of a text, in its order.
+
+    Args:
+      specs: of `sources`.
+      columns: as `sources.column_map` has them.
+      roles: for each spec its columns to their roles.
+      separate: each column is a portion of its own, where its source has it.
+
+    Raises:
+      InputError: no source has one of the columns.
+    """
+    if not separate:
+        whole = ((source, roles[source]) for source in range(len(specs)))
+        return [Portion(source, columns, [of[name] for name in columns]) for source, of in whole]
+    found = [
+        Portion(source, {name: theirs}, [roles[source][name]])
+        for source, spec in enumerate(specs)
+        for name, theirs in columns.items()
+        if name == sources.TEXT or _has(spec, {name: theirs})
+    ]
+    for name, theirs in columns.items():
+        if all(name not in portion.columns for portion in found):
+            raise InputError(f"no source of data.text has a column {theirs!r}; correct --config.data.columns.")
+    return found
+
+
+def _has(spec: str, column: Mapping[str, str]) -> bool:
+    try:
+        next(sources.rows(spec, column), None)
+    except MissingColumn:
+        return False
+    return True

@@ -1,0 +1,158 @@
+"""Long texts in chunks of whole sentences: ends in many languages, lengths, the token store, and a whole run."""
+
+import numpy as np
+import pytest
+
+from jaxdistill import config as configs
+from jaxdistill.core import InputError
+from jaxdistill.data import roles, tokenize
+from jaxdistill.data.chunks import Chunking
+from jaxdistill.data.sentence_ends import sentence_ends
+from jaxdistill.training import build as build_module
+from jaxdistill.training.config_file import read_config_file
+
+from program import write_teacher
+from tiny_text import byte_level, made_up, sentence_piece, word_piece
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Dr. Smith met J. R. Tolkien at 3.5 p.m. in the U.S. Army. |He said: “Go!” |Then he left. |See Fig. 3, vol. 7. OK?",
+        "Er kam am 3. Oktober z. B. nach Wien. |„Ja.“ |Sie ging bzw. blieb.",
+        "It was in 1990. |See http://x.y?a=1 is a link... |Wow!",
+        "猫は寝る。|「はい。」|と言った。３．５は数。|終わり！",
+        "他说：“好。”|然后走了。",
+        "هل تنام القطة؟ |نعم.",
+        "बिल्ली सोती है। |कुत्ता नहीं।",
+        "a line\nof text\n\n|and a paragraph",
+        "ไม่มีจุด มีแต่ช่องว่าง",
+    ],
+)
+def test_sentences_end_where_a_reader_of_the_language_ends_them(text):
+    sentences, whole = text.split("|"), text.replace("|", "")
+    assert sentence_ends(whole) == np.cumsum([len(sentence) for sentence in sentences]).tolist()
+
+
+ARTICLE = " ".join(f"The {line.partition(' ')[2]} today." for line in made_up(60, words=4, seed=3))
+
+
+@pytest.mark.parametrize("make", [word_piece, sentence_piece, byte_level])
+@pytest.mark.parametrize("least", [0, 8])
+def test_chunks_keep_every_word_within_the_tokens_allowed(make, least):
+    tokenizer = make()
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    long_word, unspaced = "x" * 500, "日本語" * 60
+    texts = [ARTICLE, "One.", f"{long_word} and then {ARTICLE}", unspaced]
+    found = list(Chunking(tokenizer=make(), most=40, least=least).split(texts))
+    for text, chunks in zip(texts, found, strict=True):
+        assert "".join("".join(chunks).split()) == "".join(text.split())
+        lengths = [len(tokenizer.encode(chunk, add_special_tokens=False)) for chunk in chunks]
+        assert max(lengths) <= 40 + 2 * (make is not word_piece)  # others read a word's begin by the space before it
+    assert found[1] == ["One."]
+    assert all(chunk.endswith(".") for chunk in found[0])
+    lengths = np.array([len(tokenizer.encode(chunk, add_special_tokens=False)) for chunk in found[0]])
+    if least:
+        assert len(lengths) > len(list(Chunking(tokenizer=make(), most=40).split(texts))[0])
+    assert found == list(Chunking(tokenizer=make(), most=40, least=least).split(texts))
+
+
+def test_drawn_lengths_are_short_and_long():
+    (chunks,) = Chunking(tokenizer=word_piece(), most=200, least=20).split([ARTICLE * 20])
+    tokenizer = word_piece()
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    lengths = np.array([len(tokenizer.encode(chunk, add_special_tokens=False)) for chunk in chunks])
+    shares = np.histogram(lengths, bins=[0, 60, 100, 140, 201])[0] / len(lengths)
+    assert (shares > 0.1).all() and lengths.max() <= 200
+
+
+@pytest.fixture
+def passages(tmp_path):
+    """A table of titles and texts, one title empty, one text twice, and a plain file."""
+    rows = ["title\ttext", "the cat?\t" + ARTICLE, "\tThe dog sleeps. Rain.", "the cat?\tThe dog sleeps. Rain."]
+    (tmp_path / "passages.tsv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "sentences.txt").write_text("the rain\n\nthe cat?\n")
+    return [str(tmp_path / "passages.tsv"), str(tmp_path / "sentences.txt")]
+
+
+COLUMNS = {"text": "text", "title": "title"}
+
+
+def store_of(passages, folder, chunking=None, tokenizer=None, **options):
+    given = roles.parse_roles("title=query,text=document", columns=tuple(COLUMNS), sources=2)
+    prompts = {"": "", "query": "the ", "document": ""}
+    return tokenize.build_store(
+        passages, tokenizer=tokenizer or word_piece(), max_length=64, columns=COLUMNS, cache_folder=folder / "cache",
+        prompts=prompts, roles=given, dedupe=True, chunking=chunking or Chunking(tokenizer=word_piece(), most=40), **options,
+    )  # fmt: skip
+
+
+def test_titles_and_chunks_are_rows_of_their_own_with_their_roles(passages, tmp_path):
+    store = store_of(passages, tmp_path)
+    texts, of = list(store.texts()), store.roles("text", range(store.rows))
+    assert store.columns == ("text",) and sum(store.source_rows) == store.rows
+    assert [text for text, role in zip(texts, of, strict=True) if role == "query"] == ["the cat?"]
+    documents = [text for text, role in zip(texts, of, strict=True) if role == "document"]
+    assert documents[-3:] == ["The dog sleeps. Rain.", "the rain", "the cat?"]  # a plain file has documents alone
+    assert " ".join(documents[:-3]) == ARTICLE
+    assert store.source_rows[1] == 2
+    assert any("texts into chunks" in line for line in store.report())
+
+
+def test_the_digest_follows_the_chunks_and_not_the_tokens(passages, tmp_path):
+    store, other = store_of(passages, tmp_path), store_of(passages, tmp_path, tokenizer=byte_level())
+    assert store.content_digest == other.content_digest and list(store.texts()) == list(other.texts())
+    shorter = store_of(passages, tmp_path, Chunking(tokenizer=word_piece(), most=30))
+    drawn = store_of(passages, tmp_path, Chunking(tokenizer=word_piece(), most=40, least=9))
+    assert len({one.content_digest for one in (store, shorter, drawn)}) == 3
+    assert Chunking(tokenizer=word_piece(9), most=40).digest == Chunking(tokenizer=word_piece(), most=40).digest
+
+
+def test_excluded_texts_are_found_before_they_are_split(passages, tmp_path):
+    (tmp_path / "test.txt").write_text(ARTICLE.upper() + "\n")
+    store = store_of(passages, tmp_path, exclude=[str(tmp_path / "test.txt")])
+    assert store.rows == store_of(passages, tmp_path).rows - len(
+        next(Chunking(tokenizer=word_piece(), most=40).split([ARTICLE]))
+    )
+
+
+def config_of(passages, folder, **changed) -> configs.Config:
+    raw = read_config_file("configs/l2.py:tiny")
+    options = {
+        "data.text": ",".join(passages), "data.columns": tuple(COLUMNS.items()), "data.chunk_tokens": 32,
+        "data.max_length": 32, "data.cache_folder": str(folder / "cache"), "data.batch_size": 8, "data.pack_groups": 2,
+        "teacher.model": str(folder / "model"), "teacher.query_prompt": "cat ", "data.roles": "title=query",
+        "student.layers": "0", "evals.pairs": "", "evals.agreement": str(folder / "dev.txt"), "evals.best": "agreement/spearman",
+    } | {name.replace("__", "."): value for name, value in changed.items()}  # fmt: skip
+    for name, value in options.items():
+        section, option = name.split(".")
+        raw[section][option] = value
+    return configs.parse_config(raw)
+
+
+def test_a_run_trains_on_chunks_and_refuses_what_needs_rows(passages, tmp_path):
+    write_teacher(tmp_path)
+    (tmp_path / "dev.txt").write_text("\n".join(made_up(8)) + "\n")
+    run = build_module.build(config_of(passages, tmp_path), tmp_path / "w", progress=False)
+    lengths = run.store.lengths("text")
+    assert lengths.max() <= 32 and run.store.rows > 30
+    assert run.batches._teacher.store.content_digest == run.store.content_digest
+    batch = run.batches.batch_at(0)
+    assert batch.student.ids.shape == batch.teacher.ids.shape
+    refused = {
+        "data.max_length": {"data__chunk_tokens": 64},
+        "chunk_least": {"data__chunk_least": 33},
+        "chunk_tokens too": {"data__chunk_tokens": 0, "data__chunk_least": 8, "data__text": passages[0]},
+        "whole rows": {
+            "teacher__model": f"vectors:{tmp_path}/v.npy",
+            "teacher__query_prompt": "",
+            "data__roles": "",
+            "student__model": str(tmp_path / "model"),
+        },
+        "column 'nothing'": {"data__columns": (("text", "text"), ("title", "nothing"))},
+    }
+    for words, change in refused.items():
+        with pytest.raises(InputError, match=words):
+            build_module.build(config_of(passages, tmp_path, **change), tmp_path / "w", progress=False)
