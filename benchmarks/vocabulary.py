@@ -23,6 +23,7 @@ from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Po
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.evals.sts import sts_values
 from jaxdistill.inference import Embedder
+from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import needed_data_folder
 from jaxdistill.training import vocabulary
 
@@ -75,7 +76,7 @@ def line(name: str, model: encoders.SentenceModel, text: str, held_out: str, col
         texts = [cell.strip() for row in rows for cell in row if cell.strip()]
         tokenizer = Tokenizer.from_str(model.tokenizer.to_str())
         tokenizer.no_truncation()
-        read = words.tokenised_words(tokenizer, texts, "", 0, unknown=words.unknown_id(tokenizer))
+        read = words.tokenised_words(tokenizer, texts, "", 0, unknown=unknown_id(tokenizer))
         share = read.unknown.unknown_tokens / read.unknown.tokens
         parts.append(f"{what}: {read.unknown.tokens / len(texts):.3f} tokens a sentence, {share:.3%} unknown")
     return "; ".join(parts)

@@ -23,9 +23,9 @@ from jaxdistill.cli import Interrupted, Interrupts, Parser, add_reading_options,
 from jaxdistill.core import ROLES, InputError
 from jaxdistill.data.sources import TEXT, Watched, local_files, read
 from jaxdistill.data.vectors import VectorFile, note_of, write_parquet
-from jaxdistill.data.words import unknown_id
 from jaxdistill.files import is_special, local, refuse_overwriting, unwritable, without_links
 from jaxdistill.inference import Embedder, load, progress_bar
+from jaxdistill.ops.unknown import unknown_id
 
 CHUNK = 8192
 """Sentences in memory at a time; enough of them that grouping by length leaves little padding."""

@@ -65,8 +65,9 @@ class Embedder:
         if params is not None:
             self.params = params
         self.batch_size = batch_size
-        self.compute_dtype = jnp.dtype(compute_dtype)
-        self._embed = make_embed(model.definition, self.mesh, compute_dtype)
+        # A table has no matrix products that a shorter dtype would speed up.
+        self.compute_dtype = jnp.dtype(jnp.float32 if model.definition.architecture.is_static else compute_dtype)
+        self._embed = make_embed(model.definition, self.mesh, self.compute_dtype)
 
     @cached_property
     def params(self) -> Params:

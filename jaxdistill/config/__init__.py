@@ -125,6 +125,10 @@ class Student:
     A number such as `16000`: the fresh encoder is a BERT with a WordPiece tokenizer of this many entries, trained on
     all columns of `data.text` that the student's views read. It lower-cases text and keeps accents. In text without
     spaces (Thai), it splits long runs of characters and makes rare characters tokens of their own."""
+    static: CountOrNone = 0
+    """Above 0: a static encoder instead, a table of token vectors of this width without layers; a sentence's vector is the
+    mean of its tokens'. The table starts from the vectors that `model` gives to single tokens: their principal
+    components, smaller for tokens that are frequent in `data.text`. Text of any length is read whole."""
     embedding: CountOrNone = 0
     """Above 0: width of the embedding tables, projected to the width of the layers (SimTDE); exported as ELECTRA."""
     embedding_init: Literal["svd", "random"] = "svd"

@@ -24,9 +24,10 @@ from jaxdistill.data.chunks import Chunking
 from jaxdistill.data.portions import Portion, portions
 from jaxdistill.data.roles import Roles
 from jaxdistill.data.store import TokenStore, is_complete
-from jaxdistill.data.words import PROTECTED, STARTS, Unknown, tokenised_words, unknown_id
+from jaxdistill.data.words import PROTECTED, STARTS, Unknown, tokenised_words
 from jaxdistill.files import make_folder_atomic
 from jaxdistill.files.reading import LINE_BYTES
+from jaxdistill.ops.unknown import unknown_id
 
 FORMAT = 2
 """Version of the file layout, part of the digest; bump to invalidate stores."""

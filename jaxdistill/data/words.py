@@ -1,6 +1,5 @@
 """Maps tokens to words of the raw text; words are what lies between white space."""
 
-import json
 import sys
 from collections.abc import Sequence
 from itertools import chain
@@ -53,14 +52,6 @@ class Tokenised(NamedTuple):
     truncated: int
     """Number of truncated sentences."""
     unknown: Unknown
-
-
-def unknown_id(tokenizer: Tokenizer) -> int | None:
-    """Id of the tokenizer's unknown token; None if it has none (byte-level BPE)."""
-    token = getattr(tokenizer.model, "unk_token", None)
-    if token is not None:
-        return tokenizer.token_to_id(token)
-    return json.loads(tokenizer.to_str())["model"].get("unk_id")
 
 
 def tokenised_words(

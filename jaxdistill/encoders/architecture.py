@@ -105,6 +105,9 @@ class Architecture:
     output_bias: bool = _variation(True)
     """Whether its last dense layer has a bias."""
 
+    dropped_id: int = _variation(-1)
+    """Token that pooling leaves out; -1: none. The mean of model2vec leaves out unknown tokens."""
+
     def __post_init__(self):
         if not self.embedding_size:
             object.__setattr__(self, "embedding_size", self.hidden_size)
@@ -114,7 +117,7 @@ class Architecture:
             )
         if self.heads % self.key_head_count:
             raise InputError(f"heads={self.heads} is not divisible by key_heads={self.key_heads}; change one of them.")
-        if self.layers < 1:
+        if self.layers < 1 and not self.is_static:
             raise InputError(f"layers={self.layers} leaves no layer; an encoder needs at least one.")
         if self.kinds and len(self.kinds) != self.layers:
             raise InputError(f"kinds describes {len(self.kinds)} layers, but there are layers={self.layers}.")
@@ -140,6 +143,11 @@ class Architecture:
             for field in dataclasses.fields(self)
             if field.metadata.get("variation") and getattr(self, field.name) != field.default
         )
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it is a table of token vectors without layers (`encoders/static.py`)."""
+        return self.family == "static"
 
     @property
     def longest(self) -> int:
@@ -239,6 +247,8 @@ class Pooling:
             "last4": states[-4:],
             "all": states,
         }[self.layers]
+        if self.layers == "second_to_last" and not layers:
+            raise InputError(f"pooling {self} needs a layer, and a static encoder has none; use {self.tokens}.")
         if self.layers == "last4" and layers < 3:
             raise InputError(f"pooling {self} needs at least 3 layers, the encoder has {layers}; use last2 or all.")
         return tuple(chosen)

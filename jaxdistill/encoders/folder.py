@@ -10,6 +10,7 @@ module of this project instead: `jaxdistill.load` reads it, sentence-transformer
 import dataclasses
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import safetensors
 import tokenizers
 
 from jaxdistill.core import InputError
+from jaxdistill.encoders import static
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, SentenceNorm
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.model import SentenceModel
@@ -33,6 +35,7 @@ from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_settings
 from jaxdistill.encoders.tokenizer import TOKENIZER_FILES, tokenizer_json, without_paths
 from jaxdistill.encoders.weights import tensors_from_params, write_safetensors
+from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import public_name
 
 SPECIAL_TOKENS = {
@@ -50,6 +53,8 @@ def check_exportable(definition: EncoderDefinition) -> None:
     """Raises InputError for a pooling or an activation that a folder cannot express."""
     if definition.reads_pairs:
         return
+    if definition.architecture.is_static:
+        return static.check_exportable(definition)
     pooling = definition.pooling
     if pooling.layers == "second_to_last" and definition.architecture.layers == 1:
         raise InputError(
@@ -108,7 +113,11 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "") -> None:
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (_write_cross_encoder if model.definition.reads_pairs else _write_sentence_encoder)(model, folder)
+        if model.definition.architecture.is_static:
+            _write_static(model, folder)
+        else:
+            (_write_cross_encoder if model.definition.reads_pairs else _write_sentence_encoder)(model, folder)
+            _write_tokenizer_files(model, folder)
         _write_tokenizer(model, folder)
         (folder / "README.md").write_text(card or _short_card(model), "utf-8")
     except (OSError, safetensors.SafetensorError) as error:
@@ -143,6 +152,18 @@ def _write_sentence_encoder(model: SentenceModel, folder: Path) -> None:
     _write_settings(model, folder)
 
 
+def _write_static(model: SentenceModel, folder: Path) -> None:
+    """A table that sentence-transformers and model2vec read: in model2vec's form, unless the mean has unknown tokens too."""
+    definition, table = model.definition, static.folded(model.definition, model.params)
+    unknown = unknown_id(model.tokenizer)
+    of_model2vec = definition.architecture.dropped_id == (-1 if unknown is None else unknown)
+    write_safetensors({"embeddings" if of_model2vec else "embedding.weight": table}, folder / "model.safetensors")
+    if of_model2vec:
+        _write_json(folder / "config.json", static.model2vec_config(definition, max_length=model.max_length))
+    _write_module_list(["StaticEmbedding", *["Normalize"] * definition.normalize], folder)
+    _write_general(model, folder)
+
+
 def _write_cross_encoder(model: SentenceModel, folder: Path) -> None:
     """A classifier of one label, which `CrossEncoder` and `AutoModelForSequenceClassification` read."""
     architecture = model.definition.architecture
@@ -162,12 +183,7 @@ def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray],
     kinds = ["Transformer", *["WeightedLayerPooling"] * pooling.averages_layers, *of_pooling]
     kinds += ["LayerNorm" if isinstance(part, SentenceNorm) else "Dense" for part in definition.dense]
     kinds += ["Normalize"] * definition.normalize
-    paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds) if index)]
-    entries = [
-        {"idx": index, "name": str(index), "path": path, "type": _module_type(kind)}
-        for index, (kind, path) in enumerate(zip(kinds, paths, strict=True))
-    ]
-    _write_json(folder / "modules.json", entries)
+    paths = _write_module_list(kinds, folder)
     if pooling.averages_layers:
         _write_layer_weights(definition, folder / paths[1])
     place = kinds.index(of_pooling[0])
@@ -177,8 +193,19 @@ def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray],
         _write_json(inside / "config.json", _sentence_module_config(part))
         tensors = tensors_from_params(params, sentence_tensors(index, part))
         write_safetensors(tensors, inside / "model.safetensors")
-    if definition.normalize:
+
+
+def _write_module_list(kinds: Sequence[str], folder: Path) -> list[str]:
+    """Writes `modules.json`, and the empty configuration of a last module that normalises; returns all modules' folders."""
+    paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds) if index)]
+    entries = [
+        {"idx": index, "name": str(index), "path": path, "type": _module_type(kind)}
+        for index, (kind, path) in enumerate(zip(kinds, paths, strict=True))
+    ]
+    _write_json(folder / "modules.json", entries)
+    if kinds[-1] == "Normalize":
         _write_json(folder / paths[-1] / "config.json", {})
+    return paths
 
 
 def _module_type(kind: str) -> str:
@@ -214,6 +241,10 @@ def _sentence_module_config(part: Dense | SentenceNorm) -> dict[str, Any]:
 def _write_tokenizer(model: SentenceModel, folder: Path) -> None:
     content = json.loads(model.tokenizer.to_str()) | {"truncation": None, "padding": None}
     (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), "utf-8")
+
+
+def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
+    """What transformers reads beside `tokenizer.json`."""
     for name in TOKENIZER_FILES:
         origin = model.tokenizer_folder / name
         if origin.exists() and origin.resolve() != (folder / name).resolve():
@@ -238,6 +269,10 @@ def _tokenizer_config(tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
 def _write_settings(model: SentenceModel, folder: Path) -> None:
     # Lower-casing that the original asked for here is part of tokenizer.json now.
     _write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
+    _write_general(model, folder)
+
+
+def _write_general(model: SentenceModel, folder: Path) -> None:
     _write_json(
         folder / "config_sentence_transformers.json",
         {

@@ -7,7 +7,7 @@ from jaxdistill.files import local
 from jaxdistill.paths import in_package
 
 HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin")
-HUB_FILES += ("*/config.json", "*/model.safetensors", "*/pytorch_model.bin")
+HUB_FILES += ("*/config.json", "*/model.safetensors", "*/pytorch_model.bin", "*/tokenizer.json")
 """Configuration, tokenizer and weights, also of a sentence-transformers model's modules; no code."""
 HUB_IGNORED = ("onnx/*", "openvino/*", "tf_model*", "flax_model*", "rust_model*")
 

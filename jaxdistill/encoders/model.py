@@ -11,6 +11,7 @@ import numpy as np
 import tokenizers
 
 from jaxdistill.core import ROLES, InputError, Params
+from jaxdistill.encoders import static
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.locate import locate
@@ -132,11 +133,14 @@ def load_model(
     """
     folder = locate(str(spec))
     modules = read_modules(folder)
+    if modules.static:
+        return _load_static(spec, modules, folder, pooling=pooling, max_length=max_length, prompt=prompt)
     architecture = read_architecture(modules.transformer)
     crosses = _is_cross_encoder(modules, pooling, folder)
     tokenizer = read_tokenizer(modules.transformer, vocab_size=architecture.vocab_size, lower_case=modules.lower_case)
     check_sizes(architecture, checkpoint_shapes(modules.transformer), source=str(folder))
-    length = _max_length(max_length, modules, architecture)
+    stated = modules.max_length or length_limit(modules.transformer) or architecture.longest
+    length = _max_length(max_length, architecture.longest) or min(stated, architecture.longest)
     tokenizer.enable_truncation(length)
     prompts, default_prompt = _prompts(modules, prompt, folder)
     definition = cross_definition(architecture) if crosses else _definition(architecture, modules, pooling, folder)
@@ -159,6 +163,28 @@ def load_model(
     )
 
 
+def _load_static(
+    spec: str, modules: Modules, folder: Path, *, pooling: str, max_length: int, prompt: str
+) -> SentenceModel:
+    """A table of token vectors, of sentence-transformers or model2vec, as `load_model` returns it."""
+    found = static.read(modules.transformer)
+    length = _max_length(max_length, found.architecture.longest) or found.max_length
+    found.tokenizer.enable_truncation(length)
+    prompts, default_prompt = _prompts(modules, prompt, folder)
+    definition = _definition(found.architecture, modules, pooling, folder)
+    return SentenceModel(
+        definition=definition,
+        params={static.TABLE: found.table} | _dense_params(definition, modules),
+        tokenizer=found.tokenizer,
+        tokenizer_folder=modules.transformer,
+        max_length=length,
+        prompts=prompts,
+        default_prompt=default_prompt,
+        source=str(spec),
+        own_prompt=modules.default_prompt,
+    )
+
+
 def read_architecture(folder: Path) -> Architecture:
     """The architecture that the `config.json` in `folder` describes."""
     config = read_settings(folder / "config.json")
@@ -174,8 +200,11 @@ def read_architecture(folder: Path) -> Architecture:
 
 def labels_of(spec: str) -> int:
     """Number of labels of the classification head of the checkpoint `spec`: 1 for a cross-encoder, 0 without a head."""
-    transformer = read_modules(locate(spec)).transformer / "config.json"
-    return classifier_labels(read_settings(transformer), transformer)
+    modules = read_modules(locate(spec))
+    if modules.static:
+        return 0
+    file = modules.transformer / "config.json"
+    return classifier_labels(read_settings(file), file)
 
 
 def _is_cross_encoder(modules: Modules, pooling: str, folder: Path) -> bool:
@@ -223,6 +252,12 @@ def _params(
         of_head = head_names(architecture)
         heads = {name: tensor for name, tensor in tensors.items() if name in of_head.values()}
         params |= params_from_tensors(heads, of_head, shapes, source=str(folder))
+    return params | _dense_params(definition, modules)
+
+
+def _dense_params(definition: EncoderDefinition, modules: Modules) -> dict[str, np.ndarray]:
+    """Parameters of the layers on the pooled sentence."""
+    params, shapes = {}, param_shapes(definition)
     for index, dense_folder in enumerate(modules.dense_folders):
         of_dense, dense_names = read_checkpoint(dense_folder), sentence_tensors(index, definition.dense[index])
         params |= params_from_tensors(of_dense, dense_names, shapes, source=str(dense_folder))
@@ -241,15 +276,13 @@ def _pooler(tensors: Mapping[str, np.ndarray], width: int) -> dict[str, np.ndarr
     return found if len(found) == len(parts) and np.any(found[POOLER + "kernel"]) else {}
 
 
-def _max_length(asked: int, modules: Modules, architecture: Architecture) -> int:
-    longest = architecture.longest
-    if asked:
-        if not SHORTEST <= asked <= longest:
-            raise InputError(
-                f"max_length={asked} is not possible; this encoder has positions for {SHORTEST} to {longest} tokens."
-            )
-        return asked
-    return min(modules.max_length or length_limit(modules.transformer) or longest, longest)
+def _max_length(asked: int, longest: int) -> int:
+    """The maximum length that the caller asks for; 0: none."""
+    if asked and not SHORTEST <= asked <= longest:
+        raise InputError(
+            f"max_length={asked} is not possible; this encoder has positions for {SHORTEST} to {longest} tokens."
+        )
+    return asked
 
 
 def _with_prompt(prompts: dict[str, str], asked: str) -> tuple[dict[str, str], str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxdistill.core import InputError
+from jaxdistill.encoders import static
 from jaxdistill.encoders.architecture import LAYER_CHOICES, SHORTEST, Dense, Pooling, SentenceNorm
 from jaxdistill.encoders.settings import read_settings, setting
 from jaxdistill.encoders.weights import read_checkpoint
@@ -15,6 +16,8 @@ from jaxdistill.files import reading
 POOLING_MODES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last", "weightedmean": "weightedmean"}
 POOLING_MODES |= {"mean_sqrt_len_tokens": "mean_sqrt_len"}
 """Supported values of `pooling_mode`, mapped to ours."""
+STATIC = "StaticEmbedding"
+"""sentence-transformers' module that is a table of token vectors, see `static`."""
 LAYER_POOLING = "LayerPooling"
 """Our own kind of module, for poolings over layers by concatenation or maximum. sentence-transformers refuses to load it."""
 OLD_POOLING_FLAGS = {
@@ -44,6 +47,8 @@ class Modules:
 
     transformer: Path
     """Folder of `config.json`, weights and tokenizer."""
+    static: bool = False
+    """Whether `transformer` holds a table of token vectors instead, see `static`."""
     pooling: Pooling | None = None
     dense: tuple[Dense | SentenceNorm, ...] = ()
     dense_folders: tuple[Path, ...] = ()
@@ -59,7 +64,8 @@ class Modules:
 def read_modules(folder: Path) -> Modules:
     """Reads `modules.json` and what it names; a folder without it is a plain transformer."""
     _check_links(folder, folder)
-    kinds, paths = zip(*_entries(folder), strict=True)
+    entries = _entries(folder)
+    kinds, paths = [kind for kind, _ in entries], [path for _, path in entries]
     for path in paths:
         _check_links(folder, path)
     file = folder / "config_sentence_transformers.json"
@@ -76,7 +82,8 @@ def read_modules(folder: Path) -> Modules:
     prompts = setting(general, "prompts", dict | None, None, file=file) or {}
     return Modules(
         transformer=paths[0],
-        pooling=_pooling(places),
+        static=kinds[0] == STATIC,
+        pooling=static.POOLING if kinds[0] == STATIC else _pooling(places),
         dense=tuple(SENTENCE_MODULES[kind](path / "config.json") for kind, path in dense),
         dense_folders=tuple(path for _, path in dense),
         normalize="Normalize" in kinds,
@@ -90,6 +97,8 @@ def read_modules(folder: Path) -> Modules:
 def _entries(folder: Path) -> list[tuple[str, Path]]:
     """Kind and folder of each module, in their order."""
     path = folder / "modules.json"
+    if not path.exists() and static.is_model2vec(folder):
+        return [(STATIC, folder), *[("Normalize", folder)] * static.normalizes(folder)]
     if not path.exists():
         return [("Transformer", folder)]
     content = reading.read_json(path)
@@ -119,6 +128,7 @@ def _check_order(kinds: Sequence[str], folder: Path) -> None:
     for kind in kinds:
         if kind not in (
             "Transformer",
+            STATIC,
             "WeightedLayerPooling",
             LAYER_POOLING,
             "Pooling",
@@ -127,9 +137,11 @@ def _check_order(kinds: Sequence[str], folder: Path) -> None:
         ):
             raise InputError(
                 f"{folder}/modules.json has a module of type {kind:.80};"
-                " Transformer, WeightedLayerPooling, Pooling, Dense, LayerNorm and Normalize can be read."
+                " Transformer, StaticEmbedding, WeightedLayerPooling, Pooling, Dense, LayerNorm and Normalize can be read."
             )
     body = list(kinds[:-1] if kinds[-1] == "Normalize" else kinds)
+    if body[:1] == [STATIC] and set(body[1:]) <= SENTENCE_MODULES.keys():
+        return
     body = body[:1] + body[2:] if body[1:2] == ["WeightedLayerPooling"] and len(body) > 2 else body
     pooling = LAYER_POOLING if body[1:2] == [LAYER_POOLING] else "Pooling"
     expected = ["Transformer"] + [pooling] * (len(body) > 1)

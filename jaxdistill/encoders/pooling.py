@@ -12,6 +12,11 @@ from jaxdistill.core import Array, Tokens
 from jaxdistill.encoders.architecture import Pooling
 
 
+def counted(tokens: Tokens, dropped: int) -> Tokens:
+    """The tokens, of which those with the id `dropped` belong to no sentence; -1: all count."""
+    return tokens if dropped < 0 else tokens._replace(owner=jnp.where(tokens.ids == dropped, -1, tokens.owner))
+
+
 def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Tokens) -> Float[Array, "g n p"]:
     """Sentence vectors from the hidden states of all layers; `pooler` gives the first token, as `cls` does."""
     x = combined(pooling, states)

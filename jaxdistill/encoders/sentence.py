@@ -15,7 +15,7 @@ from jaxtyping import Float
 from jaxdistill.core import Array, Params, Tokens
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, SentenceNorm
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, Norm, dropout
-from jaxdistill.encoders.pooling import pooled
+from jaxdistill.encoders.pooling import counted, pooled
 from jaxdistill.encoders.transformer import Transformer
 from jaxdistill.ops.norm import unit
 
@@ -73,7 +73,7 @@ def vectors_and_states(
     """Like `embed`, with the token vectors after the embeddings and after every layer, first to last."""
     encoder = as_module(definition, params)
     states = encoder.transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat)
-    x = pooled(definition.pooling, states, tokens)
+    x = pooled(definition.pooling, states, counted(tokens, definition.architecture.dropped_id))
     if definition.pooling.tokens == "pooler":
         pooler = encoder.transformer.pooler
         assert pooler is not None  # checked by `EncoderDefinition`

@@ -282,7 +282,7 @@ def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
 def add_head(
     model: SentenceModel, out_features: int, *, key: jax.Array, activation: str = "tanh", init: str = "uniform"
 ) -> SentenceModel:
-    """The model with one more dense layer on its pooled sentences.
+    """The model with one more dense layer on its pooled sentences; that of a static encoder has no bias, which no table holds.
 
     Args:
       out_features: width of the new vectors, for instance the teacher's.
@@ -303,12 +303,12 @@ def add_head(
         bias = np.asarray(uniform_as_torch(of_bias, (out_features,), width))
     else:
         raise InputError(f"head init {init!r} is not known; use uniform, normal or identity.")
-    index = len(model.definition.dense)
-    dense = (*model.definition.dense, Dense(in_features=width, out_features=out_features, activation=activation))
+    index, biased = len(model.definition.dense), not model.definition.architecture.is_static
+    layer = Dense(in_features=width, out_features=out_features, bias=biased, activation=activation)
     return dataclasses.replace(
         model,
-        definition=dataclasses.replace(model.definition, dense=dense),
-        params=model.params | {f"dense/{index}/kernel": kernel, f"dense/{index}/bias": bias},
+        definition=dataclasses.replace(model.definition, dense=(*model.definition.dense, layer)),
+        params=model.params | {f"dense/{index}/kernel": kernel} | ({f"dense/{index}/bias": bias} if biased else {}),
     )
 
 

@@ -105,13 +105,14 @@ def model_card(
 
     Args:
       width: of sentence vectors; unused for a cross-encoder.
+      max_length: in tokens; 0: unlimited.
       in_sentence_transformers: whether that library has the pooling and can load the model.
       reads_pairs: whether the model is a cross-encoder.
     """
     model = {
         "Parameters": f"{parameters:,}",
         "Embedding width": "" if reads_pairs else str(width),
-        "Longest pair" if reads_pairs else "Longest sentence": f"{max_length} tokens",
+        "Longest pair" if reads_pairs else "Longest sentence": f"{max_length} tokens" if max_length else "any",
         "Pooling": "" if reads_pairs else pooling,
         "Digest of the model": digest,
     }

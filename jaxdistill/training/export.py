@@ -92,7 +92,7 @@ def card_of(model: SentenceModel, facts: Facts) -> str:
         facts,
         parameters=model.parameter_count,
         width=model.definition.embedding_width,
-        max_length=model.max_length,
+        max_length=0 if model.definition.architecture.is_static else model.max_length,
         pooling=str(model.definition.pooling),
         digest=model.digest(),
         in_sentence_transformers=model.definition.pooling.in_sentence_transformers,

@@ -15,6 +15,7 @@ from jaxdistill.encoders.folder import check_exportable
 from jaxdistill.encoders.model import SentenceModel, labels_of, load_model
 from jaxdistill.training import vocabulary
 from jaxdistill.training.prompts import refuse_role_prompts, with_role_prompts
+from jaxdistill.training.static import static_student
 from jaxdistill.training.text import moments
 from jaxdistill.training.workdir import stage_export
 
@@ -41,7 +42,9 @@ def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib
         model = surgery.from_layers(model, spec.layers)
     if source == "teacher" and not spec.width:
         model = model.with_params(model.params)  # float32, which the teacher's file need not have
-    if spec.width:
+    if spec.static:
+        model = static_student(config, model)
+    elif spec.width:
         tokenizer = vocabulary.new_tokenizer(config, workdir) if wanted.entries else None
         model = surgery.fresh(
             model, of_body, width=spec.width, depth=spec.depth, heads=spec.heads, intermediate=spec.intermediate,
@@ -68,6 +71,16 @@ def refuse_contradictions(spec: Student, teacher: SentenceModel | None) -> None:
         raise InputError("student.model='teacher' needs a teacher model; without one, name the student's checkpoint.")
     if spec.layers and (spec.width or spec.depth):
         raise InputError("student.layers cuts an encoder and student.width makes a fresh one; set only one of them.")
+    for name in ("layers", "width", "depth", "heads", "intermediate", "embedding") if spec.static else ():
+        if getattr(spec, name):
+            raise InputError(
+                f"student.static={spec.static} makes a table without layers; student.{name}={getattr(spec, name)} does not go"
+                " with it: set only one of them."
+            )
+    if spec.static and spec.head in ("tanh", "pair"):
+        raise InputError(
+            f"student.head={spec.head} does not go with student.static={spec.static}; set student.head to linear or none."
+        )
     if bool(spec.width) != bool(spec.depth):
         raise InputError(f"student.width={spec.width} and student.depth={spec.depth}: a fresh student needs both.")
     if vocabulary.asked(spec.vocabulary).entries and not spec.width:

@@ -16,6 +16,7 @@ from jaxdistill.data.sources import TEXT, split_specs
 from jaxdistill.data.views import PAIRS
 from jaxdistill.encoders import pruning
 from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import cache_folder
 from jaxdistill.training.objective import make_objective
 
@@ -126,7 +127,7 @@ def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: t
         rows = range(0, len(store), -(-len(store) // SAMPLE))
         texts = [store.text(column, row) for row in rows]
         prompts = [model.role_prompts[role] for role in store.roles(column, rows)]
-        read = words.tokenised_words(tokenizer, texts, prompts, model.max_length, unknown=words.unknown_id(tokenizer))
+        read = words.tokenised_words(tokenizer, texts, prompts, model.max_length, unknown=unknown_id(tokenizer))
         _check_unknown(data, model, column, read.unknown)
 
 

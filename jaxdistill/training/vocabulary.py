@@ -19,6 +19,7 @@ from jaxdistill.data.sources import split_specs
 from jaxdistill.encoders import trim
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.files import make_folder_atomic
+from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import cache_folder
 from jaxdistill.training.objective import make_objective
 from jaxdistill.training.text import columns_read, sentence_roles
@@ -180,15 +181,15 @@ def _read(tokenizer: Tokenizer, text: _Sentences, *, old_ids: np.ndarray | None 
     """Reads a text; `old_ids` has the ids that a trimmed tokenizer's entries had."""
     whole = Tokenizer.from_str(tokenizer.to_str())
     whole.no_truncation()
-    unknown_id, unknown_words = words.unknown_id(whole), trim.UnknownWords(whole)
-    used, unknown, digest = set[int](), words.Unknown(), hashlib.sha256()
+    unknown, unknown_words = unknown_id(whole), trim.UnknownWords(whole)
+    used, counts, digest = set[int](), words.Unknown(), hashlib.sha256()
     for prompt, chunk in text.chunks():
-        found = words.tokenised_words(whole, chunk, prompt, len(chunk), unknown=unknown_id)
+        found = words.tokenised_words(whole, chunk, prompt, len(chunk), unknown=unknown)
         ids = found.ids.astype(np.int64)
         used.update(np.unique(ids).tolist())
-        unknown += found.unknown
+        counts += found.unknown
         digest.update((ids if old_ids is None else old_ids[ids]).tobytes() + found.lengths.tobytes())
         sentence = np.repeat(np.arange(len(chunk)), found.lengths)
-        for row in np.unique(sentence[ids == unknown_id]):
+        for row in np.unique(sentence[ids == unknown]):
             used |= unknown_words.ids(prompt + chunk[row])
-    return _Reading(used, unknown, digest.hexdigest())
+    return _Reading(used, counts, digest.hexdigest())

@@ -1,0 +1,177 @@
+"""Static encoders: a table of token vectors. The vector of a sentence is the mean of its tokens' vectors.
+
+Two kinds of folder hold one. sentence-transformers' has a module `StaticEmbedding` with the tensor `embedding.weight`; model2vec's
+has a `config.json` of its type and the tensor `embeddings`, perhaps with `weights` and a `mapping`, and sentence-transformers
+reads it too. The packages differ in one point: model2vec leaves unknown tokens out of the mean.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tokenizers
+from jaxtyping import Float
+
+from jaxdistill.core import InputError
+from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
+from jaxdistill.encoders.settings import read_settings, setting
+from jaxdistill.encoders.tokenizer import read_tokenizer, tokenizer_json
+from jaxdistill.encoders.weights import read_checkpoint
+from jaxdistill.ops.unknown import unknown_id
+
+FAMILY = "static"
+MODEL2VEC = "model2vec"
+"""`model_type` of model2vec's `config.json`."""
+TABLE = "transformer/embeddings/word/embedding"
+LONGEST = 1 << 20
+"""Maximum tokens per sentence where a folder states none."""
+LONGEST_OF_MODEL2VEC = 512
+"""Maximum tokens per sentence in model2vec where a folder states none."""
+RARITY = 1e-3
+"""Share of a token in the text at which its weight is one half."""
+POOLING = Pooling(tokens="mean")
+
+
+class Static(NamedTuple):
+    """What a folder holds."""
+
+    architecture: Architecture
+    table: Float[np.ndarray, "v d"]
+    tokenizer: tokenizers.Tokenizer
+    max_length: int
+
+
+def architecture_of(table: Float[np.ndarray, "v d"], *, dropped: int | None) -> Architecture:
+    """An encoder of this table alone; tokens with the id `dropped` are left out of the mean."""
+    return Architecture(
+        family=FAMILY,
+        vocab_size=table.shape[0],
+        hidden_size=table.shape[1],
+        layers=0,
+        heads=1,
+        intermediate_size=0,
+        max_positions=LONGEST,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        position_table=False,
+        embedding_norm=False,
+        dropped_id=-1 if dropped is None else dropped,
+    )
+
+
+def is_model2vec(folder: Path) -> bool:
+    """Whether the `config.json` in `folder` is model2vec's."""
+    path = folder / "config.json"
+    return path.exists() and read_settings(path).get("model_type") == MODEL2VEC
+
+
+def normalizes(folder: Path) -> bool:
+    """Whether model2vec's `config.json` asks for vectors of unit length."""
+    path = folder / "config.json"
+    return bool(setting(read_settings(path), "normalize", bool | None, None, file=path))
+
+
+def read(folder: Path) -> Static:
+    """Reads either kind of folder; raises `InputError` for tensors that make no table."""
+    of_model2vec = is_model2vec(folder)
+    table = _table(read_checkpoint(folder), folder)
+    tokenizer = without_special_tokens(read_tokenizer(folder, vocab_size=len(table), lower_case=False))
+    architecture = architecture_of(table, dropped=unknown_id(tokenizer) if of_model2vec else None)
+    return Static(architecture, table, tokenizer, _max_length(folder) if of_model2vec else LONGEST)
+
+
+def without_special_tokens(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """The tokenizer without the special tokens around a sentence, and without a maximum length."""
+    content = json.loads(tokenizer.to_str()) | {"post_processor": None, "truncation": None}
+    return tokenizers.Tokenizer.from_str(tokenizer_json(content))
+
+
+def _max_length(folder: Path) -> int:
+    path = folder / "config.json"
+    stated = setting(read_settings(path), "max_length", int | None, LONGEST_OF_MODEL2VEC, least=1, file=path)
+    return min(stated or LONGEST, LONGEST)
+
+
+def _table(tensors: Mapping[str, np.ndarray], folder: Path) -> Float[np.ndarray, "v d"]:
+    """One row per token: the rows that the mapping names, times the tokens' weights."""
+    table = tensors.get("embedding.weight", tensors.get("embeddings"))
+    if table is None or table.ndim != 2 or not table.size:
+        raise InputError(
+            f"{folder} has no table of token vectors (embedding.weight or embeddings); the model is damaged."
+        )
+    table = table.astype(np.float32)
+    mapping, weights = tensors.get("mapping"), tensors.get("weights")
+    if mapping is not None:
+        if mapping.ndim != 1 or mapping.min(initial=0) < 0 or mapping.max(initial=0) >= len(table):
+            raise InputError(f"{folder}: mapping names rows that the table of {len(table)} rows does not have.")
+        table = table[mapping.astype(np.int64)]
+    if weights is not None:
+        if weights.shape != (len(table),):
+            raise InputError(
+                f"{folder}: weights has shape {list(weights.shape)}, expected [{len(table)}], one per token."
+            )
+        table = table * weights.astype(np.float32)[:, None]
+    if not np.isfinite(table).all():
+        raise InputError(f"{folder}: the table has NaN or infinite values; the model is damaged.")
+    return table
+
+
+def check_exportable(definition: EncoderDefinition) -> None:
+    """Raises `InputError` for poolings and dense layers that a table cannot hold."""
+    if definition.pooling != POOLING:
+        raise InputError(f"pooling {definition.pooling} of a static encoder cannot be exported; use mean.")
+    for dense in definition.dense:
+        if not isinstance(dense, Dense) or dense.bias or dense.activation != "identity":
+            raise InputError(
+                "a static encoder is exported as one table, which cannot hold a norm, nor a dense layer with a bias or an"
+                " activation; set student.head to linear or none."
+            )
+
+
+def folded(definition: EncoderDefinition, params: Mapping[str, np.ndarray]) -> Float[np.ndarray, "v e"]:
+    """The table with all dense layers applied to its rows, which gives the same means; a dropped token's row is zero."""
+    table = np.asarray(params[TABLE], np.float32)
+    for index in range(len(definition.dense)):
+        table = table @ np.asarray(params[f"dense/{index}/kernel"], np.float32)
+    if definition.architecture.dropped_id >= 0:
+        table = table.copy()
+        table[definition.architecture.dropped_id] = 0.0
+    return table
+
+
+def model2vec_config(definition: EncoderDefinition, *, max_length: int) -> dict[str, Any]:
+    """model2vec's `config.json`."""
+    return {
+        "model_type": MODEL2VEC,
+        "architectures": ["StaticModel"],
+        "hidden_dim": definition.embedding_width,
+        "normalize": definition.normalize,
+        "max_length": max_length if max_length < LONGEST else None,
+        "embedding_dtype": "float32",
+    }
+
+
+def start(
+    vectors: Float[np.ndarray, "v e"], share: Float[np.ndarray, " v"], width: int, *, dropped: int | None
+) -> Float[np.ndarray, "v d"]:
+    """A table to train from a teacher's vectors of single tokens.
+
+    The first principal components of the tokens that occur, each row times a weight that falls with the token's share
+    (smooth inverse frequency; Arora et al., A Simple but Tough-to-Beat Baseline for Sentence Embeddings, ICLR 2017).
+
+    Args:
+      vectors: one for each token.
+      share: of each token among all tokens of the text.
+      width: of the table; at most that of the vectors.
+      dropped: token that the mean leaves out; its row is zero.
+    """
+    occurs = share > 0
+    centred = vectors.astype(np.float64) - vectors[occurs].mean(axis=0)
+    _, basis = np.linalg.eigh(np.cov(centred[occurs], rowvar=False))
+    table = (centred @ basis[:, ::-1][:, :width]) * (RARITY / (RARITY + share))[:, None]
+    table /= np.sqrt(np.mean(np.sum(table * table, axis=1)))
+    if dropped is not None:
+        table[dropped] = 0.0
+    return table.astype(np.float32)

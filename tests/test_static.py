@@ -1,0 +1,193 @@
+"""Static encoders: tables of token vectors, read from and written for sentence-transformers and model2vec."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from tokenizers import Tokenizer
+
+from jaxdistill import main
+from jaxdistill.core import InputError
+from jaxdistill.encoders import static
+from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
+from jaxdistill.encoders.folder import check_exportable
+from jaxdistill.encoders.model import SentenceModel, load_model
+from jaxdistill.inference import Embedder
+from jaxdistill.training.export import export
+
+import program
+from tiny_models import tiny_tokenizer
+
+TEXTS = ["the cat sleeps", "the dog 茶 sleeps in the rain", "", "茶", "rain, " * 40]
+UNKNOWN = 1
+LINEAR = Dense(in_features=16, out_features=8, bias=False, activation="identity")
+
+
+def table_model(folder, *, dropped=UNKNOWN, normalize=True, dense=()):
+    tokenizer = static.without_special_tokens(tiny_tokenizer(folder))
+    draw = np.random.default_rng(0)
+    table = draw.normal(size=(tokenizer.get_vocab_size(), 16)).astype(np.float32)
+    definition = EncoderDefinition(
+        architecture=static.architecture_of(table, dropped=dropped),
+        pooling=static.POOLING, normalize=normalize, dense=dense,
+    )  # fmt: skip
+    kernels = {f"dense/{i}/kernel": draw.normal(size=(16, 8)).astype(np.float32) for i in range(len(dense))}
+    return SentenceModel(
+        definition=definition, params={static.TABLE: table} | kernels, tokenizer=tokenizer, tokenizer_folder=folder,
+        max_length=static.LONGEST, prompts={}, default_prompt=None, source="tiny",
+    )  # fmt: skip
+
+
+def by_hand(model, text):
+    """The mean of the rows of a text's known tokens, of unit length."""
+    table = model.params[static.TABLE] @ model.params.get("dense/0/kernel", np.eye(16))
+    rows = [table[i] for i in model.tokenizer.encode(text, add_special_tokens=False).ids if i != UNKNOWN]
+    mean = np.mean(rows, axis=0) if rows else np.zeros(table.shape[1])
+    return mean / max(np.linalg.norm(mean), 1e-12)
+
+
+@pytest.mark.parametrize("dense", [(), (LINEAR,)])
+def test_an_export_gives_the_same_vectors_in_both_packages(tmp_path, dense):
+    from sentence_transformers import SentenceTransformer
+
+    model = table_model(tmp_path / "tokenizer", dense=dense)
+    folder = export(model, tmp_path / "out")
+    expected = np.stack([by_hand(model, text) for text in TEXTS])
+    for vectors in (
+        Embedder(model).encode(TEXTS),
+        Embedder(load_model(str(folder))).encode(TEXTS),
+        SentenceTransformer(str(folder), device="cpu").encode(TEXTS),
+    ):
+        np.testing.assert_allclose(vectors, expected, atol=1e-6)
+    np.testing.assert_allclose(in_model2vec(folder), expected, atol=1e-6)
+
+
+def in_model2vec(folder):
+    """model2vec's vectors, or without that package what its definition gives: the mean without unknown tokens."""
+    try:
+        from model2vec import StaticModel
+    except ImportError:
+        table = safetensors.numpy.load_file(folder / "model.safetensors")["embeddings"]
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        assert json.loads((folder / "config.json").read_text())["normalize"] is True
+        read = [[i for i in tokenizer.encode(text, add_special_tokens=False).ids if i != UNKNOWN] for text in TEXTS]
+        means = [table[ids].mean(axis=0) if ids else np.zeros(table.shape[1]) for ids in read]
+        return np.stack([mean / max(np.linalg.norm(mean), 1e-12) for mean in means])
+    return StaticModel.from_pretrained(folder).encode(TEXTS)
+
+
+def test_a_table_that_counts_unknown_tokens_is_exported_for_sentence_transformers(tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    model = table_model(tmp_path / "tokenizer", dropped=None, normalize=False)
+    folder = export(model, tmp_path / "out")
+    assert not (folder / "config.json").exists()
+    theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS[:4])
+    np.testing.assert_allclose(Embedder(load_model(str(folder))).encode(TEXTS[:4]), theirs, atol=1e-6)
+
+
+def test_a_folder_saved_by_sentence_transformers_is_read(tmp_path):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Normalize, StaticEmbedding
+
+    tokenizer = tiny_tokenizer(tmp_path / "tokenizer")
+    theirs = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=6), Normalize()], device="cpu")
+    theirs.save(str(tmp_path / "saved"))
+    ours = load_model(str(tmp_path / "saved"))
+    np.testing.assert_allclose(Embedder(ours).encode(TEXTS), theirs.encode(TEXTS), atol=1e-6)
+
+
+def write_model2vec(folder, tensors, **config):
+    tiny_tokenizer(folder)
+    safetensors.numpy.save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({"model_type": "model2vec"} | config))
+
+
+def test_weights_and_a_mapping_of_model2vec_are_applied_token_by_token(tmp_path):
+    tokens = tiny_tokenizer(tmp_path / "tokenizer").get_vocab_size()
+    draw = np.random.default_rng(1)
+    rows, mapping = draw.normal(size=(9, 4)).astype(np.float16), draw.integers(0, 9, tokens)
+    weights = draw.uniform(size=tokens)
+    write_model2vec(tmp_path, {"embeddings": rows, "mapping": mapping, "weights": weights}, normalize=False)
+    model = load_model(str(tmp_path))
+    assert model.max_length == 512 and not model.definition.normalize
+    ids = [i for i in model.tokenizer.encode(TEXTS[1]).ids if i != UNKNOWN]
+    expected = np.mean(rows[mapping[ids]].astype(np.float64) * weights[ids, None], axis=0)
+    np.testing.assert_allclose(Embedder(model).encode(TEXTS[1:2])[0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"vectors": np.zeros((80, 4), np.float32)}, "no table of token vectors"),
+        ({"embeddings": np.zeros((3, 4), np.float32)}, "only 3 rows"),
+        ({"embeddings": np.zeros((3, 4), np.float32), "mapping": np.full(80, 3)}, "mapping"),
+        ({"embeddings": np.zeros((80, 4), np.float32), "weights": np.ones(3)}, "weights"),
+        ({"embeddings": np.full((80, 4), np.nan, np.float32)}, "NaN"),
+    ],
+)
+def test_a_damaged_table_is_one_clear_line(tmp_path, tensors, message):
+    write_model2vec(tmp_path, tensors)
+    with pytest.raises(InputError, match=message):
+        load_model(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pooling": Pooling.parse("max")},
+        {"dense": (dataclasses.replace(LINEAR, bias=True),)},
+        {"dense": (dataclasses.replace(LINEAR, activation="tanh"),)},
+    ],
+)
+def test_what_a_table_cannot_hold_is_refused(tmp_path, changes):
+    definition = dataclasses.replace(table_model(tmp_path).definition, **changes)
+    with pytest.raises(InputError, match="static encoder"):
+        check_exportable(definition)
+
+
+def test_the_start_has_principal_components_smaller_for_frequent_tokens():
+    draw = np.random.default_rng(2)
+    vectors = draw.normal(size=(50, 6)) * [9.0, 5.0, 0.1, 0.1, 0.1, 0.1] + 3.0
+    share = np.full(50, 0.02)
+    share[7] = 0.5
+    table = static.start(vectors, share, 2, dropped=3)
+    assert table.shape == (50, 2) and not table[3].any()
+    plain = static.start(vectors, np.full(50, 0.02), 2, dropped=3)
+    lengths = np.linalg.norm(table, axis=1), np.linalg.norm(plain, axis=1)
+    ratio = np.delete(lengths[0], 3) / np.delete(lengths[1], 3)
+    assert np.argmin(ratio) == 6  # token 7, after row 3 is gone
+    wide = (vectors - vectors.mean(axis=0))[:, :2]
+    similar = np.corrcoef((plain @ plain.T)[9], (wide @ wide.T)[9])[0, 1]
+    assert similar > 0.95
+
+
+def test_a_student_is_trained_resumed_and_exported(tmp_path):
+    def run(steps):
+        options = {"student__layers": "", "student__static": 8, "student__head": "linear", "run__steps": steps}
+        return program.run("main", [f"--workdir={tmp_path / 'run'}", *program.tiny_arguments(tmp_path, **options)])[0]
+
+    run(5)
+    assert "export" in run(10)
+    losses = program.series(tmp_path / "run", "loss")
+    assert set(losses) == set(range(1, 11)) and losses[10] < losses[1]
+    exported = load_model(str(tmp_path / "run/export"))
+    table = exported.params[static.TABLE]
+    assert exported.definition.architecture.layers == 0 and table.shape[1] == 16 and not table[UNKNOWN].any()
+    assert exported.encodings(["cat " * 1000])[0].ids.count(UNKNOWN) == 0
+    assert len(exported.encodings(["cat " * 1000])[0].ids) == 1000
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"student__static": 8}, "student.layers=1"),
+        ({"student__layers": "", "student__static": 8, "student__head": "tanh"}, "student.head=tanh"),
+        ({"student__layers": "", "student__static": 17}, "student.static=17"),
+    ],
+)
+def test_options_that_do_not_go_with_a_table_are_refused(tmp_path, capsys, options, named):
+    arguments = program.tiny_arguments(tmp_path, **options)
+    assert named in program.refused(main, [f"--workdir={tmp_path / 'run'}", *arguments], capsys)
