@@ -16,14 +16,15 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_args
 
-from jaxdistill.core import InputError, Precision
-from jaxdistill.files import is_remote, parts
+from jaxdistill.core import InputError, Precision, TemporaryError
+from jaxdistill.files import buckets, is_remote, parts
 from jaxdistill.paths import cache_folder
 
 BAD_INPUT = 2
 INTERRUPTED = 130
 AGAIN = 75
-"""Exit status after which the same command continues, EX_TEMPFAIL of sysexits.h: SIGTERM, SIGHUP, or the loss of another process."""
+"""Exit status after which the same command continues, EX_TEMPFAIL of sysexits.h: SIGTERM, SIGHUP, or the loss of another process
+or of the network."""
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 """OS errors caused by the user's disk, reported as one line wherever they occur; other OS errors are bugs."""
 LOOKALIKES = {"\u2500": "-", "\u00d7": "x", "\u2026": "...", "\u2013": "-"}
@@ -83,8 +84,18 @@ def local_path(text: str) -> str:
     """Type of an option that names a local file or folder. Expands `~`; refuses addresses such as gs://."""
     if is_remote(text):
         raise argparse.ArgumentTypeError(
-            f"{text} is an address; only local files and mounted file systems are supported"
+            f"{text} is an address; this option takes local files and mounted file systems only"
         )
+    return os.path.expanduser(text)
+
+
+def any_path(text: str) -> str:
+    """Type of an option that names a file or folder, also of a bucket. Expands `~`; refuses addresses with secrets."""
+    if is_remote(text):
+        try:
+            buckets.checked_address(text)
+        except InputError as error:  # argparse would repeat the text
+            raise argparse.ArgumentTypeError(str(error).rstrip(".")) from None
     return os.path.expanduser(text)
 
 
@@ -121,6 +132,11 @@ def leave_at_once(number: int, frame: Any) -> None:
 def _status(number: int) -> int:
     """Exit status after a signal."""
     return INTERRUPTED if number == signal.SIGINT else AGAIN
+
+
+def error_status(error: InputError) -> int:
+    """Exit status after an error of one line."""
+    return AGAIN if isinstance(error, TemporaryError) else BAD_INPUT
 
 
 class Interrupted(KeyboardInterrupt):
@@ -320,7 +336,7 @@ def _run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> Non
         sys.stdout.flush()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(BAD_INPUT)
+        sys.exit(error_status(error))
     except BrokenPipeError:
         _to_devnull(sys.stdout)
     except OSError as error:

@@ -38,6 +38,10 @@ class InputError(ValueError):
         super().__init__("".join(char if char.isprintable() else repr(char)[1:-1] for char in line))
 
 
+class TemporaryError(InputError):
+    """Raised where the same command may succeed later: a network fails. Programs exit with status 75."""
+
+
 class Tokens(NamedTuple):
     """Tokenised sentences, packed: each row holds several sentences in sequence.
 

@@ -3,6 +3,8 @@
   python -m jaxdistill.encode --model=runs/l3/export --input=sentences.txt --output=vectors.npy
   python -m jaxdistill.encode --model=runs/l3/export --input='texts/*.gz' --output=vectors.parquet --keep_text
 
+Text, model and output may lie in a bucket (`s3://...`, `gs://...`).
+
 `np.load(FILE, mmap_mode="r")` opens a `.npy` file of any size; a `.parquet` file has the vectors in the column
 `embedding`. Rows are first written to OUTPUT.partial. Running the same command again resumes a killed program and gives
 the same bytes as an uninterrupted run (on other devices: up to rounding); another model, text or option starts over.
@@ -19,13 +21,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdistill.cli import Interrupted, Interrupts, Parser, add_reading_options, local_path, reading_options, run
+from jaxdistill.cli import Interrupted, Interrupts, Parser, add_reading_options, any_path, reading_options, run
 from jaxdistill.core import ROLES, InputError
 from jaxdistill.data.sources import TEXT, Watched, local_files, read
 from jaxdistill.data.vectors import VectorFile, note_of, write_parquet
 from jaxdistill.files import is_special, local, refuse_overwriting, unwritable, without_links
 from jaxdistill.inference import Embedder, load, progress_bar
 from jaxdistill.ops.unknown import unknown_id
+from jaxdistill.paths import delivered
 
 CHUNK = 8192
 """Sentences in memory at a time; enough of them that grouping by length leaves little padding."""
@@ -186,16 +189,17 @@ def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.encode`."""
     given = _parser().parse_args(arguments)
     embedder = load(given.model, **reading_options(given))
-    written = encode_file(
-        embedder,
-        given.input,
-        given.output,
-        column=given.column,
-        prompt=given.prompt or None,
-        role=given.role,
-        keep_text=given.keep_text,
-        progress=not given.quiet,
-    )
+    with delivered(given.output) as output:
+        written = encode_file(
+            embedder,
+            given.input,
+            output,
+            column=given.column,
+            prompt=given.prompt or None,
+            role=given.role,
+            keep_text=given.keep_text,
+            progress=not given.quiet,
+        )
     count, truncated = written.sentences, written.truncated
     print(
         f"{given.output}: {count:,} vectors of {embedder.width} numbers, float32, multiplied in {embedder.compute_dtype.name}"
@@ -212,7 +216,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--input", required=True, action="append", help="text as for training: file, glob, hf:..., tfds:...; repeatable"
     )
-    parser.add_argument("--output", type=local_path, required=True, help="the .npy or .parquet file to write")
+    parser.add_argument("--output", type=any_path, required=True, help="the .npy or .parquet file to write")
     parser.add_argument(
         "--keep_text", action="store_true", help="write the sentences too, as the column text of a .parquet file"
     )

@@ -41,7 +41,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, did_you_mean, local_path, make_callable, run
+from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, any_path, did_you_mean, make_callable, run
 from jaxdistill.core import ROLES, Embed, InputError, RoleEmbed, Scorer
 from jaxdistill.data.sources import local_files
 from jaxdistill.encoders.locate import locate
@@ -51,10 +51,10 @@ from jaxdistill.evals.embedding_cache import EmbeddingCache
 from jaxdistill.evals.evaluation import Model, Unit
 from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.evals.postprocess import METHODS, Postprocessing
-from jaxdistill.files import refuse_overwriting, write_atomic
+from jaxdistill.files import is_remote, refuse_overwriting, write_atomic
 from jaxdistill.inference import Embedder, Ensemble
 from jaxdistill.ops.dense import dtype_of
-from jaxdistill.paths import cache_folder
+from jaxdistill.paths import cache_folder, delivered
 from jaxdistill.reporting import evaluation as evaluation_report
 from jaxdistill.reporting.page import PAGE
 from jaxdistill.reporting.tables import as_text, result_tables
@@ -183,20 +183,34 @@ def _described(model: SentenceModel) -> dict[str, Any]:
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.evaluate`."""
     given = _parser().parse_args(arguments)
+    address = given.out if is_remote(given.out) else ""
+    with delivered(given.out) as given.out:
+        failures = _reported(given, said=not address)
+    if address:
+        print(f"uploaded to {address}")
+    if failures:
+        raise InputError(f"{failures} of the evaluations or models failed; the lines above say why.")
+
+
+def _reported(given: argparse.Namespace, *, said: bool) -> int:
+    """Scores, prints, writes; returns how many evaluations and models failed.
+
+    Args:
+      said: whether to print where the files are.
+    """
     content, scored_pairs = _scored(given)
     for table in result_tables({row["model"]: row["scores"] for row in content["models"]}):
         print(as_text(table, width=160))
     if given.postprocess:
         print(f"vectors transformed by {content['postprocess']}")
     out = evaluation_report.results_path(given.out)
-    if out:
+    if out and said:
         print(f"written to {out}")
     if out and evaluation_report.is_folder(given.out):
         page = evaluation_report.write_evaluation(content, scored_pairs, out.with_name(PAGE), teacher=given.teacher)
-        print(f"report: {page}")
-    failures = len(content["failed"]) + sum(len(row["failed"]) for row in content["models"])
-    if failures:
-        raise InputError(f"{failures} of the evaluations or models failed; the lines above say why.")
+        if said:
+            print(f"report: {page}")
+    return len(content["failed"]) + sum(len(row["failed"]) for row in content["models"])
 
 
 def evaluate(
@@ -309,13 +323,13 @@ def _parser() -> Parser:
     parser.add_argument(
         "--model",
         action="append",
-        type=local_path,
+        type=any_path,
         required=True,
         help="folder, package:NAME/PATH or hub name, or A+B for the mean of several models' scores; repeatable",
     )
     parser.add_argument(
         "--teacher",
-        type=local_path,
+        type=any_path,
         default="",
         help="also scored, and the reference of the report; default: the teacher of the run that an export belongs to",
     )
@@ -336,7 +350,7 @@ def _parser() -> Parser:
         parser.add_argument(f"--{role}_prompt", default="", help=f"the same for the task documents, before each {role}")
     parser.add_argument(
         "--out",
-        type=local_path,
+        type=any_path,
         default=evaluation_report.RESULTS,
         help=f"results file, or a folder (ending in /) for {evaluation_report.RESULTS} and {PAGE}; default: "
         f"{evaluation_report.RESULTS}",

@@ -9,12 +9,15 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxdistill.cli import Parser, local_path, make_callable, run
+from jaxdistill.cli import Parser, any_path, make_callable, run
 from jaxdistill.core import InputError
+from jaxdistill.files import is_remote
 from jaxdistill.files.folders import refuse_foreign
+from jaxdistill.paths import delivered
 from jaxdistill.reporting.model_card import Facts, read_facts
 from jaxdistill.training.export import card_of, export, weights_bytes
 from jaxdistill.training.loop import restored_student
+from jaxdistill.training.mirror import fetched_copy
 
 
 def checkpoint_facts(workdir: str | Path, step: int, name: str) -> Facts:
@@ -28,11 +31,12 @@ def export_checkpoint(workdir: str | Path, *, step: int, out: str | Path) -> Pat
     """Exports the student of a kept checkpoint; returns the folder. `jaxdistill.export` is this function.
 
     Args:
-      workdir: folder of the run.
+      workdir: folder of the run, or its address in a bucket.
       step: of the checkpoint; the error for any other step lists the kept ones.
       out: folder to write; an earlier export there is replaced, anything else refused with `InputError`.
     """
-    if not Path(workdir).is_dir():
+    workdir = fetched_copy(workdir)
+    if not workdir.is_dir():
         raise InputError(f"{workdir} does not exist; --workdir is the folder of a run.")
     out = Path(out).resolve()
     refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
@@ -43,16 +47,18 @@ def export_checkpoint(workdir: str | Path, *, step: int, out: str | Path) -> Pat
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.export`."""
     parser = Parser(prog="python -m jaxdistill.export", description=__doc__)
-    parser.add_argument("--workdir", type=local_path, required=True, help="folder of the run")
+    parser.add_argument("--workdir", type=any_path, required=True, help="folder of the run")
     parser.add_argument(
         "--step", required=True, type=int, help="step of a kept checkpoint; the error for any other lists the kept ones"
     )
     parser.add_argument(
-        "--out", type=local_path, required=True, help="folder to write; an earlier export there is replaced"
+        "--out", type=any_path, required=True, help="folder to write; an earlier export there is replaced"
     )
     given = parser.parse_args(arguments)
-    folder = export_checkpoint(given.workdir, step=given.step, out=given.out)
-    print(f"{folder}: {weights_bytes(folder) / 1e6:.1f} MB, reloaded and compared")
+    with delivered(given.out) as out:
+        folder = export_checkpoint(given.workdir, step=given.step, out=out)
+        size = weights_bytes(folder)
+    print(f"{given.out if is_remote(given.out) else folder}: {size / 1e6:.1f} MB, reloaded and compared")
 
 
 make_callable(__name__, export_checkpoint)

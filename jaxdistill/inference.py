@@ -317,7 +317,7 @@ def load(
     batch_size: int = 128,
     precision: Precision = "auto",
 ) -> Embedder:
-    """A model ready for use, from a folder, `package:NAME/PATH` or a hub name.
+    """A model ready for use, from a folder (also at `s3://` or `gs://`), `package:NAME/PATH` or a hub name.
 
     Compiled programs are kept in the cache folder, unless JAX has a compilation cache already.
 

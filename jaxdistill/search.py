@@ -23,7 +23,7 @@ from jaxtyping import Float
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from jaxdistill.cli import Parser, add_reading_options, local_path, reading_options, run
+from jaxdistill.cli import Parser, add_reading_options, any_path, reading_options, run
 from jaxdistill.core import InputError
 from jaxdistill.data.resumable import one_line
 from jaxdistill.data.sources import TEXT, Watched
@@ -32,7 +32,7 @@ from jaxdistill.encode import origin_of, sentences, vectors_of_text
 from jaxdistill.evals.similarity import unit_vectors
 from jaxdistill.inference import Embedder, load
 from jaxdistill.ops.nearest import nearest
-from jaxdistill.paths import cache_folder
+from jaxdistill.paths import cache_folder, fetched
 from jaxdistill.reporting.tables import as_text
 
 TOP = 10
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str]) -> None:
         raise InputError(f"--top={given.top} must be at least 1.")
     embedder = load(given.model, **reading_options(given))
     asked = unit_vectors(partial(embedder.encode, **_reads_as(given.prompt, "query")), queries)
-    vectors = Path(given.vectors) if given.vectors else _computed(embedder, given)
+    vectors = fetched(given.vectors) if given.vectors else _computed(embedder, given)
     rows, width = shape(vectors)
     if given.vectors:
         _check_corpus(vectors, rows, given.corpus, given.column)
@@ -181,7 +181,7 @@ def _parser() -> Parser:
     parser.add_argument("--top", type=int, help=f"sentences shown per query; default: {TOP}, or all if there are fewer")
     parser.add_argument(
         "--vectors",
-        type=local_path,
+        type=any_path,
         default="",
         help="vectors of the corpus that jaxdistill.encode wrote, .npy or .parquet",
     )

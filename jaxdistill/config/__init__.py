@@ -21,8 +21,9 @@ class Data:
     """The training text, and how it is batched."""
 
     text: str = ""
-    """Sources, separated by commas: paths, globs, `hf:name:split:column`, `tfds:name:split:column`,
-    `package:NAME/PATH`, or `data:PATH` for a file or glob in the folder that JAXDISTILL_DATA names."""
+    """Sources, separated by commas: paths and globs, also at `s3://` and `gs://`, `hf:name:split:column`,
+    `tfds:name:split:column`, `package:NAME/PATH`, or `data:PATH` for a file or glob in the folder that JAXDISTILL_DATA
+    names."""
     exclude: str = ""
     """Sources, as for `text`, whose sentences are excluded from training. Pairs are excluded in either order. Case is
     ignored."""
@@ -68,9 +69,9 @@ class Teacher:
     """The frozen model whose embeddings are the targets."""
 
     model: str = ""
-    """Folder, `package:NAME/PATH`, hub name, an earlier stage (`previous`, `stage2`), or `vectors:FILE.npy` with one
-    row per sentence of the text. Empty for an objective without a teacher. For labels: one or several models, separated
-    by commas, or `vectors:FILE.npy` with your own score of each pair, of shape [rows, 1]."""
+    """Folder, also at `s3://` or `gs://`, `package:NAME/PATH`, hub name, an earlier stage (`previous`, `stage2`),
+    or `vectors:FILE.npy` with one row per sentence of the text. Empty for an objective without a teacher. For labels: one
+    or several models, separated by commas, or `vectors:FILE.npy` with your own score of each pair, of shape [rows, 1]."""
     pooling: str = ""
     """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's. Required if the checkpoint states
     none."""
@@ -100,8 +101,8 @@ class Student:
     """The model to train."""
 
     model: str = ""
-    """Folder, `package:NAME/PATH` or hub name. `teacher`: initialised from the teacher. `previous` or `stage2`: the
-    best student of an earlier stage, in the options of a later one."""
+    """Folder, also at `s3://` or `gs://`, `package:NAME/PATH` or hub name. `teacher`: initialised from the teacher.
+    `previous` or `stage2`: the best student of an earlier stage, in the options of a later one."""
     layers: str = ""
     """Layers to keep: empty for all, `last:3`, `first:3`, `even:3`, or a list such as `1,3,5`."""
     width: CountOrNone = 0

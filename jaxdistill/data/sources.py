@@ -1,8 +1,8 @@
 """Reads rows of the files and data sets that the user names, streamed, never all in memory.
 
-A spec is a file or glob (`.txt`, `.tsv`, `.csv`, `.jsonl`, `.parquet`, plain or `.gz`), `package:NAME/PATH` (a file
-inside an installed package), `data:PATH` (a file or glob in the folder that JAXDISTILL_DATA names),
-`hf:NAME[:CONFIG]:SPLIT:COLUMN` or `tfds:NAME:SPLIT:COLUMN`.
+A spec is a file or glob (`.txt`, `.tsv`, `.csv`, `.jsonl`, `.parquet`, plain or `.gz`), also of a bucket (`s3://...`,
+`gs://...`), `package:NAME/PATH` (a file inside an installed package), `data:PATH` (a file or glob in the folder that
+JAXDISTILL_DATA names), `hf:NAME[:CONFIG]:SPLIT:COLUMN` or `tfds:NAME:SPLIT:COLUMN`.
 """
 
 import glob
@@ -14,7 +14,7 @@ from pathlib import Path
 from jaxdistill import paths
 from jaxdistill.core import InputError
 from jaxdistill.data import formats, hub
-from jaxdistill.files import local, reading
+from jaxdistill.files import buckets, is_remote, reading
 from jaxdistill.paths import in_package
 
 Row = tuple[str, ...]
@@ -68,7 +68,9 @@ def source_files(spec: str) -> list[Path]:
     """The files that a spec names, sorted; raises `InputError` if there are none."""
     if spec.startswith("package:"):
         return [_packaged(spec)]
-    path = _in_data_folder(spec) if spec.startswith(IN_DATA) else local(spec, "text")
+    if is_remote(spec):
+        return _in_bucket(spec)
+    path = _in_data_folder(spec) if spec.startswith(IN_DATA) else Path(spec).expanduser()
     if "\0" in spec:
         raise InputError(f"{spec!r} contains a NUL character, which file names cannot have.")
     if path.is_dir():
@@ -155,6 +157,13 @@ def _state(path: Path) -> tuple[int, ...] | None:
 
 def _in_data_folder(spec: str) -> Path:
     return paths.needed_data_folder(spec, instead=", or use a file of your own") / spec.removeprefix(IN_DATA)
+
+
+def _in_bucket(spec: str) -> list[Path]:
+    found = buckets.fetched_files(spec, paths.fetched_folder())
+    if not found:
+        raise InputError(f"no object matches {spec}; check the address, and quote the glob.")
+    return found
 
 
 def _packaged(spec: str) -> Path:

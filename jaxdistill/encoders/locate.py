@@ -1,10 +1,10 @@
-"""Finds a model's files: a folder, `package:NAME/PATH` inside an installed package, or a hub name."""
+"""Finds a model's files: a folder, also of a bucket, `package:NAME/PATH` inside an installed package, or a hub name."""
 
 from pathlib import Path
 
 from jaxdistill.core import InputError
-from jaxdistill.files import local
-from jaxdistill.paths import in_package
+from jaxdistill.files import buckets, is_remote
+from jaxdistill.paths import fetched_folder, in_package
 
 HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin")
 HUB_FILES += ("*/config.json", "*/model.safetensors", "*/pytorch_model.bin", "*/tokenizer.json")
@@ -13,10 +13,12 @@ HUB_IGNORED = ("onnx/*", "openvino/*", "tf_model*", "flax_model*", "rust_model*"
 
 
 def locate(spec: str) -> Path:
-    """The folder with the files of the model that `spec` names; hub models are downloaded."""
+    """The folder with the files of the model that `spec` names; those of buckets and of the hub are downloaded."""
     if spec.startswith("package:"):
         return _in_package(spec)
-    folder = local(spec, "model")
+    if is_remote(spec):
+        return buckets.fetched_folder(spec, fetched_folder(), HUB_FILES)
+    folder = Path(spec).expanduser()
     if spec and folder.is_dir():
         return folder
     if folder.is_file():

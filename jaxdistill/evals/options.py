@@ -4,11 +4,12 @@ import argparse
 import os
 import sys
 
-from jaxdistill.cli import Parser, local_path
+from jaxdistill.cli import Parser, any_path, local_path
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import suite
 from jaxdistill.evals.evaluation import Sources
+from jaxdistill.paths import fetched
 
 
 def add_options(parser: Parser) -> None:
@@ -23,7 +24,7 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("--strict", action="store_true", help="refuse to start if a set is absent")
     parser.add_argument(
         "--pairs",
-        type=local_path,
+        type=any_path,
         default="",
         help="your graded pairs for the task pairs, with columns score, sentence1, sentence2",
     )
@@ -36,11 +37,11 @@ def add_options(parser: Parser) -> None:
         help="folders or hub names in BEIR's form, separated by commas; A+B: A's queries, B's documents; default: DATA/retrieval/*",
     )
     parser.add_argument(
-        "--reranker", type=local_path, default="", help="cross-encoder that also puts the first 100 documents in order"
+        "--reranker", type=any_path, default="", help="cross-encoder that also puts the first 100 documents in order"
     )
     parser.add_argument(
         "--index_model",
-        type=local_path,
+        type=any_path,
         default="",
         help="model that makes the index of asymmetric retrieval, such as the teacher",
     )
@@ -55,7 +56,7 @@ def planned(given: argparse.Namespace) -> suite.Suite:
         names,
         Sources(
             data=given.data,
-            pairs=given.pairs,
+            pairs=str(fetched(given.pairs)) if given.pairs else "",
             entities=tuple(map(os.path.expanduser, split_specs(given.entities))),
             retrieval=tuple(map(os.path.expanduser, split_specs(given.retrieval))),
             asymmetric=bool(given.index_model),

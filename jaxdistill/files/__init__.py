@@ -16,7 +16,7 @@ ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/{1,2}[^/]")
 
 
 def is_remote(path: str | Path) -> bool:
-    """Whether `path` is an address of an object store or server; only local paths are supported."""
+    """Whether `path` is an address of an object store or server."""
     return ADDRESS.match(str(path)) is not None
 
 
@@ -24,7 +24,7 @@ def local(path: str | Path, option: str) -> Path:
     """`path` with `~` expanded; raises `InputError`, which names `option`, for an address such as gs://."""
     if is_remote(path):
         raise InputError(
-            f"{option}={path} is an address; give a local path, or mount it (gcsfuse, s3fs) and give that."
+            f"{option}={path} is an address, which this option does not take; give a local path, or mount it (gcsfuse, s3fs)."
         )
     return Path(path).expanduser()
 

@@ -139,8 +139,16 @@ def _clear_leftovers(folder: Path) -> None:
 def _listed(folder: Path) -> dict[str, str]:
     """File digests listed in the folder's marker; empty without a marker or a list."""
     try:
-        return dict(json.loads((folder / MARK).read_text(encoding="utf-8"))["files"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return listed((folder / MARK).read_bytes())
+    except OSError:
+        return {}
+
+
+def listed(marker: bytes) -> dict[str, str]:
+    """File digests listed in the content of a marker; empty without a list."""
+    try:
+        return dict(json.loads(marker)["files"])
+    except (ValueError, KeyError, TypeError):
         return {}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from jaxdistill.cli import BAD_INPUT, status_of
+from jaxdistill.cli import error_status, status_of
 from jaxdistill.core import InputError
 from jaxdistill.processes import channel as channels
 from jaxdistill.processes import launch
@@ -88,8 +88,8 @@ def _telling_the_others(channel: Channel) -> Iterator[None]:
         channel.leave("it was interrupted", status=status_of(stopped))
         end_process(f"interrupted{stopped}", status_of(stopped))
     except InputError as error:
-        channel.leave(str(error))
-        end_process(f"error: {error}", BAD_INPUT)
+        channel.leave(str(error), status=error_status(error))
+        end_process(f"error: {error}", error_status(error))
     except BaseException as error:
         channel.await_loss(2.0)
         channel.leave(f"{type(error).__name__}: {error}".splitlines()[0])

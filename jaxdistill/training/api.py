@@ -12,11 +12,12 @@ from typing import Any
 from jaxdistill.cli import did_you_mean
 from jaxdistill.config import Config, flat, parse_config
 from jaxdistill.core import InputError
-from jaxdistill.files import local, write_atomic
+from jaxdistill.files import write_atomic
 from jaxdistill.inference import Embedder, load
 from jaxdistill.paths import cache_folder
 from jaxdistill.reporting.model_card import public_argument
 from jaxdistill.training.config_file import read_config_file
+from jaxdistill.training.mirror import local_folder
 from jaxdistill.training.stages import in_order, run_stages
 from jaxdistill.training.workdir import EXPORT, RESULTS, stage_folder
 
@@ -26,7 +27,7 @@ class Result:
     """What a training leaves."""
 
     workdir: pathlib.Path
-    """Checkpoints, metrics, plots and the report."""
+    """Checkpoints, metrics, plots and the report; the local copy of a workdir in a bucket."""
     export_folder: pathlib.Path
     """The student as a sentence-transformers folder."""
     scores: Mapping[str, float]
@@ -56,8 +57,8 @@ def distill(
 
     Args:
       text: sentences, or sources as `data.text` takes them (files, globs, `hf:NAME:SPLIT:COLUMN`).
-      workdir: folder of the run.
-      teacher: folder, `package:NAME/PATH` or hub name; empty: the config's.
+      workdir: folder of the run, or its address in a bucket.
+      teacher: folder, also at `s3://` or `gs://`, `package:NAME/PATH` or hub name; empty: the config's.
       layers: how many of the teacher's layers the student keeps, evenly spaced, or as `student.layers` takes them.
       config: a config file with its preset, whose options hold unless they are given.
       options: any other options by their dotted names, such as `{"run.steps": 500, "then.run.seed": 1}`.
@@ -74,9 +75,9 @@ def distill(
     }
     given = {name: value for name, value in given.items() if value} | dict(options or {})
     parsed = parse_config(with_options(read_config_file(config), given))
-    folder = local(str(workdir), "workdir")
+    folder = local_folder(workdir)
     _show_log()
-    run_stages(parsed, folder, dry_run=dry_run, command=_call(config, parsed))
+    run_stages(parsed, workdir, dry_run=dry_run, command=_call(config, parsed))
     return None if dry_run else result_of(folder, parsed)
 
 

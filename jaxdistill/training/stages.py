@@ -18,12 +18,12 @@ from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import sts
-from jaxdistill.files import folder_digest, parts, write_atomic
+from jaxdistill.files import folder_digest, is_remote, parts, write_atomic
 from jaxdistill.files.folders import MARK, refuse_foreign, replacing
 from jaxdistill.paths import data_folder
 from jaxdistill.reporting.plots import stage_plot
 from jaxdistill.reporting.tables import StageRow, as_text, stage_table
-from jaxdistill.training import lock
+from jaxdistill.training import lock, mirror
 from jaxdistill.training.dev import graded_pairs
 from jaxdistill.training.job import run_training
 from jaxdistill.training.objective import make_objective
@@ -46,8 +46,8 @@ WITH_TEXT = (("data", "roles"), ("data", "chunk_tokens"), ("data", "chunk_least"
 """Options that it takes together with the text."""
 
 
-def run_stages(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: str) -> None:
-    """Runs a training, or in `workdir/stage1`, `workdir/stage2` and so on all stages that `then` chains.
+def run_stages(config: Config, workdir: str | pathlib.Path, *, dry_run: bool, command: str) -> None:
+    """Runs a training in a folder or at the address of one in a bucket, or in `workdir/stage1`, `workdir/stage2` and so on all stages that `then` chains.
 
     A stage whose `student.model` is `previous` begins with the export of the stage before. A finished stage is not run
     again, and one that was begun not continued once a stage before it has another student.
@@ -56,13 +56,17 @@ def run_stages(config: Config, workdir: pathlib.Path, *, dry_run: bool, command:
     with processes.joined(partial(_facts, config, workdir, dry_run)):
         if not processes.is_first():
             logging.getLogger("jaxdistill").setLevel(logging.WARNING)
-        stages = in_order(config)
-        if _is_dropped(stages, workdir):
-            _say(f"{workdir} is finished: {workdir / EXPORT}; a sweep removed its checkpoints")
-        elif len(stages) == 1:
-            run_training(config, workdir, dry_run=dry_run, command=command)
-        else:
-            _run_chain(stages, workdir, dry_run=dry_run, command=command)
+        with mirror.opened(workdir, dry_run=dry_run) as folder:
+            _run_stages(in_order(config), folder, dry_run=dry_run, command=command)
+
+
+def _run_stages(stages: Sequence[Config], workdir: pathlib.Path, *, dry_run: bool, command: str) -> None:
+    if _is_dropped(stages, workdir):
+        _say(f"{workdir} is finished: {workdir / EXPORT}; a sweep removed its checkpoints")
+    elif len(stages) == 1:
+        run_training(stages[0], workdir, dry_run=dry_run, command=command)
+    else:
+        _run_chain(stages, workdir, dry_run=dry_run, command=command)
 
 
 def _is_dropped(stages: Sequence[Config], workdir: pathlib.Path) -> bool:
@@ -73,12 +77,15 @@ def _is_dropped(stages: Sequence[Config], workdir: pathlib.Path) -> bool:
     return found
 
 
-def _facts(config: Config, workdir: pathlib.Path, dry_run: bool) -> dict[str, Any]:
+def _facts(config: Config, workdir: str | pathlib.Path, dry_run: bool) -> dict[str, Any]:
     """What the processes of a run must have alike from the start."""
     data = data_folder()
     folder = sts.digest(data)[:12] if data is not None else None
     facts = {"jaxdistill": source_digest()[:12], "jax": jax.__version__, "JAXDISTILL_DATA": folder}
-    facts |= {"--workdir": str(workdir.absolute()), "--dry_run": dry_run} | flat(config)
+    facts |= {
+        "--workdir": str(workdir if is_remote(workdir) else pathlib.Path(workdir).absolute()),
+        "--dry_run": dry_run,
+    } | flat(config)
     facts |= {f"source of {name}": digest[:12] for name, digest in part_digests(config).items()}
     return {name: value for name, value in facts.items() if not name.endswith("data.cache_folder")}
 

@@ -21,7 +21,7 @@ def _no_coordinator(room: Room) -> Ended:
 
 
 def _remote_workdir(room: Room) -> Ended:
-    return room.run("main", *room.arguments()[:-1], "--workdir=gs://bucket/run")
+    return room.run("main", *room.arguments()[:-1], "--workdir=ftp://host/run")
 
 
 def _slurm_without_its_nodes(room: Room) -> Ended:
@@ -139,8 +139,13 @@ CASES = [
     Case("`JAX_COORDINATOR_ADDRESS=nonsense`", _no_coordinator, says="JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT"),
     Case("four tasks of SLURM that JAX cannot find", _slurm_without_its_nodes, says="SLURM has started 4 tasks"),
     Case("a workdir in which another run trains", _in_use, says=r"in use by another run \(pid", left=RUN),
-    Case("`--workdir=gs://bucket/run`", _remote_workdir, says="gs://bucket/run is an address", quick=True),
+    Case("`--workdir=ftp://host/run`", _remote_workdir, says="use s3:// or gs://", quick=True),
     Case("`encode --output=/proc/x.npy`", partial(_encode_to, output="/proc/x.npy"), says="/proc/x.npy", quick=True),
-    Case("`encode --output=gs://bucket/x.npy`", partial(_encode_to, output="gs://b/x.npy"), says="address", quick=True),
+    Case(
+        "`encode --output=s3://KEY:SECRET@bucket/x.npy`",
+        partial(_encode_to, output="s3://KEY:SECRET@b/x.npy"),
+        says="key or a signature",
+        quick=True,
+    ),
     *(Case(given, do, says=says, status=AGAIN if "killed" in given else BAD_INPUT) for given, do, says in PAIRS),
 ]

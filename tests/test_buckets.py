@@ -1,0 +1,249 @@
+"""Text, models, outputs and workdirs in a bucket: fetched once, replaced whole, locked, refused with one line."""
+
+import json
+import os
+import pathlib
+import sys
+import time
+
+import fsspec
+import pytest
+
+from jaxdistill import cli, paths
+from jaxdistill.core import InputError, TemporaryError
+from jaxdistill.data.sources import read, source_files
+from jaxdistill.encoders.locate import locate
+from jaxdistill.files.buckets import UNFINISHED, Bucket, upload_folder
+from jaxdistill.training import lease, mirror
+
+import bucket
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server():
+    with bucket.emulated() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def names(path: str) -> set[str]:
+    return {name.removeprefix(f"{bucket.NAME}/{path}/") for name in bucket.files().find(f"{bucket.NAME}/{path}")}
+
+
+def written(folder: pathlib.Path, **contents: str) -> pathlib.Path:
+    for name, content in contents.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    return folder
+
+
+def test_text_is_fetched_once_for_each_version_of_its_object():
+    address = bucket.put("text/a.txt", "one\ntwo\n")
+    assert list(read([address])) == [("one",), ("two",)]
+    (before,) = source_files(address)
+    assert source_files(address) == [before]
+    bucket.put("text/a.txt", "three\n")
+    assert list(read([address])) == [("three",)] and source_files(address) != [before]
+
+
+def test_a_glob_reads_all_objects_that_match_in_order():
+    for name in ("b.txt", "a.txt", "a.tsv"):
+        bucket.put(f"glob/{name}", f"of {name}\n")
+    assert list(read([f"s3://{bucket.NAME}/glob/*.txt"])) == [("of a.txt",), ("of b.txt",)]
+    with pytest.raises(InputError, match="no object matches"):
+        source_files(f"s3://{bucket.NAME}/glob/*.csv")
+    with pytest.raises(InputError, match="is a folder"):
+        source_files(f"s3://{bucket.NAME}/glob")
+
+
+def test_a_model_is_fetched_without_what_is_not_needed_and_not_while_it_is_replaced(tmp_path):
+    folder = written(tmp_path / "model", **{"config.json": "{}", "1_Pooling/config.json": "{}", "notes.bin": "x"})
+    address = bucket.put_folder(folder, "models/m")
+    found = locate(address)
+    assert found.name == "m" and sorted(path.name for path in found.rglob("*.*")) == ["config.json", "config.json"]
+    for note, refused in ((f"models/{UNFINISHED}", ["m/config.json"]), (f"models/m/{UNFINISHED}", ["x"])):
+        bucket.put(note, json.dumps(refused))
+        with pytest.raises(TemporaryError, match="is being written"):
+            locate(address)
+        bucket.put(note, json.dumps([]) if "m/" in note else json.dumps(["other/config.json"]))
+    assert locate(address) != found  # another version: its folder has another object
+    with pytest.raises(InputError, match="does not exist"):
+        locate(f"s3://{bucket.NAME}/models/none")
+
+
+def test_a_folder_is_replaced_whole_or_its_readers_are_refused(tmp_path, monkeypatch):
+    old = written(tmp_path / "old", **{"config.json": "old", "gone.json": "old"})
+    new = written(tmp_path / "new", **{"config.json": "new"})
+    there = Bucket(f"s3://{bucket.NAME}/replaced")
+    upload_folder(old, there)
+    with monkeypatch.context() as patched:
+        patched.setattr(Bucket, "remove", lambda *_: (_ for _ in ()).throw(TemporaryError("cut off")))
+        with pytest.raises(TemporaryError):
+            upload_folder(new, there, replaced=["config.json", "gone.json"])
+    with pytest.raises(TemporaryError, match="is being written"):
+        locate(there.address)
+    upload_folder(new, there, replaced=["config.json", "gone.json"])
+    assert names("replaced") == {"config.json"} and (locate(there.address) / "config.json").read_text() == "new"
+
+
+def test_outputs_are_uploaded_at_the_end_and_others_objects_are_kept():
+    with paths.delivered(f"s3://{bucket.NAME}/out/vectors.npy") as path:
+        pathlib.Path(path).write_text("vectors")
+        assert names("out") == set()
+    assert names("out") == {"vectors.npy"} and not pathlib.Path(path).exists()
+    with pytest.raises(InputError, match="no export of this program"), paths.delivered(f"s3://{bucket.NAME}/out"):
+        raise AssertionError("the body is run")
+    with paths.delivered(f"s3://{bucket.NAME}/out/") as folder:
+        written(pathlib.Path(folder), **{"results.json": "{}"})
+    assert names("out") == {"vectors.npy", "results.json"}
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["https://host/file.txt", "s3://key:secret@bucket/a.txt", "s3://bucket/a.txt?X-Amz-Signature=secret", "s3://bucket/../a", "s3://"],
+)  # fmt: skip
+def test_addresses_that_hold_secrets_or_lead_nowhere_are_refused_without_repeating_them(address):
+    with pytest.raises(InputError) as refused:
+        Bucket(address)
+    assert "secret" not in str(refused.value)
+
+
+def status_and_line(address: str, capsys) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as stopped:
+        cli.run(lambda _: list(read([address])), [])
+    (line,) = capsys.readouterr().err.splitlines()
+    return stopped.value.code, line
+
+
+def test_faults_of_the_store_are_one_line_and_a_status(capsys, monkeypatch):
+    address = f"s3://{bucket.NAME}/none.txt"
+    assert status_and_line(address, capsys) == (2, f"error: {address} does not exist; check the bucket and the path.")
+    assert status_and_line("s3://nobucket/none.txt", capsys)[0] == 2
+    fsspec.filesystem("s3").clear_instance_cache()
+    with monkeypatch.context() as patched:
+        patched.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+        status, line = status_and_line(address, capsys)
+        assert status == 75 and "cannot be reached" in line and "same command again" in line
+    fsspec.filesystem("s3").clear_instance_cache()
+    with monkeypatch.context() as patched:
+        for name, value in {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nowhere", "AWS_PROFILE": ""}.items():
+            patched.setenv(name, value)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+            patched.delenv(name)
+        status, line = status_and_line(address, capsys)
+        assert status == 2 and "aws configure" in line
+    fsspec.filesystem("s3").clear_instance_cache()
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    assert "pip install gcsfs" in status_and_line("gs://bucket/a.txt", capsys)[1]
+
+
+def test_a_workdir_is_published_whole_and_fetched_by_an_empty_machine(tmp_path):
+    there = Bucket(f"s3://{bucket.NAME}/runs/one")
+    first = mirror.Mirror(there, written(tmp_path / "a" / "one", **{"config.json": "1", "checkpoints/5/data": "5"}))
+    written(first.folder, **{"checkpoints/9.orbax-checkpoint-tmp/data": "no", ".lock": "no", ".x.unfinished": "no"})
+    first.publish()
+    (first.folder / "checkpoints/5/data").unlink()
+    written(first.folder, **{"checkpoints/10/data": "10"})
+    first.publish()
+    listed = {"config.json", "checkpoints/10/data", mirror.MANIFEST}
+    assert names("runs/one") == listed
+    second = mirror.Mirror(there, tmp_path / "b" / "one")
+    written(second.folder, **{"stale": "", "config.json": "other"})
+    second.fetch()
+    assert {path.name for path in second.folder.rglob("*")} == {"config.json", "checkpoints", "10", "data"}
+    assert (second.folder / "config.json").read_text() == "1"
+
+
+def test_a_publication_that_is_cut_off_leaves_the_one_before_and_is_cleaned_up_by_the_next(tmp_path, monkeypatch):
+    there = Bucket(f"s3://{bucket.NAME}/runs/cut")
+    own = mirror.Mirror(there, written(tmp_path / "a" / "cut", **{"config.json": "1", "checkpoints/5/data": "5"}))
+    own.publish()
+    written(own.folder, **{"checkpoints/7/data": "7"})
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            Bucket, "write", lambda self, name, content, write=Bucket.write: _cut(self, name, content, write)
+        )
+        with pytest.raises(TemporaryError):
+            own.publish()
+    assert "checkpoints/7/data" in names("runs/cut")
+    again = mirror.Mirror(there, tmp_path / "b" / "cut")
+    again.fetch()
+    assert not (again.folder / "checkpoints/7").exists() and (again.folder / "checkpoints/5/data").exists()
+    written(again.folder, **{"checkpoints/10/data": "10"})
+    again.publish()
+    assert {name for name in names("runs/cut") if "checkpoints" in name} == {
+        "checkpoints/5/data",
+        "checkpoints/10/data",
+    }
+
+
+def _cut(there, name, content, write):
+    if name == mirror.MANIFEST:
+        raise TemporaryError("cut off")
+    write(there, name, content)
+
+
+def test_the_own_copy_is_kept_where_nobody_has_published_since(tmp_path):
+    there = Bucket(f"s3://{bucket.NAME}/runs/own")
+    own = mirror.Mirror(there, written(tmp_path / "own", **{"config.json": "1"}))
+    own.publish()
+    written(own.folder, **{"checkpoints/10/data": "not published"})
+    mirror.Mirror(there, own.folder).fetch()
+    assert (own.folder / "checkpoints/10/data").exists()
+
+
+def test_what_could_not_be_published_is_published_by_the_next_run_on_the_machine(monkeypatch):
+    address = f"s3://{bucket.NAME}/runs/unreachable"
+    with mirror.opened(address, dry_run=False) as folder:
+        written(folder, **{"config.json": "1"})
+    with monkeypatch.context() as patched, pytest.raises(TemporaryError, match="cut off"):
+        patched.setattr(Bucket, "upload", lambda *_: (_ for _ in ()).throw(TemporaryError("cut off")))
+        with mirror.opened(address, dry_run=False) as folder:
+            written(folder, **{"checkpoints/5/data": "5"})
+    with mirror.opened(address, dry_run=False) as folder, pytest.raises(InputError, match="in use"):
+        assert (folder / "checkpoints/5/data").exists()
+        mirror.opened(address, dry_run=False).__enter__()
+    assert "checkpoints/5/data" in names("runs/unreachable")
+    assert (mirror.fetched_copy(address) / "checkpoints/5/data").exists()
+
+
+def test_a_run_whose_lease_was_taken_over_stops_and_publishes_no_more():
+    address = f"s3://{bucket.NAME}/runs/taken"
+    with pytest.raises(lease.LeaseLost, match="on elsewhere"), mirror.opened(address, dry_run=False) as folder:
+        bucket.put("runs/taken/jaxdistill-lease-000009.json", json.dumps({"pid": 1, "host": "elsewhere"}))
+        written(folder, **{"config.json": "1"})
+        time.sleep(60)  # cut short by the signal
+    assert "config.json" not in names("runs/taken")
+
+
+def test_an_address_with_other_objects_is_no_workdir(tmp_path):
+    bucket.put("runs/mine/notes.txt", "mine")
+    with pytest.raises(InputError, match="notes.txt and is no workdir"):
+        mirror.Mirror(Bucket(f"s3://{bucket.NAME}/runs/mine"), tmp_path / "mine").fetch()
+    assert names("runs/mine") == {"notes.txt"}
+
+
+def test_one_run_holds_a_lease_and_a_dead_one_is_taken_over(monkeypatch):
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.1)
+    monkeypatch.setattr(lease, "LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(lease, "DEAD_SECONDS", 0.8)
+    there = Bucket(f"s3://{bucket.NAME}/runs/lease")
+    first = lease.Lease(there)
+    with pytest.raises(InputError, match=f"in use by another run .pid {os.getpid()}"):
+        lease.Lease(there)
+    first.check()
+    first._ended.set()  # it dies, or its machine sleeps
+    first._thread.join()
+    second = lease.Lease(there)
+    with pytest.raises(lease.LeaseLost, match="taken over"):
+        first.check()
+    second.check()
+    second.release()
+    third = lease.Lease(there)
+    third.release()
+    assert len([name for name in names("runs/lease") if lease.is_lease(name)]) == 1
