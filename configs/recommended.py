@@ -3,9 +3,15 @@
     python -m jaxdistill.main --config=configs/recommended.py --workdir=runs/NAME \\
       --config.data.text=TEXT --config.then.data.text=TRIPLETS.tsv
 
+l6, l3, compact   the reference students of gte-small: six of its twelve layers, all-MiniLM-L6-v2's shape (22.6M parameters),
+            distilled on sentences, titles and passages; three of those (17.2M), or all six with narrow feed-forward networks and
+            compact tables (9.4M), are distilled from the same stored vectors in a second stage.
+            benchmarks/reference_text.py writes the text: --config.data.text=mixture.txt
+l6:labelled, l3:labelled, compact:labelled   with CoSENT on graded pairs as the last stage, here of l6 (the others have one
+            `then.` more): --config.then.data.text=pairs.tsv --config.then.teacher.model=vectors:scores.npy
 two-stage   3 layers of all-MiniLM-L6-v2: ConGen on 115,200 sentences of your text, then the best student is fine-tuned on
             triplets with the columns text, positive, negative (a premise, what it entails, what contradicts it)
-compact     half the size again, 9.3M parameters: SimTDE on 115,200 sentences, then the triplets (TRIPLETS.tsv as above)
+simtde      half the size again, 9.3M parameters: SimTDE on 115,200 sentences, then the triplets (TRIPLETS.tsv as above)
 short       cosine distillation instead, which learns faster at first: 52,000 sentences, triplets included
 unlabelled  the first stage alone, for when there are no triplets: congen.py:minilm-l3
 tiny        the path from text to export in a minute; proves nothing about quality
@@ -13,13 +19,18 @@ tiny        the path from text to export in a minute; proves nothing about quali
 docs/results.md has what each ingredient brought, and what brought nothing.
 """
 
-from _presets import chosen, minilm_l3, tiny
+from collections.abc import Callable
+
+from _presets import chosen, minilm_l3, options, tiny
 from ckd import second_stage
 from congen import minilm_l3 as unlabelled
 from l2 import l2
 from ml_collections import ConfigDict
 from simcse import PLAIN_TRIPLETS
 from simtde import minilm_128_l3 as simtde
+from trans_encoder import COLUMNS as PAIRS
+
+GTE = "thenlper/gte-small"
 
 
 def fine_tuned(config: ConfigDict, *, steps: int) -> ConfigDict:
@@ -39,15 +50,74 @@ def short() -> ConfigDict:
     return fine_tuned(config, steps=50)
 
 
+def reference(steps: int, **student) -> ConfigDict:
+    """Cosine distillation from gte-small, whose vectors are stored once for all students of a text."""
+    config = options(**l2(distance="cosine"))
+    config.data.batch_size, config.data.pack_groups = 64, 4
+    config.data.max_length = 192
+    config.teacher.model = GTE
+    config.teacher.max_length = 192
+    config.teacher.targets = "store"
+    config.student.pooling = ""
+    config.student.dropout = 0.0
+    config.student.update(student)
+    config.optimizer.schedule = "cosine"
+    config.run.steps, config.evals.every = steps, 240
+    return config
+
+
+def l6() -> ConfigDict:
+    return reference(steps=480, model="teacher", layers="even:6")
+
+
+def smaller(steps: int, **student) -> ConfigDict:
+    """A student cut from l6, which lies closer to the teacher than layers of the teacher do."""
+    config = l6()
+    config.then = reference(steps, model="previous", **student)
+    return config
+
+
+def labelled(config: ConfigDict) -> ConfigDict:
+    """Adds CoSENT on graded pairs as the last stage."""
+    last = config
+    while last.get("then"):
+        last = last.then
+    stage = options(name="cosent", temperature=0.05)
+    stage.data.columns = PAIRS
+    stage.data.batch_size, stage.data.pack_groups = 64, 4
+    stage.data.max_length = 64
+    stage.teacher.targets = "labels"
+    stage.student.model = "previous"
+    stage.student.pooling = ""
+    stage.student.dropout = 0.0
+    stage.optimizer.learning_rate = 5e-5
+    stage.run.steps, stage.evals.every = 83, 42
+    last.then = stage
+    return config
+
+
+STUDENTS = {
+    "l6": l6,
+    "l3": lambda: smaller(240, layers="even:3"),
+    "compact": lambda: smaller(180, intermediate=384, embedding=128),
+}
+
+
+def of_gte(name: str) -> Callable[..., ConfigDict]:
+    """The preset of a reference student, whose argument adds labels."""
+    return lambda labels="": labelled(STUDENTS[name]()) if labels else STUDENTS[name]()
+
+
 PRESETS = {
     "two-stage": lambda: fine_tuned(unlabelled(), steps=100),
-    "compact": lambda: fine_tuned(simtde(), steps=100),
+    "simtde": lambda: fine_tuned(simtde(), steps=100),
     "short": short,
     "unlabelled": unlabelled,
     "tiny": lambda: tiny(unlabelled()),
-}
+} | {name: of_gte(name) for name in STUDENTS}
+ARGUMENTS = {name: ("labelled",) for name in STUDENTS}
 
 
 def get_config(preset: str = "two-stage") -> ConfigDict:
     """The preset's options, all of them spelled out."""
-    return chosen("recommended", PRESETS, preset)
+    return chosen("recommended", PRESETS, preset, ARGUMENTS)

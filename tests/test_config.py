@@ -254,6 +254,7 @@ def on_random_models(raw: dict, checkpoints) -> dict:
         columns=tuple((name, name) for name in COLUMNS), exclude="", pack_shapes=2, weights=(),
     )  # fmt: skip
     raw["teacher"]["pooling"] = raw["teacher"]["pooling"] or ("" if made_by_stages else "mean")
+    raw["teacher"]["max_length"] = min(raw["teacher"]["max_length"], 64)
     raw["student"]["pooling"] = raw["student"]["pooling"] or "mean"
     raw["student"]["layers"] = raw["student"]["layers"] and "last:2"
     raw["student"] |= {

@@ -156,9 +156,10 @@ class Student:
     head: Literal["none", "tanh", "linear", "pair"] = "none"
     """`none`, or a Dense layer to the teacher's width: `tanh` (ConGen) or `linear`. `pair`: a cross-encoder's head,
     which scores a sentence pair with one number; a model that is a cross-encoder keeps its trained head."""
-    head_init: Literal["uniform", "normal", "identity"] = "uniform"
-    """Initial values of the head: `uniform` (PyTorch's default, ConGen), `normal` (standard deviation 0.02, SimCSE) or
-    `identity`, for a student that starts aligned with the teacher."""
+    head_init: Literal["uniform", "normal", "identity", "fitted"] = "uniform"
+    """Initial values of the head: `uniform` (PyTorch's default, ConGen), `normal` (standard deviation 0.02, SimCSE),
+    `identity`, for a student that starts aligned with the teacher, or `fitted`: a linear head by least squares from the
+    student's vectors to the teacher's on 4,096 sentences of the text, for a student of another model."""
     keep_head: bool = True
     """Evaluate and export the student with its head, as ConGen does; False: without it."""
     dropout: Annotated[float, Range(below=1)] = -1.0

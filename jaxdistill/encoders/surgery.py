@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -280,7 +280,13 @@ def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
 
 
 def add_head(
-    model: SentenceModel, out_features: int, *, key: jax.Array, activation: str = "tanh", init: str = "uniform"
+    model: SentenceModel,
+    out_features: int,
+    *,
+    key: jax.Array,
+    activation: str = "tanh",
+    init: str = "uniform",
+    fitted: Mapping[str, np.ndarray] | None = None,
 ) -> SentenceModel:
     """The model with one more dense layer on its pooled sentences; that of a static encoder has no bias, which no table holds.
 
@@ -290,9 +296,12 @@ def add_head(
       activation: of the new layer.
       init: `uniform` as torch starts a linear layer; `normal` as Hugging Face starts one; `identity` keeps the
         features, cut off or filled up with zeros, so that a student cut from its teacher stays aligned with it.
+      fitted: `kernel` and `bias` of the layer, instead of `init`.
     """
     width = model.definition.embedding_width
-    if init == "identity":
+    if fitted is not None:
+        kernel, bias = fitted["kernel"], fitted["bias"]
+    elif init == "identity":
         kernel, bias = np.eye(width, out_features, dtype=np.float32), np.zeros(out_features, np.float32)
     elif init == "normal":
         kernel = INITIAL_DEVIATION * np.asarray(jax.random.normal(key, (width, out_features), np.float32))

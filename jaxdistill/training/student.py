@@ -14,6 +14,7 @@ from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.encoders.folder import check_exportable
 from jaxdistill.encoders.model import SentenceModel, labels_of, load_model
 from jaxdistill.training import vocabulary
+from jaxdistill.training.fitted import check_fits, fitted_head
 from jaxdistill.training.prompts import refuse_role_prompts, with_role_prompts
 from jaxdistill.training.static import static_student
 from jaxdistill.training.text import moments
@@ -26,6 +27,7 @@ def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib
     """The untrained student; raises `InputError` for options that exclude each other or cannot be exported."""
     spec = config.student
     refuse_contradictions(spec, teacher)
+    check_fits(config, teacher)
     source = stage_export(spec.model, workdir)
     has_pair_head = spec.head == "pair" and source != "teacher" and labels_of(source) == 1
     pooling = "" if has_pair_head else spec.pooling
@@ -60,7 +62,8 @@ def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib
     elif spec.head != "none":
         width = head_width(config, model, teacher)
         activation = "tanh" if spec.head == "tanh" else "identity"
-        model = surgery.add_head(model, width, key=of_head, activation=activation, init=spec.head_init)
+        fitted = fitted_head(config, model, teacher) if spec.head_init == "fitted" and teacher is not None else None
+        model = surgery.add_head(model, width, key=of_head, activation=activation, init=spec.head_init, fitted=fitted)
     check_exportable(as_evaluated(spec, model).definition)
     return model
 

@@ -1,0 +1,104 @@
+"""Writes the training text of the reference students, from a data folder.
+
+    JAXDISTILL_DATA=DATA python benchmarks/reference_text.py --folder=runs/text
+
+mixture.txt           sentences, titles and questions, and passages behind their titles: each file gives as many rows as the others
+                      of its kind, science twice as many. Titles that occur in an evaluation set are left out
+pairs.tsv, scores.npy SICK's and STS-B's training pairs for CoSENT, with scores from 0 to 1, without pairs of an evaluation set.
+                      STS-B is a selection from STS12 to STS17: 4,798 of its 5,749 training pairs are test pairs of STS12 to STS16,
+                      which would not test a student that learned from them
+"""
+
+import glob
+import gzip
+import os
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from absl import app, flags
+
+from jaxdistill.data import sources
+
+SCIENCE = ("abstracts", "cord19", "semeval2017", "medical")
+LEFT_OUT = ("pairs-index", "pairs-squad", "books", "us-presidential", "imdb")
+"""An index, repeated texts, and text that nobody searches by questions."""
+TESTS = ("sts12.test", "sts13.test", "sts14.test", "sts15.test", "sts16.test", "stsb.test", "stsb.dev", "sick.test")
+SCALES = {"stsb.train": (0.0, 5.0), "sick.train": (1.0, 5.0)}
+
+_FOLDER = flags.DEFINE_string("folder", None, "Folder to write to.", required=True)
+_SENTENCES = flags.DEFINE_integer("sentences", 26_000, "Sentences and questions of `text/`.")
+_TITLES = flags.DEFINE_integer("titles", 6_000, "Titles of passages alone, as queries are.")
+_PASSAGES = flags.DEFINE_integer("passages", 8_000, "Passages of `passages/`, behind their titles.")
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of the choice.")
+
+
+def main(_: Sequence[str]) -> None:
+    data, folder = Path(os.environ["JAXDISTILL_DATA"]), Path(_FOLDER.value)
+    folder.mkdir(parents=True, exist_ok=True)
+    chosen = mixture(data, random.Random(_SEED.value))
+    (folder / "mixture.txt").write_text("\n".join(chosen) + "\n", encoding="utf-8")
+    rows, scores = graded(data / "sts")
+    (folder / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2", *rows]) + "\n", encoding="utf-8")
+    np.save(folder / "scores.npy", np.asarray(scores, np.float32)[:, None])
+    print(f"{len(chosen):,} texts of {sum(len(text.split()) for text in chosen):,} words, {len(rows):,} pairs")
+
+
+def mixture(data: Path, draw: random.Random) -> list[str]:
+    """The unlabelled texts, in random order."""
+    sentences = [[row[0] for row in sources.rows(str(path))] for path in sorted(data.glob("text/*.txt.gz"))]
+    files = [path for path in sorted(data.glob("passages/*.tsv.gz")) if not path.name.startswith(LEFT_OUT)]
+    weights = [2.0 if any(word in path.name for word in SCIENCE) else 1.0 for path in files]
+    rows = [list(sources.rows(str(path), ("title", "text"))) for path in files]
+    known = evaluated(data)
+    titles = [list(dict.fromkeys(title for title, _ in found if plain(title) not in known)) for found in rows]
+    passages = [[f"{title} {text}".strip() for title, text in found] for found in rows]
+    chosen = drawn(sentences, [1.0] * len(sentences), _SENTENCES.value, draw)
+    chosen += drawn(titles, weights, _TITLES.value, draw) + drawn(passages, weights, _PASSAGES.value, draw)
+    draw.shuffle(chosen)
+    return chosen
+
+
+def drawn(kinds: Sequence[Sequence[str]], weights: Sequence[float], count: int, draw: random.Random) -> list[str]:
+    """At most `count` texts, each kind's part by its weight; a kind that has fewer gives all."""
+    shares = [round(count * weight / sum(weights)) for weight in weights]
+    return [
+        text for kind, share in zip(kinds, shares, strict=True) for text in draw.sample(kind, min(share, len(kind)))
+    ]
+
+
+def plain(text: str) -> str:
+    """A text without case, spacing and punctuation."""
+    return "".join(letter for letter in text.lower() if letter.isalnum())
+
+
+def evaluated(data: Path) -> set[str]:
+    """All sentences of the STS sets, their training parts too, and all queries of retrieval sets."""
+    found = {""}
+    for path in (*glob.glob(f"{data}/sts/*.tsv.gz"), *glob.glob(f"{data}/retrieval/*/queries.tsv.gz")):
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            found |= {plain(cell) for line in file for cell in line.rstrip("\n").split("\t")}
+    return found
+
+
+def graded(folder: Path) -> tuple[list[str], list[float]]:
+    """Training pairs as lines, and their scores."""
+    known = {frozenset(map(plain, row[1:])) for name in TESTS for row in pairs(folder / f"{name}.tsv.gz")}
+    rows, scores = [], []
+    for name, (least, most) in SCALES.items():
+        for score, first, second in pairs(folder / f"{name}.tsv.gz"):
+            if frozenset((plain(first), plain(second))) not in known:
+                rows.append(f"{first}\t{second}")
+                scores.append((score - least) / (most - least))
+    return rows, scores
+
+
+def pairs(path: Path) -> Iterator[tuple[float, str, str]]:
+    """Score and sentences of each row of an STS file."""
+    for score, first, second in sources.rows(str(path), ("score", "sentence1", "sentence2")):
+        yield float(score), first, second
+
+
+if __name__ == "__main__":
+    app.run(main)
