@@ -2,11 +2,12 @@
 
 import logging
 import os
+import pathlib
 import re
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
@@ -16,7 +17,7 @@ from jaxdistill.cli import did_you_mean, run
 from jaxdistill.core import InputError
 from jaxdistill.training.config_file import read_config_file
 
-USAGE = """usage: python -m jaxdistill.main --config=FILE[:PRESET] --workdir=DIR [--dry_run] [--config.SECTION.OPTION=VALUE ...]
+USAGE = """usage: python -m jaxdistill.main --config=FILE[:PRESET] --workdir=DIR [--dry_run [--compile_for=SLICE]] [--config.SECTION.OPTION=VALUE ...]
 
 Trains a student and exports it to DIR/export. Running the same command again resumes training.
 
@@ -24,6 +25,9 @@ Trains a student and exports it to DIR/export. Running the same command again re
                            Some presets take an argument, such as a paper's student: l2.py:paper:minilm-l6
   --workdir=DIR            checkpoints, metrics, plot and export go here; a folder, or s3://BUCKET/PATH or gs://BUCKET/PATH
   --dry_run                build everything, print sizes, memory, steps and estimated time, and stop before step 1
+  --compile_for=SLICE      with --dry_run: compile the step for TPUs that are not there (v5e-16, v5p-64, v6e-8), and print memory,
+                           arithmetic, traffic and the least time; needs the TPU compiler (pip install libtpu) and no TPU
+  --profile=FIRST:LAST     trace these steps into DIR/profile, for xprof
   --help                   this text; with --config, the description of that config
 """
 
@@ -33,17 +37,24 @@ def main(arguments: Sequence[str]) -> None:
     if not arguments or any(argument in ("--help", "-h", "--helpfull") for argument in arguments):
         print(help_text(arguments))
         return
-    raw, workdir, dry_run = parse_flags(arguments)
-    config = configs.parse_config(raw)
+    given = parse_flags(arguments)
+    config = configs.parse_config(given.config)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
-    from jaxdistill.training.stages import run_stages
+    from jaxdistill.training.plan import print_plan
+    from jaxdistill.training.stages import in_order, run_stages
     from jaxdistill.training.unread import unread
 
     reasons = unread(config)
     for name in set(_overridden(arguments)) & reasons.keys():
         logging.warning("warning: --config.%s has no effect, because %s", name, reasons[name])
-    run_stages(config, workdir, dry_run=dry_run, command=command_line(arguments))
+    if given.compile_for:
+        stages = in_order(config)
+        if len(stages) > 1:
+            print(f"stage 1 of {len(stages)}")
+        print_plan(stages[0], pathlib.Path(given.workdir), given.compile_for, print)
+    else:
+        run_stages(config, given.workdir, dry_run=given.dry_run, command=command_line(arguments))
 
 
 def help_text(arguments: Sequence[str]) -> str:
@@ -54,8 +65,20 @@ def help_text(arguments: Sequence[str]) -> str:
     return one_config(named[0]) if named else f"{USAGE}\n{all_configs()}"
 
 
-def parse_flags(arguments: Sequence[str]) -> tuple[dict[str, Any], str, bool]:
-    """Returns (all options as plain data, workdir, dry_run); raises `InputError` for a faulty command line."""
+class Flags(NamedTuple):
+    """A command line."""
+
+    config: dict[str, Any]
+    """All options as plain data."""
+    workdir: str
+    """A folder, or an address in a bucket."""
+    dry_run: bool
+    compile_for: str
+    """A TPU slice; empty: this machine's devices."""
+
+
+def parse_flags(arguments: Sequence[str]) -> Flags:
+    """Parses a command line; raises `InputError` for a faulty one."""
     arguments = _joined(arguments)
     named = [argument.partition("=")[2] for argument in arguments if re.match(r"--?config=", argument)]
     if not named or not named[-1]:
@@ -66,6 +89,7 @@ def parse_flags(arguments: Sequence[str]) -> tuple[dict[str, Any], str, bool]:
     values = flags.FlagValues()
     flags.DEFINE_string("workdir", None, "", flag_values=values)
     flags.DEFINE_bool("dry_run", False, "", flag_values=values)
+    flags.DEFINE_string("compile_for", "", "", flag_values=values)
     program = sys.argv
     try:
         rest = [_as_tuple(argument) for argument in arguments if not re.match(r"--?config=", argument)]
@@ -81,18 +105,25 @@ def parse_flags(arguments: Sequence[str]) -> tuple[dict[str, Any], str, bool]:
         raise InputError(f"{rest[0]!r} is not an option; options begin with --. --help lists them.")
     if not values.workdir:
         raise InputError("--workdir is missing. --help shows the usage.")
-    return values.config.to_dict(), os.path.expanduser(values.workdir), values.dry_run
+    if values.compile_for and not values.dry_run:
+        raise InputError(f"--compile_for={values.compile_for} plans a run and trains nothing; add --dry_run.")
+    workdir = os.path.expanduser(values.workdir)
+    return Flags(values.config.to_dict(), workdir, values.dry_run, values.compile_for)
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:
-    """`--OPTION VALUE` as `--OPTION=VALUE`."""
+    """`--OPTION VALUE` as `--OPTION=VALUE`, and `--profile` as the option that it is short for."""
     joined: list[str] = []
     for argument in arguments:
-        if joined and re.fullmatch(r"--?(config|workdir)[\w.]*", joined[-1]) and not re.match(r"-\D", argument):
+        if (
+            joined
+            and re.fullmatch(r"--?(config|workdir|compile_for|profile)[\w.]*", joined[-1])
+            and not re.match(r"-\D", argument)
+        ):
             joined[-1] += f"={argument}"
         else:
             joined.append(argument)
-    return joined
+    return [re.sub(r"^--?profile=", "--config.run.profile=", argument) for argument in joined]
 
 
 def _as_tuple(argument: str) -> str:
@@ -106,7 +137,7 @@ def _as_tuple(argument: str) -> str:
 
 
 def _refuse_unknown_flags(arguments: Sequence[str]) -> None:
-    known = ("--config", "--workdir", "--dry_run", "--help")
+    known = ("--config", "--workdir", "--dry_run", "--compile_for", "--profile", "--help")
     for argument in arguments:
         name = argument.partition("=")[0]
         if name.startswith("--") and name not in (*known, "--nodry_run") and not name.startswith("--config."):
@@ -150,7 +181,7 @@ def _clear(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     unknown = re.search(r"Unknown command line flag '([^']+)'", text)
     if unknown:
-        meant = did_you_mean(unknown[1], ("config", "workdir", "dry_run", "help"))
+        meant = did_you_mean(unknown[1], ("config", "workdir", "dry_run", "compile_for", "profile", "help"))
         return f"unknown option --{unknown[1]}.{meant} --help lists the options."
     return text
 

@@ -164,11 +164,23 @@ def place(tree: Any, sharding: Any) -> Any:
 
 def place_frozen(params: Params, shardings: Mapping[str, Any], dtype: DTypeLike) -> dict[str, jax.Array]:
     """A frozen model's parameters on their devices, one by one; bfloat16 products get matrices that are rounded already."""
-    narrow = jnp.dtype(dtype) == jnp.bfloat16
     return {
-        path: place(array.astype(dtype) if narrow and path.endswith("/kernel") else array, shardings[path])
+        path: place(array.astype(_frozen_dtype(path, array, dtype), copy=False), shardings[path])
         for path, array in params.items()
     }
+
+
+def frozen_shapes(params: Params, dtype: DTypeLike) -> dict[str, jax.ShapeDtypeStruct]:
+    """What `place_frozen` gives, as shapes."""
+    return {
+        path: jax.ShapeDtypeStruct(array.shape, _frozen_dtype(path, array, dtype)) for path, array in params.items()
+    }
+
+
+def _frozen_dtype(path: str, array: Array, dtype: DTypeLike) -> np.dtype:
+    """The dtype in which a frozen model's parameter is held for products in `dtype`."""
+    narrow = jnp.dtype(dtype) == jnp.bfloat16 and path.endswith("/kernel")
+    return jnp.dtype(dtype if narrow else array.dtype)
 
 
 def _place_one(array, sharding):

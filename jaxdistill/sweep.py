@@ -159,7 +159,7 @@ def points(grid: Any, seeds: Sequence[Any] = ()) -> list[dict[str, Any]]:
 
 def whole_config(arguments: Sequence[str]) -> configs.Config:
     """All options as the training will read them; raises `InputError` as it would."""
-    raw, _, _ = parse_flags([*arguments, "--workdir=unused"])
+    raw = parse_flags([*arguments, "--workdir=unused"]).config
     return configs.parse_config(raw)
 
 

@@ -63,7 +63,7 @@ def test_a_wrong_preset_or_argument_is_refused_with_the_allowed_ones(preset, wor
 
 
 def test_an_argument_chooses_the_row_of_a_preset():
-    raw, _, _ = main.parse_flags(["--config=configs/congen.py:paper:bert-tiny", "--workdir=w"])
+    raw = main.parse_flags(["--config=configs/congen.py:paper:bert-tiny", "--workdir=w"]).config
     assert raw["student"]["model"] == "nreimers/BERT-Tiny_L-2_H-128_A-2"
 
 
@@ -140,8 +140,8 @@ def test_command_line_values_reach_the_config(monkeypatch):
         "--config.objective.alpha=0.25",
         "--config.data.weights=(1.0,2.0)",
     ]
-    raw, workdir, dry_run = main.parse_flags(given)
-    assert (raw["objective"]["alpha"], tuple(raw["data"]["weights"]), workdir, dry_run) == (
+    raw, workdir, dry_run, _ = main.parse_flags(given)
+    assert (raw["objective"]["alpha"], tuple(raw["data"]["weights"]), str(workdir), dry_run) == (
         0.25,
         (1.0, 2.0),
         "/home/someone/w",
@@ -150,7 +150,7 @@ def test_command_line_values_reach_the_config(monkeypatch):
 
 
 def test_a_column_is_named_by_one_word(tmp_path):
-    raw, _, _ = main.parse_flags(["--config=configs/l2.py", f"--workdir={tmp_path}", "--config.data.columns=body"])
+    raw = main.parse_flags(["--config=configs/l2.py", f"--workdir={tmp_path}", "--config.data.columns=body"]).config
     assert configs.parse_config(raw).data.columns == (("text", "body"),)
 
 
@@ -189,7 +189,7 @@ def test_every_option_can_be_given_on_the_command_line():
         values = dict(options_of(raw))
         assert not [name for name in values if hasattr(ConfigDict, name.split(".")[-1])], path
         given = [f"--config.{name}={value}" for name, value in values.items()]
-        again, _, _ = main.parse_flags([f"--config={path}:tiny", "--workdir=w", *given])
+        again = main.parse_flags([f"--config={path}:tiny", "--workdir=w", *given]).config
         assert again == raw
 
 

@@ -19,7 +19,7 @@ def folder(tmp_path_factory):
 
 
 def test_a_workdir_of_another_version_is_refused(folder, tmp_path, capsys):
-    other, _, _ = main.parse_flags([*tiny_arguments(folder), "--workdir=w"])
+    other = main.parse_flags([*tiny_arguments(folder), "--workdir=w"]).config
     other["student"]["pool"] = "mean"
     (tmp_path / "config.json").write_text(json.dumps(other))
     line = refused(main, [*tiny_arguments(folder), f"--workdir={tmp_path}"], capsys)

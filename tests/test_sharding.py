@@ -34,7 +34,7 @@ def built(folder, **run):
         "evals.pairs": "", "evals.agreement": "", "evals.best": "", "run.steps": 2, "run.precision": "float32",
     } | {f"run.{name}": value for name, value in run.items()}  # fmt: skip
     given = [f"--config.{name}={value}" for name, value in options.items()]
-    raw, workdir, _ = main.parse_flags(["--config=configs/l2.py:tiny", *given, f"--workdir={folder / 'run'}"])
+    raw, workdir, *_ = main.parse_flags(["--config=configs/l2.py:tiny", *given, f"--workdir={folder / 'run'}"])
     return build.build(config.parse_config(raw), folder / "run", progress=False)
 
 

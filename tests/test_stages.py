@@ -90,7 +90,7 @@ def test_the_best_is_one_a_form_and_language_model():
 
 
 def test_stages_come_in_their_order():
-    raw, _, _ = main.parse_flags(["--config=configs/ckd.py:two-stage", "--workdir=w", "--config.then.run.seed=7"])
+    raw = main.parse_flags(["--config=configs/ckd.py:two-stage", "--workdir=w", "--config.then.run.seed=7"]).config
     stages = in_order(parse_config(raw))
     assert [stage.objective["name"] for stage in stages] == ["ckd", "simcse"]
     assert [stage.run.seed for stage in stages] == [0, 7]

@@ -98,7 +98,7 @@ def test_a_run_killed_in_its_second_stage_ends_as_an_undisturbed_one(folder, fin
 
 def stages_of(preset):
     """The stages of a preset, as they would run."""
-    raw, _, _ = main.parse_flags([f"--config=configs/trans_encoder.py:{preset}", "--workdir=w"])
+    raw = main.parse_flags([f"--config=configs/trans_encoder.py:{preset}", "--workdir=w"]).config
     return in_order(parse_config(raw))
 
 

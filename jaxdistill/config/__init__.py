@@ -262,6 +262,9 @@ class RunOptions:
     """Steps between logged metrics."""
     save_every: CountOrNone = 0
     """Steps between additional checkpoints, besides those of the evaluations; 0: none."""
+    profile: str = ""
+    """`10:20`: trace steps 10 to 20 of the first process into `profile/` of the workdir, for xprof; empty: no trace. The flag
+    `--profile=10:20` is short for it."""
     wandb: bool = False
     """Also log to Weights & Biases, with the account configured for it."""
     parts: str = ""
@@ -289,7 +292,7 @@ class Config:
 
 EXTENSIONS = (
     "run.steps", "run.epochs", "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding",
-    "run.slices", "run.wandb",
+    "run.slices", "run.profile", "run.wandb",
     "evals.every", "evals.patience", "evals.patience_epochs", "evals.sts", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
     "student.keep_head", "student.export_prompt",
 )  # fmt: skip

@@ -1,13 +1,16 @@
 """Builds a run from its config: models, text, targets, objective and step, each made once and checked before step 1."""
 
 import pathlib
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import numpy as np
 import optax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
+from jax.typing import DTypeLike
+from jaxtyping import Integer
 
 from jaxdistill import config as configs
 from jaxdistill import mesh as meshes
@@ -21,6 +24,7 @@ from jaxdistill.ops.dense import dtype_of
 from jaxdistill.training import optim, step
 from jaxdistill.training.dev import dev_tasks, graded_pairs, held_out_rows
 from jaxdistill.training.objective import check_accumulation, check_form, check_same_tokens, make_objective, sizes_of
+from jaxdistill.training.profile import profiled_steps
 from jaxdistill.training.prompts import check_roles
 from jaxdistill.training.run import Run
 from jaxdistill.training.sharding import frozen_shardings, sharding_rules
@@ -32,9 +36,15 @@ QUEUE_SEED = 16349
 """ConGen's code draws the sentences of its first queue with this seed, whatever the run's own is."""
 
 
-def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
-    """A run that is ready to train; raises `InputError` for whatever cannot work."""
-    mesh = meshes.make_mesh(model_axis=config.run.model_axis, slices=config.run.slices)
+def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh | None = None) -> Run:
+    """A run that is ready to train; raises `InputError` for whatever cannot work.
+
+    Args:
+      absent: devices that are not there and for which the step is to be compiled. The run then has shapes for the live
+        teacher's weights and zeros for stored targets, and no evaluations: nothing is computed, and it cannot train.
+    """
+    profiled_steps(config.run.profile)
+    mesh = absent or meshes.make_mesh(model_axis=config.run.model_axis, slices=config.run.slices)
     if not isinstance(config.run.sharding, str):
         meshes.check_rules(config.run.sharding, mesh)
     groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
@@ -49,26 +59,20 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
     store = student_text(config, objective, student, progress=progress)
     check_form(objective, student)
     targets = Targets(
-        config, objective, teacher=teacher, labellers=labellers, store=store, compute_dtype=dtype, progress=progress
-    )
+        config, objective, teacher=teacher, labellers=labellers, store=store, compute_dtype=dtype, progress=progress,
+        computed=absent is None,
+    )  # fmt: skip
     check_width(objective, targets, student)
     if objective.reads and teacher is not None:
         check_same_tokens(objective, student, teacher, store)
+    own = meshes.own_groups(mesh, groups) if absent is None else np.arange(groups)
     reserved = objective.reserve_rows + held_out_rows(config.evals, store.rows)
-    data = make_batches(config, objective, targets, mesh, groups=groups, reserve_rows=reserved)
+    data = make_batches(config, objective, targets, groups=groups, own=own, reserve_rows=reserved)
     drawn = np.random.RandomState(QUEUE_SEED).permutation(data.reserved)
-    tasks = dev_tasks(config, targets, graded, drawn[objective.reserve_rows :])
+    tasks = dev_tasks(config, targets, graded, drawn[objective.reserve_rows :]) if absent is None else {}
     steps = step_count(config.run, data.steps_per_epoch)
-    optimizer = optim.make_optimizer(config.optimizer, steps)
-    sizes = sizes_of(student, teacher, batch_size=data.batch_size)
-    like = state_like(objective, optimizer, sizes, student, seed=config.run.seed)
-    rules = sharding_rules(config.run.sharding, like.params, student.definition.architecture, mesh)
-    if rules is config.run.sharding:
-        meshes.check_matches(rules, like.params, mesh)
-    shardings = meshes.shardings(like, mesh, rules)
     live_teacher = teacher if targets.store is not None or objective.reads else None
-    frozen = live_teacher.params if live_teacher else {}
-    teacher_shardings = frozen_shardings(live_teacher, mesh, config.run.sharding) if live_teacher else {}
+    program = make_program(config, objective, student, teacher, mesh, live=live_teacher is not None, steps=steps)
     return Run(
         config=config,
         workdir=workdir,
@@ -81,46 +85,90 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool) -> Run:
         batches=data,
         steps=steps,
         schedule=optim.make_schedule(config.optimizer, steps),
-        optimizer=optimizer,
-        teacher_params=meshes.place_frozen(frozen, teacher_shardings, dtype),
-        sizes=sizes,
-        like=like,
-        shardings=shardings,
-        train_step=make_step(config, objective, optimizer, student, live_teacher, mesh, shardings, teacher_shardings),
+        optimizer=program.optimizer,
+        teacher_params=held_teacher(live_teacher, program, dtype, absent=absent is not None),
+        sizes=program.sizes,
+        like=program.like,
+        shardings=program.shardings,
+        train_step=program.train_step,
         seeds=lambda: targets.rows(drawn[: objective.reserve_rows]) if objective.reserve_rows else None,
         tasks=tasks,
-        best=dev_metric.choose(tasks, config.evals.best).metric,
+        best=dev_metric.choose(tasks, config.evals.best).metric if tasks else "",
     )
 
 
-def make_step(
+class Program(NamedTuple):
+    """The training step of a run, with the state that it takes."""
+
+    optimizer: optax.GradientTransformation
+    sizes: Sizes
+    like: TrainState
+    """Shapes and dtypes of the state before step 1."""
+    shardings: TrainState
+    teacher_shardings: dict[str, NamedSharding]
+    """Of the live teacher's parameters; empty without one."""
+    train_step: step.TrainStep
+
+
+def make_program(
     config: Config,
     objective: Objective,
-    optimizer: optax.GradientTransformation,
     student: SentenceModel,
-    live_teacher: SentenceModel | None,
+    teacher: SentenceModel | None,
     mesh: Mesh,
-    shardings: TrainState,
-    teacher_shardings: Any,
-) -> step.TrainStep:
-    """The jitted training step of these parts, the student with the dropout of training."""
-    return step.make_train_step(
+    *,
+    live: bool,
+    steps: int,
+) -> Program:
+    """The jitted training step of these models, whose parameters may be shapes; `live`: it runs the teacher."""
+    optimizer = optim.make_optimizer(config.optimizer, steps)
+    sizes = sizes_of(student, teacher, batch_size=config.data.batch_size)
+    like = jax.eval_shape(
+        partial(step.make_state, objective=objective, optimizer=optimizer, sizes=sizes),
+        student.params,
+        np.zeros((objective.reserve_rows, sizes.width), np.float32) if objective.reserve_rows else None,
+        jax.eval_shape(lambda: jax.random.key(config.run.seed)),
+    )
+    rules = sharding_rules(config.run.sharding, like.params, student.definition.architecture, mesh)
+    if rules is config.run.sharding:
+        meshes.check_matches(rules, like.params, mesh)
+    shardings = meshes.shardings(like, mesh, rules)
+    of_teacher = frozen_shardings(teacher, mesh, config.run.sharding) if live and teacher else {}
+    train_step = step.make_train_step(
         student=with_dropout(student, config.student.dropout, drophead=config.student.drophead).definition,
-        teacher=live_teacher.definition if live_teacher else None,
+        teacher=teacher.definition if live and teacher else None,
         objective=objective,
         optimizer=optimizer,
         mesh=mesh,
         shardings=shardings,
-        teacher_shardings=teacher_shardings,
+        teacher_shardings=of_teacher,
         compute_dtype=dtype_of(config.run.precision),
         remat=config.run.remat,
         teacher_dropout=config.teacher.dropout,
         accumulate=config.run.accumulate,
     )
+    return Program(optimizer, sizes, like, shardings, of_teacher, train_step)
+
+
+def held_teacher(
+    teacher: SentenceModel | None, program: Program, dtype: DTypeLike, *, absent: bool
+) -> Mapping[str, jax.Array] | Mapping[str, jax.ShapeDtypeStruct]:
+    """The live teacher's parameters on the mesh, or as shapes where its devices are absent; empty without one."""
+    if teacher is None:
+        return {}
+    if absent:
+        return meshes.frozen_shapes(teacher.params, dtype)
+    return meshes.place_frozen(teacher.params, program.teacher_shardings, dtype)
 
 
 def make_batches(
-    config: Config, objective: Objective, targets: Targets, mesh: Mesh, *, groups: int, reserve_rows: int
+    config: Config,
+    objective: Objective,
+    targets: Targets,
+    *,
+    groups: int,
+    own: Integer[np.ndarray, " own"],
+    reserve_rows: int,
 ) -> batches.Batches:
     """Batches of the text in the views that the objective reads, with the teacher's tokens or stored targets."""
     return batches.Batches(
@@ -130,7 +178,7 @@ def make_batches(
         teacher_views=() if objective.reads else objective.teacher_views,
         batch_size=config.data.batch_size,
         groups=groups,
-        own=meshes.own_groups(mesh, groups),
+        own=own,
         seed=config.run.seed,
         weights=config.data.weights,
         most_shapes=config.data.pack_shapes,
@@ -159,15 +207,3 @@ def step_count(run: configs.RunOptions, steps_per_epoch: int) -> int:
             f"1 to {LARGEST_INT32:,}."
         )
     return steps
-
-
-def state_like(
-    objective: Objective, optimizer: optax.GradientTransformation, sizes: Sizes, student: SentenceModel, *, seed: int
-) -> TrainState:
-    """Shapes and dtypes of the state before step 1."""
-    return jax.eval_shape(
-        partial(step.make_state, objective=objective, optimizer=optimizer, sizes=sizes),
-        student.params,
-        np.zeros((objective.reserve_rows, sizes.width), np.float32) if objective.reserve_rows else None,
-        jax.random.key(seed),
-    )

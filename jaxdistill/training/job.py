@@ -100,6 +100,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], command
         "command": command,
         "config": flat(run.config),
         "seconds_in_this_process": outcome.seconds,
+        "seconds_of_activities": outcome.spent,
         "best_metric": run.best,
         "best_step": outcome.step,
         "last_step": outcome.last_step,

@@ -22,13 +22,15 @@ from jaxdistill import mesh as meshes
 from jaxdistill import processes
 from jaxdistill.cli import Interrupted, Interrupts
 from jaxdistill.config import Config, Evals, flat
-from jaxdistill.core import Array, InputError, Params, TrainState
+from jaxdistill.core import Array, Batch, InputError, Params, TrainState
 from jaxdistill.data.batches import prefetch
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.inference import Embedder
 from jaxdistill.training import collapse
 from jaxdistill.training.checkpoint import Checkpoints
+from jaxdistill.training.goodput import Goodput
 from jaxdistill.training.metrics import Progress, Writers
+from jaxdistill.training.profile import Profile
 from jaxdistill.training.run import Run
 from jaxdistill.training.student import as_evaluated, as_exported, make_student
 from jaxdistill.training.teacher import load_teacher
@@ -55,6 +57,8 @@ class Outcome:
     """Scores of the untrained student."""
     seconds: float
     """Duration of the training loop in this process, with its evaluations."""
+    spent: dict[str, float]
+    """Seconds of each activity of the loop, see `Goodput`."""
 
 
 class Diverged(InputError):
@@ -68,13 +72,14 @@ def train(run: Run, *, progress: bool) -> Outcome:
     try:
         with Interrupts() as interrupts:
             state, track = _first_or_restored(run, checkpoints)
-            with contextlib.closing(_Loop(run, checkpoints, int(state.step), track, progress)) as loop:
+            loop = _Loop(run, checkpoints, int(state.step), track, progress)
+            with contextlib.closing(loop):
                 state = loop.run_steps(state, interrupts)
     except Exception:
         checkpoints.abandon()
         raise
     checkpoints.close()
-    return _outcome(run, time.monotonic() - begun)
+    return _outcome(run, time.monotonic() - begun, loop.goodput.total)
 
 
 def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
@@ -108,6 +113,8 @@ class _Loop:
         self.embedder = Embedder(as_evaluated(run.config.student, run.student), mesh=run.mesh, params={})
         watches = run.config.evals.collapse != "off" and not run.student.definition.reads_pairs
         self.watched = collapse.sample_of(run.store) if watches else []
+        self.goodput = Goodput()
+        self.profile = Profile(run.config.run.profile if leads else "", run.workdir)
         self.pending: list[tuple[int, Mapping[str, Array]]] = []
         """Steps whose metrics are still on the devices."""
 
@@ -118,16 +125,13 @@ class _Loop:
         if self.is_new:
             self.evaluate(0, state)
             self.save(state)
-        batches = prefetch(run.batches, start, start if self.out_of_patience else run.steps)
-        with contextlib.closing(batches):
-            for step, batch in enumerate(batches, start=start + 1):
-                placed = meshes.place_batch(batch, run.mesh, run.batches.groups)
-                with jax.transfer_guard("disallow"):  # nothing else goes to or from the devices in a step
-                    state, metrics = run.train_step(state, run.teacher_params, placed)
-                self.pending.append((step, metrics))
+        stop = start if self.out_of_patience else run.steps
+        with contextlib.closing(prefetch(run.batches, start, stop)) as batches:
+            for step in range(start + 1, stop + 1):
+                with self.goodput.spent("data"):
+                    placed = meshes.place_batch(next(batches), run.mesh, run.batches.groups)
+                state = self.train_step(step, state, placed)
                 self.bar.advance()
-                if len(self.pending) > STEPS_IN_FLIGHT:
-                    jax.block_until_ready(self.pending[-STEPS_IN_FLIGHT - 1][1]["loss"])
                 last = step == run.steps
                 if step % options.log_every == 0 or last:
                     self.report(step)
@@ -145,11 +149,25 @@ class _Loop:
                     self.save_and_exit(state, step, status)
         return state
 
+    def train_step(self, step: int, state: TrainState, batch: Batch) -> TrainState:
+        """One update; waits where too many steps are in flight."""
+        run = self.run
+        self.profile.before(step)
+        with self.goodput.step(run.train_step, state, run.teacher_params, batch):
+            with jax.transfer_guard("disallow"):  # nothing else goes to or from the devices in a step
+                state, metrics = run.train_step(state, run.teacher_params, batch)
+            self.pending.append((step, metrics))
+            if len(self.pending) > STEPS_IN_FLIGHT:
+                jax.block_until_ready(self.pending[-STEPS_IN_FLIGHT - 1][1]["loss"])
+        self.profile.after(step, metrics)
+        return state
+
     def report(self, step: int) -> None:
         """Fetches the metrics of all steps since the last report and writes their means."""
         if not self.pending:
             return
-        fetched = [(number, jax.device_get(metrics)) for number, metrics in self.pending]
+        with self.goodput.spent("steps"):
+            fetched = [(number, jax.device_get(metrics)) for number, metrics in self.pending]
         self.pending.clear()
         bad = [number for number, metrics in fetched if not math.isfinite(metrics["loss"])]
         if bad:
@@ -157,6 +175,7 @@ class _Loop:
         means = {name: float(np.mean([metrics[name] for _, metrics in fetched])) for name in fetched[0][1]}
         rate = self.bar.rate(step)
         means |= {"learning_rate": float(np.asarray(self.run.schedule(step - 1))), "sentences_per_s": rate}
+        means |= self.goodput.taken()
         self.bar.show(means["loss"], rate)
         if self.writers:
             self.writers.write(step, means)
@@ -165,8 +184,9 @@ class _Loop:
         """Runs every dev evaluation and tracks the best score."""
         self.report(step)
         params = state.params["student"]
-        scores = self.scores(step, params)
-        spread = self.watch_collapse(step, params) if self.watched else {}
+        with self.goodput.spent("evaluation"):
+            scores = self.scores(step, params)
+            spread = self.watch_collapse(step, params) if self.watched else {}
         if step == 0:
             self.track["before"] = scores
         if step or self.run.config.evals.untrained:
@@ -226,7 +246,8 @@ class _Loop:
 
     def save(self, state: TrainState) -> None:
         self.report(int(state.step))
-        self.checkpoints.save(state, self.track)
+        with self.goodput.spent("checkpoints"):
+            self.checkpoints.save(state, self.track)
         self.bar.restart(int(state.step))
 
     def stop_non_finite(self, bad: list[int]) -> NoReturn:
@@ -256,12 +277,13 @@ class _Loop:
         raise Interrupted(status)
 
     def close(self) -> None:
+        self.profile.close()
         self.bar.close()
         if self.writers:
             self.writers.close()
 
 
-def _outcome(run: Run, seconds: float) -> Outcome:
+def _outcome(run: Run, seconds: float, spent: Mapping[str, float]) -> Outcome:
     checkpoints = Checkpoints(run.workdir, keep=run.config.run.keep)
     last = checkpoints.restore(run.like, run.shardings)
     assert last is not None  # a training saves its last step
@@ -276,6 +298,7 @@ def _outcome(run: Run, seconds: float) -> Outcome:
         scores=last.progress["scores"],
         before=last.progress["before"],
         seconds=seconds,
+        spent=dict(spent),
     )
 
 

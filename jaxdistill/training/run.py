@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -36,8 +37,8 @@ class Run:
     steps: int
     schedule: optax.Schedule
     optimizer: optax.GradientTransformation
-    teacher_params: Mapping[str, jax.Array]
-    """On the mesh; empty where the step has no teacher."""
+    teacher_params: Mapping[str, Any]
+    """On the mesh, or shapes where its devices are not there; empty where the step has no teacher."""
     sizes: Sizes
     """Widths and depths of both encoders, for the objective."""
     like: TrainState

@@ -59,7 +59,8 @@ def make_train_step(
     def train_step(state: TrainState, teacher_params: Params, batch: Batch):
         key = jax.random.fold_in(state.key, state.step)
         (loss, (objective_state, metrics)), found = compute(state, teacher_params, batch, key)
-        with jax.numpy_dtype_promotion("standard"):  # optax raises floats to integer powers
+        # optax raises floats to integer powers
+        with jax.named_scope("optimizer"), jax.numpy_dtype_promotion("standard"):
             updates, optimizer_state = optimizer.update(found, state.optimizer, state.params)
         metrics = {"loss": loss, "gradient_norm": optax.tree.norm(found), **metrics}
         params: Any = optax.apply_updates(state.params, updates)
@@ -92,6 +93,7 @@ class Forward(NamedTuple):
     teacher_dropout: bool
     places: Places
 
+    @jax.named_scope("teacher")
     def targets(self, teacher_params: Params, batch: Batch, key: jax.Array) -> Encoded | None:
         """The teacher's side of a batch: stored, or by its frozen encoder; None without a teacher."""
         if batch.targets is not None:
@@ -116,6 +118,7 @@ class Forward(NamedTuple):
         vectors = self.vectors(params["student"], batch, key)
         return self.compared(params["objective"], objective_state, vectors, targets)
 
+    @jax.named_scope("student")
     def vectors(self, params: Params, batch: Batch, key: jax.Array) -> Encoded:
         """The student's side of a batch."""
         return encoded(
@@ -129,6 +132,7 @@ class Forward(NamedTuple):
             remat=self.remat,
         )
 
+    @jax.named_scope("objective")
     def compared(self, params: Params, objective_state, vectors: Encoded, targets: Encoded | None):
         """As `loss`, of both sides."""
         losses, objective_state, metrics = self.objective(params, objective_state, vectors, targets, mesh=self.mesh)

@@ -70,7 +70,10 @@ def load_labellers(config: Config, workdir: pathlib.Path) -> list[SentenceModel]
 
 
 class Targets:
-    """The teacher's embeddings: live, stored, or the user's own vectors."""
+    """The teacher's embeddings: live, stored, or the user's own vectors.
+
+    With `computed=False`, stored targets and labels are zeros that take no time and no memory, for their shapes.
+    """
 
     def __init__(
         self,
@@ -82,6 +85,7 @@ class Targets:
         store: tokenize.TokenStore,
         compute_dtype: DTypeLike,
         progress: bool,
+        computed: bool = True,
     ):
         self.text, self.teacher, self.views = store, teacher, tuple(objective.teacher_views)
         self.store: tokenize.TokenStore | None = None
@@ -96,6 +100,9 @@ class Targets:
             return
         for model in labellers:
             check_reads(config.data, model, self.views, store)
+        if labellers and not computed:
+            self.arrays = (_zeros(store.rows, 1),)
+            return
         if labellers:
             folder = cache_folder(config.data.cache_folder) / "labels"
             made = labels.labels(labellers, store, folder, compute_dtype=compute_dtype, progress=progress)
@@ -115,7 +122,10 @@ class Targets:
         elif config.teacher.targets == "store":
             check_reads(config.data, teacher, self.views, store)
             self.arrays = tuple(
-                self._stored(self.embedder, config, view, compute_dtype, progress) for view in self.views
+                self._stored(self.embedder, config, view, compute_dtype, progress)
+                if computed
+                else _zeros(store.rows, self.width)
+                for view in self.views
             )
         else:
             length = teacher.max_length
@@ -151,6 +161,11 @@ class Targets:
         log.info("teacher embeddings of %d reserved sentences", len(rows))
         texts = [self.text.text(view, row) for row in rows]
         return self.embedder.encode(texts, role=self.text.roles(view, rows))
+
+
+def _zeros(rows: int, width: int) -> Float[np.ndarray, "rows e"]:
+    """Zeros that take no memory."""
+    return np.broadcast_to(np.float32(0), (rows, width))
 
 
 def own_scores(spec: str, store: tokenize.TokenStore) -> targets.Selected:

@@ -1,0 +1,156 @@
+"""Plans the training of large models for TPU slices that are not there, from their shapes alone: memory, arithmetic, traffic.
+
+    python benchmarks/tpu_plan.py --objective=congen --teacher=roberta-large --student=bert-base --slice=v5e-8
+    python benchmarks/tpu_plan.py --teacher=e5-mistral-7b --student=minilm-l6 --slice=v5e-64 --sharding=fsdp
+
+Needs libtpu, the TPU compiler, and no TPU. No weights are read or made: models have the shapes of the named checkpoints. The
+step is the one that `--dry_run --compile_for` compiles. Text is stood for by full rows of token slots.
+"""
+
+import pathlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tokenizers
+
+from jaxdistill import mesh as meshes
+from jaxdistill.cli import Parser, run
+from jaxdistill.config import Config, Data, RunOptions, Teacher
+from jaxdistill.core import Batch, Objective, Tokens
+from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
+from jaxdistill.encoders.families import bert, mistral, qwen3, roberta
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.encoders.sentence import param_shapes
+from jaxdistill.training.build import make_program
+from jaxdistill.training.objective import make_objective
+from jaxdistill.training.plan import GIB, compiled_plan, held_bytes, report
+from jaxdistill.training.sharding import held_share
+from jaxdistill.training.slices import slice_named
+
+QWEN3 = {"head_dim": 128, "num_key_value_heads": 8, "rope_theta": 1e6, "rms_norm_eps": 1e-6}
+BERT = {"vocab_size": 30522, "max_position_embeddings": 512, "type_vocab_size": 2}
+MODELS: dict[str, tuple[Any, str, Any, Mapping]] = {
+    "minilm-l6": (bert, "mean", jnp.float32, BERT
+        | dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)),
+    "bert-base": (bert, "mean", jnp.float32, BERT
+        | dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072)),
+    "roberta-large": (roberta, "mean", jnp.float32, dict(
+        vocab_size=50265, hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096,
+        max_position_embeddings=514, type_vocab_size=1)),
+    "qwen3-embedding-0.6b": (qwen3, "last", jnp.bfloat16, QWEN3 | dict(
+        vocab_size=151669, hidden_size=1024, num_hidden_layers=28, num_attention_heads=16, intermediate_size=3072,
+        max_position_embeddings=32768)),
+    "e5-mistral-7b": (mistral, "last", jnp.bfloat16, dict(
+        vocab_size=32000, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8,
+        intermediate_size=14336, max_position_embeddings=32768, rope_theta=1e4, rms_norm_eps=1e-5, sliding_window=4096)),
+    "qwen3-embedding-8b": (qwen3, "last", jnp.bfloat16, QWEN3 | dict(
+        vocab_size=151665, hidden_size=4096, num_hidden_layers=36, num_attention_heads=32, intermediate_size=12288,
+        max_position_embeddings=40960)),
+}  # fmt: skip
+"""Name to family, pooling, dtype of the checkpoint's file, and config.json."""
+OBJECTIVES = {
+    "l2": {"name": "embedding"},
+    "congen": dict(
+        name="congen", alpha=0.5, student_temperature=0.05, teacher_temperature=0.05, key_set="queue+batch",
+        queue_init="sentences", control_view="text", generalize_view="delete_words"),
+}  # fmt: skip
+
+
+def main(arguments: Sequence[str]) -> None:
+    given = options().parse_args(arguments)
+    target = slice_named(given.slice)
+    mesh = target.mesh(model_axis=given.model_axis)
+    config = config_of(given, batch_size=given.sentences * meshes.batch_devices(mesh))
+    objective = make_objective(config)
+    layers = [int(count) for count in given.layers.split(":")]
+    teacher = model(given.teacher, layers=layers[0])
+    width = teacher.definition.embedding_width
+    student = model(given.student, layers=layers[1], width=width)
+    program = make_program(config, objective, student, teacher, mesh, live=not given.stored, steps=1000)
+    frozen = {} if given.stored else meshes.frozen_shapes(teacher.params, jnp.bfloat16)
+    batch = batch_of(given, objective, meshes.batch_devices(mesh), width)
+    begun = time.monotonic()
+    plan = compiled_plan(target, program.train_step, program.like, frozen, batch, config.run)
+    print(f"{' '.join(arguments)}: {time.monotonic() - begun:.0f} s")
+    for line in report(plan, batch_size=config.data.batch_size, steps=1000):
+        print(line)
+    share = held_share(frozen, program.teacher_shardings)
+    queue = held_bytes(program.like.objective, program.shardings.objective)
+    print(f"a chip holds {share:.1%} of the live teacher's parameters and {queue / GIB:.2f} GiB of queue")
+
+
+def options() -> Parser:
+    parser = Parser(prog="benchmarks/tpu_plan.py", description=__doc__)
+    parser.add_argument("--teacher", choices=tuple(MODELS), required=True)
+    parser.add_argument("--student", choices=tuple(MODELS), default="minilm-l6")
+    parser.add_argument("--objective", choices=tuple(OBJECTIVES), default="l2")
+    parser.add_argument("--slice", required=True, help="such as v5e-16")
+    parser.add_argument("--sharding", choices=("", "fsdp", "tensor"), default="", help="as run.sharding")
+    parser.add_argument("--model_axis", type=int, default=1, help="as run.model_axis")
+    parser.add_argument("--accumulate", type=int, default=1, help="as run.accumulate")
+    parser.add_argument("--remat", action="store_true", help="as run.remat")
+    parser.add_argument("--stored", action="store_true", help="stored targets: the teacher is not in the step")
+    parser.add_argument(
+        "--layers", default="0:0", help="of teacher and student, for short compilations; 0: all of them"
+    )
+    parser.add_argument("--queue_size", type=int, default=65536, help="of ConGen")
+    parser.add_argument("--sentences", type=int, default=64, help="of each part of the batch")
+    parser.add_argument("--rows", type=int, default=8, help="that hold these sentences in one view")
+    parser.add_argument("--groups", type=int, default=1, help="of each part of the batch")
+    parser.add_argument("--length", type=int, default=128, help="token slots of a row")
+    return parser
+
+
+def config_of(given: Any, batch_size: int) -> Config:
+    """The options of the run."""
+    options = RunOptions(
+        precision="bfloat16", sharding=given.sharding or (), model_axis=given.model_axis, remat=given.remat,
+        accumulate=given.accumulate,
+    )  # fmt: skip
+    objective = dict(OBJECTIVES[given.objective])
+    if given.objective == "congen":
+        objective["queue_size"] = given.queue_size
+    teacher = Teacher(model=given.teacher, targets="store" if given.stored else "live")
+    return Config(objective=objective, data=Data(batch_size=batch_size), teacher=teacher, run=options)
+
+
+def model(name: str, *, layers: int, width: int = 0) -> SentenceModel:
+    """A model of shapes without weights, of its first layers alone if `layers`, with a head to `width` if that is given."""
+    family, pooling, dtype, settings = MODELS[name]
+    architecture = family.architecture(settings | ({"num_hidden_layers": layers} if layers else {}))
+    head = Dense(in_features=architecture.hidden_size, out_features=width, activation="tanh")
+    definition = EncoderDefinition(
+        architecture=architecture, pooling=Pooling.parse(pooling), dense=(head,) if width else (), normalize=True
+    )
+    return SentenceModel(
+        definition=definition,
+        params={path: jax.ShapeDtypeStruct(shape, dtype) for path, shape in param_shapes(definition).items()},
+        tokenizer=tokenizers.Tokenizer(tokenizers.models.WordLevel()),
+        tokenizer_folder=pathlib.Path(),
+        max_length=architecture.longest,
+        prompts={},
+        default_prompt=None,
+        source=name,
+    )
+
+
+def batch_of(given: Any, objective: Objective, parts: int, width: int) -> Batch:
+    """A packed batch as shapes."""
+
+    def packed(views: int) -> Tokens:
+        groups = parts * given.groups
+        slots = jax.ShapeDtypeStruct((groups, views * given.rows // given.groups, given.length), np.int32)
+        first = jax.ShapeDtypeStruct((groups, views * given.sentences // given.groups), np.int32)
+        return Tokens(slots, slots, slots, first)
+
+    student, views = packed(len(objective.student_views)), len(objective.teacher_views)
+    stored = jax.ShapeDtypeStruct((parts * given.sentences, views, width), np.float32)
+    return Batch(student, None if given.stored else packed(views), stored if given.stored else None)
+
+
+if __name__ == "__main__":
+    run(main)

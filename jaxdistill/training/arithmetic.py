@@ -1,0 +1,93 @@
+"""Counts the arithmetic of a traced program: the multiplications and additions of its matrix products."""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+PARTS = ("student", "teacher", "objective", "optimizer")
+"""Scopes of the training step (`jax.named_scope`)."""
+PASSES = {jax.lax.Precision.HIGHEST: 6, jax.lax.Precision.HIGH: 3}
+"""Products of bfloat16 numbers that a TPU computes for one product of float32 numbers, by its precision."""
+
+
+class Products(NamedTuple):
+    """Operations of matrix products, a multiplication and an addition for each pair of numbers."""
+
+    flops: float = 0.0
+    passes: float = 0.0
+    """The same in bfloat16: a TPU's units multiply float32 numbers in several passes."""
+
+    def plus(self, other: "Products", times: float = 1) -> "Products":
+        return Products(self.flops + times * other.flops, self.passes + times * other.passes)
+
+
+def part_of(scopes: str) -> str:
+    """The part of the training step that an operation's scopes name; empty if none."""
+    found = re.search(rf"\b({'|'.join(PARTS)})\b", scopes)
+    return found[1] if found else ""
+
+
+def products_by_part(jaxpr: Jaxpr, part: str = "") -> dict[str, Products]:
+    """Matrix products of each part of a program, on all devices together; those of a loop as often as it runs.
+
+    A `while` loop counts once unless it is a `fori_loop` with constant bounds.
+    """
+    total: dict[str, Products] = {}
+    for equation in jaxpr.eqns:
+        here = part or part_of(str(equation.source_info.name_stack))
+        found = [products_by_part(inner, here) for inner in _inside(equation.params)]
+        if equation.primitive.name == "dot_general":
+            found = [{here: _product(equation)}]
+        elif equation.primitive.name == "cond":
+            found = [max(found, key=lambda branch: sum(products.flops for products in branch.values()))]
+        for products in found:
+            _add(total, products, _repeats(equation))
+    return total
+
+
+def _add(total: dict[str, Products], found: Mapping[str, Products], times: float) -> None:
+    for part, products in found.items():
+        total[part] = total.get(part, Products()).plus(products, times)
+
+
+def _inside(params: Mapping[str, Any]) -> list[Jaxpr]:
+    """The programs that an operation calls."""
+    values = [one for value in params.values() for one in (value if isinstance(value, tuple) else (value,))]
+    return [
+        one.jaxpr if isinstance(one, ClosedJaxpr) else one for one in values if isinstance(one, Jaxpr | ClosedJaxpr)
+    ]
+
+
+def _product(equation: Any) -> Products:
+    (contracted, _), _ = equation.params["dimension_numbers"]
+    left, right = (operand.aval for operand in equation.invars)
+    flops = 2.0 * math.prod(equation.outvars[0].aval.shape) * math.prod(left.shape[axis] for axis in contracted)
+    precision = equation.params["precision"]
+    passes = max(PASSES.get(one, 1) for one in (precision if isinstance(precision, tuple) else (precision,)))
+    return Products(flops, flops * (passes if left.dtype.itemsize == right.dtype.itemsize == 4 else 1))
+
+
+def _repeats(equation: Any) -> int:
+    """How often the program that an operation calls runs, over all devices."""
+    if equation.primitive.name == "scan":
+        return equation.params["length"]
+    if equation.primitive.name == "shard_map":
+        mesh = equation.params["mesh"]
+        return math.prod(mesh.shape[axis] for axis in equation.params["newly_manual_axes"])
+    return _iterations(equation) if equation.primitive.name == "while" else 1
+
+
+def _iterations(loop: Any) -> int:
+    """Iterations of a `fori_loop`, whose condition is `index < stop`; 1 if the program does not state its bounds."""
+    condition = loop.params["cond_jaxpr"].jaxpr
+    of_condition, of_body = loop.params["cond_nconsts"], loop.params["body_nconsts"]
+    given = [*loop.invars[:of_condition], *loop.invars[of_condition + of_body :]]
+    values = {id(name): one.val for name, one in zip(condition.invars, given, strict=True) if isinstance(one, Literal)}
+    if [one.primitive.name for one in condition.eqns] != ["lt"]:
+        return 1
+    start, stop = (one.val if isinstance(one, Literal) else values.get(id(one)) for one in condition.eqns[0].invars)
+    return 1 if start is None or stop is None else max(int(stop) - int(start), 0)

@@ -1,0 +1,58 @@
+"""Measures where the time of a training goes, and how much of the devices its steps use."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+from jaxdistill.training.arithmetic import products_by_part
+from jaxdistill.training.slices import peak_flops_per_s
+
+ACTIVITIES = ("compile", "data", "steps", "evaluation", "checkpoints")
+
+
+class Goodput:
+    """Seconds of each activity of one process, as its host sees them.
+
+    The devices work while the host prepares: `data` is the time that the host waits for a batch, and `steps` all that it
+    waits for the devices. A step with a new shape counts as `compile`.
+    """
+
+    def __init__(self) -> None:
+        self.total: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
+        """Since the loop began."""
+        self._reported = dict(self.total)
+        self._flops = 0.0
+        self._flops_of: dict[Any, float] = {}
+
+    @contextlib.contextmanager
+    def spent(self, activity: str) -> Iterator[None]:
+        """Counts the time inside as spent on the activity."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.total[activity] += time.monotonic() - begun
+
+    @contextlib.contextmanager
+    def step(self, train_step: Any, *arguments: Any) -> Iterator[None]:
+        """Counts the time inside, and the arithmetic of a step with these arguments."""
+        shape = tuple(leaf.shape for leaf in jax.tree.leaves(arguments[-1]))
+        with self.spent("steps" if shape in self._flops_of else "compile"):
+            if shape not in self._flops_of:
+                products = products_by_part(train_step.trace(*arguments).jaxpr.jaxpr)  # jit keeps the trace
+                self._flops_of[shape] = sum(found.flops for found in products.values())
+            yield
+        self._flops += self._flops_of[shape]
+
+    def taken(self) -> dict[str, float]:
+        """Scalars of the time since the last call; `goodput` is the share of the steps since the loop began."""
+        since = {name: seconds - self._reported[name] for name, seconds in self.total.items()}
+        rate = self._flops / max(since["data"] + since["steps"], 1e-9) / jax.device_count()
+        self._reported, self._flops = dict(self.total), 0.0
+        scalars = {f"seconds/{name}": seconds for name, seconds in since.items()}
+        scalars |= {"goodput": self.total["steps"] / max(sum(self.total.values()), 1e-9), "tflops_per_s": rate / 1e12}
+        peak = peak_flops_per_s(jax.devices()[0].device_kind)
+        return scalars | ({"utilisation": rate / peak} if peak else {})

@@ -1,0 +1,180 @@
+"""Plans a run for TPUs that are not there: compiles its step for them, and says what it needs and how long it takes at least."""
+
+import contextlib
+import dataclasses
+import math
+import pathlib
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+
+from jaxdistill.config import Config, RunOptions
+from jaxdistill.core import Batch, InputError, TrainState
+from jaxdistill.files import parts
+from jaxdistill.training.arithmetic import Products, products_by_part
+from jaxdistill.training.build import build
+from jaxdistill.training.compiled import Memory, Traffic, memory_of, traffic_of
+from jaxdistill.training.slices import Chip, Slice, slice_named
+
+GIB = 2**30
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What one step costs a chip, as compiled."""
+
+    chip: Chip
+    products: Mapping[str, Products]
+    """Of each part of the step."""
+    memory: Memory
+    traffic: Traffic
+    accessed_bytes: float
+    """XLA's own count: with the memory on the chip, and each loop once."""
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """What a step takes at the chip's peak rates, if nothing but this took time."""
+        passes = sum(products.passes for products in self.products.values())
+        return {
+            "arithmetic": passes / self.chip.flops_per_s,
+            "memory": self.traffic.total_bytes / self.chip.memory_bytes_per_s,
+            "links": self.traffic.sent_bytes / self.chip.link_bytes_per_s,
+        }
+
+    @property
+    def least_seconds(self) -> float:
+        """Lower bound of a step's time: the slowest of the three, with the others hidden behind it."""
+        return max(self.seconds.values())
+
+    @property
+    def flops(self) -> float:
+        return sum(products.flops for products in self.products.values())
+
+    @property
+    def utilisation(self) -> float:
+        """Upper bound of the share of the chip's peak that the step's arithmetic uses."""
+        return self.flops / self.chip.flops_per_s / self.least_seconds
+
+
+def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[str], None]) -> None:
+    """Compiles the step of a run for the slice `name` and says what it needs; raises `InputError` if it does not fit."""
+    parts.use(config.run.parts)
+    target = slice_named(name)
+    mesh = target.mesh(model_axis=config.run.model_axis)
+    if config.run.precision == "auto":  # as on that slice, not on this machine
+        config = dataclasses.replace(config, run=dataclasses.replace(config.run, precision="bfloat16"))
+    run = build(config, workdir, progress=True, absent=mesh)
+    batch = run.batches.batch_at(0)
+    say(
+        f"{name}: {target.chips} chips, data {mesh.shape['data']}, model {mesh.shape['model']}, {run.config.run.precision}"
+    )
+    tokens = {"student": batch.student, "teacher": batch.teacher}
+    slots = ", ".join(f"{part} {' x '.join(map(str, one.ids.shape))}" for part, one in tokens.items() if one)
+    say(f"first batch: {run.batches.batch_size:,} sentences in groups x rows x token slots: {slots}")
+    begun = time.monotonic()
+    plan = compiled_plan(target, run.train_step, run.like, run.teacher_params, shapes_of(batch), config.run)
+    say(f"compiled its step in {time.monotonic() - begun:.0f} s")
+    for line in report(plan, batch_size=run.batches.batch_size, steps=run.steps):
+        say(line)
+    state = held_bytes(run.like.objective, run.shardings.objective)
+    say(f"state of the objective (queue): {state / 2**20:,.1f} MiB of a chip's memory, in the arguments above")
+
+
+def compiled_plan(
+    target: Slice, train_step: Any, state: TrainState, teacher_params: Any, batch: Batch, options: RunOptions
+) -> Plan:
+    """The plan of a step whose arguments are shapes."""
+    traced = train_step.trace(state, teacher_params, batch)
+    products = {
+        part: Products(found.flops / target.chips, found.passes / target.chips)
+        for part, found in products_by_part(traced.jaxpr.jaxpr).items()
+    }
+    with _uncached(), _fits(target, options):
+        compiled = traced.lower().compile()
+    memory = memory_of(compiled)
+    if memory.peak > target.chip.memory_gib * GIB:
+        raise too_little(target, memory.peak / GIB, options, resident=memory.arguments > memory.temporaries)
+    accessed = (compiled.cost_analysis() or {}).get("bytes accessed", 0.0)
+    traffic = traffic_of(compiled.as_text())
+    return Plan(chip=target.chip, products=products, memory=memory, traffic=traffic, accessed_bytes=accessed)
+
+
+@contextlib.contextmanager
+def _uncached() -> Iterator[None]:
+    """Without JAX's cache of programs, which cannot read what was compiled for devices that are not there."""
+    before = jax.config.values["jax_enable_compilation_cache"]
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()  # JAX asks for the setting once
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)
+        compilation_cache.reset_cache()
+
+
+@contextlib.contextmanager
+def _fits(target: Slice, options: RunOptions) -> Iterator[None]:
+    """Turns the compiler's refusal of a step that needs too much memory into an `InputError`."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        found = re.search(r"RESOURCE_EXHAUSTED.*?\((\d+(?:\.\d+)?)G\)", str(error), re.DOTALL)
+        if not found:
+            raise
+        raise too_little(target, float(found[1]), options, resident=False) from error
+
+
+def too_little(target: Slice, needed_gib: float, options: RunOptions, *, resident: bool) -> InputError:
+    """The error for a step that does not fit; `resident`: most of it are parameters and state, not activations."""
+    split = "--config.run.sharding=fsdp" if options.sharding != "fsdp" else "a larger slice"
+    remat = f"--config.run.accumulate={2 * options.accumulate}" if options.remat else "--config.run.remat=True"
+    return InputError(
+        f"a step needs {needed_gib:.1f} GiB on each chip of {target.name}, which has {target.chip.memory_gib:g}: "
+        f"{'parameters and state' if resident else 'activations'} take most of it; use {split if resident else remat}, "
+        "or a smaller --config.data.batch_size."
+    )
+
+
+def report(plan: Plan, *, batch_size: int, steps: int) -> list[str]:
+    """The lines of a plan."""
+    memory, seconds, least = plan.memory, plan.seconds, plan.least_seconds
+    slowest = max(seconds, key=lambda name: seconds[name])
+    traffic, total = plan.traffic, plan.traffic.total_bytes
+    moved = [f"{found.count} {kind} {found.size_bytes / 1e6:,.1f} MB" for kind, found in traffic.collectives.items()]
+    return [
+        f"memory of a chip: {memory.peak / GIB:.2f} of {plan.chip.memory_gib:g} GiB (arguments {memory.arguments / GIB:.2f}, "
+        f"new results {memory.outputs / GIB:.2f}, temporaries {memory.temporaries / GIB:.2f})",
+        f"products of a chip and step: {plan.flops / 1e12:,.3f} TFLOP ({_shares(_flops(plan), plan.flops)})",
+        f"memory traffic: {total / 1e9:,.2f} GB ({_shares(traffic.memory_bytes, total)}); by XLA's count, with the memory "
+        f"on the chip, {plan.accessed_bytes / 1e9:,.2f} GB",
+        f"collectives: {', '.join(moved) or 'none'}",
+        "a step at peak rates: " + ", ".join(f"{name} {1000 * value:,.2f} ms" for name, value in seconds.items()),
+        f"a step takes at least {1000 * least:,.2f} ms, bound by {slowest}: at most {batch_size / least:,.0f} sentences/s "
+        f"and {plan.utilisation:.0%} of the chips' arithmetic",
+        f"the compiler's own estimates of all operations add up to {traffic.cycles / 1e6:,.1f} million cycles",
+        f"{steps:,} steps take at least {steps * least / 3600:,.2f} hours, evaluations not counted",
+    ]
+
+
+def _flops(plan: Plan) -> dict[str, float]:
+    return {part: found.flops for part, found in plan.products.items()}
+
+
+def _shares(values: Mapping[str, float], total: float) -> str:
+    named = sorted(values.items(), key=lambda item: -item[1])
+    return ", ".join(f"{part or 'other'} {value / max(total, 1):.0%}" for part, value in named)
+
+
+def held_bytes(tree: Any, shardings: Any) -> int:
+    """Bytes of a tree that one device holds."""
+    leaves = zip(jax.tree.leaves(tree), jax.tree.leaves(shardings), strict=True)
+    return sum(math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf, sharding in leaves)
+
+
+def shapes_of(tree: Any) -> Any:
+    """The arrays of a tree as shapes."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)

@@ -1,0 +1,145 @@
+"""Plans for TPUs that are not there: slices, counted arithmetic and traffic, and the program's `--compile_for`."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jaxdistill import main
+from jaxdistill.config import RunOptions
+from jaxdistill.core import InputError
+from jaxdistill.training.arithmetic import Products, products_by_part
+from jaxdistill.training.compiled import traffic_of
+from jaxdistill.training.plan import compiled_plan
+from jaxdistill.training.slices import CHIPS, slice_named
+
+from program import refused, tiny_arguments, write_text
+
+LOOP = """HloModule step
+
+%sum (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %added = f32[] add(%a, %b)
+}
+
+%picked (ring: f32[64,8], at: s32[]) -> f32[4,8] {
+  %ring = f32[64,8]{1,0} parameter(0)
+  %at = s32[] parameter(1)
+  ROOT %slice = f32[4,8]{1,0} dynamic-slice(%ring, %at, %at), dynamic_slice_sizes={4,8}
+}
+
+%condition (state: (s32[], f32[64,8], f32[4,8])) -> pred[] {
+  %state = (s32[], f32[64,8]{1,0}, f32[4,8]{1,0:S(1)}) parameter(0)
+  %stop = s32[] constant(5)
+  %index = s32[] get-tuple-element(%state), index=0
+  ROOT %less = pred[] compare(%index, %stop), direction=LT
+}
+
+%body (state: (s32[], f32[64,8], f32[4,8])) -> (s32[], f32[64,8], f32[4,8]) {
+  %state = (s32[], f32[64,8]{1,0}, f32[4,8]{1,0:S(1)}) parameter(0)
+  %at = s32[]{:S(6)} get-tuple-element(%state), index=0
+  %ring = f32[64,8]{1,0} get-tuple-element(%state), index=1
+  %block = f32[4,8]{1,0:S(1)} fusion(%ring, %at), kind=kLoop, calls=%picked, metadata={op_name="jit(step)/jvp(objective)/slice"}, backend_config={"estimated_cycles":"7"}
+  ROOT %next = (s32[], f32[64,8]{1,0}, f32[4,8]{1,0:S(1)}) tuple(%at, %ring, %block)
+}
+
+ENTRY %main (x: bf16[16,8], state: (s32[], f32[64,8], f32[4,8])) -> f32[16,8] {
+  %x = bf16[16,8]{1,0} parameter(0)
+  %state = (s32[], f32[64,8]{1,0}, f32[4,8]{1,0:S(1)}) parameter(1)
+  %looped = (s32[], f32[64,8]{1,0}, f32[4,8]{1,0:S(1)}) while(%state), condition=%condition, body=%body
+  %wide = f32[16,8]{1,0} convert(%x), metadata={op_name="jit(step)/transpose(jvp(student))/convert"}
+  ROOT %all = f32[16,8]{1,0} all-reduce(%wide), replica_groups={{0,1,2,3}}, to_apply=%sum
+}
+"""
+
+
+def test_traffic_counts_a_loop_as_often_as_it_runs_and_slices_by_what_they_take():
+    found = traffic_of(LOOP)
+    wide = 16 * 8 * 4
+    assert found.memory_bytes["objective"] == 5 * 4 * 8 * 4  # 5 slices of the ring; their results stay on the chip
+    assert found.cycles == 5 * 7
+    assert found.memory_bytes["student"] == wide // 2 + wide
+    assert found.memory_bytes[""] == 2 * wide
+    (reduced,) = found.collectives.values()
+    assert (reduced.count, reduced.size_bytes, reduced.sent_bytes) == (1, wide, 2 * 3 / 4 * wide)
+
+
+def test_products_of_loops_branches_and_parts_are_counted_by_hand():
+    x, w = jnp.ones((4, 8)), jnp.ones((8, 8))
+    one = 2.0 * 4 * 8 * 8
+
+    def step(x, w):
+        with jax.named_scope("teacher"):
+            x = jax.lax.fori_loop(0, 3, lambda _, y: y @ w, x)
+        with jax.named_scope("student"):
+            x, _ = jax.lax.scan(lambda y, _: (jnp.matmul(y, w, precision="highest"), None), x, length=5)
+        return jax.lax.cond(x[0, 0] > 0, lambda y: y @ w, lambda y: y @ w @ w, x)
+
+    found = products_by_part(jax.make_jaxpr(step)(x, w).jaxpr)
+    assert found == {"teacher": Products(3 * one, 3 * one), "student": Products(5 * one, 30 * one), "": Products(2 * one, 2 * one)}  # fmt: skip
+
+
+def test_products_inside_a_shard_map_count_on_every_device(mesh):
+    spec = jax.sharding.PartitionSpec("data")
+    inner = jax.shard_map(lambda x: x @ x.T, mesh=mesh, in_specs=spec, out_specs=spec)
+    (found,) = products_by_part(jax.make_jaxpr(inner)(jnp.ones((16, 4))).jaxpr).values()
+    assert found.flops == 8 * 2.0 * 2 * 2 * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("v5e", "no TPU slice. Did you mean v5e"),
+        ("v7-8", "Allowed: v5e, v5p, v6e with a number"),
+        ("v5e-7", "allowed: v5e-1, v5e-4, v5e-8"),
+        ("v5p-4", "allowed: v5p-2, v5p-8, v5p-16"),
+    ],
+)
+def test_an_unknown_slice_is_refused_with_the_known_ones(name, words):
+    with pytest.raises(InputError, match=words):
+        slice_named(name)
+
+
+def test_slices_of_v5p_are_named_by_cores():
+    assert [slice_named(name).chips for name in ("v5e-1", "v5p-8", "v5p-64", "v6e-64")] == [1, 4, 32, 64]
+    assert slice_named("v5p-64").topology == "v5p:2x4x4"
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"), [({}, "remat=True"), ({"remat": True, "accumulate": 2}, "accumulate=4")]
+)
+def test_a_step_that_does_not_fit_says_what_to_change(options, advice):
+    small = dataclasses.replace(slice_named("v5e-8"), chip=dataclasses.replace(CHIPS["v5e"], memory_gib=1e-3))
+    step = jax.jit(lambda state, teacher, batch: jnp.sort(batch[:, None] * batch[None], axis=0).sum(axis=0))
+    with pytest.raises(
+        InputError, match=rf"each chip of v5e-8, which has 0.001: activations .* use --config.run.{advice}"
+    ):
+        compiled_plan(small, step, None, {}, jax.ShapeDtypeStruct((1000,), jnp.float32), RunOptions(**options))
+
+
+@pytest.mark.parametrize("targets", ["live", "store"])
+def test_the_program_plans_its_step_without_computing_or_writing(targets, tmp_path, capsys, monkeypatch):
+    cache = tmp_path / "cache"
+    given = tiny_arguments(
+        tmp_path, data__text=write_text(tmp_path), data__cache_folder=str(cache), teacher__targets=targets
+    )
+    main.main([*given, f"--workdir={tmp_path / 'w'}", "--dry_run", "--compile_for=v5e-8"])
+    out = capsys.readouterr().out
+    for words in (
+        "v5e-8: 8 chips",
+        "memory of a chip:",
+        "memory traffic:",
+        "collectives:",
+        "a step takes at least",
+        "steps take at least",
+    ):
+        assert words in out
+    assert ("teacher" in out.partition("TFLOP")[2].splitlines()[0]) == (targets == "live")
+    assert not (tmp_path / "w").exists() and not (cache / "targets").exists()
+
+
+def test_a_plan_without_a_dry_run_is_refused(capsys):
+    line = refused(main, ["--config=configs/l2.py:tiny", "--workdir=w", "--compile_for=v5e-8"], capsys)
+    assert "--compile_for=v5e-8" in line and "add --dry_run" in line
