@@ -14,6 +14,8 @@ two-stage   3 layers of all-MiniLM-L6-v2: ConGen on 115,200 sentences of your te
 simtde      half the size again, 9.3M parameters: SimTDE on 115,200 sentences, then the triplets (TRIPLETS.tsv as above)
 short       cosine distillation instead, which learns faster at first: 52,000 sentences, triplets included
 unlabelled  the first stage alone, for when there are no triplets: congen.py:minilm-l3
+static      no encoder but a table of token vectors, 256 wide, from gte-small: cosine distillation towards its whitened vectors;
+            sentence-transformers and model2vec load it
 tiny        the path from text to export in a minute; proves nothing about quality
 
 docs/results.md has what each ingredient brought, and what brought nothing.
@@ -108,11 +110,23 @@ def of_gte(name: str) -> Callable[..., ConfigDict]:
     return lambda labels="": labelled(STUDENTS[name]()) if labels else STUDENTS[name]()
 
 
+def static() -> ConfigDict:
+    """A step of a table costs so little that batches are large."""
+    config = reference(steps=384, model="teacher", static=256)
+    config.data.batch_size, config.data.pack_groups = 1024, 64
+    config.teacher.whiten, config.teacher.components = 1.0, 256
+    config.optimizer.learning_rate, config.optimizer.weight_decay = 3e-3, 0.0
+    config.optimizer.eps = 1e-8  # a rare token's gradients are below 1e-6
+    config.evals.every = 96
+    return config
+
+
 PRESETS = {
     "two-stage": lambda: fine_tuned(unlabelled(), steps=100),
     "simtde": lambda: fine_tuned(simtde(), steps=100),
     "short": short,
     "unlabelled": unlabelled,
+    "static": static,
     "tiny": lambda: tiny(unlabelled()),
 } | {name: of_gte(name) for name in STUDENTS}
 ARGUMENTS = {name: ("labelled",) for name in STUDENTS}

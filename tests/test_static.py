@@ -183,7 +183,8 @@ def test_a_student_is_trained_resumed_and_exported(tmp_path):
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"student__static": 8}, "student.layers=1"),
+        ({"student__static": 8}, "leave student.layers empty (--config.student.layers=)"),
+        ({"student__static": 8, "student__layers": "", "student__heads": 2}, "--config.student.heads=0"),
         ({"student__layers": "", "student__static": 8, "student__head": "tanh"}, "student.head=tanh"),
         ({"student__layers": "", "student__static": 17}, "student.static=17"),
     ],

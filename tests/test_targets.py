@@ -166,6 +166,23 @@ def test_the_users_vectors_are_mapped_not_read(tmp_path):
     np.testing.assert_array_equal(targets.Selected(found, np.array([4, 7, 9]))[np.array([2, 0])], embed(TEXTS)[[9, 4]])
 
 
+def test_whitened_targets_have_equal_variances_in_all_directions_that_vary():
+    draw = np.random.default_rng(0)
+    cone = draw.normal(size=(4000, 3)) * [0.5, 0.2, 0.1] + [4.0, 2.0, 1.0]
+    flat = np.concatenate([cone, np.full((4000, 1), 7.0)], axis=1).astype(np.float32)
+    rows = np.arange(4000)
+    white, centred = targets.Whitened(flat, power=1.0), targets.Whitened(targets.Selected(flat, rows), power=0.0)
+    assert white.shape == (4000, 4) and len(white) == 4000
+    np.testing.assert_allclose(np.linalg.norm(white[rows], axis=1), 1.0, atol=1e-6)
+    np.testing.assert_allclose(np.cov(white[rows].T), np.diag([1 / 3, 1 / 3, 1 / 3, 0.0]), atol=0.02)
+    known = cone - cone.mean(axis=0)
+    known /= np.linalg.norm(known, axis=1, keepdims=True)
+    np.testing.assert_allclose(centred[rows[:9]] @ centred[rows[:9]].T, known[:9] @ known[:9].T, atol=1e-5)
+    first = targets.Whitened(flat, power=0.0, components=1)
+    assert first.shape == (4000, 1)
+    np.testing.assert_array_equal(np.abs(first[rows]), 1.0)
+
+
 BAD = [
     (np.zeros((24, 2), np.float32), "has 24 rows of width 2, the text has 25"),
     (np.zeros(25, np.float32), r"holds float32 \(25,\); it must be a float array"),

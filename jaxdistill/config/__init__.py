@@ -92,6 +92,11 @@ class Teacher:
     """`live`: the teacher runs inside the training step. `store`: its embeddings are computed once and cached on disk.
     `labels`: caches the mean of the scores that one or several models give to the pairs in the columns `text` and
     `second`."""
+    whiten: Fraction = 0.0
+    """Above 0: centres stored targets and divides each of their principal components by its standard deviation to this
+    power, 1 being whitening. For teachers whose vectors lie in a cone, such as GTE's and E5's."""
+    components: CountOrNone = 0
+    """Above 0: only the first so many principal components of the centred targets, for a narrower student without a head."""
     dropout: bool = False
     """Run the live teacher with its own dropout, as DistilCSE's code does for CKD."""
 

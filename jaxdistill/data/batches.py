@@ -15,7 +15,7 @@ from jaxtyping import Float, Integer
 
 from jaxdistill.core import Batch, InputError
 from jaxdistill.data import packing, sources, views
-from jaxdistill.data.targets import Selected
+from jaxdistill.data.targets import Stored
 from jaxdistill.data.tokenize import TokenStore
 
 SIMULATED_STEPS = 192
@@ -96,7 +96,7 @@ class Batches:
         reserve_seed: int = 0,
         most_shapes: int = 4,
         max_steps: int | None = None,
-        targets: Sequence[Float[np.ndarray, "rows _"] | Selected] = (),
+        targets: Sequence[Stored] = (),
         own: Integer[np.ndarray, " own"] | None = None,
     ):
         self._check(student_store, teacher_store, batch_size, groups, teacher_views, targets)

@@ -23,6 +23,10 @@ LONGEST = 1e18
 """Maximum length of a vector, so that its square fits in float32."""
 BLOCK_ROWS = 8192
 """Rows embedded and written at a time; a killed run repeats at most this many."""
+SAMPLE = 1 << 16
+"""Rows of targets from which their principal components are computed."""
+LEAST_VARIANCE = 1e-9
+"""Components with less than this share of the largest variance are rounding and become zero."""
 
 
 Text = TypeVar("Text", str, tuple[str, str])
@@ -136,3 +140,34 @@ class Selected:
 
     def __getitem__(self, rows) -> Float[np.ndarray, "..."]:
         return self._array[self._place[rows]]
+
+
+class Whitened:
+    """The first principal components of targets, each divided by a power of its standard deviation; of unit length."""
+
+    def __init__(self, array: Float[np.ndarray, "rows _"] | Selected, *, power: float, components: int = 0):
+        """
+        Args:
+          array: stored targets, of which an even sample determines mean and components.
+          power: 0 only centres; 1 gives all components that vary the same variance.
+          components: that remain; 0: all.
+        """
+        self._array, self.shape = array, (len(array), components or array.shape[1])
+        sample = np.asarray(array[np.unique(np.linspace(0, len(array) - 1, SAMPLE, dtype=np.int64))], np.float64)
+        self._mean = sample.mean(axis=0)
+        variances, directions = np.linalg.eigh((sample - self._mean).T @ (sample - self._mean) / len(sample))
+        varies = variances > LEAST_VARIANCE * variances[-1]
+        scale = np.where(varies, np.where(varies, variances, 1.0) ** (-power / 2), 0.0)
+        self._kernel = (directions * scale)[:, ::-1][:, : self.shape[1]]
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __getitem__(self, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
+        mapped = (np.asarray(self._array[rows], np.float64) - self._mean) @ self._kernel
+        lengths = np.linalg.norm(mapped, axis=-1, keepdims=True)
+        return (mapped / np.maximum(lengths, np.finfo(np.float32).tiny)).astype(np.float32)
+
+
+Stored = Float[np.ndarray, "rows _"] | Selected | Whitened
+"""Targets that lie on the disk; row numbers give an array of vectors."""

@@ -20,6 +20,19 @@ from jaxdistill.training.static import static_student
 from jaxdistill.training.text import moments
 from jaxdistill.training.workdir import stage_export
 
+NOT_STATIC = (
+    "layers",
+    "width",
+    "depth",
+    "heads",
+    "intermediate",
+    "embedding",
+    "prompt",
+    "query_prompt",
+    "document_prompt",
+)
+"""Options that do not go with `student.static`."""
+
 log = logging.getLogger(__name__)
 
 
@@ -74,11 +87,11 @@ def refuse_contradictions(spec: Student, teacher: SentenceModel | None) -> None:
         raise InputError("student.model='teacher' needs a teacher model; without one, name the student's checkpoint.")
     if spec.layers and (spec.width or spec.depth):
         raise InputError("student.layers cuts an encoder and student.width makes a fresh one; set only one of them.")
-    for name in ("layers", "width", "depth", "heads", "intermediate", "embedding") if spec.static else ():
+    for name in NOT_STATIC if spec.static else ():
         if getattr(spec, name):
             raise InputError(
-                f"student.static={spec.static} makes a table without layers; student.{name}={getattr(spec, name)} does not go"
-                " with it: set only one of them."
+                f"student.static={spec.static} makes a table without layers and prompts; leave student.{name} empty"
+                f" (--config.student.{name}={0 if isinstance(getattr(spec, name), int) else ''}), or student.static at 0."
             )
     if spec.static and spec.head in ("tanh", "pair"):
         raise InputError(
@@ -111,7 +124,9 @@ def with_pair_head(spec: Student, model: SentenceModel, key: jax.Array) -> Sente
 
 
 def head_width(config: Config, student: SentenceModel, teacher: SentenceModel | None) -> int:
-    """Output width of a head: the teacher's, or without a teacher the student's own (SimCSE's MLP)."""
+    """Output width of a head: the targets', or without a teacher the student's own (SimCSE's MLP)."""
+    if config.teacher.components:
+        return config.teacher.components
     if config.teacher.model.startswith("vectors:") and config.teacher.targets != "labels":
         return targets.open_own_vectors(config.teacher.model).shape[1]
     return (teacher or student).definition.embedding_width

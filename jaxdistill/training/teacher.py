@@ -69,6 +69,16 @@ def load_labellers(config: Config, workdir: pathlib.Path) -> list[SentenceModel]
     return [with_role_prompts(config, load_model(name, **options), "teacher") for name in names]
 
 
+def whitened(config: Config, array: Float[np.ndarray, "rows e"] | targets.Selected) -> targets.Stored:
+    """The targets as `teacher.whiten` and `teacher.components` want them."""
+    spec = config.teacher
+    if spec.components > array.shape[1]:
+        raise InputError(f"teacher.components={spec.components} is above the {array.shape[1]} numbers of the targets.")
+    if not (spec.whiten or spec.components):
+        return array
+    return targets.Whitened(array, power=spec.whiten, components=spec.components)
+
+
 class Targets:
     """The teacher's embeddings: live, stored, or the user's own vectors.
 
@@ -90,7 +100,7 @@ class Targets:
         self.text, self.teacher, self.views = store, teacher, tuple(objective.teacher_views)
         self.store: tokenize.TokenStore | None = None
         """Tokens for a live teacher."""
-        self.arrays: tuple[Float[np.ndarray, "rows e"] | targets.Selected, ...] = ()
+        self.arrays: tuple[targets.Stored, ...] = ()
         """One array of targets for each teacher view, where they are stored."""
         # On the devices of this process: processes that share a cache folder take turns behind its lock.
         self.embedder = sharded_embedder(teacher, config.run, compute_dtype=compute_dtype) if teacher else None
@@ -117,17 +127,22 @@ class Targets:
             return
         if teacher is None or self.embedder is None:
             array = targets.checked_own_vectors(config.teacher.model, store.input_rows)
-            self.arrays = (targets.Selected(array, store.input_row),) * len(self.views)
-            self.width = array.shape[1]
+            self.arrays = (whitened(config, targets.Selected(array, store.input_row)),) * len(self.views)
+            self.width = self.arrays[0].shape[1]
         elif config.teacher.targets == "store":
             check_reads(config.data, teacher, self.views, store)
             self.arrays = tuple(
-                self._stored(self.embedder, config, view, compute_dtype, progress)
+                whitened(config, self._stored(self.embedder, config, view, compute_dtype, progress))
                 if computed
-                else _zeros(store.rows, self.width)
+                else _zeros(store.rows, config.teacher.components or self.width)
                 for view in self.views
             )
+            self.width = self.arrays[0].shape[1]
         else:
+            if config.teacher.whiten or config.teacher.components:
+                raise InputError(
+                    "teacher.whiten and teacher.components need stored targets; set teacher.targets=store."
+                )
             length = teacher.max_length
             self.store = tokenised_text(
                 config.data, teacher, self.views, max_length=length, chunking=store.chunking, progress=progress
