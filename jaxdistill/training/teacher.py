@@ -79,6 +79,12 @@ def whitened(config: Config, array: Float[np.ndarray, "rows e"] | targets.Select
     return targets.Whitened(array, power=spec.whiten, components=spec.components)
 
 
+def refuse_live(config: Config) -> None:
+    """Raises `InputError` for options that only stored targets have."""
+    if config.teacher.whiten or config.teacher.components:
+        raise InputError("teacher.whiten and teacher.components need stored targets; set teacher.targets=store.")
+
+
 class Targets:
     """The teacher's embeddings: live, stored, or the user's own vectors.
 
@@ -139,10 +145,7 @@ class Targets:
             )
             self.width = self.arrays[0].shape[1]
         else:
-            if config.teacher.whiten or config.teacher.components:
-                raise InputError(
-                    "teacher.whiten and teacher.components need stored targets; set teacher.targets=store."
-                )
+            refuse_live(config)
             length = teacher.max_length
             self.store = tokenised_text(
                 config.data, teacher, self.views, max_length=length, chunking=store.chunking, progress=progress
