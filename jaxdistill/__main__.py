@@ -13,6 +13,7 @@ PROGRAMS = {
     "export": ("export", "exports a kept checkpoint of a run"),
     "encode": ("encode", "writes the vectors of a text to a file"),
     "search": ("search", "finds the nearest sentences of a corpus"),
+    "mine": ("mine", "finds hard negatives of queries"),
     "augment": ("augment", "writes second views of sentences"),
     "quantize": ("quantize", "makes an 8-bit ONNX model of an export"),
 }

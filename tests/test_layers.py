@@ -17,7 +17,7 @@ LAYERS = (
     ("inference", "reporting"),
     ("augmentation", "training"),
     ("augment", "encode", "evaluate", "export", "main", "quantize"),
-    ("search", "sweep"),
+    ("mine", "search", "sweep"),
     ("__main__",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -1,0 +1,117 @@
+"""Chooses hard negatives among the documents nearest to each query, by their scores.
+
+Options and their order are those of sentence-transformers' `mine_hard_negatives`, and the results equal its own where no
+scores tie. `relative_margin=0.05` is NV-Retriever's TopK-PercPos of 95 % (Moreira et al., 2024, arXiv 2407.15831).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Integer
+
+from jaxdistill.core import InputError
+
+Sampling = Literal["top", "random"]
+SPARE = 10
+"""Candidates looked at for each negative where limits may leave some out."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Which candidates may be negatives. None: no limit."""
+
+    range_min: int = 0
+    """Candidates to skip, of those that all other limits leave, nearest first."""
+    range_max: int = 0
+    """Candidates to look at for each query, besides its positives; 0: as many as the other options need."""
+    max_score: float | None = None
+    min_score: float | None = None
+    absolute_margin: float | None = None
+    """Minimum difference to the lowest score of the query's positives."""
+    relative_margin: float | None = None
+    """The same as a share of that score: 0.05 keeps scores of at most 95 % of it."""
+
+    def with_range(self, count: int, most_positives: int) -> "Limits":
+        """The same limits with their `range_max`; raises `InputError` if it leaves less than `count` negatives."""
+        may_leave_out = (self.max_score, self.absolute_margin, self.relative_margin)
+        spare = SPARE if any(limit is not None for limit in may_leave_out) else 1
+        most = self.range_max or self.range_min + spare * count + most_positives
+        if count > most - self.range_min:
+            raise InputError(
+                f"--num_negatives={count} is more than --range_min={self.range_min} and --range_max={most} leave; "
+                f"--range_max must be at least {self.range_min + count}."
+            )
+        return dataclasses.replace(self, range_max=most)
+
+
+class Negatives(NamedTuple):
+    """The chosen documents of each query, best first."""
+
+    rows: Integer[np.ndarray, "q negatives"]
+    scores: Float[np.ndarray, "q negatives"]
+    """Minus infinity where a query has no further negative."""
+    left_out: dict[str, int]
+    """Candidates that each limit left out, by its name."""
+
+
+def hard_negatives(
+    scores: Float[np.ndarray, "q candidates"],
+    rows: Integer[np.ndarray, "q candidates"],
+    positives: Sequence[Sequence[int]],
+    positive_scores: Sequence[Sequence[float]],
+    *,
+    limits: Limits,
+    count: int,
+    sampling: Sampling = "top",
+    seed: int = 0,
+) -> Negatives:
+    """Chooses at most `count` negatives of each query.
+
+    Args:
+      scores, rows: the candidates of each query and the score of each, in any order.
+      positives, positive_scores: rows and scores of each query's positives, which are no negatives.
+      limits: with their `range_max`.
+      count: negatives of a query.
+      sampling: `top`, those with the highest scores, or `random`.
+      seed: of random choices.
+    """
+    lowest = np.array([min(of_query) for of_query in positive_scores], np.float32)[:, None]
+    scores = np.where(_are_positives(rows, positives), -np.inf, np.asarray(scores, np.float32))
+    left_out = {}
+    for name, beyond in _beyond(scores, lowest, limits).items():
+        left_out[name] = int((beyond & np.isfinite(scores)).sum())
+        scores = np.where(beyond, -np.inf, scores)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, limits.range_min : limits.range_max]
+    scores, rows = (np.take_along_axis(array, order, axis=1) for array in (scores, rows))
+    if sampling == "random":
+        draws = np.random.default_rng(seed).random(scores.shape)
+        drawn = np.argsort(np.where(np.isfinite(scores), draws, 2.0), axis=1, kind="stable")[:, :count]
+        order = np.sort(drawn, axis=1)
+        scores, rows = (np.take_along_axis(array, order, axis=1) for array in (scores, rows))
+    return Negatives(rows[:, :count], scores[:, :count], left_out)
+
+
+def _are_positives(
+    rows: Integer[np.ndarray, "q candidates"], positives: Sequence[Sequence[int]]
+) -> Bool[np.ndarray, "q candidates"]:
+    many = 1 + max(int(rows.max(initial=0)), *(max(of_query) for of_query in positives))
+    known = np.array([query * many + row for query, of_query in enumerate(positives) for row in of_query], np.int64)
+    return np.isin(np.arange(len(rows))[:, None] * many + rows, known)
+
+
+def _beyond(
+    scores: Float[np.ndarray, "q candidates"], lowest: Float[np.ndarray, "q 1"], limits: Limits
+) -> dict[str, Bool[np.ndarray, "q candidates"]]:
+    """Candidates beyond each limit that is set."""
+    found = {}
+    if limits.absolute_margin is not None:
+        found["absolute_margin"] = scores + np.float32(limits.absolute_margin) > lowest
+    if limits.relative_margin is not None:
+        found["relative_margin"] = scores > lowest - np.abs(lowest) * np.float32(limits.relative_margin)
+    if limits.max_score is not None:
+        found["max_score"] = scores > np.float32(limits.max_score)
+    if limits.min_score is not None:
+        found["min_score"] = scores < np.float32(limits.min_score)
+    return found

@@ -1,0 +1,378 @@
+"""Finds hard negatives: for each query the nearest documents that do not answer it.
+
+  python -m jaxdistill.mine --model=TEACHER --pairs=pairs.tsv --output=negatives.tsv --relative_margin=0.05
+  python -m jaxdistill.mine --model=TEACHER --pairs='passages/*.tsv.gz' --column=title --positive_column=text \\
+      --output=negatives.tsv --relative_margin=0.05 --num_negatives=5
+  python -m jaxdistill.mine --model=TEACHER --retrieval=sets/nfcorpus --qrels=sets/nfcorpus/qrels/train.tsv \\
+      --output=negatives.tsv --max_score=0.9 --range_min=10 --sampling_strategy=random
+
+Writes a table with a row for each query, positive and negative: `text`, `positive`, `negative`, `score_positive`,
+`score_negative`. `--output_format=n-tuple` writes a row for each query and positive that has all its negatives:
+`negative_1`, `score_negative_1` and so on. Scores are cosines of the model, or those of `--cross_encoder`.
+
+Documents are all different positives and those of `--corpus`. A query that appears with several positives has them all.
+The search is exact and runs on the devices. Vectors are stored in the cache folder by model, prompt and text, and
+resumed; an output that was begun is continued. The limits have the names and the meaning of sentence-transformers'
+`mine_hard_negatives`.
+"""
+
+import argparse
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxdistill.cli import Parser, add_reading_options, local_path, positive, reading_options, run
+from jaxdistill.core import InputError
+from jaxdistill.data import sources
+from jaxdistill.data.negatives import Limits, Negatives, Sampling, hard_negatives
+from jaxdistill.data.resumable import ResumableTable
+from jaxdistill.data.targets import cached_vectors
+from jaxdistill.evals.beir import read_set, set_files
+from jaxdistill.files import local, refuse_overwriting, try_writing
+from jaxdistill.inference import Embedder, load
+from jaxdistill.ops.nearest import nearest
+from jaxdistill.paths import cache_folder
+
+FORMATS = ("triplet", "n-tuple")
+BLOCK_ROWS = 8192
+"""Documents compared, and rows written at a time."""
+
+
+class Questions(NamedTuple):
+    """Queries, documents, and which of these answer each query."""
+
+    queries: list[str]
+    documents: list[str]
+    positives: list[list[int]]
+    """For each query the indices of its documents."""
+
+
+class _Pairs(NamedTuple):
+    """Pairs of a query and a document, by their indices; only slices are read."""
+
+    known: Questions
+    queries: np.ndarray
+    documents: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def __getitem__(self, rows):
+        both = zip(self.queries[rows], self.documents[rows], strict=True)
+        return [(self.known.queries[query], self.known.documents[document]) for query, document in both]
+
+
+def questions(pairs: Iterable[tuple[str, str]], corpus: Iterable[str] = ()) -> Questions:
+    """Queries and documents without repeats, empty ones left out; raises `InputError` if no pair remains."""
+    queries: dict[str, dict[int, None]] = {}
+    documents: dict[str, int] = {}
+    for text in corpus:
+        if text.strip():
+            documents.setdefault(text.strip(), len(documents))
+    for text, answer in ((text.strip(), answer.strip()) for text, answer in pairs):
+        if text and answer:
+            queries.setdefault(text, {})[documents.setdefault(answer, len(documents))] = None
+    if not queries:
+        raise InputError("no pair has both a query and a positive; check --pairs, --column and --positive_column.")
+    return Questions(list(queries), list(documents), [list(rows) for rows in queries.values()])
+
+
+def of_retrieval_set(spec: str, qrels: str = "") -> Questions:
+    """The judged queries and all documents of a set in BEIR's form; other judgements than its own with `qrels`."""
+    files = set_files(spec)
+    known = read_set(replace(files, qrels=local(qrels, "--qrels")) if qrels else files)
+    pairs = (
+        (text, known.documents[document])
+        for query, text in known.queries.items()
+        for document, relevance in known.judged[query].items()
+        if relevance > 0
+    )
+    return questions(pairs, known.documents.values())
+
+
+def stored_vectors(
+    embedder: Embedder, texts: Sequence[str], prefix: str, what: str, *, progress: bool
+) -> Float[np.ndarray, "n e"]:
+    """The vectors of texts behind a prompt, from the cache folder or computed into it."""
+
+    def embed(block: Sequence[str]) -> np.ndarray:
+        return embedder.encode([prefix + text for text in block], prompt="")
+
+    of = _digest([embedder.model.digest(), embedder.compute_dtype.name, prefix, embedder.model.max_length, *texts])
+    return cached_vectors(_folder(), of, embed, texts, embedder.width, what=what, progress=progress)
+
+
+def mined(
+    known: Questions,
+    queries: Float[np.ndarray, "q e"],
+    documents: Float[np.ndarray, "n e"],
+    *,
+    limits: Limits,
+    count: int,
+    sampling: Sampling,
+    seed: int,
+    scorer: Embedder | None = None,
+    progress: bool = False,
+) -> tuple[Negatives, list[list[float]]]:
+    """The negatives of each query, and the scores of its positives; `limits` have their `range_max`.
+
+    Args:
+      scorer: a cross-encoder that scores the nearest documents and the positives instead of the vectors.
+    """
+    depth = min(limits.range_max + max(map(len, known.positives)), len(documents))
+    blocks = (documents[at : at + BLOCK_ROWS] for at in range(0, len(documents), BLOCK_ROWS))
+    scores, rows = nearest(queries, blocks, count=depth)
+    asked = np.repeat(np.arange(len(known.queries)), [len(of_query) for of_query in known.positives])
+    answers = np.concatenate([np.asarray(of_query, np.int64) for of_query in known.positives])
+    if scorer is None:
+        of_positives = _cosines(queries, documents, asked, answers)
+    else:
+        score = partial(_scored_pairs, scorer, known, progress=progress)
+        scores = score(np.repeat(np.arange(len(rows)), depth), rows.ravel()).reshape(rows.shape)
+        of_positives = score(asked, answers)
+    ends = np.cumsum([len(of_query) for of_query in known.positives])[:-1]
+    positive_scores = [part.tolist() for part in np.split(of_positives, ends)]
+    found = hard_negatives(
+        scores, rows, known.positives, positive_scores, limits=limits, count=count, sampling=sampling, seed=seed
+    )
+    return found, positive_scores
+
+
+def table_rows(
+    known: Questions, found: Negatives, positive_scores: Sequence[Sequence[float]], *, output_format: str
+) -> Iterator[list[str]]:
+    """Yields the rows of the output, without its header."""
+    count = found.rows.shape[1]
+    for query, text in enumerate(known.queries):
+        have = int(np.isfinite(found.scores[query]).sum())
+        negatives = [known.documents[row] for row in found.rows[query, :have]]
+        scores = [_number(score) for score in found.scores[query, :have]]
+        for row, score in zip(known.positives[query], positive_scores[query], strict=True):
+            begin = [text, known.documents[row]]
+            if output_format == "triplet":
+                both = zip(negatives, scores, strict=True)
+                yield from ([*begin, negative, _number(score), own] for negative, own in both)
+            elif have == count:
+                yield [*begin, *negatives, _number(score), *scores]
+
+
+def header(output_format: str, count: int) -> list[str]:
+    """Names of the output's columns."""
+    if output_format == "triplet":
+        return ["text", "positive", "negative", "score_positive", "score_negative"]
+    numbers = range(1, count + 1)
+    negatives = [f"negative_{number}" for number in numbers], [f"score_negative_{number}" for number in numbers]
+    return ["text", "positive", *negatives[0], "score_positive", *negatives[1]]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """`python -m jaxdistill.mine`."""
+    given = _parser().parse_args(arguments)
+    output = _output(given)
+    limits = Limits(**{name: getattr(given, name) for name in asdict(Limits())})
+    known = _questions(given)
+    limits = limits.with_range(given.num_negatives, max(map(len, known.positives)))
+    embedder, scorer = load(given.model, **reading_options(given)), _scorer(given)
+    prompts = {
+        side: embedder.prefix(**({"prompt": prompt} if prompt else {"role": side}))
+        for side, prompt in (("query", given.prompt), ("document", given.corpus_prompt))
+    }
+    origin = _origin(given, limits, known, embedder, scorer, prompts)
+    table = ResumableTable(output, header(given.output_format, given.num_negatives), origin)
+    if not table.complete:
+        try_writing(output)
+        queries = stored_vectors(embedder, known.queries, prompts["query"], "queries", progress=not given.quiet)
+        documents = stored_vectors(
+            embedder, known.documents, prompts["document"], "documents", progress=not given.quiet
+        )
+        options = {"limits": limits, "count": given.num_negatives, "sampling": given.sampling_strategy}
+        options |= {"seed": given.seed, "scorer": scorer, "progress": not given.quiet}
+        found, scores = mined(known, queries, documents, **options)
+        _write(table, list(table_rows(known, found, scores, output_format=given.output_format)))
+        _report(known, found, scores)
+    rows, queries, documents = table.counts["rows"], len(known.queries), len(known.documents)
+    print(f"{output}: {rows:,} rows; {queries:,} queries, {documents:,} documents")
+
+
+def _origin(
+    given: argparse.Namespace,
+    limits: Limits,
+    known: Questions,
+    embedder: Embedder,
+    scorer: Embedder | None,
+    prompts: Mapping[str, str],
+) -> dict[str, object]:
+    """Everything that determines the output."""
+    return {
+        **asdict(limits),
+        **{name: getattr(given, name) for name in ("num_negatives", "sampling_strategy", "seed", "output_format")},
+        **{f"prompt of a {side}": prompt for side, prompt in prompts.items()},
+        "model": embedder.model.digest(),
+        "max_length": embedder.model.max_length,
+        "precision": embedder.compute_dtype.name,
+        "cross_encoder": scorer.model.digest() if scorer else "",
+        "text": _digest([json.dumps(known)]),
+    }
+
+
+def _output(given: argparse.Namespace) -> Path:
+    output = local(given.output, "--output")
+    if output.suffix != ".tsv":
+        raise InputError(f"--output={output} must end in .tsv.")
+    if bool(given.pairs) == bool(given.retrieval):
+        raise InputError("give either --pairs=FILE or --retrieval=FOLDER.")
+    if given.qrels and not given.retrieval:
+        raise InputError(f"--qrels={given.qrels} is for --retrieval; --pairs has its positives in a column.")
+    refuse_overwriting(output, sources.local_files([*given.pairs, *given.corpus]))
+    return output
+
+
+def _questions(given: argparse.Namespace) -> Questions:
+    if given.retrieval:
+        return of_retrieval_set(given.retrieval, given.qrels)
+    columns = {sources.TEXT: given.column, "positive": given.positive_column}
+    corpus = sources.read(given.corpus, {sources.TEXT: given.corpus_column})
+    pairs = sources.read(given.pairs, columns)
+    return questions(((row[0], row[1]) for row in pairs), (text for (text,) in corpus))
+
+
+def _scorer(given: argparse.Namespace) -> Embedder | None:
+    if not given.cross_encoder:
+        return None
+    scorer = load(given.cross_encoder, batch_size=given.batch_size, precision=given.precision)
+    if not scorer.model.definition.reads_pairs:
+        raise InputError(f"--cross_encoder={given.cross_encoder} is no cross-encoder; give it as --model.")
+    return scorer
+
+
+def _cosines(queries: np.ndarray, documents: np.ndarray, asked: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    """Cosines of pairs of rows."""
+    found = np.zeros(len(asked), np.float32)
+    for at in range(0, len(asked), BLOCK_ROWS):
+        block = slice(at, at + BLOCK_ROWS)
+        sides = queries[asked[block]], documents[answers[block]]
+        left, right = (side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in sides)
+        found[block] = np.einsum("ne,ne->n", left, right)
+    return found
+
+
+def _scored_pairs(
+    scorer: Embedder, known: Questions, queries: np.ndarray, documents: np.ndarray, *, progress: bool
+) -> np.ndarray:
+    """A cross-encoder's scores of pairs, from the cache folder or computed into it."""
+
+    def score(block: Sequence[tuple[str, str]]) -> np.ndarray:
+        return scorer.score(*zip(*block, strict=True))[:, None]
+
+    pairs = _Pairs(known, queries, documents)
+    places = [hashlib.sha256(rows.tobytes()).hexdigest() for rows in (queries, documents)]
+    of = _digest([scorer.model.digest(), scorer.compute_dtype.name, json.dumps(known), *places])
+    what = "scoring pairs"
+    return np.array(cached_vectors(_folder(), of, score, pairs, 1, what=what, progress=progress))[:, 0]  # pyright: ignore
+
+
+def _write(table: ResumableTable, rows: list[list[str]]) -> None:
+    if not rows:
+        table.file.unlock()
+        raise InputError("no document is within the limits of any query; relax them, or raise --range_max.")
+    table.begin()
+    for at in range(table.counts["rows"], len(rows), BLOCK_ROWS):
+        table.append(rows[at : at + BLOCK_ROWS], {})
+    table.finish()
+
+
+def _report(known: Questions, found: Negatives, positive_scores: Sequence[Sequence[float]]) -> None:
+    have = np.isfinite(found.scores)
+    means = np.mean([score for scores in positive_scores for score in scores]), np.mean(found.scores[have])
+    print(f"mean score of positives {means[0]:.4f}, of negatives {means[1]:.4f}")
+    for name, count in found.left_out.items():
+        print(f"--{name} left out {count:,} candidates")
+    if lacking := int((~have.all(axis=1)).sum()):
+        print(f"{lacking:,} of {len(known.queries):,} queries have fewer than {have.shape[1]} negatives")
+
+
+def _number(score: float) -> str:
+    return f"{score:.7g}"
+
+
+def _digest(parts: Sequence[object]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(f"{part}\0".encode())
+    return digest.hexdigest()[:32]
+
+
+def _folder() -> Path:
+    return cache_folder() / "mined"
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text} must be a finite number")
+    return number
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{number} must be at least 0")
+    return number
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m jaxdistill.mine", description=__doc__)
+    add = parser.add_argument
+    add(
+        "--model", required=True, help="teacher that reads queries and documents: folder, package:NAME/PATH or hub name"
+    )
+    add(
+        "--pairs",
+        action="append",
+        default=[],
+        help="table of queries and their positives, as training text; repeatable",
+    )
+    add("--column", default="text", help="column of the queries; default: text")
+    add("--positive_column", default="positive", help="column of the positives; default: positive")
+    add("--corpus", action="append", default=[], help="more documents, as text for training; repeatable")
+    add("--corpus_column", default="text", help="column of --corpus; default: text")
+    add("--retrieval", type=local_path, default="", help="a set in BEIR's form instead of --pairs: folder or hub name")
+    add(
+        "--qrels",
+        default="",
+        help="judgements of --retrieval, such as FOLDER/qrels/train.tsv; default: those of the test",
+    )
+    add("--output", type=local_path, required=True, help="the .tsv file to write")
+    add(
+        "--output_format",
+        choices=FORMATS,
+        default=FORMATS[0],
+        help="a negative a row, or all of them; default: triplet",
+    )
+    add("--num_negatives", type=positive, default=3, help="negatives of each query; default: 3")
+    add("--range_min", type=_count, default=0, help="nearest remaining candidates to skip; default: 0")
+    add("--range_max", type=_count, default=0, help="candidates of each query; default: as many as the limits need")
+    add("--max_score", type=_finite, help="highest score of a negative")
+    add("--min_score", type=_finite, help="lowest score of a negative")
+    add("--absolute_margin", type=_finite, help="least difference to the query's lowest positive")
+    add("--relative_margin", type=_finite, help="the same as a share of the positive's score, such as 0.05")
+    add("--sampling_strategy", choices=get_args(Sampling), default="top", help="of negatives; default: top")
+    add("--seed", type=_count, default=0, help="of random sampling")
+    add("--cross_encoder", default="", help="model that scores candidates and positives instead of --model")
+    add("--prompt", default="", help="name of a prompt of --model for the queries, or none; default: query")
+    add("--corpus_prompt", default="", help="the same for the documents; default: document")
+    add_reading_options(parser)
+    add("--quiet", action="store_true", help="no progress bar")
+    return parser
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,169 @@
+"""Hard negatives: the choice equals sentence-transformers', and the program stores, resumes and refuses."""
+
+import numpy as np
+import pytest
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import mine_hard_negatives
+
+from jaxdistill import mine
+from jaxdistill.cli import run
+from jaxdistill.data import sources
+from jaxdistill.data.negatives import Limits, hard_negatives
+from jaxdistill.encoders.folder import save
+from jaxdistill.inference import Embedder, load
+
+from eval_cases import write_set
+from program import refused
+from tiny_models import tiny_model
+from tiny_text import made_up
+
+QUERIES, ANSWERS, MORE = made_up(30, seed=1), made_up(34, seed=2), made_up(40, seed=3)
+PAIRS = [*zip(QUERIES, ANSWERS, strict=False), *zip(QUERIES[:4], ANSWERS[30:], strict=True)]
+COLUMNS = ["text", "positive", "negative", "score_positive", "score_negative"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model with prompts, pairs and a corpus."""
+    folder = tmp_path_factory.mktemp("mine")
+    save(tiny_model(folder / "tokenizer", scale=3.0), folder / "model")
+    write_pairs(folder / "pairs.tsv", PAIRS)
+    (folder / "corpus.txt").write_text("\n".join(MORE) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reference(folder):
+    """The model as sentence-transformers reads it."""
+    return SentenceTransformer(str(folder / "model"), device="cpu")
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+
+
+def write_pairs(path, pairs):
+    path.write_text("\n".join(["text\tpositive", *("\t".join(pair) for pair in pairs)]) + "\n")
+    return path
+
+
+def arguments(folder, output, *more):
+    return [
+        f"--model={folder / 'model'}", f"--pairs={folder / 'pairs.tsv'}", f"--corpus={folder / 'corpus.txt'}",
+        f"--output={output}", "--precision=float32", "--quiet", *more,
+    ]  # fmt: skip
+
+
+def table(path):
+    names = path.read_text().splitlines()[0].split("\t")
+    return names, [tuple(row) for row in sources.read([str(path)], names)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"relative_margin": 0.02, "num_negatives": 4},
+        {"absolute_margin": 0.01, "max_score": 0.97, "min_score": 0.5},
+        {"range_min": 2, "range_max": 12, "num_negatives": 5},
+        {"max_score": 0.96, "output_format": "n-tuple"},
+    ],
+)
+def test_the_negatives_are_those_of_sentence_transformers(folder, reference, tmp_path, options):
+    flags = [f"--{name}={value}" for name, value in options.items()]
+    run(mine.main, arguments(folder, tmp_path / "out.tsv", *flags))
+    names, rows = table(tmp_path / "out.tsv")
+    pairs = {"text": [query for query, _ in PAIRS], "positive": [positive for _, positive in PAIRS]}
+    theirs = mine_hard_negatives(
+        Dataset.from_dict(pairs), reference, corpus=MORE, output_scores=True, verbose=False, **options
+    )
+    texts = [name for name in names if not name.startswith("score")]
+    ours = {row[: len(texts)]: [float(score) for score in row[len(texts) :]] for row in rows}
+    wanted = {tuple(row[name] for name in texts): row["scores"] for row in theirs}
+    assert len(rows) == len(theirs) > 10 and ours.keys() == wanted.keys()
+    for key, scores in wanted.items():
+        assert ours[key] == pytest.approx(scores, abs=2e-5)
+    assert names == COLUMNS or names[2:5] == ["negative_1", "negative_2", "negative_3"]
+
+
+def test_random_negatives_are_drawn_from_all_candidates_that_remain():
+    scores = np.tile(np.linspace(0.9, 0.1, 20, dtype=np.float32), (300, 1))
+    rows = np.tile(np.arange(20), (300, 1))
+    options = {"limits": Limits(max_score=0.8, range_min=1, range_max=12), "count": 3, "sampling": "random"}
+    found = hard_negatives(scores, rows, [[5]] * 300, [[0.7]] * 300, **options, seed=1)
+    counts = np.bincount(found.rows.ravel(), minlength=20)
+    assert set(np.flatnonzero(counts)) == {4, *range(6, 16)}
+    assert (np.diff(found.scores, axis=1) < 0).all() and found.left_out == {"max_score": 900}
+    again = hard_negatives(scores, rows, [[5]] * 300, [[0.7]] * 300, **options, seed=1)
+    assert np.array_equal(found.rows, again.rows)
+    few = hard_negatives(scores[:1, :3], rows[:1, :3], [[1]], [[0.7]], **options | {"limits": Limits(range_max=3)})
+    assert few.rows[0, :2].tolist() == [0, 2] and np.isneginf(few.scores[0, 2])
+
+
+def test_vectors_are_stored_once_for_each_prompt_and_a_finished_table_is_kept(folder, tmp_path, monkeypatch, capsys):
+    read = []
+    encode = Embedder.encode
+    monkeypatch.setattr(Embedder, "encode", lambda self, texts, **o: read.append(texts) or encode(self, texts, **o))
+    run(mine.main, arguments(folder, tmp_path / "a.tsv"))
+    assert [len(texts) for texts in read] == [30, 73] and read[0][0] == "the cat " + QUERIES[0]
+    run(mine.main, arguments(folder, tmp_path / "b.tsv", "--max_score=0.97"))
+    assert len(read) == 2
+    run(mine.main, arguments(folder, tmp_path / "c.tsv", "--prompt=none"))
+    assert len(read) == 3 and read[2][0] == QUERIES[0]
+    before = (tmp_path / "a.tsv").stat().st_mtime_ns
+    run(mine.main, arguments(folder, tmp_path / "a.tsv"))
+    assert (tmp_path / "a.tsv").stat().st_mtime_ns == before and "rows; 30 queries" in capsys.readouterr().out
+    assert "num_negatives was 3" in refused(mine, arguments(folder, tmp_path / "a.tsv", "--num_negatives=2"), capsys)
+
+
+def test_a_retrieval_set_gives_its_judged_queries_and_all_documents(folder, tmp_path):
+    spec = write_set(tmp_path / "tiny")
+    (tmp_path / "train.tsv").write_text("q1\td1\t1\nq2\td2\t1\nq2\td1\t0\n")
+    known = mine.of_retrieval_set(str(spec), str(tmp_path / "train.tsv"))
+    assert len(known.documents) == 3 and known.positives == [[0], [1]]
+    assert mine.of_retrieval_set(str(spec)).positives == [[0, 2], [1]]
+
+
+def test_a_cross_encoder_scores_candidates_and_positives(folder, monkeypatch):
+    known = mine.questions(PAIRS, MORE)
+    embedder = load(str(folder / "model"), precision="float32")
+
+    def score(first, second):
+        return np.array([len(text) / 1000 for text in second])
+
+    monkeypatch.setattr(embedder, "score", score)
+    vectors = embedder.encode(known.queries), embedder.encode(known.documents)
+    limits = Limits(max_score=0.03).with_range(2, 2)
+    found, positives = mine.mined(known, *vectors, limits=limits, count=2, sampling="top", seed=0, scorer=embedder)
+    assert positives[1] == pytest.approx([len(known.documents[row]) / 1000 for row in known.positives[1]])
+    lengths = np.array([len(text) for text in known.documents])[found.rows] / 1000
+    kept = np.isfinite(found.scores)
+    assert kept.any() and found.scores[kept] == pytest.approx(lengths[kept]) and (lengths[kept] <= 0.03).all()
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--num_negatives=9", "--range_max=5"], "--range_max must be at least 9"),
+        (["--max_score=-2"], "relax them"),
+        (["--retrieval=x"], "either --pairs"),
+        (["--qrels=x"], "--qrels=x is for --retrieval"),
+        (["--column=nothing"], "has no column 'nothing'"),
+        (["--cross_encoder=MODEL"], "is no cross-encoder"),
+        (["--output=a.txt"], "must end in .tsv"),
+        (["--max_score=nan"], "must be a finite number"),
+        (["--relative_marign=0.1"], "Did you mean --relative_margin"),
+    ],
+)
+def test_faulty_options_are_one_line(folder, tmp_path, capsys, flags, words):
+    flags = [flag.replace("MODEL", str(folder / "model")) for flag in flags]
+    assert words in refused(mine, arguments(folder, tmp_path / "out.tsv", *flags), capsys)
+
+
+def test_pairs_without_text_are_left_out(folder, tmp_path, capsys):
+    write_pairs(tmp_path / "empty.tsv", [("", "a"), ("b", " ")])
+    asked = [flag for flag in arguments(folder, tmp_path / "out.tsv") if not flag.startswith("--pairs")]
+    assert "no pair has both" in refused(mine, [*asked, f"--pairs={tmp_path / 'empty.tsv'}"], capsys)
+    assert mine.questions([("", "a"), ("b", "c"), ("b ", "c")]) == (["b"], ["c"], [[0]])
