@@ -94,6 +94,9 @@ install() {
   run git archive --format=tar.gz --output="$package" HEAD
   tpu scp "$package" "$name:" --worker=all
   on_workers all "$INSTALL"
+  case ${arguments[*]} in
+    *gs://*) on_workers all "cd $FOLDER && python3 -m uv pip install --quiet gcsfs" ;;
+  esac
   [ -z "$before" ] || on_workers all "$before"
 }
 
@@ -101,8 +104,12 @@ train() {
   on_workers all "cd $FOLDER && .venv/bin/python -m jaxdistill.main $(quoted "${arguments[@]}")"
 }
 
-# Fetches all of the workdir but its checkpoints.
+# Fetches all of the workdir but its checkpoints; one in a bucket stays there.
 fetch() {
+  if [[ $workdir == *://* ]]; then
+    echo "the results are in $workdir" >&2
+    return
+  fi
   on_workers 0 "cd $FOLDER && tar czf \$HOME/results.tar.gz --exclude=checkpoints -C $(quoted "$workdir") ."
   run mkdir -p "$out"
   tpu scp "$name:results.tar.gz" "$out/" --worker=0

@@ -21,5 +21,5 @@ set -euo pipefail
 . "$(dirname "$0")/tpu.sh"
 cd "$(dirname "$SCRIPT")/.."
 read_options "$@"
-[[ $workdir == /* ]] || fail "--workdir=$workdir lies on each worker's own disk; name a folder that all of them see, such as /data/runs/l3."
+[[ $workdir == /* ]] || fail "--workdir=$workdir is no folder that all workers see; name one, such as /data/runs/l3."
 launch

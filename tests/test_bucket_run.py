@@ -15,7 +15,7 @@ import bucket
 import program
 from faults.kills import _timeless
 
-STEPS, EVERY = 200, 25
+STEPS, EVERY = 120, 20
 
 
 @pytest.fixture(scope="module")

@@ -100,6 +100,15 @@ def test_a_tpu_is_created_installed_and_trained_on_and_its_results_fetched(machi
     assert (machine / "out" / "results.json").is_file()
 
 
+def test_a_workdir_in_a_bucket_outlives_a_preempted_tpu_and_stays_there(machine):
+    (machine / "ends").write_text("255 0")
+    training = [*TRAINING[:-1], "--workdir=gs://mine/runs/l3"]
+    launched("tpu_vm.sh", *TPU, "--retries=1", f"--out={machine / 'out'}", "--", *training)
+    commands = recorded(machine)
+    assert sum("uv pip install --quiet gcsfs" in " ".join(command) for command in commands) == 2
+    assert verbs(commands).count("create") == 2 and not (machine / "out").exists()
+
+
 @pytest.mark.parametrize(
     "state, expected",
     [("READY", []), ("STOPPED", ["start"]), ("PREEMPTED", ["delete", "create"])],
@@ -154,7 +163,7 @@ def test_a_dry_run_prints_the_commands_of_a_run_and_gives_none(machine, monkeypa
         ("tpu_vm.sh", [*TPU, "--type=v9-8", "--", *TRAINING], "--version is missing"),
         ("tpu_vm.sh", [*TPU, "--retries=some", "--", *TRAINING], "--retries=some is not a number"),
         ("tpu_pod.sh", [*TPU, "--", *TRAINING], "--type is missing"),
-        ("tpu_pod.sh", [*TPU, "--type=v6e-64", "--", "--workdir=runs/l3"], "name a folder that all of them see"),
+        ("tpu_pod.sh", [*TPU, "--type=v6e-64", "--", "--workdir=runs/l3"], "no folder that all workers see"),
         ("slurm.sh", ["--nodes=2"], "the training has no arguments"),
         ("slurm.sh", ["--nodes=0", "--", *TRAINING], "--nodes=0 must be a number of at least 1"),
         ("slurm.sh", ["--per=core", "--", *TRAINING], "allowed: node, gpu"),
