@@ -16,7 +16,7 @@ from itertools import islice
 
 import numpy as np
 import torch
-from interleaved import Work, rates, ratio, write
+from interleaved import Work, medians, rates, ratios, write
 from sentence_transformers import SentenceTransformer
 
 from jaxdistill.cli import Parser, positive, run
@@ -50,8 +50,8 @@ def main(arguments: Sequence[str]) -> None:
     found = rates(works, given.rounds)
     few = texts[:256]
     result = {
-        "ratio": ratio(found, *encodes),
-        "sentences_per_s": {name: statistics.median(values) for name, values in found.items()},
+        **ratios(found, *encodes),
+        "sentences_per_s": medians(found),
         "real_tokens_per_sentence": statistics.mean(len(one.ids) for one in ours.model.encodings(texts[:2000])),
         "lowest_cosine": float(np.min(np.sum(unit_rows(ours.encode(few)) * unit_rows(theirs(few)), axis=1))),
         "rounds": found,

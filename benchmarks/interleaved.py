@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -15,21 +15,37 @@ Work = Callable[[], float]
 """Does some work and returns its amount, in the unit of the benchmark."""
 
 
-def rates(works: Mapping[str, Work], rounds: int) -> dict[str, list[float]]:
-    """Amount per second of each work in each round, A B A B; one more round before the first warms up."""
-    found: dict[str, list[float]] = {name: [] for name in works}
+class Rates(NamedTuple):
+    """Amount per second in each round."""
+
+    wall: list[float]
+    processor: list[float]
+    """Per second of the processor, over all threads of this process, which other work on the machine lengthens less."""
+
+
+def rates(works: Mapping[str, Work], rounds: int) -> dict[str, Rates]:
+    """Rates of each work, A B A B; one more round before the first warms up."""
+    found = {name: Rates([], []) for name in works}
     for number in range(rounds + 1):
         for name, work in works.items():
-            begun = time.perf_counter()
+            begun = time.perf_counter(), time.process_time()
             amount = work()
             if number:
-                found[name].append(amount / (time.perf_counter() - begun))
+                found[name].wall.append(amount / (time.perf_counter() - begun[0]))
+                found[name].processor.append(amount / (time.process_time() - begun[1]))
     return found
 
 
-def ratio(found: Mapping[str, list[float]], ours: str, theirs: str) -> float:
-    """How many times as fast `ours` is: the median over the rounds."""
-    return statistics.median(a / b for a, b in zip(found[ours], found[theirs], strict=True))
+def ratios(found: Mapping[str, Rates], ours: str, theirs: str) -> dict[str, float]:
+    """How many times as fast `ours` is: medians over the rounds."""
+    pairs = zip(found[ours], found[theirs], strict=True)
+    wall, processor = (statistics.median(a / b for a, b in zip(*kind, strict=True)) for kind in pairs)
+    return {"ratio": wall, "processor_ratio": processor}
+
+
+def medians(found: Mapping[str, Rates]) -> dict[str, float]:
+    """Each work's median rate."""
+    return {name: statistics.median(each.wall) for name, each in found.items()}
 
 
 def machine() -> dict[str, Any]:

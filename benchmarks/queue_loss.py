@@ -6,7 +6,6 @@ Two views of 128 sentences, 384 numbers each, ConGen's loss over queue and batch
 multiplies and takes both softmaxes, as the released code does. Both take turns. `ratio` is that of the longest queue.
 """
 
-import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -14,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from interleaved import Work, rates, ratio, write
+from interleaved import Work, medians, rates, ratios, write
 
 from jaxdistill.cli import Parser, positive, run
 from jaxdistill.core import Encoded, Sizes
@@ -48,9 +47,8 @@ def compared(given, queue: int) -> dict[str, object]:
         "jaxdistill": repeated(jax_call(*arrays), given.calls),
         "torch": repeated(torch_call(*arrays), given.calls),
     }
-    seconds = rates(works, given.rounds)
-    medians = {f"{name}_ms": 1000.0 / statistics.median(values) for name, values in seconds.items()}
-    return {"ratio": ratio(seconds, "jaxdistill", "torch"), **medians}
+    found = rates(works, given.rounds)
+    return {**ratios(found, *works), **{f"{name}_ms": 1000.0 / rate for name, rate in medians(found).items()}}
 
 
 def repeated(call: Callable[[], object], calls: int) -> Work:

@@ -19,7 +19,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import torch
-from interleaved import Work, rates, ratio, write
+from interleaved import Work, medians, rates, ratios, write
 from opponent import Batch as TorchBatch
 from opponent import Opponent
 
@@ -118,10 +118,10 @@ def timed(given, job: Run, folder: Path, texts: Sequence[str], targets: np.ndarr
     found = rates(works, given.rounds)
     tokens = tokens_per_sentence(job)
     return {
-        "ratio": ratio(found, "jaxdistill", "torch"),
-        "ratio_to_sorted": ratio(found, "jaxdistill", "torch, sorted by length"),
-        "sentences_per_s": {name: statistics.median(values) for name, values in found.items()},
-        "real_tokens_per_s": {name: tokens * statistics.median(values) for name, values in found.items()},
+        **ratios(found, "jaxdistill", "torch"),
+        "sorted_by_length": ratios(found, "jaxdistill", "torch, sorted by length"),
+        "sentences_per_s": medians(found),
+        "real_tokens_per_s": {name: tokens * rate for name, rate in medians(found).items()},
         "rounds": found,
     }
 
@@ -191,6 +191,8 @@ def agreement(given, job: Run, folder: Path) -> Mapping[str, object]:
         theirs.append(float(opponent.step(as_torch(batch), float(job.schedule(step)))))
         state, metrics = job.train_step(state, job.teacher_params, place(batch, batch_sharding(job.mesh)))
         losses.append(float(metrics["loss"]))
+        if step % 10 == 9:
+            print(f"step {step + 1}: {losses[-1]:.5f} here, {theirs[-1]:.5f} in PyTorch", flush=True)
     apart = np.abs(np.array(losses) / np.array(theirs) - 1.0)
     return {"ratio": float(np.max(apart)), "first": losses[0], "last": losses[-1], "torch_last": theirs[-1]}
 

@@ -129,6 +129,17 @@ def test_at_most_four_shapes_hold_batches_with_little_padding(groups):
     assert 1 - tokens / slots < 0.15
 
 
+def test_rows_are_no_longer_than_needed_where_that_costs_few_slots(monkeypatch):
+    batches = list(simulated(1, 128))
+    shapes = packing.choose_shapes(batches, [64, 64])
+    monkeypatch.setattr(packing, "ATTENTION_LENGTH", 1e9)
+    fewest = packing.choose_shapes(batches, [64, 64])
+    assert all(shape.length == 64 for each in shapes for shape in each)
+    assert any(shape.length > 64 for each in fewest for shape in each)
+    for mine, other in zip(shapes, fewest, strict=True):
+        assert sum(shape.slots for shape in mine) < 1.05 * sum(shape.slots for shape in other)
+
+
 def test_the_last_shape_holds_any_batch_and_row_lengths_are_multiples_of_eight():
     shapes = packing.choose_shapes(list(simulated(2, 16)), [60, 60])
     assert shapes[-1] == (Shape(16, 64), Shape(8, 64))

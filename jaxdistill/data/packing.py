@@ -18,6 +18,9 @@ from jaxtyping import Integer
 
 from jaxdistill.core import Tokens
 
+ATTENTION_LENGTH = 256
+"""Row length at which the attention of a slot is counted as much as the rest of a layer: the scores of a row grow with the
+square of its length."""
 LENGTH_STEP = 8
 """Row lengths are multiples of this."""
 LEVELS = np.linspace(0.2, 0.95, 16)
@@ -39,6 +42,11 @@ class Shape(NamedTuple):
     @property
     def slots(self) -> int:
         return self.rows * self.length
+
+    @property
+    def cost(self) -> float:
+        """Time of a layer on this shape, in the time of a slot without attention."""
+        return self.slots * (1.0 + self.length / ATTENTION_LENGTH)
 
 
 Shapes = tuple[Shape, ...]
@@ -189,8 +197,8 @@ def choose_shapes(
       longest: maximum sentence length of each stream.
       most: 2 to 4. Each set is compiled once; fewer sets mean more padding.
 
-    Row lengths vary between the longest sentence and twice its length, because longer rows leave smaller gaps. The
-    smaller sets minimise the mean number of slots over the given batches; the last but one has a margin for unseen batches.
+    Row lengths vary between the longest sentence and twice its length: longer rows leave smaller gaps, but cost more
+    attention. The smaller sets minimise the mean cost over the given batches; the last but one has a margin for unseen ones.
     """
     streams = len(longest)
     lengths = [_row_lengths(size) for size in longest]
@@ -204,7 +212,7 @@ def choose_shapes(
     fits = {shapes: _fits(shapes, needs, lengths) for shapes in (*levels, largest)}
     tight = min(
         (tuple(dict.fromkeys((*smaller, largest))) for smaller in combinations(levels, most - 2)),
-        key=lambda sets: _mean_slots(sets, fits),
+        key=lambda sets: _mean_cost(sets, fits),
     )
     any_batch = tuple(Shape(batches[0][s].shape[1], lengths[s][0]) for s in range(streams))  # one row per sentence
     return (*tight, any_batch) if any_batch not in tight else tight
@@ -229,8 +237,8 @@ def _margin_rows(
 
 
 def _covering(rows: Integer[np.ndarray, " lengths"], lengths: Sequence[int]) -> Shape:
-    """The shape with the fewest slots; of equal ones the one with the shortest rows."""
-    return min((Shape(int(count), length) for count, length in zip(rows, lengths, strict=True)), key=lambda s: s.slots)
+    """The cheapest shape."""
+    return min((Shape(int(count), length) for count, length in zip(rows, lengths, strict=True)), key=lambda s: s.cost)
 
 
 def _fits(shapes: Shapes, needs: Sequence[np.ndarray], lengths: Sequence[list[int]]) -> np.ndarray:
@@ -242,9 +250,9 @@ def _fits(shapes: Shapes, needs: Sequence[np.ndarray], lengths: Sequence[list[in
     return np.all(held, axis=0)
 
 
-def _mean_slots(sets: Sequence[Shapes], fits: dict[Shapes, np.ndarray]) -> float:
-    """Mean slots per batch if each uses the first set that holds it; the last set counts as holding all."""
-    slots = [sum(shape.slots for shape in shapes) for shapes in sets]
+def _mean_cost(sets: Sequence[Shapes], fits: dict[Shapes, np.ndarray]) -> float:
+    """Mean cost of a batch if each uses the first set that holds it; the last set counts as holding all."""
+    costs = [sum(shape.cost for shape in shapes) for shapes in sets]
     held = np.array([fits[shapes] for shapes in sets])
     held[-1] = True
-    return float(np.array(slots)[np.argmax(held, axis=0)].mean())
+    return float(np.array(costs)[np.argmax(held, axis=0)].mean())
