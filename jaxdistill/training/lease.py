@@ -17,7 +17,7 @@ import time
 from typing import Any
 
 from jaxdistill.core import InputError
-from jaxdistill.files.buckets import Bucket
+from jaxdistill.files.buckets import Bucket, address_digest
 from jaxdistill.files.reading import parsed_json
 
 NAME = re.compile(r"jaxdistill-lease-(\d{6})\.json")
@@ -131,10 +131,10 @@ def _holder(note: dict[str, Any]) -> str:
 
 
 def _process_space() -> str:
-    """What tells where a process id is valid: the start of this machine, and the container."""
+    """What tells where a process id is valid: a digest of the start of this machine and of the container."""
     try:
         boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+        return address_digest(f"{boot} {os.readlink('/proc/self/ns/pid')}")
     except OSError:
         return ""
 
