@@ -133,16 +133,22 @@ def test_sets_of_a_data_folder_and_across_languages(tmp_path):
 def test_evaluate_scores_documents_beside_bm25_and_in_anothers_index(tmp_path):
     write_set(tmp_path / "data" / "retrieval" / "tiny")
     save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
-    write_set(tmp_path / "bad", queries=[("q1", "")])
+    faults = {
+        "no-text": {"queries": [("q1", "")]},
+        "unknown": {"qrels": [("q1", "d9", 1)]},
+        "twice": {"corpus": [*DOCUMENTS, DOCUMENTS[0]]},
+    }
+    bad = [write_set(tmp_path / name, **changed) for name, changed in faults.items()]
     options = {"tasks": "documents", "data": str(tmp_path / "data"), "index_model": str(tmp_path / "model")}
     found = evaluate(["bm25", str(tmp_path / "model")], **options)
     lexical, model = (row["scores"] for row in found["models"])
     assert not [name for name in lexical if "asymmetric" in name]
     assert lexical["documents/tiny ndcg@10"] == pytest.approx((1 + 2 / (2 + 1 / np.log2(3))) / 2, abs=0.2)
     assert model["asymmetric documents/tiny ndcg@10"] == model["documents/tiny ndcg@10"]
-    sets = f"{tmp_path / 'bad'},{tmp_path / 'data' / 'retrieval' / 'tiny'}"
+    sets = ",".join(map(str, [*bad, tmp_path / "data" / "retrieval" / "tiny"]))
     row = evaluate(tmp_path / "model", tasks="documents", retrieval=sets)["models"][0]
-    assert list(row["failed"]) == ["documents/bad"] and "documents/tiny map" in row["scores"]
+    assert list(row["failed"]) == [f"documents/{name}" for name in faults] and "documents/tiny map" in row["scores"]
+    assert not any("\n" in line for line in row["failed"].values())
     with pytest.raises(InputError, match="is no cross-encoder"):
         evaluate(tmp_path / "model", tasks="documents", retrieval=sets, reranker=str(tmp_path / "model"))
 

@@ -231,11 +231,12 @@ def test_encode_writes_vectors_of_a_role(exported, tmp_path, capsys):
 
 
 def test_roles_of_an_inherited_text_are_inherited_and_those_of_another_are_not(folder):
-    config = config_of(folder)
+    config = config_of(folder, data__chunk_tokens=16)
     later = dataclasses.replace(config, data=configs.Data(), then=None)
     other = dataclasses.replace(later, data=configs.Data(text="other.txt"))
     found = in_order(dataclasses.replace(config, then=dataclasses.replace(later, then=other)))
     assert [stage.data.roles for stage in found] == ["query,document", "query,document", ""]
+    assert [stage.data.chunk_tokens for stage in found] == [16, 16, 0]
 
 
 @pytest.mark.parametrize(
