@@ -66,6 +66,21 @@ def test_traffic_counts_a_loop_as_often_as_it_runs_and_slices_by_what_they_take(
     assert (reduced.count, reduced.size_bytes, reduced.sent_bytes) == (1, wide, 2 * 3 / 4 * wide)
 
 
+@pytest.mark.parametrize(
+    "groups",
+    [
+        "[2,4]<=[8]",
+        "{{0,1,2,3},{4,5,6,7}}",
+        "mesh['a'=2,'b'=4] {'b'}",
+        "mesh['a'=2,'b'=2,'c'=2] {'b','c'}",
+        "mesh['a'=8] {'a':(1)4}",
+    ],
+)
+def test_the_devices_of_a_collective_are_read_in_every_notation(groups):
+    text = LOOP.replace("replica_groups={{0,1,2,3}}", f"replica_groups={groups}")
+    assert traffic_of(text).sent_bytes == traffic_of(LOOP).sent_bytes
+
+
 def test_products_of_loops_branches_and_parts_are_counted_by_hand():
     x, w = jnp.ones((4, 8)), jnp.ones((8, 8))
     one = 2.0 * 4 * 8 * 8

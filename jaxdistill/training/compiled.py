@@ -182,6 +182,9 @@ def _group(text: str) -> int:
     """Devices that take part in a collective together."""
     if listed := re.search(r"replica_groups=\{\{([\d,]+)\}", text):
         return len(listed[1].split(","))
+    if named := re.search(r"replica_groups=mesh\[([^]]*)\] \{([^}]*)\}", text):
+        sizes = dict(re.findall(r"'(\w+)'=(\d+)", named[1]))
+        return math.prod(int(part or sizes[axis]) for axis, part in re.findall(r"'(\w+)'(?::\(\d+\)(\d+))?", named[2]))
     numbered = re.search(r"replica_groups=\[\d+,(\d+)\]", text)
     return int(numbered[1]) if numbered else 2
 
