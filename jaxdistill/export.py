@@ -1,8 +1,9 @@
-"""Exports a checkpoint of a run as a folder that sentence-transformers and transformers load.
+"""Exports a checkpoint of a run, or the mean of several, as a folder that sentence-transformers and transformers load.
 
   python -m jaxdistill.export --workdir=runs/l3 --step=600 --out=runs/l3-step600
+  python -m jaxdistill.export --workdir=runs/l3 --step=500,550,600 --out=runs/l3-mean
 
-A run exports its best checkpoint itself; it keeps that one and the latest ones.
+A run exports its best checkpoint itself; it keeps that one and the latest ones (`run.keep`).
 """
 
 import dataclasses
@@ -20,19 +21,22 @@ from jaxdistill.training.loop import restored_student
 from jaxdistill.training.mirror import fetched_copy
 
 
-def checkpoint_facts(workdir: str | Path, step: int, name: str) -> Facts:
-    """What the run's `card.json` says about the checkpoint of `step`; its scores only if they are of that step."""
+def checkpoint_facts(workdir: str | Path, steps: Sequence[int], name: str) -> Facts:
+    """What the run's `card.json` says about the checkpoint of a step, or the mean of several; its scores only if they are
+    of that step."""
     facts = read_facts(workdir) or Facts(name=name)
-    scores = facts.scores if facts.steps == step else {}
-    return dataclasses.replace(facts, name=name, steps=step, scores=scores)
+    scores = facts.scores if [facts.steps] == list(steps) else {}
+    averaged = ", ".join(map(str, steps)) if len(steps) > 1 else ""
+    return dataclasses.replace(facts, name=name, steps=max(steps), averaged=averaged, scores=scores)
 
 
-def export_checkpoint(workdir: str | Path, *, step: int, out: str | Path) -> Path:
-    """Exports the student of a kept checkpoint; returns the folder. `jaxdistill.export` is this function.
+def export_checkpoint(workdir: str | Path, *, step: int | Sequence[int], out: str | Path) -> Path:
+    """Exports the student of a kept checkpoint, or the mean of several; returns the folder. `jaxdistill.export` is this
+    function.
 
     Args:
       workdir: folder of the run, or its address in a bucket.
-      step: of the checkpoint; the error for any other step lists the kept ones.
+      step: of the checkpoint; several: their parameters are averaged. The error for any other step lists the kept ones.
       out: folder to write; an earlier export there is replaced, anything else refused with `InputError`.
     """
     workdir = fetched_copy(workdir)
@@ -40,8 +44,14 @@ def export_checkpoint(workdir: str | Path, *, step: int, out: str | Path) -> Pat
         raise InputError(f"{workdir} does not exist; --workdir is the folder of a run.")
     out = Path(out).resolve()
     refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
-    model = restored_student(workdir, step)
-    return export(model, out, card=card_of(model, checkpoint_facts(workdir, step, out.name)))
+    steps = sorted({step} if isinstance(step, int) else set(step))
+    model = restored_student(workdir, steps)
+    return export(model, out, card=card_of(model, checkpoint_facts(workdir, steps, out.name)))
+
+
+def step_numbers(text: str) -> list[int]:
+    """The steps of `--step=500,550,600`."""
+    return [int(part) for part in text.split(",")]
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -49,7 +59,11 @@ def main(arguments: Sequence[str]) -> None:
     parser = Parser(prog="python -m jaxdistill.export", description=__doc__)
     parser.add_argument("--workdir", type=any_path, required=True, help="folder of the run")
     parser.add_argument(
-        "--step", required=True, type=int, help="step of a kept checkpoint; the error for any other lists the kept ones"
+        "--step",
+        required=True,
+        type=step_numbers,
+        help="step of a kept checkpoint, or several with commas between, whose mean is exported; the error for any other "
+        "lists the kept ones",
     )
     parser.add_argument(
         "--out", type=any_path, required=True, help="folder to write; an earlier export there is replaced"

@@ -10,6 +10,7 @@ from jaxdistill.objectives.cosent import CoSENT
 from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.gist import GIST
 from jaxdistill.objectives.gram import Gram
+from jaxdistill.objectives.listwise import Listwise
 from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.objectives.simtde import SimTDE
 from jaxdistill.objectives.trans_encoder import TransEncoder
@@ -29,6 +30,9 @@ GRAM = dict(
     spread_weight=0.5, views=("text", "second"),
 )  # fmt: skip
 GIST_OPTIONS = dict(temperature=0.1, margin=0.05, candidates="all", views=("text", "positive", "negative"))
+LISTWISE = dict(
+    loss="kl", similarity="cosine", student_temperature=0.1, teacher_temperature=0.5, views=("text", "positive", "negative")
+)  # fmt: skip
 CASES = {
     "congen": congen(20),
     "cosent": CoSENT(temperature=0.1),
@@ -36,6 +40,7 @@ CASES = {
     "ckd": CKD(**CKD_OPTIONS),
     "gist": GIST(**GIST_OPTIONS),
     "gram": Gram(**GRAM),
+    "listwise": Listwise(**LISTWISE),
     "simcse": SimCSE(**SIMCSE),
     "simtde": SimTDE(**SIMTDE),
     "trans_encoder": TransEncoder(**TRANS_ENCODER),

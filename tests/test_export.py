@@ -194,9 +194,9 @@ def test_facts_of_a_run_are_read_back_and_scores_belong_to_their_step(tmp_path):
     facts = Facts(name="l3", teacher="T", steps=500, scores={"pairs/spearman": 0.5})
     write_facts(tmp_path, facts)
     assert read_facts(tmp_path) == facts
-    assert checkpoint_facts(tmp_path, 500, "out") == dataclasses.replace(facts, name="out")
-    assert checkpoint_facts(tmp_path, 400, "out") == dataclasses.replace(facts, name="out", steps=400, scores={})
-    assert checkpoint_facts(tmp_path / "absent", 400, "out") == Facts(name="out", steps=400)
+    assert checkpoint_facts(tmp_path, [500], "out") == dataclasses.replace(facts, name="out")
+    assert checkpoint_facts(tmp_path, [400], "out") == dataclasses.replace(facts, name="out", steps=400, scores={})
+    assert checkpoint_facts(tmp_path / "absent", [400], "out") == Facts(name="out", steps=400)
     (tmp_path / "card.json").write_text("{")
     with pytest.raises(InputError, match="card.json is not readable as the facts of a run"):
         read_facts(tmp_path)
@@ -205,11 +205,11 @@ def test_facts_of_a_run_are_read_back_and_scores_belong_to_their_step(tmp_path):
 def test_the_command_exports_a_kept_checkpoint(model, tmp_path, monkeypatch, capsys, unchecked):
     asked = []
     monkeypatch.setattr(
-        export_command, "restored_student", lambda workdir, step: asked.append((workdir, step)) or model
+        export_command, "restored_student", lambda workdir, steps: asked.append((workdir, steps)) or model
     )
     write_facts(tmp_path, Facts(name="run", teacher="the teacher"))
     export_command.main([f"--workdir={tmp_path}", "--step=5", f"--out={tmp_path / 'out'}"])
-    assert asked == [(str(tmp_path), 5)]
+    assert asked == [(tmp_path, [5])]
     assert "reloaded and compared" in capsys.readouterr().out
     assert "the teacher" in (tmp_path / "out" / "README.md").read_text()
 

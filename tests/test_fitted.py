@@ -46,7 +46,7 @@ def test_a_student_of_another_model_starts_close_to_its_teacher(tmp_path):
             )
         )
         teacher = load_model(str(tmp_path / "teacher"))
-        student = make_student(config, teacher, tmp_path)
+        student = make_student(config, (teacher,), tmp_path)
         mine, wanted = (Embedder(model).encode(text) for model in (student, teacher))
         lengths = np.linalg.norm(mine, axis=1) * np.linalg.norm(wanted, axis=1)
         cosines[init] = np.mean(np.sum(mine * wanted, axis=1) / lengths)
@@ -59,4 +59,4 @@ def test_a_head_that_cannot_be_fitted_is_refused(tmp_path, head, named):
         dict(student=dict(model="none", head=head, head_init="fitted"), objective=dict(name="embedding"))
     )
     with pytest.raises(InputError, match=named):
-        make_student(config, None, tmp_path)
+        make_student(config, (), tmp_path)

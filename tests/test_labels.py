@@ -89,7 +89,7 @@ def test_scores_of_ones_own_stay_with_their_pairs(tmp_path):
         np.save(tmp_path / "scores.npy", scores)
         teacher = Teacher(model=f"vectors:{tmp_path / 'scores.npy'}", targets="labels")
         config = Config(objective={"name": "cosent"}, teacher=teacher)
-        parts = dict(teacher=None, labellers=load_labellers(config, tmp_path), store=store, compute_dtype=jnp.float32)
+        parts = dict(teachers=(), labellers=load_labellers(config, tmp_path), store=store, compute_dtype=jnp.float32)
         return Targets(config, CoSENT(), **parts, progress=False)
 
     found = targets_of(np.float32([[0.9], [0.8], [0.1], [0.3]]))

@@ -171,7 +171,7 @@ def test_trimming_and_pruning_read_a_text_behind_the_prompts_of_its_roles(folder
     (tmp_path / "text.txt").write_text("g 1\nrain 2\n")
     config = config_of(folder, student__vocabulary=f"trim:{tmp_path / 'text.txt'}", student__query_prompt="do")
     teacher = load_model(str(folder / "model"))
-    student, whole = make_student(config, teacher, tmp_path / "w"), teacher.with_role_prompts({"query": "do"})
+    student, whole = make_student(config, (teacher,), tmp_path / "w"), teacher.with_role_prompts({"query": "do"})
     assert [student.tokenizer.encode(text).tokens for text in ("dog 1", "sleeps")] == [
         ["[CLS]", "dog", "1", "[SEP]"],
         ["[CLS]", "s", "##l", "##e", "##e", "##p", "##s", "[SEP]"],

@@ -298,7 +298,7 @@ def test_a_student_keeps_the_trained_head_of_a_cross_encoder_and_of_no_other(lab
     first = stages_of("tiny")[0]
     student = dataclasses.replace(first.student, model=str(tmp_path), layers="")
     assert (student.head, student.pooling) == ("pair", "pooler")
-    made = make_student(dataclasses.replace(first, student=student), None, tmp_path / "w")
+    made = make_student(dataclasses.replace(first, student=student), (), tmp_path / "w")
     kept = np.array_equal(made.params["dense/0/kernel"].T, theirs.classifier.weight.detach().numpy())
     assert kept == (labels_there == 1)
     assert ("its own, trained head for pairs" if kept else "a new head for pairs") in caplog.text

@@ -265,7 +265,7 @@ def trimming(folder, option):
 def test_a_run_keeps_its_vocabulary_and_refuses_another_text(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     config, workdir = trimming(tmp_path, "trim:{folder}/text.txt"), tmp_path / "w"
-    student, whole = make_student(config, None, workdir), load_model(config.student.model)
+    student, whole = make_student(config, (), workdir), load_model(config.student.model)
     entries = student.definition.architecture.vocab_size
     assert f"from {whole.definition.architecture.vocab_size} to {entries} tokens" in caplog.text
     assert f"saves {whole.parameter_count - student.parameter_count:,} parameters" in caplog.text
@@ -279,14 +279,14 @@ def test_a_run_keeps_its_vocabulary_and_refuses_another_text(tmp_path, caplog):
     with pytest.raises(InputError, match="student.vocabulary: the text .*text.txt has changed since .*--workdir"):
         vocabulary.refuse_other_text(config, workdir)
     os.remove(config.data.text)
-    assert make_student(config, None, workdir).digest() == student.digest()
+    assert make_student(config, (), workdir).digest() == student.digest()
 
 
 def test_a_plain_text_beside_tables_has_sentences_alone(tmp_path):
     config = trimming(tmp_path, "trim:{folder}/text.txt")
     columns = (("text", "en"), ("translation", "de"))
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, columns=columns))
-    student = make_student(config, None, tmp_path / "w")
+    student = make_student(config, (), tmp_path / "w")
     assert student.tokenizer.token_to_id("cat") is not None and student.tokenizer.token_to_id("sleeps") is None
 
 

@@ -69,9 +69,19 @@ class Teacher:
     """The frozen model whose embeddings are the targets."""
 
     model: str = ""
-    """Folder, also at `s3://` or `gs://`, `package:NAME/PATH`, hub name, an earlier stage (`previous`, `stage2`),
-    or `vectors:FILE.npy` with one row per sentence of the text. Empty for an objective without a teacher. For labels: one
-    or several models, separated by commas, or `vectors:FILE.npy` with your own score of each pair, of shape [rows, 1]."""
+    """Folder, also at `s3://` or `gs://`, `package:NAME/PATH`, hub name, an earlier stage (`previous`, `stage2`), or
+    `vectors:FILE.npy` with one row per sentence of the text. Empty for an objective without a teacher. With `targets=store`: also several models,
+    separated by commas, of any width and tokenizer. For labels: one or several models, or your own scores:
+    `vectors:FILE.npy` with one number for each pair, of shape [rows, pairs], or `columns:NAME,NAME`, columns of the text.
+    With several models, `pooling`, `prompt`, `query_prompt` and `document_prompt` hold for all of them, or have a part for
+    each, separated by `|`: `--config.teacher.prompt="none|query: "`."""
+    weights: tuple[Positive, ...] = ()
+    """Relative weight of each of several teachers; empty: equal weights."""
+    combine: Literal["concatenate", "each"] = "concatenate"
+    """How several teachers are combined. `concatenate`: the target is one vector, in which the teachers' unit vectors lie
+    side by side; its cosines are the weighted mean of theirs. `each`: the objective compares each teacher with its own
+    numbers of the student's vector, and the loss is the weighted mean; with `student.head=linear`, that is a head for each
+    teacher."""
     pooling: str = ""
     """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's. Required if the checkpoint states
     none."""
@@ -91,7 +101,7 @@ class Teacher:
     targets: Literal["live", "store", "labels"] = "live"
     """`live`: the teacher runs inside the training step. `store`: its embeddings are computed once and cached on disk.
     `labels`: caches the mean of the scores that one or several models give to the pairs in the columns `text` and
-    `second`."""
+    `second`, or to a query and each of its candidates (`listwise`)."""
     whiten: Fraction = 0.0
     """Above 0: centres stored targets and divides each of their principal components by its standard deviation to this
     power, 1 being whitening. For teachers whose vectors lie in a cone, such as GTE's and E5's."""
@@ -165,6 +175,9 @@ class Student:
     """Initial values of the head: `uniform` (PyTorch's default, ConGen), `normal` (standard deviation 0.02, SimCSE),
     `identity`, for a student that starts aligned with the teacher, or `fitted`: a linear head by least squares from the
     student's vectors to the teacher's on 4,096 sentences of the text, for a student of another model."""
+    head_of: CountOrNone = 0
+    """Above 0, with several teachers: evaluate and export only that teacher's part of the head, for instance 2 for the
+    second, whose index the student then searches. 0: the whole head."""
     keep_head: bool = True
     """Evaluate and export the student with its head, as ConGen does; False: without it."""
     dropout: Annotated[float, Range(below=1)] = -1.0
@@ -299,7 +312,7 @@ EXTENSIONS = (
     "run.steps", "run.epochs", "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding",
     "run.slices", "run.profile", "run.wandb",
     "evals.every", "evals.patience", "evals.patience_epochs", "evals.sts", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
-    "student.keep_head", "student.export_prompt",
+    "student.keep_head", "student.head_of", "student.export_prompt",
 )  # fmt: skip
 """Options that may change when a run is resumed: they do not affect the steps already trained."""
 

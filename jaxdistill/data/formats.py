@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,8 @@ from jaxdistill.core import InputError
 from jaxdistill.files import parts, reading
 
 SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl", ".parquet")
-
-
-class MissingColumn(InputError):
-    """A file has no column of a name."""
-
-
+Cell = Callable[..., str]
+"""Makes text of a cell: `checked_text` or `number_or_text`."""
 Lines = Iterator[tuple[int, str]]
 """Line numbers and lines, as `reading.lines` gives them."""
 PARQUET_ROWS = 4096
@@ -26,24 +23,54 @@ UNPACKED_BYTES = 1 << 30
 """Maximum decompressed size of a `.parquet.gz`, which is read into memory."""
 
 
-def rows(path: Path, columns: Mapping[str, str], line_bytes: int = reading.LINE_BYTES) -> Iterator[tuple[str, ...]]:
+class MissingColumn(InputError):
+    """A file has no column of a name."""
+
+
+def checked_text(value: object, place: str, column: str, limit_bytes: int = reading.LINE_BYTES) -> str:
+    """Returns a cell as text; a missing value becomes an empty sentence."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise InputError(f"{place}: column {column!r} holds {type(value).__name__} {value!r:.40}, not text.")
+    if len(value) > limit_bytes:
+        raise reading.too_long(place, limit_bytes)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"{place}: column {column!r} holds an unpaired surrogate, which is not valid Unicode."
+        ) from None
+    return value
+
+
+def number_or_text(value: object, place: str, column: str, limit_bytes: int = reading.LINE_BYTES) -> str:
+    """As `checked_text`; a number becomes its digits."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number else checked_text(value, place, column, limit_bytes)
+
+
+def rows(
+    path: Path, columns: Mapping[str, str], line_bytes: int = reading.LINE_BYTES, *, cell: Cell = checked_text
+) -> Iterator[tuple[str, ...]]:
     """Yields the rows of one file in order; `columns` maps our names to the file's.
 
     Args:
       line_bytes: longest line or cell.
+      cell: checks a cell of a format that has types.
 
     Raises:
       InputError: unknown format, not a regular file, no rows, bytes that are not UTF-8, a line above the limit, a row
         without the column or with more fields than the header, a duplicate column, a damaged file.
     """
-    readers = {".txt": _txt, ".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl}
+    readers = {".txt": _txt, ".tsv": _tsv, ".csv": _csv, ".jsonl": partial(_jsonl, cell=cell)}
     kind, count = suffix(path), 0
     if kind in parts.readers:
         yield from _from_outside(path, kind, columns)
         return
     with reading.opened_text(path) as file:
         if kind == ".parquet":
-            found = _parquet(path, file, columns, line_bytes)
+            found = _parquet(path, file, columns, line_bytes, cell)
         else:
             csv.field_size_limit(line_bytes)
             found = readers[kind](path, reading.lines(path, file, line_bytes), columns)
@@ -92,23 +119,6 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
     return chosen
 
 
-def checked_text(value: object, place: str, column: str, limit_bytes: int = reading.LINE_BYTES) -> str:
-    """Returns a cell as text; a missing value becomes an empty sentence."""
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise InputError(f"{place}: column {column!r} holds {type(value).__name__} {value!r:.40}, not text.")
-    if len(value) > limit_bytes:
-        raise reading.too_long(place, limit_bytes)
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InputError(
-            f"{place}: column {column!r} holds an unpaired surrogate, which is not valid Unicode."
-        ) from None
-    return value
-
-
 def _txt(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     others = [name for name in columns if name != "text"]
     if others:
@@ -155,7 +165,7 @@ def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[
         yield tuple(cells[place] if place < len(cells) else "" for place in places)
 
 
-def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str], *, cell: Cell) -> Iterator[tuple[str, ...]]:
     """One JSON object per line; blank lines are skipped."""
     for number, line in lines:
         if not line.strip():
@@ -164,11 +174,11 @@ def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tup
         row = reading.parsed_json(line.strip(), place)
         if not isinstance(row, dict):
             raise InputError(f'{place} is {type(row).__name__}, not an object such as {{"text": "..."}}.')
-        yield tuple(checked_text(row[name], place, name) for name in chosen_columns(list(row), columns, place))
+        yield tuple(cell(row[name], place, name) for name in chosen_columns(list(row), columns, place))
 
 
 def _parquet(
-    path: Path, file: reading.Readable, columns: Mapping[str, str], line_bytes: int
+    path: Path, file: reading.Readable, columns: Mapping[str, str], line_bytes: int, cell: Cell
 ) -> Iterator[tuple[str, ...]]:
     from pyarrow import parquet
 
@@ -184,7 +194,7 @@ def _parquet(
                 number += 1
                 place = f"{path} row {number}"
                 cells_of_row = zip(values, names, strict=True)
-                yield tuple(checked_text(value, place, name, line_bytes) for value, name in cells_of_row)
+                yield tuple(cell(value, place, name, line_bytes) for value, name in cells_of_row)
 
 
 def _unpacked(path: Path, file: reading.Readable) -> io.BytesIO:

@@ -18,7 +18,7 @@ def is_hub(spec: str) -> bool:
     return spec.startswith((HF, TFDS))
 
 
-def rows(spec: str, columns: Mapping[str, str], line_bytes: int) -> Iterator[tuple[str, ...]]:
+def rows(spec: str, columns: Mapping[str, str], line_bytes: int, *, cell: formats.Cell) -> Iterator[tuple[str, ...]]:
     """Yields the rows of a hub's data set, with cells of at most `line_bytes`; the column in the spec serves as `text`."""
     name, *options = COLON.split(spec)[1:]
     if not name or not all(options) or not 2 <= len(options) <= (3 if spec.startswith(HF) else 2):
@@ -31,9 +31,7 @@ def rows(spec: str, columns: Mapping[str, str], line_bytes: int) -> Iterator[tup
     for count, row in enumerate(table, start=1):
         values = (row[name].decode() if isinstance(row[name], bytes) else row[name] for name in names)
         place = f"{spec} row {count}"
-        yield tuple(
-            formats.checked_text(value, place, name, line_bytes) for value, name in zip(values, names, strict=True)
-        )
+        yield tuple(cell(value, place, name, line_bytes) for value, name in zip(values, names, strict=True))
     if not count:
         raise InputError(f"{spec} is empty: it has no rows of text.")
 

@@ -35,6 +35,8 @@ def read(
     specs: Sequence[str],
     columns: Mapping[str, str] | Sequence[str] = (TEXT,),
     line_bytes: int = reading.LINE_BYTES,
+    *,
+    cell: formats.Cell = formats.checked_text,
 ) -> Iterator[Row]:
     """Yields the rows of all specs in a fixed order, empty sentences included.
 
@@ -44,24 +46,29 @@ def read(
         `{"text": "sentence", "translation": "de"}`. A table with one column needs no mapping for `text`.
         `"sentence1|premise"` reads the first of these columns that a file has.
       line_bytes: maximum bytes of a line or cell.
+      cell: `formats.number_or_text` for columns that hold numbers.
 
     Raises:
       InputError: a spec, a file or a row is unusable; the error names file and line.
     """
     for spec in specs:
-        yield from rows(spec, columns, line_bytes)
+        yield from rows(spec, columns, line_bytes, cell=cell)
 
 
 def rows(
-    spec: str, columns: Mapping[str, str] | Sequence[str] = (TEXT,), line_bytes: int = reading.LINE_BYTES
+    spec: str,
+    columns: Mapping[str, str] | Sequence[str] = (TEXT,),
+    line_bytes: int = reading.LINE_BYTES,
+    *,
+    cell: formats.Cell = formats.checked_text,
 ) -> Iterator[Row]:
     """Yields the rows of one spec."""
     wanted = column_map(columns)
     if hub.is_hub(spec):
-        yield from hub.rows(spec, wanted, line_bytes)
+        yield from hub.rows(spec, wanted, line_bytes, cell=cell)
         return
     for path in source_files(spec):
-        yield from formats.rows(path, wanted, line_bytes)
+        yield from formats.rows(path, wanted, line_bytes, cell=cell)
 
 
 def source_files(spec: str) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Stores teacher targets as memory-mapped embeddings, resumable, or reads the user's own vectors.
+"""Stores teacher targets as memory-mapped embeddings, resumable, or reads the user's own vectors; joins several teachers'.
 
 The folder of a store is named by the digest of everything that determines the targets (teacher's weights, tokenizer,
 pooling, maximum length, precision, text), so a changed teacher or text invalidates it. Rows are written in order; the
@@ -142,10 +142,42 @@ class Selected:
         return self._array[self._place[rows]]
 
 
+class Joined:
+    """Arrays of several teachers' vectors, read as one: see `joined`."""
+
+    def __init__(self, arrays: Sequence[Float[np.ndarray, "rows _"]], shares: Sequence[float]):
+        self._arrays, self._shares = tuple(arrays), tuple(shares)
+        self.shape = (len(arrays[0]), sum(array.shape[1] for array in arrays))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows) -> Float[np.ndarray, "..."]:
+        return joined([array[rows] for array in self._arrays], self._shares)
+
+
+def joined(vectors: Sequence[Float[np.ndarray, "*n _"]], shares: Sequence[float]) -> Float[np.ndarray, "*n e"]:
+    """The unit vectors of several teachers, each times the root of its share, in one vector of unit length.
+
+    The cosine of two such vectors is the mean of the teachers' cosines, weighted by the shares.
+
+    Args:
+      vectors: of the same sentences, of any width each.
+      shares: the weight of each teacher; their sum is 1.
+    """
+    return np.concatenate(
+        [
+            share**0.5 * one / np.maximum(np.linalg.norm(one, axis=-1, keepdims=True), 1e-12)
+            for one, share in zip((np.asarray(one, np.float32) for one in vectors), shares, strict=True)
+        ],
+        axis=-1,
+    )
+
+
 class Whitened:
     """The first principal components of targets, each divided by a power of its standard deviation; of unit length."""
 
-    def __init__(self, array: Float[np.ndarray, "rows _"] | Selected, *, power: float, components: int = 0):
+    def __init__(self, array: Float[np.ndarray, "rows _"] | Selected | Joined, *, power: float, components: int = 0):
         """
         Args:
           array: stored targets, of which an even sample determines mean and components.
@@ -169,5 +201,5 @@ class Whitened:
         return (mapped / np.maximum(lengths, np.finfo(np.float32).tiny)).astype(np.float32)
 
 
-Stored = Float[np.ndarray, "rows _"] | Selected | Whitened
+Stored = Float[np.ndarray, "rows _"] | Selected | Joined | Whitened
 """Targets that lie on the disk; row numbers give an array of vectors."""

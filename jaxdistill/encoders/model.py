@@ -14,7 +14,7 @@ from jaxdistill.core import ROLES, InputError, Params
 from jaxdistill.encoders import static
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import family
-from jaxdistill.encoders.locate import locate
+from jaxdistill.encoders.locate import licence_of, locate
 from jaxdistill.encoders.modules import Modules, read_modules, sentence_tensors
 from jaxdistill.encoders.pair_head import classifier_labels, cross_definition, head_names
 from jaxdistill.encoders.sentence import param_shapes
@@ -57,6 +57,8 @@ class SentenceModel:
     """Where it comes from, for logs and model cards."""
     own_prompt: str | None = None
     """Name of the checkpoint's own default prompt, if another was requested."""
+    licence: str = ""
+    """The checkpoint's licence, as its model card states it; empty: it states none."""
     unread_pooler: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """BERT's pooler if the pooling does not read it. Exports keep it, because a cross-encoder may start from them."""
 
@@ -159,6 +161,7 @@ def load_model(
         default_prompt=default_prompt,
         source=str(spec),
         own_prompt=modules.default_prompt,
+        licence=licence_of(folder),
         unread_pooler={} if POOLER + "kernel" in params else _pooler(tensors, architecture.hidden_size),
     )
 

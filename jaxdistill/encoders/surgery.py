@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, Params
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.layers import INITIAL_DEVIATION, uniform_as_torch
 from jaxdistill.encoders.model import SentenceModel
@@ -263,20 +263,33 @@ def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
         raise InputError(f"dims={width} is not possible; the vectors of {model.source} have {old} numbers.")
     if width == old:
         return model
+    source = f"{model.source}, first {width} numbers"
     if dense and isinstance(dense[-1], Dense):
-        index, last = len(dense) - 1, dataclasses.replace(dense[-1], out_features=width)
-        cut = {path: model.params[path][..., :width] for path in sentence_tensors(index, last)}
-        dense = dense[:-1]
-    else:
-        index = len(dense)
-        last = Dense(in_features=old, out_features=width, bias=False, activation="identity")
-        cut = {f"dense/{index}/kernel": np.eye(old, width, dtype=np.float32)}
+        return dataclasses.replace(head_part(model, slice(width)), source=source)
+    last = Dense(in_features=old, out_features=width, bias=False, activation="identity")
     return dataclasses.replace(
         model,
         definition=dataclasses.replace(model.definition, dense=(*dense, last)),
-        params=model.params | cut,
-        source=f"{model.source}, first {width} numbers",
+        params=model.params | {f"dense/{len(dense)}/kernel": np.eye(old, width, dtype=np.float32)},
+        source=source,
     )
+
+
+def head_part(model: SentenceModel, numbers: slice) -> SentenceModel:
+    """The model with some of the numbers of its last dense layer."""
+    *before, last = model.definition.dense
+    width = len(range(*numbers.indices(last.out_features)))
+    cut = {path: np.asarray(array) for path, array in cut_head(model.definition, model.params, numbers).items()}
+    dense = (*before, dataclasses.replace(last, out_features=width))
+    return dataclasses.replace(
+        model, definition=dataclasses.replace(model.definition, dense=dense), params=model.params | cut
+    )
+
+
+def cut_head(definition: EncoderDefinition, params: Params, numbers: slice) -> Params:
+    """The parameters of the last dense layer, on the host or on devices, for some of its numbers."""
+    *before, last = definition.dense
+    return {path: params[path][..., numbers] for path in sentence_tensors(len(before), last)}
 
 
 def add_head(

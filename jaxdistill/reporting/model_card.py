@@ -25,6 +25,8 @@ class Facts:
     teacher: str = ""
     student: str = ""
     """Origin of the student's weights, for instance `layers 1,3,5 of all-MiniLM-L6-v2`."""
+    licences: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Models that the student was made from to their licences; empty: the model card states none."""
     objective: str = ""
     """The objective with its options, in one line."""
     data: str = ""
@@ -32,6 +34,8 @@ class Facts:
     data_digest: str = ""
     sentences: int = 0
     steps: int = 0
+    averaged: str = ""
+    """Steps of the checkpoints whose mean the student is; empty: it is one checkpoint."""
     batch_size: int = 0
     seed: int = 0
     prompt: str = ""
@@ -142,11 +146,13 @@ def _how_made(facts: Facts) -> dict[str, str]:
     return {
         "Teacher": facts.teacher,
         "Student": facts.student,
+        "Licences": "; ".join(f"{name}: {licence or 'not stated'}" for name, licence in facts.licences.items()),
         "Objective": facts.objective,
         "Text": facts.data,
         "Digest of the text": facts.data_digest,
         "Sentences": f"{facts.sentences:,}" if facts.sentences else "",
         "Steps": f"{facts.steps:,}" if facts.steps else "",
+        "Mean of the checkpoints of steps": facts.averaged,
         "Batch size": f"{facts.batch_size:,}" if facts.batch_size else "",
         "Seed": str(facts.seed) if facts.steps else "",
         "Prompt, in training and for the scores": _prompt(facts.prompt) if facts.prompt else "",

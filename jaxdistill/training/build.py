@@ -23,13 +23,20 @@ from jaxdistill.evals import dev_metric
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.training import optim, step
 from jaxdistill.training.dev import dev_tasks, graded_pairs, held_out_rows
-from jaxdistill.training.objective import check_accumulation, check_form, check_same_tokens, make_objective, sizes_of
+from jaxdistill.training.objective import (
+    check_accumulation,
+    check_form,
+    check_same_tokens,
+    make_objective,
+    sizes_of,
+    with_teachers,
+)
 from jaxdistill.training.profile import profiled_steps
 from jaxdistill.training.prompts import check_roles
 from jaxdistill.training.run import Run
 from jaxdistill.training.sharding import frozen_shardings, sharding_rules
-from jaxdistill.training.student import make_student, with_dropout
-from jaxdistill.training.teacher import Targets, load_labellers, load_teacher
+from jaxdistill.training.student import make_student, widths_of, with_dropout
+from jaxdistill.training.teacher import Targets, load_labellers, load_teachers
 from jaxdistill.training.text import student_text
 
 QUEUE_SEED = 16349
@@ -50,16 +57,17 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
     dtype = dtype_of(config.run.precision)
     objective = make_objective(config)
-    labellers = load_labellers(config, workdir)
-    teacher = load_teacher(config, workdir)
-    student = make_student(config, teacher, workdir)
-    check_roles(config, [*labellers, *([teacher] if teacher else []), student])
+    labellers, teachers = load_labellers(config, workdir), load_teachers(config, workdir)
+    objective = with_teachers(config, objective, widths_of(teachers))
+    teacher = teachers[0] if len(teachers) == 1 else None
+    student = make_student(config, teachers, workdir)
+    check_roles(config, [*labellers, *teachers, student])
     check_accumulation(config, objective, groups, mesh)
     graded = graded_pairs(config.evals)  # read before labels and targets are made, which takes long
     store = student_text(config, objective, student, progress=progress)
     check_form(objective, student)
     targets = Targets(
-        config, objective, teacher=teacher, labellers=labellers, store=store, compute_dtype=dtype, progress=progress,
+        config, objective, teachers=teachers, labellers=labellers, store=store, compute_dtype=dtype, progress=progress,
         computed=absent is None,
     )  # fmt: skip
     check_width(objective, targets, student)
@@ -78,7 +86,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         workdir=workdir,
         mesh=mesh,
         compute_dtype=dtype,
-        teacher=teacher,
+        teachers=teachers,
         student=student,
         objective=objective,
         store=store,

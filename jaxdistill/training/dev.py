@@ -8,7 +8,7 @@ from jaxtyping import Integer
 
 from jaxdistill import paths
 from jaxdistill.config import Config, Evals
-from jaxdistill.core import LABELS, SECOND, InputError, Task
+from jaxdistill.core import LABELS, InputError, Task
 from jaxdistill.data import sources
 from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import agreement, dev_metric, pairs, sts
@@ -33,16 +33,17 @@ def dev_tasks(
 def dev_agreement(config: Config, targets: Targets, held_out: Integer[np.ndarray, " n"]) -> Task | None:
     """Agreement over the pairs of a file, or over held-out sentences: each with its neighbour and with a random one."""
     if config.evals.agreement:
-        if targets.embedder is None:
+        if targets.embed is None:
             raise InputError("evals.agreement needs a teacher model; vectors cover the training text alone.")
         read = sources.read(split_specs(config.evals.agreement), line_bytes=config.data.max_line_bytes)
         sentences = [text for (text,) in read if text.strip()]
-        return agreement.agreement_task(targets.embedder.encode, *agreement.neighbouring_pairs(sentences))
-    if len(held_out) < 4 or (targets.embedder is None and not targets.arrays):
+        return agreement.agreement_task(targets.embed, *agreement.neighbouring_pairs(sentences))
+    if len(held_out) < 4 or (targets.embed is None and not targets.arrays):
         return None
     if targets.views == (LABELS,):
-        first, second = (tuple(targets.text.text(column, row) for row in held_out) for column in (sources.TEXT, SECOND))
-        roles = (targets.text.roles(sources.TEXT, held_out), targets.text.roles(SECOND, held_out))
+        pair = targets.scored[:2]
+        first, second = (tuple(targets.text.text(column, row) for row in held_out) for column in pair)
+        roles = (targets.text.roles(pair[0], held_out), targets.text.roles(pair[1], held_out))
         return agreement.AgreementTask(first=first, second=second, teacher=targets.rows(held_out)[:, 0], roles=roles)
     texts = [targets.text.text("text", row) for row in held_out]
     vectors = dict(zip(texts, targets.rows(held_out), strict=True))

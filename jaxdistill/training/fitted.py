@@ -2,15 +2,18 @@
 
 import dataclasses
 import logging
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.config import Config
 from jaxdistill.core import InputError
+from jaxdistill.data.targets import joined
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
+from jaxdistill.training.several import shares_of
 from jaxdistill.training.text import evenly, prompted_sentences
 
 FITTING_SAMPLE = 4096
@@ -36,11 +39,12 @@ def check_fits(config: Config, teacher: SentenceModel | None) -> None:
         )
 
 
-def fitted_head(config: Config, student: SentenceModel, teacher: SentenceModel) -> dict[str, np.ndarray]:
-    """Kernel and bias that map the student's pooled sentences to the teacher's vectors, on sentences drawn evenly from
-    the text."""
+def fitted_head(config: Config, student: SentenceModel, teachers: Sequence[SentenceModel]) -> dict[str, np.ndarray]:
+    """Kernel and bias that map the student's pooled sentences to the vectors of the teacher, or to those of several side
+    by side, on sentences drawn evenly from the text."""
     raw = dataclasses.replace(student, definition=dataclasses.replace(student.definition, normalize=False))
-    x, y = (_vectors(config, model) for model in (raw, teacher))
+    x, *of_teachers = (_vectors(config, model) for model in (raw, *teachers))
+    y = of_teachers[0] if len(teachers) == 1 else joined(of_teachers, shares_of(config.teacher))
     kernel, bias = least_squares(x, y)
     mapped = x @ kernel + bias
     cosines = np.sum(mapped * y, 1) / np.linalg.norm(mapped, axis=1) / np.linalg.norm(y, axis=1)

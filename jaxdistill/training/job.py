@@ -4,6 +4,7 @@ import dataclasses
 import json
 import logging
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 from jaxdistill import processes
@@ -28,7 +29,7 @@ from jaxdistill.training.loop import Outcome, train
 from jaxdistill.training.overview import print_overview
 from jaxdistill.training.run import Run
 from jaxdistill.training.sharding import sharded_embedder
-from jaxdistill.training.student import as_evaluated, as_exported
+from jaxdistill.training.student import as_evaluated, as_exported, widths_of
 from jaxdistill.training.vocabulary import keep_tokenizer, refuse_other_text
 from jaxdistill.training.workdir import EXPORT, METRICS, RESULTS, claim_workdir, stage_export
 from jaxdistill.versions import versions
@@ -68,8 +69,8 @@ def digests(run: Run) -> dict[str, str]:
     if teacher.startswith("vectors:"):
         files["teacher.model"] = teacher.removeprefix("vectors:")
     found = {name: sources.content_digest(sources.split_specs(spec)) for name, spec in files.items() if spec}
-    models = {"teacher.model": run.teacher, "student.model": run.student}
-    found |= {name: model.digest() for name, model in models.items() if model is not None}
+    found |= {f"{name}.model": model.digest() for name, model in teachers_by_name(run.teachers).items()}
+    found["student.model"] = run.student.digest()
     found["data.text"] = run.store.content_digest
     return {f"content of {name}": digest[:12] for name, digest in found.items()}
 
@@ -79,7 +80,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], command
     folder = run.workdir / EXPORT
     models = {
         "teacher": run.teacher,
-        "student before": as_evaluated(run.config.student, run.student),
+        "student before": as_evaluated(run.config.student, run.student, widths_of(run.teachers)),
         "student after": outcome.student,
     }
     models = {name: model for name, model in models.items() if model is not None}
@@ -193,9 +194,12 @@ def _measured(
 def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
     objective = dict(run.config.objective)
     name = objective.pop("name")
-    teacher = run.teacher.source if run.teacher else run.config.teacher.model
-    origins = [teacher, stage_export(run.config.student.model, run.workdir)]
-    readers = {"student": run.student} | ({"teacher": run.teacher} if run.teacher else {})
+    teacher = ",".join(model.source for model in run.teachers) or run.config.teacher.model
+    origins = [*sources.split_specs(teacher), stage_export(run.config.student.model, run.workdir)]
+    licences = {model.source: model.licence for model in run.teachers}
+    if run.config.student.model != "teacher":
+        licences |= {origins[-1]: run.student.licence}
+    readers = {"student": run.student} | teachers_by_name(run.teachers)
     role_prompts = {
         role: {reader: model.role_prompts[role] for reader, model in readers.items()}
         for role in run.store.prompts
@@ -205,6 +209,7 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         name=run.workdir.resolve().name,
         teacher=", ".join(map(public_name, sources.split_specs(teacher))),
         student=without_folders(run.student.source, origins),
+        licences={public_name(model): licence for model, licence in licences.items()},
         objective=f"{name} ({', '.join(f'{key} {value}' for key, value in objective.items())})",
         data=", ".join(map(public_name, sources.split_specs(run.config.data.text))),
         data_digest=run.store.content_digest,
@@ -219,6 +224,13 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         scores=scores["student after"],
         teacher_scores=scores.get("teacher", {}),
     )
+
+
+def teachers_by_name(teachers: Sequence[SentenceModel]) -> dict[str, SentenceModel]:
+    """`teacher`, or `teacher 1`, `teacher 2` and so on."""
+    if len(teachers) == 1:
+        return {"teacher": teachers[0]}
+    return {f"teacher {number}": teacher for number, teacher in enumerate(teachers, start=1)}
 
 
 def _title(run: Run) -> str:

@@ -1,24 +1,33 @@
-"""Labels pairs of sentences with the scores of other models; made once, stored and resumed.
+"""Labels pairs of sentences with the scores of other models; made once, stored and resumed. Or reads scores from the text.
+
+A row has one pair (Trans-Encoder, CoSENT), or its sentence with each of several candidates (listwise distillation).
 
 A labeller is a sentence encoder (cosine similarity, in [-1, 1]) or a cross-encoder (sigmoid, in (0, 1)); several of one
 kind are averaged, as in Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, section 2.4). A sentence encoder reads
 every distinct sentence once, however many pairs it is in; a cross-encoder reads each pair once, in its own order.
 """
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
-from jaxdistill.core import SECOND
-from jaxdistill.data import targets
+from jaxdistill.config import Data
+from jaxdistill.core import SECOND, InputError
+from jaxdistill.data import formats, sources, targets
+from jaxdistill.data.sources import TEXT
 from jaxdistill.data.tokenize import TokenStore
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.inference import Embedder, refuse_mixed
+
+COLUMNS = "columns:"
+"""Marks the columns of the text that have scores, in `teacher.model`."""
 
 log = logging.getLogger(__name__)
 
@@ -28,15 +37,17 @@ def labels(
     store: TokenStore,
     folder: Path,
     *,
+    columns: Sequence[str] = (TEXT, SECOND),
     compute_dtype: DTypeLike,
     progress: bool,
-) -> Float[np.ndarray, "rows 1"]:
-    """The mean score of each row's pair over the labellers, in the order of the store.
+) -> Float[np.ndarray, "rows k"]:
+    """The mean score of each row's pairs over the labellers, in the order of the store.
 
     Args:
       labellers: sentence encoders, or cross-encoders; InputError for both, whose scores have other scales.
-      store: text with the columns `text` and `second`; its tokens are not used.
+      store: text with these columns; its tokens are not used.
       folder: keeps the scores, and the vectors that they are made of, by the digest of what made them.
+      columns: the first of them makes a pair with each of the others.
       progress: show bars.
     """
     refuse_mixed(labellers)
@@ -44,39 +55,45 @@ def labels(
     for labeller in labellers:
         embedder = Embedder(labeller, compute_dtype=compute_dtype)
         made = _of_pairs if labeller.definition.reads_pairs else _of_sentences
-        scores.append(made(embedder, store, folder, np.dtype(compute_dtype).name, progress))
+        scores.append(made(embedder, store, columns, folder, np.dtype(compute_dtype).name, progress))
     mean = np.asarray(np.mean(np.stack(scores), axis=0, dtype=np.float32))
     log.info(
         "labels: %s pairs by %s, mean %.3f, %s of them below 0",
-        f"{len(mean):,}",
+        f"{mean.size:,}",
         ", ".join(labeller.source for labeller in labellers),
         mean.mean(),
         f"{int((mean < 0.0).sum()):,}",
     )
-    return mean[:, None]
+    return mean
 
 
-def _of_pairs(embedder: Embedder, store: TokenStore, folder: Path, dtype: str, progress: bool) -> np.ndarray:
+def _of_pairs(
+    embedder: Embedder, store: TokenStore, columns: Sequence[str], folder: Path, dtype: str, progress: bool
+) -> Float[np.ndarray, "rows k"]:
     """A cross-encoder's scores."""
 
     def score(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         first, second = zip(*pairs, strict=True)
         return embedder.score(first, second)[:, None]
 
-    pairs = list(zip(store.texts("text"), store.texts(SECOND), strict=True))
-    what = "labelling pairs"
-    of = _name(what, embedder, store, dtype)
-    return targets.cached_vectors(folder, of, score, pairs, 1, what=what, progress=progress)[:, 0]
+    what, made = "labelling pairs", []
+    for other in columns[1:]:
+        pairs = list(zip(store.texts(columns[0]), store.texts(other), strict=True))
+        of = _name(what, embedder, store, (columns[0], other), dtype)
+        made.append(targets.cached_vectors(folder, of, score, pairs, 1, what=what, progress=progress))
+    return np.concatenate(made, axis=1)
 
 
-def _of_sentences(embedder: Embedder, store: TokenStore, folder: Path, dtype: str, progress: bool) -> np.ndarray:
+def _of_sentences(
+    embedder: Embedder, store: TokenStore, columns: Sequence[str], folder: Path, dtype: str, progress: bool
+) -> Float[np.ndarray, "rows k"]:
     """Cosine similarities of a sentence encoder's vectors."""
     row: dict[str, int] = {}
     prompts = embedder.model.role_prompts
-    columns = [store.texts(column, prompts) for column in ("text", SECOND)]
-    sides = [[row.setdefault(text, len(row)) for text in texts] for texts in columns]
+    texts = [store.texts(column, prompts) for column in columns]
+    sides = [np.array([row.setdefault(text, len(row)) for text in of_column]) for of_column in texts]
     what = "labelling sentences"
-    of = _name(what, embedder, store, dtype)
+    of = _name(what, embedder, store, columns, dtype)
     vectors = targets.cached_vectors(
         folder,
         of,
@@ -86,15 +103,56 @@ def _of_sentences(embedder: Embedder, store: TokenStore, folder: Path, dtype: st
         what=what,
         progress=progress,
     )
-    scores = np.zeros(store.rows, np.float32)
+    scores = np.zeros((store.rows, len(columns) - 1), np.float32)
     for begin in range(0, store.rows, targets.BLOCK_ROWS):
         block = slice(begin, begin + targets.BLOCK_ROWS)
-        left, right = (np.asarray(vectors[side[block]], np.float64) for side in sides)
-        lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-        scores[block] = np.einsum("ne,ne->n", left, right) / np.maximum(lengths, 1e-12)
+        left, *others = (np.asarray(vectors[side[block]], np.float64) for side in sides)
+        for place, right in enumerate(others):
+            lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+            scores[block, place] = np.einsum("ne,ne->n", left, right) / np.maximum(lengths, 1e-12)
     return scores
 
 
-def _name(what: str, embedder: Embedder, store: TokenStore, dtype: str) -> str:
+def _name(what: str, embedder: Embedder, store: TokenStore, columns: Sequence[str], dtype: str) -> str:
     """Everything that determines the rows."""
-    return f"{what} {embedder.model.digest()} {store.content_digest} {dtype}"
+    return f"{what} {' '.join(columns)} {embedder.model.digest()} {store.content_digest} {dtype}"
+
+
+def own_scores(spec: str, data: Data, store: TokenStore, *, count: int) -> targets.Selected:
+    """The user's own scores of each row's pairs: a file of numbers, or columns of the text.
+
+    Args:
+      spec: `vectors:FILE.npy` or `columns:NAME,NAME`.
+      count: number of scores of a row.
+
+    Raises:
+      InputError: another number of scores, or a row without one.
+    """
+    if spec.startswith(COLUMNS):
+        array = scores_of_columns(sources.split_specs(spec.removeprefix(COLUMNS)), data, store)
+    else:
+        array = targets.checked_own_vectors(spec, store.input_rows)
+    if array.shape[1] != count:
+        raise InputError(
+            f"teacher.model={spec} has {array.shape[1]} numbers a row; with teacher.targets=labels it holds one score per pair, "
+            f"and this objective reads {count} a row: an array of shape [rows, {count}], or {count} columns."
+        )
+    return targets.Selected(array, store.input_row)
+
+
+def scores_of_columns(names: Sequence[str], data: Data, store: TokenStore) -> Float[np.ndarray, "rows k"]:
+    """The numbers in some columns of the training text, for all its rows; those that are left out may lack them."""
+    found = np.full((store.input_rows, len(names)), np.nan, np.float32)
+    rows = sources.read(sources.split_specs(data.text), names, data.max_line_bytes, cell=formats.number_or_text)
+    for place, row in enumerate(islice(rows, len(found))):
+        for column, cell in enumerate(row):
+            with contextlib.suppress(ValueError):  # no number
+                found[place, column] = float(cell)
+    lacking = np.argwhere(~np.isfinite(found[store.input_row]))
+    if len(lacking):
+        row, column = int(store.input_row[lacking[0][0]]), names[lacking[0][1]]
+        raise InputError(
+            f"data.text: row {row + 1:,} has no score in the column {column!r}; remove the row, or leave out "
+            f"--config.teacher.model={COLUMNS}{','.join(names)} and name a model that scores the candidates."
+        )
+    return found

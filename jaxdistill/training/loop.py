@@ -11,7 +11,7 @@ import logging
 import math
 import pathlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -32,8 +32,8 @@ from jaxdistill.training.goodput import Goodput
 from jaxdistill.training.metrics import Progress, Writers
 from jaxdistill.training.profile import Profile
 from jaxdistill.training.run import Run
-from jaxdistill.training.student import as_evaluated, as_exported, make_student
-from jaxdistill.training.teacher import load_teacher
+from jaxdistill.training.student import as_evaluated, as_exported, evaluated_params, make_student, widths_of
+from jaxdistill.training.teacher import load_teachers
 from jaxdistill.training.workdir import CHECKPOINTS, EXPORT, read_config
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,8 @@ class _Loop:
         written = -1 if self.is_new else first_step  # a killed run may have written step 0 without saving it
         self.writers = Writers(run.workdir, last_step=written, config=flat(run.config)) if leads else None
         self.bar = Progress(first_step=first_step, steps=run.steps, batch_size=run.batches.batch_size, shown=shown)
-        self.embedder = Embedder(as_evaluated(run.config.student, run.student), mesh=run.mesh, params={})
+        evaluated = as_evaluated(run.config.student, run.student, widths_of(run.teachers))
+        self.embedder = Embedder(evaluated, mesh=run.mesh, params={})
         watches = run.config.evals.collapse != "off" and not run.student.definition.reads_pairs
         self.watched = collapse.sample_of(run.store) if watches else []
         self.goodput = Goodput()
@@ -183,7 +184,8 @@ class _Loop:
     def evaluate(self, step: int, state: TrainState) -> None:
         """Runs every dev evaluation and tracks the best score."""
         self.report(step)
-        params = state.params["student"]
+        student, widths = self.run.config.student, widths_of(self.run.teachers)
+        params = evaluated_params(student, self.run.student, state.params["student"], widths)
         with self.goodput.spent("evaluation"):
             scores = self.scores(step, params)
             spread = self.watch_collapse(step, params) if self.watched else {}
@@ -292,7 +294,7 @@ def _outcome(run: Run, seconds: float, spent: Mapping[str, float]) -> Outcome:
     checkpoints.close()
     assert chosen is not None
     return Outcome(
-        student=trained_student(run.config, run.student, chosen.state),
+        student=trained_student(run.config, run.student, chosen.state.params["student"], run.teachers),
         step=chosen.step,
         last_step=last.step,
         scores=last.progress["scores"],
@@ -302,14 +304,17 @@ def _outcome(run: Run, seconds: float, spent: Mapping[str, float]) -> Outcome:
     )
 
 
-def trained_student(config: Config, student: SentenceModel, state: TrainState) -> SentenceModel:
-    """The student with the state's parameters, as it is evaluated."""
-    params = {name: meshes.fetched(array) for name, array in state.params["student"].items()}
-    return as_evaluated(config.student, student.with_params(params))
+def trained_student(
+    config: Config, student: SentenceModel, trained: Params, teachers: Sequence[SentenceModel]
+) -> SentenceModel:
+    """The student with these parameters, as it is evaluated."""
+    params = {name: meshes.fetched(array) for name, array in trained.items()}
+    return as_evaluated(config.student, student.with_params(params), widths_of(teachers))
 
 
-def restored_student(workdir: str | pathlib.Path, step: int) -> SentenceModel:
-    """The student of a kept checkpoint of any run, without its text; raises `InputError` with the kept steps."""
+def restored_student(workdir: str | pathlib.Path, steps: Sequence[int]) -> SentenceModel:
+    """The student of a kept checkpoint of any run, without its text, or the mean of several; raises `InputError` with the
+    kept steps."""
     workdir = pathlib.Path(workdir)
     config = read_config(workdir)
     if config is None:
@@ -321,6 +326,15 @@ def restored_student(workdir: str | pathlib.Path, step: int) -> SentenceModel:
         )
     # What is pruned does not matter here, only how much: the weights are the checkpoint's.
     like = dataclasses.replace(config, student=dataclasses.replace(config.student, prune_by="magnitude"))
-    student = make_student(like, load_teacher(config, workdir), workdir)
-    state = Checkpoints(workdir, read_only=True).restore_alone(step)
-    return as_exported(config.student, trained_student(config, student, state))
+    teachers = load_teachers(config, workdir)
+    student = make_student(like, teachers, workdir)
+    return as_exported(config.student, trained_student(config, student, mean_of(workdir, steps), teachers))
+
+
+def mean_of(workdir: pathlib.Path, steps: Sequence[int]) -> dict[str, np.ndarray]:
+    """The mean of the student's parameters over kept checkpoints, read one after the other."""
+    checkpoints, total = Checkpoints(workdir, read_only=True), dict[str, np.ndarray]()
+    for step in steps:
+        for path, array in checkpoints.restore_alone(step).params["student"].items():
+            total[path] = total.get(path, 0.0) + np.asarray(array, np.float64)
+    return {path: (array / len(steps)).astype(np.float32) for path, array in total.items()}

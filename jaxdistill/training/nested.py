@@ -11,7 +11,7 @@ Truncated, every width has a state of its own (a queue of that width); projected
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -19,48 +19,20 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Float
 
-from jaxdistill.core import Array, Encoded, InputError, Objective, Params, Sizes
+from jaxdistill.core import Array, Encoded, InputError, Params, Sizes
+from jaxdistill.training.wrapped import Wrapped
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Nested:
+class Nested(Wrapped):
     """An objective for the whole vector and for its first `dims` numbers; the loss is the mean over the widths."""
 
-    objective: Objective
     dims: tuple[int, ...]
     targets: str
 
     def __post_init__(self):
         if any(low >= high for low, high in zip((0, *self.dims), self.dims, strict=False)):
             raise InputError(f"student.dims={self.dims} must be positive and rising, such as (64, 128, 256).")
-
-    @property
-    def student_views(self) -> Sequence[str]:
-        return self.objective.student_views
-
-    @property
-    def teacher_views(self) -> Sequence[str]:
-        return self.objective.teacher_views
-
-    @property
-    def reserve_rows(self) -> int:
-        return self.objective.reserve_rows
-
-    @property
-    def reads(self) -> Sequence[str]:
-        return self.objective.reads
-
-    @property
-    def unread(self) -> Mapping[str, str]:
-        return self.objective.unread
-
-    @property
-    def couples_examples(self) -> bool:
-        return self.objective.couples_examples
-
-    @property
-    def any_width(self) -> bool:
-        return getattr(self.objective, "any_width", False)
 
     @property
     def _projected(self) -> bool:

@@ -1,5 +1,7 @@
 """Builds the objective of a run and checks that it fits the rest of the options."""
 
+from collections.abc import Sequence
+
 from jax.sharding import Mesh
 
 from jaxdistill import objectives
@@ -8,7 +10,9 @@ from jaxdistill.core import LABELS, InputError, Objective, Sizes
 from jaxdistill.data import tokenize, views
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.mesh import batch_devices
+from jaxdistill.training.each_teacher import EachTeacher
 from jaxdistill.training.nested import Nested
+from jaxdistill.training.several import check_several, shares_of
 
 
 def make_objective(config: Config) -> Objective:
@@ -18,8 +22,10 @@ def make_objective(config: Config) -> Objective:
     if (config.teacher.targets == "labels") != (tuple(objective.teacher_views) == (LABELS,)):
         raise InputError(
             f"teacher.targets={config.teacher.targets!r} does not go with objective {config.objective['name']}: scores of "
-            "pairs (labels) are the targets of trans_encoder and cosent, and of no other."
+            "pairs (labels) are the targets of trans_encoder, cosent and listwise, and of no other: set "
+            f"--config.teacher.targets={'store' if config.teacher.targets == 'labels' else 'labels'}."
         )
+    check_several(config)
     if config.student.dims and config.teacher.targets == "labels":
         raise InputError(
             "student.dims: a score of a pair has no nested widths; leave it empty with teacher.targets=labels."
@@ -33,8 +39,15 @@ def make_objective(config: Config) -> Objective:
         (f"objective {config.objective['name']}", bool(objective.reads), "include single tokens or layers"),
     ):
         if wanted and (config.teacher.targets != "live" or config.teacher.model.startswith("vectors:")):
-            raise InputError(f"{option} needs targets that {why}; set teacher.targets=live and name a teacher model.")
+            raise InputError(f"{option} needs targets that {why}; set teacher.targets=live and name one teacher model.")
     return objective
+
+
+def with_teachers(config: Config, objective: Objective, widths: Sequence[int]) -> Objective:
+    """The objective for teachers of these widths: for each of several where `teacher.combine` says so."""
+    if len(widths) < 2 or config.teacher.combine == "concatenate":
+        return objective
+    return EachTeacher(objective=objective, widths=tuple(widths), shares=shares_of(config.teacher))
 
 
 def check_accumulation(config: Config, objective: Objective, groups: int, mesh: Mesh) -> None:

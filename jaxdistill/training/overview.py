@@ -16,6 +16,7 @@ from jaxdistill.encoders.architecture import Dense
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.training.run import Run
 from jaxdistill.training.sharding import held_share, sharded_embedder
+from jaxdistill.training.teacher import joint_embed
 
 PADDING_STEPS = 8
 """Batches that the share of padding is measured on."""
@@ -29,8 +30,8 @@ def print_overview(run: Run, say: Callable[[str], None]) -> dict[str, float]:
         f"devices: {run.mesh.size} x {device.device_kind} ({_axes(run.mesh)}), "
         f"matrix products in {np.dtype(run.compute_dtype).name}"
     )
-    if run.teacher is not None:
-        say(f"teacher: {model_line(run.teacher)}")
+    for teacher in run.teachers:
+        say(f"teacher: {model_line(teacher)}")
     say(f"student: {model_line(run.student)}")
     for line in run.store.report():
         say(line)
@@ -73,11 +74,10 @@ def model_line(model: SentenceModel) -> str:
 
 
 def teacher_scores(run: Run) -> dict[str, float]:
-    """The teacher's own value of every dev metric; empty where it is only there as vectors."""
-    if run.teacher is None:
-        return {}
-    embedder = sharded_embedder(run.teacher, run.config.run, mesh=run.mesh)
-    return {name: value for task in run.tasks.values() for name, value in task(embedder.as_embed()).items()}
+    """The value of every dev metric of the teacher, or of several together; empty where it is only there as vectors."""
+    embedders = [sharded_embedder(teacher, run.config.run, mesh=run.mesh) for teacher in run.teachers]
+    embed = embedders[0].as_embed() if run.teacher else joint_embed(embedders, run.config.teacher)
+    return {name: value for task in run.tasks.values() for name, value in task(embed).items()} if embed else {}
 
 
 def probe(run: Run, batch) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,8 +27,8 @@ class Run:
     workdir: pathlib.Path
     mesh: Mesh
     compute_dtype: DTypeLike
-    teacher: SentenceModel | None
-    """None with the user's own vectors."""
+    teachers: Sequence[SentenceModel]
+    """Those whose vectors are the targets; none with the user's own vectors."""
     student: SentenceModel
     """Untrained, with its head."""
     objective: Objective
@@ -51,6 +51,11 @@ class Run:
     """Metric to evaluation; all are measured."""
     best: str
     """The metric that picks the best checkpoint."""
+
+    @property
+    def teacher(self) -> SentenceModel | None:
+        """The only teacher; None with several."""
+        return self.teachers[0] if len(self.teachers) == 1 else None
 
     def first_state(self, seeds: np.ndarray | None) -> TrainState:
         """The state before step 1, on the mesh."""

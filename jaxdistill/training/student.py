@@ -3,11 +3,12 @@
 import dataclasses
 import logging
 import pathlib
+from collections.abc import Sequence
 
 import jax
 
 from jaxdistill.config import Config, Student
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, Params
 from jaxdistill.data import targets
 from jaxdistill.encoders import pruning, surgery
 from jaxdistill.encoders.architecture import Pooling
@@ -36,8 +37,13 @@ NOT_STATIC = (
 log = logging.getLogger(__name__)
 
 
-def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib.Path) -> SentenceModel:
-    """The untrained student; raises `InputError` for options that exclude each other or cannot be exported."""
+def make_student(config: Config, teachers: Sequence[SentenceModel], workdir: pathlib.Path) -> SentenceModel:
+    """The untrained student; raises `InputError` for options that exclude each other or cannot be exported.
+
+    Args:
+      teachers: those whose vectors are the targets; `student.model=teacher` is the first one.
+    """
+    teacher = teachers[0] if teachers else None
     spec = config.student
     refuse_contradictions(spec, teacher)
     check_fits(config, teacher)
@@ -73,11 +79,12 @@ def make_student(config: Config, teacher: SentenceModel | None, workdir: pathlib
     if spec.head == "pair":
         model = with_pair_head(spec, model, of_head)
     elif spec.head != "none":
-        width = head_width(config, model, teacher)
+        width = head_width(config, model, widths_of(teachers))
         activation = "tanh" if spec.head == "tanh" else "identity"
-        fitted = fitted_head(config, model, teacher) if spec.head_init == "fitted" and teacher is not None else None
+        fits = spec.head_init == "fitted" and bool(teachers)
+        fitted = fitted_head(config, model, teachers) if fits else None
         model = surgery.add_head(model, width, key=of_head, activation=activation, init=spec.head_init, fitted=fitted)
-    check_exportable(as_evaluated(spec, model).definition)
+    check_exportable(as_evaluated(spec, model, widths_of(teachers)).definition)
     return model
 
 
@@ -123,18 +130,42 @@ def with_pair_head(spec: Student, model: SentenceModel, key: jax.Array) -> Sente
     return model
 
 
-def head_width(config: Config, student: SentenceModel, teacher: SentenceModel | None) -> int:
+def head_width(config: Config, student: SentenceModel, widths: Sequence[int]) -> int:
     """Output width of a head: the targets', or without a teacher the student's own (SimCSE's MLP)."""
     if config.teacher.components:
         return config.teacher.components
     if config.teacher.model.startswith("vectors:") and config.teacher.targets != "labels":
         return targets.open_own_vectors(config.teacher.model).shape[1]
-    return (teacher or student).definition.embedding_width
+    return sum(widths) or student.definition.embedding_width
 
 
-def as_evaluated(spec: Student, student: SentenceModel) -> SentenceModel:
-    """The student as it is evaluated: with its head or without, and behind the prompt it is trained with."""
+def widths_of(teachers: Sequence[SentenceModel]) -> tuple[int, ...]:
+    """The width of each teacher's vectors."""
+    return tuple(teacher.definition.embedding_width for teacher in teachers)
+
+
+def as_evaluated(spec: Student, student: SentenceModel, widths: Sequence[int]) -> SentenceModel:
+    """The student as it is evaluated: with its head, a part of it or none, and behind the prompt it is trained with.
+
+    Args:
+      widths: of the teachers' vectors.
+    """
+    if spec.head_of:
+        return surgery.head_part(student, _numbers_of(spec.head_of, widths))
     return student if spec.keep_head or spec.head == "none" else surgery.drop_head(student)
+
+
+def evaluated_params(spec: Student, student: SentenceModel, params: Params, widths: Sequence[int]) -> Params:
+    """Of the student's parameters in training, those with which it is evaluated; others may be among them."""
+    if spec.head_of:
+        return {**params, **surgery.cut_head(student.definition, params, _numbers_of(spec.head_of, widths))}
+    return params
+
+
+def _numbers_of(teacher: int, widths: Sequence[int]) -> slice:
+    """Where a teacher's numbers lie among those of all teachers."""
+    first = sum(widths[: teacher - 1])
+    return slice(first, first + widths[teacher - 1])
 
 
 def as_exported(spec: Student, student: SentenceModel) -> SentenceModel:

@@ -1,5 +1,6 @@
-"""The teacher of a run: its model, or the models that label, and the targets that they give."""
+"""The teachers of a run: the models of the targets, or those that label, and the targets that they give."""
 
+import dataclasses
 import logging
 import pathlib
 from collections.abc import Sequence
@@ -9,21 +10,32 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
-from jaxdistill.config import Config
-from jaxdistill.core import InputError, Objective
+from jaxdistill.config import Config, Teacher
+from jaxdistill.core import SECOND, InputError, Objective, RoleEmbed
 from jaxdistill.data import targets, tokenize
-from jaxdistill.data.sources import split_specs
+from jaxdistill.data.sources import TEXT
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.model import SentenceModel, labels_of, load_model
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import cache_folder
 from jaxdistill.training import labels
 from jaxdistill.training.prompts import refuse_role_prompts, with_role_prompts
+from jaxdistill.training.several import each_teacher, shares_of
 from jaxdistill.training.sharding import sharded_embedder
 from jaxdistill.training.text import check_reads, tokenised_text
 from jaxdistill.training.workdir import stage_export
 
 log = logging.getLogger(__name__)
+
+
+def load_teachers(config: Config, workdir: pathlib.Path) -> tuple[SentenceModel, ...]:
+    """The models whose vectors are the targets; none for given vectors, for labels, and without a teacher."""
+    if config.teacher.targets == "labels":
+        load_teacher(config, workdir)  # refuses what labels exclude
+        return ()
+    specs = each_teacher(config.teacher)
+    loaded = [load_teacher(dataclasses.replace(config, teacher=spec), workdir) for spec in specs]
+    return tuple(teacher for teacher in loaded if teacher is not None)
 
 
 def load_teacher(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
@@ -50,26 +62,33 @@ def load_labellers(config: Config, workdir: pathlib.Path) -> list[SentenceModel]
     """The models that score the pairs; empty unless `teacher.targets` is `labels`, or if scores are given. Cross-encoders keep
     their form."""
     spec = config.teacher
-    if spec.targets != "labels" or spec.model.startswith("vectors:"):
+    if spec.targets != "labels" or spec.model.startswith(("vectors:", labels.COLUMNS)):
         return []
-    names = [stage_export(name, workdir) for name in split_specs(spec.model)]
-    for name in names:
+    specs = [dataclasses.replace(one, model=stage_export(one.model, workdir)) for one in each_teacher(spec)]
+    for one in specs:
+        name = one.model
         count = labels_of(name)
         if count > 1:
             raise InputError(
                 f"teacher.model: {name} is a classifier with {count} labels, which does not say how alike two sentences are; "
                 "name sentence encoders, or cross-encoders, which have one label."
             )
-        if count and spec.pooling:
+        if count and one.pooling:
             raise InputError(
-                f"teacher.pooling={spec.pooling!r} would make a sentence encoder of {name}, which is a cross-encoder; leave it "
+                f"teacher.pooling={one.pooling!r} would make a sentence encoder of {name}, which is a cross-encoder; leave it "
                 "empty (--config.teacher.pooling=) and it scores the pairs."
             )
-    options = {"pooling": spec.pooling, "max_length": spec.max_length, "prompt": spec.prompt}
-    return [with_role_prompts(config, load_model(name, **options), "teacher") for name in names]
+    return [
+        with_role_prompts(
+            dataclasses.replace(config, teacher=one),
+            load_model(one.model, pooling=one.pooling, max_length=one.max_length, prompt=one.prompt),
+            "teacher",
+        )
+        for one in specs
+    ]
 
 
-def whitened(config: Config, array: Float[np.ndarray, "rows e"] | targets.Selected) -> targets.Stored:
+def whitened(config: Config, array: Float[np.ndarray, "rows e"] | targets.Selected | targets.Joined) -> targets.Stored:
     """The targets as `teacher.whiten` and `teacher.components` want them."""
     spec = config.teacher
     if spec.components > array.shape[1]:
@@ -86,7 +105,7 @@ def refuse_live(config: Config) -> None:
 
 
 class Targets:
-    """The teacher's embeddings: live, stored, or the user's own vectors.
+    """The teachers' embeddings: live, stored, or the user's own vectors.
 
     With `computed=False`, stored targets and labels are zeros that take no time and no memory, for their shapes.
     """
@@ -96,49 +115,44 @@ class Targets:
         config: Config,
         objective: Objective,
         *,
-        teacher: SentenceModel | None,
+        teachers: Sequence[SentenceModel],
         labellers: Sequence[SentenceModel],
         store: tokenize.TokenStore,
         compute_dtype: DTypeLike,
         progress: bool,
         computed: bool = True,
     ):
-        self.text, self.teacher, self.views = store, teacher, tuple(objective.teacher_views)
+        self.text, self.views = store, tuple(objective.teacher_views)
+        self.scored: Sequence[str] = getattr(objective, "scored", (TEXT, SECOND))
+        """Columns of which labels score pairs: the first one's sentence with each of the others'."""
         self.store: tokenize.TokenStore | None = None
         """Tokens for a live teacher."""
         self.arrays: tuple[targets.Stored, ...] = ()
         """One array of targets for each teacher view, where they are stored."""
         # On the devices of this process: processes that share a cache folder take turns behind its lock.
-        self.embedder = sharded_embedder(teacher, config.run, compute_dtype=compute_dtype) if teacher else None
+        self.embedders = [sharded_embedder(teacher, config.run, compute_dtype=compute_dtype) for teacher in teachers]
+        self.embed = joint_embed(self.embedders, config.teacher)
+        """Gives the targets of any sentences; None without a teacher model."""
         self.width = 0
         """Width of the targets; 0 without a teacher or with labels."""
         if not self.views:
             return
-        for model in labellers:
-            check_reads(config.data, model, self.views, store)
-        if labellers and not computed:
-            self.arrays = (_zeros(store.rows, 1),)
-            return
-        if labellers:
-            folder = cache_folder(config.data.cache_folder) / "labels"
-            made = labels.labels(labellers, store, folder, compute_dtype=compute_dtype, progress=progress)
-            self.arrays = (made,)
-            return
         if config.teacher.targets == "labels":
-            self.arrays = (own_scores(config.teacher.model, store),)
+            of_pairs = self._labels(config, labellers, compute_dtype, progress, computed=computed)
+            self.arrays = (of_pairs,)
             return
-        if teacher is not None:
-            self.width = teacher.definition.embedding_width
+        self.width = sum(embedder.width for embedder in self.embedders)
         if objective.reads:
             return
-        if teacher is None or self.embedder is None:
+        if not teachers:
             array = targets.checked_own_vectors(config.teacher.model, store.input_rows)
             self.arrays = (whitened(config, targets.Selected(array, store.input_row)),) * len(self.views)
             self.width = self.arrays[0].shape[1]
         elif config.teacher.targets == "store":
-            check_reads(config.data, teacher, self.views, store)
+            for teacher in teachers:
+                check_reads(config.data, teacher, self.views, store)
             self.arrays = tuple(
-                whitened(config, self._stored(self.embedder, config, view, compute_dtype, progress))
+                whitened(config, self._stored(config, view, compute_dtype, progress))
                 if computed
                 else _zeros(store.rows, config.teacher.components or self.width)
                 for view in self.views
@@ -146,27 +160,53 @@ class Targets:
             self.width = self.arrays[0].shape[1]
         else:
             refuse_live(config)
-            length = teacher.max_length
+            length = teachers[0].max_length
             self.store = tokenised_text(
-                config.data, teacher, self.views, max_length=length, chunking=store.chunking, progress=progress
+                config.data, teachers[0], self.views, max_length=length, chunking=store.chunking, progress=progress
             )
 
+    def _labels(
+        self,
+        config: Config,
+        labellers: Sequence[SentenceModel],
+        compute_dtype: DTypeLike,
+        progress: bool,
+        *,
+        computed: bool,
+    ) -> Float[np.ndarray, "rows k"] | targets.Selected:
+        if not labellers:
+            return labels.own_scores(config.teacher.model, config.data, self.text, count=len(self.scored) - 1)
+        for model in labellers:
+            check_reads(config.data, model, self.scored, self.text)
+        if not computed:
+            return _zeros(self.text.rows, len(self.scored) - 1)
+        folder = cache_folder(config.data.cache_folder) / "labels"
+        return labels.labels(
+            labellers, self.text, folder, columns=self.scored, compute_dtype=compute_dtype, progress=progress
+        )
+
     def _stored(
-        self, embedder: Embedder, config: Config, view: str, compute_dtype: DTypeLike, progress: bool
-    ) -> Float[np.ndarray, "rows e"]:
+        self, config: Config, view: str, compute_dtype: DTypeLike, progress: bool
+    ) -> Float[np.ndarray, "rows e"] | targets.Joined:
         if view not in self.text.columns:
             raise InputError(
                 f"teacher.targets='store' needs a teacher view that is a column of the text ({', '.join(self.text.columns)}); "
                 f"{view!r} differs at every step: use teacher.targets='live'."
             )
-        name = f"{embedder.model.digest()} {self.text.content_digest} {view} {np.dtype(compute_dtype).name}"
+        of_view = f"{self.text.content_digest} {view} {np.dtype(compute_dtype).name}"
+        arrays = [self._of_teacher(embedder, config, view, of_view, progress) for embedder in self.embedders]
+        return arrays[0] if len(arrays) == 1 else targets.Joined(arrays, shares_of(config.teacher))
+
+    def _of_teacher(
+        self, embedder: Embedder, config: Config, view: str, of_view: str, progress: bool
+    ) -> Float[np.ndarray, "rows e"]:
         return targets.cached_vectors(
             cache_folder(config.data.cache_folder) / "targets",
-            name,
+            f"{embedder.model.digest()} {of_view}",
             partial(embedder.encode, prompt=""),
             self.text.texts(view, embedder.model.role_prompts),
             embedder.width,
-            what="teacher targets",
+            what=f"targets of {embedder.model.source}",
             progress=progress,
         )
 
@@ -175,10 +215,10 @@ class Targets:
         if self.arrays:
             return np.asarray(self.arrays[0][rows], np.float32)
         view = self.views[0] if self.views and self.views[0] in self.text.columns else "text"
-        assert self.embedder is not None  # without a teacher model, `arrays` has its vectors
+        assert self.embed is not None  # without a teacher model, `arrays` has its vectors
         log.info("teacher embeddings of %d reserved sentences", len(rows))
         texts = [self.text.text(view, row) for row in rows]
-        return self.embedder.encode(texts, role=self.text.roles(view, rows))
+        return self.embed(texts, role=self.text.roles(view, rows))
 
 
 def _zeros(rows: int, width: int) -> Float[np.ndarray, "rows e"]:
@@ -186,12 +226,13 @@ def _zeros(rows: int, width: int) -> Float[np.ndarray, "rows e"]:
     return np.broadcast_to(np.float32(0), (rows, width))
 
 
-def own_scores(spec: str, store: tokenize.TokenStore) -> targets.Selected:
-    """The user's own score of each pair; raises `InputError` for a file of vectors."""
-    array = targets.checked_own_vectors(spec, store.input_rows)
-    if array.shape[1] != 1:
-        raise InputError(
-            f"teacher.model={spec} has {array.shape[1]} numbers a row; with teacher.targets=labels it holds one score per pair, "
-            "in an array of shape [rows, 1]."
-        )
-    return targets.Selected(array, store.input_row)
+def joint_embed(embedders: Sequence[Embedder], spec: Teacher) -> RoleEmbed | None:
+    """The vectors of all teachers in one, see `data.targets.joined`; those of a single teacher as they are."""
+    if len(embedders) < 2:
+        return embedders[0].encode if embedders else None
+    shares = shares_of(spec)
+
+    def embed(sentences: Sequence[str], *, role: str | Sequence[str] = "") -> Float[np.ndarray, "n e"]:
+        return targets.joined([embedder.encode(sentences, role=role) for embedder in embedders], shares)
+
+    return embed

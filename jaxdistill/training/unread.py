@@ -5,6 +5,7 @@ from typing import Any
 
 from jaxdistill import objectives
 from jaxdistill.config import Config, flat
+from jaxdistill.training.several import vector_teachers
 
 
 def unread(config: Config) -> dict[str, str]:
@@ -32,6 +33,8 @@ def _of_parts(config: Config):
         yield "student.prune_by", "student.heads and student.intermediate are 0"
     if not student.dims:
         yield "student.dims_targets", "student.dims is empty"
+    if vector_teachers(config.teacher) < 2:
+        yield "teacher.combine", "there is one teacher at most"
     if run.steps:
         yield "run.epochs", f"run.steps is {run.steps}"
     if optimizer.warmup_steps:

@@ -1,0 +1,61 @@
+"""Margin and listwise distillation: candidates of a query are scored as a teacher scored them. No score here is measured yet.
+
+    python -m jaxdistill.main --config=configs/listwise.py:PRESET --workdir=runs/NAME --config.data.text=FILE.tsv
+
+minilm-l3   3 layers of all-MiniLM-L6-v2 on a file with the columns text, positive, negative, whose candidates all-MiniLM-L6-v2 scores
+            itself, once; --config.teacher.model=MODEL for another teacher: sentence encoders, or cross-encoders, or several
+            of one kind with commas between them. The loss is the divergence of both distributions over the candidates (Lin
+            et al., 2020, arXiv 2010.11386; RocketQAv2; ColBERTv2)
+margin      MarginMSE (Hofstätter et al., 2020, arXiv 2010.02666): dot products, and scores from the file's columns
+            score_positive and score_negative
+tiny        the path from text to export in a minute; proves nothing about quality
+
+More candidates are more columns: --config.data.columns='(("text","text"),("positive","positive"),("a","negative1"),("b","negative2"))'
+--config.objective.views='("text","positive","a","b")'. A query may have several rows.
+"""
+
+from _presets import TEACHER, chosen, minilm_l3, tiny
+from ml_collections import ConfigDict
+from simcse import PLAIN_TRIPLETS, VIEWS_OF_TRIPLETS
+
+
+def listwise(**changed) -> ConfigDict:
+    defaults = dict(
+        loss="kl",
+        similarity="cosine",
+        student_temperature=0.05,
+        teacher_temperature=0.05,
+        views=VIEWS_OF_TRIPLETS,
+    )
+    config = minilm_l3(**dict(name="listwise") | defaults | changed)
+    config.data.columns = PLAIN_TRIPLETS
+    config.data.dedupe = False  # which compares queries alone
+    config.teacher.targets = "labels"
+    config.student.model = TEACHER
+    config.optimizer.learning_rate = 5e-5
+    config.run.steps, config.run.epochs = 0, 1.0
+    return config
+
+
+def margin() -> ConfigDict:
+    config = listwise(loss="margin", similarity="dot")
+    config.teacher.model = "columns:score_positive,score_negative"
+    config.optimizer.learning_rate = 7e-6  # of the authors' code, github.com/sebastian-hofstaetter/matchmaker
+    return config
+
+
+def small() -> ConfigDict:
+    """On the embedded graded pairs; the second candidate is the query itself."""
+    config = tiny(listwise())
+    config.data.text = config.evals.pairs
+    config.data.columns = (("text", "sentence1"), ("positive", "sentence2"), ("negative", "sentence1"))
+    config.teacher.targets = "labels"
+    return config
+
+
+PRESETS = {"minilm-l3": listwise, "margin": margin, "tiny": small}
+
+
+def get_config(preset: str = "minilm-l3") -> ConfigDict:
+    """The preset's options, all of them spelled out."""
+    return chosen("listwise", PRESETS, preset)

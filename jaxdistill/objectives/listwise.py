@@ -1,0 +1,101 @@
+"""Margin and listwise distillation: a query's candidates are scored as a teacher scored them.
+
+With the student's scores s and the teacher's t of a query's k candidates, the first of which is the positive:
+
+    margin  mean over the others of ((s_1 - s_j) - (t_1 - t_j))^2
+    kl      student_temperature^2 * KL(softmax(t / teacher_temperature) || softmax(s / student_temperature))
+
+Papers: Hofstätter et al., Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge Distillation, 2020
+(arXiv 2010.02666), section 3.1, for `margin`; Lin et al., Distilling Dense Representations for Ranking using
+Tightly-Coupled Teachers, 2020 (arXiv 2010.11386), Ren et al., RocketQAv2, EMNLP 2021, and Santhanam et al., ColBERTv2, NAACL
+2022, for `kl`. Code consulted: sentence-transformers' `MarginMSELoss` and `DistillKLDivLoss`, which has the factor of
+temperature^2.
+
+Scores are those of a cross-encoder or of sentence encoders, stored once, columns of the text, or numbers of your own
+(`teacher.targets=labels`). Only differences of scores count, so that a constant that is added to a query's scores changes nothing.
+
+Deliberate difference: a list has the candidates of its own row alone; RocketQAv2 and ColBERTv2 add losses over the batch,
+which GIST and SimCSE have here.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jaxtyping import Float
+
+from jaxdistill.config.ranges import Positive
+from jaxdistill.core import LABELS, Array, Encoded, InputError, Params, Sizes
+from jaxdistill.ops.norm import unit
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Listwise:
+    """Options of MarginMSE and of listwise distillation."""
+
+    loss: Literal["margin", "kl"] = "kl"
+    """What is compared with the teacher's: the differences between the positive's score and each other one (`margin`), or
+    the distributions over all candidates (`kl`)."""
+    similarity: Literal["dot", "cosine"] = "cosine"
+    """The student's score of query and candidate. `dot` can follow scores of any size, such as a cross-encoder's logits;
+    `margin` in the paper has it."""
+    student_temperature: Positive = 0.05
+    """Divides the student's scores in `kl`; 1 is usual for dot products."""
+    teacher_temperature: Positive = 0.05
+    """Divides the teacher's scores in `kl`; 1 is usual for logits."""
+    views: tuple[str, ...] = ("text", "positive", "negative")
+    """Columns of the query, the positive and one or more other candidates."""
+
+    couples_examples = False
+    reads = ()
+    reserve_rows = 0
+    teacher_views = (LABELS,)
+
+    def __post_init__(self):
+        if len(self.views) < 3:
+            raise InputError(
+                f"objective.views={self.views} must be three views or more: a query and two candidates, such as "
+                '--config.objective.views=\'("text","positive","negative")\'.'
+            )
+
+    @property
+    def unread(self) -> Mapping[str, str]:
+        unread = ("student_temperature", "teacher_temperature") if self.loss == "margin" else ()
+        return dict.fromkeys(unread, "objective.loss is margin")
+
+    @property
+    def student_views(self) -> tuple[str, ...]:
+        return self.views
+
+    @property
+    def scored(self) -> tuple[str, ...]:
+        """The columns whose pairs the teacher scores: the query's with each candidate's."""
+        return self.views
+
+    def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
+        """No parameters and no state."""
+        return {}, ()
+
+    def __call__(
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
+    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+        """The loss of each query; `order` is the share of candidates that the student, too, finds worse or better than the
+        positive."""
+        wanted = jax.lax.stop_gradient(teacher.sentences[:, 0, : len(self.views) - 1])
+        vectors = unit(student.sentences) if self.similarity == "cosine" else student.sentences
+        scores = jnp.einsum("be,bke->bk", vectors[:, 0], vectors[:, 1:], precision=jax.lax.Precision.HIGHEST)
+        mine, theirs = (x[:, :1] - x[:, 1:] for x in (scores, wanted))
+        losses = (
+            jnp.mean(jnp.square(mine - theirs), axis=1) if self.loss == "margin" else self.divergence(scores, wanted)
+        )
+        order = jnp.mean((jnp.sign(mine) == jnp.sign(theirs)).astype(jnp.float32))
+        return losses, state, {"margin/student": jnp.mean(mine), "margin/teacher": jnp.mean(theirs), "order": order}
+
+    def divergence(self, student: Float[Array, "b k"], teacher: Float[Array, "b k"]) -> Float[Array, " b"]:
+        """KL(teacher || student) over the candidates of each query."""
+        log_p = jax.nn.log_softmax(teacher / self.teacher_temperature, axis=1)
+        log_q = jax.nn.log_softmax(student / self.student_temperature, axis=1)
+        return self.student_temperature**2 * jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=1)

@@ -1,0 +1,176 @@
+"""Margin and listwise distillation, and where the scores of a row's candidates come from."""
+
+import dataclasses
+import gzip
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from sentence_transformers.sentence_transformer import losses as their_losses
+
+from jaxdistill.config import Config, Data, Teacher, options_from
+from jaxdistill.core import Encoded, InputError
+from jaxdistill.data import tokenize
+from jaxdistill.encoders import surgery
+from jaxdistill.inference import Embedder
+from jaxdistill.objectives.listwise import Listwise
+from jaxdistill.training import labels
+from jaxdistill.training.objective import make_objective
+from jaxdistill.training.teacher import Targets, load_labellers
+
+from objective_cases import value_and_gradient
+from tiny_models import tiny_model
+
+FOUR = ("text", "positive", "negative", "other")
+COLUMNS = ("text", "positive", "negative")
+ROWS = [
+    ("the cat sleeps", "the cat", "rain", "0.9", "0.25"),
+    ("the dog", "dog", "the cat", "", "0.5"),
+    ("rain", "", "dog", "", ""),
+    ("the cat sleeps", "the cat", "dog", "0.75", "-0.5"),
+]
+"""A row without a score, one without a positive, and a query in two rows."""
+
+
+def inputs(views=FOUR):
+    random = np.random.default_rng(4)
+    student = Encoded(random.standard_normal((8, len(views), 6)).astype(np.float32))
+    return student, Encoded(random.standard_normal((8, 1, len(views) - 1)).astype(np.float32))
+
+
+def theirs(loss, student, scores):
+    """(value, gradient) of a loss of sentence-transformers on these vectors."""
+    vectors = torch.tensor(student.sentences).requires_grad_()
+    columns = list(vectors.unbind(1))
+    value = loss.compute_loss_from_embeddings(columns, torch.tensor(scores))
+    value.backward()
+    return value.item(), vectors.grad.numpy()
+
+
+@pytest.mark.parametrize("views", [COLUMNS, FOUR], ids=len)
+def test_margin_equals_sentence_transformers(views, mesh):
+    student, teacher = inputs(views)
+    objective = Listwise(loss="margin", similarity="dot", views=views)
+    losses, (gradient, _) = value_and_gradient(objective, mesh, student, teacher, {}, ())
+    margins = teacher.sentences[:, 0, :1] - teacher.sentences[:, 0, 1:]
+    value, slope = theirs(their_losses.MarginMSELoss(None), student, margins)
+    np.testing.assert_allclose(np.mean(losses), value, rtol=1e-5)
+    np.testing.assert_allclose(gradient, slope, atol=1e-5)
+
+
+def test_divergence_equals_sentence_transformers(mesh):
+    student, teacher = inputs()
+    objective = Listwise(similarity="dot", student_temperature=2.0, teacher_temperature=0.5, views=FOUR)
+    losses, (gradient, _) = value_and_gradient(objective, mesh, student, teacher, {}, ())
+    loss = their_losses.DistillKLDivLoss(None, student_temperature=2.0, teacher_temperature=0.5)
+    value, slope = theirs(loss, student, teacher.sentences[:, 0])
+    np.testing.assert_allclose(np.mean(losses), value, rtol=1e-5)
+    np.testing.assert_allclose(gradient, slope, atol=1e-5)
+
+
+def test_two_candidates_by_hand(mesh):
+    """Cosines of 1 and 0; the teacher has 0.5 for both."""
+    student = Encoded(np.float32([[[2, 0], [3, 0], [0, 5]]]))
+    teacher = Encoded(np.float32([[[0.5, 0.5]]]))
+    for loss, expected in (("margin", 1.0), ("kl", -0.5 * math.log(4 * math.e / (math.e + 1) ** 2))):
+        objective = Listwise(loss=loss, student_temperature=1.0)
+        losses, _, metrics = objective({}, (), student, teacher, mesh=mesh)
+        np.testing.assert_allclose(losses, [expected], rtol=1e-5)
+        assert (float(metrics["margin/student"]), float(metrics["margin/teacher"])) == (1.0, 0.0)
+
+
+def test_a_constant_that_is_added_to_a_querys_scores_changes_nothing(mesh):
+    student, teacher = inputs()
+    shifted = Encoded(teacher.sentences + np.arange(8, dtype=np.float32)[:, None, None])
+    for loss in ("margin", "kl"):
+        one, two = (
+            value_and_gradient(Listwise(loss=loss, views=FOUR), mesh, student, scores, {}, ())[0]
+            for scores in (teacher, shifted)
+        )
+        np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-5)
+
+
+@pytest.fixture
+def model(tmp_path):
+    return tiny_model(tmp_path / "model")
+
+
+def table(folder, kind):
+    """The rows with columns of scores, as a file of a kind."""
+    names = (*COLUMNS, "score_positive", "score_negative")
+    if kind == "jsonl":
+        cells = [(*row[:3], *(float(score) if score else None for score in row[3:])) for row in ROWS]
+        lines = [json.dumps(dict(zip(names, row, strict=True))) for row in cells]
+        (folder / "rows.jsonl").write_text("\n".join(lines) + "\n")
+        return folder / "rows.jsonl"
+    with gzip.open(folder / "rows.tsv.gz", "wt") as file:
+        file.write("\n".join("\t".join(row) for row in (names, *ROWS)) + "\n")
+    return folder / "rows.tsv.gz"
+
+
+def store_of(path, model, **options):
+    folder = path.parent / "cache"
+    options = (
+        dict(tokenizer=model.tokenizer, max_length=16, cache_folder=folder, columns=COLUMNS, dedupe=False) | options
+    )
+    return tokenize.build_store([str(path)], **options)
+
+
+@pytest.mark.parametrize("kind", ["tsv.gz", "jsonl"])
+def test_scores_are_read_from_columns_of_the_text(kind, model, tmp_path):
+    path = table(tmp_path, kind)
+    data = Data(text=str(path))
+    store = store_of(path, model, exclude=[str(excluded(tmp_path))])
+    found = labels.own_scores("columns:score_positive,score_negative", data, store, count=2)
+    np.testing.assert_allclose(found[np.arange(2)], [[0.9, 0.25], [0.75, -0.5]])
+    with pytest.raises(InputError, match=r"row 2 has no score in the column 'score_positive'.*--config.teacher.model"):
+        labels.own_scores("columns:score_positive,score_negative", data, store_of(path, model), count=2)
+    with pytest.raises(InputError, match="has 1 numbers a row.* reads 2 a row"):
+        labels.own_scores("columns:score_negative", data, store, count=2)
+    with pytest.raises(InputError, match="no column 'margin'"):
+        labels.own_scores("columns:score_negative,margin", data, store, count=2)
+
+
+def excluded(folder):
+    """A file with the query of the row that lacks a score."""
+    (folder / "exclude.txt").write_text("the dog\n")
+    return folder / "exclude.txt"
+
+
+def test_a_bi_or_a_cross_encoder_scores_every_candidate_once(model, tmp_path):
+    path = table(tmp_path, "tsv.gz")
+    store = store_of(path, model)
+    columns = [list(store.texts(column)) for column in COLUMNS]
+    for labeller in (model, surgery.cross_encoder(model, key=jax.random.key(0))):
+        made = labels.labels(
+            [labeller], store, tmp_path / "labels", columns=COLUMNS, compute_dtype=jnp.float32, progress=False
+        )
+        expected = [Embedder(labeller).score(columns[0], other) for other in columns[1:]]
+        np.testing.assert_allclose(made, np.stack(expected, axis=1), atol=1e-5)
+
+
+def test_targets_of_candidates_reach_the_batch_and_a_pair_judges_the_student(model, tmp_path):
+    path = table(tmp_path, "tsv.gz")
+    np.save(tmp_path / "scores.npy", np.float32([[1, 2], [3, 4], [5, 6], [7, 8]]))
+    teacher = Teacher(model=f"vectors:{tmp_path / 'scores.npy'}", targets="labels")
+    config = Config(objective={"name": "listwise"}, teacher=teacher, data=Data(text=str(path)))
+    objective, store = make_objective(config), store_of(path, model)
+    options = dict(teachers=(), labellers=load_labellers(config, tmp_path), store=store, compute_dtype=jnp.float32)
+    found = Targets(config, objective, **options, progress=False)
+    np.testing.assert_array_equal(found.rows(np.arange(3)), [[1, 2], [3, 4], [7, 8]])  # the third row has no positive
+    assert found.width == 0 and tuple(found.scored) == COLUMNS
+
+
+def test_candidates_without_scores_are_refused_in_one_line():
+    config = Config(objective={"name": "listwise"}, teacher=Teacher(model="m", targets="live"))
+    with pytest.raises(InputError, match="listwise.*--config.teacher.targets=labels"):
+        make_objective(config)
+    with pytest.raises(InputError, match="three views or more.*--config.objective.views"):
+        options_from(Listwise, dict(views=("text", "positive")), prefix="objective")
+    margin = Listwise(loss="margin")
+    assert set(margin.unread) == {"student_temperature", "teacher_temperature"} and not Listwise().unread
+    assert dataclasses.replace(margin, views=FOUR).scored == FOUR

@@ -1,0 +1,232 @@
+"""Several teachers: joined vectors, a head for each, two tokenizers, and which head is exported."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sentence_transformers import SentenceTransformer
+
+from jaxdistill import config as configs
+from jaxdistill import export, main
+from jaxdistill.core import Encoded, InputError
+from jaxdistill.data.targets import joined
+from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
+from jaxdistill.encoders.folder import save
+from jaxdistill.encoders.model import SentenceModel, load_model
+from jaxdistill.encoders.sentence import init_params
+from jaxdistill.inference import Embedder
+from jaxdistill.objectives.embedding import Embedding
+from jaxdistill.training import build as build_module
+from jaxdistill.training.checkpoint import Checkpoints
+from jaxdistill.training.config_file import read_config_file
+from jaxdistill.training.each_teacher import EachTeacher
+from jaxdistill.training.loop import restored_student
+from jaxdistill.training.objective import make_objective
+
+from objective_cases import CASES, encoded, start, value_and_gradient
+from program import write_teacher, write_text
+from tiny_text import byte_level
+
+WIDTHS = (16, 24)
+SHARES = (0.75, 0.25)
+
+
+def write_byte_level_model(folder):
+    """A random BERT of another width that reads bytes; its card names a licence."""
+    tokens, tokenizer = folder / "tokens of bytes", byte_level()
+    tokens.mkdir(parents=True)
+    tokenizer.save(str(tokens / "tokenizer.json"))
+    special = {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>", "unk_token": "</s>"}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 60, **special}
+    (tokens / "tokenizer_config.json").write_text(json.dumps(config))
+    architecture = Architecture(
+        family="bert", vocab_size=tokenizer.get_vocab_size(), hidden_size=WIDTHS[1], layers=1, heads=2,
+        intermediate_size=32, max_positions=64, token_types=2, pad_id=1,
+    )  # fmt: skip
+    definition = EncoderDefinition(architecture=architecture, pooling=Pooling.parse("mean"), normalize=False)
+    params = {path: np.asarray(array) for path, array in init_params(definition, jax.random.key(3)).items()}
+    model = SentenceModel(
+        definition=definition, params={path: a * (8.0 if path.endswith("kernel") else 1.0) for path, a in params.items()},
+        tokenizer=tokenizer, tokenizer_folder=tokens, max_length=60, prompts={"query": "the cat "}, default_prompt=None,
+        source="bytes",
+    )  # fmt: skip
+    save(model, folder / "bytes", card="---\nlanguage: en\nlicense: 'mit'\n---\n# bytes\n")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    found = tmp_path_factory.mktemp("teachers")
+    write_teacher(found)
+    write_byte_level_model(found)
+    write_text(found, rows=100)
+    return found
+
+
+def options_of(folder, **changed):
+    """Two teachers of the tiny preset of L2, with changed options such as `teacher__combine`."""
+    return {
+        "data.text": str(folder / "text.txt"),
+        "data.cache_folder": str(folder / "cache"),
+        "data.batch_size": 16,
+        "data.pack_groups": 2,
+        "teacher.model": f"{folder / 'model'},{folder / 'bytes'}",
+        "teacher.targets": "store",
+        "teacher.weights": (3.0, 1.0),
+        "teacher.prompt": "none|query",
+        "student.layers": "0",
+        "student.head": "linear",
+        "evals.pairs": "",
+        "evals.best": "agreement/spearman",
+        "evals.every": 2,
+        "run.precision": "float32",
+        "run.steps": 4,
+        "run.log_every": 1,
+    } | {name.replace("__", "."): value for name, value in changed.items()}
+
+
+def config_of(folder, **changed) -> configs.Config:
+    raw = read_config_file("configs/l2.py:tiny")
+    for name, value in options_of(folder, **changed).items():
+        section, option = name.split(".")
+        raw[section][option] = value
+    return configs.parse_config(raw)
+
+
+@pytest.fixture(autouse=True)
+def no_data_folder(monkeypatch):
+    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**31), st.lists(st.floats(0.1, 9.0), min_size=1, max_size=3))
+def test_the_cosine_of_joined_vectors_is_the_weighted_mean_of_the_cosines(seed, weights):
+    random, shares = np.random.default_rng(seed), np.array(weights) / sum(weights)
+    teachers = [random.standard_normal((2, 3 + index)) * 10.0**index for index in range(len(weights))]
+    both = joined(teachers, tuple(shares))
+    unit = [one / np.linalg.norm(one, axis=1, keepdims=True) for one in teachers]
+    np.testing.assert_allclose(np.linalg.norm(both, axis=1), 1.0, atol=1e-5)
+    expected = sum(share * one[0] @ one[1] for share, one in zip(shares, unit, strict=True))
+    np.testing.assert_allclose(both[0] @ both[1], expected, atol=1e-5)
+
+
+def test_a_head_for_each_by_hand(mesh):
+    """Cosines of 0.6 with the first teacher and of -1 with the second: 0.75 * 0.4 + 0.25 * 2."""
+    objective = EachTeacher(objective=Embedding(distance="cosine"), widths=(2, 1), shares=SHARES)
+    teacher = joined([np.float32([[3, 4]]), np.float32([[-7]])], SHARES)
+    losses, _, metrics = objective(
+        {}, {"teacher1": (), "teacher2": ()}, Encoded(np.float32([[[5, 0, 2]]])), Encoded(teacher[:, None]), mesh=mesh
+    )
+    np.testing.assert_allclose(losses, [0.8], rtol=1e-6)
+    np.testing.assert_allclose(metrics["cosine/teacher/teacher2"], -1.0, rtol=1e-6)
+
+
+def test_each_teacher_has_a_queue_and_a_learned_scale_of_its_own(mesh):
+    one = CASES["ckd"]
+    objective = EachTeacher(objective=one, widths=(3, 5), shares=SHARES)
+    student, teacher = encoded(np.random.default_rng(0), one)
+    params, state = start(objective, mesh)
+    losses, (_, slopes) = value_and_gradient(objective, mesh, student, teacher, params, state)
+    expected = 0.0
+    for name, share, numbers in (("teacher1", 0.75, slice(3)), ("teacher2", 0.25, slice(3, 8))):
+        of_student, of_teacher = (side._replace(sentences=side.sentences[..., numbers]) for side in (student, teacher))
+        own = {path.removeprefix(f"{name}/"): array for path, array in params.items() if path.startswith(name)}
+        expected = expected + share * value_and_gradient(one, mesh, of_student, of_teacher, own, state[name])[0]
+        assert all(np.any(slopes[f"{name}/{path}"]) for path in own) and own
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("combine", ["concatenate", "each"])
+def test_targets_of_two_tokenizers_lie_side_by_side_behind_their_own_prompts(folder, combine):
+    run = build_module.build(config_of(folder, teacher__combine=combine), folder / "w", progress=False)
+    texts = [run.store.text("text", row) for row in (3, 45)]
+    vectors = [
+        Embedder(load_model(str(folder / name))).encode([prompt + text for text in texts])
+        for name, prompt in (("model", ""), ("bytes", "the cat "))
+    ]
+    np.testing.assert_allclose(run.batches._targets[0][[3, 45]], joined(vectors, SHARES), atol=1e-5)
+    assert run.student.definition.embedding_width == sum(WIDTHS) and run.teacher is None
+    assert isinstance(run.objective, EachTeacher) == (combine == "each")
+
+
+@pytest.fixture(scope="module")
+def finished(folder):
+    """(workdir, arguments) of a run that exports the second teacher's head."""
+    options = options_of(folder, teacher__combine="each", student__head_of=2)
+    arguments = ["--config=configs/l2.py:tiny", *(f"--config.{name}={value}" for name, value in options.items())]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("JAXDISTILL_DATA", raising=False)
+        main.main([*arguments, f"--workdir={folder / 'run'}"])
+    return folder / "run", arguments
+
+
+def test_the_chosen_head_is_exported_and_sentence_transformers_loads_it(finished):
+    workdir, _ = finished
+    theirs, ours = SentenceTransformer(str(workdir / "export"), device="cpu"), load_model(str(workdir / "export"))
+    texts = ["the cat sleeps", "rain"]
+    vectors = Embedder(ours).encode(texts)
+    assert vectors.shape == (2, WIDTHS[1])
+    np.testing.assert_allclose(theirs.encode(texts), vectors, atol=1e-5)
+    best = json.loads((workdir / "results.json").read_text())["best_step"]
+    kernel = Checkpoints(workdir, read_only=True).restore_alone(best).params["student"]["dense/0/kernel"]
+    np.testing.assert_array_equal(ours.params["dense/0/kernel"], kernel[:, WIDTHS[0] :])
+    np.testing.assert_allclose(Embedder(restored_student(workdir, [best])).encode(texts), vectors, atol=1e-6)
+
+
+def test_the_mean_of_checkpoints_is_exported(finished, tmp_path):
+    workdir, _ = finished
+    kernels = [
+        np.asarray(Checkpoints(workdir, read_only=True).restore_alone(step).params["student"]["dense/0/kernel"])
+        for step in (2, 4)
+    ]
+    assert np.abs(kernels[0] - kernels[1]).max() > 1e-4
+    export.main([f"--workdir={workdir}", "--step=4,2", f"--out={tmp_path / 'mean'}"])
+    found = load_model(str(tmp_path / "mean")).params["dense/0/kernel"]
+    np.testing.assert_allclose(found, np.mean(kernels, axis=0)[:, WIDTHS[0] :], atol=1e-7)
+    assert "| Mean of the checkpoints of steps | 2, 4 |" in (tmp_path / "mean" / "README.md").read_text()
+    with pytest.raises(InputError, match="no checkpoint of step 3; kept: .*2, 4"):
+        export.main([f"--workdir={workdir}", "--step=2,3", f"--out={tmp_path / 'mean'}"])
+
+
+def test_the_card_names_the_teachers_and_their_licences(finished):
+    card = (finished[0] / "export" / "README.md").read_text()
+    assert "| Teacher | model, bytes |" in card
+    assert "| Licences | model: not stated; bytes: mit |" in card
+
+
+def test_a_run_that_lost_its_last_steps_ends_with_the_same_bits(finished, tmp_path):
+    workdir, arguments = finished
+    shutil.copytree(workdir, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "4")
+    main.main([*arguments, f"--workdir={tmp_path / 'run'}"])
+    states = [Checkpoints(path, read_only=True).restore_alone(4) for path in (workdir, tmp_path / "run")]
+    jax.tree.map(np.testing.assert_array_equal, *[state._replace(key=0) for state in states])
+
+
+@pytest.mark.parametrize(
+    "changed, words",
+    [
+        ({"teacher.targets": "live"}, "names 2 teachers.*--config.teacher.targets=store"),
+        ({"teacher.weights": (1.0, 2.0, 3.0)}, "are 3 weights; teacher.model names 2"),
+        ({"teacher.model": "a,vectors:b.npy"}, "vectors:FILE.npy cannot be one of several"),
+        ({"teacher.model": "a"}, "teacher.weights are for the vectors of several teachers"),
+        ({"student.dims": (4,), "teacher.combine": "each"}, "--config.teacher.combine=concatenate"),
+        ({"student.dims": (4,), "student.dims_targets": "truncated"}, "--config.student.dims_targets=projected"),
+        ({"teacher.combine": "each", "teacher.whiten": 0.5}, "mix the numbers.*--config.teacher.combine=concatenate"),
+        ({"student.head_of": 3}, "student.head_of=3 is the number of one of several.* names 2"),
+        ({"student.head_of": 1, "student.keep_head": False}, "--config.student.keep_head=True"),
+    ],
+)
+def test_what_does_not_go_with_several_teachers_is_refused_in_one_line(folder, changed, words):
+    config = config_of(folder, **{name.replace(".", "__"): value for name, value in changed.items()})
+    with pytest.raises(InputError, match=words) as error:
+        make_objective(config)
+    assert "\n" not in str(error.value)
+
+
+def test_parts_of_an_option_are_one_for_all_or_one_for_each(folder):
+    with pytest.raises(InputError, match=r"teacher.prompt='a\|b\|c' has 3 parts.*names 2 teachers"):
+        build_module.build(config_of(folder, teacher__prompt="a|b|c"), folder / "w", progress=False)
