@@ -73,7 +73,7 @@ def l6() -> ConfigDict:
 
 
 def smaller(steps: int, **student) -> ConfigDict:
-    """A student cut from l6, which lies closer to the teacher than layers of the teacher do."""
+    """A student cut from l6."""
     config = l6()
     config.then = reference(steps, model="previous", **student)
     return config
@@ -93,7 +93,7 @@ def labelled(config: ConfigDict) -> ConfigDict:
     stage.student.pooling = ""
     stage.student.dropout = 0.0
     stage.optimizer.learning_rate = 5e-5
-    stage.run.steps, stage.evals.every = 83, 42
+    stage.run.steps, stage.evals.every = 249, 83
     last.then = stage
     return config
 
