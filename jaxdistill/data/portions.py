@@ -7,6 +7,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.data.formats import MissingColumn
 from jaxdistill.data.roles import Roles
+from jaxdistill.files.reading import LINE_BYTES
 
 
 class Portion(NamedTuple):
@@ -20,7 +21,9 @@ class Portion(NamedTuple):
     """The role of each of them, empty for none."""
 
 
-def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, separate: bool) -> list[Portion]:
+def portions(
+    specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, separate: bool, line_bytes: int = LINE_BYTES
+) -> list[Portion]:
     """The portions of a text, in its order.
 
     Args:
@@ -28,6 +31,7 @@ def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, 
       columns: as `sources.column_map` has them.
       roles: for each spec its columns to their roles.
       separate: each column is a portion of its own, where its source has it.
+      line_bytes: maximum bytes of a line or cell.
 
     Raises:
       InputError: no source has one of the columns.
@@ -39,7 +43,7 @@ def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, 
         Portion(source, {name: theirs}, [roles[source][name]])
         for source, spec in enumerate(specs)
         for name, theirs in columns.items()
-        if name == sources.TEXT or _has(spec, {name: theirs})
+        if name == sources.TEXT or _has(spec, {name: theirs}, line_bytes)
     ]
     for name, theirs in columns.items():
         if all(name not in portion.columns for portion in found):
@@ -47,9 +51,9 @@ def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, 
     return found
 
 
-def _has(spec: str, column: Mapping[str, str]) -> bool:
+def _has(spec: str, column: Mapping[str, str], line_bytes: int) -> bool:
     try:
-        next(sources.rows(spec, column), None)
+        next(sources.rows(spec, column, line_bytes), None)
     except MissingColumn:
         return False
     return True

@@ -64,7 +64,7 @@ def build_store(
       tokenizer: used with its special tokens; its own padding and truncation settings are ignored.
       max_length: maximum tokens per sentence, special tokens and prompt included.
       cache_folder: holds one folder per store, named by its digest and created atomically.
-      columns: as in `sources.read`; must include `text`.
+      columns, line_bytes: as in `sources.read`; the columns must include `text`.
       prompts: role (empty for none) to what is prepended to its sentences; no view deletes its tokens.
       roles: for each spec its columns to their roles; empty: no sentence has one.
       dedupe: keep only the first of rows whose `text` is equal after stripping and case folding; for pairs, whose
@@ -72,7 +72,6 @@ def build_store(
       exclude: more specs with the same columns; their rows are excluded, compared as for `dedupe`.
       weights: only validated here: empty, or one positive number per spec.
       chunking: splits cells, of the columns that a source has, into rows of one column `text`; `exclude` is for whole cells.
-      line_bytes: maximum bytes of a line or cell.
 
     Rows with an empty column are dropped and counted, like excluded ones. The store has the order of the text.
     """
@@ -95,7 +94,8 @@ def build_store(
     info = {"digest": digest, "content": content, "prompts": prompts, "max_length": max_length}
 
     def fill(unfinished: Path) -> None:
-        draft.write(unfinished, specs, portions(specs, wanted, roles, separate=chunking is not None), info, progress)
+        read = portions(specs, wanted, roles, separate=chunking is not None, line_bytes=line_bytes)
+        draft.write(unfinished, specs, read, info, progress)
         for watched in (text, *excluded):  # else the digest could name other text
             watched.check_content()
 

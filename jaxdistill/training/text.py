@@ -38,7 +38,13 @@ def sentence_roles(data: Data) -> roles.Roles:
 def text_portions(data: Data) -> list[Portion]:
     """What is read in one go: the sources, or their columns where texts are split into chunks."""
     columns = sources.column_map(dict(data.columns) or (TEXT,))
-    return portions(split_specs(data.text), columns, sentence_roles(data), separate=data.chunk_tokens > 0)
+    return portions(
+        split_specs(data.text),
+        columns,
+        sentence_roles(data),
+        separate=data.chunk_tokens > 0,
+        line_bytes=data.max_line_bytes,
+    )
 
 
 def student_text(
