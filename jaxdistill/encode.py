@@ -9,26 +9,33 @@ Text, model and output may lie in a bucket (`s3://...`, `gs://...`).
 `embedding`. Rows are first written to OUTPUT.partial. Running the same command again resumes a killed program and gives
 the same bytes as an uninterrupted run (on other devices: up to rounding); another model, text or option starts over.
 
+Several processes, started as for training, compute a part each; OUTPUT must be on a file system that all of them see.
+
 An empty line keeps its row: it is encoded as an empty sentence. Sentences that are too long for the model are
 truncated, and their number is printed.
 """
 
+import argparse
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxdistill import processes
 from jaxdistill.cli import Interrupted, Interrupts, Parser, add_reading_options, any_path, reading_options, run
 from jaxdistill.core import ROLES, InputError
+from jaxdistill.data import spread
 from jaxdistill.data.sources import TEXT, Watched, local_files, read
 from jaxdistill.data.vectors import VectorFile, note_of, write_parquet
-from jaxdistill.files import is_special, local, refuse_overwriting, unwritable, without_links
+from jaxdistill.files import is_remote, is_special, local, refuse_overwriting, unwritable, without_links
 from jaxdistill.inference import Embedder, load, progress_bar
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import delivered
+from jaxdistill.versions import source_digest
 
 CHUNK = 8192
 """Sentences in memory at a time; enough of them that grouping by length leaves little padding."""
@@ -81,21 +88,29 @@ def encode_file(
         raise InputError(f"--output={output} is a {'folder' if output.is_dir() else 'device or pipe'}; name a file.")
     prefix = embedder.prefix(prompt, role)  # refuses an unknown prompt or a cross-encoder before the text is read
     text = Watched(specs, {TEXT: column})
-    origin = origin_of(embedder, text, column=column, prefix=prefix, chunk=chunk)
+    with processes.agreed() as origin:
+        origin |= origin_of(embedder, text, column=column, prefix=prefix, chunk=chunk)
     refuse_overwriting(output, local_files(specs))
     output = without_links(output)
-    partial = output.with_name(f"{output.name}.partial")
-    _refuse_others_file(partial)
-    vectors = vectors_of_text(embedder, text, partial, origin, progress=progress)
+    unfinished = output.with_name(f"{output.name}.partial")
+    _refuse_others_file(unfinished)
+    vectors = vectors_of_text(embedder, text, unfinished, origin, progress=progress)
+    if vectors.file:
+        _finish(vectors.file, output, text if keep_text else None)
+    counts = processes.gathered(dict(vectors.file.counts) if vectors.file else {})[0]
+    return Written(counts["rows"], counts["truncated"], counts["unknown"], counts["tokens"])
+
+
+def _finish(vectors: VectorFile, output: Path, text: Watched | None) -> None:
+    """Gives the complete file its name and form."""
     try:
         if output.suffix == ".parquet":
-            _as_table(vectors, output, text if keep_text else None)
+            _as_table(vectors, output, text)
         else:
             vectors.path.replace(output)
         vectors.file.note.unlink()
     except OSError as error:
         raise unwritable(output, error) from error
-    return Written(vectors.rows, vectors.counts["truncated"], vectors.counts["unknown"], vectors.counts["tokens"])
 
 
 def _refuse_others_file(partial: Path) -> None:
@@ -135,45 +150,74 @@ def origin_of(
 
 def vectors_of_text(
     embedder: Embedder, text: Watched, path: Path, origin: Mapping[str, Any], *, progress: bool = True
-) -> VectorFile:
+) -> spread.Opened:
     """The vectors of all sentences, complete, in the `.npy` file `path`; what it already holds is kept.
+
+    The processes of a run compute a part each.
 
     Args:
       origin: of `origin_of`. It holds the options too: what determines the vectors and what is computed are one.
 
     Raises:
-      InputError: the text changed meanwhile.
+      InputError: the text changed meanwhile, or the processes do not share the folder.
     """
-    prompt, chunk, unknown = origin["prompt"], origin["chunk"], unknown_id(embedder.model.tokenizer)
-    count = sum(1 for _ in text.rows())
-    vectors = VectorFile(path, origin, rows=count, width=embedder.width)
-    with Interrupts() as interrupts, progress_bar(count, shown=progress) as bar:
+
+    def open_file() -> VectorFile:
+        return VectorFile(path, origin, rows=sum(1 for _ in text.rows()), width=embedder.width)
+
+    found = spread.opened(open_file, path.parent)
+    if processes.count() > 1 and not found.together:
+        raise InputError(f"{path.parent} must be on a file system that all processes share; choose another --output.")
+    with Interrupts() as interrupts, progress_bar(found.rows, shown=progress) as bar:
 
         def advance(rows: int) -> None:
             bar.update(rows)
             if interrupts.status:
-                done = f"{vectors.done:,} of {count:,} sentences are done"
+                done = f"{found.written:,} of {found.rows:,} sentences are done"
                 raise Interrupted(interrupts.status, f": {done}; give the same command again to go on")
 
-        advance(vectors.done)
+        advance(found.done)
         # All but the last chunk are of one size, and a batch holds rows of one chunk: a resumed run computes the same.
-        rest = islice(_texts(text), vectors.done, None)
-        while texts := list(islice(rest, chunk)):
-            encodings = embedder.model.encodings([prompt + text for text in texts])
-            truncated = sum(bool(encoding.overflowing) for encoding in encodings)
-            ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
-            block = embedder.encode_ids(ids, advance=advance)
-            text.check()
-            read = {"unknown": sum(int((row == unknown).sum()) for row in ids), "tokens": sum(map(len, ids))}
-            vectors.append(block, {"truncated": truncated} | read)
+        rest = islice(_texts(text), found.done, None)
+        chunks = iter(lambda: list(islice(rest, origin["chunk"])), [])
+        compute = partial(_block, embedder, text, origin["prompt"], advance)
+        for number, block in enumerate(spread.in_turns(chunks, compute, found)):
+            found.append(block)
+            if number % processes.count():  # another process's
+                advance(len(block.vectors))
+    if found.file:
+        _check_complete(found.file, text)
+    return found
+
+
+def _block(
+    embedder: Embedder, text: Watched, prompt: str, advance: Callable[[int], None], sentences: Sequence[str]
+) -> spread.Block:
+    """The vectors of a chunk of sentences."""
+    encodings = embedder.model.encodings([prompt + sentence for sentence in sentences])
+    ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
+    vectors = embedder.encode_ids(ids, advance=advance)
+    text.check()
+    unknown = unknown_id(embedder.model.tokenizer)
+    counts = {
+        "truncated": sum(bool(encoding.overflowing) for encoding in encodings),
+        "unknown": sum(int((row == unknown).sum()) for row in ids),
+        "tokens": sum(map(len, ids)),
+    }
+    return spread.Block(vectors, counts)
+
+
+def _check_complete(vectors: VectorFile, text: Watched) -> None:
+    """Raises `InputError`, and removes the vectors, if the text changed meanwhile."""
     try:
         text.check_content()
         if not vectors.complete:
-            raise InputError(f"the text has {vectors.done:,} rows now, and had {count:,}; give the same command again.")
+            raise InputError(
+                f"the text has {vectors.done:,} rows now, and had {vectors.rows:,}; give the same command again."
+            )
     except InputError:
         vectors.discard()
         raise
-    return vectors
 
 
 def _texts(text: Watched) -> Iterator[str]:
@@ -188,7 +232,23 @@ def sentences(specs: Sequence[str], column: str) -> Iterator[str]:
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.encode`."""
     given = _parser().parse_args(arguments)
+    with processes.joined(lambda: _facts(given)):
+        _encode(given)
+
+
+def _facts(given: argparse.Namespace) -> Mapping[str, object]:
+    """What the processes of a run must have alike from the start."""
+    asked = {name: value for name, value in vars(given).items() if name != "quiet"}
+    return {"jaxdistill": source_digest()[:12]} | asked | {"output": os.path.abspath(given.output)}
+
+
+def _encode(given: argparse.Namespace) -> None:
+    """Writes the file, and prints what it holds."""
     embedder = load(given.model, **reading_options(given))
+    if processes.count() > 1 and is_remote(given.output):
+        raise InputError(
+            f"--output={given.output} is a bucket, where several processes cannot share a file; name a local one."
+        )
     with delivered(given.output) as output:
         written = encode_file(
             embedder,
@@ -198,8 +258,10 @@ def main(arguments: Sequence[str]) -> None:
             prompt=given.prompt or None,
             role=given.role,
             keep_text=given.keep_text,
-            progress=not given.quiet,
+            progress=not given.quiet and processes.is_first(),
         )
+    if not processes.is_first():
+        return
     count, truncated = written.sentences, written.truncated
     print(
         f"{given.output}: {count:,} vectors of {embedder.width} numbers, float32, multiplied in {embedder.compute_dtype.name}"

@@ -20,8 +20,9 @@ def state_at(step: int) -> TrainState:
     return TrainState(jnp.int32(step), params, (jnp.int32(step),), ring, jax.random.key(step))
 
 
-def placed(devices: int):
-    return shardings(state_at(0), make_mesh(devices=jax.devices()[:devices]), ())
+def placed(devices: int, *, model_axis: int = 1):
+    split = (("a/kernel", ("", "model")),)
+    return shardings(state_at(0), make_mesh(devices=jax.devices()[:devices], model_axis=model_axis), split)
 
 
 @pytest.mark.parametrize("is_reopened", [False, True])
@@ -36,16 +37,16 @@ def test_the_latest_two_and_the_best_are_kept(tmp_path, is_reopened):
     assert checkpoints.steps == [2, 4, 5]
 
 
-@pytest.mark.parametrize("devices", [1, 2, 8])
-def test_a_state_comes_back_on_any_number_of_devices(tmp_path, devices):
+@pytest.mark.parametrize(("devices", "model_axis"), [(1, 1), (4, 1), (4, 2), (8, 1)])
+def test_a_state_of_eight_devices_comes_back_on_others(tmp_path, devices, model_axis):
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(jax.device_put(state_at(3), placed(4)), {"note": [1, 2]})
+    checkpoints.save(jax.device_put(state_at(3), placed(8)), {"note": [1, 2]})
     checkpoints.close()
-    back = Checkpoints(tmp_path).restore(state_at(0), placed(devices))
+    back = Checkpoints(tmp_path).restore(state_at(0), placed(devices, model_axis=model_axis))
     assert back.step == 3 and back.progress == {"note": [1, 2]}
     np.testing.assert_array_equal(back.state.params["student"]["a/kernel"], state_at(3).params["student"]["a/kernel"])
     np.testing.assert_array_equal(back.state.objective["ring"], state_at(3).objective["ring"])
-    assert back.state.objective["ring"].sharding.spec == jax.P(None, "data", None)
+    assert back.state.objective["ring"].sharding.spec == jax.P(None, ("slice", "data"), None)
     np.testing.assert_array_equal(jax.random.key_data(back.state.key), jax.random.key_data(state_at(3).key))
 
 

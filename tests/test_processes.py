@@ -1,4 +1,4 @@
-"""A run on several hosts: two processes with two devices each, one workdir and one cache folder."""
+"""A run on several hosts: two processes with two devices each, or four with one; one workdir and one cache folder."""
 
 import re
 import signal
@@ -8,33 +8,41 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from jaxdistill import encode
 from jaxdistill.cli import AGAIN
+from jaxdistill.data.targets import BLOCK_ROWS
 from jaxdistill.training.checkpoint import Checkpoints
 
-from program import run, series, start, tiny_arguments, write_teacher
+from program import run, series, start, tiny_arguments, write_teacher, write_text
 from tiny_text import made_up
+
+STORED = {"teacher__targets": "store"}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("processes")
+    folder = tmp_path_factory.mktemp("processes")
+    write_teacher(folder)
+    write_text(folder, rows=BLOCK_ROWS + 200)  # stored targets and encoded vectors have two blocks
+    return folder
 
 
-def start_two(arguments):
-    """Both processes of a run."""
+def start_all(arguments, *, count=2, module="main"):
+    """All processes of a run, with four devices together."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    joined = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2"}
+    joined = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": str(count)}
     return [
-        start("main", arguments, devices=2, variables=joined | {"JAX_PROCESS_ID": str(number)}) for number in range(2)
+        start(module, arguments, devices=4 // count, variables=joined | {"JAX_PROCESS_ID": str(number)})
+        for number in range(count)
     ]
 
 
 def ended(processes, status):
     """What each has said; all must end with `status`."""
     said = [process.communicate(timeout=300) for process in processes]
-    assert [process.returncode for process in processes] == [status] * 2, said
+    assert [process.returncode for process in processes] == [status] * len(processes), said
     return said
 
 
@@ -45,7 +53,7 @@ def arguments_of(folder, workdir, **options):
 @pytest.fixture(scope="module")
 def alone(folder):
     """One process with four devices."""
-    run("main", arguments_of(folder, folder / "alone"), devices=4)
+    run("main", arguments_of(folder, folder / "alone", data__cache_folder=folder / "own", **STORED), devices=4)
     return folder / "alone"
 
 
@@ -59,24 +67,37 @@ def assert_alike(workdir, alone):
 
 
 def test_two_processes_train_as_one_and_only_the_first_talks(folder, alone):
-    (first, _), (second, _) = ended(start_two(arguments_of(folder, folder / "two")), 0)
+    (first, _), (second, _) = ended(start_all(arguments_of(folder, folder / "two", **STORED)), 0)
     assert "student after" in first and "devices: 4" in first
     assert "spearman" in first and not {"spearman", "teacher", "student"} & set(re.findall(r"\w+", second))
     assert_alike(folder / "two", alone)
+    one, two = (next((folder / cache / "targets").rglob("targets.npy")) for cache in ("own", "cache"))
+    assert len(list(two.parent.iterdir())) == len(list(one.parent.iterdir()))
+    np.testing.assert_allclose(np.load(two), np.load(one), rtol=0, atol=1e-6)
 
 
-def test_sigterm_to_one_process_saves_in_both_and_the_same_command_continues(folder, alone):
+def test_processes_encode_a_part_each_of_the_same_file(folder):
+    arguments = [f"--model={folder / 'model'}", f"--input={folder / 'text.txt'}", "--precision=float32"]
+    (first, _), (second, _) = ended(start_all([*arguments, f"--output={folder / 'two.npy'}"], module="encode"), 0)
+    assert f"{BLOCK_ROWS + 200:,} vectors" in first and "vectors" not in second
+    encode.main([*arguments, f"--output={folder / 'one.npy'}", "--quiet"])
+    np.testing.assert_allclose(np.load(folder / "two.npy"), np.load(folder / "one.npy"), rtol=0, atol=1e-6)
+    assert not list(folder.glob("two.npy.*"))
+
+
+def test_sigterm_to_one_process_saves_in_all_and_the_same_command_continues_on_fewer(folder, alone):
     workdir = folder / "interrupted"
-    both = start_two(arguments_of(folder, workdir))
-    for said in both[0].stdout:
+    arguments = arguments_of(folder, workdir)  # live targets train as stored ones
+    four = start_all(arguments, count=4)
+    for said in four[0].stdout:
         if "step 5:" in said:
             break
-    both[1].send_signal(signal.SIGTERM)
-    ended(both, AGAIN)
+    four[1].send_signal(signal.SIGTERM)
+    ended(four, AGAIN)
     checkpoints = Checkpoints(workdir)
     assert checkpoints.steps[-1] < 20
     checkpoints.close()
-    (first, _), _ = ended(start_two(arguments_of(folder, workdir)), 0)
+    (first, _), _ = ended(start_all(arguments), 0)
     assert "continuing from the checkpoint of step" in first
     assert_alike(workdir, alone)
 
@@ -92,5 +113,5 @@ def test_stages_wait_for_the_first_process_and_share_the_labels(folder):
     stage |= {"run.steps": 2, "run.precision": "float32", "data.batch_size": 16}
     options |= {f"{prefix}{name}": value for prefix in ("", "then.") for name, value in stage.items()}
     arguments = ["--config=configs/trans_encoder.py:tiny", *(f"--config.{name}={v}" for name, v in options.items())]
-    (said, _), _ = ended(start_two([*arguments, f"--workdir={folder / 'stages'}"]), 0)
+    (said, _), _ = ended(start_all([*arguments, f"--workdir={folder / 'stages'}"]), 0)
     assert "stage 2 of 2" in said and "best bi-encoder: stage 2" in said

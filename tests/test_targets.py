@@ -3,18 +3,24 @@
 import json
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.data import resumable, targets
+from jaxdistill.data import resumable, spread, targets
 
 TEXTS = [f"sentence {i}" for i in range(25)]
 
 
 def embed(texts):
     return np.array([[float(text.split()[1]), len(text)] for text in texts], np.float32)
+
+
+def fill(store, embed, texts, **options):
+    targets.fill_vectors(spread.opened(lambda: store, store.path.parent), embed, texts, **options)
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +30,7 @@ def small_blocks(monkeypatch):
 
 def test_targets_are_made_in_blocks_and_read_back(tmp_path):
     store, done = targets.open_targets(tmp_path, "d", 25, 2), []
-    targets.fill_vectors(store, embed, TEXTS, advance=done.append)
+    fill(store, embed, TEXTS, advance=done.append)
     assert done == [0, 10, 10, 5] and store.complete
     np.testing.assert_array_equal(store.array, embed(TEXTS))
     np.testing.assert_array_equal(np.load(store.path), embed(TEXTS))
@@ -40,12 +46,12 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
         return embed(texts)
 
     with pytest.raises(KeyboardInterrupt):
-        targets.fill_vectors(targets.open_targets(tmp_path, "d", 25, 2), stops, TEXTS)
+        fill(targets.open_targets(tmp_path, "d", 25, 2), stops, TEXTS)
     again = targets.open_targets(tmp_path, "d", 25, 2)
     assert again.done == 20 and not again.complete
     with pytest.raises(InputError, match="20 of 25 rows"):
         _ = again.array
-    targets.fill_vectors(again, stops, TEXTS)
+    fill(again, stops, TEXTS)
     assert calls[3] == TEXTS[20:]
     np.testing.assert_array_equal(again.array, embed(TEXTS))
 
@@ -57,20 +63,103 @@ def test_rows_that_were_written_but_not_noted_are_written_again(tmp_path):
     store.append(embed(TEXTS[10:20]) + 99)
     store.file.note.write_text(note)
     again = targets.open_targets(tmp_path, "d", 25, 2)
-    targets.fill_vectors(again, embed, TEXTS)
+    fill(again, embed, TEXTS)
     np.testing.assert_array_equal(again.array, embed(TEXTS))
 
 
 def test_bytes_that_changed_are_made_again(tmp_path, caplog):
     store = targets.open_targets(tmp_path, "d", 25, 2)
-    targets.fill_vectors(store, embed, TEXTS)
+    fill(store, embed, TEXTS)
     content = bytearray(store.path.read_bytes())
     content[-9] ^= 0xFF
     store.path.write_bytes(content)
     again = targets.open_targets(tmp_path, "d", 25, 2)
     assert again.done == 0 and "is damaged; starting over" in caplog.text
-    targets.fill_vectors(again, embed, TEXTS)
+    fill(again, embed, TEXTS)
     np.testing.assert_array_equal(again.array, embed(TEXTS))
+
+
+class Processes:
+    """Stands in for the module `processes`: each thread of `run` is a process."""
+
+    def __init__(self, total):
+        self._here, self._values = threading.local(), [None] * total
+        self._barrier = threading.Barrier(total, timeout=20)
+
+    def run(self, work):
+        def of(number):
+            self._here.number = number
+            try:
+                return work()
+            except InputError as error:  # ends all
+                self._barrier.abort()
+                return error
+            except threading.BrokenBarrierError as error:
+                return error
+
+        with ThreadPoolExecutor(self.count()) as threads:
+            return list(threads.map(of, range(self.count())))
+
+    def gathered(self, value):
+        self._values[self.index()] = json.loads(json.dumps(value))
+        self._barrier.wait()
+        found = list(self._values)
+        self._barrier.wait()
+        return found
+
+    def count(self):
+        return len(self._values)
+
+    def index(self):
+        return self._here.number
+
+    def is_first(self):
+        return self.index() == 0
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_processes_make_a_part_each_of_the_same_file_and_go_on_after_a_kill(tmp_path, monkeypatch, count):
+    monkeypatch.setattr(targets, "BLOCK_ROWS", 3)  # nine blocks
+    made = []
+
+    def make(*, stops_at=""):
+        def noted(texts):
+            if stops_at in texts:
+                raise InputError("stopped")
+            made.append((spread.processes.index(), texts))
+            return embed(texts)
+
+        found = targets.cached_vectors(tmp_path / "all", "teacher", noted, TEXTS, 2, what="", progress=False)
+        return np.array(found)
+
+    alone = targets.cached_vectors(tmp_path / "one", "teacher", embed, TEXTS, 2, what="", progress=False)
+    monkeypatch.setattr(spread, "processes", Processes(count))
+    stopped = spread.processes.run(lambda: make(stops_at=TEXTS[13]))  # in the fifth block
+    assert all(isinstance(error, InputError | threading.BrokenBarrierError) for error in stopped)
+    before = made[:]
+    monkeypatch.setattr(spread, "processes", Processes(count))
+    for found in spread.processes.run(make):
+        np.testing.assert_array_equal(found, alone)
+    one, several = (next((tmp_path / name).rglob("targets.npy")) for name in ("one", "all"))
+    assert several.read_bytes() == one.read_bytes()
+    assert sorted(path.name for path in several.parent.iterdir()) == sorted(path.name for path in one.parent.iterdir())
+    for kept in range(12 // (3 * count) * count):  # whole rounds before the kill are not made again
+        assert TEXTS[3 * kept : 3 * kept + 3] not in [texts for _, texts in made[len(before) :]]
+    shares = np.bincount([number for number, _ in made], minlength=count)
+    assert shares.min() >= 9 // count - 1
+
+
+def test_processes_that_do_not_share_the_folder_make_all_of_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(spread, "processes", Processes(2))
+
+    def folder():
+        return tmp_path / str(spread.processes.index())
+
+    made = spread.processes.run(
+        lambda: np.array(targets.cached_vectors(folder(), "teacher", embed, TEXTS, 2, what="", progress=False))
+    )
+    for found in made:
+        np.testing.assert_array_equal(found, embed(TEXTS))
 
 
 ANOTHER_PROGRAM = """
@@ -88,21 +177,21 @@ def test_another_program_waits_and_takes_what_the_first_has_made(tmp_path):
     command = [sys.executable, "-c", ANOTHER_PROGRAM, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as other:
         assert "another program is writing" in other.stderr.readline()
-        targets.fill_vectors(store, embed, TEXTS)
+        fill(store, embed, TEXTS)
         out, _ = other.communicate(timeout=60)
     assert out == f"25 {float(embed(TEXTS).sum())}\n"
     assert not list(tmp_path.rglob("*.lock"))
 
 
 def test_complete_targets_are_not_made_again(tmp_path):
-    targets.fill_vectors(targets.open_targets(tmp_path, "d", 25, 2), embed, TEXTS)
+    fill(targets.open_targets(tmp_path, "d", 25, 2), embed, TEXTS)
     again = targets.open_targets(tmp_path, "d", 25, 2)
-    targets.fill_vectors(again, lambda texts: pytest.fail("made again"), TEXTS)
+    fill(again, lambda texts: pytest.fail("made again"), TEXTS)
     assert again.complete
 
 
 def test_another_digest_has_targets_of_its_own(tmp_path):
-    targets.fill_vectors(targets.open_targets(tmp_path, "d", 25, 2), embed, TEXTS)
+    fill(targets.open_targets(tmp_path, "d", 25, 2), embed, TEXTS)
     assert targets.open_targets(tmp_path, "e", 25, 2).done == 0
     assert targets.open_targets(tmp_path, "d", 25, 2).done == 25
 
@@ -110,7 +199,7 @@ def test_another_digest_has_targets_of_its_own(tmp_path):
 @pytest.mark.parametrize("change", ["digest", "width", "cut", "garbage"])
 def test_damaged_or_foreign_targets_are_made_again(tmp_path, caplog, change):
     store = targets.open_targets(tmp_path, "d", 25, 2)
-    targets.fill_vectors(store, embed, TEXTS)
+    fill(store, embed, TEXTS)
     note = json.loads(store.file.note.read_text())
     if change in note["origin"]:
         store.file.note.write_text(json.dumps(note | {"origin": note["origin"] | {change: "other"}}))
@@ -125,7 +214,7 @@ def test_damaged_or_foreign_targets_are_made_again(tmp_path, caplog, change):
 def test_half_precision_halves_the_file(tmp_path):
     whole, half = (targets.open_targets(tmp_path, dtype, 25, 2, dtype=dtype) for dtype in ("float32", "float16"))
     for store in (whole, half):
-        targets.fill_vectors(store, embed, TEXTS)
+        fill(store, embed, TEXTS)
     assert half.array.dtype == np.float16 and half.path.stat().st_size == whole.path.stat().st_size - 100
     np.testing.assert_array_equal(half.array, whole.array)
     with pytest.raises(InputError, match="float32 or float16, not int8"):
@@ -135,7 +224,7 @@ def test_half_precision_halves_the_file(tmp_path):
 def test_a_vector_that_is_not_finite_is_named_by_its_row(tmp_path):
     store = targets.open_targets(tmp_path, "d", 25, 2)
     with pytest.raises(InputError, match="row 13 is not finite"):
-        targets.fill_vectors(store, lambda texts: np.where(embed(texts) == 13, np.nan, embed(texts)), TEXTS)
+        fill(store, lambda texts: np.where(embed(texts) == 13, np.nan, embed(texts)), TEXTS)
     assert store.done == 10
 
 
@@ -153,7 +242,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path, monkeypatch):
 
 def test_texts_and_rows_must_agree(tmp_path):
     with pytest.raises(InputError, match="24 texts for targets of 25 rows"):
-        targets.fill_vectors(targets.open_targets(tmp_path, "d", 25, 2), embed, TEXTS[:24])
+        fill(targets.open_targets(tmp_path, "d", 25, 2), embed, TEXTS[:24])
     with pytest.raises(InputError, match=r"the shape \(3,\) do not go into .*, of \(2,\)"):
         targets.open_targets(tmp_path, "d", 25, 2).append(np.zeros((4, 3)))
 

@@ -7,6 +7,7 @@ note beside them holds their number.
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +16,7 @@ from jaxtyping import Float, Integer
 from tqdm.auto import tqdm
 
 from jaxdistill.core import InputError
+from jaxdistill.data import spread
 from jaxdistill.data import vectors as vector_files
 from jaxdistill.data.vectors import VectorFile
 from jaxdistill.files import local
@@ -59,26 +61,29 @@ def cached_vectors(
 ) -> Float[np.ndarray, "rows e"]:
     """Returns the vectors of all texts, memory-mapped; computes and stores those missing in `folder`.
 
+    Every process of a run must call this. Where they share the folder, each computes a part with its own devices.
+
     Args:
       of: everything that determines the vectors; its digest names their folder.
       embed, texts: as in `fill`.
       what: label of the progress bar.
     """
-    found = open_targets(folder, hashlib.sha256(of.encode()).hexdigest()[:32], len(texts), width)
-    shown = progress and not found.complete
+    digest = hashlib.sha256(of.encode()).hexdigest()[:32]
+    found = spread.opened(partial(open_targets, folder, digest, len(texts), width), Path(folder))
+    shown = progress and found.done < found.rows
     with tqdm(total=found.rows, desc=what, unit="row", disable=not shown, dynamic_ncols=True) as bar:
         fill_vectors(found, embed, texts, advance=bar.update)
-    return found.array
+    return vector_files.open_vectors(found.path)
 
 
 def fill_vectors(
-    targets: VectorFile,
+    targets: spread.Opened,
     embed: Callable[[Sequence[Text]], Float[np.ndarray, "n e"]],
     texts: Sequence[Text],
     *,
     advance: Callable[[int], object] = lambda rows: None,
 ) -> None:
-    """Embeds the missing texts block by block; a killed run continues where it stopped.
+    """Embeds the missing texts block by block, spread over the processes; a killed run continues where it stopped.
 
     Args:
       embed: the teacher.
@@ -88,10 +93,10 @@ def fill_vectors(
     if len(texts) != targets.rows:
         raise InputError(f"got {len(texts)} texts for targets of {targets.rows} rows; give one per row.")
     advance(targets.done)
-    while not targets.complete:
-        block = texts[targets.done : min(targets.done + BLOCK_ROWS, targets.rows)]
-        targets.append(np.asarray(embed(block)))
-        advance(len(block))
+    missing = [slice(begin, begin + BLOCK_ROWS) for begin in range(targets.done, targets.rows, BLOCK_ROWS)]
+    for block in spread.in_turns(missing, lambda rows: spread.Block(np.asarray(embed(texts[rows])), {}), targets):
+        targets.append(block)
+        advance(len(block.vectors))
 
 
 def open_own_vectors(spec: str | Path) -> Float[np.ndarray, "rows e"]:

@@ -153,6 +153,11 @@ def is_first() -> bool:
     return _channel is None or _channel.place.index == 0
 
 
+def index() -> int:
+    """The number of this process among those of the run."""
+    return 0 if _channel is None else _channel.place.index
+
+
 def count() -> int:
     """How many processes the run has."""
     return 1 if _channel is None else _channel.place.count

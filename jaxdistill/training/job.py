@@ -4,7 +4,7 @@ import dataclasses
 import json
 import logging
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxdistill import processes
@@ -57,8 +57,10 @@ def run_training(config: Config, workdir: pathlib.Path, *, dry_run: bool, comman
             keep_tokenizer(config.student.vocabulary, run.student, workdir)
         processes.gathered("the workdir is claimed")
         outcome = train(run, progress=leads)
+        models = final_models(run, outcome)
+        on_sts = {name: _on_sts(run, model) for name, model in models.items()}
         if leads:
-            finish(run, outcome, teacher_scores, command)
+            finish(run, outcome, models, teacher_scores, on_sts, command)
         processes.gathered("finished")
 
 
@@ -75,17 +77,24 @@ def digests(run: Run) -> dict[str, str]:
     return {f"content of {name}": digest[:12] for name, digest in found.items()}
 
 
-def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], command: str) -> None:
+def final_models(run: Run, outcome: Outcome) -> dict[str, SentenceModel]:
+    """The models that the run ends with, by name; without a teacher model two."""
+    before = as_evaluated(run.config.student, run.student, widths_of(run.teachers))
+    students = {"student before": before, "student after": outcome.student}
+    return ({"teacher": run.teacher} if run.teacher else {}) | students
+
+
+def finish(
+    run: Run,
+    outcome: Outcome,
+    models: Mapping[str, SentenceModel],
+    teacher_scores: dict[str, float],
+    on_sts: dict[str, dict[str, Any]],
+    command: str,
+) -> None:
     """Export, plot, scores of teacher and student before and after, one table, the report."""
     folder = run.workdir / EXPORT
-    models = {
-        "teacher": run.teacher,
-        "student before": as_evaluated(run.config.student, run.student, widths_of(run.teachers)),
-        "student after": outcome.student,
-    }
-    models = {name: model for name, model in models.items() if model is not None}
     dev = {"teacher": teacher_scores, "student before": outcome.before, "student after": outcome.scores}
-    on_sts = {name: _on_sts(run, model) for name, model in models.items()}
     scores = {name: dev[name] | found.get("scores", {}) for name, found in on_sts.items()}
     facts = _facts(run, outcome, scores, command)
     write_facts(run.workdir, facts)
@@ -143,14 +152,18 @@ def _sts_folder(run: Run) -> pathlib.Path | None:
 
 
 def _on_sts(run: Run, model: SentenceModel) -> dict[str, Any]:
-    """What `sts.sts_values` gives of the seven tests; nothing where the run does not want them."""
+    """What `sts.sts_values` gives of the seven tests, on the devices of all processes; nothing where the run does not want
+    them."""
     folder = _sts_folder(run)
     if folder is None:
         return {}
     return cached_scores(
         cache_folder(run.config.data.cache_folder) / "scores",
         [model.digest(), sts.digest(folder)],
-        lambda: sts.sts_values(sharded_embedder(model, run.config.run).as_embed(), folder, sts.TESTS, subsets=False),
+        lambda: sts.sts_values(
+            sharded_embedder(model, run.config.run, mesh=run.mesh).as_embed(), folder, sts.TESTS, subsets=False
+        ),
+        together=True,
     )
 
 

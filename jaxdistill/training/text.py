@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxdistill.config import Config, Data
 from jaxdistill.core import SECOND, InputError, Objective
-from jaxdistill.data import roles, sources, tokenize, words
+from jaxdistill.data import roles, sources, spread, tokenize, words
 from jaxdistill.data.chunks import Chunking
 from jaxdistill.data.packing import pad
 from jaxdistill.data.portions import Portion, portions
@@ -106,21 +106,23 @@ def tokenised_text(
     chunking: Chunking | None = None,
 ) -> tokenize.TokenStore:
     """The text in the tokens of a model; raises `InputError` if much of what its views read is unknown to it."""
-    store = tokenize.build_store(
-        split_specs(data.text),
-        tokenizer=model.tokenizer,
-        max_length=max_length,
-        cache_folder=cache_folder(data.cache_folder) / "tokens",
-        columns=dict(data.columns) or ("text",),
-        prompts=model.role_prompts,
-        roles=sentence_roles(data),
-        dedupe=data.dedupe,
-        exclude=split_specs(data.exclude),
-        weights=data.weights,
-        chunking=chunking,
-        line_bytes=data.max_line_bytes,
-        progress=progress,
-    )
+    folder = cache_folder(data.cache_folder) / "tokens"
+    with spread.first_before_others(folder):
+        store = tokenize.build_store(
+            split_specs(data.text),
+            tokenizer=model.tokenizer,
+            max_length=max_length,
+            cache_folder=folder,
+            columns=dict(data.columns) or ("text",),
+            prompts=model.role_prompts,
+            roles=sentence_roles(data),
+            dedupe=data.dedupe,
+            exclude=split_specs(data.exclude),
+            weights=data.weights,
+            chunking=chunking,
+            line_bytes=data.max_line_bytes,
+            progress=progress,
+        )
     for column in _columns_read(store, views):
         _check_unknown(data, model, column, store.unknown(column))
     return store

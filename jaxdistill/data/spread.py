@@ -1,0 +1,138 @@
+"""Spreads the blocks of a long file of vectors over the processes of a run.
+
+Each process computes every n-th block with its own devices, without a collective, and writes it beside the file. The first
+process, which holds the file's lock, appends the blocks in their order. So the file has the bytes that one process would have
+written, and a killed run continues after the last block in it.
+"""
+
+import contextlib
+import glob
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxdistill import processes
+from jaxdistill.data.vectors import VectorFile
+from jaxdistill.files import unwritable
+
+Job = TypeVar("Job")
+
+
+class Block(NamedTuple):
+    """Some rows of the file."""
+
+    vectors: Float[np.ndarray, "n e"]
+    counts: Mapping[str, int]
+    """As in `VectorFile.append`."""
+
+
+class Opened(NamedTuple):
+    """A file of vectors as one process sees it."""
+
+    path: Path
+    rows: int
+    done: int
+    """Rows that it held when it was opened."""
+    file: VectorFile | None
+    """To append to; None in a process that leaves this to the first one."""
+    together: bool
+    """Whether all processes of the run fill this one file."""
+
+    @property
+    def written(self) -> int:
+        """Rows that it holds now, as far as this process knows."""
+        return self.file.done if self.file else self.done
+
+    def append(self, block: Block) -> None:
+        assert self.file is not None  # only the process that has it receives blocks
+        self.file.append(*block)
+
+
+def opened(open_file: Callable[[], VectorFile], folder: Path) -> Opened:
+    """Opens a file in `folder`: once for all processes if they share the folder, else in each. All must call this together."""
+    together = _is_shared(folder)
+    file = open_file() if processes.is_first() or not together else None
+    if not together:
+        assert file is not None
+        return Opened(file.path, file.rows, file.done, file, False)
+    told = processes.gathered([str(file.path), file.rows, file.done] if file else None)[0]
+    return Opened(Path(told[0]), told[1], told[2], file, True)
+
+
+def in_turns(jobs: Iterable[Job], compute: Callable[[Job], Block], target: Opened) -> Iterator[Block]:
+    """Yields the blocks of all jobs in order, in the process that appends them, and none in the others.
+
+    Args:
+      jobs: the same in every process, one for each block.
+      compute: makes a block with this process's own devices.
+      target: the file that the blocks go into.
+    """
+    if not target.together:
+        yield from map(compute, jobs)
+        return
+    rest, turn = iter(jobs), 0
+    while round_jobs := list(islice(rest, processes.count())):
+        own = compute(round_jobs[processes.index()]) if processes.index() < len(round_jobs) else None
+        if own and not processes.is_first():
+            _write(_part(target.path, turn, processes.index()), own.vectors)
+        counts = processes.gathered(dict(own.counts) if own else None)
+        if own and processes.is_first():
+            yield own
+            for index in range(1, len(round_jobs)):
+                yield Block(_taken(_part(target.path, turn, index)), counts[index])
+        turn += 1
+    if processes.is_first():
+        for left in target.path.parent.glob(f"{glob.escape(target.path.name)}.[0-9]*.[0-9]*.npy"):
+            left.unlink(missing_ok=True)  # of a killed run
+    processes.gathered("all blocks are in the file")
+
+
+@contextlib.contextmanager
+def first_before_others(folder: Path) -> Iterator[None]:
+    """The first process goes through the body alone, and then the others, which find in `folder` what it made; all at once
+    where they do not share the folder."""
+    together = _is_shared(folder)
+    if together and not processes.is_first():
+        processes.gathered("the first one is done")
+    yield
+    if together and processes.is_first():
+        processes.gathered("the first one is done")
+
+
+def _is_shared(folder: Path) -> bool:
+    """Whether the run has several processes that all see the folder of the first one."""
+    if processes.count() == 1:
+        return False
+    with contextlib.ExitStack() as stack:
+        name = ""
+        if processes.is_first():
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                name = Path(stack.enter_context(tempfile.NamedTemporaryFile(dir=folder)).name).name
+            except OSError as error:
+                raise unwritable(folder, error) from error
+        name = processes.gathered(name)[0]
+        return all(processes.gathered((folder / name).exists()))
+
+
+def _part(path: Path, turn: int, index: int) -> Path:
+    # A new name in each turn: another host may still see the file that had the name before.
+    return path.with_name(f"{path.name}.{turn}.{index}.npy")
+
+
+def _write(part: Path, vectors: np.ndarray) -> None:
+    try:
+        np.save(part, vectors)
+    except OSError as error:
+        raise unwritable(part, error) from error
+
+
+def _taken(part: Path) -> np.ndarray:
+    vectors = np.load(part)
+    part.unlink()
+    return vectors
