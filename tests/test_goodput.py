@@ -25,7 +25,8 @@ def test_a_run_says_where_its_time_goes_and_traces_the_steps_asked_for(tmp_path)
     assert [line["step"] for line in logged] == [2, 4, 6]
     for line in logged:
         assert all(line[f"seconds/{name}"] >= 0 for name in ACTIVITIES)
-        assert 0 < line["goodput"] < 1 and line["tflops_per_s"] > 0
+        assert 0 < line["goodput"] < 1
+    assert max(line["tflops_per_s"] for line in logged) > 0
     assert logged[0]["seconds/compile"] > 0 and logged[0]["seconds/evaluation"] > 0  # of the untrained student
     spent = json.loads((workdir / "results.json").read_text())["seconds_of_activities"]
     assert set(spent) == set(ACTIVITIES) and spent["checkpoints"] > 0
@@ -44,7 +45,7 @@ def test_a_step_is_compiled_once_for_each_shape_and_its_products_are_counted():
         with goodput.step(jitted, jnp.ones((size, size))):
             jitted(jnp.ones((size, size)))
     assert traces == [(4, 4), (8, 8)]
-    assert goodput._flops == 2 * 2 * 4**3 + 2 * 8**3
+    assert goodput._flops == 2 * 4**3  # of the second step: the time of those that compile is not the steps'
     goodput.taken()
     assert goodput._flops == 0 and goodput.taken()["tflops_per_s"] == 0
 

@@ -38,14 +38,15 @@ class Goodput:
 
     @contextlib.contextmanager
     def step(self, train_step: Any, *arguments: Any) -> Iterator[None]:
-        """Counts the time inside, and the arithmetic of a step with these arguments."""
+        """Counts the time inside, and the arithmetic of a step with these arguments unless it is compiled here."""
         shape = tuple(leaf.shape for leaf in jax.tree.leaves(arguments[-1]))
-        with self.spent("steps" if shape in self._flops_of else "compile"):
-            if shape not in self._flops_of:
+        new = shape not in self._flops_of
+        with self.spent("compile" if new else "steps"):
+            if new:
                 products = products_by_part(train_step.trace(*arguments).jaxpr.jaxpr)  # jit keeps the trace
                 self._flops_of[shape] = sum(found.flops for found in products.values())
             yield
-        self._flops += self._flops_of[shape]
+        self._flops += 0.0 if new else self._flops_of[shape]
 
     def taken(self) -> dict[str, float]:
         """Scalars of the time since the last call; `goodput` is the share of the steps since the loop began."""
