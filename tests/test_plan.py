@@ -66,6 +66,17 @@ def test_traffic_counts_a_loop_as_often_as_it_runs_and_slices_by_what_they_take(
     assert (reduced.count, reduced.size_bytes, reduced.sent_bytes) == (1, wide, 2 * 3 / 4 * wide)
 
 
+def test_a_collective_that_stands_in_several_fusions_counts_once():
+    line = next(line for line in LOOP.splitlines() if "all-reduce" in line).replace(
+        "to_apply", "channel_id=3, to_apply"
+    )
+    piece = "%piece (wide: f32[16,8]) -> f32[16,8] {\n  %wide = f32[16,8]{1,0} parameter(0)\n" + line + "\n}\n\n"
+    fusions = "".join(f"  %f{n} = f32[16,8]{{1,0}} fusion(%wide), kind=kCustom, calls=%piece\n" for n in range(3))
+    overlapped = LOOP.replace(line.replace("channel_id=3, ", "") + "\n", fusions).replace("ENTRY", piece + "ENTRY")
+    assert overlapped.count("calls=%piece") == 3
+    assert traffic_of(overlapped).collectives == traffic_of(LOOP).collectives
+
+
 @pytest.mark.parametrize(
     "groups",
     [

@@ -105,12 +105,14 @@ def traffic_of(text: str) -> Traffic:
     computations, entry = parsed(text)
     collectives: dict[str, Collective] = {}
     sizes: dict[str, int] = {}
+    overlapped: set[tuple[str, ...]] = set()
     cycles = 0
     for computation, times, fused in _runs(computations, entry, 1, False):
         values = computations[computation]
         for operation in values.values():
             kind = operation.code.removesuffix("-start")
-            if kind in COLLECTIVES:
+            if kind in COLLECTIVES and not (fused and _same(operation) in overlapped):
+                overlapped |= {_same(operation)} if fused else set()
                 collectives[kind] = _plus(collectives.get(kind, Collective()), operation, values, times)
             if not fused:
                 part = part_of("".join(re.findall(r'op_name="([^"]*)"', operation.text)))
@@ -176,6 +178,11 @@ def _plus(found: Collective, operation: Operation, values: Mapping[str, Operatio
     share = {"all-reduce": 2 * (devices - 1) / devices, "reduce-scatter": devices - 1, "collective-permute": 1}
     sent = size * share.get(operation.code.removesuffix("-start"), (devices - 1) / devices)
     return Collective(found.count + times, found.size_bytes + times * size, found.sent_bytes + times * sent)
+
+
+def _same(operation: Operation) -> tuple[str, ...]:
+    """What a collective that overlaps with products has in common in all the fusions in which it stands."""
+    return operation.code, *re.findall(r"channel_id=\d+", operation.text), str(_sizes(operation.shape))
 
 
 def _group(text: str) -> int:
