@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import pathlib
+import urllib.request
 from collections.abc import Iterator
 
 import fsspec
@@ -32,6 +33,8 @@ def emulated() -> Iterator[ThreadedMotoServer]:
             patched.setenv(name, value)
         files().mkdir(NAME)
         yield server
+        reset = urllib.request.Request(f"{variables['AWS_ENDPOINT_URL']}/moto-api/reset", method="POST")
+        urllib.request.urlopen(reset).close()  # the emulator keeps its buckets as long as this process lives
     server.stop()
     fsspec.filesystem("s3").clear_instance_cache()
 

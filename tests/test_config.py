@@ -255,11 +255,12 @@ def on_random_models(raw: dict, checkpoints) -> dict:
     )  # fmt: skip
     raw["teacher"]["pooling"] = raw["teacher"]["pooling"] or ("" if made_by_stages else "mean")
     raw["teacher"]["max_length"] = min(raw["teacher"]["max_length"], 64)
+    raw["teacher"]["components"] = min(raw["teacher"]["components"], 16)
     raw["student"]["pooling"] = raw["student"]["pooling"] or "mean"
     raw["student"]["layers"] = raw["student"]["layers"] and "last:2"
     raw["student"] |= {
         name: raw["student"][name] and small
-        for name, small in dict(width=32, depth=2, embedding=8, vocabulary="256").items()
+        for name, small in dict(width=32, depth=2, embedding=8, vocabulary="256", static=16).items()
     }
     if raw["objective"].get("queue_size"):
         raw["objective"]["queue_size"] = 48

@@ -206,7 +206,9 @@ def test_modules_of_an_unknown_type_or_order_are_refused(tmp_path, bert_folder):
     path = saved(tmp_path, bert_folder) / "modules.json"
     modules = json.loads(path.read_text())
     path.write_text(path.read_text().replace("models.Dense", "models.LSTM"))
-    with pytest.raises(InputError, match="has a module of type LSTM; Transformer, WeightedLayerPooling, Pooling"):
+    with pytest.raises(
+        InputError, match="has a module of type LSTM; Transformer, StaticEmbedding, WeightedLayerPooling, Pooling"
+    ):
         load_model(str(tmp_path))
     for module in modules[1:]:
         module["idx"] = 3 - module["idx"]

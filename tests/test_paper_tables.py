@@ -29,7 +29,10 @@ def stages_of(name: str, preset: str) -> list[dict]:
     return stages
 
 
-@pytest.mark.parametrize("path", config_file.shipped_configs(), ids=lambda path: path.stem)
+OF_PAPERS = [path for path in config_file.shipped_configs() if path.stem != "recommended"]
+
+
+@pytest.mark.parametrize("path", OF_PAPERS, ids=lambda path: path.stem)
 def test_every_preset_of_a_paper_or_its_code_is_in_a_table(path):
     module = config_file.load_config_module(path)
     rows = {
