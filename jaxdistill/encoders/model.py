@@ -144,26 +144,16 @@ def load_model(
     stated = modules.max_length or length_limit(modules.transformer) or architecture.longest
     length = _max_length(max_length, architecture.longest) or min(stated, architecture.longest)
     tokenizer.enable_truncation(length)
-    prompts, default_prompt = _prompts(modules, prompt, folder)
+    prompts = _prompts(modules, prompt, folder)
     definition = cross_definition(architecture) if crosses else _definition(architecture, modules, pooling, folder)
     tensors = read_checkpoint(modules.transformer, mapped=frozen)
     params = _params(definition, modules, folder, tensors, frozen=frozen)
     if crosses and len(params.get(TOKEN_TYPES, ())) > 1 and not gives_types(modules.transformer):
         logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json says", folder)
         params[TOKEN_TYPES] = np.repeat(params[TOKEN_TYPES][:1], len(params[TOKEN_TYPES]), axis=0)
-    return SentenceModel(
-        definition=definition,
-        params=params,
-        tokenizer=tokenizer,
-        tokenizer_folder=modules.transformer,
-        max_length=length,
-        prompts=prompts,
-        default_prompt=default_prompt,
-        source=str(spec),
-        own_prompt=modules.default_prompt,
-        licence=licence_of(folder),
-        unread_pooler={} if POOLER + "kernel" in params else _pooler(tensors, architecture.hidden_size),
-    )
+    model = _read_model(spec, modules, folder, prompts, definition, params, tokenizer, length)
+    pooler = {} if POOLER + "kernel" in params else _pooler(tensors, architecture.hidden_size)
+    return dataclasses.replace(model, unread_pooler=pooler)
 
 
 def _load_static(
@@ -173,18 +163,35 @@ def _load_static(
     found = static.read(modules.transformer)
     length = _max_length(max_length, found.architecture.longest) or found.max_length
     found.tokenizer.enable_truncation(length)
-    prompts, default_prompt = _prompts(modules, prompt, folder)
+    prompts = _prompts(modules, prompt, folder)
     definition = _definition(found.architecture, modules, pooling, folder)
+    params = {static.TABLE: found.table} | _dense_params(definition, modules)
+    return _read_model(spec, modules, folder, prompts, definition, params, found.tokenizer, length)
+
+
+def _read_model(
+    spec: str,
+    modules: Modules,
+    folder: Path,
+    prompts: tuple[dict[str, str], str | None],
+    definition: EncoderDefinition,
+    params: dict[str, np.ndarray],
+    tokenizer: tokenizers.Tokenizer,
+    max_length: int,
+) -> SentenceModel:
+    """A model of these parts, with what every folder says of itself."""
+    texts, default_prompt = prompts
     return SentenceModel(
         definition=definition,
-        params={static.TABLE: found.table} | _dense_params(definition, modules),
-        tokenizer=found.tokenizer,
+        params=params,
+        tokenizer=tokenizer,
         tokenizer_folder=modules.transformer,
-        max_length=length,
-        prompts=prompts,
+        max_length=max_length,
+        prompts=texts,
         default_prompt=default_prompt,
         source=str(spec),
         own_prompt=modules.default_prompt,
+        licence=licence_of(folder),
     )
 
 
