@@ -180,7 +180,7 @@ def vectors_of_text(
         # All but the last chunk are of one size, and a batch holds rows of one chunk: a resumed run computes the same.
         rest = islice(_texts(text), found.done, None)
         chunks = iter(lambda: list(islice(rest, origin["chunk"])), [])
-        compute = partial(_block, embedder, text, origin["prompt"], advance)
+        compute = partial(_block, embedder, text, origin["prompt"], unknown_id(embedder.model.tokenizer), advance)
         for number, block in enumerate(spread.in_turns(chunks, compute, found)):
             found.append(block)
             if number % processes.count():  # another process's
@@ -191,14 +191,18 @@ def vectors_of_text(
 
 
 def _block(
-    embedder: Embedder, text: Watched, prompt: str, advance: Callable[[int], None], sentences: Sequence[str]
+    embedder: Embedder,
+    text: Watched,
+    prompt: str,
+    unknown: int | None,
+    advance: Callable[[int], None],
+    sentences: Sequence[str],
 ) -> spread.Block:
     """The vectors of a chunk of sentences."""
     encodings = embedder.model.encodings([prompt + sentence for sentence in sentences])
     ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
     vectors = embedder.encode_ids(ids, advance=advance)
     text.check()
-    unknown = unknown_id(embedder.model.tokenizer)
     counts = {
         "truncated": sum(bool(encoding.overflowing) for encoding in encodings),
         "unknown": sum(int((row == unknown).sum()) for row in ids),

@@ -192,9 +192,10 @@ def _place_one(array, sharding):
 
 def place_batch(batch: Any, mesh: Mesh, groups: int) -> Any:
     """Places a batch of which each process holds the `own_groups`."""
-    sharding, own = batch_sharding(mesh), own_groups(mesh, groups)
+    sharding = batch_sharding(mesh)
     if sharding.is_fully_addressable:
         return place(batch, sharding)
+    own = own_groups(mesh, groups)
 
     def whole(part: np.ndarray) -> jax.Array:
         each = len(part) // len(own)

@@ -93,10 +93,14 @@ def folder_digest(folder: Path, pattern: str = "*") -> str:
     """SHA-256 of the names and contents of all files in a folder that match `pattern`, recursively."""
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob(pattern) if path.is_file()):
-        with open(path, "rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        digest.update(f"{path.relative_to(folder)} {content} ".encode())
+        digest.update(f"{path.relative_to(folder)} {file_digest(path)} ".encode())
     return digest.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of the content of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def unwritable(path: Path, error: OSError) -> InputError:

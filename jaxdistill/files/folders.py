@@ -7,7 +7,6 @@ renames. A lock in the working folder distinguishes one in use from one that a k
 
 import contextlib
 import glob
-import hashlib
 import json
 import logging
 import os
@@ -20,6 +19,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from jaxdistill.core import InputError
+from jaxdistill.files import file_digest
 
 MARK = "jaxdistill.json"
 """Marker of a folder that may be replaced; lists the files that this package wrote."""
@@ -153,7 +153,7 @@ def listed(marker: bytes) -> dict[str, str]:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    return {name: _digest(folder / name) for name in _names(folder)}
+    return {name: file_digest(folder / name) for name in _names(folder)}
 
 
 def _names(folder: Path) -> list[str]:
@@ -166,9 +166,4 @@ def _names(folder: Path) -> list[str]:
 
 
 def _is_ours(path: Path, content: str) -> bool:
-    return path.is_file() and not path.is_symlink() and _digest(path) == content
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return path.is_file() and not path.is_symlink() and file_digest(path) == content

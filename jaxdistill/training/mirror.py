@@ -7,7 +7,6 @@ that very manifest.
 """
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from jaxdistill import processes
 from jaxdistill.core import InputError
-from jaxdistill.files import is_remote, write_atomic
+from jaxdistill.files import file_digest, is_remote, write_atomic
 from jaxdistill.files.buckets import UNFINISHED, Bucket, MissingObject, address_digest
 from jaxdistill.files.folders import WORKING
 from jaxdistill.files.reading import parsed_json
@@ -119,7 +118,7 @@ class Mirror:
         states = {name: _state(self.folder / name) for name in _names(self.folder) if not NOT_PUBLISHED.search(name)}
         changed = [name for name in states if self._states.get(name) != states[name]]
         digests = {name: self._digests.get(name, "") for name in states}
-        digests |= {name: _digest(self.folder / name) for name in changed}
+        digests |= {name: file_digest(self.folder / name) for name in changed}
         changed = [name for name in changed if digests[name] != self._digests.get(name)]
         gone = [name for name in self._digests if name not in states]
         if changed or gone:
@@ -148,7 +147,7 @@ class Mirror:
         path = self.folder / name
         if not path.resolve().is_relative_to(self.folder.resolve()):
             raise InputError(f"{self.bucket.address}/{MANIFEST} lists {name!r}, which is outside of the workdir.")
-        if path.is_file() and _digest(path) == digest:
+        if path.is_file() and file_digest(path) == digest:
             return
         try:
             self.bucket.download(name, path)
@@ -247,11 +246,6 @@ def _names(folder: Path) -> list[str]:
 def _state(path: Path) -> tuple[int, int]:
     found = path.stat()
     return found.st_size, found.st_mtime_ns
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _drop_empty_folders(folder: Path) -> None:
