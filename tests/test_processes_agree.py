@@ -1,11 +1,13 @@
 """How the processes of a run find each other, agree, and end together; without any training, which test_processes.py has."""
 
+import contextlib
 import itertools
 import os
 import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -150,6 +152,43 @@ def test_every_process_gets_what_all_give_in_their_order():
     assert got == [[[[index, turn] for index in range(3)] for turn in range(3)]] * 3
     for one in channels:
         one.leave()
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_a_process_that_takes_its_answer_late_does_not_call_those_dead_that_have_left(monkeypatch, slow):
+    port, said = free_port(), []
+    monkeypatch.setattr(channel, "end_process", lambda line, status: said.append(line))
+    channels = opened_by([Place("127.0.0.1", port, 2, index, None) for index in range(2)])
+    peer, both = channels[slow].peers[1 - slow], threading.Barrier(2, timeout=20)
+    take, send = peer.inbox.get, peer.send
+
+    def exchange(index):
+        channels[index].exchange(index)
+        if index != slow:
+            channels[index].leave()
+            with contextlib.suppress(OSError):  # the other one has hung up first
+                channels[index].peers[slow].socket.shutdown(socket.SHUT_RDWR)
+            both.wait()
+
+    def late(wait_first, *given, **named):
+        found = take() if wait_first else send(*given, **named)
+        both.wait()
+        time.sleep(0.2)  # what the other has sent is read meanwhile
+        return found
+
+    if slow:
+        monkeypatch.setattr(peer.inbox, "get", lambda: late(True))
+    else:
+        monkeypatch.setattr(
+            peer, "send", lambda **message: late(False, **message) if "all" in message else send(**message)
+        )
+    threads = [threading.Thread(target=exchange, args=(index,)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    channels[slow].leave()
+    assert said == []
 
 
 def test_a_process_that_is_asked_to_stop_stops_all_after_the_same_step():

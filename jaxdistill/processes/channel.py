@@ -83,13 +83,12 @@ class Channel:
             time.sleep(GRACE_SECONDS)  # the listening thread ends this process
         if self.place.index == 0:
             values = [value, *(self.peers[index].inbox.get() for index in range(1, self.place.count))]
+            self._is_waiting = False  # from here on the others may leave
             for peer in self.peers.values():
                 peer.send(all=values)
-        else:
-            self.peers[0].send(say=value)
-            values = self.peers[0].inbox.get()
-        self._is_waiting = False
-        return values
+            return values
+        self.peers[0].send(say=value)
+        return self.peers[0].inbox.get()
 
     def stop_status(self, asked: int, step: int, stop_at: int) -> int:
         """Exit status with which this process stops after `step`, or 0; see `processes.stop_status`."""
@@ -124,8 +123,11 @@ class Channel:
 
     def _listen(self, index: int, peer: Peer) -> None:
         while (message := peer.receive()) is not None:
-            if "say" in message or "all" in message:
-                peer.inbox.put(message["say"] if "say" in message else message["all"])
+            if "say" in message:
+                peer.inbox.put(message["say"])
+            elif "all" in message:
+                self._is_waiting = False  # before process 0 may leave, which this thread reads next
+                peer.inbox.put(message["all"])
             elif "stop" in message:
                 self._asked = max(self._asked, message["stop"])
             elif "stop_at" in message:
