@@ -14,12 +14,13 @@
 #   --out=FOLDER     of the results, default results/NAME
 #   --dry_run        print the commands and stop
 #
-# --workdir lies on a file system that all workers see. The same command continues the training. The slice stays until:
+# --workdir lies on a file system that all workers see, or in a bucket (gs://BUCKET/runs/l3). The same command continues the
+# training. The slice stays until:
 # gcloud compute tpus tpu-vm delete NAME --zone=ZONE
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=tpu.sh
 . "$(dirname "$0")/tpu.sh"
 cd "$(dirname "$SCRIPT")/.."
 read_options "$@"
-[[ $workdir == /* ]] || fail "--workdir=$workdir is no folder that all workers see; name one, such as /data/runs/l3."
+[[ $workdir == /* || $workdir == *://* ]] || fail "--workdir=$workdir is no folder that all workers see; name one, such as /data/runs/l3, or gs://BUCKET/runs/l3."
 launch

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -123,6 +124,31 @@ def run(
     out, err = process.communicate(timeout=400)
     assert process.returncode == status, f"status {process.returncode}\n{out[-3000:]}\n{err[-3000:]}"
     return out, err
+
+
+def start_all(
+    arguments: Sequence[str],
+    *,
+    count: int = 2,
+    module: str = "main",
+    variables: Sequence[Mapping[str, str]] = (),
+) -> list[subprocess.Popen]:
+    """All processes of a run, with four devices together; `variables` of each one's own environment."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    joined = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": str(count)}
+    return [
+        start(module, arguments, devices=4 // count, variables={**joined, "JAX_PROCESS_ID": str(number), **own})
+        for number, own in enumerate(variables or [{}] * count)
+    ]
+
+
+def ended(processes: Sequence[subprocess.Popen], status: int) -> list[tuple[str, str]]:
+    """What each has said; all must end with `status`."""
+    said = [process.communicate(timeout=300) for process in processes]
+    assert [process.returncode for process in processes] == [status] * len(processes), said
+    return said
 
 
 def series(workdir: pathlib.Path, name: str) -> dict[int, float]:

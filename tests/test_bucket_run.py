@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from jaxdistill import encode, evaluate, export, search
+from jaxdistill.cli import AGAIN
 from jaxdistill.training.mirror import MANIFEST
 
 import bucket
@@ -43,8 +44,8 @@ def machine(folder: pathlib.Path, name: str) -> dict[str, str]:
     return {"JAXDISTILL_CACHE": str(folder / name)}
 
 
-def published_steps() -> set[int]:
-    path = f"{bucket.NAME}/runs/run/{MANIFEST}"
+def published_steps(run: str = "run") -> set[int]:
+    path = f"{bucket.NAME}/runs/{run}/{MANIFEST}"
     if not bucket.files().exists(path):
         return set()
     listed = json.loads(bucket.files().cat_file(path))["files"]
@@ -80,6 +81,27 @@ def test_a_killed_run_continues_from_the_bucket_to_the_same_bits(folder, killed_
         assert (found / name).is_file()
     everything = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
     assert not any(bucket.KEY.encode() in content for content in [*everything, out.encode(), err.encode()])
+
+
+def test_processes_without_a_common_folder_are_killed_and_continued_from_the_bucket(folder, killed_and_continued):
+    """The queue in their checkpoints is split over the devices of both."""
+    given = arguments(folder, f"s3://{bucket.NAME}", f"s3://{bucket.NAME}/runs/two")
+    hosts = [machine(folder, f"host{number}") for number in range(4)]
+    both = program.start_all(given, variables=hosts[:2])
+    while not published_steps("two") - {0} and both[0].poll() is None:
+        time.sleep(0.05)
+    both[1].send_signal(signal.SIGKILL)
+    assert "process 1" in both[0].communicate()[1] and both[0].returncode == AGAIN
+    both[1].communicate()
+    (said, _), _ = program.ended(program.start_all(given, variables=hosts[2:]), 0)
+    assert "continuing from the checkpoint of step" in said
+    assert (folder / "host2").is_dir() and not list((folder / "host3" / "workdirs").rglob("checkpoints"))
+    found = {}
+    for name in ("two", "run"):
+        bucket.files().get(f"{bucket.NAME}/runs/{name}/", str(folder / "copy" / name), recursive=True)
+        found[name] = program.series(folder / "copy" / name, "loss")
+    assert found["two"].keys() == found["run"].keys()
+    np.testing.assert_allclose(list(found["two"].values()), list(found["run"].values()), rtol=1e-5)
 
 
 def test_programs_read_and_write_a_bucket(folder, killed_and_continued, tmp_path, monkeypatch, capsys):

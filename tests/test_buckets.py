@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import sys
+import threading
 import time
 
 import fsspec
@@ -197,15 +198,49 @@ def test_the_own_copy_is_kept_where_nobody_has_published_since(tmp_path):
     assert (own.folder / "checkpoints/10/data").exists()
 
 
+def test_a_process_that_does_not_see_the_folder_gets_the_files_of_the_first_except_checkpoints(tmp_path, monkeypatch):
+    both, said, own = threading.Barrier(2, timeout=20), [None, None], threading.local()
+
+    def exchanged(value):
+        said[own.index] = value
+        both.wait()
+        found = list(said)
+        both.wait()
+        return found
+
+    monkeypatch.setattr(mirror.processes, "is_first", lambda: own.index == 0)
+    monkeypatch.setattr(mirror.processes, "gathered", exchanged)
+    monkeypatch.setattr(mirror, "from_first", lambda content: exchanged(content)[0])
+    first = written(tmp_path / "a" / "run", **{"export/x": "new", "same": "", "checkpoints/5/data": "5", ".lock": "1"})
+    second = written(
+        tmp_path / "b" / "run", **{"export/x": "old", "same": "", "stale/y": "", "checkpoints/3/data": "3"}
+    )
+    written(second.parent, **{mirror.MANIFEST: "of an earlier run"})
+
+    def copied(index, folder):
+        own.index = index
+        mirror.copy_from_first(folder)
+
+    threads = [threading.Thread(target=copied, args=one) for one in enumerate((first, second))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {path.relative_to(second.parent).as_posix() for path in second.parent.rglob("*")} == {
+        "run", "run/export", "run/export/x", "run/same",
+    }  # fmt: skip
+    assert (second / "export/x").read_text() == "new" and (first / "checkpoints/5/data").exists()
+
+
 def test_what_could_not_be_published_is_published_by_the_next_run_on_the_machine(monkeypatch):
     address = f"s3://{bucket.NAME}/runs/unreachable"
-    with mirror.opened(address, dry_run=False) as folder:
+    with mirror.opened(address, dry_run=False) as (folder, _):
         written(folder, **{"config.json": "1"})
     with monkeypatch.context() as patched, pytest.raises(TemporaryError, match="cut off"):
         patched.setattr(Bucket, "upload", lambda *_: (_ for _ in ()).throw(TemporaryError("cut off")))
-        with mirror.opened(address, dry_run=False) as folder:
+        with mirror.opened(address, dry_run=False) as (folder, _):
             written(folder, **{"checkpoints/5/data": "5"})
-    with mirror.opened(address, dry_run=False) as folder, pytest.raises(InputError, match="in use"):
+    with mirror.opened(address, dry_run=False) as (folder, _), pytest.raises(InputError, match="in use"):
         assert (folder / "checkpoints/5/data").exists()
         mirror.opened(address, dry_run=False).__enter__()
     assert "checkpoints/5/data" in names("runs/unreachable")
@@ -214,7 +249,7 @@ def test_what_could_not_be_published_is_published_by_the_next_run_on_the_machine
 
 def test_a_run_whose_lease_was_taken_over_stops_and_publishes_no_more():
     address = f"s3://{bucket.NAME}/runs/taken"
-    with pytest.raises(lease.LeaseLost, match="on elsewhere"), mirror.opened(address, dry_run=False) as folder:
+    with pytest.raises(lease.LeaseLost, match="on elsewhere"), mirror.opened(address, dry_run=False) as (folder, _):
         bucket.put("runs/taken/jaxdistill-lease-000009.json", json.dumps({"pid": 1, "host": "elsewhere"}))
         written(folder, **{"config.json": "1"})
         time.sleep(60)  # cut short by the signal

@@ -100,10 +100,11 @@ def test_a_tpu_is_created_installed_and_trained_on_and_its_results_fetched(machi
     assert (machine / "out" / "results.json").is_file()
 
 
-def test_a_workdir_in_a_bucket_outlives_a_preempted_tpu_and_stays_there(machine):
+@pytest.mark.parametrize("script", ["tpu_vm.sh", "tpu_pod.sh"])
+def test_a_workdir_in_a_bucket_outlives_a_preempted_tpu_and_stays_there(machine, script):
     (machine / "ends").write_text("255 0")
     training = [*TRAINING[:-1], "--workdir=gs://mine/runs/l3"]
-    launched("tpu_vm.sh", *TPU, "--retries=1", f"--out={machine / 'out'}", "--", *training)
+    launched(script, *TPU, "--type=v6e-8", "--retries=1", f"--out={machine / 'out'}", "--", *training)
     commands = recorded(machine)
     assert sum("uv pip install --quiet gcsfs" in " ".join(command) for command in commands) == 2
     assert verbs(commands).count("create") == 2 and not (machine / "out").exists()

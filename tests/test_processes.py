@@ -2,7 +2,6 @@
 
 import re
 import signal
-import socket
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from jaxdistill.cli import AGAIN
 from jaxdistill.data.targets import BLOCK_ROWS
 from jaxdistill.training.checkpoint import Checkpoints
 
-from program import run, series, start, tiny_arguments, write_teacher, write_text
+from program import ended, run, series, start_all, tiny_arguments, write_teacher, write_text
 from tiny_text import made_up
 
 STORED = {"teacher__targets": "store"}
@@ -25,25 +24,6 @@ def folder(tmp_path_factory):
     write_teacher(folder)
     write_text(folder, rows=BLOCK_ROWS + 200)  # stored targets and encoded vectors have two blocks
     return folder
-
-
-def start_all(arguments, *, count=2, module="main"):
-    """All processes of a run, with four devices together."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    joined = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": str(count)}
-    return [
-        start(module, arguments, devices=4 // count, variables=joined | {"JAX_PROCESS_ID": str(number)})
-        for number in range(count)
-    ]
-
-
-def ended(processes, status):
-    """What each has said; all must end with `status`."""
-    said = [process.communicate(timeout=300) for process in processes]
-    assert [process.returncode for process in processes] == [status] * len(processes), said
-    return said
 
 
 def arguments_of(folder, workdir, **options):

@@ -55,7 +55,7 @@ class Opened(NamedTuple):
 
 def opened(open_file: Callable[[], VectorFile], folder: Path) -> Opened:
     """Opens a file in `folder`: once for all processes if they share the folder, else in each. All must call this together."""
-    together = _is_shared(folder)
+    together = is_shared(folder)
     file = open_file() if processes.is_first() or not together else None
     if not together:
         assert file is not None
@@ -96,7 +96,7 @@ def in_turns(jobs: Iterable[Job], compute: Callable[[Job], Block], target: Opene
 def first_before_others(folder: Path) -> Iterator[None]:
     """The first process goes through the body alone, and then the others, which find in `folder` what it made; all at once
     where they do not share the folder."""
-    together = _is_shared(folder)
+    together = is_shared(folder)
     if together and not processes.is_first():
         processes.gathered("the first one is done")
     yield
@@ -104,7 +104,7 @@ def first_before_others(folder: Path) -> Iterator[None]:
         processes.gathered("the first one is done")
 
 
-def _is_shared(folder: Path) -> bool:
+def is_shared(folder: Path) -> bool:
     """Whether the run has several processes that all see the folder of the first one."""
     if processes.count() == 1:
         return False

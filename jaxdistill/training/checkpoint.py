@@ -3,6 +3,9 @@
 Orbax writes a checkpoint into a temporary folder and renames it, so a killed run leaves complete checkpoints only. The
 latest ones and the best one are kept. A JSON record beside the arrays holds the progress of the evaluation and a
 checksum of every array, because a damaged file can be read without an error.
+
+Processes that share the folder write and read a part each. Otherwise the first one writes what it gathers from all, and sends
+all what it reads: it needs memory and disk for the whole state, and the others need no file.
 """
 
 import contextlib
@@ -11,6 +14,7 @@ import logging
 import pathlib
 import shutil
 import zlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -19,8 +23,8 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from jaxdistill.core import InputError, TrainState
-from jaxdistill.mesh import path_name
-from jaxdistill.processes import gathered, is_first
+from jaxdistill.mesh import fetched, from_first, path_name, place
+from jaxdistill.processes import count, gathered, is_first
 from jaxdistill.training.workdir import CHECKPOINTS
 
 log = logging.getLogger(__name__)
@@ -50,29 +54,65 @@ class _LatestAndBest(policies.PreservationPolicy):
 
 
 class Checkpoints:
-    """The checkpoints of a workdir."""
+    """The checkpoints of a workdir. All processes of a run make the same calls together."""
 
-    def __init__(self, workdir: str | pathlib.Path, *, keep: int = 2, read_only: bool = False):
-        """Opens them; `read_only` leaves a checkpoint alone that a running training is writing."""
+    def __init__(self, workdir: str | pathlib.Path, *, keep: int = 2, read_only: bool = False, shared: bool = True):
+        """
+        Args:
+          keep: how many of the latest checkpoints stay.
+          read_only: leave a checkpoint alone that a running training is writing.
+          shared: whether all processes of the run see the folder; else the first one alone opens it.
+        """
         self.folder = pathlib.Path(workdir).absolute() / CHECKPOINTS
+        self._by_first = count() > 1 and not shared
         self._policy = _LatestAndBest(keep)
+        # Orbax makes no folder for some of the processes.
+        create = not read_only and not self._by_first
+        self._own = ocp.options.MultiprocessingOptions(active_processes={0} if self._by_first else None)
         self._options = ocp.CheckpointManagerOptions(
             preservation_policy=self._policy,
             cleanup_tmp_directories=not read_only,
-            create=not read_only,
+            create=create,
             step_prefix=None,
             enable_background_delete=False,
+            multiprocessing_options=self._own,
         )
-        self._manager = self._open()
+        self._told: list[int] = []
+        """Kept steps, as the first process has said."""
+        self._manager: ocp.CheckpointManager | None = None
+        with self._as_the_first():
+            self._manager = self._open()
 
-    def _open(self) -> ocp.CheckpointManager:
-        handlers = {"state": ocp.StandardCheckpointHandler(), "progress": ocp.JsonCheckpointHandler()}
+    def _open(self) -> ocp.CheckpointManager | None:
+        """None in a process that leaves the files to the first one."""
+        if self._by_first:
+            if not is_first():
+                return None
+            self.folder.mkdir(parents=True, exist_ok=True)
+        handlers = {
+            "state": ocp.StandardCheckpointHandler(multiprocessing_options=self._own),
+            "progress": ocp.JsonCheckpointHandler(multiprocessing_options=self._own),
+        }
         return ocp.CheckpointManager(self.folder, options=self._options, item_handlers=handlers)
 
     @property
     def steps(self) -> list[int]:
         """Kept steps, oldest first."""
-        return sorted(self._manager.all_steps())
+        return sorted(self._manager.all_steps()) if self._manager else self._told
+
+    @contextlib.contextmanager
+    def _as_the_first(self) -> Iterator[None]:
+        """Raises an `InputError` of the body also in processes that leave the files to the first one; these learn the steps."""
+        problem = None
+        try:
+            yield
+        except InputError as error:
+            problem = error
+        if self._by_first:
+            said, self._told = gathered([str(problem or ""), self.steps])[0]
+            problem = problem or (InputError(said) if said else None)
+        if problem:
+            raise problem
 
     def save(self, state: TrainState, progress: dict[str, Any]) -> None:
         """Writes the state of its step; of older ones, the latest and that of `progress["best_step"]` stay.
@@ -80,28 +120,41 @@ class Checkpoints:
         Returns when the arrays are copied off the device; the files are written in the background.
         """
         self.wait()
-        step = int(state.step)
+        step, saved = int(state.step), _savable(state)
         if step in self.steps:
             return
-        self._check_space(state)
+        if self._by_first:
+            saved = jax.tree.map(_whole, saved)
         self._policy.best_step = progress.get("best_step")
-        progress = progress | {"checksums": _checksums(state)}
-        items = ocp.args.Composite(state=ocp.args.StandardSave(_savable(state)), progress=ocp.args.JsonSave(progress))
+        with self._as_the_first():
+            self._write(step, saved, progress)
+
+    def _write(self, step: int, saved: dict[str, Any], progress: dict[str, Any]) -> None:
+        if self._manager is None:
+            return
+        self._check_space(saved)
+        progress = progress | {"checksums": _checksums(saved)}
+        items = ocp.args.Composite(state=ocp.args.StandardSave(saved), progress=ocp.args.JsonSave(progress))
         try:
             self._manager.save(step, args=items)
         except OSError as error:
             raise _failed(error, self) from error
 
-    def _check_space(self, state: TrainState) -> None:
+    def _check_space(self, saved: dict[str, Any]) -> None:
         """Raises `InputError` before anything is written: failures while writing surface as library tracebacks."""
-        shards = [shard for leaf in jax.tree.leaves(_savable(state)) for shard in leaf.addressable_shards]
-        needed = BESIDE_ARRAYS + sum(shard.data.nbytes for shard in shards if shard.replica_id == 0)
+        needed = BESIDE_ARRAYS + sum(map(_bytes_to_write, jax.tree.leaves(saved)))
         free = shutil.disk_usage(self.folder).free
         if free < needed:
             raise _full(self, f" (a checkpoint takes {needed / 1e6:,.1f} MB, {free / 1e6:,.1f} MB are free)")
 
     def wait(self) -> None:
         """Waits until everything is on disk; raises `InputError` if writing failed."""
+        with self._as_the_first():
+            self._await_files()
+
+    def _await_files(self) -> None:
+        if self._manager is None:
+            return
         try:
             self._manager.wait_until_finished()
         except (OSError, ValueError, RuntimeError) as error:
@@ -127,7 +180,7 @@ class Checkpoints:
                 found, problem = None, _first_line(error)
             problem = next(filter(None, gathered(problem)), "")  # of any process: all must take the same one
             if not problem:
-                return found
+                return self._sent(found, like, shardings) if self._by_first else found
             if step is not None:
                 raise InputError(f"checkpoint {self.folder / str(step)} is damaged ({problem}).")
             log.warning(
@@ -155,27 +208,39 @@ class Checkpoints:
         kept = ", ".join(map(str, self.steps)) or "none"
         return InputError(f"{self.folder} has no checkpoint of step {step}; kept: {kept}.")
 
-    def _read(self, step: int, like: TrainState, shardings: TrainState) -> Restored:
+    def _read(self, step: int, like: TrainState, shardings: TrainState) -> Restored | None:
+        """The checkpoint of `step`: None in a process that leaves it to the first one, which has it in its host's memory."""
+        if self._manager is None:
+            return None
         raw = jax.eval_shape(_savable, like)
+        if self._by_first:
+            return self._arrays(step, jax.tree.map(_blank, raw))
         abstract = jax.tree.map(
             lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), raw, shardings._asdict()
         )
         return self._arrays(step, abstract)
 
+    def _sent(self, found: Restored | None, like: TrainState, shardings: TrainState) -> Restored:
+        """What the first process has read, placed in all."""
+        step, progress = gathered([found.step, found.progress] if found else None)[0]
+        shapes = jax.eval_shape(_savable, like)
+        arrays = _savable(found.state) if found else jax.tree.map(_blank, shapes)
+        return Restored(step, _from_saved(jax.tree.map(_placed, arrays, shapes, shardings._asdict())), progress)
+
     def _arrays(self, step: int, abstract: dict[str, Any]) -> Restored:
         """The checkpoint of `step`, each array compared with its checksum."""
+        assert self._manager is not None  # only processes that have the files read them
         items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), progress=ocp.args.JsonRestore())
         read: Any = self._manager.restore(step, args=items)
-        state = _from_saved(read.state)
         expected = read.progress.pop("checksums")
-        found = _checksums(state)
+        found = _checksums(read.state)
         wrong = sorted(name for name in expected if expected[name] != found.get(name, expected[name]))
         if wrong:
             raise ValueError(f"checksum of {wrong[0]} differs")
-        return Restored(step, state, read.progress)
+        return Restored(step, _from_saved(read.state), read.progress)
 
     def _set_aside(self, step: int) -> None:
-        self._manager.close()
+        self._shut()
         damaged = self.folder / f"{step}.damaged"
         number = 1
         while damaged.exists():
@@ -188,12 +253,17 @@ class Checkpoints:
 
     def close(self) -> None:
         self.wait()
-        self._manager.close()
+        self._shut()
 
     def abandon(self) -> None:
-        """Closes and ignores write errors: the exception already raised is more informative."""
+        """Closes without the other processes, and ignores write errors: the exception already raised is more informative."""
         with contextlib.suppress(InputError):
-            self.close()
+            self._await_files()
+            self._shut()
+
+    def _shut(self) -> None:
+        if self._manager:
+            self._manager.close()
 
 
 def _savable(state: TrainState) -> dict[str, Any]:
@@ -205,13 +275,36 @@ def _from_saved(saved: dict[str, Any]) -> TrainState:
     return TrainState(**(saved | {"key": jax.random.wrap_key_data(saved["key"])}))
 
 
-def _checksums(state: TrainState) -> dict[str, int]:
+def _checksums(saved: dict[str, Any]) -> dict[str, int]:
     """CRC-32 of each array that this process holds completely."""
     sums = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(_savable(state)):
-        if leaf.is_fully_addressable or leaf.is_fully_replicated:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(saved):
+        if isinstance(leaf, np.ndarray) or leaf.is_fully_addressable or leaf.is_fully_replicated:
             sums[path_name(path)] = zlib.crc32(np.ascontiguousarray(leaf).tobytes())
     return sums
+
+
+def _bytes_to_write(array: jax.Array | np.ndarray) -> int:
+    """What this process writes of an array."""
+    if isinstance(array, np.ndarray):
+        return array.nbytes
+    return sum(shard.data.nbytes for shard in array.addressable_shards if shard.replica_id == 0)
+
+
+def _whole(array: jax.Array) -> np.ndarray:
+    """The whole array in the first process, an empty one in the others."""
+    host = fetched(array)
+    return np.array(host) if is_first() else np.empty(0)  # a copy: the next step overwrites the device's
+
+
+def _blank(shape: jax.ShapeDtypeStruct) -> np.ndarray:
+    return np.broadcast_to(np.zeros((), shape.dtype), shape.shape)
+
+
+def _placed(array: Any, shape: jax.ShapeDtypeStruct, sharding: jax.sharding.NamedSharding) -> jax.Array:
+    """The first process's array, on the devices of all."""
+    sent = from_first(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return place(sent.view(shape.dtype).reshape(shape.shape), sharding)
 
 
 def _failed(error: Exception, checkpoints: Checkpoints) -> InputError:

@@ -37,8 +37,12 @@ from jaxdistill.versions import versions
 log = logging.getLogger(__name__)
 
 
-def run_training(config: Config, workdir: pathlib.Path, *, dry_run: bool, command: str) -> None:
-    """Runs the job; every process of a multi-host run calls it, the first one talks and writes."""
+def run_training(config: Config, workdir: pathlib.Path, *, shared: bool, dry_run: bool, command: str) -> None:
+    """Runs the job; every process of a multi-host run calls it, the first one talks and writes.
+
+    Args:
+      shared: whether all processes must see the workdir; else each has a copy of its own.
+    """
     leads = processes.is_first()
     say = print if leads else (lambda line: None)
     with processes.agreed() as facts:
@@ -51,12 +55,12 @@ def run_training(config: Config, workdir: pathlib.Path, *, dry_run: bool, comman
     if dry_run:
         say("dry run: stopped before step 1")
         return
-    with lock.held(workdir):
+    with lock.held(workdir, shared=shared):
         if leads:
             claim_workdir(workdir, config, write=True)
             keep_tokenizer(config.student.vocabulary, run.student, workdir)
         processes.gathered("the workdir is claimed")
-        outcome = train(run, progress=leads)
+        outcome = train(run, progress=leads, shared=shared)
         models = final_models(run, outcome)
         on_sts = {name: _on_sts(run, model) for name, model in models.items()}
         if leads:

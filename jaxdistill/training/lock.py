@@ -22,8 +22,11 @@ log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def held(folder: pathlib.Path) -> Iterator[None]:
+def held(folder: pathlib.Path, *, shared: bool = True) -> Iterator[None]:
     """Makes the folder, and holds its lock in the first process of the run.
+
+    Args:
+      shared: whether all processes must see the folder; else each has one of its own.
 
     Raises:
       InputError: another run holds it (names its host, pid and start), or a process does not see the folder of the first.
@@ -31,7 +34,7 @@ def held(folder: pathlib.Path) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         token = stack.enter_context(locked(folder)) if processes.is_first() else ""
         token = processes.gathered(token)[0]
-        if not processes.is_first():
+        if shared and not processes.is_first():
             _await(folder, token)
         yield
 

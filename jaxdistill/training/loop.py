@@ -65,10 +65,14 @@ class Diverged(InputError):
     """The loss is not finite, or the student is of no use any more."""
 
 
-def train(run: Run, *, progress: bool) -> Outcome:
-    """Trains from the latest checkpoint of the workdir, or from step 0, to the end."""
+def train(run: Run, *, progress: bool, shared: bool = True) -> Outcome:
+    """Trains from the latest checkpoint of the workdir, or from step 0, to the end.
+
+    Args:
+      shared: whether all processes see the workdir.
+    """
     begun = time.monotonic()
-    checkpoints = Checkpoints(run.workdir, keep=run.config.run.keep)
+    checkpoints = Checkpoints(run.workdir, keep=run.config.run.keep, shared=shared)
     try:
         with Interrupts() as interrupts:
             state, track = _first_or_restored(run, checkpoints)
@@ -79,7 +83,7 @@ def train(run: Run, *, progress: bool) -> Outcome:
         checkpoints.abandon()
         raise
     checkpoints.close()
-    return _outcome(run, time.monotonic() - begun, loop.goodput.total)
+    return _outcome(run, shared, time.monotonic() - begun, loop.goodput.total)
 
 
 def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
@@ -285,8 +289,8 @@ class _Loop:
             self.writers.close()
 
 
-def _outcome(run: Run, seconds: float, spent: Mapping[str, float]) -> Outcome:
-    checkpoints = Checkpoints(run.workdir, keep=run.config.run.keep)
+def _outcome(run: Run, shared: bool, seconds: float, spent: Mapping[str, float]) -> Outcome:
+    checkpoints = Checkpoints(run.workdir, keep=run.config.run.keep, shared=shared)
     last = checkpoints.restore(run.like, run.shardings)
     assert last is not None  # a training saves its last step
     step = last.progress["best_step"]

@@ -4,6 +4,9 @@ The manifest, one object, lists the files of the last publication with their dig
 that are no more are removed, so that a run that is killed at any moment leaves a complete workdir: what the manifest does not
 list was not published. A run that starts takes what the manifest lists; its own copy stays where it was made from
 that very manifest.
+
+Of several processes, the first one fetches and publishes. Those that do not see its folder get copies of its files, except
+checkpoints, which it alone reads and writes.
 """
 
 import contextlib
@@ -16,16 +19,22 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from jaxdistill import processes
 from jaxdistill.core import InputError
+from jaxdistill.data import spread
 from jaxdistill.files import file_digest, is_remote, write_atomic
 from jaxdistill.files.buckets import UNFINISHED, Bucket, MissingObject, address_digest
 from jaxdistill.files.folders import WORKING
 from jaxdistill.files.reading import parsed_json
+from jaxdistill.mesh import from_first
 from jaxdistill.paths import cache_folder, fetched_folder
 from jaxdistill.training import lock
 from jaxdistill.training.lease import Lease, LeaseLost, is_lease
+from jaxdistill.training.workdir import CHECKPOINTS
 
 MANIFEST = "jaxdistill-workdir.json"
 """Object that lists the published files; the local copy of one, beside the workdir's, says what that was made from."""
@@ -35,6 +44,8 @@ NOT_PUBLISHED = re.compile(
     rf"(^|/)(\.lock|\.[^/]*\.unfinished|\.[^/]*{re.escape(WORKING)}|[^/]*\.orbax-checkpoint-tmp[^/]*)(/|$)"
 )
 """Files of this machine, and those that are not complete."""
+OF_FIRST = re.compile(rf"(^|/){CHECKPOINTS}/|{NOT_PUBLISHED.pattern}")
+"""Files that the first process alone has, where the others do not see its folder."""
 
 log = logging.getLogger(__name__)
 
@@ -47,11 +58,19 @@ def local_folder(workdir: str | Path) -> Path:
     return cache_folder() / "workdirs" / address_digest(bucket.address) / bucket.name
 
 
+class Opened(NamedTuple):
+    """Where a process works."""
+
+    folder: Path
+    shared: bool = True
+    """Whether all processes of the run must see the folder; else this one has a copy, see `copy_from_first`."""
+
+
 @contextlib.contextmanager
-def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Path]:
+def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Opened]:
     """Yields the folder in which to work; one in a bucket is fetched first, and published from then on until the end.
 
-    Every process of a run enters it; for a workdir in a bucket, all must see one cache folder. A dry run publishes nothing.
+    Every process of a run enters it. A dry run publishes nothing.
 
     Raises:
       InputError: another run uses the workdir, or the address has other objects.
@@ -59,13 +78,35 @@ def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Path]:
     """
     folder = local_folder(workdir)
     if not is_remote(workdir):
-        yield folder
+        yield Opened(folder)
         return
-    with lock.held(folder.parent), contextlib.ExitStack() as stack:
+    shared = processes.count() == 1 or spread.is_shared(folder.parent)
+    with lock.held(folder.parent, shared=shared), contextlib.ExitStack() as stack:
         if processes.is_first():
             stack.enter_context(_published(Mirror(Bucket(workdir), folder), dry_run))
         processes.gathered("the workdir is fetched")
-        yield folder
+        if not shared:
+            copy_from_first(folder)
+        yield Opened(folder, shared)
+
+
+def copy_from_first(folder: Path) -> None:
+    """Gives each process the files of the first one's folder, except `OF_FIRST`, and removes others; all call this together."""
+    own = {name: file_digest(folder / name) for name in _names(folder) if not OF_FIRST.search(name)}
+    sizes = {name: (folder / name).stat().st_size for name in own}
+    digests, sizes = processes.gathered([own, sizes])[0]
+    if not processes.is_first():
+        (folder.parent / MANIFEST).unlink(missing_ok=True)  # the copy is that of no publication
+        for name in {*_names(folder)} - digests.keys():
+            (folder / name).unlink()
+        _drop_empty_folders(folder)
+    lacking = processes.gathered([name for name in digests if own.get(name) != digests[name]])
+    for name in sorted(set().union(*lacking)):
+        content = np.fromfile(folder / name, np.uint8) if processes.is_first() else np.zeros(sizes[name], np.uint8)
+        content = from_first(content)
+        if own.get(name) != digests[name]:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            content.tofile(folder / name)
 
 
 def fetched_copy(workdir: str | Path) -> Path:

@@ -56,25 +56,24 @@ def run_stages(config: Config, workdir: str | pathlib.Path, *, dry_run: bool, co
     with processes.joined(partial(_facts, config, workdir, dry_run)):
         if not processes.is_first():
             logging.getLogger("jaxdistill").setLevel(logging.WARNING)
-        with mirror.opened(workdir, dry_run=dry_run) as folder:
-            _run_stages(in_order(config), folder, dry_run=dry_run, command=command)
+        with mirror.opened(workdir, dry_run=dry_run) as place:
+            _run_stages(in_order(config), place, dry_run=dry_run, command=command)
 
 
-def _run_stages(stages: Sequence[Config], workdir: pathlib.Path, *, dry_run: bool, command: str) -> None:
+def _run_stages(stages: Sequence[Config], place: mirror.Opened, *, dry_run: bool, command: str) -> None:
+    workdir, shared = place
     if _is_dropped(stages, workdir):
         _say(f"{workdir} is finished: {workdir / EXPORT}; a sweep removed its checkpoints")
     elif len(stages) == 1:
-        run_training(stages[0], workdir, dry_run=dry_run, command=command)
+        run_training(stages[0], workdir, shared=shared, dry_run=dry_run, command=command)
     else:
-        _run_chain(stages, workdir, dry_run=dry_run, command=command)
+        _run_chain(stages, place, dry_run=dry_run, command=command)
 
 
 def _is_dropped(stages: Sequence[Config], workdir: pathlib.Path) -> bool:
     """Whether the workdir is a sweep's finished point of one stage, which has no checkpoints to restore any more."""
-    with processes.agreed() as facts:
-        found = len(stages) == 1 and not (workdir / CHECKPOINTS).is_dir() and is_finished(workdir, stages[0])
-        facts["finished without checkpoints"] = found
-    return found
+    found = len(stages) == 1 and not (workdir / CHECKPOINTS).is_dir() and is_finished(workdir, stages[0])
+    return processes.gathered(found)[0]  # others may have no checkpoints in their copies
 
 
 def _facts(config: Config, workdir: str | pathlib.Path, dry_run: bool) -> dict[str, Any]:
@@ -90,15 +89,16 @@ def _facts(config: Config, workdir: str | pathlib.Path, dry_run: bool) -> dict[s
     return {name: value for name, value in facts.items() if not name.endswith("data.cache_folder")}
 
 
-def _run_chain(stages: Sequence[Config], workdir: pathlib.Path, *, dry_run: bool, command: str) -> None:
+def _run_chain(stages: Sequence[Config], place: mirror.Opened, *, dry_run: bool, command: str) -> None:
     """Runs the stages that are not finished, one after the other."""
+    workdir, shared = place
     with processes.agreed() as facts:
         finished = [is_finished(stage_folder(workdir, number), stage) for number, stage in enumerate(stages, start=1)]
         facts["finished stages"] = finished
         check_files(stages, finished)
         for name in rivals(stages):
             refuse_foreign(workdir / f"best-{name}", advice="Move it, or give another --workdir.")
-    with contextlib.nullcontext() if dry_run else lock.held(workdir):
+    with contextlib.nullcontext() if dry_run else lock.held(workdir, shared=shared):
         students: dict[str, str] = {}
         for number, stage in enumerate(stages, start=1):
             folder, before = stage_folder(workdir, number), stage_folder(workdir, number - 1)
@@ -111,9 +111,11 @@ def _run_chain(stages: Sequence[Config], workdir: pathlib.Path, *, dry_run: bool
                 _say(f"stage {number} of {len(stages)} is finished: {folder / EXPORT}")
                 continue
             _say(f"stage {number} of {len(stages)}: {stage.objective['name']} in {folder}")
-            run_training(stage, folder, dry_run=dry_run, command=command)
+            run_training(stage, folder, shared=shared, dry_run=dry_run, command=command)
             if dry_run:
                 return  # the next stage's student is not there yet
+            if not shared:
+                mirror.copy_from_first(workdir)
         if processes.is_first():
             summarise(stages, workdir)
 
