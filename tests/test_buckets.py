@@ -4,10 +4,10 @@ import json
 import os
 import pathlib
 import sys
-import threading
 import time
 
 import fsspec
+import numpy as np
 import pytest
 
 from jaxdistill import cli, paths
@@ -18,6 +18,7 @@ from jaxdistill.files.buckets import UNFINISHED, Bucket, upload_folder
 from jaxdistill.training import lease, mirror
 
 import bucket
+from process_threads import Processes
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -199,33 +200,15 @@ def test_the_own_copy_is_kept_where_nobody_has_published_since(tmp_path):
 
 
 def test_a_process_that_does_not_see_the_folder_gets_the_files_of_the_first_except_checkpoints(tmp_path, monkeypatch):
-    both, said, own = threading.Barrier(2, timeout=20), [None, None], threading.local()
-
-    def exchanged(value):
-        said[own.index] = value
-        both.wait()
-        found = list(said)
-        both.wait()
-        return found
-
-    monkeypatch.setattr(mirror.processes, "is_first", lambda: own.index == 0)
-    monkeypatch.setattr(mirror.processes, "gathered", exchanged)
-    monkeypatch.setattr(mirror, "from_first", lambda content: exchanged(content)[0])
+    both = Processes(2)
+    monkeypatch.setattr(mirror, "processes", both)
+    monkeypatch.setattr(mirror, "from_first", lambda content: np.array(both.gathered(content.tolist())[0], np.uint8))
     first = written(tmp_path / "a" / "run", **{"export/x": "new", "same": "", "checkpoints/5/data": "5", ".lock": "1"})
     second = written(
         tmp_path / "b" / "run", **{"export/x": "old", "same": "", "stale/y": "", "checkpoints/3/data": "3"}
     )
     written(second.parent, **{mirror.MANIFEST: "of an earlier run"})
-
-    def copied(index, folder):
-        own.index = index
-        mirror.copy_from_first(folder)
-
-    threads = [threading.Thread(target=copied, args=one) for one in enumerate((first, second))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    both.run(lambda: mirror.copy_from_first([first, second][both.index()]))
     assert {path.relative_to(second.parent).as_posix() for path in second.parent.rglob("*")} == {
         "run", "run/export", "run/export/x", "run/same",
     }  # fmt: skip

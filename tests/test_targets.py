@@ -4,13 +4,14 @@ import json
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from jaxdistill.core import InputError
 from jaxdistill.data import resumable, spread, targets
+
+from process_threads import Processes
 
 TEXTS = [f"sentence {i}" for i in range(25)]
 
@@ -77,44 +78,6 @@ def test_bytes_that_changed_are_made_again(tmp_path, caplog):
     assert again.done == 0 and "is damaged; starting over" in caplog.text
     fill(again, embed, TEXTS)
     np.testing.assert_array_equal(again.array, embed(TEXTS))
-
-
-class Processes:
-    """Stands in for the module `processes`: each thread of `run` is a process."""
-
-    def __init__(self, total):
-        self._here, self._values = threading.local(), [None] * total
-        self._barrier = threading.Barrier(total, timeout=20)
-
-    def run(self, work):
-        def of(number):
-            self._here.number = number
-            try:
-                return work()
-            except InputError as error:  # ends all
-                self._barrier.abort()
-                return error
-            except threading.BrokenBarrierError as error:
-                return error
-
-        with ThreadPoolExecutor(self.count()) as threads:
-            return list(threads.map(of, range(self.count())))
-
-    def gathered(self, value):
-        self._values[self.index()] = json.loads(json.dumps(value))
-        self._barrier.wait()
-        found = list(self._values)
-        self._barrier.wait()
-        return found
-
-    def count(self):
-        return len(self._values)
-
-    def index(self):
-        return self._here.number
-
-    def is_first(self):
-        return self.index() == 0
 
 
 @pytest.mark.parametrize("count", [2, 4])

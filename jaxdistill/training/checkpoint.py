@@ -196,6 +196,7 @@ class Checkpoints:
         """The state of a kept step on one device; its shapes are read from the checkpoint."""
         if step not in self.steps:
             raise self._missing(step)
+        assert self._manager is not None  # one process is on its own
         one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         try:
             saved = self._manager.item_metadata(step).state
