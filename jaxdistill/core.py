@@ -128,6 +128,8 @@ class Sizes(NamedTuple):
     teacher_hidden: int
     """0 without a teacher model, likewise `teacher_layers`."""
     teacher_layers: int
+    precision: Any = np.float32
+    """Dtype of matrix products: that in which a queue is held."""
 
 
 @runtime_checkable

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxdistill.encoders import layers
 from jaxdistill.ops import dense
 
 SHAPES = [
@@ -50,3 +51,29 @@ def test_no_operand_of_a_gradient_is_converted_to_float32():
     compiled = jax.jit(gradients).lower(*operands((256, 192), 64)).compile().as_text()
     widened = [line for line in compiled.splitlines() if " convert(" in line and " = f32[" in line]
     assert not widened
+
+
+@pytest.mark.parametrize("units", [True, False])
+@pytest.mark.parametrize(
+    "equation, shapes",
+    [
+        ("grqhs,grkhs->grhqk", [(2, 3, 9, 2, 4), (2, 3, 7, 2, 4)]),
+        ("grhquk,grkhs->grqhus", [(2, 1, 2, 5, 3, 7), (2, 1, 7, 2, 4)]),
+    ],
+)
+def test_contractions_of_attention_are_einsums_of_rounded_operands(monkeypatch, equation, shapes, units):
+    monkeypatch.setattr(layers, "has_bfloat16_units", lambda: units)
+    random = np.random.default_rng(0)
+    a, b = (jnp.asarray(random.normal(size=shape), jnp.bfloat16) for shape in shapes)
+    out, back = jax.vjp(lambda a, b: layers.contraction(equation, a, b, jnp.bfloat16), a, b)
+    cotangent = jnp.asarray(random.normal(size=out.shape), jnp.bfloat16).astype(jnp.float32)
+    of_a, of_b = jax.jit(back)(cotangent)
+    terms, result = equation.split("->")
+    left, right = terms.split(",")
+    a, b, cotangent = (np.asarray(x, np.float64) for x in (a, b, cotangent))
+    np.testing.assert_allclose(out, np.einsum(equation, a, b), atol=1e-4)
+    for found, exact in (
+        (of_a, np.einsum(f"{result},{right}->{left}", cotangent, b)),
+        (of_b, np.einsum(f"{left},{result}->{right}", a, cotangent)),
+    ):
+        np.testing.assert_allclose(np.float64(found), exact, rtol=2**-8, atol=1e-2)

@@ -86,6 +86,28 @@ def test_value_and_gradient_equal_the_plain_form(keys, queue_size, devices):
 
 
 @pytest.mark.parametrize("keys", KEYS)
+def test_bfloat16_changes_the_loss_by_less_than_a_thousandth(keys, mesh):
+    random = np.random.default_rng(3)
+    student, teacher, seeds = unit_rows(random, 16, 2, 64), unit_rows(random, 16, 64), unit_rows(random, 512, 64)
+    objective = make_congen(key_set=keys, queue_size=512, student_temperature=0.05)
+    found = []
+    for precision in (jnp.float32, jnp.bfloat16):
+        _, state = objective.init(jax.random.key(0), sizes(16, 64)._replace(precision=precision), seeds)
+        assert state.ring.dtype == precision
+
+        def total(student, state=state):
+            losses, state, _ = objective({}, state, Encoded(student), Encoded(teacher[:, None]), mesh=mesh)
+            return jnp.mean(losses), state
+
+        (loss, state), gradient = jax.jit(jax.value_and_grad(total, has_aux=True))(student)
+        assert state.ring.dtype == precision
+        found.append((loss, gradient))
+    (exact, exact_gradient), (loss, gradient) = found
+    assert 0 < abs(loss - exact) < 1e-3 * exact
+    assert np.linalg.norm(gradient - exact_gradient) < 0.01 * np.linalg.norm(exact_gradient)
+
+
+@pytest.mark.parametrize("keys", KEYS)
 @pytest.mark.parametrize("queue_size", [24, 20])
 def test_losses_equal_the_plain_form_after_the_ring_has_wrapped(keys, queue_size, mesh):
     random = np.random.default_rng(9)

@@ -5,7 +5,7 @@ tables return float32. Parameters may be bfloat16, as in the checkpoint.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import jax
@@ -15,7 +15,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import Array
-from jaxdistill.ops.dense import product
+from jaxdistill.ops.dense import has_bfloat16_units, product
 
 INITIAL_DEVIATION = 0.02
 """Standard deviation of fresh weights in all families (`initializer_range`)."""
@@ -184,14 +184,40 @@ def contraction(
 
 
 def _einsum(equation: str, a: Array, b: Array) -> Array:
-    # NOTE: XLA's CPU backend has no batched bfloat16 product with one operand transposed and stops when run. In
-    # float32 the sums are the same; attention is a small share of all products.
+    on_cpu = _of_copies if has_bfloat16_units() else _in_float32
     return jax.lax.platform_dependent(
         a,
         b,
-        cpu=lambda a, b: jnp.einsum(equation, a.astype(jnp.float32), b.astype(jnp.float32)),
+        cpu=partial(on_cpu, equation),
         default=lambda a, b: jnp.einsum(equation, a, b, preferred_element_type=jnp.float32),
     )
+
+
+def _in_float32(equation: str, a: Array, b: Array) -> Array:
+    return jnp.einsum(equation, a.astype(jnp.float32), b.astype(jnp.float32))
+
+
+def _of_copies(equation: str, a: Array, b: Array) -> Array:
+    """The einsum as one batched product of operands in its own layout.
+
+    XLA's CPU backend has no batched bfloat16 product of a transposed operand and stops when one runs. Barriers keep the
+    compiler from folding the transpositions, of the result too, into the product.
+    """
+    terms, out = equation.split("->")
+    left, right = terms.split(",")
+    size = dict(zip(left, a.shape, strict=True)) | dict(zip(right, b.shape, strict=True))
+    shared = [axis for axis in left if axis in right]
+    batch, inner = [axis for axis in shared if axis in out], [axis for axis in shared if axis not in out]
+    rows, columns = [axis for axis in left if axis not in right], [axis for axis in right if axis not in left]
+
+    def laid(x: Array, axes: str, parts: Sequence[Sequence[str]]) -> Array:
+        x = x.transpose([axes.index(axis) for part in parts for axis in part])
+        return jax.lax.optimization_barrier(x.reshape([math.prod(size[axis] for axis in part) for part in parts]))
+
+    first, second = laid(a, left, (batch, rows, inner)), laid(b, right, (batch, inner, columns))
+    multiplied = jax.lax.optimization_barrier(jnp.matmul(first, second, preferred_element_type=jnp.float32))
+    found = [*batch, *rows, *columns]
+    return multiplied.reshape([size[axis] for axis in found]).transpose([found.index(axis) for axis in out])
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))

@@ -60,7 +60,7 @@ class CKD:
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Ring]:
         """The parameter of a learned scale, and an empty queue."""
         blocks = -(-self.queue_size // sizes.batch_size) + 1
-        ring = jnp.zeros((blocks, sizes.batch_size, sizes.width), jnp.float32)
+        ring = jnp.zeros((blocks, sizes.batch_size, sizes.width), sizes.precision)
         return scale.scale_params(self.temperature, self.learned_scale), Ring(ring, jnp.int32(0))
 
     def __call__(

@@ -11,7 +11,7 @@ Deliberate differences from the code:
   * The queue is part of the train state and of every checkpoint.
   * It holds exactly the newest `queue_size` rows; the code's is longer when drawn sentences repeat in the text.
   * A last short batch of an epoch is dropped, where the code enqueues it.
-  * Similarities and softmax are float32, where the code multiplies in float16.
+  * Similarities are multiplied in the run's precision and summed in float32, as the softmax is; the code multiplies in float16.
 """
 
 import dataclasses
@@ -82,7 +82,7 @@ class ConGen:
             seeds = jax.random.normal(key, (self.queue_size, width))
         blocks = -(-self.queue_size // batch_size) + (self.key_set != "queue")
         ring = jnp.pad(unit(jnp.asarray(seeds)), ((blocks * batch_size - self.queue_size, 0), (0, 0)))
-        return {}, Ring(ring.reshape(blocks, batch_size, width), jnp.int32(0))
+        return {}, Ring(ring.reshape(blocks, batch_size, width).astype(sizes.precision), jnp.int32(0))
 
     def __call__(
         self, params: Params, state: Ring, student: Encoded, teacher: Encoded, *, mesh: Mesh

@@ -36,7 +36,7 @@ class Ring(NamedTuple):
 
     ring: Float[Array, "c b e"]
     """`c` batches; `dynamic_update_slice` replaces the oldest. Sharded over `b`, so that a write needs no
-    communication."""
+    communication. Queries are multiplied with keys in its dtype; sums and softmax are float32."""
     pushes: Integer[Array, ""]
     """Batches written so far. The oldest block is `pushes mod c`."""
 
@@ -167,14 +167,19 @@ def _scan_ring(queries, ring, newest, filled, *, expired, without_newest, block_
 def _absorb(carry, queries, keys, valid):
     # Online softmax: rescale the sums to the new maximum, then add the block.
     maximum, total, weighted = carry
-    keys = keys.astype(jnp.float32)
-    logits = jnp.einsum("qe,ke->qk", queries, keys, precision=jax.lax.Precision.HIGHEST)
+    logits = _products("qe,ke->qk", queries, keys)
     logits = jnp.where(valid[None, :], logits, MASKED)
     new = jnp.maximum(maximum, jnp.max(logits, axis=1))
     weights = jnp.where(valid[None, :], jnp.exp(logits - new[:, None]), 0.0)
     scale = jnp.exp(maximum - new)
-    keys_sum = jnp.einsum("qk,ke->qe", weights, keys, precision=jax.lax.Precision.HIGHEST)
+    keys_sum = _products("qk,ke->qe", weights, keys)
     return new, total * scale + jnp.sum(weights, axis=1), weighted * scale[:, None] + keys_sum
+
+
+def _products(equation: str, x: Float[Array, "q _"], keys: Float[Array, "k e"]) -> Float[Array, "q _"]:
+    """The einsum in the dtype of the keys, with float32 sums."""
+    exact = jax.lax.Precision.HIGHEST if keys.dtype == jnp.float32 else None
+    return jnp.einsum(equation, x.astype(keys.dtype), keys, precision=exact, preferred_element_type=jnp.float32)
 
 
 def _absorb_own(carry, queries, positive):

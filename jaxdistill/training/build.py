@@ -130,7 +130,8 @@ def make_program(
 ) -> Program:
     """The jitted training step of these models, whose parameters may be shapes; `live`: it runs the teacher."""
     optimizer = optim.make_optimizer(config.optimizer, steps)
-    sizes = sizes_of(student, teacher, batch_size=config.data.batch_size)
+    compute_dtype = dtype_of(config.run.precision)
+    sizes = sizes_of(student, teacher, batch_size=config.data.batch_size, precision=compute_dtype)
     like = jax.eval_shape(
         partial(step.make_state, objective=objective, optimizer=optimizer, sizes=sizes),
         student.params,
@@ -150,7 +151,7 @@ def make_program(
         mesh=mesh,
         shardings=shardings,
         teacher_shardings=of_teacher,
-        compute_dtype=dtype_of(config.run.precision),
+        compute_dtype=compute_dtype,
         remat=config.run.remat,
         teacher_dropout=config.teacher.dropout,
         accumulate=config.run.accumulate,

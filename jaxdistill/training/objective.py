@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
+import jax.numpy as jnp
 from jax.sharding import Mesh
+from jax.typing import DTypeLike
 
 from jaxdistill import objectives
 from jaxdistill.config import Config
@@ -98,8 +100,8 @@ def check_same_tokens(
         raise InputError(f"data.max_length={store.max_length} is more than the teacher reads; at most {longest}.")
 
 
-def sizes_of(student: SentenceModel, teacher: SentenceModel | None, *, batch_size: int) -> Sizes:
-    """Widths and depths of both encoders."""
+def sizes_of(student: SentenceModel, teacher: SentenceModel | None, *, batch_size: int, precision: DTypeLike) -> Sizes:
+    """Widths and depths of both encoders, and what an objective's state needs besides."""
     mine, other = student.definition.architecture, teacher.definition.architecture if teacher else None
     return Sizes(
         batch_size=batch_size,
@@ -108,4 +110,5 @@ def sizes_of(student: SentenceModel, teacher: SentenceModel | None, *, batch_siz
         layers=mine.layers,
         teacher_hidden=other.hidden_size if other else 0,
         teacher_layers=other.layers if other else 0,
+        precision=jnp.dtype(precision),
     )
