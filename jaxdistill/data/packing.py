@@ -9,12 +9,11 @@ tight ones that hold most batches, and a last one that holds any batch.
 """
 
 import heapq
-from collections.abc import Sequence
-from itertools import combinations
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Float, Integer
 
 from jaxdistill.core import Tokens
 
@@ -23,14 +22,18 @@ ATTENTION_LENGTH = 256
 square of its length."""
 LENGTH_STEP = 8
 """Row lengths are multiples of this."""
-LEVELS = np.linspace(0.2, 0.95, 16)
-"""Candidate quantiles for the smaller shapes: shares of the batches that a shape must hold."""
+SHARES = (0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
+"""Candidate quantiles of the batches by their longest sentence: a shape's rows are that long."""
+LEVELS = (*np.linspace(0.2, 0.95, 16), 1.0)
+"""Candidate quantiles of these batches by their rows: a shape has so many."""
+NEVER = 1 << 30
+"""Rows that no shape has."""
 MARGIN_DEVIATIONS = 5.0
 """Margin of the largest tight shape, in standard deviations above the mean tokens of a batch's fullest group."""
 MARGIN_SHARE = 0.04
 """Share added to that margin, because first fit leaves gaps."""
-ROW_LENGTHS = 9
-"""Number of candidate row lengths, from the longest sentence to twice its length."""
+ROW_LENGTHS = 6
+"""Number of candidate row lengths up to the longest sentence, and likewise from there to twice its length."""
 
 
 class Shape(NamedTuple):
@@ -190,69 +193,97 @@ def filled(sentences: Ragged, first: Integer[np.ndarray, "g n"], shape: Shape, *
 def choose_shapes(
     batches: Sequence[Sequence[Integer[np.ndarray, "g _"]]], longest: Sequence[int], *, most: int = 4
 ) -> tuple[Shapes, ...]:
-    """Chooses at most `most` sets of shapes, smallest first: tight ones for most batches, and one that holds any batch.
+    """Chooses at most `most` sets of shapes, cheapest first: tight ones for most batches, and one that holds any batch.
 
     Args:
       batches: sentence lengths of each stream, for some batches of the run.
       longest: maximum sentence length of each stream.
       most: 2 to 4. Each set is compiled once; fewer sets mean more padding.
 
-    Row lengths vary between the longest sentence and twice its length: longer rows leave smaller gaps, but cost more
-    attention. The smaller sets minimise the mean cost over the given batches; the last but one has a margin for unseen ones.
+    Rows may be shorter than the longest sentence, for batches that have none so long, and up to twice as long: longer rows
+    leave smaller gaps, but cost more attention. The smaller sets minimise the mean cost over the given batches; the largest
+    tight one has a margin for unseen ones.
     """
-    streams = len(longest)
-    lengths = [_row_lengths(size) for size in longest]
-    needs = [
-        np.array([[rows_needed(batch[stream], length) for length in lengths[stream]] for batch in batches])
-        for stream in range(streams)
-    ]
-    fullest = [np.array([batch[s].sum(axis=1).max() for batch in batches]) for s in range(streams)]
-    largest = tuple(_covering(_margin_rows(needs[s], fullest[s], lengths[s]), lengths[s]) for s in range(streams))
-    levels = [tuple(_covering(_quantile_rows(needs[s], level), lengths[s]) for s in range(streams)) for level in LEVELS]
-    fits = {shapes: _fits(shapes, needs, lengths) for shapes in (*levels, largest)}
-    tight = min(
-        (tuple(dict.fromkeys((*smaller, largest))) for smaller in combinations(levels, most - 2)),
-        key=lambda sets: _mean_cost(sets, fits),
-    )
-    any_batch = tuple(Shape(batches[0][s].shape[1], lengths[s][0]) for s in range(streams))  # one row per sentence
-    return (*tight, any_batch) if any_batch not in tight else tight
+    streams = [_Needs.of([batch[place] for batch in batches], size) for place, size in enumerate(longest)]
+    largest = tuple(stream.covering(stream.with_margin(), stream.longest) for stream in streams)
+    chosen = [largest]
+    candidates = set(_candidates(streams))
+    costs = {shapes: _costs(shapes, streams) for shapes in (*candidates, largest)}
+    each = np.nan_to_num(costs[largest], posinf=_cost(largest))  # the largest counts as holding all
+    while len(chosen) < most - 1 and candidates:
+        best = min(candidates, key=lambda shapes: (np.minimum(each, costs[shapes]).sum(), shapes))
+        each = np.minimum(each, costs[best])
+        chosen.append(best)
+        candidates.remove(best)
+    # One row per sentence.
+    chosen.append(tuple(Shape(batches[0][place].shape[1], stream.longest) for place, stream in enumerate(streams)))
+    return tuple(sorted(dict.fromkeys(chosen), key=_cost))
+
+
+class _Needs(NamedTuple):
+    """What some batches of a stream need."""
+
+    lengths: Integer[np.ndarray, " lengths"]
+    """Possible lengths of a row, ascending."""
+    rows: Integer[np.ndarray, "batches lengths"]
+    """Rows that each batch needs; `NEVER` where a sentence is longer than a row."""
+    reach: Integer[np.ndarray, " batches"]
+    """The longest sentence of each batch."""
+    tokens: Integer[np.ndarray, " batches"]
+    """Tokens of each batch's fullest group."""
+    longest: int
+    """The shortest length of a row that holds any sentence."""
+
+    @classmethod
+    def of(cls, batches: Sequence[Integer[np.ndarray, "g _"]], longest: int) -> "_Needs":
+        lengths = _row_lengths(longest)
+        reach = np.array([batch.max() for batch in batches])
+        rows = [
+            [rows_needed(batch, length) if length >= most else NEVER for length in lengths]
+            for batch, most in zip(batches, reach, strict=True)
+        ]
+        tokens = np.array([batch.sum(axis=1).max() for batch in batches])
+        return cls(np.array(lengths), np.array(rows), reach, tokens, -(-longest // LENGTH_STEP) * LENGTH_STEP)
+
+    def with_margin(self) -> Integer[np.ndarray, " lengths"]:
+        """Rows with a margin for unseen batches: without it, about one batch in some hundred would need the last shape."""
+        tokens = (self.tokens.mean() + MARGIN_DEVIATIONS * self.tokens.std()) * (1.0 + MARGIN_SHARE)
+        return np.maximum(self.rows.max(axis=0), np.ceil(tokens / self.lengths).astype(int))
+
+    def covering(self, rows: Integer[np.ndarray, " lengths"], least: int) -> Shape:
+        """The cheapest shape of so many rows that are at least so long."""
+        shapes = [Shape(int(count), int(length)) for count, length in zip(rows, self.lengths, strict=True)]
+        return min((shape for shape in shapes if shape.length >= least), key=lambda shape: shape.cost)
 
 
 def _row_lengths(longest: int) -> list[int]:
     least = -(-longest // LENGTH_STEP) * LENGTH_STEP
-    tried = np.linspace(least, 2 * least, ROW_LENGTHS) // LENGTH_STEP * LENGTH_STEP
-    return sorted({int(length) for length in tried})
+    tried = np.array(
+        [*np.linspace(least / ROW_LENGTHS, least, ROW_LENGTHS), *np.linspace(least, 2 * least, ROW_LENGTHS)]
+    )
+    return sorted({int(length) for length in np.ceil(tried / LENGTH_STEP) * LENGTH_STEP})
 
 
-def _quantile_rows(needs: Integer[np.ndarray, "batches lengths"], level: float) -> Integer[np.ndarray, " lengths"]:
-    return np.quantile(needs, level, axis=0, method="higher").astype(int)
+def _candidates(streams: Sequence[_Needs]) -> Iterator[Shapes]:
+    """Tight shapes for batches whose sentences are below some length, and for shares of these."""
+    for share in SHARES:
+        limits = [np.quantile(stream.reach, share, method="higher") for stream in streams]
+        below = np.all([stream.reach <= limit for stream, limit in zip(streams, limits, strict=True)], axis=0)
+        for level in LEVELS if below.any() else ():
+            yield tuple(
+                stream.covering(np.quantile(stream.rows[below], level, axis=0, method="higher").astype(int), int(limit))
+                for stream, limit in zip(streams, limits, strict=True)
+            )
 
 
-def _margin_rows(
-    needs: Integer[np.ndarray, "batches lengths"], fullest: Integer[np.ndarray, " batches"], lengths: Sequence[int]
-) -> Integer[np.ndarray, " lengths"]:
-    """Rows with a margin for unseen batches: without it, about one batch in some hundred would need the last shape."""
-    tokens = (fullest.mean() + MARGIN_DEVIATIONS * fullest.std()) * (1.0 + MARGIN_SHARE)
-    return np.maximum(needs.max(axis=0), np.ceil(tokens / np.array(lengths)).astype(int))
+def _cost(shapes: Shapes) -> float:
+    return sum(shape.cost for shape in shapes)
 
 
-def _covering(rows: Integer[np.ndarray, " lengths"], lengths: Sequence[int]) -> Shape:
-    """The cheapest shape."""
-    return min((Shape(int(count), length) for count, length in zip(rows, lengths, strict=True)), key=lambda s: s.cost)
-
-
-def _fits(shapes: Shapes, needs: Sequence[np.ndarray], lengths: Sequence[list[int]]) -> np.ndarray:
-    """Which batches a set of shapes holds."""
+def _costs(shapes: Shapes, streams: Sequence[_Needs]) -> Float[np.ndarray, " batches"]:
+    """The cost of each batch in these shapes, infinite for those that they do not hold."""
     held = [
-        need[:, length.index(shape.length)] <= shape.rows
-        for shape, need, length in zip(shapes, needs, lengths, strict=True)
+        stream.rows[:, np.searchsorted(stream.lengths, shape.length)] <= shape.rows
+        for shape, stream in zip(shapes, streams, strict=True)
     ]
-    return np.all(held, axis=0)
-
-
-def _mean_cost(sets: Sequence[Shapes], fits: dict[Shapes, np.ndarray]) -> float:
-    """Mean cost of a batch if each uses the first set that holds it; the last set counts as holding all."""
-    costs = [sum(shape.cost for shape in shapes) for shapes in sets]
-    held = np.array([fits[shapes] for shapes in sets])
-    held[-1] = True
-    return float(np.array(costs)[np.argmax(held, axis=0)].mean())
+    return np.where(np.all(held, axis=0), _cost(shapes), np.inf)
