@@ -28,6 +28,9 @@ Both are fitted on the model's vectors of --postprocess_text, a text as for trai
 sentences are drawn. A file that is scored is refused as that text.
 
 If --out is a folder, its index.html shows tables and plots without a network.
+
+Several processes, started as for training, encode a part each; the first one prints and writes. All must see the same
+sets and models. Each measures speed on its own devices.
 """
 
 import argparse
@@ -36,14 +39,16 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from jaxdistill import processes
 from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, any_path, did_you_mean, make_callable, run
 from jaxdistill.core import ROLES, Embed, InputError, RoleEmbed, Scorer
 from jaxdistill.data.sources import local_files
+from jaxdistill.data.spread import over_processes
 from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.evals import bm25, options, probe, suite
@@ -59,7 +64,7 @@ from jaxdistill.reporting import evaluation as evaluation_report
 from jaxdistill.reporting.page import PAGE
 from jaxdistill.reporting.tables import as_text, result_tables
 from jaxdistill.training.export import weights_bytes
-from jaxdistill.versions import versions
+from jaxdistill.versions import source_digest, versions
 
 
 class Candidate(NamedTuple):
@@ -81,7 +86,11 @@ class Candidate(NamedTuple):
         )
 
     def embed(self, batch_size: int = BATCH_SIZE, *, progress: bool = False) -> Embed:
-        """The model as evaluations ask it; a `RoleEmbed` if it is one sentence encoder."""
+        """The model as evaluations ask it, on the devices of all processes; a `RoleEmbed` if it is one sentence encoder."""
+        return over_processes(self.own_embed(batch_size, progress=progress))
+
+    def own_embed(self, batch_size: int = BATCH_SIZE, *, progress: bool = False) -> Embed:
+        """The same on the devices of this process."""
         embedders = [Embedder(member, compute_dtype=self.precision, batch_size=batch_size) for member in self.members]
         if len(embedders) > 1:
             return Ensemble(embedders, progress=progress)
@@ -109,7 +118,7 @@ def _in_role(embed: Embed | Scorer, role: str) -> Embed:
 
 def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
     """What evaluations know of a model."""
-    progress = sys.stderr.isatty()
+    progress = sys.stderr.isatty() and processes.is_first()
     reranker = cast(Scorer, others.reranker.embed(progress=progress)) if others.reranker else None
     if candidate.spec == bm25.NAME:
         return Model(
@@ -122,7 +131,7 @@ def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
     index = others.index.embed(progress=progress) if others.index else None
     return Model(
         embed=cached,
-        embed_in_batches=lambda size: after(candidate.embed(size)),
+        embed_in_batches=lambda size: after(candidate.own_embed(size)),
         parameters=sum(member.parameter_count for member in candidate.members),
         size_bytes=sum(weights_bytes(locate(member.source)) for member in candidate.members),
         index=EmbeddingCache(index) if index else None,
@@ -151,7 +160,7 @@ def score(
             seconds[unit.name] = round(time.perf_counter() - begun, 1)
         except InputError as error:
             failed[unit.name] = str(error)
-            print(f"failed: {unit.name} of {spec}: {error}", file=sys.stderr)
+            _complain(f"failed: {unit.name} of {spec}: {error}")
     scores = {name: float(score) for values in found.values() for name, score in values["scores"].items()}
     described = [_described(member) for member in candidate.members]
     row = {
@@ -183,13 +192,24 @@ def _described(model: SentenceModel) -> dict[str, Any]:
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.evaluate`."""
     given = _parser().parse_args(arguments)
+    with processes.joined(lambda: {"jaxdistill": source_digest()[:12]} | vars(given)):
+        failures = _delivered(given)
+        processes.gathered("reported")
+        if failures:
+            raise InputError(f"{failures} of the evaluations or models failed; the lines above say why.")
+
+
+def _delivered(given: argparse.Namespace) -> int:
+    """Scores; the first process prints, and writes to a path or a bucket. Returns how many evaluations and models failed."""
+    if not processes.is_first():
+        given.out = ""
+        return _failures(_scored(given)[0])
     address = given.out if is_remote(given.out) else ""
     with delivered(given.out) as given.out:
         failures = _reported(given, said=not address)
     if address:
         print(f"uploaded to {address}")
-    if failures:
-        raise InputError(f"{failures} of the evaluations or models failed; the lines above say why.")
+    return failures
 
 
 def _reported(given: argparse.Namespace, *, said: bool) -> int:
@@ -210,7 +230,16 @@ def _reported(given: argparse.Namespace, *, said: bool) -> int:
         page = evaluation_report.write_evaluation(content, scored_pairs, out.with_name(PAGE), teacher=given.teacher)
         if said:
             print(f"report: {page}")
+    return _failures(content)
+
+
+def _failures(content: Mapping[str, Any]) -> int:
     return len(content["failed"]) + sum(len(row["failed"]) for row in content["models"])
+
+
+def _complain(line: str) -> None:
+    if processes.is_first():
+        print(line, file=sys.stderr)
 
 
 def evaluate(
@@ -239,7 +268,10 @@ def evaluate(
 
 def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, ScoredPairs | None]]:
     """Evaluates, and writes the results file if `--out` names one; returns its content, and graded pairs to draw by model."""
-    plan = options.planned(given)
+    with processes.agreed() as facts:
+        plan = options.planned(given)
+        if processes.count() > 1:
+            facts |= {unit.name: unit.digest()[:12] for unit in plan.units} | {"absent": list(plan.absent)}
     out = evaluation_report.results_path(given.out)
     if out:
         refuse_overwriting(out, [path for unit in plan.units for path in unit.files])
@@ -250,13 +282,15 @@ def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Scored
     evaluated, unloaded = [], {}
     for spec in specs:
         try:
-            candidate = _candidate(spec, given, postprocessing)
+            with processes.agreed() as facts:
+                candidate = _candidate(spec, given, postprocessing)
+                facts[spec] = candidate.digest() if processes.count() > 1 else ""
             evaluated.append(score(candidate, plan.units, others, batch_size=given.batch_size))
         except InputError as error:
             if len(specs) == 1:
                 raise
             unloaded[spec] = str(error)
-            print(f"failed: model {spec}: {error}", file=sys.stderr)
+            _complain(f"failed: model {spec}: {error}")
     content = {
         "protocol": {unit.name: unit.protocol for unit in plan.units},
         "files": {unit.name: unit.digest() for unit in plan.units},

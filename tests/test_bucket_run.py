@@ -10,6 +10,7 @@ import pytest
 
 from jaxdistill import encode, evaluate, export, search
 from jaxdistill.cli import AGAIN
+from jaxdistill.training.checkpoint import Checkpoints
 from jaxdistill.training.mirror import MANIFEST
 
 import bucket
@@ -102,6 +103,8 @@ def test_processes_without_a_common_folder_are_killed_and_continued_from_the_buc
         found[name] = program.series(folder / "copy" / name, "loss")
     assert found["two"].keys() == found["run"].keys()
     np.testing.assert_allclose(list(found["two"].values()), list(found["run"].values()), rtol=1e-5)
+    whole = Checkpoints(folder / "copy" / "two", read_only=True).restore_alone(STEPS)  # by one process
+    assert int(whole.step) == STEPS
 
 
 def test_programs_read_and_write_a_bucket(folder, killed_and_continued, tmp_path, monkeypatch, capsys):

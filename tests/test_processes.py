@@ -1,15 +1,18 @@
 """A run on several hosts: two processes with two devices each, or four with one; one workdir and one cache folder."""
 
+import json
 import re
 import signal
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from test_sts import ROWS, write_tsv
 
-from jaxdistill import encode
+from jaxdistill import encode, evaluate
 from jaxdistill.cli import AGAIN
 from jaxdistill.data.targets import BLOCK_ROWS
+from jaxdistill.evals import sts
 from jaxdistill.training.checkpoint import Checkpoints
 
 from program import ended, run, series, start_all, tiny_arguments, write_teacher, write_text
@@ -63,6 +66,22 @@ def test_processes_encode_a_part_each_of_the_same_file(folder):
     encode.main([*arguments, f"--output={folder / 'one.npy'}", "--quiet"])
     np.testing.assert_allclose(np.load(folder / "two.npy"), np.load(folder / "one.npy"), rtol=0, atol=1e-6)
     assert not list(folder.glob("two.npy.*"))
+
+
+def test_processes_evaluate_together_and_the_first_writes(folder, monkeypatch):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(folder / "own"))
+    (folder / "data" / "sts").mkdir(parents=True)
+    for entry in sts.SETS.values():
+        write_tsv(folder / "data" / "sts" / entry.file, ROWS)
+    arguments = [f"--model={folder / 'model'}", "--tasks=sts,geometry,speed", f"--data={folder / 'data'}"]
+    common = [{"JAXDISTILL_CACHE": str(folder / "common")}] * 2
+    both = start_all([*arguments, f"--out={folder / 'two.json'}"], module="evaluate", variables=common)
+    (first, _), (second, _) = ended(both, 0)
+    assert "uniformity" in first and "uniformity" not in second
+    evaluate.main([*arguments, f"--out={folder / 'one.json'}"])
+    rows = [json.loads((folder / name).read_text())["models"][0] for name in ("one.json", "two.json")]
+    one, two = ({name: row["scores"][name] for name in row["scores"] if "speed" not in name} for row in rows)
+    assert two == pytest.approx(one, abs=1e-6) and "sts-b" in one and "geometry/uniformity" in one
 
 
 def test_sigterm_to_one_process_saves_in_all_and_the_same_command_continues_on_fewer(folder, alone):

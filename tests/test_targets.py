@@ -125,6 +125,33 @@ def test_processes_that_do_not_share_the_folder_make_all_of_it(tmp_path, monkeyp
         np.testing.assert_array_equal(found, embed(TEXTS))
 
 
+def test_of_one_call_each_process_computes_a_part_and_an_error_in_one_is_raised_in_all(monkeypatch):
+    three, made = Processes(3), []
+    monkeypatch.setattr(spread, "processes", three)
+    monkeypatch.setattr(
+        spread,
+        "from_all",
+        lambda own: np.concatenate([np.array(one, own.dtype) for one in three.gathered(own.tolist())]),
+    )
+
+    def embedded(texts, *, role):
+        if role[0] == "refused":
+            raise InputError("refused")
+        made.append(list(zip(texts, role, strict=True)))
+        return embed(texts).astype(np.float64)
+
+    for texts in (TEXTS, TEXTS[:2]):  # the third process has none of two
+        roles = [f"role of {text}" for text in texts]
+        for found in three.run(lambda texts=texts, roles=roles: spread.over_processes(embedded)(texts, role=roles)):
+            np.testing.assert_array_equal(found, embed(texts))
+            assert found.dtype == np.float64
+    assert sorted(map(len, made)) == [1, 1, 7, 9, 9]
+    assert all(role == f"role of {text}" for part in made for text, role in part)
+    roles[1] = "refused"
+    refused = three.run(lambda: pytest.raises(InputError, spread.over_processes(embedded), TEXTS[:2], role=roles))
+    assert ["refused" in str(one.value) for one in refused] == [True] * 3
+
+
 ANOTHER_PROGRAM = """
 import logging, sys
 import numpy as np

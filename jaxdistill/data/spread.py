@@ -1,24 +1,28 @@
-"""Spreads the blocks of a long file of vectors over the processes of a run.
+"""Spreads encoding over the processes of a run: the blocks of a long file of vectors, or the sentences of one call.
 
-Each process computes every n-th block with its own devices, without a collective, and writes it beside the file. The first
-process, which holds the file's lock, appends the blocks in their order. So the file has the bytes that one process would have
+Of a file, each process computes every n-th block with its own devices, without a collective, and writes it beside the file. The
+first process, which holds the file's lock, appends the blocks in their order. So the file has the bytes that one process would have
 written, and a killed run continues after the last block in it.
+
+Of one call (`in_parts`), each process computes a part with its own devices, and gets the parts of all.
 """
 
 import contextlib
 import glob
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float
 
 from jaxdistill import processes
+from jaxdistill.core import InputError, RoleEmbed, Scorer
 from jaxdistill.data.vectors import VectorFile
 from jaxdistill.files import unwritable
+from jaxdistill.mesh import from_all
 
 Job = TypeVar("Job")
 
@@ -90,6 +94,63 @@ def in_turns(jobs: Iterable[Job], compute: Callable[[Job], Block], target: Opene
         for left in target.path.parent.glob(f"{glob.escape(target.path.name)}.[0-9]*.[0-9]*.npy"):
             left.unlink(missing_ok=True)  # of a killed run
     processes.gathered("all blocks are in the file")
+
+
+def in_parts(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
+    """Rows that each process computes a part of with its own devices, whole in all; all must call this together.
+
+    Args:
+      rows: how many there are, the same in every process.
+      compute: makes some of the rows.
+
+    Raises:
+      InputError: in every process, if `compute` raises it in one.
+    """
+    if processes.count() == 1 or not rows:
+        return compute(slice(0, rows))
+    each = -(-rows // processes.count())
+    begin, own, problem = min(processes.index() * each, rows), np.zeros(0), ""
+    if begin < rows:
+        try:
+            own = np.asarray(compute(slice(begin, begin + each)))
+        except InputError as error:
+            problem = str(error)
+    told = processes.gathered([problem, own.shape[1:], own.dtype.str])
+    if problem := next((said for said, *_ in told if said), ""):
+        raise InputError(problem)
+    _, width, dtype = told[0]  # the last ones may have no rows
+    filled = np.zeros((each, *width), dtype)
+    filled[: len(own)] = own.reshape(len(own), *width)
+    return from_all(filled)[:rows]
+
+
+def over_processes(embed: RoleEmbed | Scorer) -> Any:
+    """A model of which each process of the run computes a part; all must call it together, with the same sentences."""
+    if processes.count() == 1:
+        return embed
+    if isinstance(embed, Scorer):
+        return _SpreadScorer(embed)
+
+    def embed_parts(sentences: Sequence[str], *, role: str | Sequence[str] = "") -> Float[np.ndarray, "n e"]:
+        def compute(part: slice) -> Float[np.ndarray, "n e"]:
+            return embed(sentences[part], role=role if isinstance(role, str) else role[part])
+
+        return in_parts(len(sentences), compute)
+
+    return embed_parts
+
+
+class _SpreadScorer(NamedTuple):
+    """A scorer of pairs of which each process scores a part."""
+
+    whole: Any
+    """A `Scorer` that refuses to embed, as cross-encoders and ensembles do."""
+
+    def score(self, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
+        return in_parts(len(first), lambda part: self.whole.score(first[part], second[part]))
+
+    def __call__(self, sentences: Sequence[str]):
+        return self.whole(sentences)
 
 
 @contextlib.contextmanager

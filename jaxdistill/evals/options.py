@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 
+from jaxdistill import processes
 from jaxdistill.cli import Parser, any_path, local_path
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import split_specs
@@ -66,6 +67,6 @@ def planned(given: argparse.Namespace) -> suite.Suite:
     if plan.absent and (given.strict or not plan.units):
         also = f" ({len(plan.absent)} sets are absent, and --strict refuses that.)" if given.strict else ""
         raise InputError(f"{plan.absent[0]}{also}")
-    for line in plan.absent:
+    for line in plan.absent if processes.is_first() else ():
         print(f"skipped: {line}", file=sys.stderr)
     return plan

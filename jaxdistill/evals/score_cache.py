@@ -14,27 +14,23 @@ FORM = 3
 """Bump when results gain or rename a field; older entries are then ignored."""
 
 
-def cached_scores(
-    folder: Path, digests: Sequence[str], score: Callable[[], Mapping[str, Any]], *, together: bool = False
-) -> dict[str, Any]:
+def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
     """The result of `score`, read from `folder` if it was computed before from the same inputs.
+
+    All processes of a run call this together; the cache of the first one decides, so that all compute or none.
 
     Args:
       folder: holds one file for each result; created if it does not exist.
       digests: of everything that determines the result: the model and the sets. Library versions are added.
       score: computes the result.
-      together: all processes of the run call this, and `score` computes on the devices of all: the cache of the first one
-        decides.
     """
     key = json.dumps([FORM, *digests, versions()], sort_keys=True)
     path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
-    found = _read(path)
-    if together:
-        found = processes.gathered(found)[0]
+    found = processes.gathered(_read(path))[0]
     if found is not None:
         return found
     scores = dict(score())
-    if together and not processes.is_first():
+    if not processes.is_first():
         return scores
     try:
         folder.mkdir(parents=True, exist_ok=True)

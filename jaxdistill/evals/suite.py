@@ -78,7 +78,7 @@ def _wanted(names: Sequence[str], sources: Sources) -> Iterator[Unit | str]:
 
 
 def unit_values(unit: Unit, model: Model, digests: Sequence[str], cache_folder: Path) -> dict[str, Any]:
-    """The result of a unit for a model, from the cache if it was computed before.
+    """The result of a unit for a model, from the cache if it was computed before. All processes of a run call this together.
 
     Args:
       digests: of the models that the unit asks.

@@ -5,7 +5,7 @@ import json
 import logging
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxdistill import processes
 from jaxdistill.config import Config, flat
@@ -62,9 +62,9 @@ def run_training(config: Config, workdir: pathlib.Path, *, shared: bool, dry_run
         processes.gathered("the workdir is claimed")
         outcome = train(run, progress=leads, shared=shared)
         models = final_models(run, outcome)
-        on_sts = {name: _on_sts(run, model) for name, model in models.items()}
+        found = {name: _found(run, model) for name, model in models.items()}
         if leads:
-            finish(run, outcome, models, teacher_scores, on_sts, command)
+            finish(run, outcome, models, teacher_scores, found, command)
         processes.gathered("finished")
 
 
@@ -81,6 +81,20 @@ def digests(run: Run) -> dict[str, str]:
     return {f"content of {name}": digest[:12] for name, digest in found.items()}
 
 
+class Found(NamedTuple):
+    """What the devices of all processes measured of a model at the end."""
+
+    on_sts: dict[str, Any]
+    """What `sts.sts_values` gives of the seven tests; empty where the run does not want them."""
+    reading: run_report.Reading
+    geometry: dict[str, float]
+    """Alignment, uniformity and the like, as `evaluate` has them; empty where the run scores no STS."""
+
+
+def _found(run: Run, model: SentenceModel) -> Found:
+    return Found(_on_sts(run, model), run_report.reading(run, model), _geometry(run, model))
+
+
 def final_models(run: Run, outcome: Outcome) -> dict[str, SentenceModel]:
     """The models that the run ends with, by name; without a teacher model two."""
     before = as_evaluated(run.config.student, run.student, widths_of(run.teachers))
@@ -93,21 +107,20 @@ def finish(
     outcome: Outcome,
     models: Mapping[str, SentenceModel],
     teacher_scores: dict[str, float],
-    on_sts: dict[str, dict[str, Any]],
+    found: Mapping[str, Found],
     command: str,
 ) -> None:
     """Export, plot, scores of teacher and student before and after, one table, the report."""
     folder = run.workdir / EXPORT
     dev = {"teacher": teacher_scores, "student before": outcome.before, "student after": outcome.scores}
-    scores = {name: dev[name] | found.get("scores", {}) for name, found in on_sts.items()}
+    scores = {name: dev[name] | one.on_sts.get("scores", {}) for name, one in found.items()}
     facts = _facts(run, outcome, scores, command)
     write_facts(run.workdir, facts)
     student = as_exported(run.config.student, outcome.student)
     export(student, folder, card=card_of(student, facts))
     plot = training_plot(run.workdir / METRICS, run.workdir / "training.png", title=_title(run))
-    readings = {name: run_report.reading(run, model) for name, model in models.items()}
     measured = {
-        name: _measured(run, model, scores[name], folder, readings[name].rate) for name, model in models.items()
+        name: _measured(run, model, scores[name], folder, found[name].reading.rate) for name, model in models.items()
     }
     lost = no_gain(run.best, outcome.before[run.best], outcome.scores[run.best], step=outcome.step)
     results = {
@@ -143,9 +156,9 @@ def finish(
         warning=lost,
         scores=scores,
         measured=measured,
-        readings=readings,
-        on_sts={name: pairs.ScoredPairs(**found["scored_pairs"]) for name, found in on_sts.items() if found},
-        geometry={name: _geometry(run, model, measured[name]) for name, model in models.items()},
+        readings={name: one.reading for name, one in found.items()},
+        on_sts={name: pairs.ScoredPairs(**one.on_sts["scored_pairs"]) for name, one in found.items() if one.on_sts},
+        geometry={name: one.geometry for name, one in found.items()},
     )
     print(f"report: {page}")
 
@@ -156,8 +169,6 @@ def _sts_folder(run: Run) -> pathlib.Path | None:
 
 
 def _on_sts(run: Run, model: SentenceModel) -> dict[str, Any]:
-    """What `sts.sts_values` gives of the seven tests, on the devices of all processes; nothing where the run does not want
-    them."""
     folder = _sts_folder(run)
     if folder is None:
         return {}
@@ -167,20 +178,18 @@ def _on_sts(run: Run, model: SentenceModel) -> dict[str, Any]:
         lambda: sts.sts_values(
             sharded_embedder(model, run.config.run, mesh=run.mesh).as_embed(), folder, sts.TESTS, subsets=False
         ),
-        together=True,
     )
 
 
-def _geometry(run: Run, model: SentenceModel, measured: Measured) -> dict[str, float]:
-    """Alignment, uniformity and the like, as `evaluate` has them; nothing where the run scores no STS."""
+def _geometry(run: Run, model: SentenceModel) -> dict[str, float]:
     folder = _sts_folder(run)
     if folder is None or model.definition.reads_pairs:
         return {}
     known = evaluation.Model(
-        embed=sharded_embedder(model, run.config.run).as_embed(),
+        embed=sharded_embedder(model, run.config.run, mesh=run.mesh).as_embed(),
         embed_in_batches=lambda size: sharded_embedder(model, run.config.run, batch_size=size).as_embed(),
         parameters=model.parameter_count,
-        size_bytes=measured.size_bytes or 0,
+        size_bytes=0,  # geometry does not depend on it
     )
     scores: dict[str, float] = {}
     for unit in suite.planned(["geometry"], evaluation.Sources(data=str(folder))).units:

@@ -34,14 +34,14 @@ class Reading(NamedTuple):
     """What came of a model's reading of some training text."""
 
     rate: float
-    """Sentences (a cross-encoder: pairs) in a second, compilation not counted."""
+    """Sentences (a cross-encoder: pairs) in a second on all devices of the run, compilation not counted."""
     vectors: Mapping[str, Float[np.ndarray, " e"]]
     """Of each sentence; empty for a cross-encoder."""
 
 
 def reading(run: Run, model: SentenceModel) -> Reading:
-    """Reads `READ_SENTENCES` of the training text, twice."""
-    embedder = sharded_embedder(model, run.config.run)
+    """Reads `READ_SENTENCES` of the training text, twice; all processes call this together."""
+    embedder = sharded_embedder(model, run.config.run, mesh=run.mesh)
     sentences = run.store.texts("text")[:READ_SENTENCES]
     if model.definition.reads_pairs:
         timed = partial(embedder.score, run.store.texts(SECOND)[:READ_SENTENCES])

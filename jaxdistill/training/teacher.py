@@ -12,7 +12,7 @@ from jaxtyping import Float, Integer
 
 from jaxdistill.config import Config, Teacher
 from jaxdistill.core import SECOND, InputError, Objective, RoleEmbed
-from jaxdistill.data import targets, tokenize
+from jaxdistill.data import spread, targets, tokenize
 from jaxdistill.data.sources import TEXT
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.model import SentenceModel, labels_of, load_model
@@ -129,10 +129,11 @@ class Targets:
         """Tokens for a live teacher."""
         self.arrays: tuple[targets.Stored, ...] = ()
         """One array of targets for each teacher view, where they are stored."""
-        # On the devices of this process: processes that share a cache folder take turns behind its lock.
+        # On the devices of this process: each makes its own part of stored targets, and waits for no other there.
         self.embedders = [sharded_embedder(teacher, config.run, compute_dtype=compute_dtype) for teacher in teachers]
-        self.embed = joint_embed(self.embedders, config.teacher)
-        """Gives the targets of any sentences; None without a teacher model."""
+        embed = joint_embed(self.embedders, config.teacher)
+        self.embed: RoleEmbed | None = spread.over_processes(embed) if embed else None
+        """Gives the targets of any sentences, of which each process computes a part; None without a teacher model."""
         self.width = 0
         """Width of the targets; 0 without a teacher or with labels."""
         if not self.views:
