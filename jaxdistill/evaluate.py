@@ -87,7 +87,7 @@ class Candidate(NamedTuple):
 
     def embed(self, batch_size: int = BATCH_SIZE, *, progress: bool = False) -> Embed:
         """The model as evaluations ask it, on the devices of all processes; a `RoleEmbed` if it is one sentence encoder."""
-        return over_processes(self.own_embed(batch_size, progress=progress))
+        return over_processes(cast(RoleEmbed | Scorer, self.own_embed(batch_size, progress=progress)))
 
     def own_embed(self, batch_size: int = BATCH_SIZE, *, progress: bool = False) -> Embed:
         """The same on the devices of this process."""
