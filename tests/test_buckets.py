@@ -12,6 +12,7 @@ import pytest
 
 from jaxdistill import cli, paths
 from jaxdistill.core import InputError, TemporaryError
+from jaxdistill.data import spread
 from jaxdistill.data.sources import read, source_files
 from jaxdistill.encoders.locate import locate
 from jaxdistill.files.buckets import UNFINISHED, Bucket, upload_folder
@@ -199,31 +200,40 @@ def test_the_own_copy_is_kept_where_nobody_has_published_since(tmp_path):
     assert (own.folder / "checkpoints/10/data").exists()
 
 
-def test_a_process_that_does_not_see_the_folder_gets_the_files_of_the_first_except_checkpoints(tmp_path, monkeypatch):
-    both = Processes(2)
-    monkeypatch.setattr(mirror, "processes", both)
-    monkeypatch.setattr(mirror, "from_first", lambda content: np.array(both.gathered(content.tolist())[0], np.uint8))
+def test_hosts_that_do_not_see_the_folder_of_the_first_process_get_a_copy_without_checkpoints(tmp_path, monkeypatch):
+    four = Processes(4)  # two of each host
+    for module in (mirror, spread):
+        monkeypatch.setattr(module, "processes", four)
+    monkeypatch.setattr(mirror, "from_first", lambda content: np.array(four.gathered(content.tolist())[0], np.uint8))
     first = written(tmp_path / "a" / "run", **{"export/x": "new", "same": "", "checkpoints/5/data": "5", ".lock": "1"})
-    second = written(
-        tmp_path / "b" / "run", **{"export/x": "old", "same": "", "stale/y": "", "checkpoints/3/data": "3"}
-    )
-    written(second.parent, **{mirror.MANIFEST: "of an earlier run"})
-    both.run(lambda: mirror.copy_from_first([first, second][both.index()]))
+    other = {"export/x": "old", "same": "", "stale/y": "", "checkpoints/3/data": "3"}
+    second = written(tmp_path / "b" / "run", **other)
+    for one in (first, second):
+        written(one.parent, **{mirror.MANIFEST: "of an earlier run"})
+
+    def copied():
+        folder = [first, second][four.index() // 2]
+        owner = spread.folder_owner(folder.parent)
+        mirror.copy_from_first(folder, copies=four.index() == owner > 0)
+        return owner
+
+    assert four.run(copied) == [0, 0, 2, 2]
     assert {path.relative_to(second.parent).as_posix() for path in second.parent.rglob("*")} == {
         "run", "run/export", "run/export/x", "run/same",
     }  # fmt: skip
-    assert (second / "export/x").read_text() == "new" and (first / "checkpoints/5/data").exists()
+    assert (second / "export/x").read_text() == "new"
+    assert (first / "checkpoints/5/data").exists() and (first.parent / mirror.MANIFEST).exists()
 
 
 def test_what_could_not_be_published_is_published_by_the_next_run_on_the_machine(monkeypatch):
     address = f"s3://{bucket.NAME}/runs/unreachable"
-    with mirror.opened(address, dry_run=False) as (folder, _):
+    with mirror.opened(address, dry_run=False) as (folder, *_):
         written(folder, **{"config.json": "1"})
     with monkeypatch.context() as patched, pytest.raises(TemporaryError, match="cut off"):
         patched.setattr(Bucket, "upload", lambda *_: (_ for _ in ()).throw(TemporaryError("cut off")))
-        with mirror.opened(address, dry_run=False) as (folder, _):
+        with mirror.opened(address, dry_run=False) as (folder, *_):
             written(folder, **{"checkpoints/5/data": "5"})
-    with mirror.opened(address, dry_run=False) as (folder, _), pytest.raises(InputError, match="in use"):
+    with mirror.opened(address, dry_run=False) as (folder, *_), pytest.raises(InputError, match="in use"):
         assert (folder / "checkpoints/5/data").exists()
         mirror.opened(address, dry_run=False).__enter__()
     assert "checkpoints/5/data" in names("runs/unreachable")
@@ -232,7 +242,7 @@ def test_what_could_not_be_published_is_published_by_the_next_run_on_the_machine
 
 def test_a_run_whose_lease_was_taken_over_stops_and_publishes_no_more():
     address = f"s3://{bucket.NAME}/runs/taken"
-    with pytest.raises(lease.LeaseLost, match="on elsewhere"), mirror.opened(address, dry_run=False) as (folder, _):
+    with pytest.raises(lease.LeaseLost, match="on elsewhere"), mirror.opened(address, dry_run=False) as (folder, *_):
         bucket.put("runs/taken/jaxdistill-lease-000009.json", json.dumps({"pid": 1, "host": "elsewhere"}))
         written(folder, **{"config.json": "1"})
         time.sleep(60)  # cut short by the signal

@@ -1,5 +1,6 @@
 """Stored targets: resumed exactly, never mixed up, and the user's own vectors checked."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -112,17 +113,33 @@ def test_processes_make_a_part_each_of_the_same_file_and_go_on_after_a_kill(tmp_
     assert shares.min() >= 9 // count - 1
 
 
-def test_processes_that_do_not_share_the_folder_make_all_of_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(spread, "processes", Processes(2))
+def test_hosts_that_do_not_share_the_folder_make_a_part_each_of_files_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(targets, "BLOCK_ROWS", 4)
+    made, four = [], Processes(4)  # two of each host
+    for module in (spread, targets):
+        monkeypatch.setattr(module, "processes", four)
+    monkeypatch.setattr(spread, "from_all", lambda own: joined(four, own))
+    digest = hashlib.sha256(b"teacher").hexdigest()[:32]
+    begun = targets.open_targets(tmp_path / "1", digest, 25, 2)  # a killed run has left more on one host
+    begun.append(embed(TEXTS[:8]))
+    begun.file.unlock()
 
-    def folder():
-        return tmp_path / str(spread.processes.index())
+    def make():
+        def noted(texts):
+            made.extend(texts)
+            return embed(texts)
 
-    made = spread.processes.run(
-        lambda: np.array(targets.cached_vectors(folder(), "teacher", embed, TEXTS, 2, what="", progress=False))
-    )
-    for found in made:
+        folder = tmp_path / str(four.index() // 2)
+        return np.array(targets.cached_vectors(folder, "teacher", noted, TEXTS, 2, what="", progress=False))
+
+    for found in four.run(make):
         np.testing.assert_array_equal(found, embed(TEXTS))
+    assert sorted(made) == sorted(TEXTS) and len(list(tmp_path.rglob("targets.npy"))) == 2
+
+
+def joined(processes, own):
+    """Stands in for `mesh.from_all`."""
+    return np.concatenate([np.array(one, own.dtype) for one in processes.gathered(own.tolist())])
 
 
 def test_of_one_call_each_process_computes_a_part_and_an_error_in_one_is_raised_in_all(monkeypatch):

@@ -4,7 +4,8 @@ Of a file, each process computes every n-th block with its own devices, without 
 first process, which holds the file's lock, appends the blocks in their order. So the file has the bytes that one process would have
 written, and a killed run continues after the last block in it.
 
-Of one call (`in_parts`), each process computes a part with its own devices, and gets the parts of all.
+Of one call (`in_parts`), each process computes a part with its own devices, and gets the parts of all. So do those that do not
+share the folder of a file, block by block: of each folder, the first process that sees it writes.
 """
 
 import contextlib
@@ -43,9 +44,9 @@ class Opened(NamedTuple):
     done: int
     """Rows that it held when it was opened."""
     file: VectorFile | None
-    """To append to; None in a process that leaves this to the first one."""
+    """To append to; None in a process that leaves this to an earlier one."""
     together: bool
-    """Whether all processes of the run fill this one file."""
+    """Whether the run has several processes, and all fill this one file."""
 
     @property
     def written(self) -> int:
@@ -58,14 +59,18 @@ class Opened(NamedTuple):
 
 
 def opened(open_file: Callable[[], VectorFile], folder: Path) -> Opened:
-    """Opens a file in `folder`: once for all processes if they share the folder, else in each. All must call this together."""
-    together = is_shared(folder)
-    file = open_file() if processes.is_first() or not together else None
-    if not together:
-        assert file is not None
+    """Opens a file in `folder`: once for all processes that share the folder. All must call this together."""
+    if processes.count() == 1:
+        file = open_file()
         return Opened(file.path, file.rows, file.done, file, False)
-    told = processes.gathered([str(file.path), file.rows, file.done] if file else None)[0]
-    return Opened(Path(told[0]), told[1], told[2], file, True)
+    owner, told = folder_owner(folder), []
+    owners = processes.gathered(owner)
+    file = None
+    for turn in sorted({*owners}):  # in turns: two runs on the same hosts would each wait for a file that the other has
+        file = open_file() if turn == owner == processes.index() else file
+        told.append(processes.gathered([str(file.path), file.rows, file.done] if file else None)[turn])
+    path, rows, done = told[sorted({*owners}).index(owner)]
+    return Opened(Path(path), rows, done, file, len(told) == 1)
 
 
 def in_turns(jobs: Iterable[Job], compute: Callable[[Job], Block], target: Opened) -> Iterator[Block]:
@@ -167,18 +172,24 @@ def first_before_others(folder: Path) -> Iterator[None]:
 
 def is_shared(folder: Path) -> bool:
     """Whether the run has several processes that all see the folder of the first one."""
-    if processes.count() == 1:
-        return False
+    return processes.count() > 1 and not any(processes.gathered(folder_owner(folder)))
+
+
+def folder_owner(folder: Path) -> int:
+    """The number of the first process that sees the folder of this one; all must call this together."""
+    name, problem = "", None
     with contextlib.ExitStack() as stack:
-        name = ""
-        if processes.is_first():
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                name = Path(stack.enter_context(tempfile.NamedTemporaryFile(dir=folder)).name).name
-            except OSError as error:
-                raise unwritable(folder, error) from error
-        name = processes.gathered(name)[0]
-        return all(processes.gathered((folder / name).exists()))
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            made = tempfile.NamedTemporaryFile(dir=folder, prefix=f".{processes.index()}.")
+            name = Path(stack.enter_context(made).name).name
+        except OSError as error:
+            problem = error
+        seen = [name and (folder / name).exists() for name in processes.gathered(name)]
+        processes.gathered("all have looked")
+    if problem and not any(seen):
+        raise unwritable(folder, problem) from problem
+    return seen.index(True)
 
 
 def _part(path: Path, turn: int, index: int) -> Path:

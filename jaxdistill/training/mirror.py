@@ -63,7 +63,9 @@ class Opened(NamedTuple):
 
     folder: Path
     shared: bool = True
-    """Whether all processes of the run must see the folder; else this one has a copy, see `copy_from_first`."""
+    """Whether all processes of the run must see the folder; else some have copies, see `copy_from_first`."""
+    copies: bool = False
+    """Whether this process makes the copy that it, and others of its host, see."""
 
 
 @contextlib.contextmanager
@@ -80,33 +82,40 @@ def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Opened]:
     if not is_remote(workdir):
         yield Opened(folder)
         return
-    shared = processes.count() == 1 or spread.is_shared(folder.parent)
+    owner = 0 if processes.count() == 1 else spread.folder_owner(folder.parent)
+    shared, copies = not any(processes.gathered(owner)), processes.index() == owner > 0
     with lock.held(folder.parent, shared=shared), contextlib.ExitStack() as stack:
         if processes.is_first():
             stack.enter_context(_published(Mirror(Bucket(workdir), folder), dry_run))
         processes.gathered("the workdir is fetched")
         if not shared:
-            copy_from_first(folder)
-        yield Opened(folder, shared)
+            copy_from_first(folder, copies=copies)
+        yield Opened(folder, shared, copies)
 
 
-def copy_from_first(folder: Path) -> None:
-    """Gives each process the files of the first one's folder, except `OF_FIRST`, and removes others; all call this together."""
+def copy_from_first(folder: Path, *, copies: bool) -> None:
+    """Copies the files of the first process's folder, except `OF_FIRST`; all processes call this together.
+
+    Args:
+      copies: whether this process makes its folder such a copy, without other files. Others see that of the first process or of one
+        that copies.
+    """
     own = {name: file_digest(folder / name) for name in _names(folder) if not OF_FIRST.search(name)}
     sizes = {name: (folder / name).stat().st_size for name in own}
     digests, sizes = processes.gathered([own, sizes])[0]
-    if not processes.is_first():
+    if copies:
         (folder.parent / MANIFEST).unlink(missing_ok=True)  # the copy is that of no publication
         for name in {*_names(folder)} - digests.keys():
             (folder / name).unlink()
         _drop_empty_folders(folder)
-    lacking = processes.gathered([name for name in digests if own.get(name) != digests[name]])
-    for name in sorted(set().union(*lacking)):
+    lacks = [name for name in digests if copies and own.get(name) != digests[name]]
+    for name in sorted(set().union(*processes.gathered(lacks))):
         content = np.fromfile(folder / name, np.uint8) if processes.is_first() else np.zeros(sizes[name], np.uint8)
         content = from_first(content)
-        if own.get(name) != digests[name]:
+        if name in lacks:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             content.tofile(folder / name)
+    processes.gathered("all files are copied")
 
 
 def fetched_copy(workdir: str | Path) -> Path:

@@ -61,7 +61,7 @@ def run_stages(config: Config, workdir: str | pathlib.Path, *, dry_run: bool, co
 
 
 def _run_stages(stages: Sequence[Config], place: mirror.Opened, *, dry_run: bool, command: str) -> None:
-    workdir, shared = place
+    workdir, shared, _ = place
     if _is_dropped(stages, workdir):
         _say(f"{workdir} is finished: {workdir / EXPORT}; a sweep removed its checkpoints")
     elif len(stages) == 1:
@@ -91,7 +91,7 @@ def _facts(config: Config, workdir: str | pathlib.Path, dry_run: bool) -> dict[s
 
 def _run_chain(stages: Sequence[Config], place: mirror.Opened, *, dry_run: bool, command: str) -> None:
     """Runs the stages that are not finished, one after the other."""
-    workdir, shared = place
+    workdir, shared, copies = place
     with processes.agreed() as facts:
         finished = [is_finished(stage_folder(workdir, number), stage) for number, stage in enumerate(stages, start=1)]
         facts["finished stages"] = finished
@@ -115,7 +115,7 @@ def _run_chain(stages: Sequence[Config], place: mirror.Opened, *, dry_run: bool,
             if dry_run:
                 return  # the next stage's student is not there yet
             if not shared:
-                mirror.copy_from_first(workdir)
+                mirror.copy_from_first(workdir, copies=copies)
         if processes.is_first():
             summarise(stages, workdir)
 
