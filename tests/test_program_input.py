@@ -64,6 +64,7 @@ def test_a_mistyped_option_is_one_clear_line(folder, changed, words, capsys):
         (dict(objective__name="congenn"), "Did you mean congen?"),
         (dict(evals__best="sts-b/spearman"), "agreement/spearman"),
         (dict(teacher__pooling="middle"), "middle"),
+        (dict(teacher__targets="store", teacher__components=1000), "--config.teacher.components to at most 16"),
         (
             dict(teacher__model="vectors:nowhere.npy", student__model="FOLDER/model", student__head="tanh"),
             "nowhere.npy does not exist",

@@ -91,11 +91,20 @@ def load_labellers(config: Config, workdir: pathlib.Path) -> list[SentenceModel]
 def whitened(config: Config, array: Float[np.ndarray, "rows e"] | targets.Selected | targets.Joined) -> targets.Stored:
     """The targets as `teacher.whiten` and `teacher.components` want them."""
     spec = config.teacher
-    if spec.components > array.shape[1]:
-        raise InputError(f"teacher.components={spec.components} is above the {array.shape[1]} numbers of the targets.")
+    check_components(config, array.shape[1])
     if not (spec.whiten or spec.components):
         return array
     return targets.Whitened(array, power=spec.whiten, components=spec.components)
+
+
+def check_components(config: Config, width: int) -> None:
+    """Raises `InputError` for more principal components than the targets have numbers."""
+    components = config.teacher.components
+    if components > width:
+        raise InputError(
+            f"teacher.components={components} is above the {width} numbers of the targets; set --config.teacher.components to "
+            f"at most {width}."
+        )
 
 
 def refuse_live(config: Config) -> None:
@@ -150,6 +159,7 @@ class Targets:
             self.arrays = (whitened(config, targets.Selected(array, store.input_row)),) * len(self.views)
             self.width = self.arrays[0].shape[1]
         elif config.teacher.targets == "store":
+            check_components(config, self.width)  # before hours of targets
             for teacher in teachers:
                 check_reads(config.data, teacher, self.views, store)
             self.arrays = tuple(
