@@ -36,7 +36,6 @@ def training_plot(
     out_png: str | Path,
     *,
     title: str = "Training",
-    loss_unit: str = "nats per sentence",
 ) -> Path:
     """Draws loss above and dev scores below against step; returns the path of the PNG.
 
@@ -44,7 +43,7 @@ def training_plot(
       InputError: the file does not exist, or a line is not JSON.
     """
     curves = read_curves(metrics_jsonl_path)
-    figure = _figure(curves.loss, curves.metrics, title, loss_unit)
+    figure = _figure(curves.loss, curves.metrics, title)
     Path(out_png).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out_png, dpi=130)
     return Path(out_png)
@@ -81,7 +80,7 @@ def stage_plot(rows: Sequence[StageRow], out_png: str | Path) -> Path:
     return Path(out_png)
 
 
-def _figure(loss, metrics, title, loss_unit):
+def _figure(loss, metrics, title):
     # Imported here: matplotlib is slow to import. A Figure without pyplot needs no display and leaves no global state.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -90,7 +89,7 @@ def _figure(loss, metrics, title, loss_unit):
     FigureCanvasAgg(figure)
     top, bottom = figure.subplots(2, 1, sharex=True)
     figure.suptitle(title, fontweight="bold")
-    _draw_loss(top, loss, loss_unit)
+    _draw_loss(top, loss)
     _draw_metrics(bottom, metrics)
     bottom.set_xlabel("step (updates of the student)")
     for panel in (top, bottom):
@@ -99,7 +98,7 @@ def _figure(loss, metrics, title, loss_unit):
     return figure
 
 
-def _draw_loss(panel, loss, unit) -> None:
+def _draw_loss(panel, loss) -> None:
     steps, values = [step for step, _ in loss], [value for _, value in loss]
     if not loss:
         panel.text(0.5, 0.5, "metrics.jsonl holds no loss", ha="center", va="center", transform=panel.transAxes)
@@ -110,7 +109,7 @@ def _draw_loss(panel, loss, unit) -> None:
         panel.plot(steps, _smooth(values, window), color=LOSS_COLOR, linewidth=2, label=f"mean of {window} log steps")
         panel.legend(frameon=False)
     panel.set_title("Training loss (lower is better)", loc="left", fontsize=11)
-    panel.set_ylabel(f"loss, {unit}")
+    panel.set_ylabel("mean over sentences")
 
 
 def _draw_metrics(panel, metrics) -> None:
