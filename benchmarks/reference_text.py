@@ -28,9 +28,9 @@ TESTS = ("sts12.test", "sts13.test", "sts14.test", "sts15.test", "sts16.test", "
 SCALES = {"stsb.train": (0.0, 5.0), "sick.train": (1.0, 5.0)}
 
 _FOLDER = flags.DEFINE_string("folder", None, "Folder to write to.", required=True)
-_SENTENCES = flags.DEFINE_integer("sentences", 26_000, "Sentences and questions of `text/`.")
-_TITLES = flags.DEFINE_integer("titles", 6_000, "Titles of passages alone, as queries are.")
-_PASSAGES = flags.DEFINE_integer("passages", 8_000, "Passages of `passages/`, behind their titles.")
+_SENTENCES = flags.DEFINE_integer("sentences", 130_000, "Sentences and questions of `text/`.")
+_TITLES = flags.DEFINE_integer("titles", 8_000, "Titles of passages alone, as queries are.")
+_PASSAGES = flags.DEFINE_integer("passages", 12_000, "Passages of `passages/`, behind their titles.")
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of the choice.")
 
 

@@ -52,10 +52,10 @@ def short() -> ConfigDict:
     return fine_tuned(config, steps=50)
 
 
-def reference(steps: int, **student) -> ConfigDict:
+def reference(steps: int, every: int, **student) -> ConfigDict:
     """Cosine distillation from gte-small, whose vectors are stored once for all students of a text."""
     config = options(**l2(distance="cosine"))
-    config.data.batch_size, config.data.pack_groups = 64, 4
+    config.data.batch_size, config.data.pack_groups = 128, 4
     config.data.max_length = 192
     config.teacher.model = GTE
     config.teacher.max_length = 192
@@ -64,18 +64,18 @@ def reference(steps: int, **student) -> ConfigDict:
     config.student.dropout = 0.0
     config.student.update(student)
     config.optimizer.schedule = "cosine"
-    config.run.steps, config.evals.every = steps, 240
+    config.run.steps, config.evals.every = steps, every
     return config
 
 
 def l6() -> ConfigDict:
-    return reference(steps=480, model="teacher", layers="even:6")
+    return reference(steps=2200, every=275, model="teacher", layers="even:6")
 
 
 def smaller(steps: int, **student) -> ConfigDict:
     """A student cut from l6."""
     config = l6()
-    config.then = reference(steps, model="previous", **student)
+    config.then = reference(steps, every=100, model="previous", **student)
     return config
 
 
@@ -100,8 +100,8 @@ def labelled(config: ConfigDict) -> ConfigDict:
 
 STUDENTS = {
     "l6": l6,
-    "l3": lambda: smaller(240, layers="even:3"),
-    "compact": lambda: smaller(180, intermediate=384, embedding=128),
+    "l3": lambda: smaller(1300, layers="even:3"),
+    "compact": lambda: smaller(800, intermediate=384, embedding=128),
 }
 
 
@@ -112,12 +112,11 @@ def of_gte(name: str) -> Callable[..., ConfigDict]:
 
 def static() -> ConfigDict:
     """A step of a table costs so little that batches are large."""
-    config = reference(steps=384, model="teacher", static=256)
+    config = reference(steps=384, every=96, model="teacher", static=256)
     config.data.batch_size, config.data.pack_groups = 1024, 64
     config.teacher.whiten, config.teacher.components = 1.0, 256
     config.optimizer.learning_rate, config.optimizer.weight_decay = 3e-3, 0.0
     config.optimizer.eps = 1e-8  # a rare token's gradients are below 1e-6
-    config.evals.every = 96
     return config
 
 
