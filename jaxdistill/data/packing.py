@@ -236,14 +236,15 @@ class _Needs(NamedTuple):
 
     @classmethod
     def of(cls, batches: Sequence[Integer[np.ndarray, "g _"]], longest: int) -> "_Needs":
-        lengths = _row_lengths(longest)
+        least = -(-longest // LENGTH_STEP) * LENGTH_STEP
+        lengths = _row_lengths(least)
         reach = np.array([batch.max() for batch in batches])
         rows = [
             [rows_needed(batch, length) if length >= most else NEVER for length in lengths]
             for batch, most in zip(batches, reach, strict=True)
         ]
         tokens = np.array([batch.sum(axis=1).max() for batch in batches])
-        return cls(np.array(lengths), np.array(rows), reach, tokens, -(-longest // LENGTH_STEP) * LENGTH_STEP)
+        return cls(np.array(lengths), np.array(rows), reach, tokens, least)
 
     def with_margin(self) -> Integer[np.ndarray, " lengths"]:
         """Rows with a margin for unseen batches: without it, about one batch in some hundred would need the last shape."""
@@ -256,8 +257,7 @@ class _Needs(NamedTuple):
         return min((shape for shape in shapes if shape.length >= least), key=lambda shape: shape.cost)
 
 
-def _row_lengths(longest: int) -> list[int]:
-    least = -(-longest // LENGTH_STEP) * LENGTH_STEP
+def _row_lengths(least: int) -> list[int]:
     tried = np.array(
         [*np.linspace(least / ROW_LENGTHS, least, ROW_LENGTHS), *np.linspace(least, 2 * least, ROW_LENGTHS)]
     )

@@ -177,7 +177,10 @@ def _absorb(carry, queries, keys, valid):
 
 
 def _products(equation: str, x: Float[Array, "q _"], keys: Float[Array, "k e"]) -> Float[Array, "q _"]:
-    """The einsum in the dtype of the keys, with float32 sums."""
+    """The einsum in the dtype of the keys, with float32 sums.
+
+    Not `dense.product`, which takes the keys transposed: a CPU's bf16 units are then slower than float32.
+    """
     exact = jax.lax.Precision.HIGHEST if keys.dtype == jnp.float32 else None
     return jnp.einsum(equation, x.astype(keys.dtype), keys, precision=exact, preferred_element_type=jnp.float32)
 
