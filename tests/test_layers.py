@@ -16,6 +16,7 @@ LAYERS = (
     ("evals", "objectives"),
     ("inference", "reporting"),
     ("augmentation", "training"),
+    ("candidates",),
     ("augment", "encode", "evaluate", "export", "main", "quantize"),
     ("mine", "search", "sweep"),
     ("__main__",),

@@ -1,0 +1,94 @@
+"""The models that `evaluate` scores: sentence encoders, ensembles, cross-encoders and BM25, as its units see them."""
+
+import hashlib
+import sys
+from functools import partial
+from typing import NamedTuple, cast
+
+from jaxdistill import processes
+from jaxdistill.cli import BATCH_SIZE
+from jaxdistill.core import Embed, RoleEmbed, Scorer
+from jaxdistill.data.spread import over_processes
+from jaxdistill.encoders.locate import locate
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.evals import bm25
+from jaxdistill.evals.embedding_cache import EmbeddingCache
+from jaxdistill.evals.evaluation import Model, Unit
+from jaxdistill.evals.postprocess import Postprocessing
+from jaxdistill.inference import Embedder, Ensemble
+from jaxdistill.training.export import weights_bytes
+
+
+class Candidate(NamedTuple):
+    """A model to score, or several as an ensemble."""
+
+    spec: str
+    members: tuple[SentenceModel, ...]
+    """None of BM25, which is no model."""
+    precision: str = "float32"
+    """Dtype of matrix products."""
+    postprocessing: Postprocessing = Postprocessing()
+
+    def digest(self) -> str:
+        """Digest of everything that decides the scores."""
+        digests = [member.digest() for member in self.members] + self.postprocessing.digests()
+        digests += [] if self.precision == "float32" else [self.precision]
+        return (
+            digests[0] if len(digests) == 1 else hashlib.sha256("+".join(digests or [self.spec]).encode()).hexdigest()
+        )
+
+    def embed(self, batch_size: int = BATCH_SIZE, *, progress: bool = False) -> Embed:
+        """The model as evaluations ask it, on the devices of all processes; a `RoleEmbed` if it is one sentence encoder."""
+        return over_processes(cast(RoleEmbed | Scorer, self.own_embed(batch_size, progress=progress)))
+
+    def own_embed(self, batch_size: int = BATCH_SIZE, *, progress: bool = False) -> Embed:
+        """The same on the devices of this process."""
+        embedders = [Embedder(member, compute_dtype=self.precision, batch_size=batch_size) for member in self.members]
+        if len(embedders) > 1:
+            return Ensemble(embedders, progress=progress)
+        return embedders[0].as_embed(progress=progress)
+
+
+class Others(NamedTuple):
+    """Models that evaluations ask besides the one that is scored."""
+
+    index: Candidate | None
+    """Makes the index of asymmetric retrieval."""
+    reranker: Candidate | None
+    """A cross-encoder for the first documents of a query."""
+
+    def digests(self, unit: Unit) -> list[str]:
+        """Digests of those that a unit asks."""
+        asked = ((self.index, unit.asks_index), (self.reranker, unit.asks_reranker))
+        return [candidate.digest() for candidate, is_asked in asked if candidate and is_asked]
+
+
+def _in_role(embed: Embed | Scorer, role: str) -> Embed:
+    """Embeds sentences in a role; a cross-encoder or an ensemble says that it has no vectors."""
+    return cast(Embed, embed) if isinstance(embed, Scorer) else partial(cast(RoleEmbed, embed), role=role)
+
+
+def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
+    """What evaluations know of a model."""
+    progress = sys.stderr.isatty() and processes.is_first()
+    reranker = cast(Scorer, others.reranker.embed(progress=progress)) if others.reranker else None
+    if candidate.spec == bm25.NAME:
+        return Model(
+            embed=bm25.no_vectors, embed_in_batches=lambda size: bm25.no_vectors, parameters=0, size_bytes=0,
+            rank=bm25.rank, reranker=reranker,
+        )  # fmt: skip
+    embed = candidate.embed(batch_size, progress=progress)
+    after = candidate.postprocessing.of(embed)
+    cached = cast(Embed, embed) if isinstance(embed, Scorer) else EmbeddingCache(after(embed))
+    index = others.index.embed(progress=progress) if others.index else None
+    return Model(
+        embed=cached,
+        embed_in_batches=lambda size: after(candidate.own_embed(size)),
+        parameters=sum(member.parameter_count for member in candidate.members),
+        size_bytes=sum(weights_bytes(locate(member.source)) for member in candidate.members),
+        index=EmbeddingCache(index) if index else None,
+        embed_query=EmbeddingCache(after(_in_role(embed, "query"))),
+        embed_document=EmbeddingCache(after(_in_role(embed, "document"))),
+        index_document=EmbeddingCache(_in_role(index, "document")) if index else None,
+        reranker=reranker,
+    )
