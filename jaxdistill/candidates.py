@@ -2,7 +2,8 @@
 
 import hashlib
 import sys
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import NamedTuple, cast
 
 from jaxdistill import processes
@@ -49,18 +50,36 @@ class Candidate(NamedTuple):
         return embedders[0].as_embed(progress=progress)
 
 
-class Others(NamedTuple):
-    """Models that evaluations ask besides the one that is scored."""
+@dataclass(frozen=True)
+class Others:
+    """Models that evaluations ask besides the one that is scored; one object serves all models that are scored."""
 
     index: Candidate | None
     """Makes the index of asymmetric retrieval."""
     reranker: Candidate | None
     """A cross-encoder for the first documents of a query."""
 
+    @cached_property
+    def index_embeds(self) -> tuple[Embed, Embed] | tuple[None, None]:
+        """The index model on sentences and on documents; it encodes each text once, for all models that search its index."""
+        if self.index is None:
+            return None, None
+        embed = self.index.embed(progress=_shows_progress())
+        return EmbeddingCache(cast(Embed, embed)), EmbeddingCache(_in_role(embed, "document"))
+
+    @cached_property
+    def scorer(self) -> Scorer | None:
+        """The reranker."""
+        return cast(Scorer, self.reranker.embed(progress=_shows_progress())) if self.reranker else None
+
     def digests(self, unit: Unit) -> list[str]:
         """Digests of those that a unit asks."""
         asked = ((self.index, unit.asks_index), (self.reranker, unit.asks_reranker))
         return [candidate.digest() for candidate, is_asked in asked if candidate and is_asked]
+
+
+def _shows_progress() -> bool:
+    return sys.stderr.isatty() and processes.is_first()
 
 
 def _in_role(embed: Embed | Scorer, role: str) -> Embed:
@@ -70,25 +89,23 @@ def _in_role(embed: Embed | Scorer, role: str) -> Embed:
 
 def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
     """What evaluations know of a model."""
-    progress = sys.stderr.isatty() and processes.is_first()
-    reranker = cast(Scorer, others.reranker.embed(progress=progress)) if others.reranker else None
     if candidate.spec == bm25.NAME:
         return Model(
             embed=bm25.no_vectors, embed_in_batches=lambda size: bm25.no_vectors, parameters=0, size_bytes=0,
-            rank=bm25.rank, reranker=reranker,
+            rank=bm25.rank, reranker=others.scorer,
         )  # fmt: skip
-    embed = candidate.embed(batch_size, progress=progress)
+    embed = candidate.embed(batch_size, progress=_shows_progress())
     after = candidate.postprocessing.of(embed)
     cached = cast(Embed, embed) if isinstance(embed, Scorer) else EmbeddingCache(after(embed))
-    index = others.index.embed(progress=progress) if others.index else None
+    index, index_document = others.index_embeds
     return Model(
         embed=cached,
         embed_in_batches=lambda size: after(candidate.own_embed(size)),
         parameters=sum(member.parameter_count for member in candidate.members),
         size_bytes=sum(weights_bytes(locate(member.source)) for member in candidate.members),
-        index=EmbeddingCache(index) if index else None,
+        index=index,
         embed_query=EmbeddingCache(after(_in_role(embed, "query"))),
         embed_document=EmbeddingCache(after(_in_role(embed, "document"))),
-        index_document=EmbeddingCache(_in_role(index, "document")) if index else None,
-        reranker=reranker,
+        index_document=index_document,
+        reranker=others.scorer,
     )

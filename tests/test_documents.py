@@ -1,10 +1,12 @@
 """Retrieval of documents: sets in BEIR's forms, measures against trec_eval, roles, the index of another model, BM25."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import pytrec_eval
 
-from jaxdistill import evaluate
+from jaxdistill import candidates, evaluate
 from jaxdistill.core import InputError, Scorer
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load_model
@@ -151,6 +153,29 @@ def test_evaluate_scores_documents_beside_bm25_and_in_anothers_index(tmp_path):
     assert not any("\n" in line for line in row["failed"].values())
     with pytest.raises(InputError, match="is no cross-encoder"):
         evaluate(tmp_path / "model", tasks="documents", retrieval=sets, reranker=str(tmp_path / "model"))
+
+
+def test_the_index_is_encoded_once_for_all_models(tmp_path, monkeypatch):
+    folder = str(write_set(tmp_path / "tiny"))
+    for seed, name in enumerate(("index", "one", "two")):
+        save(tiny_model(tmp_path / "tokenizer", seed=seed), tmp_path / name)
+    encoded, embed = [], candidates.Candidate.embed
+
+    def counting(candidate, *given, **options):
+        plain = embed(candidate, *given, **options)
+
+        def embed_and_count(texts, **role):
+            encoded.append(Path(candidate.spec).name)
+            return plain(texts, **role)
+
+        return embed_and_count
+
+    monkeypatch.setattr(candidates.Candidate, "embed", counting)
+    students = [tmp_path / "one", tmp_path / "two"]
+    found = evaluate(students, tasks="documents", retrieval=folder, index_model=str(tmp_path / "index"))
+    assert all("asymmetric documents/tiny ndcg@10" in row["scores"] for row in found["models"])
+    assert encoded.count("one") == encoded.count("two") == 2  # queries and documents
+    assert encoded.count("index") == 1
 
 
 def test_queries_and_documents_are_read_behind_prompts_of_their_own(tmp_path):
