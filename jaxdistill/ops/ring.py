@@ -27,7 +27,10 @@ from jaxtyping import Float, Integer
 
 from jaxdistill.core import BATCH_AXES, Array
 
-MASKED = -1e30  # finite, so that a block with no valid key gives no NaN; the merge weighs it with exp(-1e30) = 0
+LEAST = -1e15
+"""Start of the running maximum: below every product, and finite, so that differences from it are never NaN."""
+MASKED = -1e30
+"""Added to the products with rows that are no keys. So far below `LEAST` that their weight, exp(MASKED - maximum), is always 0."""
 BLOCK_ROWS = 1024
 
 
@@ -140,17 +143,20 @@ def _scan_ring(queries, ring, newest, filled, *, expired, without_newest, block_
     # Rows are numbered over all devices, because `expired` counts rows of the whole block.
     row = jax.lax.axis_index(BATCH_AXES) * b + jnp.arange(b)
 
+    index = jnp.arange(blocks, dtype=jnp.int32)
+    hidden = (index == (newest + 1) % blocks)[:, None] & ((row >= expired[0]) & (row < expired[1]))[None, :]
+    hidden = hidden | (index >= filled)[:, None]
+    if without_newest:
+        hidden = hidden | (index == newest)[:, None]
+    # Before the loop: computed inside, the compiler would repeat it for every query.
+    mask = jnp.where(hidden, MASKED, 0.0)
+
     def absorb(carry, start, count):
-        block = jax.lax.dynamic_slice_in_dim(ring, start, count, axis=0)
-        index = start + jnp.arange(count, dtype=jnp.int32)
-        hidden = (index == (newest + 1) % blocks)[:, None] & ((row >= expired[0]) & (row < expired[1]))[None, :]
-        hidden = hidden | (index >= filled)[:, None]
-        if without_newest:
-            hidden = hidden | (index == newest)[:, None]
-        return _absorb(carry, queries, block.reshape(count * b, e), ~hidden.reshape(count * b))
+        keys, masked = (jax.lax.dynamic_slice_in_dim(x, start, count, axis=0) for x in (ring, mask))
+        return _absorb(carry, queries, keys.reshape(count * b, e), masked.reshape(count * b))
 
     carry = (
-        jnp.full(queries.shape[0], MASKED, jnp.float32),
+        jnp.full(queries.shape[0], LEAST, jnp.float32),
         jnp.zeros(queries.shape[0], jnp.float32),
         jnp.zeros(queries.shape, jnp.float32),
     )
@@ -164,13 +170,13 @@ def _scan_ring(queries, ring, newest, filled, *, expired, without_newest, block_
     return carry
 
 
-def _absorb(carry, queries, keys, valid):
+def _absorb(carry, queries, keys, mask):
     # Online softmax: rescale the sums to the new maximum, then add the block.
     maximum, total, weighted = carry
-    logits = _products("qe,ke->qk", queries, keys)
-    logits = jnp.where(valid[None, :], logits, MASKED)
+    # One addition masks maximum and weights alike, because the maximum is never below LEAST.
+    logits = _products("qe,ke->qk", queries, keys) + mask[None, :]
     new = jnp.maximum(maximum, jnp.max(logits, axis=1))
-    weights = jnp.where(valid[None, :], jnp.exp(logits - new[:, None]), 0.0)
+    weights = jnp.exp(logits - new[:, None])
     scale = jnp.exp(maximum - new)
     keys_sum = _products("qk,ke->qe", weights, keys)
     return new, total * scale + jnp.sum(weights, axis=1), weighted * scale[:, None] + keys_sum
