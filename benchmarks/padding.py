@@ -48,7 +48,8 @@ def main(arguments):
 
 def cost(tokens) -> float:
     """Of all groups."""
-    return tokens.ids.shape[0] * packing.Shape(*tokens.ids.shape[1:]).cost
+    parts = () if tokens.parts is None else tokens.parts.shape[1:]
+    return tokens.ids.shape[0] * packing.Shape(*tokens.ids.shape[1:], *parts).cost
 
 
 if __name__ == "__main__":

@@ -59,6 +59,9 @@ class Tokens(NamedTuple):
     """Slot of each sentence's first token, among its group's `r * l` slots."""
     types: Integer[Array, "g r l"] | None = None
     """Token types of pairs, for cross-encoders: 0 for the first sentence, 1 for the second. None: all 0."""
+    parts: Integer[Array, "g divided parts"] | None = None
+    """First slot of each part of the rows that are divided, a group's last ones. The parts of a row have one length, and no
+    sentence crosses their borders: attention may treat each as a row. None: no row is divided."""
 
 
 class Batch(NamedTuple):

@@ -10,6 +10,7 @@ import torch
 import transformers
 
 from jaxdistill.core import Tokens
+from jaxdistill.data import packing
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import embed, init_params
 
@@ -162,6 +163,17 @@ def packed(sequences: list[np.ndarray], groups: int, rows: int, length: int = 32
         first[group, place] = slot
         slot += len(sequence)
     return Tokens(ids, owner, position, first)
+
+
+def divided(sequences: list[np.ndarray], groups: int, length: int = 32, parts: int = 2) -> Tokens:
+    """Sentences packed into whole rows and divided ones."""
+    sentences = packing.ragged([sequence.astype(np.int32) for sequence in sequences])
+    lengths = sentences.lengths.reshape(groups, -1)
+    rows, halved = packing.rows_needed(lengths, length, parts)
+    shape = packing.Shape(rows, length, halved, parts)
+    tokens = packing.filled(sentences, packing.first_slots(lengths, shape), shape, pad_id=0)
+    assert tokens.parts is not None and rows > halved, "rows of both kinds"
+    return tokens
 
 
 def torch_states(model: torch.nn.Module, sequence: np.ndarray) -> torch.Tensor:

@@ -172,6 +172,29 @@ def test_long_rows_attend_in_blocks_and_give_the_same(small, monkeypatch, window
     jax.tree.map(partial(np.testing.assert_allclose, atol=2e-5, rtol=1e-4), in_blocks, whole)
 
 
+@pytest.mark.parametrize("longest_whole", [512, 100])
+def test_divided_rows_give_the_vectors_and_gradients_of_whole_ones(small, monkeypatch, longest_whole):
+    monkeypatch.setattr(attention, "LONGEST_WHOLE", longest_whole)
+    architecture = dataclasses.replace(
+        small[0].architecture, **LONG, kinds=(LayerKind(), LayerKind(window=9)), causal=True
+    )
+    definition = EncoderDefinition(architecture=architecture, pooling=Pooling(tokens="max"))
+    params = init_params(definition, jax.random.key(0))
+    long, short = cases.random_sequences(4, longest=120), cases.random_sequences(24, longest=50)
+    tokens = cases.divided([*long[:2], *short[:12], *long[2:], *short[12:]], groups=2, length=120)
+
+    def value(params, tokens):
+        vectors = embed(definition, params, tokens)
+        return jnp.sum(vectors * vectors[:, ::-1]), vectors
+
+    step = jax.jit(jax.value_and_grad(value, has_aux=True))
+    parts, whole = (step.lower(params, each).compile() for each in (tokens, tokens._replace(parts=None)))
+    results = parts(params, tokens), whole(params, tokens._replace(parts=None))
+    jax.tree.map(partial(np.testing.assert_allclose, atol=2e-5, rtol=1e-4), *results)
+    if longest_whole > 120:  # a loop over blocks is counted as one block
+        assert parts.cost_analysis()["flops"] < 0.9 * whole.cost_analysis()["flops"]
+
+
 def test_a_row_of_8192_tokens_needs_no_square_array(small):
     kinds = (LayerKind(theta=100.0), LayerKind(theta=10.0, window=64))
     architecture = dataclasses.replace(small[0].architecture, **LONG, kinds=kinds)

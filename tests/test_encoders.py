@@ -46,7 +46,7 @@ def test_every_family_equals_transformers_padded_and_packed(tmp_path, family):
     theirs, ours = cases.write_encoder(tmp_path, family), load_model(str(tmp_path), pooling="mean")
     sequences = cases.random_sequences(12)
     expected = [cases.torch_states(theirs, sequence).numpy() for sequence in sequences]
-    for tokens in (cases.padded(sequences), cases.packed(sequences, groups=2, rows=6)):
+    for tokens in (cases.padded(sequences), cases.divided(sequences, groups=2)):
         states = np.stack([np.asarray(state) for state in jitted_states(ours.definition, ours.params, tokens)])
         for group, sentences_of in enumerate(np.split(np.arange(12), len(tokens.ids))):
             for place, index in enumerate(sentences_of):

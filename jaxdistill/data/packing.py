@@ -9,11 +9,12 @@ tight ones that hold most batches, and a last one that holds any batch.
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Integer
+from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.core import Tokens
 
@@ -34,22 +35,37 @@ MARGIN_SHARE = 0.04
 """Share added to that margin, because first fit leaves gaps."""
 ROW_LENGTHS = 6
 """Number of candidate row lengths up to the longest sentence, and likewise from there to twice its length."""
+PARTS = (2, 3, 4, 6)
+"""Candidate numbers of parts of a divided row."""
 
 
 class Shape(NamedTuple):
-    """Rows per group, and token slots per row."""
+    """Rows per group, token slots per row, and the rows that are divided.
+
+    No sentence crosses the border of a part, so that attention need not compare the parts of a row. A few whole rows for
+    long sentences and many short parts for the others cost less than rows of one length.
+    """
 
     rows: int
     length: int
+    divided: int = 0
+    """How many of the rows, the last ones, are divided into parts."""
+    parts: int = 1
+    """Number of parts of such a row, all of one length."""
 
     @property
     def slots(self) -> int:
         return self.rows * self.length
 
     @property
+    def bins(self) -> list[int]:
+        """Slots of each whole row, then of each part."""
+        return [self.length] * (self.rows - self.divided) + [self.length // self.parts] * (self.divided * self.parts)
+
+    @property
     def cost(self) -> float:
         """Time of a layer on this shape, in the time of a slot without attention."""
-        return self.slots * (1.0 + self.length / ATTENTION_LENGTH)
+        return sum(size * (1.0 + size / ATTENTION_LENGTH) for size in self.bins)
 
 
 Shapes = tuple[Shape, ...]
@@ -74,39 +90,63 @@ class Ragged(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Row and start of each sentence of a group."""
+    """Where the sentences of a group lie."""
 
-    row: Integer[np.ndarray, " n"]
-    start: Integer[np.ndarray, " n"]
-    rows: int
-    """Number of rows used."""
+    first: Integer[np.ndarray, " n"]
+    """Slot of each sentence's first token, with all bins side by side."""
+    used: int
+    """Number of bins used."""
 
 
-def first_fit(lengths: Integer[np.ndarray, " n"], row_length: int) -> Placement:
-    """First-fit decreasing: places sentences, longest first, into the first row with room, else into a new row.
+def first_fit(lengths: Integer[np.ndarray, " n"], bins: Iterable[int]) -> Placement | None:
+    """First-fit decreasing: places sentences, longest first, into the first bin with room, else into the next bin.
 
-    No sentence may be longer than a row.
+    Args:
+      bins: their slots, none larger than the one before; may be endless.
+
+    Returns:
+      None if the bins do not suffice.
     """
-    row, start = [0] * len(lengths), [0] * len(lengths)
-    room: list[int] = []
-    sizes = lengths.tolist()
+    first = [0] * len(lengths)
+    rooms, ends, sizes = list[int](), list[int](), lengths.tolist()
+    further = iter(bins)
     place, last_size = 0, -1
     for sentence in np.argsort(-lengths, kind="stable").tolist():
         size = sizes[sentence]
-        if size != last_size:  # rows too full for a sentence stay too full for others of its length: continue there
+        if size != last_size:  # bins too full for a sentence stay too full for others of its length: continue there
             place, last_size = 0, size
-        while place < len(room) and room[place] < size:
+        while place < len(rooms) and rooms[place] < size:
             place += 1
-        if place == len(room):
-            room.append(row_length)
-        row[sentence], start[sentence] = place, row_length - room[place]
-        room[place] -= size
-    return Placement(np.array(row, np.int64), np.array(start, np.int64), len(room))
+        if place == len(rooms):
+            new = next(further, -1)
+            if new < size:
+                return None
+            rooms.append(new)
+            ends.append(new + (ends[-1] if ends else 0))
+        first[sentence] = ends[place] - rooms[place]
+        rooms[place] -= size
+    return Placement(np.array(first, np.int64), len(rooms))
 
 
-def rows_needed(lengths: Integer[np.ndarray, "g n"], row_length: int) -> int:
-    """Number of rows that the fullest group needs."""
-    return max(first_fit(group, row_length).rows for group in lengths)
+def bins_needed(lengths: Integer[np.ndarray, "g n"], size: int, *, after: Sequence[int] = ()) -> int:
+    """Number of bins of one size that the fullest group needs, after other bins that are there."""
+    placed = [first_fit(group, chain(after, repeat(size))) for group in lengths]
+    return max(found.used for found in placed if found) - len(after) if all(placed) else NEVER
+
+
+def rows_needed(lengths: Integer[np.ndarray, "g n"], length: int, parts: int = 1) -> tuple[int, int]:
+    """Rows that the fullest group needs, and how many of them are divided into parts; `NEVER` if a sentence is longer.
+
+    Whole rows hold the sentences that are longer than a part, and what has room beside them.
+    """
+    if parts == 1:
+        return bins_needed(lengths, length), 0
+    part = length // parts
+    whole = bins_needed(np.where(lengths > part, lengths, 0), length) if lengths.max() > part else 0
+    if whole == NEVER:
+        return NEVER, 0
+    divided = -(-max(bins_needed(lengths, part, after=[length] * whole), 0) // parts)
+    return whole + divided, divided
 
 
 def balanced_order(lengths: Integer[np.ndarray, " b"], groups: int) -> Integer[np.ndarray, " b"]:
@@ -138,15 +178,18 @@ def first_slots(lengths: Integer[np.ndarray, "g n"], shape: Shape) -> Integer[np
 
     Args:
       lengths: slots that each sentence takes.
-      shape: rows per group and slots per row.
+      shape: of a group.
     """
     # Cheap necessary conditions first: packing is the expensive part.
     if lengths.max() > shape.length or lengths.sum(axis=1).max() > shape.slots:
         return None
-    placed = [first_fit(group, shape.length) for group in lengths]
-    if max(group.rows for group in placed) > shape.rows:
-        return None
-    return np.stack([group.row * shape.length + group.start for group in placed])
+    found = []
+    for group in lengths:
+        placed = first_fit(group, shape.bins)
+        if placed is None:
+            return None
+        found.append(placed.first)
+    return np.stack(found)
 
 
 def pad(
@@ -186,8 +229,12 @@ def filled(sentences: Ragged, first: Integer[np.ndarray, "g n"], shape: Shape, *
     if sentences.firsts is not None:
         types = np.zeros(full, np.int32)
         types.reshape(-1)[slot] = position >= np.repeat(sentences.firsts, lengths)
+    parts = None
+    if shape.divided:
+        borders = np.arange(shape.parts, dtype=np.int32) * (shape.length // shape.parts)
+        parts = np.tile(borders, (groups, shape.divided, 1))
     # An empty sentence may be placed after the last slot; its index must still be valid for pooling.
-    return Tokens(ids, owner, place, np.minimum(first, shape.slots - 1).astype(np.int32), types)
+    return Tokens(ids, owner, place, np.minimum(first, shape.slots - 1).astype(np.int32), types, parts)
 
 
 def choose_shapes(
@@ -205,7 +252,7 @@ def choose_shapes(
     tight one has a margin for unseen ones.
     """
     streams = [_Needs.of([batch[place] for batch in batches], size) for place, size in enumerate(longest)]
-    largest = tuple(stream.covering(stream.with_margin(), stream.longest) for stream in streams)
+    largest = tuple(_cheapest(stream.with_margin(), stream.longest) for stream in streams)
     chosen = [largest]
     candidates = set(_candidates(streams))
     costs = {shapes: _costs(shapes, streams) for shapes in (*candidates, largest)}
@@ -223,10 +270,12 @@ def choose_shapes(
 class _Needs(NamedTuple):
     """What some batches of a stream need."""
 
-    lengths: Integer[np.ndarray, " lengths"]
-    """Possible lengths of a row, ascending."""
-    rows: Integer[np.ndarray, "batches lengths"]
-    """Rows that each batch needs; `NEVER` where a sentence is longer than a row."""
+    forms: Sequence[tuple[int, int]]
+    """Possible lengths of a row and numbers of its parts, lengths ascending."""
+    rows: Integer[np.ndarray, "batches forms"]
+    """Rows that each batch needs in each form; `NEVER` where a sentence is longer than a row."""
+    divided: Integer[np.ndarray, "batches forms"]
+    """How many of these are divided."""
     reach: Integer[np.ndarray, " batches"]
     """The longest sentence of each batch."""
     tokens: Integer[np.ndarray, " batches"]
@@ -237,31 +286,63 @@ class _Needs(NamedTuple):
     @classmethod
     def of(cls, batches: Sequence[Integer[np.ndarray, "g _"]], longest: int) -> "_Needs":
         least = -(-longest // LENGTH_STEP) * LENGTH_STEP
-        lengths = _row_lengths(least)
+        forms = _forms(least)
+        needs = np.array([[rows_needed(batch, *form) for form in forms] for batch in batches])
         reach = np.array([batch.max() for batch in batches])
-        rows = [
-            [rows_needed(batch, length) if length >= most else NEVER for length in lengths]
-            for batch, most in zip(batches, reach, strict=True)
-        ]
         tokens = np.array([batch.sum(axis=1).max() for batch in batches])
-        return cls(np.array(lengths), np.array(rows), reach, tokens, least)
+        return cls(forms, needs[..., 0], needs[..., 1], reach, tokens, least)
 
-    def with_margin(self) -> Integer[np.ndarray, " lengths"]:
-        """Rows with a margin for unseen batches: without it, about one batch in some hundred would need the last shape."""
+    @property
+    def whole(self) -> Integer[np.ndarray, "batches forms"]:
+        return self.rows - self.divided
+
+    def with_margin(self) -> list[Shape]:
+        """Each form's shape for unseen batches: without a margin, about one in some hundred would need the last shape."""
         tokens = (self.tokens.mean() + MARGIN_DEVIATIONS * self.tokens.std()) * (1.0 + MARGIN_SHARE)
-        return np.maximum(self.rows.max(axis=0), np.ceil(tokens / self.lengths).astype(int))
+        found = []
+        for place, (length, parts) in enumerate(self.forms):
+            whole, divided = self.whole[:, place].max(), self.divided[:, place].max()
+            least = int(np.ceil(tokens / length))
+            if parts == 1:
+                found.append(Shape(int(max(whole, least)), length))
+            else:
+                whole += 1  # for one more long sentence
+                divided = max(divided, least - whole)
+                found.append(Shape(int(whole + divided), length, int(divided), parts))
+        return found
 
-    def covering(self, rows: Integer[np.ndarray, " lengths"], least: int) -> Shape:
-        """The cheapest shape of so many rows that are at least so long."""
-        shapes = [Shape(int(count), int(length)) for count, length in zip(rows, self.lengths, strict=True)]
-        return min((shape for shape in shapes if shape.length >= least), key=lambda shape: shape.cost)
+    def at_level(self, level: float, among: Bool[np.ndarray, " batches"]) -> list[Shape]:
+        """Each form's shape that holds a share of some batches."""
+        whole, divided = (
+            np.quantile(counts[among], level, axis=0, method="higher").astype(int)
+            for counts in (self.whole, self.divided)
+        )
+        return [
+            Shape(int(whole[place] + divided[place]), length, int(divided[place]), parts)
+            for place, (length, parts) in enumerate(self.forms)
+        ]
+
+    def held(self, shape: Shape) -> Bool[np.ndarray, " batches"]:
+        """Which batches a shape holds."""
+        place = self.forms.index((shape.length, shape.parts))
+        whole = shape.rows - shape.divided
+        return (self.whole[:, place] <= whole) & (self.divided[:, place] <= shape.divided)
 
 
-def _row_lengths(least: int) -> list[int]:
+def _cheapest(shapes: Sequence[Shape], least: int) -> Shape:
+    """The cheapest shape whose rows are at least so long."""
+    return min(
+        (shape for shape in shapes if shape.length >= least and shape.rows < NEVER), key=lambda shape: shape.cost
+    )
+
+
+def _forms(least: int) -> list[tuple[int, int]]:
     tried = np.array(
         [*np.linspace(least / ROW_LENGTHS, least, ROW_LENGTHS), *np.linspace(least, 2 * least, ROW_LENGTHS)]
     )
-    return sorted({int(length) for length in np.ceil(tried / LENGTH_STEP) * LENGTH_STEP})
+    whole = {(int(length), 1) for length in np.ceil(tried / LENGTH_STEP) * LENGTH_STEP}
+    steps = {(-(-least // (LENGTH_STEP * parts)) * LENGTH_STEP * parts, parts) for parts in PARTS}
+    return sorted(whole | steps)
 
 
 def _candidates(streams: Sequence[_Needs]) -> Iterator[Shapes]:
@@ -271,7 +352,7 @@ def _candidates(streams: Sequence[_Needs]) -> Iterator[Shapes]:
         below = np.all([stream.reach <= limit for stream, limit in zip(streams, limits, strict=True)], axis=0)
         for level in LEVELS if below.any() else ():
             yield tuple(
-                stream.covering(np.quantile(stream.rows[below], level, axis=0, method="higher").astype(int), int(limit))
+                _cheapest(stream.at_level(level, below), int(limit))
                 for stream, limit in zip(streams, limits, strict=True)
             )
 
@@ -282,8 +363,5 @@ def _cost(shapes: Shapes) -> float:
 
 def _costs(shapes: Shapes, streams: Sequence[_Needs]) -> Float[np.ndarray, " batches"]:
     """The cost of each batch in these shapes, infinite for those that they do not hold."""
-    held = [
-        stream.rows[:, np.searchsorted(stream.lengths, shape.length)] <= shape.rows
-        for shape, stream in zip(shapes, streams, strict=True)
-    ]
+    held = [stream.held(shape) for shape, stream in zip(shapes, streams, strict=True)]
     return np.where(np.all(held, axis=0), _cost(shapes), np.inf)

@@ -26,12 +26,25 @@ BLOCK = 256
 """Queries per block."""
 
 
+class Section(NamedTuple):
+    """Consecutive rows of every group, cut into pieces of one length that attend to themselves."""
+
+    owner: Integer[Array, "g pieces l"]
+    bias: Float[Array, "g pieces #h l l"] | None
+    """Added to the scores: the mask, and MPNet's relative positions; None: computed block by block."""
+
+    def of_rows(self, x: Float[Array, "g r _ ..."], start: int) -> Float[Array, "g pieces l ..."]:
+        """The section's part of an array over all rows, whose first row is `start`."""
+        groups, pieces, length = self.owner.shape
+        count = pieces * length // x.shape[2]
+        return x[:, start : start + count].reshape(groups, pieces, length, *x.shape[3:])
+
+
 class Reach(NamedTuple):
     """Inputs of attention besides hidden states, shared by all layers of a kind."""
 
-    owner: Integer[Array, "g r l"]
-    bias: Float[Array, "g r #h l l"] | None
-    """Added to the scores: the mask, and MPNet's relative positions; None: computed block by block."""
+    sections: tuple[Section, ...]
+    """All rows, in their order."""
     rotation: tuple[Float[Array, "g r l f//2"], Float[Array, "g r l f//2"]] | None
     """Cosines and sines of half a head's width; None: no rotary positions."""
 
@@ -76,11 +89,18 @@ class Attention(nnx.Module):
             weights = dropout(jax.nn.softmax(scores + bias, axis=-1), self.rate, seeds, site)
             return contraction(f"grhq{u}k,grkhs->grqh{u}s", weights, value, compute_dtype)
 
-        if reach.bias is None:
-            mixed = in_blocks(attend, query, keys, value, reach.owner, kind.window, causal=self.causal, seeds=seeds)
-        else:
-            mixed = attend(query, keys, value, reach.bias, seeds)
-        mixed = mixed.reshape(*x.shape[:-1], self.heads, self.size)
+        found, start = [], 0
+        for number, section in enumerate(reach.sections):
+            parts = [section.of_rows(each, start) for each in (query, keys, value)]
+            # Each section draws its own dropout.
+            drawn = None if seeds is None else seeds + jnp.uint32(number)
+            if section.bias is None:
+                mixed = in_blocks(attend, *parts, section.owner, kind.window, causal=self.causal, seeds=drawn)
+            else:
+                mixed = attend(*parts, section.bias, drawn)
+            found.append(mixed.reshape(x.shape[0], -1, x.shape[2], self.heads, self.size))
+            start += found[-1].shape[1]
+        mixed = found[0] if len(found) == 1 else jnp.concatenate(found, axis=1)
         if head_scale is not None:
             mixed = mixed * head_scale[..., None]
         return self.output(mixed.reshape(*x.shape[:-1], -1).astype(x.dtype), compute_dtype)
@@ -117,16 +137,35 @@ class Attention(nnx.Module):
 def reach_of(tokens: Tokens, kind: LayerKind, *, head_width: int, causal: bool, relative_bias: Table | None) -> Reach:
     """The mask and the rotations for layers of a kind."""
     rotation = rotation_of(tokens.position, kind, head_width) if kind.theta else None
-    length = tokens.owner.shape[-1]
+    pieces = [tokens.owner]
+    if tokens.parts is not None:
+        groups, divided, parts = tokens.parts.shape
+        rows, length = tokens.owner.shape[1:]
+        pieces = [
+            tokens.owner[:, : rows - divided],
+            tokens.owner[:, rows - divided :].reshape(groups, divided * parts, length // parts),
+        ]
+    sections = tuple(
+        Section(owner, _bias(owner, kind.window, causal=causal, relative_bias=relative_bias))
+        for owner in pieces
+        if owner.shape[1]
+    )
+    return Reach(sections, rotation)
+
+
+def _bias(
+    owner: Integer[Array, "g r l"], window: int, *, causal: bool, relative_bias: Table | None
+) -> Float[Array, "g r #h l l"] | None:
+    length = owner.shape[-1]
     if length > LONGEST_WHOLE and relative_bias is None:
-        return Reach(tokens.owner, None, rotation)
+        return None
     slots = np.arange(length)
-    bias = mask_of(visible(tokens.owner, tokens.owner, slots, slots, kind.window, causal=causal))
+    bias = mask_of(visible(owner, owner, slots, slots, window, causal=causal))
     if relative_bias is not None:
         # Tokens of one sentence lie together, so slots are as far apart as positions.
         buckets = relative_buckets(slots[None, :] - slots[:, None], relative_bias.embedding.shape[0])
         bias = bias + relative_bias(buckets).transpose(2, 0, 1)[None, None]
-    return Reach(tokens.owner, bias, rotation)
+    return bias
 
 
 def visible(
