@@ -260,8 +260,8 @@ class RunOptions:
     seed: Annotated[int, Range(least=0, most=2**32 - 1)] = 0
     """Seed of all random choices."""
     precision: Precision = "auto"
-    """Precision of matrix products; sums, softmax, norms and losses stay float32. `auto`: bfloat16 where the hardware
-    supports it."""
+    """Precision of matrix products, in evaluations during training too; sums, softmax, norms and losses stay float32. `auto`:
+    bfloat16 where the hardware supports it."""
     accumulate: Count = 1
     """Gradient accumulation: parts into which a batch is split to save memory. If an example's loss depends on the
     rest of its batch, the parts are computed twice and the whole batch is compared (gradient cache)."""

@@ -53,6 +53,9 @@ class Shape(NamedTuple):
     parts: int = 1
     """Number of parts of such a row, all of one length."""
 
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.length}" + (f" ({self.divided} in {self.parts} parts)" if self.divided else "")
+
     @property
     def slots(self) -> int:
         return self.rows * self.length

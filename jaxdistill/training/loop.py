@@ -115,7 +115,7 @@ class _Loop:
         self.writers = Writers(run.workdir, last_step=written, config=flat(run.config)) if leads else None
         self.bar = Progress(first_step=first_step, steps=run.steps, batch_size=run.batches.batch_size, shown=shown)
         evaluated = as_evaluated(run.config.student, run.student, widths_of(run.teachers))
-        self.embedder = Embedder(evaluated, mesh=run.mesh, params={})
+        self.embedder = Embedder(evaluated, mesh=run.mesh, compute_dtype=run.compute_dtype, params={})
         watches = run.config.evals.collapse != "off" and not run.student.definition.reads_pairs
         self.watched = collapse.sample_of(run.store) if watches else []
         self.goodput = Goodput()

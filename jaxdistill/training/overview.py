@@ -43,7 +43,7 @@ def print_overview(run: Run, say: Callable[[str], None]) -> dict[str, float]:
         )
     reserved = f", {len(run.batches.reserved):,} kept out for queue and evaluation" if len(run.batches.reserved) else ""
     say(f"training: {run.batches.training_rows:,} sentences{reserved}, {run.batches.steps_per_epoch:,} steps an epoch")
-    shapes = "; ".join(" + ".join(f"{s.rows}x{s.length}" for s in shapes) for shapes in run.batches.shapes)
+    shapes = "; ".join(" + ".join(map(str, shapes)) for shapes in run.batches.shapes)
     batches = [run.batches.batch_at(step) for step in range(PADDING_STEPS)]
     padding = np.mean([padding_share(batch) for batch in batches])
     say(f"shapes a group: {shapes}; {padding:.1%} of token slots are padding")
@@ -75,7 +75,8 @@ def model_line(model: SentenceModel) -> str:
 
 def teacher_scores(run: Run) -> dict[str, float]:
     """The value of every dev metric of the teacher, or of several together; empty where it is only there as vectors."""
-    embedders = [sharded_embedder(teacher, run.config.run, mesh=run.mesh) for teacher in run.teachers]
+    options = {"mesh": run.mesh, "compute_dtype": run.compute_dtype}
+    embedders = [sharded_embedder(teacher, run.config.run, **options) for teacher in run.teachers]
     embed = embedders[0].as_embed() if run.teacher else joint_embed(embedders, run.config.teacher)
     return {name: value for task in run.tasks.values() for name, value in task(embed).items()} if embed else {}
 
