@@ -75,7 +75,7 @@ class Batches:
       weights: relative sampling weight of each source; empty: all sentences are sampled equally often.
       reserve_rows: number of rows in `reserved`, held out of training with all rows of equal text.
       reserve_seed: seed that selects the reserved rows.
-      most_shapes: 2 to 4 sets of shapes, see `packing.choose_shapes`.
+      most_shapes, divides_rows: 2 to 4 sets of shapes, and whether their rows may be divided, see `packing.choose_shapes`.
       max_steps: steps of the run, if known; bounds the number of batches from which shapes are chosen.
       targets: stored teacher embeddings, one array `[rows, e]` per teacher view, instead of a teacher store.
       own: the groups that this process holds, ascending; None: all.
@@ -95,6 +95,7 @@ class Batches:
         reserve_rows: int = 0,
         reserve_seed: int = 0,
         most_shapes: int = 4,
+        divides_rows: bool = False,
         max_steps: int | None = None,
         targets: Sequence[Stored] = (),
         own: Integer[np.ndarray, " own"] | None = None,
@@ -109,7 +110,7 @@ class Batches:
         self._shares = _shares(student_store, self._rows, weights)
         self._draws = max(stream.store.max_length for stream in self._streams)
         self._epoch = lru_cache(maxsize=2)(self._epoch_rows)
-        self._most_shapes, self._max_steps = most_shapes, max_steps
+        self._most_shapes, self._divides_rows, self._max_steps = most_shapes, divides_rows, max_steps
 
     @staticmethod
     def _check(student: TokenStore, teacher: TokenStore | None, batch_size, groups, teacher_views, targets) -> None:
@@ -151,7 +152,8 @@ class Batches:
         batches = []
         for step in range(steps):
             batches.append([sentences.slots for sentences in self._plan(step).sentences])
-        return packing.choose_shapes(batches, [stream.longest for stream in self._streams], most=self._most_shapes)
+        longest = [stream.longest for stream in self._streams]
+        return packing.choose_shapes(batches, longest, most=self._most_shapes, divided=self._divides_rows)
 
     def rows_at(self, step: int) -> Integer[np.ndarray, " b"]:
         """Store rows of a step's examples, in the order of the batch."""

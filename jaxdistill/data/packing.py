@@ -241,7 +241,11 @@ def filled(sentences: Ragged, first: Integer[np.ndarray, "g n"], shape: Shape, *
 
 
 def choose_shapes(
-    batches: Sequence[Sequence[Integer[np.ndarray, "g _"]]], longest: Sequence[int], *, most: int = 4
+    batches: Sequence[Sequence[Integer[np.ndarray, "g _"]]],
+    longest: Sequence[int],
+    *,
+    most: int = 4,
+    divided: bool = False,
 ) -> tuple[Shapes, ...]:
     """Chooses at most `most` sets of shapes, cheapest first: tight ones for most batches, and one that holds any batch.
 
@@ -249,12 +253,13 @@ def choose_shapes(
       batches: sentence lengths of each stream, for some batches of the run.
       longest: maximum sentence length of each stream.
       most: 2 to 4. Each set is compiled once; fewer sets mean more padding.
+      divided: whether rows may be divided into parts. On a TPU, arrays of short parts are mostly padding.
 
     Rows may be shorter than the longest sentence, for batches that have none so long, and up to twice as long: longer rows
     leave smaller gaps, but cost more attention. The smaller sets minimise the mean cost over the given batches; the largest
     tight one has a margin for unseen ones.
     """
-    streams = [_Needs.of([batch[place] for batch in batches], size) for place, size in enumerate(longest)]
+    streams = [_Needs.of([batch[place] for batch in batches], size, divided) for place, size in enumerate(longest)]
     largest = tuple(_cheapest(stream.with_margin(), stream.longest) for stream in streams)
     chosen = [largest]
     candidates = set(_candidates(streams))
@@ -287,9 +292,9 @@ class _Needs(NamedTuple):
     """The shortest length of a row that holds any sentence."""
 
     @classmethod
-    def of(cls, batches: Sequence[Integer[np.ndarray, "g _"]], longest: int) -> "_Needs":
+    def of(cls, batches: Sequence[Integer[np.ndarray, "g _"]], longest: int, divided: bool) -> "_Needs":
         least = -(-longest // LENGTH_STEP) * LENGTH_STEP
-        forms = _forms(least)
+        forms = _forms(least, PARTS if divided else ())
         needs = np.array([[rows_needed(batch, *form) for form in forms] for batch in batches])
         reach = np.array([batch.max() for batch in batches])
         tokens = np.array([batch.sum(axis=1).max() for batch in batches])
@@ -339,13 +344,12 @@ def _cheapest(shapes: Sequence[Shape], least: int) -> Shape:
     )
 
 
-def _forms(least: int) -> list[tuple[int, int]]:
+def _forms(least: int, numbers: Sequence[int]) -> list[tuple[int, int]]:
     tried = np.array(
         [*np.linspace(least / ROW_LENGTHS, least, ROW_LENGTHS), *np.linspace(least, 2 * least, ROW_LENGTHS)]
     )
     whole = {(int(length), 1) for length in np.ceil(tried / LENGTH_STEP) * LENGTH_STEP}
-    steps = {(-(-least // (LENGTH_STEP * parts)) * LENGTH_STEP * parts, parts) for parts in PARTS}
-    return sorted(whole | steps)
+    return sorted(whole | {(-(-least // (LENGTH_STEP * parts)) * LENGTH_STEP * parts, parts) for parts in numbers})
 
 
 def _candidates(streams: Sequence[_Needs]) -> Iterator[Shapes]:

@@ -75,7 +75,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         check_same_tokens(objective, student, teacher, store)
     own = meshes.own_groups(mesh, groups) if absent is None else np.arange(groups)
     reserved = objective.reserve_rows + held_out_rows(config.evals, store.rows)
-    data = make_batches(config, objective, targets, groups=groups, own=own, reserve_rows=reserved)
+    data = make_batches(config, objective, targets, mesh, groups=groups, own=own, reserve_rows=reserved)
     drawn = np.random.RandomState(QUEUE_SEED).permutation(data.reserved)
     tasks = dev_tasks(config, targets, graded, drawn[objective.reserve_rows :]) if absent is None else {}
     steps = step_count(config.run, data.steps_per_epoch)
@@ -174,6 +174,7 @@ def make_batches(
     config: Config,
     objective: Objective,
     targets: Targets,
+    mesh: Mesh,
     *,
     groups: int,
     own: Integer[np.ndarray, " own"],
@@ -191,6 +192,7 @@ def make_batches(
         seed=config.run.seed,
         weights=config.data.weights,
         most_shapes=config.data.pack_shapes,
+        divides_rows=mesh.devices.flat[0].platform == "cpu",
         reserve_rows=reserve_rows,
         reserve_seed=QUEUE_SEED,
         targets=targets.arrays,
