@@ -13,7 +13,7 @@ from test_packing import unpacked
 from tokenizers import Tokenizer
 
 from jaxdistill.core import InputError
-from jaxdistill.data import tokenize, views
+from jaxdistill.data import packing, tokenize, views
 from jaxdistill.data.batches import Batches, padding_share, prefetch
 from jaxdistill.data.packing import Shape
 from jaxdistill.data.store import TokenStore
@@ -41,6 +41,20 @@ def test_a_batch_depends_on_seed_and_step_alone(store):
     assert equal(one.batch_at(3), later[2]) and equal(one.batch_at(30), later[0])
     assert not equal(one.batch_at(3), other.batch_at(3)) and not equal(one.batch_at(3), one.batch_at(4))
     assert np.array_equal(one.rows_at(7), same.rows_at(7))
+
+
+def test_divided_rows_hold_the_same_sentences(tmp_path, monkeypatch):
+    monkeypatch.setattr(packing, "ATTENTION_LENGTH", 16)  # so that parts pay for few sentences too
+    texts = made_up(150, words=6)
+    store = store_of(
+        tmp_path, [" ".join(texts[row : row + 4]) if row % 15 == 0 else text for row, text in enumerate(texts)]
+    )
+    options = dict(student_views=("text",), batch_size=64, groups=2)
+    whole, divided = Batches(store, **options), Batches(store, divides_rows=True, **options)
+    assert {shape.parts for (shape,) in whole.shapes} == {1}
+    batches = [divided.batch_at(step).student for step in range(2)]
+    assert all(batch.parts is not None for batch in batches)
+    assert [unpacked(batch) for batch in batches] == [unpacked(whole.batch_at(step).student) for step in range(2)]
 
 
 def test_a_group_may_hold_a_single_example(store):
