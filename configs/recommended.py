@@ -7,6 +7,8 @@ l6, l3, compact   the reference students of gte-small: six of its twelve layers,
             distilled on sentences, titles and passages; three of those (17.2M), or all six with narrow feed-forward networks and
             compact tables (9.4M), are distilled from the same stored vectors in a second stage.
             benchmarks/reference_text.py writes the text: --config.data.text=mixture.txt
+l6:e5, l6:mpnet, l6:gte+e5, l6:gte+mpnet   the same from e5-small behind its prompt `query: `, from all-mpnet-base-v2 (another tokenizer
+            and width), or from gte-small and one of them together
 l6:labelled, l3:labelled, compact:labelled   with CoSENT on graded pairs as the last stage, here of l6 (the others have one
             `then.` more): --config.then.data.text=pairs.tsv --config.then.teacher.model=vectors:scores.npy
 two-stage   3 layers of all-MiniLM-L6-v2: ConGen on 115,200 sentences of your text, then the best student is fine-tuned on
@@ -32,7 +34,7 @@ from simcse import PLAIN_TRIPLETS
 from simtde import minilm_128_l3 as simtde
 from trans_encoder import COLUMNS as PAIRS
 
-GTE = "thenlper/gte-small"
+GTE, E5, MPNET = "thenlper/gte-small", "intfloat/e5-small", "sentence-transformers/all-mpnet-base-v2"
 
 
 def fine_tuned(config: ConfigDict, *, steps: int) -> ConfigDict:
@@ -68,8 +70,18 @@ def reference(steps: int, every: int, **student) -> ConfigDict:
     return config
 
 
-def l6() -> ConfigDict:
-    return reference(steps=2200, every=275, model="teacher", layers="even:6")
+def l6(teacher: str = "gte") -> ConfigDict:
+    config = reference(steps=2200, every=275, model="teacher", layers="even:6")
+    if teacher == "e5":
+        config.teacher.model = E5
+        config.teacher.prompt = config.student.prompt = "query: "
+        config.student.export_prompt = True
+    elif teacher != "gte":
+        # Another width than the student's, which is cut from gte-small all the same.
+        config.teacher.model = {"mpnet": MPNET, "gte+e5": f"{GTE},{E5}", "gte+mpnet": f"{GTE},{MPNET}"}[teacher]
+        config.teacher.prompt = "none|query: " if E5 in config.teacher.model else ""
+        config.student.update(model=GTE, head="linear", head_init="fitted")
+    return config
 
 
 def smaller(steps: int, **student) -> ConfigDict:
@@ -105,9 +117,15 @@ STUDENTS = {
 }
 
 
-def of_gte(name: str) -> Callable[..., ConfigDict]:
-    """The preset of a reference student, whose argument adds labels."""
-    return lambda labels="": labelled(STUDENTS[name]()) if labels else STUDENTS[name]()
+def reference_preset(name: str) -> Callable[..., ConfigDict]:
+    """The preset of a reference student, whose argument adds labels or names other teachers."""
+
+    def preset(argument: str = "") -> ConfigDict:
+        if argument in OTHER_TEACHERS:
+            return l6(argument)
+        return labelled(STUDENTS[name]()) if argument else STUDENTS[name]()
+
+    return preset
 
 
 def static() -> ConfigDict:
@@ -127,8 +145,9 @@ PRESETS = {
     "unlabelled": unlabelled,
     "static": static,
     "tiny": lambda: tiny(unlabelled()),
-} | {name: of_gte(name) for name in STUDENTS}
-ARGUMENTS = {name: ("labelled",) for name in STUDENTS}
+} | {name: reference_preset(name) for name in STUDENTS}
+OTHER_TEACHERS = ("e5", "mpnet", "gte+e5", "gte+mpnet")
+ARGUMENTS = {name: ("labelled",) for name in STUDENTS} | {"l6": ("labelled", *OTHER_TEACHERS)}
 
 
 def get_config(preset: str = "two-stage") -> ConfigDict:
