@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from jaxdistill.data import packing
 from jaxdistill.data.packing import Shape
+from jaxdistill.data.shapes import choose_shapes
 
 PAD = 7
 
@@ -138,7 +139,7 @@ def simulated(groups, count, *, batches=64, seed=0):
 
 @pytest.mark.parametrize("groups", [1, 2, 4, 8])
 def test_at_most_four_shapes_hold_batches_with_little_padding(groups):
-    shapes = packing.choose_shapes(list(simulated(groups, 128)), [64, 64], divided=True)
+    shapes = choose_shapes(list(simulated(groups, 128)), [64, 64], divided=True)
     assert 2 <= len(shapes) <= 4
     mean = np.mean([sum(part.sum() for part in batch) for batch in simulated(groups, 128)])
     assert groups * sum(shape.slots for shape in shapes[-2]) < 1.5 * mean, "the margin is no second last resort"
@@ -157,9 +158,9 @@ def test_at_most_four_shapes_hold_batches_with_little_padding(groups):
 @pytest.mark.parametrize("divided", [False, True])
 def test_rows_are_no_longer_than_needed_where_that_costs_few_slots(monkeypatch, divided):
     batches = list(simulated(1, 128))
-    shapes = packing.choose_shapes(batches, [64, 64], divided=divided)
+    shapes = choose_shapes(batches, [64, 64], divided=divided)
     monkeypatch.setattr(packing, "ATTENTION_LENGTH", 1e9)
-    fewest = packing.choose_shapes(batches, [64, 64], divided=divided)
+    fewest = choose_shapes(batches, [64, 64], divided=divided)
     assert all(max(shape.bins) <= 72 for each in shapes for shape in each)
     assert any(shape.length > 64 for each in fewest for shape in each)
     for mine, other in zip(shapes, fewest, strict=True):
@@ -170,7 +171,7 @@ def test_batches_of_short_sentences_have_short_rows():
     """Nine of ten batches have at most 20 tokens a sentence, one has 200."""
     draw = np.random.default_rng(0)
     batches = [[draw.integers(3, 200 if place % 10 == 0 else 20, (2, 32))] for place in range(100)]
-    shapes = packing.choose_shapes(batches, [200])
+    shapes = choose_shapes(batches, [200])
     assert all(shape.parts == 1 for (shape,) in shapes)
     fitting = [next(each for (each,) in shapes if packing.first_slots(batch[0], each) is not None) for batch in batches]
     assert max(shape.length for place, shape in enumerate(fitting) if place % 10) <= 48
@@ -178,7 +179,7 @@ def test_batches_of_short_sentences_have_short_rows():
 
 
 def test_the_last_shape_holds_any_batch_and_row_lengths_are_multiples_of_eight():
-    shapes = packing.choose_shapes(list(simulated(2, 16)), [60, 60])
+    shapes = choose_shapes(list(simulated(2, 16)), [60, 60])
     assert shapes[-1] == (Shape(16, 64), Shape(8, 64))
     assert all(shape.length % 8 == 0 and 8 <= shape.length <= 128 for each in shapes for shape in each)
     longest = packing.ragged([np.zeros(60, np.uint16)] * 32)

@@ -15,6 +15,7 @@ from jaxtyping import Float, Integer
 
 from jaxdistill.core import Batch, InputError
 from jaxdistill.data import packing, sources, views
+from jaxdistill.data.shapes import choose_shapes
 from jaxdistill.data.targets import Stored
 from jaxdistill.data.tokenize import TokenStore
 
@@ -75,7 +76,7 @@ class Batches:
       weights: relative sampling weight of each source; empty: all sentences are sampled equally often.
       reserve_rows: number of rows in `reserved`, held out of training with all rows of equal text.
       reserve_seed: seed that selects the reserved rows.
-      most_shapes, divides_rows: 2 to 4 sets of shapes, and whether their rows may be divided, see `packing.choose_shapes`.
+      most_shapes, divides_rows: 2 to 4 sets of shapes, and whether their rows may be divided, see `shapes.choose_shapes`.
       max_steps: steps of the run, if known; bounds the number of batches from which shapes are chosen.
       targets: stored teacher embeddings, one array `[rows, e]` per teacher view, instead of a teacher store.
       own: the groups that this process holds, ascending; None: all.
@@ -153,7 +154,7 @@ class Batches:
         for step in range(steps):
             batches.append([sentences.slots for sentences in self._plan(step).sentences])
         longest = [stream.longest for stream in self._streams]
-        return packing.choose_shapes(batches, longest, most=self._most_shapes, divided=self._divides_rows)
+        return choose_shapes(batches, longest, most=self._most_shapes, divided=self._divides_rows)
 
     def rows_at(self, step: int) -> Integer[np.ndarray, " b"]:
         """Store rows of a step's examples, in the order of the batch."""

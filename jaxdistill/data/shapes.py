@@ -1,0 +1,162 @@
+"""Chooses the shapes of batches that a run compiles.
+
+XLA compiles a program for every new shape. A run therefore uses a few fixed shapes, chosen from simulated batches:
+tight ones that hold most batches, and a last one that holds any batch.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Integer
+
+from jaxdistill.data.packing import NEVER, Shape, Shapes, rows_needed
+
+LENGTH_STEP = 8
+"""Row lengths are multiples of this."""
+SHARES = (0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
+"""Candidate quantiles of the batches by their longest sentence: a shape's rows are that long."""
+LEVELS = (*np.linspace(0.2, 0.95, 16), 1.0)
+"""Candidate quantiles of these batches by their rows: a shape has so many."""
+MARGIN_DEVIATIONS = 5.0
+"""Margin of the largest tight shape, in standard deviations above the mean tokens of a batch's fullest group."""
+MARGIN_SHARE = 0.04
+"""Share added to that margin, because first fit leaves gaps."""
+ROW_LENGTHS = 6
+"""Number of candidate row lengths up to the longest sentence, and likewise from there to twice its length."""
+PARTS = (2, 3, 4, 6)
+"""Candidate numbers of parts of a divided row."""
+
+
+def choose_shapes(
+    batches: Sequence[Sequence[Integer[np.ndarray, "g _"]]],
+    longest: Sequence[int],
+    *,
+    most: int = 4,
+    divided: bool = False,
+) -> tuple[Shapes, ...]:
+    """Chooses at most `most` sets of shapes, cheapest first: tight ones for most batches, and one that holds any batch.
+
+    Args:
+      batches: sentence lengths of each stream, for some batches of the run.
+      longest: maximum sentence length of each stream.
+      most: 2 to 4. Each set is compiled once; fewer sets mean more padding.
+      divided: whether rows may be divided into parts. On a TPU, arrays of short parts are mostly padding.
+
+    Rows may be shorter than the longest sentence, for batches that have none so long, and up to twice as long: longer rows
+    leave smaller gaps, but cost more attention. The smaller sets minimise the mean cost over the given batches; the largest
+    tight one has a margin for unseen ones.
+    """
+    streams = [_Needs.of([batch[place] for batch in batches], size, divided) for place, size in enumerate(longest)]
+    largest = tuple(_cheapest(stream.with_margin(), stream.longest) for stream in streams)
+    chosen = [largest]
+    candidates = set(_candidates(streams))
+    costs = {shapes: _costs(shapes, streams) for shapes in (*candidates, largest)}
+    each = np.nan_to_num(costs[largest], posinf=_cost(largest))  # the largest counts as holding all
+    while len(chosen) < most - 1 and candidates:
+        best = min(candidates, key=lambda shapes: (np.minimum(each, costs[shapes]).sum(), shapes))
+        each = np.minimum(each, costs[best])
+        chosen.append(best)
+        candidates.remove(best)
+    # One row per sentence.
+    chosen.append(tuple(Shape(batches[0][place].shape[1], stream.longest) for place, stream in enumerate(streams)))
+    return tuple(sorted(dict.fromkeys(chosen), key=_cost))
+
+
+class _Needs(NamedTuple):
+    """What some batches of a stream need."""
+
+    forms: Sequence[tuple[int, int]]
+    """Possible lengths of a row and numbers of its parts, lengths ascending."""
+    rows: Integer[np.ndarray, "batches forms"]
+    """Rows that each batch needs in each form; `NEVER` where a sentence is longer than a row."""
+    divided: Integer[np.ndarray, "batches forms"]
+    """How many of these are divided."""
+    reach: Integer[np.ndarray, " batches"]
+    """The longest sentence of each batch."""
+    tokens: Integer[np.ndarray, " batches"]
+    """Tokens of each batch's fullest group."""
+    longest: int
+    """The shortest length of a row that holds any sentence."""
+
+    @classmethod
+    def of(cls, batches: Sequence[Integer[np.ndarray, "g _"]], longest: int, divided: bool) -> "_Needs":
+        least = -(-longest // LENGTH_STEP) * LENGTH_STEP
+        forms = _forms(least, PARTS if divided else ())
+        needs = np.array([[rows_needed(batch, *form) for form in forms] for batch in batches])
+        reach = np.array([batch.max() for batch in batches])
+        tokens = np.array([batch.sum(axis=1).max() for batch in batches])
+        return cls(forms, needs[..., 0], needs[..., 1], reach, tokens, least)
+
+    @property
+    def whole(self) -> Integer[np.ndarray, "batches forms"]:
+        return self.rows - self.divided
+
+    def with_margin(self) -> list[Shape]:
+        """Each form's shape for unseen batches: without a margin, about one in some hundred would need the last shape."""
+        tokens = (self.tokens.mean() + MARGIN_DEVIATIONS * self.tokens.std()) * (1.0 + MARGIN_SHARE)
+        found = []
+        for place, (length, parts) in enumerate(self.forms):
+            whole, divided = self.whole[:, place].max(), self.divided[:, place].max()
+            least = int(np.ceil(tokens / length))
+            if parts == 1:
+                found.append(Shape(int(max(whole, least)), length))
+            else:
+                whole += 1  # for one more long sentence
+                divided = max(divided, least - whole)
+                found.append(Shape(int(whole + divided), length, int(divided), parts))
+        return found
+
+    def at_level(self, level: float, among: Bool[np.ndarray, " batches"]) -> list[Shape]:
+        """Each form's shape that holds a share of some batches."""
+        whole, divided = (
+            np.quantile(counts[among], level, axis=0, method="higher").astype(int)
+            for counts in (self.whole, self.divided)
+        )
+        return [
+            Shape(int(whole[place] + divided[place]), length, int(divided[place]), parts)
+            for place, (length, parts) in enumerate(self.forms)
+        ]
+
+    def held(self, shape: Shape) -> Bool[np.ndarray, " batches"]:
+        """Which batches a shape holds."""
+        place = self.forms.index((shape.length, shape.parts))
+        whole = shape.rows - shape.divided
+        return (self.whole[:, place] <= whole) & (self.divided[:, place] <= shape.divided)
+
+
+def _cheapest(shapes: Sequence[Shape], least: int) -> Shape:
+    """The cheapest shape whose rows are at least so long."""
+    return min(
+        (shape for shape in shapes if shape.length >= least and shape.rows < NEVER), key=lambda shape: shape.cost
+    )
+
+
+def _forms(least: int, numbers: Sequence[int]) -> list[tuple[int, int]]:
+    tried = np.array(
+        [*np.linspace(least / ROW_LENGTHS, least, ROW_LENGTHS), *np.linspace(least, 2 * least, ROW_LENGTHS)]
+    )
+    whole = {(int(length), 1) for length in np.ceil(tried / LENGTH_STEP) * LENGTH_STEP}
+    return sorted(whole | {(-(-least // (LENGTH_STEP * parts)) * LENGTH_STEP * parts, parts) for parts in numbers})
+
+
+def _candidates(streams: Sequence[_Needs]) -> Iterator[Shapes]:
+    """Tight shapes for batches whose sentences are below some length, and for shares of these."""
+    for share in SHARES:
+        limits = [np.quantile(stream.reach, share, method="higher") for stream in streams]
+        below = np.all([stream.reach <= limit for stream, limit in zip(streams, limits, strict=True)], axis=0)
+        for level in LEVELS if below.any() else ():
+            yield tuple(
+                _cheapest(stream.at_level(level, below), int(limit))
+                for stream, limit in zip(streams, limits, strict=True)
+            )
+
+
+def _cost(shapes: Shapes) -> float:
+    return sum(shape.cost for shape in shapes)
+
+
+def _costs(shapes: Shapes, streams: Sequence[_Needs]) -> Float[np.ndarray, " batches"]:
+    """The cost of each batch in these shapes, infinite for those that they do not hold."""
+    held = [stream.held(shape) for shape, stream in zip(shapes, streams, strict=True)]
+    return np.where(np.all(held, axis=0), _cost(shapes), np.inf)
