@@ -51,7 +51,9 @@ class Shape(NamedTuple):
     @property
     def cost(self) -> float:
         """Time of a layer on this shape, in the time of a slot without attention."""
-        return sum(size * (1.0 + size / ATTENTION_LENGTH) for size in self.bins)
+        whole = self.rows - self.divided
+        compared = whole * self.length + self.divided * (self.length // self.parts)
+        return self.slots + self.length * compared / ATTENTION_LENGTH
 
 
 Shapes = tuple[Shape, ...]
