@@ -4,6 +4,7 @@
 
 mixture.txt           sentences, titles and questions, and passages behind their titles: each file gives as many rows as the others
                       of its kind, science twice as many. Titles that occur in an evaluation set are left out
+documents.txt         another draw of 16,000 sentences, 9,000 titles and 22,000 passages, for the second stage of l6:documents
 pairs.tsv, scores.npy SICK's and STS-B's training pairs for CoSENT, with scores from 0 to 1, without pairs of an evaluation set.
                       STS-B is a selection from STS12 to STS17: 4,798 of its 5,749 training pairs are test pairs of STS12 to STS16,
                       which would not test a student that learned from them
@@ -15,6 +16,7 @@ import os
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from absl import app, flags
@@ -37,15 +39,29 @@ _SEED = flags.DEFINE_integer("seed", 0, "Seed of the choice.")
 def main(_: Sequence[str]) -> None:
     data, folder = Path(os.environ["JAXDISTILL_DATA"]), Path(_FOLDER.value)
     folder.mkdir(parents=True, exist_ok=True)
-    chosen = mixture(data, random.Random(_SEED.value))
+    counts = Counts(_SENTENCES.value, _TITLES.value, _PASSAGES.value)
+    chosen = mixture(data, counts, random.Random(_SEED.value))
     (folder / "mixture.txt").write_text("\n".join(chosen) + "\n", encoding="utf-8")
+    longer = mixture(data, OF_DOCUMENTS, random.Random(_SEED.value + 1))
+    (folder / "documents.txt").write_text("\n".join(longer) + "\n", encoding="utf-8")
     rows, scores = graded(data / "sts")
     (folder / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2", *rows]) + "\n", encoding="utf-8")
     np.save(folder / "scores.npy", np.asarray(scores, np.float32)[:, None])
     print(f"{len(chosen):,} texts of {sum(len(text.split()) for text in chosen):,} words, {len(rows):,} pairs")
 
 
-def mixture(data: Path, draw: random.Random) -> list[str]:
+class Counts(NamedTuple):
+    """Rows of a mixture."""
+
+    sentences: int
+    titles: int
+    passages: int
+
+
+OF_DOCUMENTS = Counts(16_000, 9_000, 22_000)
+
+
+def mixture(data: Path, counts: Counts, draw: random.Random) -> list[str]:
     """The unlabelled texts, in random order."""
     sentences = [[row[0] for row in sources.rows(str(path))] for path in sorted(data.glob("text/*.txt.gz"))]
     files = [path for path in sorted(data.glob("passages/*.tsv.gz")) if not path.name.startswith(LEFT_OUT)]
@@ -54,8 +70,8 @@ def mixture(data: Path, draw: random.Random) -> list[str]:
     known = evaluated(data)
     titles = [list(dict.fromkeys(title for title, _ in found if plain(title) not in known)) for found in rows]
     passages = [[f"{title} {text}".strip() for title, text in found] for found in rows]
-    chosen = drawn(sentences, [1.0] * len(sentences), _SENTENCES.value, draw)
-    chosen += drawn(titles, weights, _TITLES.value, draw) + drawn(passages, weights, _PASSAGES.value, draw)
+    chosen = drawn(sentences, [1.0] * len(sentences), counts.sentences, draw)
+    chosen += drawn(titles, weights, counts.titles, draw) + drawn(passages, weights, counts.passages, draw)
     draw.shuffle(chosen)
     return chosen
 

@@ -7,6 +7,8 @@ l6, l3, compact   the reference students of gte-small: six of its twelve layers,
             distilled on sentences, titles and passages; three of those (17.2M), or all six with narrow feed-forward networks and
             compact tables (9.4M), are distilled from the same stored vectors in a second stage.
             benchmarks/reference_text.py writes the text: --config.data.text=mixture.txt
+l6:documents   l6, then 670 steps of 64 texts, half of them passages of up to 256 tokens, for retrieval:
+            --config.then.data.text=documents.txt
 l6:e5, l6:mpnet, l6:gte+e5, l6:gte+mpnet   the same from e5-small behind its prompt `query: `, from all-mpnet-base-v2 (another tokenizer
             and width), or from gte-small and one of them together
 l6:labelled, l3:labelled, compact:labelled   with CoSENT on graded pairs as the last stage, here of l6 (the others have one
@@ -91,6 +93,15 @@ def smaller(steps: int, **student) -> ConfigDict:
     return config
 
 
+def documents(config: ConfigDict) -> ConfigDict:
+    """Adds a stage on longer text."""
+    config.then = reference(steps=670, every=335, model="previous")
+    config.then.data.batch_size = 64
+    config.then.data.max_length = config.then.teacher.max_length = 256
+    config.then.optimizer.learning_rate = 2e-4
+    return config
+
+
 def labelled(config: ConfigDict) -> ConfigDict:
     """Adds CoSENT on graded pairs as the last stage."""
     last = config
@@ -123,6 +134,8 @@ def reference_preset(name: str) -> Callable[..., ConfigDict]:
     def preset(argument: str = "") -> ConfigDict:
         if argument in OTHER_TEACHERS:
             return l6(argument)
+        if argument == "documents":
+            return documents(l6())
         return labelled(STUDENTS[name]()) if argument else STUDENTS[name]()
 
     return preset
@@ -147,7 +160,7 @@ PRESETS = {
     "tiny": lambda: tiny(unlabelled()),
 } | {name: reference_preset(name) for name in STUDENTS}
 OTHER_TEACHERS = ("e5", "mpnet", "gte+e5", "gte+mpnet")
-ARGUMENTS = {name: ("labelled",) for name in STUDENTS} | {"l6": ("labelled", *OTHER_TEACHERS)}
+ARGUMENTS = {name: ("labelled",) for name in STUDENTS} | {"l6": ("labelled", "documents", *OTHER_TEACHERS)}
 
 
 def get_config(preset: str = "two-stage") -> ConfigDict:
