@@ -39,17 +39,18 @@ def assert_the_queue_costs_nothing_more(mesh, *, batch_size, groups, short):
     assert moved and moved == moved_bytes(four)
     queue_bytes = 4 * short * 32 * 4
     assert sum(moved.values()) < queue_bytes
-    assert four.memory_analysis().temp_size_in_bytes <= one.memory_analysis().temp_size_in_bytes
+    mask = 3 * short * 4 / mesh.shape["data"]  # of its own keys, which each device adds to their products
+    assert four.memory_analysis().temp_size_in_bytes <= one.memory_analysis().temp_size_in_bytes + mask
     grown = four.memory_analysis().argument_size_in_bytes - one.memory_analysis().argument_size_in_bytes
     assert grown == pytest.approx(3 * short * 32 * 4 / mesh.shape["data"], rel=0.02)  # each device holds its part only
 
 
-def test_a_longer_queue_costs_no_traffic_and_no_temporaries_on_eight_cpu_devices():
+def test_a_longer_queue_costs_no_traffic_and_no_temporaries_but_its_mask_on_eight_cpu_devices():
     assert_the_queue_costs_nothing_more(make_mesh(), batch_size=64, groups=8, short=16384)
 
 
 @pytest.mark.parametrize("slice_name", SLICES)
-def test_a_longer_queue_costs_no_traffic_and_no_temporaries_on_a_tpu_slice(slice_name):
+def test_a_longer_queue_costs_no_traffic_and_no_temporaries_but_its_mask_on_a_tpu_slice(slice_name):
     mesh = tpu_mesh(slice_name)
     devices, rows = SLICES[slice_name]
     assert_the_queue_costs_nothing_more(mesh, batch_size=8 * devices, groups=devices, short=rows * devices)
