@@ -48,8 +48,7 @@ def main(arguments):
 
 def cost(tokens) -> float:
     """Of all groups."""
-    parts = () if tokens.parts is None else tokens.parts.shape[1:]
-    return tokens.ids.shape[0] * packing.Shape(*tokens.ids.shape[1:], *parts).cost
+    return tokens.ids.shape[0] * packing.Shape(*tokens.ids.shape[1:]).cost
 
 
 if __name__ == "__main__":

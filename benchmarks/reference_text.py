@@ -39,10 +39,10 @@ _SEED = flags.DEFINE_integer("seed", 0, "Seed of the choice.")
 def main(_: Sequence[str]) -> None:
     data, folder = Path(os.environ["JAXDISTILL_DATA"]), Path(_FOLDER.value)
     folder.mkdir(parents=True, exist_ok=True)
-    counts = Counts(_SENTENCES.value, _TITLES.value, _PASSAGES.value)
-    chosen = mixture(data, counts, random.Random(_SEED.value))
+    texts, counts = read(data), Counts(_SENTENCES.value, _TITLES.value, _PASSAGES.value)
+    chosen = mixture(texts, counts, random.Random(_SEED.value))
     (folder / "mixture.txt").write_text("\n".join(chosen) + "\n", encoding="utf-8")
-    longer = mixture(data, OF_DOCUMENTS, random.Random(_SEED.value + 1))
+    longer = mixture(texts, OF_DOCUMENTS, random.Random(_SEED.value + 1))
     (folder / "documents.txt").write_text("\n".join(longer) + "\n", encoding="utf-8")
     rows, scores = graded(data / "sts")
     (folder / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2", *rows]) + "\n", encoding="utf-8")
@@ -61,8 +61,18 @@ class Counts(NamedTuple):
 OF_DOCUMENTS = Counts(16_000, 9_000, 22_000)
 
 
-def mixture(data: Path, counts: Counts, draw: random.Random) -> list[str]:
-    """The unlabelled texts, in random order."""
+class Texts(NamedTuple):
+    """The unlabelled texts of a data folder, file by file."""
+
+    sentences: Sequence[Sequence[str]]
+    titles: Sequence[Sequence[str]]
+    passages: Sequence[Sequence[str]]
+    weights: Sequence[float]
+    """Of each file of titles and passages."""
+
+
+def read(data: Path) -> Texts:
+    """All texts that may be drawn."""
     sentences = [[row[0] for row in sources.rows(str(path))] for path in sorted(data.glob("text/*.txt.gz"))]
     files = [path for path in sorted(data.glob("passages/*.tsv.gz")) if not path.name.startswith(LEFT_OUT)]
     weights = [2.0 if any(word in path.name for word in SCIENCE) else 1.0 for path in files]
@@ -70,8 +80,14 @@ def mixture(data: Path, counts: Counts, draw: random.Random) -> list[str]:
     known = evaluated(data)
     titles = [list(dict.fromkeys(title for title, _ in found if plain(title) not in known)) for found in rows]
     passages = [[f"{title} {text}".strip() for title, text in found] for found in rows]
-    chosen = drawn(sentences, [1.0] * len(sentences), counts.sentences, draw)
-    chosen += drawn(titles, weights, counts.titles, draw) + drawn(passages, weights, counts.passages, draw)
+    return Texts(sentences, titles, passages, weights)
+
+
+def mixture(texts: Texts, counts: Counts, draw: random.Random) -> list[str]:
+    """Some of the texts, in random order."""
+    chosen = drawn(texts.sentences, [1.0] * len(texts.sentences), counts.sentences, draw)
+    chosen += drawn(texts.titles, texts.weights, counts.titles, draw)
+    chosen += drawn(texts.passages, texts.weights, counts.passages, draw)
     draw.shuffle(chosen)
     return chosen
 

@@ -171,9 +171,9 @@ def first_slots(lengths: Integer[np.ndarray, "g n"], shape: Shape) -> Integer[np
     # Cheap necessary conditions first: packing is the expensive part.
     if lengths.max() > shape.length or lengths.sum(axis=1).max() > shape.slots:
         return None
-    found = []
+    found, bins = [], shape.bins
     for group in lengths:
-        placed = first_fit(group, shape.bins)
+        placed = first_fit(group, bins)
         if placed is None:
             return None
         found.append(placed.first)
