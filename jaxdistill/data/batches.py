@@ -76,7 +76,7 @@ class Batches:
       weights: relative sampling weight of each source; empty: all sentences are sampled equally often.
       reserve_rows: number of rows in `reserved`, held out of training with all rows of equal text.
       reserve_seed: seed that selects the reserved rows.
-      most_shapes, divides_rows: 2 to 4 sets of shapes, and whether their rows may be divided, see `shapes.choose_shapes`.
+      most_shapes, divides_rows: 2 to 4 sets of shapes, and whether their rows may be divided, see `choose_shapes`.
       max_steps: steps of the run, if known; bounds the number of batches from which shapes are chosen.
       targets: stored teacher embeddings, one array `[rows, e]` per teacher view, instead of a teacher store.
       own: the groups that this process holds, ascending; None: all.
