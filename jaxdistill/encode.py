@@ -9,7 +9,8 @@ Text, model and output may lie in a bucket (`s3://...`, `gs://...`).
 `embedding`. Rows are first written to OUTPUT.partial. Running the same command again resumes a killed program and gives
 the same bytes as an uninterrupted run (on other devices: up to rounding); another model, text or option starts over.
 
-Several processes, started as for training, compute a part each; OUTPUT must be on a file system that all of them see.
+Several processes, started as for training, compute a part each; OUTPUT must be in a bucket, or on a file system that all of
+them see.
 
 An empty line keeps its row: it is encoded as an empty sentence. Sentences that are too long for the model are
 truncated, and their number is printed.
@@ -64,6 +65,7 @@ def encode_file(
     keep_text: bool = False,
     progress: bool = True,
     chunk: int = CHUNK,
+    shared: bool = True,
 ) -> Written:
     """Writes float32 vectors of shape [sentences, width]; resumes an earlier call that was killed.
 
@@ -75,6 +77,7 @@ def encode_file(
       role: `query` or `document`, whose prompt is used instead; empty: no role.
       keep_text: write the sentences beside their vectors; for `.parquet`.
       chunk: sentences that are computed together; what a killed call repeats at most.
+      shared: whether all processes of a run see the folder of `output`; otherwise the first one writes it alone.
 
     Raises:
       InputError: text that cannot be read, an output that cannot be written, or a vector that is not finite.
@@ -94,7 +97,7 @@ def encode_file(
     output = without_links(output)
     unfinished = output.with_name(f"{output.name}.partial")
     _refuse_others_file(unfinished)
-    vectors = vectors_of_text(embedder, text, unfinished, origin, progress=progress)
+    vectors = vectors_of_text(embedder, text, unfinished, origin, progress=progress, shared=shared)
     if vectors.file:
         _finish(vectors.file, output, text if keep_text else None)
     counts = processes.gathered(dict(vectors.file.counts) if vectors.file else {})[0]
@@ -149,13 +152,20 @@ def origin_of(
 
 
 def vectors_of_text(
-    embedder: Embedder, text: Watched, path: Path, origin: Mapping[str, Any], *, progress: bool = True
+    embedder: Embedder,
+    text: Watched,
+    path: Path,
+    origin: Mapping[str, Any],
+    *,
+    progress: bool = True,
+    shared: bool = True,
 ) -> spread.Opened:
     """The vectors of all sentences, complete, in the `.npy` file `path`; what it already holds is kept.
 
     The processes of a run compute a part each.
 
     Args:
+      shared: as in `encode_file`.
       origin: of `origin_of`. It holds the options too: what determines the vectors and what is computed are one.
 
     Raises:
@@ -165,8 +175,8 @@ def vectors_of_text(
     def open_file() -> VectorFile:
         return VectorFile(path, origin, rows=sum(1 for _ in text.rows()), width=embedder.width)
 
-    found = spread.opened(open_file, path.parent)
-    if processes.count() > 1 and not found.together:
+    found = spread.opened(open_file, path.parent if shared else None)
+    if found.shared != shared:
         raise InputError(f"{path.parent} must be on a file system that all processes share; choose another --output.")
     with Interrupts() as interrupts, progress_bar(found.rows, shown=progress) as bar:
 
@@ -182,7 +192,8 @@ def vectors_of_text(
         chunks = iter(lambda: list(islice(rest, origin["chunk"])), [])
         compute = partial(_block, embedder, text, origin["prompt"], unknown_id(embedder.model.tokenizer), advance)
         for number, block in enumerate(spread.in_turns(chunks, compute, found)):
-            found.append(block)
+            if found.file:
+                found.append(block)
             if number % processes.count():  # another process's
                 advance(len(block.vectors))
     if found.file:
@@ -243,17 +254,15 @@ def main(arguments: Sequence[str]) -> None:
 def _facts(given: argparse.Namespace) -> Mapping[str, object]:
     """What the processes of a run must have alike from the start."""
     asked = {name: value for name, value in vars(given).items() if name != "quiet"}
-    return {"jaxdistill": source_digest()[:12]} | asked | {"output": os.path.abspath(given.output)}
+    output = given.output if is_remote(given.output) else os.path.abspath(given.output)
+    return {"jaxdistill": source_digest()[:12]} | asked | {"output": output}
 
 
 def _encode(given: argparse.Namespace) -> None:
     """Writes the file, and prints what it holds."""
     embedder = load(given.model, **reading_options(given))
-    if processes.count() > 1 and is_remote(given.output):
-        raise InputError(
-            f"--output={given.output} is a bucket, where several processes cannot share a file; name a local one."
-        )
-    with delivered(given.output) as output:
+    shared = processes.count() == 1 or not is_remote(given.output)
+    with delivered(given.output, upload=processes.is_first()) as output:
         written = encode_file(
             embedder,
             given.input,
@@ -263,6 +272,7 @@ def _encode(given: argparse.Namespace) -> None:
             role=given.role,
             keep_text=given.keep_text,
             progress=not given.quiet and processes.is_first(),
+            shared=shared,
         )
     if not processes.is_first():
         return

@@ -30,7 +30,7 @@ sentences are drawn. A file that is scored is refused as that text.
 If --out is a folder, its index.html shows tables and plots without a network.
 
 Several processes, started as for training, encode a part each; the first one prints and writes. All must see the same
-sets and models. Each measures speed on its own devices.
+sets and models; a set that one of them cannot read fails for all. Each measures speed on its own devices.
 """
 
 import argparse

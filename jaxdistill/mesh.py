@@ -25,7 +25,7 @@ Rules = Sequence[tuple[str, Sequence[str]]]
 AXES = ("slice", "data", "model")
 
 SENT_BYTES, LEAST_SENT_BYTES = 1 << 24, 1 << 12
-"""Largest and smallest message from the first process to the others."""
+"""Largest and smallest message from one process to the others."""
 QUEUE_RULE = (r"objective/.*\bring$", ("", BATCH_AXES, ""))
 """Splits a ring of batches inside its blocks, so that each device writes its part of a batch locally."""
 
@@ -37,17 +37,18 @@ def fetched(array: Array) -> np.ndarray:
     return multihost_utils.process_allgather(array, tiled=True)
 
 
-def from_first(content: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, " n"]:
-    """The first process's bytes, in all; all processes must call this together, with arrays of one length.
+def from_one(content: Integer[np.ndarray, " n"], *, source: int = 0) -> Integer[np.ndarray, " n"]:
+    """The bytes of process `source`, in all; all processes must call this together, with arrays of one length.
 
     NOTE bytes, because JAX adds up what the processes give: a float's -0.0 would become 0.0.
     """
+    is_source = jax.process_index() == source
     sent = np.empty_like(content)
     for begin in range(0, len(content), SENT_BYTES):
         part = content[begin : begin + SENT_BYTES]
         padded = np.zeros(max(1 << (len(part) - 1).bit_length(), LEAST_SENT_BYTES), np.uint8)  # few shapes to compile
         padded[: len(part)] = part
-        sent[begin : begin + len(part)] = multihost_utils.broadcast_one_to_all(padded)[: len(part)]
+        sent[begin : begin + len(part)] = multihost_utils.broadcast_one_to_all(padded, is_source=is_source)[: len(part)]
     return sent
 
 

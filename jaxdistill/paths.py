@@ -57,11 +57,14 @@ def fetched_folder() -> Path:
 
 
 @contextlib.contextmanager
-def delivered(spec: str) -> Iterator[str]:
+def delivered(spec: str, *, upload: bool = True) -> Iterator[str]:
     """Yields the path of a new file or folder (a `spec` that ends in `/`); for an address, a local one that is uploaded
     at the end.
 
     What a killed program has left there is found again by the next one. A folder replaces an earlier export there.
+
+    Args:
+      upload: whether this process uploads; else it gets a path alone, at which it may write nothing.
 
     Raises:
       InputError: the bucket is not accessible, or the address has other objects; before the body is run.
@@ -73,6 +76,9 @@ def delivered(spec: str) -> Iterator[str]:
     bucket = buckets.Bucket(spec)
     place = cache_folder() / "outgoing" / buckets.address_digest(bucket.address)
     path = place / bucket.name
+    if not upload:
+        yield str(path)
+        return
     marker = bucket.read(MARK)
     if marker is None and not spec.endswith("/") and bucket.versions():
         raise InputError(f"{spec} holds objects that are no export of this program; give another address.")

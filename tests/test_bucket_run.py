@@ -10,6 +10,7 @@ import pytest
 
 from jaxdistill import encode, evaluate, export, search
 from jaxdistill.cli import AGAIN
+from jaxdistill.data import vectors
 from jaxdistill.training.checkpoint import Checkpoints
 from jaxdistill.training.mirror import MANIFEST
 
@@ -106,6 +107,28 @@ def test_processes_without_a_common_folder_are_killed_and_continued_from_the_buc
     np.testing.assert_allclose(list(found["two"].values()), list(found["run"].values()), rtol=1e-5)
     whole = Checkpoints(folder / "copy" / "two", read_only=True).restore_alone(STEPS)  # by one process
     assert int(whole.step) == STEPS
+
+
+def test_processes_without_a_common_folder_encode_a_part_each_into_the_bucket(folder):
+    lines = (folder / "text.txt").read_text().splitlines()
+    text = bucket.put("long.txt", "".join(f"{line} {number}\n" for number in range(14) for line in lines))  # two chunks
+    output = f"s3://{bucket.NAME}/two.parquet"
+    given = [
+        f"--model={folder / 'model'}",
+        f"--input={text}",
+        "--precision=float32",
+        "--quiet",
+        f"--output={output}",
+        "--keep_text",
+    ]
+    hosts = [machine(folder, f"encoder{number}") for number in range(2)]
+    (said, _), (silent, _) = program.ended(program.start_all(given, module="encode", variables=hosts), 0)
+    assert f"{output}: 8,400 vectors" in said and "vectors" not in silent
+    bucket.files().get_file(output.removeprefix("s3://"), str(folder / "two.parquet"))
+    encode.main([*given[:4], f"--output={folder / 'one.npy'}"])
+    found = np.concatenate(list(vectors.blocks(folder / "two.parquet")))
+    np.testing.assert_allclose(found, np.load(folder / "one.npy"), atol=1e-6)
+    assert not list((folder / "encoder1").rglob("two.parquet*"))  # the first process alone writes
 
 
 def test_programs_read_and_write_a_bucket(folder, killed_and_continued, tmp_path, monkeypatch, capsys):

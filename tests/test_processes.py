@@ -10,9 +10,10 @@ from safetensors.numpy import load_file
 from test_sts import ROWS, write_tsv
 
 from jaxdistill import encode, evaluate
-from jaxdistill.cli import AGAIN
+from jaxdistill.cli import AGAIN, BAD_INPUT
 from jaxdistill.data.targets import BLOCK_ROWS
 from jaxdistill.evals import sts
+from jaxdistill.files import parts
 from jaxdistill.training.checkpoint import Checkpoints
 
 from program import ended, run, series, start_all, tiny_arguments, write_teacher, write_text
@@ -68,19 +69,42 @@ def test_processes_encode_a_part_each_of_the_same_file(folder):
     assert not list(folder.glob("two.npy.*"))
 
 
+OF_ONE_HOST = """
+import os
+from jaxdistill.core import InputError
+from jaxdistill.evals.evaluation import Evaluation, Unit
+
+def run(model):
+    if os.environ.get("JAX_PROCESS_ID") == "1":
+        raise InputError("this host lacks the set")
+    model.embed(["a", "b"])
+    return {"scores": {"mine": 1.0}}
+
+def units(sources):
+    yield Unit(name="mine", protocol="", files=(), run=run)
+
+EVALUATIONS = [Evaluation(group="mine", scores=("mine",), units=units)]
+"""
+
+
 def test_processes_evaluate_together_and_the_first_writes(folder, monkeypatch):
     monkeypatch.setenv("JAXDISTILL_CACHE", str(folder / "own"))
+    monkeypatch.setattr(parts, "evaluations", {})
     (folder / "data" / "sts").mkdir(parents=True)
     for entry in sts.SETS.values():
         write_tsv(folder / "data" / "sts" / entry.file, ROWS)
-    arguments = [f"--model={folder / 'model'}", "--tasks=sts,geometry,speed", f"--data={folder / 'data'}"]
+    (folder / "parts.py").write_text(OF_ONE_HOST)
+    arguments = [f"--model={folder / 'model'}", "--tasks=sts,mine,geometry,speed", f"--data={folder / 'data'}"]
+    arguments.append(f"--parts={folder / 'parts.py'}")
     common = [{"JAXDISTILL_CACHE": str(folder / "common")}] * 2
     both = start_all([*arguments, f"--out={folder / 'two.json'}"], module="evaluate", variables=common)
-    (first, _), (second, _) = ended(both, 0)
+    (first, why), (second, _) = ended(both, BAD_INPUT)
     assert "uniformity" in first and "uniformity" not in second
+    assert "failed: mine of" in why and "this host lacks the set" in why
     evaluate.main([*arguments, f"--out={folder / 'one.json'}"])
     rows = [json.loads((folder / name).read_text())["models"][0] for name in ("one.json", "two.json")]
     one, two = ({name: row["scores"][name] for name in row["scores"] if "speed" not in name} for row in rows)
+    assert one.pop("mine") == 1.0
     assert two == pytest.approx(one, abs=1e-6) and "sts-b" in one and "geometry/uniformity" in one
 
 

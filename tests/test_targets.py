@@ -116,9 +116,10 @@ def test_processes_make_a_part_each_of_the_same_file_and_go_on_after_a_kill(tmp_
 def test_hosts_that_do_not_share_the_folder_make_a_part_each_of_files_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr(targets, "BLOCK_ROWS", 4)
     made, four = [], Processes(4)  # two of each host
-    for module in (spread, targets):
-        monkeypatch.setattr(module, "processes", four)
-    monkeypatch.setattr(spread, "from_all", lambda own: joined(four, own))
+    monkeypatch.setattr(spread, "processes", four)
+    monkeypatch.setattr(
+        spread, "from_one", lambda own, source: np.array(four.gathered(own.tolist())[source], own.dtype)
+    )
     digest = hashlib.sha256(b"teacher").hexdigest()[:32]
     begun = targets.open_targets(tmp_path / "1", digest, 25, 2)  # a killed run has left more on one host
     begun.append(embed(TEXTS[:8]))
@@ -134,7 +135,9 @@ def test_hosts_that_do_not_share_the_folder_make_a_part_each_of_files_of_their_o
 
     for found in four.run(make):
         np.testing.assert_array_equal(found, embed(TEXTS))
-    assert sorted(made) == sorted(TEXTS) and len(list(tmp_path.rglob("targets.npy"))) == 2
+    assert sorted(made) == sorted(TEXTS)
+    one, two = (path.read_bytes() for path in tmp_path.rglob("targets.npy"))
+    assert one == two
 
 
 def joined(processes, own):
@@ -145,11 +148,7 @@ def joined(processes, own):
 def test_of_one_call_each_process_computes_a_part_and_an_error_in_one_is_raised_in_all(monkeypatch):
     three, made = Processes(3), []
     monkeypatch.setattr(spread, "processes", three)
-    monkeypatch.setattr(
-        spread,
-        "from_all",
-        lambda own: np.concatenate([np.array(one, own.dtype) for one in three.gathered(own.tolist())]),
-    )
+    monkeypatch.setattr(spread, "from_all", lambda own: joined(three, own))
 
     def embedded(texts, *, role):
         if role[0] == "refused":
@@ -167,6 +166,34 @@ def test_of_one_call_each_process_computes_a_part_and_an_error_in_one_is_raised_
     roles[1] = "refused"
     refused = three.run(lambda: pytest.raises(InputError, spread.over_processes(embedded), TEXTS[:2], role=roles))
     assert ["refused" in str(one.value) for one in refused] == [True] * 3
+
+
+@pytest.mark.parametrize("calls", [0, 1, 2])
+def test_work_that_fails_in_one_process_fails_in_all_and_the_next_goes_on(monkeypatch, calls):
+    three = Processes(3)
+    monkeypatch.setattr(spread, "processes", three)
+    monkeypatch.setattr(spread, "from_all", lambda own: joined(three, own))
+    whole = spread.over_processes(lambda texts, *, role: embed(texts))
+
+    def work(fails_in, fails_after):
+        for number in range(2):
+            if three.index() in fails_in and number == fails_after:
+                raise InputError("unreadable")
+            whole(TEXTS, role="")
+        if three.index() in fails_in:
+            raise InputError("unreadable")
+        return "read"
+
+    def one_after_another():
+        told = []
+        for fails_in in [(1,), (), (0, 2), (0, 1, 2)]:
+            try:
+                told.append(spread.in_step(lambda fails_in=fails_in: work(fails_in, calls)))
+            except InputError as error:
+                told.append(str(error))
+        return told
+
+    assert three.run(one_after_another) == [["unreadable", "read", "unreadable", "unreadable"]] * 3
 
 
 ANOTHER_PROGRAM = """

@@ -1,20 +1,21 @@
 """Spreads encoding over the processes of a run: the blocks of a long file of vectors, or the sentences of one call.
 
-Of a file, each process computes every n-th block with its own devices, without a collective, and writes it beside the file. The
-first process, which holds the file's lock, appends the blocks in their order. So the file has the bytes that one process would have
-written, and a killed run continues after the last block in it.
+Of a file, each process computes every n-th block with its own devices, and writes it beside the file. The first process, which
+holds the file's lock, appends the blocks in their order. So the file has the bytes that one process would have written, and a
+killed run continues after the last block in it. Processes that do not share the file's folder send each other their blocks, and of
+each folder the first process that sees it writes a file.
 
-Of one call (`in_parts`), each process computes a part with its own devices, and gets the parts of all. So do those that do not
-share the folder of a file, block by block: of each folder, the first process that sees it writes.
+Of one call (`in_parts`), each process computes a part with its own devices, and gets the parts of all.
 """
 
 import contextlib
 import glob
+import itertools
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from jaxtyping import Float
@@ -23,9 +24,14 @@ from jaxdistill import processes
 from jaxdistill.core import InputError, RoleEmbed, Scorer
 from jaxdistill.data.vectors import VectorFile
 from jaxdistill.files import unwritable
-from jaxdistill.mesh import from_all
+from jaxdistill.mesh import from_all, from_one
 
 Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+class ProblemOfAll(InputError):
+    """An `InputError` that every process raises in the same call."""
 
 
 class Block(NamedTuple):
@@ -42,11 +48,11 @@ class Opened(NamedTuple):
     path: Path
     rows: int
     done: int
-    """Rows that it held when it was opened."""
+    """Rows that it held when it was opened; where there are several files, the least of them."""
     file: VectorFile | None
     """To append to; None in a process that leaves this to an earlier one."""
-    together: bool
-    """Whether the run has several processes, and all fill this one file."""
+    shared: bool
+    """Whether all processes of the run see its folder."""
 
     @property
     def written(self) -> int:
@@ -58,47 +64,76 @@ class Opened(NamedTuple):
         self.file.append(*block)
 
 
-def opened(open_file: Callable[[], VectorFile], folder: Path) -> Opened:
-    """Opens a file in `folder`: once for all processes that share the folder. All must call this together."""
+def opened(open_file: Callable[[], VectorFile], folder: Path | None) -> Opened:
+    """Opens a file in `folder`: once for all processes that share the folder. All must call this together.
+
+    Args:
+      folder: None for one that the first process alone needs.
+    """
     if processes.count() == 1:
         file = open_file()
-        return Opened(file.path, file.rows, file.done, file, False)
-    owner, told = folder_owner(folder), []
+        return Opened(file.path, file.rows, file.done, file, True)
+    owner, told = folder_owner(folder) if folder else 0, []
     owners = processes.gathered(owner)
     file = None
     for turn in sorted({*owners}):  # in turns: two runs on the same hosts would each wait for a file that the other has
         file = open_file() if turn == owner == processes.index() else file
         told.append(processes.gathered([str(file.path), file.rows, file.done] if file else None)[turn])
-    path, rows, done = told[sorted({*owners}).index(owner)]
-    return Opened(Path(path), rows, done, file, len(told) == 1)
+    path, rows, _ = told[sorted({*owners}).index(owner)]
+    return Opened(Path(path), rows, min(done for *_, done in told), file, folder is not None and len(told) == 1)
 
 
 def in_turns(jobs: Iterable[Job], compute: Callable[[Job], Block], target: Opened) -> Iterator[Block]:
-    """Yields the blocks of all jobs in order, in the process that appends them, and none in the others.
+    """Yields the blocks of all jobs in order, in the processes that append them, and none in the others.
 
     Args:
-      jobs: the same in every process, one for each block.
+      jobs: the same in every process, one for each block; the first one follows `target.done`.
       compute: makes a block with this process's own devices.
       target: the file that the blocks go into.
     """
-    if not target.together:
+    if processes.count() == 1:
         yield from map(compute, jobs)
         return
-    rest, turn = iter(jobs), 0
-    while round_jobs := list(islice(rest, processes.count())):
-        own = compute(round_jobs[processes.index()]) if processes.index() < len(round_jobs) else None
-        if own and not processes.is_first():
-            _write(_part(target.path, turn, processes.index()), own.vectors)
-        counts = processes.gathered(dict(own.counts) if own else None)
-        if own and processes.is_first():
-            yield own
-            for index in range(1, len(round_jobs)):
-                yield Block(_taken(_part(target.path, turn, index)), counts[index])
-        turn += 1
-    if processes.is_first():
+    rest, place, written = iter(jobs), processes.index(), target.done
+    for turn in itertools.count():
+        round_jobs = list(islice(rest, processes.count()))
+        if not round_jobs:
+            break
+        own = compute(round_jobs[place]) if place < len(round_jobs) else None
+        blocks = _through_files(own, target, turn) if target.shared else _sent(own)
+        for block in blocks:
+            new = max(target.file.done - written, 0) if target.file else len(block.vectors)
+            written += len(block.vectors)
+            if new < len(block.vectors):  # its own file may have been ahead of others'
+                yield Block(block.vectors[new:], block.counts)
+    if target.shared and processes.is_first():
         for left in target.path.parent.glob(f"{glob.escape(target.path.name)}.[0-9]*.[0-9]*.npy"):
             left.unlink(missing_ok=True)  # of a killed run
     processes.gathered("all blocks are in the file")
+
+
+def _through_files(own: Block | None, target: Opened, turn: int) -> Iterator[Block]:
+    """The blocks of a turn, in the first process; the others write theirs beside the file."""
+    if own and not processes.is_first():
+        _write(_part(target.path, turn, processes.index()), own.vectors)
+    counts = processes.gathered(dict(own.counts) if own else None)
+    if own and processes.is_first():
+        yield own
+        for index in range(1, len(counts)):
+            if counts[index] is not None:
+                yield Block(_taken(_part(target.path, turn, index)), counts[index])
+
+
+def _sent(own: Block | None) -> Iterator[Block]:
+    """The blocks of a turn, in every process, one after the other: memory holds two of them."""
+    told = processes.gathered([own.vectors.shape, own.vectors.dtype.str, dict(own.counts)] if own else None)
+    for index, said in enumerate(told):
+        if said is None:
+            return
+        shape, dtype, counts = said
+        vectors = own.vectors if own and index == processes.index() else np.zeros(shape, dtype)
+        content = np.ascontiguousarray(vectors).view(np.uint8).ravel()
+        yield Block(from_one(content, source=index).view(dtype).reshape(shape), counts)
 
 
 def in_parts(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
@@ -120,13 +155,40 @@ def in_parts(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
             own = np.asarray(compute(slice(begin, begin + each)))
         except InputError as error:
             problem = str(error)
-    told = processes.gathered([problem, own.shape[1:], own.dtype.str])
-    if problem := next((said for said, *_ in told if said), ""):
-        raise InputError(problem)
-    _, width, dtype = told[0]  # the last ones may have no rows
+    told = _told(problem, own.shape[1:], own.dtype.str)
+    width, dtype = told[0]  # the last ones may have no rows
     filled = np.zeros((each, *width), dtype)
     filled[: len(own)] = own.reshape(len(own), *width)
     return from_all(filled)[:rows]
+
+
+def in_step(work: Callable[[], Result]) -> Result:
+    """What `work` returns, which calls `in_parts` any number of times; all must call this together.
+
+    A process in which it fails alone, as where a file cannot be read, is not waited for: the others fail with it.
+
+    Raises:
+      InputError: in every process, if `work` raises it in one.
+    """
+    if processes.count() == 1:
+        return work()
+    problem, result = "", None
+    try:
+        result = work()
+    except ProblemOfAll:
+        raise
+    except InputError as error:
+        problem = str(error)
+    _told(problem)  # others may be in a call of `in_parts`, which learns it there
+    return cast(Result, result)
+
+
+def _told(problem: str, *facts: Any) -> list[list[Any]]:
+    """The facts of each process; raises `ProblemOfAll` if one has a problem."""
+    told = processes.gathered([problem, *facts])
+    if problem := next((said for said, *_ in told if said), ""):
+        raise ProblemOfAll(problem)
+    return [found for _, *found in told]
 
 
 def over_processes(embed: RoleEmbed | Scorer) -> Any:

@@ -15,7 +15,6 @@ import numpy as np
 from jaxtyping import Float, Integer
 from tqdm.auto import tqdm
 
-from jaxdistill import processes
 from jaxdistill.core import InputError
 from jaxdistill.data import spread
 from jaxdistill.data import vectors as vector_files
@@ -94,30 +93,10 @@ def fill_vectors(
     if len(texts) != targets.rows:
         raise InputError(f"got {len(texts)} texts for targets of {targets.rows} rows; give one per row.")
     advance(targets.done)
-    if processes.count() > 1 and not targets.together:
-        _fill_each(targets, embed, texts, advance)
-        return
     missing = [slice(begin, begin + BLOCK_ROWS) for begin in range(targets.done, targets.rows, BLOCK_ROWS)]
     for block in spread.in_turns(missing, lambda rows: spread.Block(np.asarray(embed(texts[rows])), {}), targets):
         targets.append(block)
         advance(len(block.vectors))
-
-
-def _fill_each(
-    targets: spread.Opened,
-    embed: Callable[[Sequence[Text]], Float[np.ndarray, "n e"]],
-    texts: Sequence[Text],
-    advance: Callable[[int], object],
-) -> None:
-    """Fills a file in each of the processes' folders; every process embeds a part of each block, and gets the others'."""
-    for begin in range(min(processes.gathered(targets.done)), targets.rows, BLOCK_ROWS):
-        block = texts[begin : begin + BLOCK_ROWS]
-        vectors = spread.in_parts(len(block), lambda part, block=block: np.asarray(embed(block[part])))
-        new = vectors[max(targets.done - begin, 0) :]  # another's file may be behind
-        if targets.file and len(new):
-            targets.append(spread.Block(new, {}))
-        advance(len(new))
-    processes.gathered("all blocks are in the files")
 
 
 def open_own_vectors(spec: str | Path) -> Float[np.ndarray, "rows e"]:

@@ -16,6 +16,7 @@ from typing import Any
 import jaxdistill.evals
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError
+from jaxdistill.data.spread import in_step
 from jaxdistill.evals.evaluation import PLAIN, SPEARMAN, Evaluation, Model, Sources, Unit
 from jaxdistill.evals.score_cache import cached_scores
 from jaxdistill.files import parts
@@ -82,10 +83,12 @@ def unit_values(unit: Unit, model: Model, digests: Sequence[str], cache_folder: 
 
     Args:
       digests: of the models that the unit asks.
+
+    Raises:
+      InputError: in every process, if the set cannot be read in one.
     """
-    if not unit.is_repeatable:
-        return unit.run(model)
-    return cached_scores(cache_folder / "scores", [unit.digest(), *digests], partial(unit.run, model))
+    run = partial(in_step, partial(unit.run, model))
+    return cached_scores(cache_folder / "scores", [unit.digest(), *digests], run) if unit.is_repeatable else run()
 
 
 def measure(score: str) -> str:

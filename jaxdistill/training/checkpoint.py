@@ -23,7 +23,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from jaxdistill.core import InputError, TrainState
-from jaxdistill.mesh import fetched, from_first, path_name, place
+from jaxdistill.mesh import fetched, from_one, path_name, place
 from jaxdistill.processes import count, gathered, is_first
 from jaxdistill.training.workdir import CHECKPOINTS
 
@@ -304,7 +304,7 @@ def _blank(shape: jax.ShapeDtypeStruct) -> np.ndarray:
 
 def _placed(array: Any, shape: jax.ShapeDtypeStruct, sharding: jax.sharding.NamedSharding) -> jax.Array:
     """The first process's array, on the devices of all."""
-    sent = from_first(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    sent = from_one(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
     return place(sent.view(shape.dtype).reshape(shape.shape), sharding)
 
 
