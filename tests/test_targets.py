@@ -140,6 +140,22 @@ def test_hosts_that_do_not_share_the_folder_make_a_part_each_of_files_of_their_o
     assert one == two
 
 
+@pytest.mark.parametrize("hosts", ["ab", "ba"])
+def test_files_of_several_hosts_are_opened_in_the_hosts_order_whatever_the_processes_are(tmp_path, monkeypatch, hosts):
+    two, order = Processes(2), []
+    monkeypatch.setattr(spread, "processes", two)
+    monkeypatch.setattr(spread.socket, "gethostname", lambda: hosts[two.index()])
+
+    def opened():
+        def open_file():
+            order.append(hosts[two.index()])
+            return targets.open_targets(tmp_path / hosts[two.index()], "d", 25, 2)
+
+        return spread.opened(open_file, tmp_path / hosts[two.index()]).shared
+
+    assert two.run(opened) == [False, False] and order == ["a", "b"]
+
+
 def joined(processes, own):
     """Stands in for `mesh.from_all`."""
     return np.concatenate([np.array(one, own.dtype) for one in processes.gathered(own.tolist())])

@@ -11,6 +11,7 @@ Of one call (`in_parts`), each process computes a part with its own devices, and
 import contextlib
 import glob
 import itertools
+import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -73,14 +74,17 @@ def opened(open_file: Callable[[], VectorFile], folder: Path | None) -> Opened:
     if processes.count() == 1:
         file = open_file()
         return Opened(file.path, file.rows, file.done, file, True)
-    owner, told = folder_owner(folder) if folder else 0, []
-    owners = processes.gathered(owner)
+    owner, told = folder_owner(folder) if folder else 0, {}
+    owners, places = zip(*processes.gathered([owner, f"{socket.gethostname()}:{folder}"]), strict=True)
     file = None
-    for turn in sorted({*owners}):  # in turns: two runs on the same hosts would each wait for a file that the other has
+    # One after the other, in the hosts' order: two runs on the same hosts would each wait for a file that the other has.
+    for turn in sorted({*owners}, key=lambda number: (places[number], number)):
         file = open_file() if turn == owner == processes.index() else file
-        told.append(processes.gathered([str(file.path), file.rows, file.done] if file else None)[turn])
-    path, rows, _ = told[sorted({*owners}).index(owner)]
-    return Opened(Path(path), rows, min(done for *_, done in told), file, folder is not None and len(told) == 1)
+        told[turn] = processes.gathered([str(file.path), file.rows, file.done] if file else None)[turn]
+    path, rows, _ = told[owner]
+    return Opened(
+        Path(path), rows, min(done for *_, done in told.values()), file, folder is not None and len(told) == 1
+    )
 
 
 def in_turns(jobs: Iterable[Job], compute: Callable[[Job], Block], target: Opened) -> Iterator[Block]:
