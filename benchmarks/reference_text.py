@@ -5,6 +5,8 @@
 mixture.txt           sentences, titles and questions, and passages behind their titles: each file gives as many rows as the others
                       of its kind, science twice as many. Titles that occur in an evaluation set are left out
 documents.txt         another draw of 16,000 sentences, 9,000 titles and 22,000 passages, for the second stage of l6:documents
+titles.tsv            12,000 titles and questions with their passages, none of which begins with its title, to mine lists of candidates
+                      for l6:retrieval
 pairs.tsv, scores.npy SICK's and STS-B's training pairs for CoSENT, with scores from 0 to 1, without pairs of an evaluation set.
                       STS-B is a selection from STS12 to STS17: 4,798 of its 5,749 training pairs are test pairs of STS12 to STS16,
                       which would not test a student that learned from them
@@ -44,6 +46,8 @@ def main(_: Sequence[str]) -> None:
     (folder / "mixture.txt").write_text("\n".join(chosen) + "\n", encoding="utf-8")
     longer = mixture(texts, OF_DOCUMENTS, random.Random(_SEED.value + 1))
     (folder / "documents.txt").write_text("\n".join(longer) + "\n", encoding="utf-8")
+    found = titled(texts, random.Random(_SEED.value + 2))
+    (folder / "titles.tsv").write_text("\n".join(["text\tpositive", *found]) + "\n", encoding="utf-8")
     rows, scores = graded(data / "sts")
     (folder / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2", *rows]) + "\n", encoding="utf-8")
     np.save(folder / "scores.npy", np.asarray(scores, np.float32)[:, None])
@@ -59,6 +63,7 @@ class Counts(NamedTuple):
 
 
 OF_DOCUMENTS = Counts(16_000, 9_000, 22_000)
+PAIRS = 15_000  # of which files that have fewer give all of theirs
 
 
 class Texts(NamedTuple):
@@ -67,6 +72,8 @@ class Texts(NamedTuple):
     sentences: Sequence[Sequence[str]]
     titles: Sequence[Sequence[str]]
     passages: Sequence[Sequence[str]]
+    pairs: Sequence[Sequence[str]]
+    """Titles of three words or more and their passages, as lines."""
     weights: Sequence[float]
     """Of each file of titles and passages."""
 
@@ -80,7 +87,23 @@ def read(data: Path) -> Texts:
     known = evaluated(data)
     titles = [list(dict.fromkeys(title for title, _ in found if plain(title) not in known)) for found in rows]
     passages = [[f"{title} {text}".strip() for title, text in found] for found in rows]
-    return Texts(sentences, titles, passages, weights)
+    pairs = [
+        [f"{title}\t{text}" for title, text in found if plain(title) not in known and is_query(title, text)]
+        for found in rows
+    ]
+    return Texts(sentences, titles, passages, pairs, weights)
+
+
+def is_query(title: str, text: str) -> bool:
+    """Whether the title is more than the passage's first words."""
+    return len(title.split()) > 2 and plain(title)[:30] not in plain(text)[:200]
+
+
+def titled(texts: Texts, draw: random.Random) -> list[str]:
+    """Some of the pairs, in random order."""
+    chosen = drawn(texts.pairs, texts.weights, PAIRS, draw)
+    draw.shuffle(chosen)
+    return chosen
 
 
 def mixture(texts: Texts, counts: Counts, draw: random.Random) -> list[str]:

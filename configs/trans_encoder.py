@@ -10,6 +10,8 @@ the one that agrees best with the labels of pairs kept out of training. The best
 stages are DIR/best-bi and DIR/best-cross. PRESET:N makes N cycles instead, as in sts:2, up to 5.
 
 minilm      all-MiniLM-L6-v2 is the first bi-encoder, and where every stage starts; three cycles
+reranker    the first half of a cycle on queries and passages (columns title and text, or text and positive), for `evaluate
+            --reranker`: all-MiniLM-L6-v2 labels, and starts the cross-encoder
 tiny        the path from text to both exports in about a minute; proves nothing about quality
 
 The same on a task's pairs, which JAXDISTILL_DATA has, without their labels; a labelled dev set chooses:
@@ -178,6 +180,19 @@ def cycles(
     return chained(stages)
 
 
+def reranker() -> ConfigDict:
+    """A cross-encoder that reads a query and a passage, in this order; agreement with its labels chooses the checkpoint."""
+    config = stage("cross", MINILM, labellers=[TEACHER], labelled_by="bi")
+    config.objective.both_orders = False
+    config.data.columns = (("text", "title|text"), ("second", "positive|text"))
+    config.data.batch_size = 32
+    config.data.max_length = config.teacher.max_length = 192
+    config.optimizer.learning_rate = 1e-4
+    config.evals.best = "agreement/spearman"
+    config.evals.every = 100
+    return config
+
+
 def bi_to_bi(begun: Mapping[str, str | int], *, count: int) -> ConfigDict:
     """Bi-encoders alone, each from the start and on the labels of the one before, which are cosines as its own are."""
     labellers = [begun["bi"], *(f"stage{number}" for number in range(1, count))]
@@ -341,6 +356,7 @@ OURS = {
 """Presets whose argument is a number of cycles."""
 PRESETS = {
     "tiny": small,
+    "reranker": reranker,
     **OURS,
     "paper": of_model(lambda begun: on_pairs(cycles(begun, count=3))),
     **{f"paper-{task}": of_model(partial(paper, task=task)) for task in TASKS},
