@@ -92,8 +92,8 @@ class Attention(nnx.Module):
         found, start = [], 0
         for number, section in enumerate(reach.sections):
             parts = [section.of_rows(each, start) for each in (query, keys, value)]
-            # Each section draws its own dropout.
-            drawn = None if seeds is None else seeds + jnp.uint32(number)
+            # Each section draws its own dropout; its blocks add their numbers, which are below 2^16.
+            drawn = None if seeds is None else seeds + jnp.uint32(number << 16)
             if section.bias is None:
                 mixed = in_blocks(attend, *parts, section.owner, kind.window, causal=self.causal, seeds=drawn)
             else:
