@@ -13,7 +13,7 @@ from jaxdistill.data.spread import over_processes
 from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import bm25
-from jaxdistill.evals.embedding_cache import EmbeddingCache
+from jaxdistill.evals.embedding_cache import EmbeddingCache, ScoreCache
 from jaxdistill.evals.evaluation import Model, Unit
 from jaxdistill.evals.postprocess import Postprocessing
 from jaxdistill.inference import Embedder, Ensemble
@@ -69,8 +69,8 @@ class Others:
 
     @cached_property
     def scorer(self) -> Scorer | None:
-        """The reranker."""
-        return cast(Scorer, self.reranker.embed(progress=_shows_progress())) if self.reranker else None
+        """The reranker; it reads each pair once, for all models whose documents it puts in order."""
+        return ScoreCache(cast(Scorer, self.reranker.embed(progress=_shows_progress()))) if self.reranker else None
 
     def digests(self, unit: Unit) -> list[str]:
         """Digests of those that a unit asks."""

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from jaxdistill import evaluate
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, Scorer
 from jaxdistill.encoders.folder import save
 from jaxdistill.evals import bitext, multilingual, sts, suite
 from jaxdistill.evals.beir import set_files
 from jaxdistill.evals.documents import specs
-from jaxdistill.evals.embedding_cache import EmbeddingCache
+from jaxdistill.evals.embedding_cache import EmbeddingCache, ScoreCache
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.reporting.model_card import Facts, write_facts
 
@@ -192,6 +192,22 @@ def test_sentences_that_sets_share_are_encoded_once():
     np.testing.assert_array_equal(once(["ccc", "bb"]), [[3, 1], [2, 1]])
     assert once([]).shape == (0, 2)
     assert [sentence for sentences in asked for sentence in sentences] == ["a", "bb", "ccc"]
+
+
+def test_a_reranker_reads_each_pair_once():
+    asked = []
+
+    class Lengths:
+        def score(self, first, second):
+            asked.extend(zip(first, second, strict=True))
+            return np.array([len(one) - len(other) for one, other in zip(first, second, strict=True)])
+
+    once = ScoreCache(Lengths())
+    np.testing.assert_array_equal(once.score(["a", "bb", "a"], ["x", "x", "x"]), [0, 1, 0])
+    np.testing.assert_array_equal(once.score(["a", "a", "x"], ["x", "xyz", "a"]), [0, -2, 0])
+    assert once.score([], []).shape == (0,)
+    assert asked == [("a", "x"), ("bb", "x"), ("a", "xyz"), ("x", "a")]
+    assert isinstance(once, Scorer)
 
 
 def test_what_fails_costs_itself_only(tiny, data, tmp_path, capsys):

@@ -1,11 +1,11 @@
-"""Caches embeddings of sentences that sets share: SST2 has two thirds of MR's sentences, SICK-E most of SICK-R's."""
+"""Caches what models compute of text that evaluations share: SST2 has two thirds of MR's sentences, SICK-E most of SICK-R's."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.core import Embed, InputError
+from jaxdistill.core import Embed, InputError, Scorer
 
 
 class EmbeddingCache:
@@ -30,3 +30,18 @@ class EmbeddingCache:
             self._vectors.update(zip(new, vectors, strict=True))
         known = [self._vectors[sentence] for sentence in sentences]
         return np.stack(known) if known else np.asarray(self._embed([]))
+
+
+class ScoreCache:
+    """A `Scorer` that reads each pair once: rankings of a query by several models share many of their first documents."""
+
+    def __init__(self, scorer: Scorer):
+        self._scorer, self._scores = scorer, {}
+
+    def score(self, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
+        pairs = list(zip(first, second, strict=True))
+        new = [pair for pair in dict.fromkeys(pairs) if pair not in self._scores]
+        if new:
+            scores = self._scorer.score([pair[0] for pair in new], [pair[1] for pair in new])
+            self._scores.update(zip(new, np.asarray(scores).tolist(), strict=True))
+        return np.array([self._scores[pair] for pair in pairs], np.float64)
