@@ -33,6 +33,7 @@ def listwise(**changed) -> ConfigDict:
     config.teacher.targets = "labels"
     config.student.model = TEACHER
     config.optimizer.learning_rate = 5e-5
+    config.optimizer.eps = 1e-12  # the loss has a factor of temperature^2, and so have its gradients
     config.run.steps, config.run.epochs = 0, 1.0
     return config
 
@@ -40,6 +41,7 @@ def listwise(**changed) -> ConfigDict:
 def margin() -> ConfigDict:
     config = listwise(loss="margin", similarity="dot")
     config.teacher.model = "columns:score_positive,score_negative"
+    config.optimizer.eps = 1e-8
     config.optimizer.learning_rate = 7e-6  # of the authors' code, github.com/sebastian-hofstaetter/matchmaker
     return config
 
