@@ -5,8 +5,7 @@
 mixture.txt           sentences, titles and questions, and passages behind their titles: each file gives as many rows as the others
                       of its kind, science twice as many. Titles that occur in an evaluation set are left out
 documents.txt         another draw of 16,000 sentences, 9,000 titles and 22,000 passages, for the second stage of l6:documents
-titles.tsv            12,000 titles and questions with their passages, none of which begins with its title, to mine lists of candidates
-                      for l6:retrieval
+titles.tsv            12,000 titles and questions with their passages, none of which begins with its title, to mine negatives
 pairs.tsv, scores.npy SICK's and STS-B's training pairs for CoSENT, with scores from 0 to 1, without pairs of an evaluation set.
                       STS-B is a selection from STS12 to STS17: 4,798 of its 5,749 training pairs are test pairs of STS12 to STS16,
                       which would not test a student that learned from them

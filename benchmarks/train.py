@@ -17,6 +17,7 @@ both sides reads the text of each step.
 
 import statistics
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -154,6 +155,7 @@ def timed(given, job: Run, folder: Path, texts: Sequence[str], targets: np.ndarr
         **ratios(found, "jaxdistill", "torch"),
         "sorted_by_length": ratios(found, "jaxdistill", "torch, sorted by length"),
         "sentences_per_s": medians(found),
+        "batch_maker_sentences_per_s": made_per_second(job),
         "real_tokens_per_s": {name: tokens * rate for name, rate in medians(found).items()},
         "rounds": found,
     }
@@ -216,6 +218,14 @@ def tokens_per_sentence(job: Run, steps: int = 20) -> float:
     """Real tokens of all the student's views per sentence of the text."""
     counts = [int((job.batches.batch_at(step).student.owner >= 0).sum()) for step in range(steps)]
     return statistics.mean(counts) / job.batches.batch_size
+
+
+def made_per_second(job: Run, steps: int = 50) -> float:
+    """Sentences whose batches one thread makes in a second, which trainings do beside the step."""
+    begun = time.perf_counter()
+    for step in range(steps):
+        job.batches.batch_at(step)
+    return steps * job.batches.batch_size / (time.perf_counter() - begun)
 
 
 def agreement(given, job: Run, folder: Path) -> Mapping[str, object]:

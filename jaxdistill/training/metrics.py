@@ -136,7 +136,7 @@ class Progress:
         self._since = (time.monotonic(), step)
 
     def show(self, loss: float, sentences_per_s: float) -> None:
-        self._bar.set_postfix_str(f"loss {loss:.4f}, {sentences_per_s:,.0f} sentences/s")
+        self._bar.set_postfix_str(f"loss {loss:.4g}, {sentences_per_s:,.0f} sentences/s")
 
     def say(self, line: str) -> None:
         """A line above the bar, where there is one."""
