@@ -188,6 +188,7 @@ def reranker() -> ConfigDict:
     config.data.batch_size = 32
     config.data.max_length = config.teacher.max_length = 192
     config.optimizer.learning_rate = 1e-4
+    config.student.pooling = ""
     config.evals.best = "agreement/spearman"
     config.evals.every = 100
     return config

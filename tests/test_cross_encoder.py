@@ -5,6 +5,7 @@ import json
 import jax
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 import transformers
 
@@ -178,17 +179,32 @@ def test_a_cross_encoder_made_of_modules_is_refused(tmp_path):
         load_model(str(tmp_path / "modular"))
 
 
-def test_an_unread_pooler_is_carried_through_an_encoder_that_does_not_read_it(tmp_path):
+@pytest.mark.parametrize("pooling", ["pooler", ""])
+def test_an_unread_pooler_is_carried_through_an_encoder_that_does_not_read_it(tmp_path, pooling):
     """Cross-encoder, sentence encoder, cross-encoder: the pooler is the first one's, the head is new."""
     cross = surgery.cross_encoder(tiny_model(tmp_path / "m"), key=jax.random.key(0))
     save(cross, tmp_path / "cross")
     save(load_model(str(tmp_path / "cross"), pooling="cls"), tmp_path / "bi")
-    again = surgery.cross_encoder(load_model(str(tmp_path / "bi"), pooling="pooler"), key=jax.random.key(1))
+    again = surgery.cross_encoder(load_model(str(tmp_path / "bi"), pooling=pooling), key=jax.random.key(1))
     for part in ("kernel", "bias"):
         np.testing.assert_array_equal(
             again.params[f"transformer/pooler/{part}"], cross.params[f"transformer/pooler/{part}"]
         )
     assert not np.array_equal(again.params["dense/0/kernel"], cross.params["dense/0/kernel"])
+
+
+def test_a_checkpoint_without_a_pooler_makes_a_cross_encoder_with_a_new_one(tmp_path):
+    """As gte-small and e5-small are."""
+    save(tiny_model(tmp_path / "m"), tmp_path / "bi")
+    file = tmp_path / "bi" / "model.safetensors"
+    tensors = safetensors.numpy.load_file(file)
+    kept = {name: tensor for name, tensor in tensors.items() if "pooler" not in name}
+    assert len(kept) == len(tensors) - 2
+    safetensors.numpy.save_file(kept, file, metadata={"format": "pt"})
+    with pytest.raises(InputError, match="pooling pooler needs a pooler, which this checkpoint lacks"):
+        load_model(str(tmp_path / "bi"), pooling="pooler")
+    cross = surgery.cross_encoder(load_model(str(tmp_path / "bi")), key=jax.random.key(0))
+    assert cross.params["transformer/pooler/kernel"].std() > 0.015
 
 
 def test_a_new_head_on_an_exported_sentence_encoder_has_a_pooler_that_is_not_zero(tmp_path):

@@ -257,6 +257,14 @@ def _params(
         raise InputError(
             f"{folder}: pooling pooler needs a pooler, which {architecture.family} does not have; use cls."
         )
+    if (
+        POOLER + "kernel" in shapes
+        and not definition.reads_pairs
+        and not any("pooler.dense" in name for name in tensors)
+    ):
+        raise InputError(
+            f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks; choose another pooling."
+        )
     params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=str(folder), frozen=frozen)
     if definition.reads_pairs:
         of_head = head_names(architecture)

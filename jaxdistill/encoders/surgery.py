@@ -337,13 +337,15 @@ def add_head(
 def cross_encoder(model: SentenceModel, *, key: jax.Array) -> SentenceModel:
     """A cross-encoder with the model's body and a new head; a model that already is a cross-encoder keeps its head.
 
-    It has no prompts, because views of pairs have none.
+    BERT's pooler is the checkpoint's if that has one, whatever its pooling reads. It has no prompts, because views of pairs have none.
     """
     model = dataclasses.replace(model, prompts={}, default_prompt=None, own_prompt=None)
     if model.definition.reads_pairs:
         return model
-    definition, params = fresh_head(model.definition, model.params, key)
-    return dataclasses.replace(model, definition=definition, params=params, source=f"cross-encoder of {model.source}")
+    definition, params = fresh_head(model.definition, {**model.unread_pooler, **model.params}, key)
+    unread = {} if definition.architecture.pooler else model.unread_pooler
+    source = f"cross-encoder of {model.source}"
+    return dataclasses.replace(model, definition=definition, params=params, unread_pooler=unread, source=source)
 
 
 def drop_head(model: SentenceModel) -> SentenceModel:
