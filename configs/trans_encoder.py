@@ -11,7 +11,8 @@ stages are DIR/best-bi and DIR/best-cross. PRESET:N makes N cycles instead, as i
 
 minilm      all-MiniLM-L6-v2 is the first bi-encoder, and where every stage starts; three cycles
 reranker    the first half of a cycle on queries and passages (columns title and text, or text and positive), for `evaluate
-            --reranker`: all-MiniLM-L6-v2 labels, and starts the cross-encoder
+            --reranker`: all-MiniLM-L6-v2 labels, and starts the cross-encoder. A plain BERT as its student needs
+            --config.student.pooling=pooler
 tiny        the path from text to both exports in about a minute; proves nothing about quality
 
 The same on a task's pairs, which JAXDISTILL_DATA has, without their labels; a labelled dev set chooses:

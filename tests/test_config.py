@@ -256,7 +256,8 @@ def on_random_models(raw: dict, checkpoints) -> dict:
     raw["teacher"]["pooling"] = raw["teacher"]["pooling"] or ("" if made_by_stages else "mean")
     raw["teacher"]["max_length"] = min(raw["teacher"]["max_length"], 64)
     raw["teacher"]["components"] = min(raw["teacher"]["components"], 16)
-    raw["student"]["pooling"] = raw["student"]["pooling"] or "mean"
+    own = "pooler" if raw["student"]["head"] == "pair" else "mean"
+    raw["student"]["pooling"] = raw["student"]["pooling"] or own
     raw["student"]["layers"] = raw["student"]["layers"] and "last:2"
     raw["student"] |= {
         name: raw["student"][name] and small
