@@ -263,7 +263,8 @@ def _params(
         and not any("pooler.dense" in name for name in tensors)
     ):
         raise InputError(
-            f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks; choose another pooling."
+            f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks; choose another pooling, or "
+            "leave it empty where a cross-encoder starts from it."
         )
     params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=str(folder), frozen=frozen)
     if definition.reads_pairs:
