@@ -84,12 +84,10 @@ def read(data: Path) -> Texts:
     weights = [2.0 if any(word in path.name for word in SCIENCE) else 1.0 for path in files]
     rows = [list(sources.rows(str(path), ("title", "text"))) for path in files]
     known = evaluated(data)
-    titles = [list(dict.fromkeys(title for title, _ in found if plain(title) not in known)) for found in rows]
+    unknown = [[(title, text) for title, text in found if plain(title) not in known] for found in rows]
+    titles = [list(dict.fromkeys(title for title, _ in found)) for found in unknown]
     passages = [[f"{title} {text}".strip() for title, text in found] for found in rows]
-    pairs = [
-        [f"{title}\t{text}" for title, text in found if plain(title) not in known and is_query(title, text)]
-        for found in rows
-    ]
+    pairs = [[f"{title}\t{text}" for title, text in found if is_query(title, text)] for found in unknown]
     return Texts(sentences, titles, passages, pairs, weights)
 
 

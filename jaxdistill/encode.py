@@ -176,7 +176,7 @@ def vectors_of_text(
         return VectorFile(path, origin, rows=sum(1 for _ in text.rows()), width=embedder.width)
 
     found = spread.opened(open_file, path.parent if shared else None)
-    if found.shared != shared:
+    if shared and not found.shared:
         raise InputError(f"{path.parent} must be on a file system that all processes share; choose another --output.")
     with Interrupts() as interrupts, progress_bar(found.rows, shown=progress) as bar:
 
@@ -192,8 +192,7 @@ def vectors_of_text(
         chunks = iter(lambda: list(islice(rest, origin["chunk"])), [])
         compute = partial(_block, embedder, text, origin["prompt"], unknown_id(embedder.model.tokenizer), advance)
         for number, block in enumerate(spread.in_turns(chunks, compute, found)):
-            if found.file:
-                found.append(block)
+            found.append(block)
             if number % processes.count():  # another process's
                 advance(len(block.vectors))
     if found.file:
