@@ -345,6 +345,6 @@ def make_embed(
     """
 
     def embed_batch(params: Params, tokens: Tokens) -> Array:
-        return embed(definition, params, tokens, compute_dtype=compute_dtype)
+        return embed(definition, params, tokens, compute_dtype=compute_dtype, mesh=mesh)
 
     return jax.jit(embed_batch, in_shardings=(None, batch_sharding(mesh)), out_shardings=replicated(mesh))

@@ -11,7 +11,7 @@ from jaxdistill import mesh as meshes
 from jaxdistill.config import Optimizer
 from jaxdistill.core import Batch, Sizes, Tokens
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
-from jaxdistill.encoders.sentence import param_shapes
+from jaxdistill.encoders.sentence import embed, param_shapes
 from jaxdistill.objectives.congen import ConGen
 from jaxdistill.training import optim, step
 
@@ -67,6 +67,19 @@ def train_step(mesh, objective, *, batch_size: int, groups: int, compute_dtype=j
     )  # fmt: skip
     b = batch_size // groups
     return jitted, (like, of_teacher, Batch(tokens(groups, 2 * b), tokens(groups, b), None))
+
+
+def gradient_of_an_encoder(mesh, *, rows: int, slots: int, compute_dtype):
+    """The gradient of an encoder's vectors on the mesh, lowered from shapes."""
+    model = definition()
+    shapes = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in param_shapes(model).items()}
+
+    def total(params, batch):
+        return jnp.sum(embed(model, params, batch, compute_dtype=compute_dtype, mesh=mesh))
+
+    placed = (meshes.replicated(mesh), meshes.batch_sharding(mesh))
+    batch = tokens(meshes.batch_devices(mesh), 4, rows=rows, length=slots)
+    return jax.jit(jax.grad(total), in_shardings=placed).lower(shapes, batch)
 
 
 def moved_bytes(compiled) -> dict[str, int]:

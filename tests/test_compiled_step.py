@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from jaxdistill.mesh import make_mesh
 
-from compiled import congen, moved_bytes, train_step
+from compiled import congen, gradient_of_an_encoder, moved_bytes, train_step
 
 SLICES = {"v5e:2x4": (8, 16384), "v5e:16x16": (256, 8192)}
 """Chips, and the shorter queue's rows on each: temporaries that fit into the memory on the chip beside it count as none, so that
@@ -61,6 +61,16 @@ def test_bfloat16_and_rematerialisation_compile_for_a_tpu():
         tpu_mesh("v5e:2x4"), congen(4096), batch_size=64, groups=8, compute_dtype=jnp.bfloat16, remat=True
     )
     assert "bf16" in step.lower(*arguments).compile().as_text()
+
+
+def test_long_rows_are_attended_to_in_one_kernel_on_a_tpu():
+    def lowered(slots: int, dtype):
+        return gradient_of_an_encoder(tpu_mesh("v5e:2x2"), rows=2, slots=slots, compute_dtype=dtype)
+
+    kernel = "tpu_custom_call"
+    assert kernel in lowered(256, jnp.bfloat16).compile().as_text()
+    assert kernel not in lowered(128, jnp.bfloat16).as_text()
+    assert kernel not in lowered(256, jnp.float32).as_text()
 
 
 def test_the_step_lowers_for_cuda():

@@ -12,11 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.core import Array, Tokens
 from jaxdistill.encoders.architecture import Architecture, LayerKind
+from jaxdistill.encoders.fused import fused, pays
 from jaxdistill.encoders.layers import Linear, Norm, Table, contraction, dropout, expanded
 from jaxdistill.ops.dense import product
 
@@ -59,7 +61,7 @@ class Attention(nnx.Module):
         # then move no weights. For one short sentence of a BERT this copy costs a tenth of the time.
         self.blocks = self.key_heads if self.key_heads != self.heads else 1
         self.scale = a.attention_scale or 1.0 / math.sqrt(a.head_width)
-        self.rate, self.causal = a.attention_dropout, a.causal
+        self.rate, self.causal, self.relative = a.attention_dropout, a.causal, a.relative_buckets > 0
         self.query = Linear(a.hidden_size, queries, rngs=rngs, bias=a.attention_bias)
         self.key = Linear(a.hidden_size, keys, rngs=rngs, bias=a.attention_bias)
         self.value = Linear(a.hidden_size, keys, rngs=rngs, bias=a.attention_bias)
@@ -79,6 +81,7 @@ class Attention(nnx.Module):
         seeds: Array | None,
         site: int,
         compute_dtype: DTypeLike,
+        mesh: Mesh | None,
     ) -> Float[Array, "g r l d"]:
         query, keys, value = self.projected(x, reach.rotation, compute_dtype)
 
@@ -89,12 +92,16 @@ class Attention(nnx.Module):
             weights = dropout(jax.nn.softmax(scores + bias, axis=-1), self.rate, seeds, site)
             return contraction(f"grhq{u}k,grkhs->grqh{u}s", weights, value, compute_dtype)
 
+        fusible = not self.relative and (seeds is None or self.rate == 0.0)
         found, start = [], 0
         for number, section in enumerate(reach.sections):
             parts = [section.of_rows(each, start) for each in (query, keys, value)]
             # Each section draws its own dropout; its blocks add their numbers, which are below 2^16.
             drawn = None if seeds is None else seeds + jnp.uint32(number << 16)
-            if section.bias is None:
+            if fusible and pays(mesh, section.owner.shape[-1], compute_dtype):
+                assert mesh is not None
+                mixed = fused(*parts, section.owner, window=kind.window, causal=self.causal, mesh=mesh)
+            elif section.bias is None:
                 mixed = in_blocks(attend, *parts, section.owner, kind.window, causal=self.causal, seeds=drawn)
             else:
                 mixed = attend(*parts, section.bias, drawn)

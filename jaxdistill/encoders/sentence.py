@@ -9,6 +9,7 @@ from functools import lru_cache
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
@@ -46,6 +47,7 @@ def embed(
     key: jax.Array | None = None,
     compute_dtype: DTypeLike = jnp.float32,
     remat: bool = False,
+    mesh: Mesh | None = None,
 ) -> Float[Array, "g n e"]:
     """One vector for each sentence.
 
@@ -57,8 +59,11 @@ def embed(
       compute_dtype: of matrix products, and of hidden states between them; sums, norms, softmax, pooling and heads are
         float32.
       remat: recompute each layer in the backward pass instead of keeping its activations.
+      mesh: devices that share the groups of the batch; on TPUs, kernels that the compiler cannot split need it.
     """
-    return vectors_and_states(definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat)[0]
+    return vectors_and_states(definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat, mesh=mesh)[
+        0
+    ]
 
 
 def vectors_and_states(
@@ -69,10 +74,11 @@ def vectors_and_states(
     key: jax.Array | None = None,
     compute_dtype: DTypeLike = jnp.float32,
     remat: bool = False,
+    mesh: Mesh | None = None,
 ) -> tuple[Float[Array, "g n e"], list[Float[Array, "g r l d"]]]:
     """Like `embed`, with the token vectors after the embeddings and after every layer, first to last."""
     encoder = as_module(definition, params)
-    states = encoder.transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat)
+    states = encoder.transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat, mesh=mesh)
     x = pooled(definition.pooling, states, counted(tokens, definition.architecture.dropped_id))
     if definition.pooling.tokens == "pooler":
         pooler = encoder.transformer.pooler

@@ -5,6 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
@@ -85,10 +86,11 @@ class Layer(nnx.Module):
         seeds: Array | None,
         site: int,
         compute_dtype: DTypeLike,
+        mesh: Mesh | None,
     ) -> Float[Array, "g r l d"]:
         attended = self.attention(
             self.before(x, self.attention), reach, head_scale,
-            kind=kind, seeds=seeds, site=site, compute_dtype=compute_dtype,
+            kind=kind, seeds=seeds, site=site, compute_dtype=compute_dtype, mesh=mesh,
         )  # fmt: skip
         x = self.joined(x, dropout(attended, self.rate, seeds, site + 1), self.attention)
         output = self.feed_forward(self.before(x, self), compute_dtype)
@@ -141,7 +143,7 @@ class Transformer(nnx.Module):
         self.architecture = a
 
     def __call__(
-        self, tokens: Tokens, *, key: jax.Array | None, compute_dtype: DTypeLike, remat: bool
+        self, tokens: Tokens, *, key: jax.Array | None, compute_dtype: DTypeLike, remat: bool, mesh: Mesh | None = None
     ) -> list[Float[Array, "g r l d"]]:
         """Hidden states, float32: the embeddings' output, then each layer's; the last one is normalised.
 
@@ -156,7 +158,10 @@ class Transformer(nnx.Module):
             layer, kind = self.layers[0 if a.shared_layers else index], a.kind(index)
 
             def apply(x, reach, head_scale, seeds, layer=layer, kind=kind, site=1 + SITES_PER_LAYER * index):
-                return layer(x, reach, head_scale, kind=kind, seeds=seeds, site=site, compute_dtype=compute_dtype)
+                return layer(
+                    x, reach, head_scale,
+                    kind=kind, seeds=seeds, site=site, compute_dtype=compute_dtype, mesh=mesh,
+                )  # fmt: skip
 
             head_scale = None if head_seeds is None else self.head_scale(tokens, head_seeds[index])
             x = (jax.checkpoint(apply) if remat else apply)(x, reaches[kind], head_scale, seeds)

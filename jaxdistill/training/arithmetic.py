@@ -75,6 +75,8 @@ def _repeats(equation: Any) -> int:
     """How often the program that an operation calls runs, over all devices."""
     if equation.primitive.name == "scan":
         return equation.params["length"]
+    if equation.primitive.name == "pallas_call":
+        return math.prod(equation.params["grid_mapping"].grid)
     if equation.primitive.name == "shard_map":
         mesh = equation.params["mesh"]
         return math.prod(mesh.shape[axis] for axis in equation.params["newly_manual_axes"])

@@ -110,6 +110,7 @@ class Forward(NamedTuple):
             reads=self.objective.reads,
             key=jax.random.fold_in(key, 1) if self.teacher_dropout else None,
             compute_dtype=self.compute_dtype,
+            mesh=self.mesh,
         )
         return jax.lax.stop_gradient(found)
 
@@ -130,6 +131,7 @@ class Forward(NamedTuple):
             key=key,
             compute_dtype=self.compute_dtype,
             remat=self.remat,
+            mesh=self.mesh,
         )
 
     @jax.named_scope("objective")
@@ -230,10 +232,13 @@ def encoded(
     reads: Sequence[str],
     key: jax.Array | None,
     compute_dtype: DTypeLike,
+    mesh: Mesh,
     remat: bool = False,
 ) -> Encoded:
     """What an objective sees of an encoder."""
-    vectors, states = vectors_and_states(definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat)
+    vectors, states = vectors_and_states(
+        definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat, mesh=mesh
+    )
     return Encoded(
         sentences=by_example(vectors, views),
         owner=tokens.owner if reads else None,

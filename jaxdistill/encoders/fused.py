@@ -1,0 +1,96 @@
+"""Attention of long packed rows on TPUs, as one kernel that keeps the scores on the chip.
+
+The kernel is JAX's splash attention, which also skips the blocks of scores that lie outside a window.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+from jax.typing import DTypeLike
+from jaxtyping import Float, Integer
+
+from jaxdistill.core import BATCH_AXES, Array
+
+LEAST_SLOTS = 256
+"""Shorter rows are left to `attention.py`, whose scores cost little more memory traffic there (docs/performance.md)."""
+LANES = 128
+"""The kernel reads blocks of a multiple of this many tokens."""
+LARGEST_BLOCK = 4 * LANES
+
+
+def pays(mesh: Mesh | None, slots: int, compute_dtype: DTypeLike) -> bool:
+    """Whether rows of this many token slots take less memory traffic in the kernel, by the TPU compiler.
+
+    The kernel has no products of several passes, so float32 is computed elsewhere.
+    """
+    on_tpu = mesh is not None and mesh.devices.flat[0].platform == "tpu"
+    return on_tpu and slots >= LEAST_SLOTS and jnp.dtype(compute_dtype) == jnp.bfloat16
+
+
+def fused(
+    query: Float[Array, "g r l h s"] | Float[Array, "g r l k u s"],
+    keys: Float[Array, "g r l k s"],
+    value: Float[Array, "g r l k s"],
+    owner: Integer[Array, "g r l"],
+    *,
+    window: int,
+    causal: bool,
+    mesh: Mesh,
+    interpret: bool = False,
+) -> Float[Array, "g r l h s"]:
+    """Softmax attention inside each sentence of a row.
+
+    Args:
+      query: already scaled; with grouped keys, `u` for each head of keys.
+      owner: the sentence of each token; padding has one of its own.
+      window: farthest token that is attended to, on either side; 0: none is too far.
+      mesh: `g` is split over the batch's axes, heads over the model's where its devices divide them.
+      interpret: run the kernel's operations one by one, on any device.
+    """
+    from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds
+
+    heads = "model" if keys.shape[3] % mesh.shape["model"] == 0 else None
+    shards = mesh.shape["model"] if heads else 1
+    query = query.reshape(*query.shape[:3], -1, query.shape[-1])
+    padding = -query.shape[2] % LANES
+    slots = query.shape[2] + padding
+    kernel = _kernel(query.shape[3] // shards, slots, window, causal, interpret)
+
+    def of_device(query: Array, keys: Array, value: Array, owner: Array) -> Array:
+        def head_major(x: Array) -> Array:
+            x = jnp.pad(x, ((0, 0), (0, 0), (0, padding), (0, 0), (0, 0)))
+            return x.reshape(-1, *x.shape[2:]).swapaxes(1, 2)
+
+        # The slots that are added are no sentence's, not even the row's own padding.
+        rows = jnp.pad(owner, ((0, 0), (0, 0), (0, padding)), constant_values=-2).reshape(-1, slots)
+        mixed = jax.vmap(kernel)(*map(head_major, (query, keys, value)), SegmentIds(rows, rows))
+        token_major = mixed.swapaxes(1, 2)[:, : owner.shape[2]]
+        return token_major.reshape(*owner.shape, *token_major.shape[2:])
+
+    split, tokens = P(BATCH_AXES, None, None, heads), P(BATCH_AXES)
+    mapped = jax.shard_map(
+        of_device, mesh=mesh, in_specs=(split, split, split, tokens), out_specs=split, check_vma=False
+    )
+    return mapped(query.astype(value.dtype), keys.astype(value.dtype), value, owner)
+
+
+@lru_cache(maxsize=64)
+def _kernel(heads: int, slots: int, window: int, causal: bool, interpret: bool) -> Any:
+    """Splash attention for one row."""
+    from jax.experimental.pallas.ops.tpu import splash_attention as splash  # half a second that CPUs need not spend
+
+    block = next(size for size in range(LARGEST_BLOCK, 0, -LANES) if slots % size == 0)
+    mask: Any = splash.FullMask((slots, slots))
+    if window or causal:
+        mask = splash.LocalMask((slots, slots), (window or None, 0 if causal else window), 0)
+    blocks = splash.BlockSizes(
+        block_q=block, block_kv=block, block_q_dkv=block, block_kv_dkv=block, block_q_dq=block, block_kv_dq=block
+    )
+    with jax.ensure_compile_time_eval():  # its tables outlive the trace that first needs them
+        return splash.make_splash_mha_single_device(
+            splash.MultiHeadMask([mask] * heads), block_sizes=blocks, interpret=interpret
+        )

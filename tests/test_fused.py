@@ -1,0 +1,115 @@
+"""Attention in one kernel on TPUs: equal to plain attention in interpret mode, and used where it pays."""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdistill.core import Tokens
+from jaxdistill.encoders import attention, fused
+from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
+from jaxdistill.encoders.sentence import embed, init_params
+from jaxdistill.mesh import make_mesh
+from jaxdistill.training.arithmetic import products_by_part
+
+ONE = make_mesh(devices=jax.devices()[:1])
+
+
+def definition(**changed) -> EncoderDefinition:
+    """A BERT of one layer, or what `changed` makes of it."""
+    sizes = dict(vocab_size=50, hidden_size=16, layers=1, heads=2, intermediate_size=32, max_positions=300)
+    architecture = Architecture(**{"family": "bert", "token_types": 2, **sizes, **changed})
+    return EncoderDefinition(architecture=architecture, pooling=Pooling.parse("mean"), normalize=True)
+
+
+def inputs(slots: int, groups: int = 2, shared: int = 0, dtype=jnp.float32):
+    """Queries, keys, values and owners of rows whose last slots are padding."""
+    random = np.random.default_rng(slots)
+    between = (shared,) if shared else ()
+    query = 0.3 * random.standard_normal((groups, 1, slots, 2, *between, 8))
+    keys, value = (random.standard_normal((groups, 1, slots, 2, 8)) for _ in range(2))
+    owner = -np.sort(-random.integers(-1, 4, (groups, 1, slots)), axis=-1)
+    return *(jnp.asarray(x, dtype) for x in (query, keys, value)), jnp.asarray(owner, jnp.int32)
+
+
+def plain(query, keys, value, owner, *, window: int, causal: bool):
+    """Attention as in the papers, in float32."""
+    query, keys, value = (x.astype(jnp.float32) for x in (query, keys, value))
+    slots = np.arange(owner.shape[-1])
+    seen = attention.visible(owner, owner, slots, slots, window, causal=causal)
+    query = query.reshape(*keys.shape[:4], -1, keys.shape[-1])
+    scores = jnp.einsum("grqhus,grkhs->grhuqk", query, keys) + attention.mask_of(seen)[:, :, :, None]
+    mixed = jnp.einsum("grhuqk,grkhs->grqhus", jax.nn.softmax(scores, axis=-1), value)
+    return mixed.reshape(*owner.shape, -1, keys.shape[-1])
+
+
+@pytest.mark.parametrize(
+    ("slots", "window", "causal", "shared", "dtype", "allowed"),
+    [
+        (300, 40, False, 0, jnp.float32, 1e-5),  # slots are added, and nobody looks at them
+        (640, 64, False, 0, jnp.float32, 1e-5),  # several blocks, most of them outside the window
+        (256, 0, True, 2, jnp.float32, 1e-5),  # queries that share their keys
+        (256, 0, False, 0, jnp.bfloat16, 1e-2),
+    ],
+)
+def test_the_kernel_equals_plain_attention(slots, window, causal, shared, dtype, allowed):
+    *given, owner = inputs(slots, shared=shared, dtype=dtype)
+    kernel = partial(fused.fused, owner=owner, window=window, causal=causal, mesh=ONE, interpret=True)
+
+    def outcome(function):
+        found, back = jax.vjp(lambda *given: function(*given).astype(jnp.float32), *given)
+        return found, *back(jnp.sin(jnp.arange(found.size, dtype=jnp.float32)).reshape(found.shape))
+
+    wanted = jax.jit(lambda: outcome(partial(plain, owner=owner, window=window, causal=causal)))()
+    for mine, theirs in zip(jax.jit(lambda: outcome(kernel))(), wanted, strict=True):
+        scale = float(jnp.max(jnp.abs(theirs.astype(jnp.float32))))
+        np.testing.assert_allclose(mine.astype(jnp.float32), theirs.astype(jnp.float32), rtol=0, atol=allowed * scale)
+
+
+def tokens(slots: int) -> Tokens:
+    """Two groups of one row each with two sentences."""
+    owner = np.repeat([[0] * 100 + [1] * (slots - 110) + [-1] * 10], 2, axis=0)[:, None]
+    position = np.where(owner == 1, np.arange(slots) - 100, np.arange(slots))
+    ids = np.random.default_rng(0).integers(5, 50, owner.shape)
+    return Tokens(*(np.asarray(x, np.int32) for x in (ids, owner, position)), np.array([[0, 100]] * 2, np.int32))
+
+
+def test_an_encoder_on_several_devices_uses_the_kernel_and_finds_the_same_vectors(monkeypatch):
+    model, long = definition(), tokens(256)
+    params = init_params(model, jax.random.key(0))
+    wanted = embed(model, params, long)
+    monkeypatch.setattr(attention, "pays", lambda mesh, *_: mesh is not None)
+    monkeypatch.setattr(attention, "fused", partial(fused.fused, interpret=True))
+    mesh = make_mesh(devices=jax.devices()[:4], model_axis=2)
+    found = jax.jit(partial(embed, model, mesh=mesh))(params, long)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_dropout_of_scores_and_relative_positions_stay_outside_the_kernel(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("the kernel has neither")
+
+    monkeypatch.setattr(attention, "pays", lambda *_: True)
+    monkeypatch.setattr(attention, "fused", refuse)
+    for given, key in (({}, jax.random.key(1)), ({"family": "mpnet", "relative_buckets": 32}, None)):
+        model = definition(**given, attention_dropout=0.1)
+        params = init_params(model, jax.random.key(0))
+        assert jax.eval_shape(partial(embed, model, key=key, mesh=ONE), params, tokens(256)).shape == (2, 2, 16)
+    with pytest.raises(AssertionError, match="has neither"):
+        model = definition(attention_dropout=0.1)
+        jax.eval_shape(partial(embed, model, mesh=ONE), init_params(model, jax.random.key(0)), tokens(256))
+
+
+def test_rows_of_the_cpu_and_short_or_float32_ones_stay_outside_the_kernel():
+    assert not fused.pays(None, 512, jnp.bfloat16)
+    assert not fused.pays(ONE, 512, jnp.bfloat16)
+
+
+def test_the_planner_counts_the_products_of_every_block():
+    query, keys, value, owner = inputs(1024)
+    call = partial(fused.fused, window=0, causal=False, mesh=ONE)
+    (found,) = products_by_part(jax.make_jaxpr(call)(query, keys, value, owner).jaxpr).values()
+    assert found.flops == 2 * 2.0 * math.prod(query.shape) * 1024
