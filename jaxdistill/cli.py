@@ -144,6 +144,14 @@ def error_status(error: InputError) -> int:
     return AGAIN if isinstance(error, TemporaryError) else BAD_INPUT
 
 
+def error_of_input(error: BaseException) -> InputError | None:
+    """An error that one line explains: bad input, or a fault of the user's disk; None for any other, which is a bug."""
+    if isinstance(error, OSError) and error.errno in DISK_FAULTS:
+        place = f"{error.filename}: " if error.filename else ""
+        return InputError(f"{place}{error.strerror}; fix that and run the same command again.")
+    return error if isinstance(error, InputError) else None
+
+
 class Interrupted(KeyboardInterrupt):
     """Ends a program that has saved after a signal, with `status`."""
 
@@ -354,17 +362,14 @@ def _run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> Non
             _refuse_undecodable(arguments)
             main(arguments)
         sys.stdout.flush()
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error_status(error))
     except BrokenPipeError:
         _to_devnull(sys.stdout)
-    except OSError as error:
-        if error.errno not in DISK_FAULTS:
+    except (InputError, OSError) as error:
+        known = error_of_input(error)
+        if known is None:
             raise
-        place = f"{error.filename}: " if error.filename else ""
-        print(f"error: {place}{error.strerror}; fix that and run the same command again.", file=sys.stderr)
-        sys.exit(BAD_INPUT)
+        print(f"error: {known}", file=sys.stderr)
+        sys.exit(error_status(known))
     except KeyboardInterrupt as stopped:
         print(f"interrupted{stopped}", file=sys.stderr)
         sys.exit(status_of(stopped))

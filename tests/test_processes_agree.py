@@ -12,9 +12,9 @@ import time
 import pytest
 
 from jaxdistill import main, sweep
-from jaxdistill.cli import AGAIN
+from jaxdistill.cli import AGAIN, BAD_INPUT
 from jaxdistill.core import InputError
-from jaxdistill.processes import channel, launch
+from jaxdistill.processes import FAILED, channel, launch
 from jaxdistill.processes.launch import Place
 from jaxdistill.training import lock
 
@@ -221,6 +221,21 @@ def test_a_process_that_is_asked_to_stop_stops_all_after_the_same_step():
         one.leave()
 
 
+def test_a_process_that_still_publishes_is_not_ended_by_the_end_of_another(monkeypatch):
+    port, said = free_port(), []
+    monkeypatch.setattr(channel, "end_process", lambda line, status: said.append((line, status)))
+    monkeypatch.setattr(channel, "GRACE_SECONDS", 0.2)
+    first, second = opened_by([Place("127.0.0.1", port, 2, index, None) for index in range(2)])
+    with first.finishing():
+        second.leave("it was interrupted", status=AGAIN)
+        time.sleep(1.0)
+        assert said == []
+    for _ in range(100):
+        time.sleep(0 if said else 0.1)
+    ((line, status),) = said
+    assert line.startswith("interrupted: process 1 (pid") and status == AGAIN
+
+
 @pytest.mark.parametrize(
     "others, words",
     [([1], "process 2 of 3 did not come"), ([1, 1], "two processes have JAX_PROCESS_ID=1"), ([], "process 1, 2 of 3")],
@@ -244,6 +259,8 @@ def main(arguments):
         print("joined", flush=True)
         if arguments[1] == "refuse":
             raise cli.InputError("nowhere.txt does not exist")
+        if arguments[1] == "fill":
+            raise OSError(28, "No space left on device", "/runs/w")
         if arguments[1] == "fail":
             raise KeyError("lost")
         if arguments[1] == "sleep":
@@ -286,11 +303,23 @@ def test_the_death_of_one_process_ends_the_other_in_one_line(dies):
     assert f"process {dies} (pid {both[dies].pid} on" in "".join(lines) and "died" in "".join(lines)
 
 
-@pytest.mark.parametrize("does, words", [("refuse", "nowhere.txt does not exist"), ("fail", "KeyError: 'lost'")])
-def test_what_ends_one_process_is_said_by_the_other(does, words):
-    (_, own), (status, lines) = said_by(start_both(["5", does], ["5", "sleep"]))
+@pytest.mark.parametrize(
+    "does, words, wanted",
+    [
+        ("refuse", "nowhere.txt does not exist", BAD_INPUT),
+        ("fill", "/runs/w: No space left on device; fix that and run the same command again.", BAD_INPUT),
+        ("fail", "KeyError: 'lost'", FAILED),
+    ],
+)
+def test_what_ends_one_process_is_said_by_the_other(does, words, wanted):
+    (own_status, own), (status, lines) = said_by(start_both(["5", does], ["5", "sleep"]))
     assert words in "".join(own)
-    assert status == 2 and len(list(filter(None, lines))) == 1 and words in lines[-1] and "process 0 (pid" in lines[-1]
+    assert (
+        own_status == status == wanted
+        and len(list(filter(None, lines))) == 1
+        and words in lines[-1]
+        and "process 0 (pid" in lines[-1]
+    )
 
 
 HOLDS = "import sys, pathlib, time\nfrom jaxdistill.training import lock\nwith lock.held(pathlib.Path(sys.argv[1])):\n    print(1, flush=True); time.sleep(100)"

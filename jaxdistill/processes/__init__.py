@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from jaxdistill.cli import error_status, status_of
+from jaxdistill.cli import error_of_input, error_status, status_of
 from jaxdistill.core import InputError
 from jaxdistill.processes import channel as channels
 from jaxdistill.processes import launch
@@ -87,12 +87,12 @@ def _telling_the_others(channel: Channel) -> Iterator[None]:
     except KeyboardInterrupt as stopped:
         channel.leave("it was interrupted", status=status_of(stopped))
         end_process(f"interrupted{stopped}", status_of(stopped))
-    except InputError as error:
-        channel.leave(str(error), status=error_status(error))
-        end_process(f"error: {error}", error_status(error))
     except BaseException as error:
+        if known := error_of_input(error):
+            channel.leave(str(known), status=error_status(known))
+            end_process(f"error: {known}", error_status(known))
         channel.await_loss(2.0)
-        channel.leave(f"{type(error).__name__}: {error}".splitlines()[0])
+        channel.leave(f"{type(error).__name__}: {error}".splitlines()[0], status=FAILED)
         end_process(traceback.format_exc(), FAILED)
     channel.leave()
 
@@ -146,6 +146,11 @@ def stop_status(asked: int, step: int, stop_at: int) -> int:
         beyond it.
     """
     return asked if _channel is None else _channel.stop_status(asked, step, stop_at)
+
+
+def finishing() -> contextlib.AbstractContextManager[None]:
+    """Inside, the end of another process does not end this one, which needs none of them for what it still does."""
+    return contextlib.nullcontext() if _channel is None else _channel.finishing()
 
 
 def is_first() -> bool:

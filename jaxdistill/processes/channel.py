@@ -20,9 +20,10 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from jaxdistill.cli import AGAIN, BAD_INPUT
+from jaxdistill.cli import AGAIN, BAD_INPUT, INTERRUPTED
 from jaxdistill.core import InputError
 from jaxdistill.processes.launch import Place
 from jaxdistill.processes.relay import connected
@@ -67,7 +68,7 @@ class Channel:
 
     def __init__(self, place: Place, peers: dict[int, Peer], names: list[str]):
         self.place, self.peers, self.names = place, peers, names
-        self._is_waiting = self._is_leaving = False
+        self._is_waiting = self._is_finishing = self._is_leaving = False
         self._lost = threading.Event()
         self._asked = 0
         """Highest exit status with which a process asks to stop; 0: none does."""
@@ -116,6 +117,15 @@ class Channel:
         for peer in self.peers.values():
             peer.send(end=reason, status=status)
 
+    @contextlib.contextmanager
+    def finishing(self) -> Iterator[None]:
+        """Inside, the loss of another process does not end this one: what it still does needs none of them."""
+        self._is_finishing = True
+        try:
+            yield
+        finally:
+            self._is_finishing = False
+
     def await_loss(self, seconds: float) -> None:
         """Gives the end of another process, of which an error is a consequence, the time to be noticed."""
         if self._lost.wait(seconds):
@@ -155,12 +165,14 @@ class Channel:
         self._lost.set()
         for peer in self.peers.values() if self.place.index == 0 else ():
             peer.send(lost=text, status=status)
-        begun = time.monotonic()
-        while not self._is_waiting and time.monotonic() - begun < GRACE_SECONDS:
+        deadline = time.monotonic() + GRACE_SECONDS
+        while self._is_finishing or (not self._is_waiting and time.monotonic() < deadline):
             if self._is_leaving:
                 return
+            if self._is_finishing:
+                deadline = time.monotonic() + GRACE_SECONDS
             time.sleep(0.05)
-        end_process(f"{'error' if status == BAD_INPUT else 'interrupted'}: {text}", status)
+        end_process(f"{'interrupted' if status in (AGAIN, INTERRUPTED) else 'error'}: {text}", status)
 
 
 def end_process(line: str, status: int) -> NoReturn:
@@ -259,8 +271,9 @@ def _free_port() -> int:
 
 
 def _notice_lost_hosts(connection: socket.socket) -> None:
-    """Ends a connection whose other host does not answer for 25 s."""
+    """Ends a connection whose other host does not answer for 20 s, whether it is idle or has data on the way."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+    of_idle = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 2))
+    for option, value in (*of_idle, ("TCP_USER_TIMEOUT", 20_000)):  # the latter in milliseconds, Linux alone
         if hasattr(socket, option):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -15,8 +15,8 @@ from jaxdistill import processes
 from jaxdistill.core import InputError
 from jaxdistill.training.workdir import LOCK
 
-SEEN_SECONDS = 10.0
-"""How long a file may take to appear on another host."""
+SEEN_SECONDS = 60.0
+"""How long a file may take to appear on another host, whose NFS client may have noted for so long that it is not there."""
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +57,7 @@ def locked(folder: pathlib.Path) -> Iterator[str]:
         file.truncate(0)
         file.write(note)
         file.flush()
+        os.fsync(file.fileno())  # an NFS client would keep the note to itself while the file is open
         yield note
 
 

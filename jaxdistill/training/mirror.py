@@ -227,9 +227,10 @@ class _Publisher:
 
     def end(self) -> None:
         """Publishes the rest; raises `InputError` if that fails, or if another run has taken the lease."""
-        self._ended.set()
-        self._thread.join()
-        self._publish()
+        with processes.finishing():  # uploads, which the end of another process would cut off
+            self._ended.set()
+            self._thread.join()
+            self._publish()
         log.info("%s has all files of this run", self._mirror.bucket.address)
 
     def _publish(self) -> None:
@@ -247,12 +248,12 @@ class _Publisher:
             except LeaseLost:
                 os.kill(os.getpid(), signal.SIGINT)  # the run saves and ends, and `end` says why
                 return
-            except InputError as error:
+            except FileNotFoundError:  # an old checkpoint was removed meanwhile
+                continue
+            except (InputError, OSError) as error:
                 if not failed:
                     log.warning("not published yet, the run goes on: %s", error)
                 failed = True
-            except FileNotFoundError:  # an old checkpoint was removed meanwhile
-                continue
 
 
 @contextlib.contextmanager
