@@ -16,7 +16,7 @@ from jaxdistill.files import is_remote
 from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.paths import delivered
 from jaxdistill.reporting.model_card import Facts, read_facts
-from jaxdistill.training.export import card_of, export, weights_bytes
+from jaxdistill.training.export import export, weights_bytes
 from jaxdistill.training.loop import restored_student
 from jaxdistill.training.mirror import fetched_copy
 
@@ -46,7 +46,7 @@ def export_checkpoint(workdir: str | Path, *, step: int | Sequence[int], out: st
     refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
     steps = sorted({step} if isinstance(step, int) else set(step))
     model = restored_student(workdir, steps)
-    return export(model, out, card=card_of(model, checkpoint_facts(workdir, steps, out.name)))
+    return export(model, out, facts=checkpoint_facts(workdir, steps, out.name))
 
 
 def step_numbers(text: str) -> list[int]:

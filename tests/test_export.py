@@ -9,6 +9,7 @@ import pytest
 
 from jaxdistill import export as export_command
 from jaxdistill.core import InputError
+from jaxdistill.encoders.licences import licences_of
 from jaxdistill.encoders.model import load_model
 from jaxdistill.export import checkpoint_facts
 from jaxdistill.files.folders import MARK
@@ -64,23 +65,23 @@ def test_sentence_transformers_reads_the_export(model, tmp_path):
 
 
 def test_an_earlier_export_is_replaced(model, tmp_path, unchecked):
-    first = export(model, tmp_path / "export", card="first")
+    first = export(model, tmp_path / "export", facts=Facts(name="first"))
     other = tiny_model(tmp_path / "tokenizer", head=8, seed=1)
-    assert export(other, tmp_path / "export", card="second") == first
+    assert export(other, tmp_path / "export", facts=Facts(name="second")) == first
     assert json.loads((first / MARK).read_text())["model_digest"] == other.digest() != model.digest()
     np.testing.assert_array_equal(load_model(str(first)).params["dense/0/kernel"], other.params["dense/0/kernel"])
-    assert "second" in (first / "README.md").read_text()
+    assert "# second" in (first / "README.md").read_text()
 
 
 def test_what_the_user_put_into_an_export_stays_when_it_is_replaced(model, tmp_path, unchecked, caplog):
-    folder = export(model, tmp_path / "export", card="first")
+    folder = export(model, tmp_path / "export", facts=Facts(name="first"))
     (folder / "notes").mkdir()
     (folder / "notes" / "mine.txt").write_text("kept")
     (folder / "link").symlink_to("notes")
     (folder / "README.md").write_text("first, with my remarks")
-    export(tiny_model(tmp_path / "tokenizer", head=8, seed=1), folder, card="second")
+    export(tiny_model(tmp_path / "tokenizer", head=8, seed=1), folder, facts=Facts(name="second"))
     assert (folder / "notes" / "mine.txt").read_text() == "kept" and (folder / "link").is_symlink()
-    assert (folder / "README.md").read_text() == "second"
+    assert "# second" in (folder / "README.md").read_text()
     assert (folder / "README.md.edited").read_text() == "first, with my remarks"
     assert "README.md was edited after the export" in caplog.text
     mark = json.loads((folder / MARK).read_text())["files"]
@@ -176,7 +177,7 @@ def test_the_card_tells_how_the_model_was_made(model, tmp_path, unchecked):
         scores={"agreement/spearman": 0.96344},
         teacher_scores={"agreement/spearman": 1.0},
     )
-    text = (export(model, tmp_path / "small", card=export_module.card_of(model, facts)) / "README.md").read_text()
+    text = (export(model, tmp_path / "small", facts=facts) / "README.md").read_text()
     header = text.split("---")[1]
     assert "library_name: sentence-transformers" in header and "pipeline_tag: sentence-similarity" in header
     for part in (
@@ -188,6 +189,29 @@ def test_the_card_tells_how_the_model_was_made(model, tmp_path, unchecked):
     ):
         assert part in text
     assert 'SentenceTransformer("small")' in text and 'jaxdistill.load("small")' in text
+
+
+def test_licences_are_handed_down_from_export_to_export(model, tmp_path, unchecked):
+    licences = {"gte-small": "mit", "mine": ""}
+    first = export(model, tmp_path / "first", facts=Facts(name="first", licences=licences))
+    second = export(load_model(str(first)), tmp_path / "second")
+    assert load_model(str(first)).licences == load_model(str(second)).licences == licences
+
+
+@pytest.mark.parametrize(
+    "card, licence",
+    [
+        ("---\ntags:\n- a\nlicense: mit\n---\n# x\n", "mit"),
+        ("\ufeff---\r\nlicense: 'apache-2.0' # as its paper says\r\n---\r\n", "apache-2.0"),
+        ("---\nlicense: [mit, cc-by-4.0]\n---\n", "mit, cc-by-4.0"),
+        ("---\nlicense: {a: b\n---\n", ""),
+        ("---\nlicense: |\n  a | b\n---\n", ""),
+        ("license: mit\n", ""),
+    ],
+)
+def test_the_licence_is_what_the_front_matter_of_a_card_says(tmp_path, card, licence):
+    (tmp_path / "README.md").write_text(card, newline="")
+    assert licences_of(tmp_path, "model") == {"model": licence}
 
 
 def test_facts_of_a_run_are_read_back_and_scores_belong_to_their_step(tmp_path):

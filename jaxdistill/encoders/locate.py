@@ -1,20 +1,14 @@
 """Finds a model's files: a folder, also of a bucket, `package:NAME/PATH` inside an installed package, or a hub name."""
 
-import re
-from itertools import takewhile
 from pathlib import Path
 
 from jaxdistill.core import InputError
 from jaxdistill.files import buckets, is_remote
-from jaxdistill.files.reading import open_regular
 from jaxdistill.paths import fetched_folder, in_package
 
 HUB_FILES = ("README.md", "*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin")
 HUB_FILES += ("*/config.json", "*/model.safetensors", "*/pytorch_model.bin", "*/tokenizer.json")
 """The model card, configuration, tokenizer and weights, also of a sentence-transformers model's modules; no code."""
-LICENCE = re.compile(rb"license:\s*[\"']?([\w.+-]{1,60})[\"']?\s*")
-CARD_BYTES = 1 << 16
-"""The front matter of a model card is looked for in so much of it."""
 HUB_IGNORED = ("onnx/*", "openvino/*", "tf_model*", "flax_model*", "rust_model*")
 
 
@@ -34,18 +28,6 @@ def locate(spec: str) -> Path:
             f"model folder {spec!r} does not exist; give a folder, package:NAME/PATH, or a hub name ORG/MODEL."
         )
     return _from_hub(spec)
-
-
-def licence_of(folder: Path) -> str:
-    """The licence in the front matter of a model's `README.md`, such as `apache-2.0`; empty if it states none."""
-    if not (folder / "README.md").is_file():
-        return ""
-    with open_regular(folder / "README.md") as file:
-        first, *lines = file.read(CARD_BYTES).splitlines() or [b""]
-    if first.strip() != b"---":
-        return ""
-    matter = takewhile(lambda line: line.strip() != b"---", lines)
-    return next((found[1].decode() for line in matter if (found := LICENCE.fullmatch(line))), "")
 
 
 def _in_package(spec: str) -> Path:

@@ -14,7 +14,8 @@ from jaxdistill.core import ROLES, InputError, Params
 from jaxdistill.encoders import static
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import family
-from jaxdistill.encoders.locate import licence_of, locate
+from jaxdistill.encoders.licences import licences_of
+from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.modules import Modules, read_modules, sentence_tensors
 from jaxdistill.encoders.pair_head import classifier_labels, cross_definition, head_names
 from jaxdistill.encoders.sentence import param_shapes
@@ -57,8 +58,8 @@ class SentenceModel:
     """Where it comes from, for logs and model cards."""
     own_prompt: str | None = None
     """Name of the checkpoint's own default prompt, if another was requested."""
-    licence: str = ""
-    """The checkpoint's licence, as its model card states it; empty: it states none."""
+    licences: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """The models that it was made from, itself if it is an original, to the licences that their cards state."""
     unread_pooler: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """BERT's pooler if the pooling does not read it. Exports keep it, because a cross-encoder may start from them."""
 
@@ -191,7 +192,7 @@ def _read_model(
         default_prompt=default_prompt,
         source=str(spec),
         own_prompt=modules.default_prompt,
-        licence=licence_of(folder),
+        licences=licences_of(folder, str(spec)),
     )
 
 

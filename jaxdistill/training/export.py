@@ -17,6 +17,7 @@ from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.files import local
 from jaxdistill.files.folders import replacing
 from jaxdistill.inference import Embedder
+from jaxdistill.paths import public_name
 from jaxdistill.reporting.model_card import Facts, model_card
 from jaxdistill.versions import versions
 
@@ -38,12 +39,12 @@ CHECK_SENTENCES = (
 
 
 def export(
-    model: SentenceModel, folder: str | Path, *, card: str = "", sentences: Sequence[str] = CHECK_SENTENCES
+    model: SentenceModel, folder: str | Path, *, facts: Facts | None = None, sentences: Sequence[str] = CHECK_SENTENCES
 ) -> Path:
     """Saves `model`, loads it again and compares the embeddings of `sentences`; returns the folder.
 
     Args:
-      card: the README; empty: one made from the model alone.
+      facts: how the model was made, for its card; None: the card is made from the model alone.
 
     Raises:
       InputError: the format cannot express the model, `folder` holds something else, the disk is full, or the reloaded
@@ -60,8 +61,11 @@ def export(
             pooling,
         )
     try:
-        with replacing(folder, {"model_digest": model.digest(), "versions": versions()}) as new:
-            save(model, new, card=card or card_of(model, Facts(name=folder.name)))
+        facts = facts or Facts(name=folder.name)
+        licences = facts.licences or {public_name(name): licence for name, licence in model.licences.items()}
+        mark = {"model_digest": model.digest(), "versions": versions(), "licences": licences}
+        with replacing(folder, mark) as new:
+            save(model, new, card=card_of(model, facts))
             _refuse_difference(largest_difference(model, load_model(str(new)), sentences), folder)
     except OSError as error:
         reason = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or str(error)

@@ -24,7 +24,7 @@ from jaxdistill.training import lock
 from jaxdistill.training import report as run_report
 from jaxdistill.training.build import build
 from jaxdistill.training.dev import sts_data_folder
-from jaxdistill.training.export import card_of, export, weights_bytes
+from jaxdistill.training.export import export, weights_bytes
 from jaxdistill.training.loop import Outcome, train
 from jaxdistill.training.overview import print_overview
 from jaxdistill.training.run import Run
@@ -117,7 +117,7 @@ def finish(
     facts = _facts(run, outcome, scores, command)
     write_facts(run.workdir, facts)
     student = as_exported(run.config.student, outcome.student)
-    export(student, folder, card=card_of(student, facts))
+    export(student, folder, facts=facts)
     plot = training_plot(run.workdir / METRICS, run.workdir / "training.png", title=_title(run))
     measured = {
         name: _measured(run, model, scores[name], folder, found[name].reading.rate) for name, model in models.items()
@@ -222,9 +222,8 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
     name = objective.pop("name")
     teacher = ",".join(model.source for model in run.teachers) or run.config.teacher.model
     origins = [*sources.split_specs(teacher), stage_export(run.config.student.model, run.workdir)]
-    licences = {model.source: model.licence for model in run.teachers}
-    if run.config.student.model != "teacher":
-        licences |= {origins[-1]: run.student.licence}
+    made_from = run.teachers if run.config.student.model == "teacher" else [*run.teachers, run.student]
+    licences = {name: licence for model in made_from for name, licence in model.licences.items()}
     readers = {"student": run.student} | teachers_by_name(run.teachers)
     role_prompts = {
         role: {reader: model.role_prompts[role] for reader, model in readers.items()}

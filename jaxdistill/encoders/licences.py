@@ -1,0 +1,47 @@
+"""Finds the licences of a checkpoint and of the models that it was made from."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from jaxdistill.files.folders import MARK
+from jaxdistill.files.reading import open_regular, read_json
+
+CARD_BYTES = 1 << 16
+"""The front matter of a model card is looked for in so much of it."""
+FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", re.DOTALL | re.MULTILINE)
+LICENCE = re.compile(r"[\w.+-]{1,60}")
+
+
+def licences_of(folder: Path, source: str) -> dict[str, str]:
+    """Model to licence, such as `apache-2.0`; an empty text for a model whose card states none.
+
+    An export of this project names the models that it was made from, any other checkpoint (`source`) is its own origin.
+    """
+    marker = read_json(folder / MARK) if (folder / MARK).is_file() else {}
+    inherited = marker.get("licences") if isinstance(marker, dict) else None
+    if isinstance(inherited, dict) and inherited:
+        return {str(model): str(licence) for model, licence in inherited.items()}
+    return {source: _stated(_front_matter(folder / "README.md"))}
+
+
+def _stated(matter: Mapping[str, Any]) -> str:
+    """The licence that a card's front matter names, or several."""
+    given = matter.get("license")
+    named = [one for one in (given if isinstance(given, list) else [given]) if isinstance(one, str)]
+    return ", ".join(one for one in named if LICENCE.fullmatch(one))
+
+
+def _front_matter(card: Path) -> Mapping[str, Any]:
+    if not card.is_file():
+        return {}
+    with open_regular(card) as file:
+        found = FRONT_MATTER.match(file.read(CARD_BYTES).decode("utf-8-sig", errors="replace"))
+    try:
+        matter = yaml.safe_load(found[1]) if found else None
+    except yaml.YAMLError:  # a card that nobody can read states nothing
+        return {}
+    return matter if isinstance(matter, dict) else {}
