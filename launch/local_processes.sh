@@ -8,7 +8,7 @@
 #   --port=PORT  of process 0; default: a free one
 #   --dry_run    print the commands and stop
 #
-# Ctrl-C and SIGTERM go to all of them, once each: they save and end.
+# Ctrl-C, SIGTERM and SIGHUP go to all of them, once each: they save and end.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
@@ -38,6 +38,7 @@ pass_on() {
 }
 trap 'pass_on INT' INT
 trap 'pass_on TERM' TERM
+trap 'pass_on HUP' HUP
 set -m # each process in a group of its own: the terminal's Ctrl-C reaches this script alone, which passes it on
 for ((index = 0; index < count; index++)); do
   joined=(JAX_COORDINATOR_ADDRESS="127.0.0.1:$port" JAX_NUM_PROCESSES="$count" JAX_PROCESS_ID="$index")

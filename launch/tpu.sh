@@ -5,8 +5,11 @@
 
 FOLDER=jaxdistill # in the home folder of each worker
 INSTALL="mkdir -p $FOLDER && tar xzf $FOLDER.tar.gz -C $FOLDER && cd $FOLDER && python3 -m pip install --quiet --user 'uv<1' && \
-python3 -m uv venv --quiet --allow-existing --python=3.12 .venv && python3 -m uv pip install --quiet -r requirements-tpu.txt"
-AGAIN=75 # exit status after which the same command continues
+python3 -m uv venv --quiet --allow-existing --python=3.12 .venv && python3 -m uv pip install --quiet -e"
+# Ends a training that runs on after its connection was lost, which holds the TPU and the workdir; it saves first.
+END_LEFTOVER="cd $FOLDER 2>/dev/null && pid=\$(cat training.pid 2>/dev/null) && grep -qs 'jaxdistill[.]main' /proc/\$pid/cmdline || exit 0; \
+kill \$pid; for _ in \$(seq 120); do kill -0 \$pid 2>/dev/null || exit 0; sleep 1; done; kill -9 \$pid"
+PAUSE_SECONDS=60 # before another try: the state of a TPU that is being preempted stays READY for a while
 
 name="" zone="" project="" type="" version="" spot="" before="" out="" retries=0 workdir=""
 arguments=()
@@ -33,8 +36,11 @@ read_options() {
   [ -n "$name" ] || fail "--name is missing: name the TPU to create or use."
   [ -n "$zone" ] || fail "--zone is missing, such as --zone=us-west4-a."
   [[ $retries =~ ^[0-9]+$ ]] || fail "--retries=$retries is not a number."
+  local previous=""
   for argument in "${arguments[@]}"; do
-    case $argument in --workdir=*) workdir=${argument#*=} ;; esac
+    case $argument in --workdir=* | -workdir=*) workdir=${argument#*=} ;; esac
+    case $previous in --workdir | -workdir) workdir=$argument ;; esac
+    previous=$argument
   done
   [ -n "$workdir" ] || fail "the training has no --workdir; give its arguments after --, such as -- --config=configs/congen.py:minilm-l3 --workdir=runs/l3."
   [ -n "$type" ] || fail "--type is missing, such as --type=v5litepod-64."
@@ -79,29 +85,32 @@ provide() {
     create
     return
   fi
-  case $(state) in
+  local found
+  found=$(state)
+  case $found in
     READY) echo "$name exists and is used as it is." >&2 ;;
     "") create ;;
     STOPPED) tpu start "$name" ;;
     PREEMPTED | TERMINATED) tpu delete "$name" --quiet && create ;;
-    *) fail "$name is neither ready nor stopped; wait, or delete it: gcloud compute tpus tpu-vm delete $name --zone=$zone" ;;
+    *)
+      echo "$name is $found, neither ready nor stopped; wait, or delete it: gcloud compute tpus tpu-vm delete $name --zone=$zone" >&2
+      return 1
+      ;;
   esac
 }
 
 install() {
-  local package=${TMPDIR:-/tmp}/$name/$FOLDER.tar.gz
-  run mkdir -p "${package%/*}"
-  run git archive --format=tar.gz --output="$package" HEAD
-  tpu scp "$package" "$name:" --worker=all
-  on_workers all "$INSTALL"
-  case ${arguments[*]} in
-    *gs://*) on_workers all "cd $FOLDER && python3 -m uv pip install --quiet gcsfs" ;;
-  esac
+  local package=${TMPDIR:-/tmp}/$name/$FOLDER.tar.gz extras=tpu
+  case ${arguments[*]} in *gs://* | *s3://*) extras=tpu,storage ;; esac
+  run mkdir -p "${package%/*}" &&
+    run git archive --format=tar.gz --output="$package" HEAD &&
+    tpu scp "$package" "$name:" --worker=all &&
+    on_workers all "$INSTALL '.[$extras]'" || return
   [ -z "$before" ] || on_workers all "$before"
 }
 
 train() {
-  on_workers all "cd $FOLDER && .venv/bin/python -m jaxdistill.main $(quoted "${arguments[@]}")"
+  on_workers all "cd $FOLDER && echo \$\$ >training.pid && exec .venv/bin/python -m jaxdistill.main $(quoted "${arguments[@]}")"
 }
 
 # Fetches all of the workdir but its checkpoints; one in a bucket stays there.
@@ -110,27 +119,49 @@ fetch() {
     echo "the results are in $workdir" >&2
     return
   fi
-  on_workers 0 "cd $FOLDER && tar czf \$HOME/results.tar.gz --exclude=checkpoints -C $(quoted "$workdir") ."
+  local folder
+  folder=$(quoted "$workdir")
+  [[ $workdir != "~"* ]] || folder=${folder#\\} # the program expands ~ itself, tar leaves it to the shell
+  on_workers 0 "cd $FOLDER && tar czf \$HOME/results.tar.gz --exclude=checkpoints -C $folder ."
   run mkdir -p "$out"
   tpu scp "$name:results.tar.gz" "$out/" --worker=0
   run tar xzf "$out/results.tar.gz" -C "$out"
 }
 
-# Trains to the end. A TPU that is preempted meanwhile is created again, --retries times.
+# One try; `step` is where it ends. Steps are joined by &&, because bash turns `set -e` off where the status is looked at.
+try() {
+  step="the creation" && provide || return
+  step="the installation"
+  [ -z "$is_again" ] || on_workers all "$END_LEFTOVER" || return
+  install || return
+  step="the training" && train
+}
+
+# may_pass STATUS: pauses, and says whether another try can succeed. A training that fails on a TPU that stays fails again.
+may_pass() {
+  [ "$step, $1" != "the training, 2" ] || return 1 # bad input
+  sleep "$PAUSE_SECONDS"
+  [ "$step" = "the training" ] || return 0
+  case $1 in
+    75 | 143 | 255) ;; # saved after a signal or a loss; ended by SIGTERM before or after its loop; ssh lost the connection
+    *) [ "$(state)" != READY ] ;;
+  esac
+}
+
+# Trains to the end, with --retries further tries.
 launch() {
   needs gcloud "see https://cloud.google.com/sdk/docs/install."
   needs git "it packs the clone for the workers."
-  local status
+  local status step is_again=""
   while true; do
-    provide
-    install
     status=0
-    train || status=$?
+    try || status=$?
     [ "$status" != 0 ] || break
-    if [ "$retries" = 0 ] || { [ "$status" != $AGAIN ] && [ "$(state)" = READY ]; }; then
-      fail "the training ended with status $status, see above; the same command continues it."
+    if [ "$retries" = 0 ] || ! may_pass "$status"; then
+      fail "$step ended with status $status, see above; the same command continues it."
     fi
-    retries=$((retries - 1))
+    echo "$step ended with status $status, see above; further tries: $retries" >&2
+    retries=$((retries - 1)) is_again=1
   done
   fetch
 }

@@ -9,12 +9,13 @@
 #   --version=IMAGE  runtime image; default: the one of the type
 #   --project=NAME   default: gcloud's
 #   --spot           create a spot slice
-#   --retries=N      times to create it again when it is preempted
+#   --retries=N      further tries after a preemption, a lost connection, or a creation or installation that fails, each a minute later;
+#                    default 0
 #   --before=COMMAND run on every worker before the training, such as the mount of a file system
 #   --out=FOLDER     of the results, default results/NAME
 #   --dry_run        print the commands and stop
 #
-# --workdir lies on a file system that all workers see, or in a bucket (gs://BUCKET/runs/l3). The same command continues the
+# --workdir lies on a file system that all workers see, or in a bucket (gs://BUCKET/runs/l3, s3://...). The same command continues the
 # training. The slice stays until:
 # gcloud compute tpus tpu-vm delete NAME --zone=ZONE
 set -euo pipefail

@@ -7,7 +7,8 @@
 #   --version=IMAGE  runtime image; default: the one of the type
 #   --project=NAME   default: gcloud's
 #   --spot           create a spot VM
-#   --retries=N      times to create it again when it is preempted; --workdir must then outlive the VM, as gs://BUCKET/runs/l3 does
+#   --retries=N      further tries after a preemption, a lost connection, or a creation or installation that fails, each a minute later;
+#                    default 0. --workdir must then outlive the VM, as gs://BUCKET/runs/l3 does
 #   --before=COMMAND run on the VM before the training, such as the mount of a file system
 #   --out=FOLDER     of the results, default results/NAME
 #   --dry_run        print the commands and stop

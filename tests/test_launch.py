@@ -10,33 +10,48 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
+import types
 
 import pytest
 import yaml
+from jax._src.clusters.cloud_tpu_cluster import coordinator_port
 
 from jaxdistill import cli
+from jaxdistill.core import InputError
+from jaxdistill.processes.launch import own_place
 
 from conftest import ROOT
 
 RECORDS = """#!/usr/bin/env python3
-import json, os, pathlib, sys, tarfile, time
+import json, os, pathlib, sys, tarfile
 name, given, folder = pathlib.Path(sys.argv[0]).name, sys.argv[1:], pathlib.Path(os.environ["RECORDS"])
+state = folder / "state"
+
+def next_of(queue):
+    words = (folder / queue).read_text().split()
+    (folder / queue).write_text(" ".join(words[1:]))
+    return words[0] if words else ""
+
 with (folder / "commands").open("a") as file:
     file.write(json.dumps([name, *given]) + "\\n")
 if "describe" in given:
-    print((folder / "state").read_text().strip())
-if "create" in given:
-    (folder / "state").write_text("READY")
-if given and given[-2:] and any(word.endswith(":results.tar.gz") for word in given):
+    print(state.read_text().strip())
+if name == "sleep":
+    state.write_text(next_of("states") or state.read_text())
+if any(word.endswith(":results.tar.gz") for word in given):
     fetched = next(word for word in given if word.endswith("/"))
-    tarfile.open(fetched + "results.tar.gz", "w:gz").add(folder / "state", "results.json")
+    tarfile.open(fetched + "results.tar.gz", "w:gz").add(state, "results.json")
+status = 0
+if "create" in given or {"scp", "--worker=all"} <= set(given):
+    status = int(next_of("failures") or 0)
+if "create" in given and status == 0:
+    state.write_text("READY")
 if name == "srun" or "jaxdistill.main" in " ".join(given):
-    ends = (folder / "ends").read_text().split()
-    (folder / "ends").write_text(" ".join(ends[1:]))
-    if ends and ends[0] != "0":
-        (folder / "state").write_text("PREEMPTED")
-        sys.exit(int(ends[0]))
+    status = int(next_of("ends") or 0)
+    state.write_text((folder / "left").read_text() if status else state.read_text())
+sys.exit(status)
 """
 TPU = ["--name=mine", "--zone=us-west4-a"]
 TRAINING = ["--config=configs/congen.py:minilm-l3", "--config.data.text=my texts/*.gz", "--workdir=/data/l3"]
@@ -44,14 +59,29 @@ TRAINING = ["--config=configs/congen.py:minilm-l3", "--config.data.text=my texts
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A folder with stand-ins in PATH, which note their arguments: `state` of the TPU, `ends`: statuses of trainings."""
+    """A folder with stand-ins in PATH, which note their arguments in `commands`.
+
+    Other files: `state` of the TPU; `left`, its state after a training that failed; `states`, those after each pause; `ends`,
+    the statuses of trainings; `failures`, the statuses of creations and uploads, in their order.
+    """
     (tmp_path / "bin").mkdir()
-    for name in ("gcloud", "git", "sbatch", "srun", "scontrol"):
+    for name in ("gcloud", "git", "sbatch", "srun", "scontrol", "sleep"):
         (tmp_path / "bin" / name).write_text(RECORDS.replace("/usr/bin/env python3", sys.executable))
         (tmp_path / "bin" / name).chmod(0o755)
-    (tmp_path / "state").write_text("")
-    (tmp_path / "ends").write_text("")
-    for name in [name for name in os.environ if name.startswith("SLURM_")]:
+    for name, content in {"state": "", "left": "PREEMPTED", "states": "", "ends": "", "failures": ""}.items():
+        (tmp_path / name).write_text(content)
+    launchers = (
+        "SLURM_",
+        "OMPI_",
+        "PMI_",
+        "JAX_COORDINATOR",
+        "JAX_NUM_PROC",
+        "JAX_PROCESS",
+        "TPU_",
+        "MEGASCALE_",
+        "KUBERNETES_",
+    )
+    for name in [name for name in os.environ if name.startswith(launchers)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setenv("RECORDS", str(tmp_path))
@@ -95,18 +125,18 @@ def test_a_tpu_is_created_installed_and_trained_on_and_its_results_fetched(machi
     on_all = [
         word for command in commands if "--worker=all" in command for word in command if word.startswith("--command=")
     ]
-    assert "pip install --quiet -r requirements-tpu.txt" in on_all[0] and len(on_all) == 2 + len(before)
+    assert on_all[0].endswith("pip install --quiet -e '.[tpu]'") and len(on_all) == 2 + len(before)
     assert shlex.split(on_all[-1].removeprefix("--command="))[-4:] == ["jaxdistill.main", *TRAINING]
     assert (machine / "out" / "results.json").is_file()
 
 
-@pytest.mark.parametrize("script", ["tpu_vm.sh", "tpu_pod.sh"])
-def test_a_workdir_in_a_bucket_outlives_a_preempted_tpu_and_stays_there(machine, script):
+@pytest.mark.parametrize("script, scheme", [("tpu_vm.sh", "s3"), ("tpu_pod.sh", "gs")])
+def test_a_workdir_in_a_bucket_outlives_a_preempted_tpu_and_stays_there(machine, script, scheme):
     (machine / "ends").write_text("255 0")
-    training = [*TRAINING[:-1], "--workdir=gs://mine/runs/l3"]
+    training = [*TRAINING[:-1], f"--workdir={scheme}://mine/runs/l3"]
     launched(script, *TPU, "--type=v6e-8", "--retries=1", f"--out={machine / 'out'}", "--", *training)
     commands = recorded(machine)
-    assert sum("uv pip install --quiet gcsfs" in " ".join(command) for command in commands) == 2
+    assert sum("uv pip install --quiet -e '.[tpu,storage]'" in " ".join(command) for command in commands) == 2
     assert verbs(commands).count("create") == 2 and not (machine / "out").exists()
 
 
@@ -132,23 +162,100 @@ def test_a_preempted_slice_is_created_again_and_the_training_continued(machine):
     assert "the same command continues it" in launched("tpu_pod.sh", *given, status=2)
 
 
-def test_a_training_that_fails_on_a_tpu_is_not_repeated(machine):
-    (machine / "bin" / "gcloud").write_text((machine / "bin" / "gcloud").read_text().replace('"PREEMPTED"', '"READY"'))
-    (machine / "ends").write_text("2")
+@pytest.mark.parametrize("status", [1, 2])
+def test_a_training_that_fails_on_a_tpu_is_not_repeated(machine, status):
+    (machine / "left").write_text("READY")
+    (machine / "ends").write_text(str(status))
     given = [*TPU, "--retries=5", "--", *TRAINING]
-    assert "ended with status 2, see above" in launched("tpu_vm.sh", *given, status=2)
+    assert f"ended with status {status}, see above" in launched("tpu_vm.sh", *given, status=2)
     assert "create" in verbs(recorded(machine)) and verbs(recorded(machine)).count("ssh") == 2
 
 
-@pytest.mark.parametrize("flag", ["--dry_run", "DRY_RUN=1"])
-def test_a_dry_run_prints_the_commands_of_a_run_and_gives_none(machine, monkeypatch, flag):
+@pytest.mark.parametrize("status", [1, 75, 255])
+def test_a_tpu_whose_state_changes_late_is_created_again(machine, status):
+    (machine / "left").write_text("READY")
+    (machine / "states").write_text("PREEMPTED")
+    (machine / "ends").write_text(f"{status} 0")
+    launched("tpu_vm.sh", *TPU, "--retries=1", f"--out={machine / 'out'}", "--", *TRAINING)
+    commands = recorded(machine)
+    assert ["sleep", "60"] in commands and verbs(commands).count("delete") == 1
+    assert verbs(commands).count("create") == 2 and (machine / "out" / "results.json").is_file()
+
+
+def test_an_installation_on_a_tpu_that_is_going_counts_as_a_try(machine):
+    (machine / "left").write_text("READY")
+    (machine / "states").write_text("READY PREEMPTED")
+    (machine / "ends").write_text(f"{cli.AGAIN} 0")
+    (machine / "failures").write_text("0 0 255")  # created, uploaded; the second upload fails
+    given = ["--", *TRAINING]
+    launched("tpu_vm.sh", *TPU, "--retries=2", f"--out={machine / 'out'}", *given)
+    assert verbs(recorded(machine)).count("create") == 2 and recorded(machine).count(["sleep", "60"]) == 2
+    (machine / "state").write_text("")
+    (machine / "ends").write_text(str(cli.AGAIN))
+    (machine / "failures").write_text("0 0 255")
+    said = launched("tpu_vm.sh", *TPU, "--retries=1", *given, status=2)
+    assert "error: the installation ended with status 255, see above; the same command continues it." in said
+
+
+def test_a_creation_that_fails_and_a_tpu_that_is_still_being_created_are_looked_at_again(machine):
+    (machine / "failures").write_text("1 0")
+    (machine / "states").write_text("CREATING READY")
+    launched("tpu_pod.sh", *TPU, "--type=v6e-64", "--retries=2", f"--out={machine / 'out'}", "--", *TRAINING)
+    assert verbs(recorded(machine))[:4] == ["describe", "create", "describe", "describe"]
+    (machine / "failures").write_text("1")
+    (machine / "state").write_text("CREATING")
+    said = launched("tpu_pod.sh", *TPU, "--type=v6e-64", "--", *TRAINING, status=2)
+    assert "mine is CREATING, neither ready nor stopped" in said and "the creation ended with status 1" in said
+
+
+def test_a_training_that_outlives_its_connection_is_ended_before_the_next_try(machine):
+    (machine / "left").write_text("READY")
+    (machine / "ends").write_text("255 0")
+    launched("tpu_vm.sh", *TPU, "--retries=1", f"--out={machine / 'out'}", "--", *TRAINING)
+    commands = [word.removeprefix("--command=") for command in recorded(machine) for word in command]
+    assert verbs(recorded(machine)).count("create") == 1
+    (ends_it,) = {command for command in commands if "kill" in command}
+    trains = next(command for command in commands if "jaxdistill.main" in command)
+    assert commands.index(trains) < commands.index(ends_it) < commands.index(trains, commands.index(trains) + 1)
+    home = {**os.environ, "PATH": os.defpath}
+    assert subprocess.run(["bash", "-c", ends_it], env=home, timeout=60).returncode == 0  # a fresh machine
+    python = machine / "jaxdistill" / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/bash\ntrap 'exit 75' TERM\ntouch started\nwhile true; do sleep 0.05; done\n")
+    python.chmod(0o755)
+    training = subprocess.Popen(["bash", "-c", trains], env=home)
+    waits_for(lambda: (machine / "jaxdistill" / "started").exists())
+    ending = subprocess.Popen(["bash", "-c", ends_it], env=home)
+    assert training.wait(timeout=60) == cli.AGAIN and ending.wait(timeout=60) == 0
+
+
+@pytest.mark.parametrize(
+    "given", [["--workdir=~/runs/my l3"], ["--workdir", "~/runs/my l3"], ["-workdir=~/runs/my l3"]]
+)
+def test_results_come_from_a_workdir_in_the_home_folder_of_the_worker(machine, given):
+    launched("tpu_vm.sh", *TPU, f"--out={machine / 'out'}", "--", TRAINING[0], *given)
+    (packs,) = (word for command in recorded(machine) for word in command if "tar czf" in word)
+    home = machine / "home"
+    (home / "jaxdistill").mkdir(parents=True)
+    (home / "runs" / "my l3" / "checkpoints").mkdir(parents=True)
+    (home / "runs" / "my l3" / "results.json").touch()
+    packing = ["bash", "-c", f"cd && {packs.removeprefix('--command=')}"]
+    subprocess.run(packing, env={**os.environ, "HOME": str(home)}, check=True)
+    with tarfile.open(home / "results.tar.gz") as results:
+        assert results.getnames() == [".", "./results.json"]
+
+
+@pytest.mark.parametrize(
+    "script, flag", [("tpu_pod.sh", "--dry_run"), ("tpu_pod.sh", "DRY_RUN=1"), ("tpu_vm.sh", "--dry_run")]
+)
+def test_a_dry_run_prints_the_commands_of_a_run_and_gives_none(machine, monkeypatch, script, flag):
     given = ["--type=v6e-64", f"--out={machine / 'out'}", "--", *TRAINING]
     with monkeypatch.context() as patched:
         if flag == "DRY_RUN=1":
             patched.setenv("DRY_RUN", "1")
-        printed = launched("tpu_pod.sh", *TPU, *([flag] if flag == "--dry_run" else []), *given)
+        printed = launched(script, *TPU, *([flag] if flag == "--dry_run" else []), *given)
     assert not recorded(machine) and not (machine / "out").exists()
-    launched("tpu_pod.sh", *TPU, *given)
+    launched(script, *TPU, *given)
     shown = [shlex.split(line) for line in printed.splitlines()]
     assert [command for command in shown if command[0] in ("gcloud", "git")] == recorded(machine)
     assert {command[0] for command in shown} == {"gcloud", "git", "mkdir", "tar"}
@@ -169,6 +276,7 @@ def test_a_dry_run_prints_the_commands_of_a_run_and_gives_none(machine, monkeypa
         ("slurm.sh", ["--nodes=0", "--", *TRAINING], "--nodes=0 must be a number of at least 1"),
         ("slurm.sh", ["--per=core", "--", *TRAINING], "allowed: node, gpu"),
         ("slurm.sh", ["--per=gpu", "--", *TRAINING], "--per=gpu needs --gpus=N"),
+        ("slurm.sh", ["--restarts=some", "--", *TRAINING], "--restarts=some must be a number"),
         ("local_processes.sh", ["python"], "the number of processes is missing"),
         ("local_processes.sh", ["2"], "the command is missing"),
     ],
@@ -202,19 +310,44 @@ def test_slurm_gets_a_task_for_each_node_or_gpu(machine, per, tasks):
     (command,) = recorded(machine)
     assert command == shlex.split(printed)
     assert {"--nodes=2", f"--ntasks-per-node={tasks}", "--gpus-per-node=8", "--time=01:00:00"} <= set(command)
-    assert command[-4:] == ["launch/slurm.sh", *TRAINING]
+    assert command[-5:] == ["launch/slurm.sh", "--job_with_restarts=100", *TRAINING]
     directives = re.findall("^#SBATCH (.*)", (ROOT / "launch" / "slurm.sh").read_text(), flags=re.M)
     assert {"--signal=TERM@120", "--requeue"} <= set(directives)
 
 
-@pytest.mark.parametrize("status", [0, 2, cli.AGAIN])
-def test_a_slurm_job_goes_back_into_the_queue_after_a_save_alone(machine, monkeypatch, status):
+def slurm_job(machine, *options):
+    """The command that SLURM runs after the script has given itself to sbatch: a copy of the script, elsewhere."""
+    launched("slurm.sh", *options, "--", *TRAINING)
+    command = recorded(machine)[-1]
+    (machine / "commands").unlink()
+    copy = shutil.copy(ROOT / "launch" / "slurm.sh", machine / "slurm_script")
+    return [str(copy), *command[command.index("launch/slurm.sh") + 1 :]]
+
+
+@pytest.mark.parametrize(
+    "status, restarts, goes_back",
+    [(0, "", False), (2, "", False), (137, "", False), (cli.AGAIN, "", True), (143, "", True), (cli.AGAIN, "4", True),
+     (cli.AGAIN, "5", False), (143, "5", False)],
+)  # fmt: skip
+def test_a_slurm_job_goes_back_into_the_queue_where_it_can_continue(machine, monkeypatch, status, restarts, goes_back):
+    job = slurm_job(machine, "--restarts=5")
     monkeypatch.setenv("SLURM_JOB_ID", "17")
+    if restarts:
+        monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
     (machine / "ends").write_text(str(status))
-    launched("slurm.sh", *TRAINING, status=status if status != cli.AGAIN else 0)
+    ended = subprocess.run(job, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == (0 if goes_back else status)
     first, *others = recorded(machine)
     assert first == ["srun", "python3", "-m", "jaxdistill.main", *TRAINING]
-    assert others == ([["scontrol", "requeue", "17"]] if status == cli.AGAIN else [])
+    assert others == ([["scontrol", "requeue", "17"]] if goes_back else [])
+    assert ("--restarts=5 allows no further start" in ended.stderr) == (restarts == "5")
+
+
+def test_a_job_is_submitted_from_inside_an_allocation_too(machine, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "16")  # salloc
+    launched("slurm.sh", "--nodes=2", "--", *TRAINING)
+    ((program, *given),) = recorded(machine)
+    assert program == "sbatch" and "--nodes=2" in given
 
 
 def test_local_processes_know_their_places_and_the_worst_status_is_kept(tmp_path):
@@ -227,17 +360,75 @@ def test_local_processes_know_their_places_and_the_worst_status_is_kept(tmp_path
     assert [(tmp_path / str(index)).read_text() for index in range(3)] == [f"{i} of 3, {i}\n" for i in range(3)]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_all_local_processes(tmp_path, number):
-    waits = "import os, pathlib, signal, sys, time\nfor number in (2, 15): signal.signal(number, lambda n, _: sys.exit(70 + n))\n"
+    waits = "import os, pathlib, signal, sys, time\nfor number in (1, 2, 15): signal.signal(number, lambda n, _: sys.exit(70 + n))\n"
     waits += "pathlib.Path(sys.argv[1], os.environ['JAX_PROCESS_ID']).touch()\ntime.sleep(50)"
     command = [str(ROOT / "launch" / "local_processes.sh"), "2", sys.executable, "-c", waits, str(tmp_path)]
-    process = subprocess.Popen(command)
-    begun = time.monotonic()
-    while len(list(tmp_path.iterdir())) < 2 and time.monotonic() - begun < 60:
-        time.sleep(0.05)
+    process = subprocess.Popen(["env", "--default-signal=HUP", *command])  # nohup would hide it from the script
+    waits_for(lambda: len(list(tmp_path.iterdir())) == 2)
     process.send_signal(number)
     assert process.wait(timeout=60) == 70 + number
+
+
+def test_a_dry_run_of_local_processes_prints_their_commands_and_starts_none(tmp_path):
+    touches = ["touch", str(tmp_path / "started here")]
+    printed = launched("local_processes.sh", "--dry_run", "--gpus", "--port=7000", 2, *touches)
+    joined = ["env", "JAX_COORDINATOR_ADDRESS=127.0.0.1:7000", "JAX_NUM_PROCESSES=2"]
+    expected = [[*joined, f"JAX_PROCESS_ID={i}", f"CUDA_VISIBLE_DEVICES={i}", *touches] for i in range(2)]
+    assert [shlex.split(line) for line in printed.splitlines()] == expected and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "variables, words",
+    [
+        (
+            {"KUBERNETES_SERVICE_HOST": "10.0.0.1"},
+            "the package kubernetes, which is missing: pip install kubernetes, or",
+        ),
+        ({}, "KUBERNETES_SERVICE_HOST, where JAX asks for the other pods, is not"),
+        ({"JAX_COORDINATOR_ADDRESS": "here:1"}, "JAX_PROCESS_ID is not set beside JAX_COORDINATOR_ADDRESS"),
+    ],
+)
+def test_a_pod_that_jax_cannot_join_says_what_to_install_or_set(machine, monkeypatch, variables, words):
+    monkeypatch.setitem(sys.modules, "kubernetes", None)  # its import fails
+    for name, value in (variables | {"JOB_COMPLETION_INDEX": "1"}).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(
+        InputError, match="set JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT and JAX_NUM_PROCESSES"
+    ) as refusal:
+        own_place()
+    said = str(refusal.value)
+    assert words in said and ("JOB_COMPLETION_INDEX=1 is set" in said) == ("JAX_COORDINATOR_ADDRESS" not in variables)
+
+
+def test_an_error_of_kubernetes_is_one_line(machine, monkeypatch):
+    class ConfigException(Exception):
+        """The package's, which has no other base."""
+
+    def load():
+        raise ConfigException("Service token file does not exist.\n")
+
+    config = types.SimpleNamespace(load_incluster_config=load)
+    monkeypatch.setitem(sys.modules, "kubernetes", types.SimpleNamespace(config=config))
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    with pytest.raises(InputError, match=r"cannot be found \(Service token file does not exist.\); set JAX_COORD"):
+        own_place()
+
+
+def test_a_pod_with_all_three_variables_needs_no_package(machine, monkeypatch):
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    given = {"JAX_COORDINATOR_ADDRESS": "here:1", "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"}
+    for name, value in (given | {"JOB_COMPLETION_INDEX": "1", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}).items():
+        monkeypatch.setenv(name, value)
+    assert own_place() == ("here", 1, 2, 1, None)
+
+
+def waits_for(happens):
+    begun = time.monotonic()
+    while not happens() and time.monotonic() - begun < 60:
+        time.sleep(0.05)
 
 
 def loaded(name):
@@ -257,6 +448,7 @@ def test_the_jobset_has_a_pod_for_each_host_of_the_slice_and_restarts_what_can_g
     assert failures["maxRestarts"] > 0
     (refusal,) = (rule["onExitCodes"] for rule in spec["podFailurePolicy"]["rules"])
     assert refusal["containerName"] == container["name"] and refusal["values"] == [cli.BAD_INPUT]
+    assert int(coordinator_port) in [port["containerPort"] for port in container["ports"]]
     mounted = [mount["mountPath"] for mount in container["volumeMounts"]]
     assert container["args"][0] == "train" and f"--workdir={mounted[0]}/runs/l3" in container["args"]
     assert [volume["name"] for volume in pod["volumes"]] == [mount["name"] for mount in container["volumeMounts"]]
@@ -265,22 +457,25 @@ def test_the_jobset_has_a_pod_for_each_host_of_the_slice_and_restarts_what_can_g
 def test_the_sky_task_joins_its_nodes_and_goes_on_after_a_preemption(tmp_path):
     task = loaded("sky.yaml")
     assert task["resources"]["use_spot"] and task["resources"]["job_recovery"]["recover_on_exit_codes"] == [cli.AGAIN]
-    assert task["envs"]["WORKDIR"].startswith(next(iter(task["file_mounts"])))
+    ((mounted, bucket),) = task["file_mounts"].items()
+    assert bucket["mode"] == "MOUNT" and f"--config.data.text={mounted}/" in task["envs"]["ARGUMENTS"]
+    # What is written does not go through the mount, which has no locks and no renames of folders.
+    assert task["envs"]["WORKDIR"].startswith(f"gs://{bucket['name']}/") and bucket["store"] == "gcs"
+    assert not task["envs"]["JAXDISTILL_CACHE"].startswith(mounted) and "$EXTRA,storage]" in task["setup"]
     python = tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text('#!/bin/sh\necho $JAX_COORDINATOR_ADDRESS $JAX_NUM_PROCESSES $JAX_PROCESS_ID "$@"\n')
     python.chmod(0o755)
     nodes = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": "1"}
-    started = subprocess.run(
-        ["bash", "-c", task["run"]],
-        cwd=tmp_path,
-        env=os.environ | task["envs"] | nodes,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+
+    def started(**given):
+        command, environment = ["bash", "-c", task["run"]], os.environ | task["envs"] | nodes | given
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+
     expected = ["10.0.0.1:8476", "2", "1", "-m", "jaxdistill.main", *task["envs"]["ARGUMENTS"].split()]
-    assert started.stdout.split() == [*expected, f"--workdir={task['envs']['WORKDIR']}"]
+    assert started().stdout.split() == [*expected, f"--workdir={task['envs']['WORKDIR']}"]
+    refused = started(WORKDIR="/data/runs/l3")
+    assert refused.returncode == cli.BAD_INPUT and "WORKDIR=/data/runs/l3 is lost with the machine" in refused.stderr
 
 
 @pytest.mark.parametrize("name", ["sky.yaml", "gke_jobset.yaml"])

@@ -1,6 +1,7 @@
 """Finds the place of this process among those of a run: by environment variables, or by JAX's own cluster detection."""
 
 import os
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ TASKS = {
 """Launcher to the variable in which it says how many tasks it has started."""
 SLICES = ("MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID")
 """Variables of a run on several TPU slices."""
+POD = "JOB_COMPLETION_INDEX"
+"""In it, Kubernetes numbers the pods of an indexed job."""
 WHAT_TO_SET = (
     "set JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT and JAX_NUM_PROCESSES, the same for all, and for each its own JAX_PROCESS_ID "
     "from 0; or JAX_NUM_PROCESSES=1 for tasks that train on their own"
@@ -49,9 +52,7 @@ def own_place() -> Place | None:
     found = _detected(given["JAX_COORDINATOR_ADDRESS"], count, index)
     address, count, index, devices = found
     if None in (address, count, index):
-        unset = "JAX_NUM_PROCESSES or JAX_PROCESS_ID is not set beside JAX_COORDINATOR_ADDRESS"
-        why = f"{launcher} has started {tasks} tasks, which JAX cannot join by itself" if tasks > 1 else unset
-        raise InputError(f"{why}; {WHAT_TO_SET}.")
+        raise InputError(f"{_why_not_found(given['JAX_COORDINATOR_ADDRESS'], launcher, tasks)} {WHAT_TO_SET}.")
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
         raise InputError(f"JAX_COORDINATOR_ADDRESS={address} is not HOST:PORT; {WHAT_TO_SET}.")
@@ -88,9 +89,23 @@ def _number(name: str, text: str | None) -> int | None:
 def _is_in_a_cluster() -> bool:
     """Whether JAX may find other processes where no launcher counts tasks: on TPU hosts and in indexed jobs of Kubernetes."""
     if os.environ.get("JAX_PLATFORMS", "").lower() == "cpu":
-        return "JOB_COMPLETION_INDEX" in os.environ
+        return POD in os.environ
     hosts = os.environ.get("TPU_WORKER_HOSTNAMES", "")
-    return "," in hosts or _has_tpus() or "JOB_COMPLETION_INDEX" in os.environ
+    return "," in hosts or _has_tpus() or POD in os.environ
+
+
+def _why_not_found(given_address: str | None, launcher: str, tasks: int) -> str:
+    """Why the address, the number or the index is unknown after JAX's detection; `WHAT_TO_SET` goes on from there."""
+    if tasks > 1:
+        return f"{launcher} has started {tasks} tasks, which JAX cannot join by itself;"
+    if given_address:
+        return "JAX_NUM_PROCESSES or JAX_PROCESS_ID is not set beside JAX_COORDINATOR_ADDRESS;"
+    if POD not in os.environ:
+        return "this seems to be a host of a TPU slice, and JAX cannot find the others;"
+    seen = f"{POD}={os.environ[POD]} is set, as in an indexed job of Kubernetes"
+    if "KUBERNETES_SERVICE_HOST" not in os.environ:
+        return f"{seen}, but KUBERNETES_SERVICE_HOST, where JAX asks for the other pods, is not;"
+    return f"{seen}, whose pods JAX finds with the package kubernetes, which is missing: pip install kubernetes, or"
 
 
 def _has_tpus() -> bool:
@@ -121,8 +136,11 @@ def _detected(address: str | None, count: int | None, index: int | None) -> tupl
     from jax._src.clusters import ClusterEnv
 
     try:
-        found = ClusterEnv.auto_detect_unset_distributed_params(address, count, index, None, None, 20)
-    except (ValueError, IndexError, KeyError, RuntimeError) as error:
+        with warnings.catch_warnings():
+            # It warns in every pod without the package; `_why_not_found` says so where the package is needed.
+            warnings.filterwarnings("ignore", "Kubernetes environment detected")
+            found = ClusterEnv.auto_detect_unset_distributed_params(address, count, index, None, None, 20)
+    except Exception as error:  # JAX asks servers, and those packages' errors have no common base
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         slices = f"unset {SLICES[0]} if another job has left it, or " if os.environ.get(SLICES[0]) else ""
         raise InputError(f"the processes of this run cannot be found ({reason}); {slices}{WHAT_TO_SET}.") from error
