@@ -90,7 +90,7 @@ def score(
         **(described[0] if len(described) == 1 else {"members": described}),
         "seconds": round(time.perf_counter() - start, 1),
         "seconds_of_task": seconds,
-        "scores": suite.with_averages(scores),
+        "scores": suite.with_averages(scores, failed),
         "failed": failed,
         "neighbours": {name: values["neighbours"] for name, values in found.items() if "neighbours" in values},
     }

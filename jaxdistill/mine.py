@@ -11,9 +11,9 @@ Writes a table with a row for each query, positive and negative: `text`, `positi
 `negative_1`, `score_negative_1` and so on. Scores are cosines of the model, or those of `--cross_encoder`.
 
 Documents are all different positives and those of `--corpus`. A query that appears with several positives has them all.
-The search is exact and runs on the devices. Vectors are stored in the cache folder by model, prompt and text, and
-resumed; an output that was begun is continued. The limits have the names and the meaning of sentence-transformers'
-`mine_hard_negatives`.
+A document with the query's own text is no negative. The search is exact and runs on the devices. Vectors are stored in the
+cache folder by model, prompt and text, and resumed; an output that was begun is continued. The limits have the names and
+the meaning of sentence-transformers' `mine_hard_negatives`.
 """
 
 import argparse
@@ -85,6 +85,13 @@ def questions(pairs: Iterable[tuple[str, str]], corpus: Iterable[str] = ()) -> Q
     return Questions(list(queries), list(documents), [list(rows) for rows in queries.values()])
 
 
+def excluded(known: Questions) -> list[list[int]]:
+    """For each query the documents that are no negatives: its positives, and one with its own text."""
+    row = {text: number for number, text in enumerate(known.documents)}
+    own = ([row[query]] if query in row else [] for query in known.queries)
+    return [list({*positives, *same}) for positives, same in zip(known.positives, own, strict=True)]
+
+
 def of_retrieval_set(spec: str, qrels: str = "") -> Questions:
     """The judged queries and all documents of a set in BEIR's form; other judgements than its own with `qrels`."""
     files = set_files(spec)
@@ -127,7 +134,8 @@ def mined(
     Args:
       scorer: a cross-encoder that scores the nearest documents and the positives instead of the vectors.
     """
-    depth = min(limits.range_max + max(map(len, known.positives)), len(documents))
+    left_out = excluded(known)
+    depth = min(limits.range_max + max(map(len, left_out)), len(documents))
     blocks = (documents[at : at + BLOCK_ROWS] for at in range(0, len(documents), BLOCK_ROWS))
     scores, rows = nearest(queries, blocks, count=depth)
     asked = np.repeat(np.arange(len(known.queries)), [len(of_query) for of_query in known.positives])
@@ -141,7 +149,7 @@ def mined(
     ends = np.cumsum([len(of_query) for of_query in known.positives])[:-1]
     positive_scores = [part.tolist() for part in np.split(of_positives, ends)]
     found = hard_negatives(
-        scores, rows, known.positives, positive_scores, limits=limits, count=count, sampling=sampling, seed=seed
+        scores, rows, left_out, positive_scores, limits=limits, count=count, sampling=sampling, seed=seed
     )
     return found, positive_scores
 
@@ -236,8 +244,17 @@ def _output(given: argparse.Namespace) -> Path:
 
 
 def _questions(given: argparse.Namespace) -> Questions:
-    if given.retrieval:
-        return of_retrieval_set(given.retrieval, given.qrels)
+    known = of_retrieval_set(given.retrieval, given.qrels) if given.retrieval else _of_pairs(given)
+    if all(len(rows) == len(known.documents) for rows in excluded(known)):
+        more = f"--retrieval={given.retrieval} needs others" if given.retrieval else "add others with --corpus=FILE"
+        raise InputError(
+            f"no query has a document that may be a negative: all {len(known.documents):,} documents are its positives "
+            f"or its own text; {more}."
+        )
+    return known
+
+
+def _of_pairs(given: argparse.Namespace) -> Questions:
     columns = {sources.TEXT: given.column, "positive": given.positive_column}
     corpus = sources.read(given.corpus, {sources.TEXT: given.corpus_column})
     pairs = sources.read(given.pairs, columns)
@@ -315,17 +332,19 @@ def _folder() -> Path:
 
 
 def _finite(text: str) -> float:
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
     if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"{text} must be a finite number")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a finite number")
     return number
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{number} must be at least 0")
-    return number
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least 0")
+    return int(text)
 
 
 def _parser() -> Parser:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import bm25s
 import numpy as np
 import pytest
 import pytrec_eval
@@ -10,7 +11,7 @@ from jaxdistill import candidates, evaluate
 from jaxdistill.core import InputError, Scorer
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load_model
-from jaxdistill.evals import beir, documents
+from jaxdistill.evals import beir, bm25, documents, suite
 from jaxdistill.evals.beir import read_set, set_files
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.evals.ranking import measures, ordered
@@ -25,8 +26,8 @@ def test_both_forms_give_the_same_set(tmp_path, form):
     known = read_set(set_files(str(write_set(tmp_path / "tiny", form))))
     assert known.name == "tiny"
     assert known.documents == {"d1": "Cats They sleep.", "d2": "Dogs run in the park.", "d3": "Rain It rains in May."}
-    assert list(known.queries) == ["q1", "q2"]  # with a relevant document
-    assert known.judged == {"q1": {"d1": 2, "d3": 1}, "q2": {"d2": 1}}
+    assert list(known.queries) == ["q1", "q2", "q4"]  # that are judged
+    assert known.judged == {"q1": {"d1": 2, "d3": 1}, "q2": {"d2": 1}, "q4": {"d1": 0}}
 
 
 @pytest.mark.parametrize(
@@ -34,8 +35,11 @@ def test_both_forms_give_the_same_set(tmp_path, form):
     [
         ({"qrels": [*QRELS, ("q1", "d9", 1)]}, r"qrels.tsv:5 judges the document 'd9', which .*corpus.tsv.gz does not"),
         ({"qrels": [*QRELS, ("q9", "d1", 1)]}, r"qrels.tsv:5 judges the query 'q9'"),
-        ({"qrels": [*QRELS, ("q1", "d1", 1)]}, r"qrels.tsv:5 judges .* twice"),
-        ({"qrels": [("q1", "d1", "yes"), ("q1", "d1", "yes")]}, r"qrels.tsv:2: a judgement is query, document and a"),
+        ({"qrels": [*QRELS, ("q1", "d1", 1)]}, r"qrels.tsv:5 judges .* twice, as 2 and 1; keep one"),
+        ({"qrels": [("q1", "d1", "yes"), ("q1", "d1", "yes")]}, r"qrels.tsv:2: a judgement is .*; got 'q1.*yes'"),
+        ({"qrels": [("q1", "d1", "0.5")]}, r"qrels.tsv:1: a judgement is query, document and a whole number"),
+        ({"qrels": [*QRELS, ("q2", "d1", "9" * 400)]}, r"qrels.tsv:5: .* of at most nine digits"),
+        ({"qrels": [*QRELS, ("q2", "d1", "9" * 5000)]}, r"qrels.tsv:5: .* of at most nine digits"),
         ({"qrels": [("q4", "d1", 0)]}, "no query has a relevant document"),
         ({"queries": [*QUERIES, ("q5", " ")]}, r"queries.tsv.gz:5: the query 'q5' has no text"),
         ({"queries": [*QUERIES, ("q1", "again")]}, r"queries.tsv.gz:5 has the id 'q1', as an earlier line"),
@@ -45,12 +49,24 @@ def test_both_forms_give_the_same_set(tmp_path, form):
             r"corpus.tsv.gz:4: 3? ?2? ?.*fields; id, title, text are expected",
         ),
         ({"corpus": []}, "corpus.tsv.gz is empty"),
+        ({"corpus": [("d1", "", " "), ("d2", "", "")]}, "corpus.tsv.gz: none of its 2 documents has text"),
+        (
+            {"form": "jsonl", "corpus": [*DOCUMENTS, ("d4", "", "\ud800")]},
+            r"corpus.jsonl:4: column 'text' .* surrogate",
+        ),
+        ({"form": "jsonl", "queries": [*QUERIES, ("\ud800", "a")]}, r"queries.jsonl:5: column '_id' .* surrogate"),
     ],
 )
 def test_a_faulty_set_is_one_line_with_its_place(tmp_path, changed, words):
     with pytest.raises(InputError, match=words) as error:
         read_set(set_files(str(write_set(tmp_path / "bad", **changed))))
     assert "\n" not in str(error.value)
+
+
+def test_judgements_are_read_as_trec_eval_reads_them(tmp_path):
+    rows = [("q1", "d1", "1.0"), ("q1", "d1", "1"), ("q1", "unknown", "0"), ("q2", "d2", "-1")]
+    known = read_set(set_files(str(write_set(tmp_path / "tiny", qrels=rows))))
+    assert known.judged == {"q1": {"d1": 1, "unknown": 0}, "q2": {"d2": -1}}
 
 
 def test_a_set_of_the_hub_has_its_own_name_and_not_that_of_its_snapshot(tmp_path, monkeypatch):
@@ -67,8 +83,8 @@ def test_measures_equal_those_of_trec_eval():
         f"q{query}": {name: int(drawn.integers(-1, 4)) for name in drawn.choice(names, 20, replace=False)}
         | {names[query]: 2}
         for query in range(40)
-    }
-    scores = drawn.integers(0, 40, (40, 250)) / 7  # many ties
+    } | {"q40": {names[0]: 0, names[1]: -1}}
+    scores = drawn.integers(0, 40, (41, 250)) / 7  # many ties
     rows = np.stack([drawn.permutation(300)[:250] for _ in judged])
     rankings = dict(zip(judged, ordered(scores, rows, names), strict=True))
     runs = {
@@ -93,7 +109,7 @@ def test_measures_equal_those_of_trec_eval():
 
 
 VECTORS = {"Do cats sleep?": (1, 0), "Where do dogs run?": (0.8, 0.6), "Cats They sleep.": (1, 0.1)}
-VECTORS |= {"Dogs run in the park.": (0, 1), "Rain It rains in May.": (0.9, 0.5)}
+VECTORS |= {"Dogs run in the park.": (0, 1), "Rain It rains in May.": (0.9, 0.5), "judged irrelevant": (1, 0)}
 
 
 def embed(texts):
@@ -104,21 +120,74 @@ def test_a_ranking_by_hand(tmp_path):
     known = read_set(set_files(str(write_set(tmp_path / "tiny"))))
     ranking = documents.ranked_by_vectors(embed, embed, known)
     scores = documents.scored(ranking, known)
-    # q1: d1, d3, d2; q2: d3, d1, d2.
-    assert scores["documents/tiny ndcg@10"] == pytest.approx((1 + 1 / np.log2(4)) / 2)
-    assert scores["documents/tiny mrr@10"] == pytest.approx((1 + 1 / 3) / 2)
+    # q1: d1, d3, d2; q2: d3, d1, d2; q4 has no relevant document.
+    assert scores["documents/tiny ndcg@10"] == pytest.approx((1 + 1 / np.log2(4)) / 3)
+    assert scores["documents/tiny mrr@10"] == pytest.approx((1 + 1 / 3) / 3)
     other = documents.ranked_by_vectors(embed, lambda texts: embed(texts)[:, ::-1], known)  # another model's index
     assert documents.scored(other, known)["documents/tiny map"] < scores["documents/tiny map"]
 
-    class Reranker(Scorer):
-        def score(self, first, second):
-            return [float(one.split()[0].lower() in query) for query, one in zip(first, second, strict=True)]
-
-        def __call__(self, texts):
-            raise AssertionError
-
     again = documents.scored(documents.reranked(ranking, Reranker(), known), known)
-    assert again["documents/tiny ndcg@10"] == pytest.approx(1.0)
+    assert again["documents/tiny ndcg@10"] == pytest.approx(2 / 3)
+
+
+class Reranker(Scorer):
+    """Prefers documents whose first word is in the query."""
+
+    def score(self, first, second):
+        return [float(one.split()[0].lower() in query) for query, one in zip(first, second, strict=True)]
+
+    def __call__(self, texts):
+        raise AssertionError
+
+
+def test_only_a_model_that_gives_nothing_but_zero_vectors_is_refused(tmp_path):
+    known = read_set(set_files(str(write_set(tmp_path / "tiny"))))
+
+    def without(*unknown):
+        return lambda texts: np.array([(0, 0) if text in unknown else VECTORS[text] for text in texts], np.float32)
+
+    scores, rows = documents.ranked_by_vectors(
+        without("Do cats sleep?"), without("Dogs run in the park.", "Rain It rains in May."), known
+    )
+    assert scores[0].tolist() == [0, 0, 0] and rows[1].tolist() == [0, 1, 2]
+    assert scores[1] == pytest.approx([0.86 / 1.01**0.5, 0, 0], abs=1e-6)
+    with pytest.raises(InputError, match="a zero vector for 3 of 3 sentences"):
+        documents.ranked_by_vectors(embed, without(*known.documents.values()), known)
+
+
+def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
+    corpus = [("q1", "Topic", "Do cats sleep?"), ("q2", "", "It rains."), ("q3", "", "Who?"), ("d1", "", "They sleep.")]
+    queries = [("q1", "Do cats sleep?"), ("q2", "Where do dogs run?"), ("q3", "Who?")]
+    qrels = [("q1", "d1", 1), ("q2", "q2", 1), ("q3", "q3", 1)]
+    known = read_set(set_files(str(write_set(tmp_path / "tiny", corpus=corpus, queries=queries, qrels=qrels))))
+    assert known.also_documents == {"q1", "q3"}  # q2 has the id of another text
+    ranking = np.array([[0.9, 0.3, 0.2, 0.8]] * 3), np.array([[0, 1, 2, 3]] * 3)
+    scores, rows = documents.without_itself(ranking, known)
+    names = ordered(scores, rows, list(known.documents))
+    assert names == [["d1", "q2", "q3"], ["q1", "d1", "q2", "q3"], ["q1", "d1", "q2", "q3"]]  # q3 is judged relevant
+    first = documents.reranked((scores, rows), Reranker(), known)
+    assert "q1" not in ordered(*first, list(known.documents))[0]
+
+
+def test_bm25_reads_words_as_bm25s_does_and_scripts_without_spaces_in_pairs():
+    text = "The cat's 3 Mäuse, 10 naïve_dogs; Кот и 고양이 नमस्ते العربية"
+    theirs = bm25s.tokenize([text], stopwords="en", return_ids=False, show_progress=False)[0]
+    assert bm25.words(text) == theirs != []
+    assert bm25.words("iPhone手机壳在2010年。スーパー") == "iphone 手机 机壳 壳在 2010 年 スー ーパ パー".split()
+    assert bm25.words("ที่นี่ ๑๒ ก") == ["ที่นี่", "๑๒", "ก"]  # vowels and tones belong to their consonant
+    assert [len(bm25.words(text)) for text in ("ພາສາ", "ភាសា", "မြန်မာ")] == [3, 1, 3]
+
+
+def test_bm25_finds_only_documents_that_share_a_word_with_the_query(tmp_path):
+    queries = [("q1", "Do cats sleep?"), ("q2", "Who is the?"), ("q3", "unheard")]
+    qrels = [("q1", "d1", 1), ("q2", "d2", 1), ("q3", "d3", 1)]
+    known = read_set(set_files(str(write_set(tmp_path / "tiny", queries=queries, qrels=qrels))))
+    ranking = bm25.rank(list(known.queries.values()), list(known.documents.values()), 3)
+    assert ordered(*ranking, list(known.documents)) == [["d1"], [], []]
+    for found in (ranking, documents.reranked(ranking, Reranker(), known)):
+        assert list(documents.scored(found, known).values()) == pytest.approx([1 / 3] * 5)
+    with pytest.raises(InputError, match="finds no word in any of 2 documents"):
+        bm25.rank(["cats"], ["a", "the"], 1)
 
 
 def test_sets_of_a_data_folder_and_across_languages(tmp_path):
@@ -132,6 +201,30 @@ def test_sets_of_a_data_folder_and_across_languages(tmp_path):
     assert beir.read_set(set_files(specs[-1])).name == "news-de+news-en"
 
 
+def test_sets_of_one_name_are_told_apart_by_their_folders(tmp_path, monkeypatch):
+    a, b, inner = (str(write_set(tmp_path / name)) for name in ("a/plain", "b/plain", "c/a/plain"))
+    assert beir.named_sets([a, f"{a}/", b]) == {a: "a/plain", b: "b/plain"}
+    assert list(beir.named_sets([a, inner]).values()) == [f"{tmp_path.name}/a/plain", "c/a/plain"]
+    assert beir.named_sets([f"{a}+{b}", "ONE/x", "TWO/x"]) == {
+        f"{a}+{b}": "plain+plain",
+        "ONE/x": "ONE/x",
+        "TWO/x": "TWO/x",
+    }
+    monkeypatch.chdir(a)
+    assert beir.named_sets([".", a, "../../b/plain"]) == {".": "a/plain", "../../b/plain": "b/plain"}
+    assert set_files(".").name == "plain"
+    units = suite.planned(["documents"], Sources(retrieval=(a, b, a))).units
+    assert [unit.name for unit in units] == ["documents/a/plain", "documents/b/plain"]
+
+
+def test_a_model_that_lacks_a_set_has_no_average():
+    scores = {"documents/a ndcg@10": 0.5, "documents/b ndcg@10": 0.7, "documents/b map": 0.1}
+    average = scores | {"documents/average ndcg@10": pytest.approx(0.6)}
+    assert suite.with_averages(scores) == average
+    assert suite.with_averages(scores, ["documents/c", "sts12"]) == scores
+    assert suite.with_averages(scores, ["reranked documents/a", "documents/a+b", "sts12"]) == average
+
+
 def test_evaluate_scores_documents_beside_bm25_and_in_anothers_index(tmp_path):
     write_set(tmp_path / "data" / "retrieval" / "tiny")
     save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
@@ -141,15 +234,23 @@ def test_evaluate_scores_documents_beside_bm25_and_in_anothers_index(tmp_path):
         "twice": {"corpus": [*DOCUMENTS, DOCUMENTS[0]]},
     }
     bad = [write_set(tmp_path / name, **changed) for name, changed in faults.items()]
+    (write_set(tmp_path / "train", "jsonl") / "qrels" / "test.tsv").rename(tmp_path / "train" / "qrels" / "train.tsv")
+    bad += [tmp_path / "train", tmp_path / "missing"]
     options = {"tasks": "documents", "data": str(tmp_path / "data"), "index_model": str(tmp_path / "model")}
     found = evaluate(["bm25", str(tmp_path / "model")], **options)
     lexical, model = (row["scores"] for row in found["models"])
     assert not [name for name in lexical if "asymmetric" in name]
-    assert lexical["documents/tiny ndcg@10"] == pytest.approx((1 + 2 / (2 + 1 / np.log2(3))) / 2, abs=0.2)
+    assert lexical["documents/tiny ndcg@10"] == pytest.approx((1 + 2 / (2 + 1 / np.log2(3))) / 3)
     assert model["asymmetric documents/tiny ndcg@10"] == model["documents/tiny ndcg@10"]
     sets = ",".join(map(str, [*bad, tmp_path / "data" / "retrieval" / "tiny"]))
     row = evaluate(tmp_path / "model", tasks="documents", retrieval=sets)["models"][0]
-    assert list(row["failed"]) == [f"documents/{name}" for name in faults] and "documents/tiny map" in row["scores"]
+    assert list(row["failed"]) == [f"documents/{path.name}" for path in bad] and "documents/tiny map" in row["scores"]
+    assert "it has none of qrels/test.tsv" in row["failed"]["documents/train"]
+    assert "is no folder" in row["failed"]["documents/missing"]
+    both = evaluate(
+        ["bm25", tmp_path / "model"], tasks="documents", retrieval=f"{sets},{write_set(tmp_path / 'other')}"
+    )
+    assert not any("documents/average ndcg@10" in row["scores"] for row in both["models"])
     assert not any("\n" in line for line in row["failed"].values())
     with pytest.raises(InputError, match="is no cross-encoder"):
         evaluate(tmp_path / "model", tasks="documents", retrieval=sets, reranker=str(tmp_path / "model"))

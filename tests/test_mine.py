@@ -143,6 +143,25 @@ def test_a_cross_encoder_scores_candidates_and_positives(folder, monkeypatch):
     assert kept.any() and found.scores[kept] == pytest.approx(lengths[kept]) and (lengths[kept] <= 0.03).all()
 
 
+def test_a_document_with_the_querys_own_text_is_no_negative():
+    known = mine.questions([("query", "answer")], [" query ", "near", "far", "farther"])
+    documents = np.array([[1, 0], [1, 0.2], [1, 0.5], [1, 0.9], [1, 0.1]], np.float32)
+    assert known.documents == ["query", "near", "far", "farther", "answer"]
+    limits = Limits(range_max=3).with_range(3, 1)
+    found, _ = mine.mined(known, documents[:1], documents, limits=limits, count=3, sampling="top", seed=0)
+    assert found.rows.tolist() == [[1, 2, 3]] and np.isfinite(found.scores).all()
+
+
+@pytest.mark.parametrize("set_of", ["pairs", "retrieval"])
+def test_a_corpus_without_other_documents_is_told_before_the_model_is_read(tmp_path, capsys, set_of):
+    write_pairs(tmp_path / "pairs.tsv", [("query", "answer"), ("answer", "query")])
+    write_set(tmp_path / "retrieval", corpus=[("d1", "", "answer")], queries=[("q1", "query")], qrels=[("q1", "d1", 1)])
+    source = tmp_path / ("pairs.tsv" if set_of == "pairs" else "retrieval")
+    error = refused(mine, ["--model=absent", f"--{set_of}={source}", f"--output={tmp_path / 'out.tsv'}"], capsys)
+    advice = "add others with --corpus=FILE" if set_of == "pairs" else f"--retrieval={source} needs others"
+    assert "no query has a document that may be a negative" in error and advice in error
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -154,6 +173,8 @@ def test_a_cross_encoder_scores_candidates_and_positives(folder, monkeypatch):
         (["--cross_encoder=MODEL"], "is no cross-encoder"),
         (["--output=a.txt"], "must end in .tsv"),
         (["--max_score=nan"], "must be a finite number"),
+        (["--min_score=abc"], "--min_score: 'abc' must be a finite number"),
+        (["--range_min=few"], "--range_min: 'few' must be a whole number of at least 0"),
         (["--relative_marign=0.1"], "Did you mean --relative_margin"),
     ],
 )

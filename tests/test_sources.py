@@ -113,7 +113,8 @@ def test_a_file_of_an_installed_package_can_be_named(tmp_path, monkeypatch):
 
 
 FAULTS = [
-    ("a.txt", b"good\ncaf\xe9\n", r"a.txt:2 is not UTF-8 \(byte 0xe9 at 3\)"),
+    ("a.txt", b"good\ncaf\xe9\n", r"a.txt:2 is not UTF-8 \(byte 0xe9 at 3\).*iconv -f latin1"),
+    ("a.txt", "café\n".encode("utf-16"), r"a.txt:1 is not UTF-8 \(byte 0xff at 0\).*iconv -f utf-16"),
     ("a.txt.gz", gzip.compress(b"good\n" * 2000)[:-20], "a.txt.gz is not a complete gzip file"),
     ("b.txt.gz", b"no gzip at all", "b.txt.gz is not a complete gzip file"),
     ("a.txt", b"", "a.txt is empty"),

@@ -59,7 +59,7 @@ class Negatives(NamedTuple):
 def hard_negatives(
     scores: Float[np.ndarray, "q candidates"],
     rows: Integer[np.ndarray, "q candidates"],
-    positives: Sequence[Sequence[int]],
+    excluded: Sequence[Sequence[int]],
     positive_scores: Sequence[Sequence[float]],
     *,
     limits: Limits,
@@ -71,14 +71,15 @@ def hard_negatives(
 
     Args:
       scores, rows: the candidates of each query and the score of each, in any order.
-      positives, positive_scores: rows and scores of each query's positives, which are no negatives.
+      excluded: rows that are no negatives of each query, its positives among them.
+      positive_scores: scores of each query's positives.
       limits: with their `range_max`.
       count: negatives of a query.
       sampling: `top`, those with the highest scores, or `random`.
       seed: of random choices.
     """
     lowest = np.array([min(of_query) for of_query in positive_scores], np.float32)[:, None]
-    scores = np.where(_are_positives(rows, positives), -np.inf, np.asarray(scores, np.float32))
+    scores = np.where(_are_excluded(rows, excluded), -np.inf, np.asarray(scores, np.float32))
     left_out = {}
     for name, beyond in _beyond(scores, lowest, limits).items():
         left_out[name] = int((beyond & np.isfinite(scores)).sum())
@@ -93,11 +94,11 @@ def hard_negatives(
     return Negatives(rows[:, :count], scores[:, :count], left_out)
 
 
-def _are_positives(
-    rows: Integer[np.ndarray, "q candidates"], positives: Sequence[Sequence[int]]
+def _are_excluded(
+    rows: Integer[np.ndarray, "q candidates"], excluded: Sequence[Sequence[int]]
 ) -> Bool[np.ndarray, "q candidates"]:
-    many = 1 + max(int(rows.max(initial=0)), *(max(of_query) for of_query in positives))
-    known = np.array([query * many + row for query, of_query in enumerate(positives) for row in of_query], np.int64)
+    many = 1 + max(int(rows.max(initial=0)), *(max(of_query) for of_query in excluded))
+    known = np.array([query * many + row for query, of_query in enumerate(excluded) for row in of_query], np.int64)
     return np.isin(np.arange(len(rows))[:, None] * many + rows, known)
 
 

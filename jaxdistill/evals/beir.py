@@ -4,24 +4,29 @@ A set is a folder with
 
 - `corpus.jsonl` (`_id`, `title`, `text`) or `corpus.tsv` (id, title, text; no header),
 - `queries.jsonl` (`_id`, `text`) or `queries.tsv` (id, text; no header),
-- `qrels/test.tsv` (query-id, corpus-id, score; with a header) or `qrels.tsv` (the same without a header),
+- `qrels/test.tsv` or `qrels.tsv` (query-id, corpus-id, score; a first line whose score is no number is a header),
 
 each plain or `.gz` (BEIR, Thakur et al., NeurIPS Datasets 2021, https://arxiv.org/abs/2104.08663). It may also be the name
 of such a data set on the Hugging Face hub. `A+B` asks the queries of A in the documents of B, which needs the same ids: a
 set in two languages measures retrieval across them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from jaxdistill.core import InputError
+from jaxdistill.data.formats import checked_text
 from jaxdistill.evals.read_table import table_suffix, text_lines
 from jaxdistill.files.reading import foreign_errors, parsed_json
 
 CORPUS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.tsv", "corpus.tsv.gz")
 QUERIES = ("queries.jsonl", "queries.jsonl.gz", "queries.tsv", "queries.tsv.gz")
 QRELS = ("qrels/test.tsv", "qrels/test.tsv.gz", "qrels.tsv", "qrels.tsv.gz")
+RELEVANCE = re.compile(r"([+-]?\d{1,9})(?:\.0*)?")
+"""A whole number that fits trec_eval's integers, also as `1.0`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +37,11 @@ class RetrievalSet:
     documents: Mapping[str, str]
     """Id to title and text."""
     queries: Mapping[str, str]
-    """Id to text, of the queries with at least one relevant document."""
+    """Id to text, of the queries that are judged."""
     judged: Mapping[str, Mapping[str, int]]
     """Id of a query to its judged documents and their relevance; above 0 is relevant."""
+    also_documents: Collection[str]
+    """Ids of queries whose text is also that of the document with the same id, as in ArguAna and Quora."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,56 +69,90 @@ def set_files(spec: str) -> SetFiles:
       spec: a folder, the name `ORG/NAME` of a data set on the hub, or `A+B`: the queries and judgements of A, the documents
         of B.
     """
-    asked, plus, indexed = (spec, "", "") if Path(spec).is_dir() else spec.partition("+")
-    queries = _folder(asked, spec)
-    documents = _folder(indexed, spec) if plus else queries
+    folders = [_folder(part, spec) for part in _parts(spec)]
+    queries, documents = folders[0], folders[-1]
     return SetFiles(
-        name="+".join(Path(part).name for part in ([asked, indexed] if plus else [asked])),
+        name=_names(spec)[0],
         corpus=_file(documents, CORPUS),
         queries=_file(queries, QUERIES),
         qrels=_file(queries, QRELS),
     )
 
 
+def named_sets(specs: Sequence[str]) -> dict[str, str]:
+    """Maps each different set to its name: its folder's, behind as many parent folders as tell it from the others."""
+    different: dict[tuple[str, ...], str] = {}
+    for spec in specs:
+        different.setdefault(tuple(map(os.path.realpath, _parts(spec))), spec)
+    names = {spec: _names(spec) for spec in different.values()}
+    return {
+        spec: next((name for name in own if sum(name in others for others in names.values()) == 1), spec)
+        for spec, own in names.items()
+    }
+
+
 def read_set(files: SetFiles) -> RetrievalSet:
     """Reads a set.
 
     Raises:
-      InputError: with file and line, for a bad row, an id that appears twice, a text that is empty, or a judgement of a
-        query or document that the set does not have; or if no query has a relevant document.
+      InputError: with file and line, for a bad row, an id that appears twice, a query that is empty, two judgements that
+        contradict each other, a judgement of a query that the set does not have, or a relevant document that it does not
+        have; or if no document has text, or no query a relevant document.
     """
-    documents = dict(_texts(files.corpus, ("title", "text"), may_be_empty=True))
-    queries = dict(_texts(files.queries, ("text",), may_be_empty=False))
-    judged: dict[str, dict[str, int]] = {}
-    for line, query, document, relevance in _judgements(files.qrels):
-        for kind, found, known, path in (
-            ("query", query, queries, files.queries),
-            ("document", document, documents, files.corpus),
-        ):
-            if found not in known:
-                raise InputError(f"{files.qrels}:{line} judges the {kind} {found!r:.60}, which {path} does not have.")
-        if document in judged.setdefault(query, {}):
-            raise InputError(f"{files.qrels}:{line} judges query {query!r:.60} and document {document!r:.60} twice.")
-        judged[query][document] = relevance
-    answered = {query: text for query, text in queries.items() if any(r > 0 for r in judged.get(query, {}).values())}
-    if not answered:
+    queries = {name: _joined(cells) for name, cells in _texts(files.queries, ("text",), may_be_empty=False)}
+    documents, also_documents = {}, set()
+    for name, cells in _texts(files.corpus, ("title", "text"), may_be_empty=True):
+        documents[name] = _joined(cells)
+        if queries.get(name) == cells[-1]:
+            also_documents.add(name)
+    if not any(documents.values()):
+        raise InputError(f"{files.corpus}: none of its {len(documents):,} documents has text; at least one must have.")
+    judged = _judged(files, queries, documents)
+    if not any(relevance > 0 for of_query in judged.values() for relevance in of_query.values()):
         raise InputError(f"{files.qrels}: no query has a relevant document; at least one judgement must be above 0.")
     return RetrievalSet(
-        name=files.name, documents=documents, queries=answered, judged={query: judged[query] for query in answered}
+        name=files.name,
+        documents=documents,
+        queries={query: text for query, text in queries.items() if query in judged},
+        judged={query: judged[query] for query in queries if query in judged},
+        also_documents=also_documents,
     )
 
 
-def _texts(path: Path, fields: Sequence[str], *, may_be_empty: bool) -> Iterator[tuple[str, str]]:
-    """`(id, text)` of each record, the fields joined by a space; raises `InputError` for an id that appears twice."""
+def _judged(
+    files: SetFiles, queries: Mapping[str, str], documents: Mapping[str, str]
+) -> Mapping[str, Mapping[str, int]]:
+    judged: dict[str, dict[str, int]] = {}
+    for line, query, document, relevance in _judgements(files.qrels):
+        place = f"{files.qrels}:{line} judges"
+        if query not in queries:
+            raise InputError(f"{place} the query {query!r:.60}, which {files.queries} does not have.")
+        if relevance > 0 and document not in documents:
+            raise InputError(f"{place} the document {document!r:.60}, which {files.corpus} does not have.")
+        before = judged.setdefault(query, {}).setdefault(document, relevance)
+        if before != relevance:
+            raise InputError(
+                f"{place} query {query!r:.60} and document {document!r:.60} twice, as {before} and {relevance}; "
+                "keep one of the lines."
+            )
+    return judged
+
+
+def _joined(cells: Sequence[str]) -> str:
+    return " ".join(cell for cell in cells if cell)
+
+
+def _texts(path: Path, fields: Sequence[str], *, may_be_empty: bool) -> Iterator[tuple[str, list[str]]]:
+    """`(id, cells)` of each record without outer white space; raises `InputError` for an id that appears twice."""
     seen: set[str] = set()
     for line, name, cells in _records(path, fields):
         if name in seen:
             raise InputError(f"{path}:{line} has the id {name!r:.60}, as an earlier line; ids must differ.")
         seen.add(name)
-        text = " ".join(cell.strip() for cell in cells if cell.strip())
-        if not text and not may_be_empty:
+        cells = [cell.strip() for cell in cells]
+        if not any(cells) and not may_be_empty:
             raise InputError(f"{path}:{line}: the query {name!r:.60} has no text.")
-        yield name, text
+        yield name, cells
     if not seen:
         raise InputError(f"{path} is empty: it has no record.")
 
@@ -125,12 +166,12 @@ def _records(path: Path, fields: Sequence[str]) -> Iterator[tuple[int, str, list
             if len(cells) != len(fields):
                 raise InputError(f"{path}:{line}: {len(cells) + 1} fields; id, {', '.join(fields)} are expected.")
         else:
-            record = parsed_json(text, f"{path}:{line}")
+            place = f"{path}:{line}"
+            record = parsed_json(text, place)
             if not isinstance(record, dict) or not isinstance(record.get("_id"), str | int):
-                raise InputError(f"{path}:{line}: a record is a JSON object with _id, {' and '.join(fields)}.")
-            name, cells = str(record["_id"]), [record.get(field) or "" for field in fields]
-            if not all(isinstance(cell, str) for cell in cells):
-                raise InputError(f"{path}:{line}: {' and '.join(fields)} must be text.")
+                raise InputError(f"{place}: a record is a JSON object with _id, {' and '.join(fields)}.")
+            name = checked_text(str(record["_id"]), place, "_id")
+            cells = [checked_text(record.get(field), place, field) for field in fields]
         yield line, name, cells
 
 
@@ -140,13 +181,33 @@ def _judgements(path: Path) -> Iterator[tuple[int, str, str, int]]:
         fields = text.split("\t")
         if not text.strip() or (line == 1 and len(fields) == 3 and not _is_number(fields[2])):
             continue
-        if len(fields) != 3 or not _is_number(fields[2]):
-            raise InputError(f"{path}:{line}: a judgement is query, document and a whole number, separated by tabs.")
-        yield line, fields[0], fields[1], int(fields[2])
+        relevance = RELEVANCE.fullmatch(fields[2].strip()) if len(fields) == 3 else None
+        if relevance is None:
+            raise InputError(
+                f"{path}:{line}: a judgement is query, document and a whole number of at most nine digits, "
+                f"separated by tabs; got {text!r:.60}."
+            )
+        yield line, fields[0], fields[1], int(relevance[1])
 
 
 def _is_number(text: str) -> bool:
-    return text.strip().removeprefix("-").isdecimal()
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _parts(spec: str) -> list[str]:
+    """The folder or hub name of the queries and, of `A+B`, that of the documents."""
+    return [spec] if Path(spec).is_dir() else spec.split("+", 1)
+
+
+def _names(spec: str) -> list[str]:
+    """Names for a set, the shortest first: of its folder alone, with the one above, and so on."""
+    folders = [PurePath(os.path.abspath(part)).parts for part in _parts(spec)]
+    depths = range(1, 1 + max(map(len, folders)))
+    return ["+".join(str(PurePath(*parts[-depth:])) for parts in folders) for depth in depths]
 
 
 def _file(folder: Path, names: Sequence[str]) -> Path:

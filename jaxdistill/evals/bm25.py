@@ -1,30 +1,65 @@
 """Ranks documents by BM25, the lexical baseline of retrieval: `--model=bm25`.
 
 Parameters as in BEIR's and Anserini's runs, k1 = 0.9 and b = 0.4; words of two letters and more in lower case, English stop
-words left out, no stemming.
+words left out, no stemming. Scripts without spaces between words are read as pairs of neighbouring characters, as Lucene
+reads Chinese and Japanese.
 """
 
+import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NoReturn
 
 import numpy as np
+import regex
 
 from jaxdistill.core import InputError
 from jaxdistill.evals.evaluation import Ranking
 
 NAME = "bm25"
 K1, B = 0.9, 0.4
+_WORD = re.compile(r"\w\w+")
+_UNSPACED = regex.compile(
+    r"[[\p{scx=Han}\p{scx=Hira}\p{scx=Kana}\p{scx=Thai}\p{scx=Laoo}\p{scx=Khmr}\p{scx=Mymr}]&&[\p{L}\p{M}\p{Nl}]]+",
+    regex.V1,
+)
+"""A run of letters and marks of Chinese, Japanese, Thai, Lao, Khmer or Burmese."""
+_CHARACTER = regex.compile(r"\X")
+"""A character with its marks: a Thai consonant and its vowel signs are one."""
 
 
 def rank(queries: Sequence[str], documents: Sequence[str], count: int) -> Ranking:
-    """The `count` documents with the highest scores for each query."""
+    """The `count` documents with the highest scores for each query; minus infinity for those that share no word with it.
+
+    Raises:
+      InputError: no document has a word.
+    """
     import bm25s
 
+    read = [words(text) for text in documents]
+    if not any(read):
+        raise InputError(
+            f"{NAME} finds no word in any of {len(documents):,} documents; one needs a word of two letters or more "
+            "that is no English stop word."
+        )
     ranker = bm25s.BM25(k1=K1, b=B)
-    ranker.index(bm25s.tokenize(list(documents), stopwords="en", show_progress=False), show_progress=False)
-    asked = bm25s.tokenize(list(queries), stopwords="en", return_ids=False, show_progress=False)
-    rows, scores = ranker.retrieve(asked, k=count, show_progress=False)
-    return np.asarray(scores, np.float64), np.asarray(rows, np.int64)
+    ranker.index(read, show_progress=False)
+    rows, scores = ranker.retrieve([words(text) for text in queries], k=count, show_progress=False)
+    scores = np.asarray(scores, np.float64)
+    return np.where(scores > 0.0, scores, -np.inf), np.asarray(rows, np.int64)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in order, without stop words; pairs of characters where its script has no spaces."""
+    from bm25s.stopwords import STOPWORDS_EN
+
+    text, found, at = text.lower(), [], 0
+    for run in _UNSPACED.finditer(text):
+        found += _WORD.findall(text, at, run.start())
+        characters = _CHARACTER.findall(run[0])
+        found += [first + second for first, second in pairwise(characters)] or characters
+        at = run.end()
+    return [word for word in found + _WORD.findall(text, at) if word not in STOPWORDS_EN]
 
 
 def no_vectors(sentences: Sequence[str]) -> NoReturn:

@@ -5,14 +5,16 @@ before the texts. With an index model, its vectors of the documents are searched
 puts the first documents of each query in order.
 """
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from jaxdistill.core import Embed, Scorer
+from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.evals import beir
 from jaxdistill.evals.beir import RetrievalSet, SetFiles
 from jaxdistill.evals.evaluation import (
@@ -27,10 +29,13 @@ from jaxdistill.evals.evaluation import (
     no_folder,
 )
 from jaxdistill.evals.ranking import DEPTH, NDCG, measures, ordered
-from jaxdistill.evals.similarity import unit_vectors
+from jaxdistill.evals.similarity import unit_or_zero_vectors
 from jaxdistill.ops.nearest import nearest
 
-PROTOCOL = f"cosine of queries and documents (title and text), exact, {DEPTH:,} documents deep; measures of trec_eval"
+PROTOCOL = (
+    f"cosine of queries and documents (title and text), exact, {DEPTH:,} documents deep; "
+    "measures of trec_eval over all judged queries"
+)
 RERANKED_DOCUMENTS = 100
 """Documents of each query that a cross-encoder puts in order."""
 RERANKING = f"; the first {RERANKED_DOCUMENTS} in the order of a cross-encoder"
@@ -40,9 +45,9 @@ ENGLISH = "en"
 
 
 def ranked_by_vectors(embed_query: Embed, embed_document: Embed, known: RetrievalSet) -> Ranking:
-    """The `DEPTH` nearest documents of each query."""
-    queries = unit_vectors(embed_query, list(known.queries.values()))
-    vectors = unit_vectors(embed_document, list(known.documents.values()))
+    """The `DEPTH` nearest documents of each query; a zero vector has cosine 0 to all."""
+    queries = unit_or_zero_vectors(embed_query, list(known.queries.values()))
+    vectors = unit_or_zero_vectors(embed_document, list(known.documents.values()))
     blocks = (vectors[at : at + BLOCK_DOCUMENTS] for at in range(0, len(vectors), BLOCK_DOCUMENTS))
     return nearest(queries, blocks, count=min(DEPTH, len(vectors)))
 
@@ -50,12 +55,28 @@ def ranked_by_vectors(embed_query: Embed, embed_document: Embed, known: Retrieva
 def reranked(ranking: Ranking, reranker: Scorer, known: RetrievalSet) -> Ranking:
     """The first `RERANKED_DOCUMENTS` of each query in the order of a cross-encoder's scores; later ones keep their order."""
     scores, rows = np.array(ranking[0], np.float64), np.array(ranking[1])
-    count = min(RERANKED_DOCUMENTS, rows.shape[1])
-    texts = list(known.documents.values())
-    first = [query for query in known.queries.values() for _ in range(count)]
-    judged = np.asarray(reranker.score(first, [texts[row] for row in rows[:, :count].ravel()]), np.float64)
+    asked, places = np.nonzero(scores[:, :RERANKED_DOCUMENTS] != -np.inf)
+    if not len(asked):
+        return ranking
+    queries, texts = list(known.queries.values()), list(known.documents.values())
+    read = [queries[query] for query in asked], [texts[row] for row in rows[asked, places]]
+    judged = np.asarray(reranker.score(*read), np.float64)
     # Above every cosine: what the cross-encoder has read comes first.
-    scores[:, :count] = judged.reshape(-1, count) - judged.min() + scores.max() + 1.0
+    scores[asked, places] = judged - judged.min() + scores.max() + 1.0
+    return _best_first(scores, rows)
+
+
+def without_itself(ranking: Ranking, known: RetrievalSet) -> Ranking:
+    """The ranking without the queries that are documents too, each left out of its own documents unless judged relevant."""
+    scores, rows = np.array(ranking[0], np.float64), ranking[1]
+    place = {name: row for row, name in enumerate(known.documents)}
+    for number, query in enumerate(known.queries):
+        if query in known.also_documents and known.judged[query].get(query, 0) <= 0:
+            scores[number, rows[number] == place[query]] = -np.inf
+    return _best_first(scores, rows)
+
+
+def _best_first(scores: np.ndarray, rows: np.ndarray) -> Ranking:
     order = np.argsort(-scores, axis=1, kind="stable")
     return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
 
@@ -87,23 +108,34 @@ def specs(sources: Sources) -> Sequence[str]:
 
 
 def _units(sources: Sources) -> Iterable[Unit | str]:
-    found = [beir.set_files(spec) for spec in specs(sources)]
-    if not found:
+    named = beir.named_sets(specs(sources))
+    if not named:
         yield f"documents: {sources.data} has no sets in retrieval/." if sources.data else no_folder("documents")
-    for files in found:
+    for spec, name in named.items():
+        files = _files(spec, name)
         for asymmetric, is_reranked in product(index_ways(sources), (False, True) if sources.reranked else (False,)):
             prefix = RERANKED * is_reranked + ASYMMETRIC * asymmetric
             yield Unit(
-                name=f"{prefix}documents/{files.name}",
+                name=f"{prefix}documents/{name}",
                 protocol=f"{PROTOCOL}{RERANKING * is_reranked}",
-                files=tuple(files),
+                files=() if isinstance(files, InputError) else tuple(files),
                 run=partial(_values, files, prefix),
                 asks_index=asymmetric,
                 asks_reranker=is_reranked,
             )
 
 
-def _values(files: SetFiles, prefix: str, model: Model) -> dict[str, dict[str, float]]:
+def _files(spec: str, name: str) -> SetFiles | InputError:
+    """The files of a set; if it lacks one the error, which its units raise when they run, so that others are scored."""
+    try:
+        return replace(beir.set_files(spec), name=name)
+    except InputError as error:
+        return error
+
+
+def _values(files: SetFiles | InputError, prefix: str, model: Model) -> dict[str, dict[str, float]]:
+    if isinstance(files, InputError):
+        raise files
     known = beir.read_set(files)
     if model.rank is not None and ASYMMETRIC in prefix:
         return {"scores": {}}  # it has no vectors to ask another model's index with
@@ -114,20 +146,21 @@ def _values(files: SetFiles, prefix: str, model: Model) -> dict[str, dict[str, f
         embed_document = model.index_document if ASYMMETRIC in prefix else model.embed_document
         assert model.embed_query is not None and embed_document is not None  # all models but BM25 have them
         ranking = ranked_by_vectors(model.embed_query, embed_document, known)
+    ranking = without_itself(ranking, known)
     if RERANKED in prefix and model.reranker is not None:
         ranking = reranked(ranking, model.reranker, known)
     return {"scores": {f"{prefix}{name}": value for name, value in scored(ranking, known).items()}}
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
-    """The mean nDCG@10 over sets in one language, if there are several."""
+    """The mean nDCG@10 over sets in one language, if there are several; NaN if the unit of one failed."""
     found = {}
     for prefix in PREFIXES:
         begin = f"{prefix}documents/"
         own = [
             value
             for name, value in measured.items()
-            if name.startswith(begin) and name.endswith(NDCG) and "+" not in name
+            if name.startswith(begin) and "+" not in name and (name.endswith(NDCG) or math.isnan(value))
         ]
         if len(own) > 1:
             found[f"{prefix}{AVERAGE}"] = float(np.mean(own))

@@ -26,7 +26,7 @@ ASYMMETRIC = "asymmetric "
 RERANKED = "reranked "
 """Prefix of the scores of documents whose first ones a cross-encoder put in order."""
 Ranking = tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]
-"""Scores and places of the best documents for each query, best first."""
+"""Scores and places of the best documents for each query, best first; with a score of minus infinity a place is empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,7 @@ class Evaluation:
     units: Callable[[Sources], Iterable[Unit | str]] = no_units
     """Its units, and a line for each set that is absent."""
     averages: Callable[[Mapping[str, float]], Mapping[str, float]] = no_averages
-    """Averages of its scores, if every score that they need was measured."""
+    """Averages of its scores, if every score that they need was measured; units that failed are NaN among the scores."""
     headings: Callable[[Collection[str]], Mapping[str, str]] = own_names
     """Columns of a report's first table: measured score to heading, the most telling first."""
     dev_headings: Mapping[str, str] = field(default_factory=dict)

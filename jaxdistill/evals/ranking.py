@@ -1,7 +1,7 @@
 """Measures of ranked documents, as trec_eval defines them: nDCG, recall, reciprocal rank, average precision.
 
-All are means over queries, in [0, 1]. A document without a judgement counts as irrelevant. The gain of nDCG is the
-relevance itself (trec_eval, BEIR), not `2^relevance - 1`.
+All are means over judged queries, in [0, 1]. A document without a judgement counts as irrelevant, and a query without a
+relevant document counts as 0. The gain of nDCG is the relevance itself (trec_eval, BEIR), not `2^relevance - 1`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ def measures(rankings: Mapping[str, Sequence[str]], judged: Mapping[str, Mapping
 
     Args:
       rankings: query to its documents, best first; at most `DEPTH` count.
-      judged: query to the relevance of its judged documents, at least one of them above 0.
+      judged: query to the relevance of its judged documents.
     """
     rows = [
         _of_query([judged[query].get(name, 0) for name in rankings[query][:DEPTH]], judged[query]) for query in judged
@@ -31,25 +31,30 @@ def measures(rankings: Mapping[str, Sequence[str]], judged: Mapping[str, Mapping
 def ordered(
     scores: Float[np.ndarray, "q best"], rows: Integer[np.ndarray, "q best"], names: Sequence[str]
 ) -> list[list[str]]:
-    """Names of the documents of each query, best first; equal scores as trec_eval orders them, the last name first."""
+    """Names of the documents of each query, best first; equal scores as trec_eval orders them, the last name first.
+
+    Documents with a score of minus infinity are left out.
+    """
     place = np.empty(len(names), np.int64)
     place[np.argsort(np.array(names, dtype=object), kind="stable")] = np.arange(len(names))
     order = np.lexsort((-place[rows], -scores), axis=1)
-    return [[names[int(row)] for row in ranked] for ranked in np.take_along_axis(rows, order, axis=1)]
+    scores, rows = np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
+    return [[names[int(row)] for row in ranked[of != -np.inf]] for of, ranked in zip(scores, rows, strict=True)]
 
 
 def _of_query(relevances: Sequence[int], judged: Mapping[str, int]) -> dict[str, float]:
     gains = np.maximum(np.array(relevances, np.float64), 0.0)
     ideal = np.sort(np.array([value for value in judged.values() if value > 0], np.float64))[::-1]
+    relevant, best = max(len(ideal), 1), _discounted(ideal[:10]) or 1.0
     hits = gains > 0
     precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
     first = np.flatnonzero(hits[:10])
     return {
-        NDCG: _discounted(gains[:10]) / _discounted(ideal[:10]),
-        "recall@10": float(hits[:10].sum() / len(ideal)),
-        "recall@100": float(hits[:100].sum() / len(ideal)),
+        NDCG: _discounted(gains[:10]) / best,
+        "recall@10": float(hits[:10].sum() / relevant),
+        "recall@100": float(hits[:100].sum() / relevant),
         "mrr@10": float(1.0 / (first[0] + 1)) if len(first) else 0.0,
-        "map": float((precision * hits).sum() / len(ideal)),
+        "map": float((precision * hits).sum() / relevant),
     }
 
 

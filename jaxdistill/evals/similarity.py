@@ -35,10 +35,21 @@ def unit_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n
     Raises:
       InputError: as `finite_vectors`, or a zero vector.
     """
+    vectors = unit_or_zero_vectors(embed, sentences)
+    _refuse(~np.any(vectors, axis=1), "a zero vector", sentences)
+    return vectors
+
+
+def unit_or_zero_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
+    """Embeddings of unit length in float64; zero vectors, which static models give texts of unknown words, stay zero.
+
+    Raises:
+      InputError: as `finite_vectors`, or if all vectors are zero.
+    """
     vectors = finite_vectors(embed, sentences).astype(np.float64)
     lengths = np.linalg.norm(vectors, axis=1)
-    _refuse(lengths == 0.0, "a zero vector", sentences)
-    return vectors / lengths[:, None]
+    _refuse(np.full(len(vectors), not lengths.any()), "a zero vector", sentences)
+    return vectors / np.where(lengths == 0.0, 1.0, lengths)[:, None]
 
 
 def cosines(

@@ -6,8 +6,9 @@ costs its own unit only.
 """
 
 import importlib
+import math
 import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -101,12 +102,18 @@ def is_plain(score: str) -> bool:
     return measure(score) == PLAIN
 
 
-def with_averages(scores: Mapping[str, float]) -> dict[str, float]:
-    """The scores by evaluation, each followed by its averages."""
+def with_averages(scores: Mapping[str, float], failed: Iterable[str] = ()) -> dict[str, float]:
+    """The scores by evaluation, each followed by its averages.
+
+    Args:
+      failed: names of the units that have no scores; averages that need them are left out.
+    """
     found: dict[str, float] = {}
     for evaluation in evaluations():
         own = {name: score for name, score in scores.items() if evaluation.owns(name)}
-        found |= own | dict(evaluation.averages(own))
+        lacking = {name: math.nan for name in failed if evaluation.owns(name)}
+        averages = evaluation.averages(own | lacking)
+        found |= own | {name: average for name, average in averages.items() if not math.isnan(average)}
     return found | dict(scores)
 
 

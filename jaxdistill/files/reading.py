@@ -1,5 +1,6 @@
 """Opens untrusted files: only regular files, links only inside their folder, lines and JSON of bounded size."""
 
+import codecs
 import contextlib
 import gzip
 import json
@@ -90,9 +91,10 @@ def lines(path: Path, file: Readable, limit_bytes: int = LINE_BYTES) -> Iterator
         try:
             yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
+            encoding = "utf-16" if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "latin1"
             raise InputError(
                 f"{path}:{number} is not UTF-8 (byte {line[error.start]:#04x} at {error.start}); "
-                f"convert the file, for instance with iconv -f latin1 -t utf-8."
+                f"convert the file, for instance with iconv -f {encoding} -t utf-8."
             ) from None
 
 
