@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import pytest
 
@@ -26,12 +27,17 @@ SLURM = {
 }  # fmt: skip
 
 
+LAUNCHERS = (
+    "SLURM_", "OMPI_", "PMI_", "JAX_COORDINATOR", "JAX_NUM_PROC", "JAX_PROCESS", "TPU_", "MEGASCALE_", "KUBERNETES_",
+    "JOB_COMPLETION",
+)  # fmt: skip
+"""Beginnings of the variables by which launchers tell a process its place."""
+
+
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch):
     for name in list(os.environ):
-        if name.startswith(
-            ("SLURM_", "OMPI_", "PMI_", "JAX_COORDINATOR", "JAX_NUM_PROC", "JAX_PROCESS", "TPU_", "MEGASCALE_")
-        ):
+        if name.startswith(LAUNCHERS):
             monkeypatch.delenv(name)
 
 
@@ -99,6 +105,52 @@ def test_variables_of_slices_are_left_alone_on_a_tpu_host_and_for_a_training_on_
     monkeypatch.delenv("TPU_WORKER_HOSTNAMES")
     monkeypatch.setenv("JAX_NUM_PROCESSES", "1")
     assert launch.own_place() is None
+
+
+@pytest.mark.parametrize(
+    "variables, words",
+    [
+        (
+            {"KUBERNETES_SERVICE_HOST": "10.0.0.1"},
+            "the package kubernetes, which is missing: pip install kubernetes, or",
+        ),
+        ({}, "KUBERNETES_SERVICE_HOST, where JAX asks for the other pods, is not"),
+        ({"JAX_COORDINATOR_ADDRESS": "here:1"}, "JAX_PROCESS_ID is not set beside JAX_COORDINATOR_ADDRESS"),
+    ],
+)
+def test_a_pod_that_jax_cannot_join_says_what_to_install_or_set(monkeypatch, variables, words):
+    monkeypatch.setitem(sys.modules, "kubernetes", None)  # its import fails
+    for name, value in (variables | {"JOB_COMPLETION_INDEX": "1"}).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(
+        InputError, match="set JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT and JAX_NUM_PROCESSES"
+    ) as refusal:
+        launch.own_place()
+    said = str(refusal.value)
+    assert words in said and ("JOB_COMPLETION_INDEX=1 is set" in said) == ("JAX_COORDINATOR_ADDRESS" not in variables)
+
+
+def test_an_error_of_kubernetes_is_one_line(monkeypatch):
+    class ConfigException(Exception):
+        """The package's, which has no other base."""
+
+    def load():
+        raise ConfigException("Service token file does not exist.\n")
+
+    config = types.SimpleNamespace(load_incluster_config=load)
+    monkeypatch.setitem(sys.modules, "kubernetes", types.SimpleNamespace(config=config))
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    with pytest.raises(InputError, match=r"cannot be found \(Service token file does not exist.\); set JAX_COORD"):
+        launch.own_place()
+
+
+def test_a_pod_with_all_three_variables_needs_no_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    given = {"JAX_COORDINATOR_ADDRESS": "here:1", "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"}
+    for name, value in (given | {"JOB_COMPLETION_INDEX": "1", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}).items():
+        monkeypatch.setenv(name, value)
+    assert launch.own_place() == ("here", 1, 2, 1, None)
 
 
 def test_tasks_may_train_on_their_own(monkeypatch):
