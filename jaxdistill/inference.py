@@ -5,7 +5,7 @@ compiled. The result does not depend on the order of the sentences beyond roundi
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -336,12 +336,13 @@ def load(
     return Embedder(read, batch_size=batch_size, compute_dtype=dtype)
 
 
+@lru_cache(maxsize=16)
 def make_embed(
     definition: EncoderDefinition, mesh: Mesh, compute_dtype: DTypeLike
 ) -> Callable[[Params, Tokens], Array]:
     """The jitted function `(params, tokens) -> [g, n, e]`, without dropout.
 
-    Groups are split over the mesh; every process gets all vectors.
+    Groups are split over the mesh; every process gets all vectors. Embedders of one definition share what is compiled.
     """
 
     def embed_batch(params: Params, tokens: Tokens) -> Array:

@@ -27,17 +27,14 @@ SLURM = {
 }  # fmt: skip
 
 
-LAUNCHERS = (
-    "SLURM_", "OMPI_", "PMI_", "JAX_COORDINATOR", "JAX_NUM_PROC", "JAX_PROCESS", "TPU_", "MEGASCALE_", "KUBERNETES_",
-    "JOB_COMPLETION",
-)  # fmt: skip
+LAUNCHERS = "SLURM_ OMPI_ PMI_ JAX_COORDINATOR JAX_NUM_PROC JAX_PROCESS TPU_ MEGASCALE_ KUBERNETES_ JOB_COMPLETION"
 """Beginnings of the variables by which launchers tell a process its place."""
 
 
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch):
     for name in list(os.environ):
-        if name.startswith(LAUNCHERS):
+        if name.startswith(tuple(LAUNCHERS.split())):
             monkeypatch.delenv(name)
 
 

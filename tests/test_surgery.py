@@ -48,7 +48,7 @@ UNFIT = ["last:7", "last:0", "even:0", "even:9", "3,1", "1,1", "6", "-1", "middl
 
 @pytest.mark.parametrize("choice", UNFIT)
 def test_a_choice_that_does_not_fit_is_refused_with_examples(choice):
-    with pytest.raises(InputError, match="use last:3, first:3, even:3 or a list"):
+    with pytest.raises(InputError, match="use last:3, first:3, even:3, greedy:3 or a list"):
         surgery.layer_indices(choice, 6)
 
 

@@ -60,6 +60,8 @@ class SentenceModel:
     """Name of the checkpoint's own default prompt, if another was requested."""
     licences: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """The models that it was made from, itself if it is an original, to the licences that their cards state."""
+    kept_layers: tuple[int, ...] = ()
+    """Which layers of its checkpoint it has, counted from 0; empty: all of them."""
     unread_pooler: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """BERT's pooler if the pooling does not read it. Exports keep it, because a cross-encoder may start from them."""
 

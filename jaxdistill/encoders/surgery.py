@@ -21,7 +21,7 @@ from jaxdistill.encoders.tokenizer import read_tokenizer
 logger = logging.getLogger(__name__)
 
 LAYERS = "transformer/layers/"
-LAYERS_HELP = "last:3, first:3, even:3 or a list such as 1,3,5 (counted from 0)"
+LAYERS_HELP = "last:3, first:3, even:3, greedy:3 or a list such as 1,3,5 (counted from 0)"
 
 
 def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
@@ -63,6 +63,7 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
         definition=dataclasses.replace(model.definition, architecture=architecture),
         params=params,
         source=f"{model.source}, layers {', '.join(map(str, chosen))}",
+        kept_layers=chosen,
         unread_pooler={},
     )
 

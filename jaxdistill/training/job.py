@@ -25,6 +25,7 @@ from jaxdistill.training import report as run_report
 from jaxdistill.training.build import build
 from jaxdistill.training.dev import sts_data_folder
 from jaxdistill.training.export import export, weights_bytes
+from jaxdistill.training.layer_choice import keep_layers
 from jaxdistill.training.loop import Outcome, train
 from jaxdistill.training.overview import print_overview
 from jaxdistill.training.run import Run
@@ -59,6 +60,7 @@ def run_training(config: Config, workdir: pathlib.Path, *, shared: bool, dry_run
         if leads:
             claim_workdir(workdir, config, write=True)
             keep_tokenizer(config.student.vocabulary, run.student, workdir)
+            keep_layers(config.student.layers, run.student, workdir)
         processes.gathered("the workdir is claimed")
         outcome = train(run, progress=leads, shared=shared)
         models = final_models(run, outcome)

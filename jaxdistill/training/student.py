@@ -14,7 +14,7 @@ from jaxdistill.encoders import pruning, surgery
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.encoders.folder import check_exportable
 from jaxdistill.encoders.model import SentenceModel, labels_of, load_model
-from jaxdistill.training import vocabulary
+from jaxdistill.training import layer_choice, vocabulary
 from jaxdistill.training.fitted import check_fits, fitted_head
 from jaxdistill.training.prompts import refuse_role_prompts, with_role_prompts
 from jaxdistill.training.static import static_student
@@ -60,7 +60,7 @@ def make_student(config: Config, teachers: Sequence[SentenceModel], workdir: pat
     if wanted.specs:
         model = vocabulary.trimmed(config, model, workdir)
     if spec.layers:
-        model = surgery.from_layers(model, spec.layers)
+        model = layer_choice.cut(config, model, workdir)
     if source == "teacher" and not spec.width:
         model = model.with_params(model.params)  # float32, which the teacher's file need not have
     if spec.static:

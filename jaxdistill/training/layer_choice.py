@@ -1,0 +1,100 @@
+"""Chooses the layers of a student by what its vectors lose without each of them.
+
+`student.layers=greedy:6` drops one layer after another, each time the one without which the model's vectors of sentences of the
+text stay closest to those of the whole model.
+
+Source: Peer et al., Greedy-layer pruning: Speeding up Transformer models for natural language processing, 2022
+(arXiv 2105.14839), with closeness to the whole model in place of a task's score.
+"""
+
+import json
+import logging
+import pathlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxdistill import processes
+from jaxdistill.config import Config
+from jaxdistill.core import InputError
+from jaxdistill.encoders import surgery
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.files import write_atomic
+from jaxdistill.files.reading import read_json
+from jaxdistill.inference import Embedder
+from jaxdistill.ops.dense import dtype_of
+from jaxdistill.training.text import evenly, prompted_sentences
+from jaxdistill.training.workdir import LAYERS
+
+GREEDY = "greedy:"
+SAMPLE = 256
+"""Sentences on which layers are chosen."""
+
+log = logging.getLogger(__name__)
+
+
+def cut(config: Config, model: SentenceModel, workdir: pathlib.Path) -> SentenceModel:
+    """The model with the layers that `student.layers` names; chosen ones are those that the workdir notes, if it does."""
+    wanted = config.student.layers
+    if not wanted.startswith(GREEDY):
+        return surgery.from_layers(model, wanted)
+    count = _count(wanted, model.definition.architecture.layers)
+    noted = workdir / LAYERS
+    known = processes.gathered(read_json(noted) if noted.is_file() else None)[0]
+    if known is None:
+        known = processes.gathered(_chosen(config, model, count))[0]
+    return surgery.from_layers(model, ",".join(map(str, known)))
+
+
+def keep_layers(option: str, student: SentenceModel, workdir: pathlib.Path) -> None:
+    """Notes the layers that were chosen for the run in its workdir, so that an export needs no text."""
+    if option.startswith(GREEDY) and not (workdir / LAYERS).is_file():
+        write_atomic(workdir / LAYERS, json.dumps(student.kept_layers) + "\n")
+
+
+def _count(option: str, depth: int) -> int:
+    number = option.removeprefix(GREEDY)
+    if not number.isdecimal() or not 0 < int(number) <= depth:
+        raise InputError(
+            f"student.layers={option!r}: give a number from 1 to {depth}, the model's layers: greedy:{depth // 2}."
+        )
+    return int(number)
+
+
+def _chosen(config: Config, model: SentenceModel, count: int) -> list[int]:
+    """The layers, by the model's vectors of sentences drawn evenly from the text."""
+    texts = evenly(prompted_sentences(config, model), SAMPLE)
+    longest = min(config.data.max_length, model.max_length)
+    ids = [np.asarray(one.ids[:longest], np.int32) for one in model.encodings(texts)]
+    dtype = dtype_of(config.run.precision)
+
+    def vectors(layers: Sequence[int]) -> Float[np.ndarray, "n e"]:
+        part = surgery.from_layers(model, ",".join(map(str, layers)))
+        return Embedder(part, compute_dtype=dtype).encode_ids(ids)
+
+    log.info("student: choosing %d of %d layers on %d sentences", count, model.definition.architecture.layers, len(ids))
+    kept = greedy(vectors, model.definition.architecture.layers, count)
+    log.info("student: layers %s", ", ".join(map(str, kept)))
+    return kept
+
+
+def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: int, count: int) -> list[int]:
+    """Drops layers one by one until `count` are left; of equal ones the first.
+
+    Args:
+      vectors: of the same sentences, by a model of these layers.
+    """
+    kept = list(range(depth))
+    whole = vectors(kept)
+    while len(kept) > count:
+        rest = [[layer for layer in kept if layer != dropped] for dropped in kept]
+        kept = max(rest, key=lambda layers: closeness(vectors(layers), whole))
+    return kept
+
+
+def closeness(mine: Float[np.ndarray, "n e"], wanted: Float[np.ndarray, "n e"]) -> float:
+    """Mean cosine of vectors from which their mean is subtracted: in a cone, any two vectors have a large cosine."""
+    first, second = (x - x.mean(axis=0) for x in (mine, wanted))
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    return float(np.mean(np.sum(first * second, axis=1) / np.maximum(norms, 1e-12)))

@@ -1,0 +1,100 @@
+"""Layers of a student that are chosen by what the model's vectors lose without them."""
+
+import dataclasses
+import os
+
+import jax
+import numpy as np
+import pytest
+
+from jaxdistill.config import parse_config
+from jaxdistill.core import InputError
+from jaxdistill.encoders.folder import save
+from jaxdistill.encoders.model import load_model
+from jaxdistill.encoders.sentence import init_params
+from jaxdistill.inference import Embedder
+from jaxdistill.training.layer_choice import closeness, greedy, keep_layers
+from jaxdistill.training.student import make_student
+
+from tiny_models import tiny_model
+from tiny_text import made_up
+
+
+def test_the_layer_that_is_missed_least_is_dropped_first():
+    """Each layer adds numbers of its own, so that what is missed is the sum of the squares of those that are gone."""
+    parts = np.random.default_rng(0).standard_normal((4, 20, 8)) * np.array([3.0, 0.1, 2.0, 0.5])[:, None, None]
+    asked = []
+
+    def vectors(layers):
+        asked.append(tuple(layers))
+        return parts[list(layers)].sum(axis=0)
+
+    assert greedy(vectors, 4, 2) == [0, 2]
+    assert len(asked) == 1 + 4 + 3
+    assert greedy(vectors, 4, 4) == [0, 1, 2, 3]
+
+
+def test_a_layer_is_missed_as_much_as_the_others_leave_to_it():
+    """Layers 0 and 1 do the same: without one of them nothing is lost, without both all is."""
+    draw = np.random.default_rng(1).standard_normal((2, 20, 8))
+
+    def vectors(layers):
+        return (5 * draw[0] if {0, 1} & set(layers) else 0) + (draw[1] if 2 in layers else 0)
+
+    assert greedy(vectors, 3, 2) == [1, 2]
+    assert greedy(vectors, 3, 1) == [1]
+
+
+def test_closeness_does_not_see_what_all_vectors_share():
+    vectors = np.random.default_rng(2).standard_normal((50, 8))
+    assert closeness(vectors, 10.0 + 3 * vectors) == pytest.approx(1.0)
+    other = np.random.default_rng(3).standard_normal((50, 8))
+    assert closeness(10 + vectors, 10 + other) == pytest.approx(closeness(vectors, other))
+    assert abs(closeness(vectors, other)) < 0.2
+    assert closeness(np.ones((5, 3)), np.ones((5, 3))) == 0.0
+
+
+def deep_teacher(folder) -> str:
+    """A BERT of four layers, of which the first and the third do nothing but what their norms do."""
+    model = tiny_model(folder / "tokenizer")
+    definition = dataclasses.replace(
+        model.definition, architecture=dataclasses.replace(model.definition.architecture, layers=4)
+    )
+    params = {path: np.array(array) for path, array in init_params(definition, jax.random.key(1)).items()}
+    for path, array in params.items():
+        if path.endswith("kernel"):
+            array *= 0.0 if "/layers/0/" in path or "/layers/2/" in path else 15.0
+    save(dataclasses.replace(model, definition=definition, params=params), folder / "teacher")
+    return str(folder / "teacher")
+
+
+def asking(folder, layers: str):
+    (folder / "text.txt").write_text("\n".join(made_up(300, words=6)))
+    return parse_config(
+        dict(
+            data=dict(text=str(folder / "text.txt")),
+            student=dict(model=deep_teacher(folder), pooling="", layers=layers),
+            objective=dict(name="simcse"),
+            run=dict(precision="float32"),
+        )
+    )
+
+
+def test_a_run_chooses_layers_by_its_text_and_keeps_its_choice(tmp_path):
+    config, workdir = asking(tmp_path, "greedy:2"), tmp_path / "w"
+    student = make_student(config, (), workdir)
+    assert student.kept_layers == (1, 3)
+    text = made_up(50, words=5)
+    whole = Embedder(load_model(config.student.model)).encode(text)
+    assert closeness(Embedder(student).encode(text), whole) > 0.9
+    assert not workdir.exists()
+    workdir.mkdir()
+    keep_layers(config.student.layers, student, workdir)
+    os.remove(config.data.text)  # an export needs none
+    assert make_student(config, (), workdir).digest() == student.digest()
+
+
+@pytest.mark.parametrize("layers", ["greedy:0", "greedy:5", "greedy:two", "greedy:"])
+def test_a_number_of_layers_that_the_model_does_not_have_is_refused(tmp_path, layers):
+    with pytest.raises(InputError, match=f"student.layers='{layers}': give a number from 1 to 4, .* greedy:2"):
+        make_student(asking(tmp_path, layers), (), tmp_path / "w")
