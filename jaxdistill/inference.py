@@ -4,13 +4,14 @@ Sentences are grouped by length and padded to one of a few shapes, so that littl
 compiled. The result does not depend on the order of the sentences beyond rounding.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import tokenizers
 from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
@@ -32,6 +33,8 @@ FEW = 8
 """A request of at most this many sentences is padded to one of `SERVED`, because each shape has to be compiled."""
 SERVED = (16, 32, 64, 128, 256, 512)
 """Padded lengths of small requests."""
+TOKENISED = 4096
+"""Texts that are tokenised in one call, on all cores."""
 SLOTS_PER_SENTENCE = 32
 """A batch of short sentences holds more of them: `batch_size * SLOTS_PER_SENTENCE` token slots at the most."""
 
@@ -123,10 +126,8 @@ class Embedder:
         roles = {role} if isinstance(role, str) else set(role)
         prefixes = {one: self.prefix(prompt, one) for one in roles}
         of_sentences = [role] * len(sentences) if isinstance(role, str) else role
-        encodings = self.model.encodings(
-            [prefixes[one] + sentence for one, sentence in zip(of_sentences, sentences, strict=True)]
-        )
-        ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
+        texts = [prefixes[one] + sentence for one, sentence in zip(of_sentences, sentences, strict=True)]
+        ids = [np.asarray(encoding.ids, np.int32) for encoding in self._encodings(texts)]
         with progress_bar(len(ids), shown=progress) as bar:
             return self.encode_ids(ids, advance=bar.update, params=params)
 
@@ -161,11 +162,12 @@ class Embedder:
             return cosines(embed, first, second).astype(np.float32)
         prompt = self.model.prompt
         pairs = [(prompt + sentence, other) for sentence, other in zip(first, second, strict=True)]
-        encodings = self.model.encodings(pairs)
-        ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
-        firsts = np.array([encoding.type_ids.count(0) for encoding in encodings], np.int64)
+        ids, firsts = [], []
+        for encoding in self._encodings(pairs):
+            ids.append(np.asarray(encoding.ids, np.int32))
+            firsts.append(encoding.type_ids.count(0))
         with progress_bar(len(ids), shown=progress) as bar:
-            logits = self.encode_ids(ids, firsts=firsts, advance=bar.update, params=params)[:, 0]
+            logits = self.encode_ids(ids, firsts=np.array(firsts, np.int64), advance=bar.update, params=params)[:, 0]
         return np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
 
     def as_embed(self, params: Params | None = None, *, progress: bool = False) -> Embed:
@@ -199,6 +201,11 @@ class Embedder:
         if waiting is not None:
             advance(_fetch(vectors, *waiting))
         return vectors
+
+    def _encodings(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> Iterator[tokenizers.Encoding]:
+        """The tokenised texts, block by block, because an encoding takes 40 times the memory of its ids."""
+        for start in range(0, len(texts), TOKENISED):
+            yield from self.model.encodings(texts[start : start + TOKENISED])
 
     def _batches(self, ids: Sequence[np.ndarray], firsts: Integer[np.ndarray, " n"] | None):
         """(rows, padded tokens), longest first so that a lack of memory shows at once."""
