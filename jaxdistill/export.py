@@ -6,6 +6,7 @@
 A run exports its best checkpoint itself; it keeps that one and the latest ones (`run.keep`).
 """
 
+import argparse
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,7 +52,10 @@ def export_checkpoint(workdir: str | Path, *, step: int | Sequence[int], out: st
 
 def step_numbers(text: str) -> list[int]:
     """The steps of `--step=500,550,600`."""
-    return [int(part) for part in text.split(",")]
+    steps = text.split(",")
+    if not all(step.strip().isdecimal() for step in steps):
+        raise argparse.ArgumentTypeError(f"{text!r} must be one step or several, such as 500 or 500,550,600")
+    return [int(step) for step in steps]
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -214,6 +214,12 @@ def test_the_licence_is_what_the_front_matter_of_a_card_says(tmp_path, card, lic
     assert licences_of(tmp_path, "model") == {"model": licence}
 
 
+@pytest.mark.parametrize("steps", ["5,", "five", "5 6", "-5"])
+def test_steps_that_are_none_are_refused_with_examples(tmp_path, steps):
+    with pytest.raises(InputError, match=f"'{steps}' must be one step or several, such as 500 or 500,550,600"):
+        export_command.main([f"--workdir={tmp_path}", f"--step={steps}", f"--out={tmp_path / 'out'}"])
+
+
 def test_facts_of_a_run_are_read_back_and_scores_belong_to_their_step(tmp_path):
     facts = Facts(name="l3", teacher="T", steps=500, scores={"pairs/spearman": 0.5})
     write_facts(tmp_path, facts)
