@@ -30,7 +30,7 @@ def test_the_layer_that_is_missed_least_is_dropped_first():
         return parts[list(layers)].sum(axis=0)
 
     assert greedy(vectors, 4, 2) == [0, 2]
-    assert len(asked) == 1 + 4 + 3
+    assert len(asked) == 1 + 4 + 3 + 2 * 2  # the last are exchanges, of which none helps
     assert greedy(vectors, 4, 4) == [0, 1, 2, 3]
 
 
@@ -43,6 +43,22 @@ def test_a_layer_is_missed_as_much_as_the_others_leave_to_it():
 
     assert greedy(vectors, 3, 2) == [1, 2]
     assert greedy(vectors, 3, 1) == [1]
+
+
+def test_a_layer_that_was_dropped_too_early_comes_back():
+    """0 is worth most alone, 1 and 2 are worth more together: what is dropped first is 0."""
+    directions = (
+        np.linalg.qr(np.random.default_rng(4).standard_normal((40, 4)))[0].T[:, :, None] * np.eye(4)[:, None, :]
+    )
+    directions -= directions.mean(axis=1, keepdims=True)
+
+    def vectors(layers):
+        kept = {*layers}
+        shares = [3.0 * (0 in kept), 4.0 * ({1, 2} <= kept), 0.5 * (1 in kept), 0.6 * (2 in kept)]
+        return sum(share * direction for share, direction in zip(shares, directions, strict=True))
+
+    assert greedy(vectors, 3, 2) == [1, 2]
+    assert greedy(vectors, 3, 1) == [0]
 
 
 def test_closeness_does_not_see_what_all_vectors_share():

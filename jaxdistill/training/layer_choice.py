@@ -1,10 +1,10 @@
 """Chooses the layers of a student by what its vectors lose without each of them.
 
 `student.layers=greedy:6` drops one layer after another, each time the one without which the model's vectors of sentences of the
-text stay closest to those of the whole model.
+text stay closest to those of the whole model. Then it exchanges a kept layer for a dropped one as long as that brings them closer.
 
 Source: Peer et al., Greedy-layer pruning: Speeding up Transformer models for natural language processing, 2022
-(arXiv 2105.14839), with closeness to the whole model in place of a task's score.
+(arXiv 2105.14839), with closeness to the whole model in place of a task's score; the exchanges are ours.
 """
 
 import json
@@ -80,16 +80,25 @@ def _chosen(config: Config, model: SentenceModel, count: int) -> list[int]:
 
 
 def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: int, count: int) -> list[int]:
-    """Drops layers one by one until `count` are left; of equal ones the first.
+    """Drops layers one by one until `count` are left, then exchanges single ones; of equal choices the first.
 
     Args:
       vectors: of the same sentences, by a model of these layers.
     """
-    kept = list(range(depth))
+    kept, every = list(range(depth)), range(depth)
     whole = vectors(kept)
+
+    def best(choices: Sequence[list[int]]) -> tuple[float, list[int]]:
+        return max(((closeness(vectors(layers), whole), layers) for layers in choices), key=lambda found: found[0])
+
+    close = 1.0
     while len(kept) > count:
-        rest = [[layer for layer in kept if layer != dropped] for dropped in kept]
-        kept = max(rest, key=lambda layers: closeness(vectors(layers), whole))
+        close, kept = best([[layer for layer in kept if layer != dropped] for dropped in kept])
+    while 0 < count < depth:
+        found, other = best([sorted({*kept} - {old} | {new}) for old in kept for new in every if new not in kept])
+        if found <= close:
+            break
+        close, kept = found, other
     return kept
 
 
