@@ -109,8 +109,9 @@ def test_processes_evaluate_together_and_the_first_writes(folder, monkeypatch):
 
 
 def test_sigterm_to_one_process_saves_in_all_and_the_same_command_continues_on_fewer(folder, alone):
+    """Live targets train as stored ones, and matrices that the processes share as whole ones."""
     workdir = folder / "interrupted"
-    arguments = arguments_of(folder, workdir)  # live targets train as stored ones
+    arguments = arguments_of(folder, workdir, run__sharding=(("kernel$", ("data", "")),))
     four = start_all(arguments, count=4)
     for said in four[0].stdout:
         if "step 5:" in said:

@@ -285,13 +285,14 @@ def test_a_loss_that_is_not_finite_stops_the_run(folder):
     assert Checkpoints(workdir).steps == [0]
 
 
-def test_a_student_that_collapses_is_a_training_that_diverged(folder):
+@pytest.mark.parametrize("word, good", [("warn", 5), ("stop", 0)])
+def test_a_student_that_collapses_is_a_training_that_diverged(folder, word, good):
     """Normalised vectors keep the loss finite at this learning rate."""
-    arguments = tiny_arguments(folder, optimizer__learning_rate=1000.0)
-    out, err = run("main", [*arguments, f"--workdir={folder / 'collapsed'}"], status=2)
-    assert "training diverged, at step 10" in err and "collapsed" in err
-    assert "step 5: the student's vectors collapse: vectors/" in out
-    assert "the checkpoint of step 5 is good" in err and "lower optimizer.learning_rate (it is 1000)" in err
+    arguments = tiny_arguments(folder, optimizer__learning_rate=1000.0, evals__collapse=word)
+    out, err = run("main", [*arguments, f"--workdir={folder / word}"], status=2)
+    assert f"training diverged, at step {good + 5}" in err and "collapse" in err
+    assert "step 5: the student's vectors collapse: vectors/" in (out if word == "warn" else err)
+    assert f"the checkpoint of step {good} is good" in err and "lower optimizer.learning_rate (it is 1000)" in err
 
 
 def test_a_score_that_is_not_a_number_is_no_best(monkeypatch):
