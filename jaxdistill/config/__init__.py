@@ -120,7 +120,7 @@ class Student:
     `previous` or `stage2`: the best student of an earlier stage, in the options of a later one."""
     layers: str = ""
     """Layers to keep: empty for all, `last:3`, `first:3`, `even:3`, a list such as `1,3,5`, or `greedy:3`: drops one layer
-    after another, each time the one that the model's vectors of 256 sentences of `data.text` miss least, then exchanges
+    after another, each time the one that the model's vectors of up to 512 sentences of `data.text` miss least, then exchanges
     single layers as long as that helps."""
     width: CountOrNone = 0
     """Above 0: a fresh, randomly initialised encoder of this width with `depth` layers and the family and tokenizer of

@@ -28,8 +28,8 @@ from jaxdistill.training.text import evenly, prompted_sentences
 from jaxdistill.training.workdir import LAYERS
 
 GREEDY = "greedy:"
-SAMPLE = 256
-"""Sentences on which layers are chosen."""
+SAMPLE = 512
+"""Sentences on which layers are chosen, at most; of a longer text at least half as many."""
 
 log = logging.getLogger(__name__)
 
