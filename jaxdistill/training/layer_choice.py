@@ -74,9 +74,7 @@ def _chosen(config: Config, model: SentenceModel, count: int) -> list[int]:
         return Embedder(part, compute_dtype=dtype).encode_ids(ids)
 
     log.info("student: choosing %d of %d layers on %d sentences", count, model.definition.architecture.layers, len(ids))
-    kept = greedy(vectors, model.definition.architecture.layers, count)
-    log.info("student: layers %s", ", ".join(map(str, kept)))
-    return kept
+    return greedy(vectors, model.definition.architecture.layers, count)
 
 
 def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: int, count: int) -> list[int]:
@@ -89,7 +87,9 @@ def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: 
     whole = vectors(kept)
 
     def best(choices: Sequence[list[int]]) -> tuple[float, list[int]]:
-        return max(((closeness(vectors(layers), whole), layers) for layers in choices), key=lambda found: found[0])
+        found = max(((closeness(vectors(layers), whole), layers) for layers in choices), key=lambda found: found[0])
+        log.info("student: layers %s are the closest to all of them: %.3f", ", ".join(map(str, found[1])), found[0])
+        return found
 
     close = 1.0
     while len(kept) > count:
