@@ -12,6 +12,7 @@ from tiny_models import tiny_model
 
 
 def test_sentences_of_any_length_alone_need_few_programs_and_have_the_same_vectors(tmp_path, monkeypatch):
+    inference.make_embed.cache_clear()  # other tests have models of the same definition
     traced, embed = [], inference.embed
     monkeypatch.setattr(inference, "embed", lambda *given, **options: traced.append(1) or embed(*given, **options))
     embedder = Embedder(tiny_model(tmp_path, max_length=64))

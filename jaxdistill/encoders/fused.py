@@ -32,20 +32,20 @@ def pays(mesh: Mesh | None, slots: int, compute_dtype: DTypeLike) -> bool:
 
 
 def fused(
-    query: Float[Array, "g r l h s"] | Float[Array, "g r l k u s"],
-    keys: Float[Array, "g r l k s"],
-    value: Float[Array, "g r l k s"],
+    query: Float[Array, "g r l h *each s"],
+    keys: Float[Array, "g r l h s"],
+    value: Float[Array, "g r l h s"],
     owner: Integer[Array, "g r l"],
     *,
     window: int,
     causal: bool,
     mesh: Mesh,
     interpret: bool = False,
-) -> Float[Array, "g r l h s"]:
+) -> Float[Array, "g r l heads s"]:
     """Softmax attention inside each sentence of a row.
 
     Args:
-      query: already scaled; with grouped keys, `u` for each head of keys.
+      query: already scaled; with grouped keys, several heads (`each`) for each head of keys.
       owner: the sentence of each token; padding has one of its own.
       window: farthest token that is attended to, on either side; 0: none is too far.
       mesh: `g` is split over the batch's axes, heads over the model's where its devices divide them.
