@@ -14,7 +14,7 @@ from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.training.several import shares_of
-from jaxdistill.training.text import evenly, prompted_sentences
+from jaxdistill.training.text import sampled_ids
 
 FITTING_SAMPLE = 4096
 """Sentences on which a head is fitted: ten times the numbers of a usual vector."""
@@ -65,7 +65,5 @@ def least_squares(
 
 
 def _vectors(config: Config, model: SentenceModel) -> Float[np.ndarray, "n d"]:
-    texts = evenly(prompted_sentences(config, model), FITTING_SAMPLE)
-    longest = min(config.data.max_length, model.max_length)
-    ids = [np.asarray(one.ids[:longest], np.int32) for one in model.encodings(texts)]
+    ids = sampled_ids(config, model, FITTING_SAMPLE)
     return Embedder(model, compute_dtype=dtype_of(config.run.precision)).encode_ids(ids)

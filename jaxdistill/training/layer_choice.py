@@ -24,7 +24,7 @@ from jaxdistill.files import write_atomic
 from jaxdistill.files.reading import read_json
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
-from jaxdistill.training.text import evenly, prompted_sentences
+from jaxdistill.training.text import sampled_ids
 from jaxdistill.training.workdir import LAYERS
 
 GREEDY = "greedy:"
@@ -64,9 +64,7 @@ def _count(option: str, depth: int) -> int:
 
 def _chosen(config: Config, model: SentenceModel, count: int) -> list[int]:
     """The layers, by the model's vectors of sentences drawn evenly from the text."""
-    texts = evenly(prompted_sentences(config, model), SAMPLE)
-    longest = min(config.data.max_length, model.max_length)
-    ids = [np.asarray(one.ids[:longest], np.int32) for one in model.encodings(texts)]
+    ids = sampled_ids(config, model, SAMPLE)
     dtype = dtype_of(config.run.precision)
 
     def vectors(layers: Sequence[int]) -> Float[np.ndarray, "n e"]:
@@ -83,7 +81,7 @@ def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: 
     Args:
       vectors: of the same sentences, by a model of these layers.
     """
-    kept, every = list(range(depth)), range(depth)
+    kept = list(range(depth))
     whole = vectors(kept)
 
     def best(choices: Sequence[list[int]]) -> tuple[float, list[int]]:
@@ -94,8 +92,9 @@ def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: 
     close = 1.0
     while len(kept) > count:
         close, kept = best([[layer for layer in kept if layer != dropped] for dropped in kept])
-    while 0 < count < depth:
-        found, other = best([sorted({*kept} - {old} | {new}) for old in kept for new in every if new not in kept])
+    while count < depth:
+        left_out = [layer for layer in range(depth) if layer not in kept]
+        found, other = best([sorted({*kept} - {old} | {new}) for old in kept for new in left_out])
         if found <= close:
             break
         close, kept = found, other

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import jax
 import numpy as np
+from jaxtyping import Integer
 
 from jaxdistill.config import Config, Data
 from jaxdistill.core import SECOND, InputError, Objective
@@ -147,10 +148,8 @@ def columns_read(data: Data, objective: Objective) -> dict[str, str]:
 
 def moments(config: Config, model: SentenceModel) -> pruning.Moments:
     """What the model's units read on sentences drawn evenly from the text, see `pruning`."""
-    texts = evenly(prompted_sentences(config, model), PRUNING_SAMPLE)
+    ids = sorted(sampled_ids(config, model, PRUNING_SAMPLE), key=len)
     longest = min(config.data.max_length, model.max_length)
-    ids = [np.asarray(one.ids[:longest], np.int32) for one in model.encodings(texts)]
-    ids.sort(key=len)
     total: dict[str, np.ndarray] = {}
     for start in range(0, len(ids), PRUNING_BATCH):
         batch = ids[start : start + PRUNING_BATCH]
@@ -159,6 +158,13 @@ def moments(config: Config, model: SentenceModel) -> pruning.Moments:
         for path, found in jax.device_get(pruning.moments_of(model.definition, model.params, tokens)).items():
             total[path] = total.get(path, 0.0) + found
     return total
+
+
+def sampled_ids(config: Config, model: SentenceModel, most: int) -> list[Integer[np.ndarray, " tokens"]]:
+    """The tokens of at most `most` sentences drawn evenly from the text, each cut where the training cuts it."""
+    longest = min(config.data.max_length, model.max_length)
+    texts = evenly(prompted_sentences(config, model), most)
+    return [np.asarray(one.ids[:longest], np.int32) for one in model.encodings(texts)]
 
 
 def prompted_sentences(config: Config, model: SentenceModel) -> Iterator[str]:
