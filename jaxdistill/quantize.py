@@ -97,8 +97,7 @@ def quantize(model: SentenceModel, folder: str | Path) -> Path:
         "default_prompt": model.default_prompt,
     }
     try:
-        licences = {public_name(name): licence for name, licence in model.licences.items()}
-        with replacing(folder, {"model_digest": settings["model_digest"], "licences": licences}) as new:
+        with replacing(folder, {"model_digest": settings["model_digest"], "licences": dict(model.licences)}) as new:
             new.mkdir()
             onnx.save(quantized_graph(model.definition, model.params), str(new / GRAPH))
             tokenizer = Tokenizer.from_str(model.tokenizer.to_str())

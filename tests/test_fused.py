@@ -103,7 +103,7 @@ def test_dropout_of_scores_and_relative_positions_stay_outside_the_kernel(monkey
         jax.eval_shape(partial(embed, model, mesh=ONE), init_params(model, jax.random.key(0)), tokens(256))
 
 
-def test_rows_of_the_cpu_and_short_or_float32_ones_stay_outside_the_kernel():
+def test_rows_without_a_mesh_and_on_cpus_stay_outside_the_kernel():
     assert not fused.pays(None, 512, jnp.bfloat16)
     assert not fused.pays(ONE, 512, jnp.bfloat16)
 

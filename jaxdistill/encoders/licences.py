@@ -9,6 +9,7 @@ import yaml
 
 from jaxdistill.files.folders import MARK
 from jaxdistill.files.reading import open_regular, read_json
+from jaxdistill.paths import public_name
 
 CARD_BYTES = 1 << 16
 """The front matter of a model card is looked for in so much of it."""
@@ -17,7 +18,7 @@ LICENCE = re.compile(r"[\w.+-]{1,60}")
 
 
 def licences_of(folder: Path, source: str) -> dict[str, str]:
-    """Model to licence, such as `apache-2.0`; an empty text for a model whose card states none.
+    """Public name of a model to its licence, such as `apache-2.0`; an empty text where its card states none.
 
     An export of this project names the models that it was made from, any other checkpoint (`source`) is its own origin.
     """
@@ -25,7 +26,7 @@ def licences_of(folder: Path, source: str) -> dict[str, str]:
     inherited = marker.get("licences") if isinstance(marker, dict) else None
     if isinstance(inherited, dict) and inherited:
         return {str(model): str(licence) for model, licence in inherited.items()}
-    return {source: _stated(_front_matter(folder / "README.md"))}
+    return {public_name(source): _stated(_front_matter(folder / "README.md"))}
 
 
 def _stated(matter: Mapping[str, Any]) -> str:

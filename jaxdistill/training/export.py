@@ -17,7 +17,6 @@ from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.files import local
 from jaxdistill.files.folders import replacing
 from jaxdistill.inference import Embedder
-from jaxdistill.paths import public_name
 from jaxdistill.reporting.model_card import Facts, model_card
 from jaxdistill.versions import versions
 
@@ -62,7 +61,7 @@ def export(
         )
     try:
         facts = facts or Facts(name=folder.name)
-        licences = facts.licences or {public_name(name): licence for name, licence in model.licences.items()}
+        licences = dict(facts.licences or model.licences)
         mark = {"model_digest": model.digest(), "versions": versions(), "licences": licences}
         with replacing(folder, mark) as new:
             save(model, new, card=card_of(model, facts))

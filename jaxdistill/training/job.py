@@ -236,7 +236,7 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         name=run.workdir.resolve().name,
         teacher=", ".join(map(public_name, sources.split_specs(teacher))),
         student=without_folders(run.student.source, origins),
-        licences={public_name(model): licence for model, licence in licences.items()},
+        licences=licences,
         objective=f"{name} ({', '.join(f'{key} {value}' for key, value in objective.items())})",
         data=", ".join(map(public_name, sources.split_specs(run.config.data.text))),
         data_digest=run.store.content_digest,
