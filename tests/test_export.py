@@ -196,6 +196,8 @@ def test_licences_are_handed_down_from_export_to_export(model, tmp_path, uncheck
     first = export(model, tmp_path / "first", facts=Facts(name="first", licences=licences))
     second = export(load_model(str(first)), tmp_path / "second")
     assert load_model(str(first)).licences == load_model(str(second)).licences == licences
+    (second / MARK).write_text("{")
+    assert load_model(str(second)).licences == {"second": ""}
 
 
 @pytest.mark.parametrize(

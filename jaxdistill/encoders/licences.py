@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from jaxdistill.core import InputError
 from jaxdistill.files.folders import MARK
 from jaxdistill.files.reading import open_regular, read_json
 from jaxdistill.paths import public_name
@@ -22,7 +23,10 @@ def licences_of(folder: Path, source: str) -> dict[str, str]:
 
     An export of this project names the models that it was made from, any other checkpoint (`source`) is its own origin.
     """
-    marker = read_json(folder / MARK) if (folder / MARK).is_file() else {}
+    try:
+        marker = read_json(folder / MARK) if (folder / MARK).is_file() else {}
+    except InputError:  # it says nothing that loading needs
+        marker = {}
     inherited = marker.get("licences") if isinstance(marker, dict) else None
     if isinstance(inherited, dict) and inherited:
         return {str(model): str(licence) for model, licence in inherited.items()}
