@@ -4,11 +4,11 @@ import hashlib
 import sys
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from jaxdistill import processes
 from jaxdistill.cli import BATCH_SIZE
-from jaxdistill.core import Embed, RoleEmbed, Scorer
+from jaxdistill.core import ROLES, Embed, RoleEmbed, Scorer
 from jaxdistill.data.spread import over_processes
 from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.model import SentenceModel
@@ -32,11 +32,14 @@ class Candidate(NamedTuple):
 
     def digest(self) -> str:
         """Digest of everything that decides the scores."""
-        digests = [member.digest() for member in self.members] + self.postprocessing.digests()
+        digests = [member.digest() for member in self.members] or [bm25.digest()]
+        digests += self.postprocessing.digests()
         digests += [] if self.precision == "float32" else [self.precision]
-        return (
-            digests[0] if len(digests) == 1 else hashlib.sha256("+".join(digests or [self.spec]).encode()).hexdigest()
-        )
+        return digests[0] if len(digests) == 1 else hashlib.sha256("+".join(digests).encode()).hexdigest()
+
+    def reading(self) -> list[dict[str, Any]]:
+        """How each member reads texts, for results."""
+        return [_reading(member) for member in self.members]
 
     def embed(self, batch_size: int = BATCH_SIZE, *, progress: bool = False) -> Embed:
         """The model as evaluations ask it, on the devices of all processes; a `RoleEmbed` if it is one sentence encoder."""
@@ -48,6 +51,18 @@ class Candidate(NamedTuple):
         if len(embedders) > 1:
             return Ensemble(embedders, progress=progress)
         return embedders[0].as_embed(progress=progress)
+
+
+def _reading(model: SentenceModel) -> dict[str, Any]:
+    """A cross-encoder knows no roles."""
+    roles = {} if model.definition.reads_pairs else {role: model.role_prompts[role] for role in ROLES}
+    return {
+        "embedding_width": model.definition.embedding_width,
+        "pooling": str(model.definition.pooling),
+        "max_length": model.max_length,
+        "prompt": model.prompt,
+        "role_prompts": roles,
+    }
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ Tasks, separated by commas:
   retrieval      translations among other sentences (alone: bitext), entities (--entities=FILE), and the neighbours of
                  random captions; with --index_model=TEACHER also in an index that the teacher made
   documents      nDCG@10, recall, MRR@10 and MAP of documents (--retrieval=FOLDER, in BEIR's form); with --index_model also
-                 in that model's index, with --reranker after a cross-encoder. --model=bm25 is the lexical baseline
+                 in that model's index, with --reranker after a cross-encoder. --model=bm25 is the lexical baseline.
+                 --max_length and --document_prompt are also the index model's; the reranker keeps its own length
   geometry       alignment, uniformity, anisotropy, edit distance, an out-of-domain example
   speed          sentences/s at batch 1 and 128, parameters, bytes
 
@@ -47,7 +48,7 @@ from jaxdistill.candidates import Candidate, Others, model_of
 from jaxdistill.cli import Parser, add_reading_options, any_path, did_you_mean, make_callable, run
 from jaxdistill.core import ROLES, InputError
 from jaxdistill.data.sources import local_files
-from jaxdistill.encoders.model import SentenceModel, load_model
+from jaxdistill.encoders.model import load_model
 from jaxdistill.evals import bm25, options, probe, suite
 from jaxdistill.evals.evaluation import Unit
 from jaxdistill.evals.pairs import ScoredPairs
@@ -81,7 +82,7 @@ def score(
             failed[unit.name] = str(error)
             _complain(f"failed: {unit.name} of {spec}: {error}")
     scores = {name: float(score) for values in found.values() for name, score in values["scores"].items()}
-    described = [_described(member) for member in candidate.members]
+    described = candidate.reading()
     row = {
         "model": spec,
         "digest": digest,
@@ -96,16 +97,6 @@ def score(
     }
     drawn = [ScoredPairs(**found[name]["scored_pairs"]) for name in suite.drawn_units() if name in found]
     return row, drawn[0] if drawn else None
-
-
-def _described(model: SentenceModel) -> dict[str, Any]:
-    """How a model reads sentences."""
-    return {
-        "embedding_width": model.definition.embedding_width,
-        "pooling": str(model.definition.pooling),
-        "max_length": model.max_length,
-        "prompt": model.prompt,
-    }
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -196,7 +187,7 @@ def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Scored
         refuse_overwriting(out, [path for unit in plan.units for path in unit.files])
     postprocessing = _postprocessing(given, plan.units)
     precision = dtype_of(given.precision).name
-    others = Others(_other(given.index_model, precision), _reranker(given.reranker, precision))
+    others = Others(_index_model(given, precision), _reranker(given.reranker, precision))
     specs = list(dict.fromkeys([*filter(None, [given.teacher]), *given.model]))
     evaluated, unloaded = [], {}
     for spec in specs:
@@ -214,9 +205,12 @@ def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Scored
         "protocol": {unit.name: unit.protocol for unit in plan.units},
         "files": {unit.name: unit.digest() for unit in plan.units},
         "seed": probe.SEED,
-        "data": given.data or "Hugging Face hub",
+        "data": given.data or ("Hugging Face hub" if any(map(_is_of_hub, plan.units)) else ""),
+        "sets": {option: spec for option in ("pairs", "entities", "retrieval") if (spec := getattr(given, option))},
         "index_model": given.index_model,
+        "index_model_reading": others.index.reading()[0] if others.index else {},
         "reranker": given.reranker,
+        "reranker_reading": others.reranker.reading()[0] if others.reranker else {},
         "precision": precision,
         "postprocess": str(postprocessing),
         "versions": versions(),
@@ -227,6 +221,11 @@ def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Scored
     if out:
         write_atomic(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     return content, {row["model"]: pairs for row, pairs in evaluated}
+
+
+def _is_of_hub(unit: Unit) -> bool:
+    """Whether a unit fetches its sets when it runs: it has no file here, and its scores are not remembered."""
+    return not unit.files and not unit.is_repeatable
 
 
 def _candidate(spec: str, given: argparse.Namespace, postprocessing: Postprocessing) -> Candidate:
@@ -260,15 +259,37 @@ def _postprocessing(given: argparse.Namespace, units: Sequence[Unit]) -> Postpro
     return Postprocessing(given.postprocess, tuple(given.postprocess_text))
 
 
-def _other(spec: str, precision: str) -> Candidate | None:
-    return Candidate(spec, (load_model(spec),), precision) if spec else None
+def _index_model(given: argparse.Namespace, precision: str) -> Candidate | None:
+    """It reads as many tokens of a document as the models that search its index, behind `--document_prompt`."""
+    spec = given.index_model
+    if not spec:
+        return None
+    begin = f"--index_model={spec}"
+    if _is_no_single_model(spec):
+        raise InputError(f"{begin}: an index needs one sentence encoder; give its folder or hub name.")
+    try:
+        model = load_model(spec, max_length=given.max_length)
+    except InputError as error:
+        raise type(error)(f"{begin}: {error}") from None
+    if model.definition.reads_pairs:
+        raise InputError(f"{begin} is a cross-encoder; an index needs one sentence encoder.")
+    prompts = {"document": given.document_prompt} if given.document_prompt else {}
+    return Candidate(spec, (model.with_role_prompts(prompts),), precision)
 
 
 def _reranker(spec: str, precision: str) -> Candidate | None:
-    found = _other(spec, precision)
-    if found and not found.members[0].definition.reads_pairs:
-        raise InputError(f"--reranker={spec} is no cross-encoder; give a model that scores pairs.")
-    return found
+    """It reads pairs, at its own length."""
+    if not spec:
+        return None
+    model = None if _is_no_single_model(spec) else load_model(spec)
+    if model is None or not model.definition.reads_pairs:
+        raise InputError(f"--reranker={spec} is no cross-encoder; give one model that scores pairs.")
+    return Candidate(spec, (model,), precision)
+
+
+def _is_no_single_model(spec: str) -> bool:
+    """Whether a spec stands for BM25 or an ensemble; a folder may have a + in its name."""
+    return not Path(spec).exists() and (spec == bm25.NAME or "+" in spec)
 
 
 def _parser() -> Parser:
@@ -300,7 +321,10 @@ def _parser() -> Parser:
     add_reading_options(parser, precision="float32")  # scores must not depend on the machine
     parser.add_argument("--prompt", default="", help="name of a prompt of the checkpoint, or the text itself")
     for role in ROLES:
-        parser.add_argument(f"--{role}_prompt", default="", help=f"the same for the task documents, before each {role}")
+        also = ", also by the index model" if role == "document" else ""
+        parser.add_argument(
+            f"--{role}_prompt", default="", help=f"the same for the task documents, before each {role}{also}"
+        )
     parser.add_argument(
         "--out",
         type=any_path,

@@ -2,8 +2,11 @@
 
 import gzip
 import json
+from itertools import permutations
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from jaxdistill import cli, evaluate
 
@@ -40,8 +43,24 @@ def as_tsv(rows):
     return "".join("\t".join(map(str, row)) + "\n" for row in rows)
 
 
+def _write_parts(folder, columns, rows):
+    """A Parquet table in two files."""
+    folder.mkdir()
+    for part, half in enumerate((rows[:2], rows[2:])):
+        table = pyarrow.table(dict(zip(columns, map(list, zip(*half, strict=True)), strict=True)))
+        parquet.write_table(table, folder / f"{folder.name}-0000{part}-of-00002.parquet")
+
+
 def write_set(folder, form="tsv", *, corpus=DOCUMENTS, queries=QUERIES, qrels=QRELS):
+    """A set in BEIR's form; as `parquet` it lies as on the hub, with its judgements in the folder `FOLDER-qrels`."""
     folder.mkdir(parents=True)
+    if form == "parquet":
+        _write_parts(folder / "corpus", ("_id", "title", "text"), corpus)
+        _write_parts(folder / "queries", ("_id", "text"), queries)
+        beside = folder.with_name(f"{folder.name}-qrels")
+        beside.mkdir()
+        (beside / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + as_tsv(qrels))
+        return folder
     if form == "tsv":
         (folder / "corpus.tsv.gz").write_bytes(gzip.compress(as_tsv(corpus).encode()))
         (folder / "queries.tsv.gz").write_bytes(gzip.compress(as_tsv(queries).encode()))
@@ -55,3 +74,14 @@ def write_set(folder, form="tsv", *, corpus=DOCUMENTS, queries=QUERIES, qrels=QR
     (folder / "qrels").mkdir()
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + as_tsv(qrels))
     return folder
+
+
+def write_orders(folder):
+    """60 documents of three words in different orders, which prompts and another length put in another ranking."""
+    texts = [" ".join(words) for words in permutations(("the", "cat", "dog", "sleeps", "rain"), 3)]
+    asked = {"q1": "cat rain", "q2": "the dog", "q3": "sleeps", "q4": "rain the dog cat"}
+    judged = [
+        (query, f"d{row}", 1) for query, of in asked.items() for row, text in enumerate(texts) if text.split()[0] in of
+    ]
+    corpus = [(f"d{row}", "", text) for row, text in enumerate(texts)]
+    return write_set(folder, corpus=corpus, queries=list(asked.items()), qrels=judged)

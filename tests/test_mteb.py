@@ -1,9 +1,15 @@
-"""The snippet of docs/mteb.md runs a task of MTEB on an export; the task is a real class with local data."""
+"""The snippet of docs/mteb.md runs tasks of MTEB on an export; they are real classes with local data.
+
+With the export's prompts for queries, for documents, for both and for neither nDCG differs, so that each prompt is seen.
+"""
 
 import pathlib
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
+from itertools import combinations, product
 
 import pytest
 
@@ -14,7 +20,7 @@ from jaxdistill.evals.documents import ranked_by_vectors, scored
 from jaxdistill.evals.pairs import pairs_spearman, read_pairs
 from jaxdistill.inference import Embedder
 
-from eval_cases import DOCUMENTS, GRADED, write, write_set
+from eval_cases import GRADED, write, write_orders
 from program import ROOT, environment
 from tiny_models import tiny_model
 
@@ -57,14 +63,15 @@ def snippet() -> str:
 
 
 def test_the_documented_snippet_scores_an_export_as_we_do(tmp_path):
-    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "export")
+    model = replace(tiny_model(tmp_path / "tokenizer"), prompts={"query": "cat, cat: ", "document": "12 dog: "})
+    save(model, tmp_path / "export")
     pairs = write(tmp_path / "pairs.tsv.gz", GRADED)
     code = snippet().replace('"runs/l3/export"', repr(str(tmp_path / "export")))
     code, replaced = re.subn(r"mteb\.get_tasks\(.*?\)", "[Local(), LocalRetrieval()]", code)
     assert replaced == 1
     script = tmp_path / "run.py"
-    known = read_set(set_files(str(write_set(tmp_path / "documents"))))
-    corpus = [{"id": name, "title": title, "text": text} for name, title, text in DOCUMENTS]
+    known = read_set(set_files(str(write_orders(tmp_path / "documents"))))
+    corpus = [{"id": name, "title": "", "text": text} for name, text in known.documents.items()]
     queries = [{"id": name, "text": text} for name, text in known.queries.items()]
     tasks = LOCAL_TASKS.replace("FILE", repr(str(pairs))).replace("SET", repr((corpus, queries, known.judged)))
     script.write_text(tasks + code)
@@ -79,9 +86,16 @@ def test_the_documented_snippet_scores_an_export_as_we_do(tmp_path):
     assert ended.returncode == 0, ended.stderr[-3000:]
     printed = dict(line.split() for line in ended.stdout.splitlines()[-2:])
     embed = Embedder(load_model(str(tmp_path / "export"))).encode
+    ndcg = {
+        roles: scored(ranked_by_vectors(*(partial(embed, role=role) for role in roles), known), known)[
+            "documents/documents ndcg@10"
+        ]
+        for roles in product(("", "query"), ("", "document"))
+    }
+    assert min(abs(first - second) for first, second in combinations(ndcg.values(), 2)) > 0.001
     wanted = {
         "Local": pairs_spearman(embed, read_pairs(pathlib.Path(pairs))),
-        "LocalRetrieval": scored(ranked_by_vectors(embed, embed, known), known)["documents/documents ndcg@10"],
+        "LocalRetrieval": ndcg["query", "document"],
     }
     assert {name: float(score) for name, score in printed.items()} == pytest.approx(
         {name: 100 * score for name, score in wanted.items()}, abs=0.01

@@ -9,13 +9,13 @@ import yaml
 
 from jaxdistill.core import InputError
 from jaxdistill.files.folders import MARK
-from jaxdistill.files.reading import open_regular, read_json
+from jaxdistill.files.reading import foreign_errors, open_regular, read_json
 from jaxdistill.paths import public_name
 
-CARD_BYTES = 1 << 16
-"""The front matter of a model card is looked for in so much of it."""
+CARD_BYTES = 16 << 20
+"""The front matter of a model card is looked for in so much of it: MTEB's results may stand before the licence."""
 FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", re.DOTALL | re.MULTILINE)
-LICENCE = re.compile(r"[\w.+-]{1,60}")
+LICENCE = re.compile(r"(?!(?i:null)$)[\w.+-]{1,60}")
 
 
 def licences_of(folder: Path, source: str) -> dict[str, str]:
@@ -46,7 +46,9 @@ def _front_matter(card: Path) -> Mapping[str, Any]:
     with open_regular(card) as file:
         found = FRONT_MATTER.match(file.read(CARD_BYTES).decode("utf-8-sig", errors="replace"))
     try:
-        matter = yaml.safe_load(found[1]) if found else None
-    except yaml.YAMLError:  # a card that nobody can read states nothing
+        # Scalars stay text: a date that does not exist costs no licence.
+        with foreign_errors(f"{card} is not readable"):
+            matter = yaml.load(found[1], yaml.BaseLoader) if found else None
+    except InputError:  # a card that nobody can read states nothing
         return {}
     return matter if isinstance(matter, dict) else {}

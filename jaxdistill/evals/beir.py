@@ -6,25 +6,32 @@ A set is a folder with
 - `queries.jsonl` (`_id`, `text`) or `queries.tsv` (id, text; no header),
 - `qrels/test.tsv` or `qrels.tsv` (query-id, corpus-id, score; a first line whose score is no number is a header),
 
-each plain or `.gz` (BEIR, Thakur et al., NeurIPS Datasets 2021, https://arxiv.org/abs/2104.08663). It may also be the name
-of such a data set on the Hugging Face hub. `A+B` asks the queries of A in the documents of B, which needs the same ids: a
-set in two languages measures retrieval across them.
+each plain or `.gz` (BEIR, Thakur et al., NeurIPS Datasets 2021, https://arxiv.org/abs/2104.08663); or, as BEIR's sets lie on
+the Hugging Face hub, `corpus/*.parquet` and `queries/*.parquet` with these columns. The judgements of a set NAME may also be
+`test.tsv` of a set NAME-qrels beside it. A set may be the name of such a data set on the hub. `A+B` asks the queries of A in the
+documents of B, which needs the same ids: a set in two languages measures retrieval across them.
 """
 
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path, PurePath
 
 from jaxdistill.core import InputError
-from jaxdistill.data.formats import checked_text
+from jaxdistill.data.formats import checked_text, rows
+from jaxdistill.data.sources import column_map
 from jaxdistill.evals.read_table import table_suffix, text_lines
-from jaxdistill.files.reading import foreign_errors, parsed_json
+from jaxdistill.files.reading import LINE_BYTES, foreign_errors, parsed_json, regular
 
-CORPUS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.tsv", "corpus.tsv.gz")
-QUERIES = ("queries.jsonl", "queries.jsonl.gz", "queries.tsv", "queries.tsv.gz")
+CORPUS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.tsv", "corpus.tsv.gz", "corpus/*.parquet")
+QUERIES = ("queries.jsonl", "queries.jsonl.gz", "queries.tsv", "queries.tsv.gz", "queries/*.parquet")
 QRELS = ("qrels/test.tsv", "qrels/test.tsv.gz", "qrels.tsv", "qrels.tsv.gz")
+BESIDE = "-qrels"
+"""Ends the name of a data set with the judgements of another, where they are in one of `QRELS_BESIDE`."""
+QRELS_BESIDE = ("test.tsv", "test.tsv.gz")
+ID = "_id"
 RELEVANCE = re.compile(r"([+-]?\d{1,9})(?:\.0*)?")
 """A whole number that fits trec_eval's integers, also as `1.0`."""
 
@@ -49,33 +56,34 @@ class SetFiles:
     """The files of a set."""
 
     name: str
-    corpus: Path
-    queries: Path
+    corpus: Sequence[Path]
+    """One file, or the parts of a Parquet table; likewise `queries`."""
+    queries: Sequence[Path]
     qrels: Path
 
     def __iter__(self) -> Iterator[Path]:
-        return iter((self.corpus, self.queries, self.qrels))
+        return iter((*self.corpus, *self.queries, self.qrels))
 
 
 def is_set(folder: Path) -> bool:
     """Whether a folder holds a corpus in one of the forms."""
-    return any((folder / name).is_file() for name in CORPUS)
+    return bool(_found(folder, CORPUS))
 
 
 def set_files(spec: str) -> SetFiles:
-    """The files of a set; raises `InputError` if the folder or one of them does not exist.
+    """The files of a set, fetched if it is one of the hub; raises `InputError` if the folder or one of them does not exist.
 
     Args:
       spec: a folder, the name `ORG/NAME` of a data set on the hub, or `A+B`: the queries and judgements of A, the documents
         of B.
     """
-    folders = [_folder(part, spec) for part in _parts(spec)]
-    queries, documents = folders[0], folders[-1]
+    parts = _parts(spec)
+    folders = [_folder(part, spec) for part in parts]
     return SetFiles(
         name=_names(spec)[0],
-        corpus=_file(documents, CORPUS),
-        queries=_file(queries, QUERIES),
-        qrels=_file(queries, QRELS),
+        corpus=_files(folders[-1], CORPUS),
+        queries=_files(folders[0], QUERIES),
+        qrels=_qrels(parts[0], folders[0], spec),
     )
 
 
@@ -106,7 +114,9 @@ def read_set(files: SetFiles) -> RetrievalSet:
         if queries.get(name) == cells[-1]:
             also_documents.add(name)
     if not any(documents.values()):
-        raise InputError(f"{files.corpus}: none of its {len(documents):,} documents has text; at least one must have.")
+        raise InputError(
+            f"{_shown(files.corpus)}: none of its {len(documents):,} documents has text; at least one must have."
+        )
     judged = _judged(files, queries, documents)
     if not any(relevance > 0 for of_query in judged.values() for relevance in of_query.values()):
         raise InputError(f"{files.qrels}: no query has a relevant document; at least one judgement must be above 0.")
@@ -126,9 +136,9 @@ def _judged(
     for line, query, document, relevance in _judgements(files.qrels):
         place = f"{files.qrels}:{line} judges"
         if query not in queries:
-            raise InputError(f"{place} the query {query!r:.60}, which {files.queries} does not have.")
+            raise InputError(f"{place} the query {query!r:.60}, which {_shown(files.queries)} does not have.")
         if relevance > 0 and document not in documents:
-            raise InputError(f"{place} the document {document!r:.60}, which {files.corpus} does not have.")
+            raise InputError(f"{place} the document {document!r:.60}, which {_shown(files.corpus)} does not have.")
         before = judged.setdefault(query, {}).setdefault(document, relevance)
         if before != relevance:
             raise InputError(
@@ -142,44 +152,73 @@ def _joined(cells: Sequence[str]) -> str:
     return " ".join(cell for cell in cells if cell)
 
 
-def _texts(path: Path, fields: Sequence[str], *, may_be_empty: bool) -> Iterator[tuple[str, list[str]]]:
+def _texts(paths: Sequence[Path], fields: Sequence[str], *, may_be_empty: bool) -> Iterator[tuple[str, list[str]]]:
     """`(id, cells)` of each record without outer white space; raises `InputError` for an id that appears twice."""
     seen: set[str] = set()
-    for line, name, cells in _records(path, fields):
+    for place, name, cells in chain.from_iterable(_records(path, fields) for path in paths):
+        if not name.strip():
+            raise InputError(f"{place} has an empty id; each record needs one of its own.")
         if name in seen:
-            raise InputError(f"{path}:{line} has the id {name!r:.60}, as an earlier line; ids must differ.")
+            raise InputError(f"{place} has the id {name!r:.60}, as an earlier line; ids must differ.")
         seen.add(name)
         cells = [cell.strip() for cell in cells]
         if not any(cells) and not may_be_empty:
-            raise InputError(f"{path}:{line}: the query {name!r:.60} has no text.")
+            raise InputError(f"{place}: the query {name!r:.60} has no text.")
         yield name, cells
     if not seen:
-        raise InputError(f"{path} is empty: it has no record.")
+        raise InputError(f"{_shown(paths)} is empty: it has no record.")
 
 
-def _records(path: Path, fields: Sequence[str]) -> Iterator[tuple[int, str, list[str]]]:
+def _records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
+    """`(place, id, cells)` of each record of a file."""
+    suffix = table_suffix(path)
+    if suffix == ".parquet":
+        yield from _parquet_records(path, fields)
+        return
     for line, text in text_lines(path):
+        place = f"{path}:{line}"
         if not text.strip():
             continue
-        if table_suffix(path) == ".tsv":
+        if suffix == ".tsv":
             name, *cells = text.split("\t")
             if len(cells) != len(fields):
-                raise InputError(f"{path}:{line}: {len(cells) + 1} fields; id, {', '.join(fields)} are expected.")
+                raise InputError(f"{place}: {len(cells) + 1} fields; id, {', '.join(fields)} are expected.")
         else:
-            place = f"{path}:{line}"
             record = parsed_json(text, place)
-            if not isinstance(record, dict) or not isinstance(record.get("_id"), str | int):
+            if not isinstance(record, dict) or "_id" not in record:
                 raise InputError(f"{place}: a record is a JSON object with _id, {' and '.join(fields)}.")
-            name = checked_text(str(record["_id"]), place, "_id")
-            cells = [checked_text(record.get(field), place, field) for field in fields]
-        yield line, name, cells
+            name, *cells = (_cell(record.get(field), place, field) for field in (ID, *fields))
+        yield place, name, cells
+
+
+def _parquet_records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
+    from pyarrow import parquet
+
+    with foreign_errors(f"{path} is not a complete Parquet file"):
+        available = parquet.read_schema(regular(path)).names
+    lacking = [name for name in (ID, fields[-1]) if name not in available]
+    if lacking:
+        raise InputError(f"{path} has no column {lacking[0]!r}; {ID}, {' and '.join(fields)} are expected.")
+    columns = [ID, *(field for field in fields if field in available)]
+    for number, (name, *cells) in enumerate(rows(path, column_map(columns), cell=_cell), start=1):
+        yield f"{path} row {number}", name, cells
+
+
+def _cell(value: object, place: str, column: str, limit_bytes: int = LINE_BYTES) -> str:
+    """As `checked_text`; an id may also be a whole number, and must be there."""
+    if column != ID:
+        return checked_text(value, place, column, limit_bytes)
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise InputError(f"{place}: {ID} is {value!r:.40}; it must be text or a whole number.")
+    return checked_text(str(value), place, column, limit_bytes)
 
 
 def _judgements(path: Path) -> Iterator[tuple[int, str, str, int]]:
     """`(line, query, document, relevance)` of each row; a first row that ends in no number is a header."""
-    for line, text in text_lines(path):
+    rows_of_text = ((line, text) for line, text in text_lines(path) if text.strip())
+    for number, (line, text) in enumerate(rows_of_text):
         fields = text.split("\t")
-        if not text.strip() or (line == 1 and len(fields) == 3 and not _is_number(fields[2])):
+        if number == 0 and len(fields) == 3 and not _is_number(fields[2]):
             continue
         relevance = RELEVANCE.fullmatch(fields[2].strip()) if len(fields) == 3 else None
         if relevance is None:
@@ -210,10 +249,40 @@ def _names(spec: str) -> list[str]:
     return ["+".join(str(PurePath(*parts[-depth:])) for parts in folders) for depth in depths]
 
 
-def _file(folder: Path, names: Sequence[str]) -> Path:
-    found = [folder / name for name in names if (folder / name).is_file()]
+def _shown(paths: Sequence[Path]) -> str:
+    """The file, or the folder of several."""
+    return str(paths[0] if len(paths) == 1 else paths[0].parent)
+
+
+def _found(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    """The files of the first pattern that any file has."""
+    found = (sorted(path for path in folder.glob(pattern) if path.is_file()) for pattern in patterns)
+    return next(filter(None, found), [])
+
+
+def _files(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    found = _found(folder, patterns)
     if not found:
-        raise InputError(f"{folder} is no retrieval set in BEIR's form: it has none of {', '.join(names)}.")
+        raise InputError(f"{folder} is no retrieval set in BEIR's form: it has none of {', '.join(patterns)}.")
+    return found
+
+
+def _qrels(name: str, folder: Path, spec: str) -> Path:
+    """The judgements in a set's folder, or those of the set beside it."""
+    found = _found(folder, QRELS)
+    if found:
+        return found[0]
+    if Path(name).is_dir():
+        beside = folder.resolve().parent / f"{folder.resolve().name}{BESIDE}"
+    else:
+        lacking = f"retrieval set {spec}: {name} has no judgements ({QRELS[0]}), and"
+        beside = _fetched(f"{name}{BESIDE}", QRELS_BESIDE, lacking)
+    found = _found(beside, QRELS_BESIDE)
+    if not found:
+        raise InputError(
+            f"{folder} is no retrieval set in BEIR's form: it has none of {', '.join(QRELS)}, and {beside} has no "
+            f"{QRELS_BESIDE[0]}."
+        )
     return found[0]
 
 
@@ -222,9 +291,13 @@ def _folder(name: str, spec: str) -> Path:
     if Path(name).is_dir():
         return Path(name)
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise InputError(f"--retrieval={spec}: {name or 'nothing'} is no folder, and no name ORG/SET of the hub.")
+        raise InputError(f"retrieval set {spec}: {name or 'nothing'} is no folder, and no name ORG/SET of the hub.")
+    return _fetched(name, (*CORPUS, *QUERIES, *QRELS, "qrels/*"), f"retrieval set {spec}:")
+
+
+def _fetched(name: str, patterns: Sequence[str], begin: str) -> Path:
+    """The folder of a data set of the hub with the files of these patterns; `begin` is the begin of an error."""
     from huggingface_hub import snapshot_download
 
-    with foreign_errors(f"--retrieval={spec}: {name} cannot be fetched from the hub"):
-        patterns = ["corpus.*", "queries.*", "qrels/*", "qrels.*"]
-        return Path(snapshot_download(name, repo_type="dataset", allow_patterns=patterns))
+    with foreign_errors(f"{begin} {name} cannot be fetched from the hub"):
+        return Path(snapshot_download(name, repo_type="dataset", allow_patterns=list(patterns)))

@@ -5,9 +5,11 @@ words left out, no stemming. Scripts without spaces between words are read as pa
 reads Chinese and Japanese.
 """
 
+import hashlib
 import re
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -15,6 +17,7 @@ import regex
 
 from jaxdistill.core import InputError
 from jaxdistill.evals.evaluation import Ranking
+from jaxdistill.versions import versions
 
 NAME = "bm25"
 K1, B = 0.9, 0.4
@@ -26,6 +29,12 @@ _UNSPACED = regex.compile(
 """A run of letters and marks of Chinese, Japanese, Thai, Lao, Khmer or Burmese."""
 _CHARACTER = regex.compile(r"\X")
 """A character with its marks: a Thai consonant and its vowel signs are one."""
+
+
+def digest() -> str:
+    """SHA-256 of what decides the scores: this file and the versions of the libraries that count and split words."""
+    used = versions(("bm25s", "regex"))
+    return hashlib.sha256(Path(__file__).read_bytes() + repr(used).encode()).hexdigest()
 
 
 def rank(queries: Sequence[str], documents: Sequence[str], count: int) -> Ranking:

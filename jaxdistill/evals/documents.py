@@ -38,7 +38,7 @@ PROTOCOL = (
 )
 RERANKED_DOCUMENTS = 100
 """Documents of each query that a cross-encoder puts in order."""
-RERANKING = f"; the first {RERANKED_DOCUMENTS} in the order of a cross-encoder"
+RERANKING = f"; the first {RERANKED_DOCUMENTS} by the rank of a cross-encoder's scores"
 BLOCK_DOCUMENTS = 50_000
 """Documents compared at a time."""
 ENGLISH = "en"
@@ -53,7 +53,11 @@ def ranked_by_vectors(embed_query: Embed, embed_document: Embed, known: Retrieva
 
 
 def reranked(ranking: Ranking, reranker: Scorer, known: RetrievalSet) -> Ranking:
-    """The first `RERANKED_DOCUMENTS` of each query in the order of a cross-encoder's scores; later ones keep their order."""
+    """The first `RERANKED_DOCUMENTS` of each query in the order of a cross-encoder's scores; later ones keep their order.
+
+    Raises:
+      InputError: a score is NaN or infinity.
+    """
     scores, rows = np.array(ranking[0], np.float64), np.array(ranking[1])
     asked, places = np.nonzero(scores[:, :RERANKED_DOCUMENTS] != -np.inf)
     if not len(asked):
@@ -61,8 +65,14 @@ def reranked(ranking: Ranking, reranker: Scorer, known: RetrievalSet) -> Ranking
     queries, texts = list(known.queries.values()), list(known.documents.values())
     read = [queries[query] for query in asked], [texts[row] for row in rows[asked, places]]
     judged = np.asarray(reranker.score(*read), np.float64)
-    # Above every cosine: what the cross-encoder has read comes first.
-    scores[asked, places] = judged - judged.min() + scores.max() + 1.0
+    useless = ~np.isfinite(judged)
+    if useless.any():
+        raise InputError(
+            f"the reranker gives NaN or infinity for {useless.sum():,} of {len(judged):,} pairs, the first with the "
+            f"document {read[1][int(np.argmax(useless))]!r:.60}; its weights cannot be right."
+        )
+    # What the cross-encoder has read comes first. Ranks, because sums with scores of 1e-17 are all the same.
+    scores[asked, places] = np.unique(judged, return_inverse=True)[1] + scores.max() + 1.0
     return _best_first(scores, rows)
 
 

@@ -38,13 +38,17 @@ def add_options(parser: Parser) -> None:
         help="folders or hub names in BEIR's form, separated by commas; A+B: A's queries, B's documents; default: DATA/retrieval/*",
     )
     parser.add_argument(
-        "--reranker", type=any_path, default="", help="cross-encoder that also puts the first 100 documents in order"
+        "--reranker",
+        type=any_path,
+        default="",
+        help="cross-encoder that also puts the first 100 documents in order; it reads pairs at its own length",
     )
     parser.add_argument(
         "--index_model",
         type=any_path,
         default="",
-        help="model that makes the index of asymmetric retrieval, such as the teacher",
+        help="model that makes the index of asymmetric retrieval, such as the teacher; it reads at most --max_length "
+        "tokens, and documents behind --document_prompt, with its own pooling and other prompts",
     )
 
 

@@ -41,8 +41,9 @@ def write_evaluation(
             names[teacher] = f"{teacher} (by its student's run)"
             entries.insert(0, Entry(name=names[teacher], scores=taught[teacher].teacher_scores))
     said = {
-        "Data": content["data"],
+        "Data": ", ".join(filter(None, [content["data"], *content["sets"].values()])),
         "Models": ", ".join(rows),
+        **_readings(content, names),
         "Transform of vectors": content["postprocess"],
         "Seed of the probes": str(content["seed"]),
         "Versions": ", ".join(f"{name} {version}" for name, version in content["versions"].items()),
@@ -71,6 +72,25 @@ def _entry(name: str, row: Mapping[str, Any], scored_pairs: ScoredPairs | None, 
         curves=read_curves(metrics) if metrics and metrics.is_file() else None,
         failed=row["failed"],
     )
+
+
+def _readings(content: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
+    """A line on how each model reads texts; the index model and the reranker only with their names."""
+    read = {names[row["model"]]: row.get("members", [row]) for row in content["models"]}
+    for kind, option in (("index model", "index_model"), ("reranker", "reranker")):
+        if content[option]:
+            read[f"the {kind} {content[option]}"] = [content[f"{option}_reading"]]
+    return {f"Texts as {name} reads them": "; ".join(map(_reading, by)) for name, by in read.items() if by}
+
+
+def _reading(of: Mapping[str, Any]) -> str:
+    prompts = {
+        "texts": of["prompt"],
+        "queries": of["role_prompts"].get("query"),
+        "documents": of["role_prompts"].get("document"),
+    }
+    before = [f"{prompt!r} before {what}" for what, prompt in prompts.items() if prompt]
+    return ", ".join([f"at most {of['max_length']:,} tokens", *before])
 
 
 def _run_of(spec: str) -> Path | None:

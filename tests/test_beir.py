@@ -1,0 +1,137 @@
+"""Retrieval sets in BEIR's forms, in folders and on the hub, and what is wrong with them."""
+
+import fnmatch
+import shutil
+
+import pytest
+from pyarrow import parquet
+
+from jaxdistill.core import InputError
+from jaxdistill.evals.beir import read_set, set_files
+
+from eval_cases import DOCUMENTS, QRELS, QUERIES, write_set
+
+
+@pytest.mark.parametrize("form", ["tsv", "jsonl", "parquet"])
+def test_all_forms_give_the_same_set(tmp_path, form):
+    known = read_set(set_files(str(write_set(tmp_path / "tiny", form))))
+    assert known.name == "tiny"
+    assert known.documents == {"d1": "Cats They sleep.", "d2": "Dogs run in the park.", "d3": "Rain It rains in May."}
+    assert list(known.queries) == ["q1", "q2", "q4"]  # that are judged
+    assert known.judged == {"q1": {"d1": 2, "d3": 1}, "q2": {"d2": 1}, "q4": {"d1": 0}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"qrels": [*QRELS, ("q1", "d9", 1)]}, r"qrels.tsv:5 judges the document 'd9', which .*corpus.tsv.gz does not"),
+        ({"qrels": [*QRELS, ("q9", "d1", 1)]}, r"qrels.tsv:5 judges the query 'q9'"),
+        ({"qrels": [*QRELS, ("q1", "d1", 1)]}, r"qrels.tsv:5 judges .* twice, as 2 and 1; keep one"),
+        ({"qrels": [("q1", "d1", "yes"), ("q1", "d1", "yes")]}, r"qrels.tsv:2: a judgement is .*; got 'q1.*yes'"),
+        ({"qrels": [("q1", "d1", "0.5")]}, r"qrels.tsv:1: a judgement is query, document and a whole number"),
+        ({"qrels": [*QRELS, ("q2", "d1", "9" * 400)]}, r"qrels.tsv:5: .* of at most nine digits"),
+        ({"qrels": [*QRELS, ("q2", "d1", "9" * 5000)]}, r"qrels.tsv:5: .* of at most nine digits"),
+        ({"qrels": [("q4", "d1", 0)]}, "no query has a relevant document"),
+        ({"queries": [*QUERIES, ("q5", " ")]}, r"queries.tsv.gz:5: the query 'q5' has no text"),
+        ({"queries": [*QUERIES, ("q1", "again")]}, r"queries.tsv.gz:5 has the id 'q1', as an earlier line"),
+        ({"corpus": [*DOCUMENTS, ("d1", "", "again")]}, r"corpus.tsv.gz:4 has the id 'd1'"),
+        (
+            {"corpus": [*DOCUMENTS, ("d4", "no text")]},
+            r"corpus.tsv.gz:4: 3? ?2? ?.*fields; id, title, text are expected",
+        ),
+        ({"corpus": []}, "corpus.tsv.gz is empty"),
+        ({"corpus": [("d1", "", " "), ("d2", "", "")]}, "corpus.tsv.gz: none of its 2 documents has text"),
+        (
+            {"form": "jsonl", "corpus": [*DOCUMENTS, ("d4", "", "\ud800")]},
+            r"corpus.jsonl:4: column 'text' .* surrogate",
+        ),
+        ({"form": "jsonl", "queries": [*QUERIES, ("\ud800", "a")]}, r"queries.jsonl:5: column '_id' .* surrogate"),
+        ({"form": "jsonl", "queries": [*QUERIES, (True, "a")]}, r"queries.jsonl:5: _id is True; it must be text or a"),
+        ({"form": "jsonl", "queries": [*QUERIES, (1.5, "a")]}, r"queries.jsonl:5: _id is 1.5"),
+        ({"form": "jsonl", "corpus": [*DOCUMENTS, ("", "", "a")]}, r"corpus.jsonl:4 has an empty id"),
+        ({"queries": [*QUERIES, (" ", "a")]}, r"queries.tsv.gz:5 has an empty id"),
+        (
+            {"form": "parquet", "corpus": [*DOCUMENTS, ("d1", "", "a")]},
+            r"corpus-00001-of-00002.parquet row 2 has the id",
+        ),
+        ({"form": "parquet", "corpus": [*DOCUMENTS, (None, "", "a")]}, r"00001-of-00002.parquet row 2: _id is None"),
+        ({"form": "parquet", "queries": [*QUERIES, ("q5", None)]}, r"00001-of-00002.parquet row 3: the query 'q5'"),
+        (
+            {"form": "parquet", "qrels": [*QRELS, ("q9", "d1", 1)]},
+            r"bad-qrels.test.tsv:6 .* 'q9', which \S*queries does",
+        ),
+    ],
+)
+def test_a_faulty_set_is_one_line_with_its_place(tmp_path, changed, words):
+    with pytest.raises(InputError, match=words) as error:
+        read_set(set_files(str(write_set(tmp_path / "bad", **changed))))
+    assert "\n" not in str(error.value)
+
+
+def test_judgements_are_read_as_trec_eval_reads_them(tmp_path):
+    rows = [("q1", "d1", "1.0"), ("q1", "d1", "1"), ("q1", "unknown", "0"), ("q2", "d2", "-1")]
+    known = read_set(set_files(str(write_set(tmp_path / "tiny", qrels=rows))))
+    assert known.judged == {"q1": {"d1": 1, "unknown": 0}, "q2": {"d2": -1}}
+
+
+def test_a_header_may_follow_blank_lines_and_ids_may_be_numbers(tmp_path):
+    corpus, queries = [(7, "", "They sleep.")], [(1, "Do cats sleep?")]
+    folder = write_set(tmp_path / "tiny", "jsonl", corpus=corpus, queries=queries, qrels=[(1, 7, 1)])
+    path = folder / "qrels" / "test.tsv"
+    path.write_text("\n \n" + path.read_text() + "\n")
+    assert read_set(set_files(str(folder))).judged == {"1": {"7": 1}}
+
+
+def test_a_parquet_table_needs_ids_and_text_but_no_titles(tmp_path):
+    folder = write_set(tmp_path / "tiny", "parquet")
+    for path in (folder / "corpus").iterdir():
+        parquet.write_table(parquet.read_table(path).drop_columns("title"), path)
+    assert read_set(set_files(str(folder))).documents["d3"] == "It rains in May."
+    first = next(iter(sorted((folder / "queries").iterdir())))
+    parquet.write_table(parquet.read_table(first).rename_columns(["query-id", "text"]), first)
+    with pytest.raises(InputError, match=r"00000-of-00002.parquet has no column '_id'; _id, text are expected"):
+        read_set(set_files(str(folder)))
+    first.write_bytes(first.read_bytes()[:-8])
+    with pytest.raises(InputError, match="is not a complete Parquet file"):
+        read_set(set_files(str(folder)))
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A folder `ORG/NAME` for each data set of a hub, of which only files that match are fetched."""
+
+    def snapshot_download(name, *, repo_type, allow_patterns):
+        whole, fetched = tmp_path / "hub" / name, tmp_path / "snapshots" / name / "0a1b2c"
+        if repo_type != "dataset" or not whole.is_dir():
+            raise OSError(f"404: no {repo_type} {name}")
+        for path in whole.rglob("*"):
+            part = str(path.relative_to(whole))
+            if path.is_file() and any(fnmatch.fnmatch(part, pattern) for pattern in allow_patterns):
+                (fetched / part).parent.mkdir(parents=True, exist_ok=True)
+                (fetched / part).write_bytes(path.read_bytes())
+        return str(fetched)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    return tmp_path / "hub"
+
+
+@pytest.mark.parametrize("form", ["tsv", "jsonl", "parquet"])
+def test_a_set_of_the_hub_is_fetched_with_its_judgements(hub, tmp_path, form):
+    (write_set(hub / "ORG" / "tiny", form) / "corpus-embeddings.npy").write_bytes(b"large")
+    known = read_set(set_files("ORG/tiny"))
+    assert known.name == "tiny" and known.judged == {"q1": {"d1": 2, "d3": 1}, "q2": {"d2": 1}, "q4": {"d1": 0}}
+    assert not list(tmp_path.glob("snapshots/**/*.npy"))
+    write_set(hub / "ORG" / "other", form)
+    assert set_files("ORG/tiny+ORG/other").name == "tiny+other"
+
+
+def test_judgements_that_the_hub_does_not_have_are_one_line(hub):
+    write_set(hub / "ORG" / "tiny", "parquet")
+    (hub / "ORG" / "tiny-qrels" / "test.tsv").rename(hub / "ORG" / "tiny-qrels" / "train.tsv")
+    with pytest.raises(InputError, match=r"it has none of qrels/test.tsv.*0a1b2c has no test.tsv"):
+        set_files("ORG/tiny")
+    shutil.rmtree(hub / "ORG" / "tiny-qrels")
+    with pytest.raises(
+        InputError, match=r"tiny has no judgements \(qrels/test.tsv\), and ORG/tiny-qrels cannot be fetched"
+    ):
+        set_files("ORG/tiny")
