@@ -1,6 +1,8 @@
 """Where the time of a training goes, and traces of its steps."""
 
+import contextlib
 import json
+import logging
 
 import jax
 import jax.numpy as jnp
@@ -8,14 +10,46 @@ import pytest
 
 from jaxdistill import main
 from jaxdistill.core import InputError
+from jaxdistill.training.checkpoint import Checkpoints
 from jaxdistill.training.goodput import ACTIVITIES, Goodput
-from jaxdistill.training.profile import profiled_steps
+from jaxdistill.training.profile import Profile, profiled_steps
+from jaxdistill.training.run import Run
 from jaxdistill.training.slices import peak_flops_per_s
 
 from program import tiny_arguments, write_text
 
 
-def test_a_run_says_where_its_time_goes_and_traces_the_steps_asked_for(tmp_path):
+@pytest.fixture
+def counted(monkeypatch):
+    """What was called inside which activity: (activity, name of the function)."""
+    calls, inside, spent = set(), [""], Goodput.spent
+
+    @contextlib.contextmanager
+    def noted(goodput, activity):
+        inside.append(activity)
+        with spent(goodput, activity):
+            yield
+        inside.pop()
+
+    def watch(owner, name):
+        original = getattr(owner, name)
+
+        def called(*arguments, **options):
+            calls.add((inside[-1], name))
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, called)
+
+    monkeypatch.setattr(Goodput, "spent", noted)
+    for owner, name in (
+        (Checkpoints, "restore"), (Checkpoints, "close"), (Run, "first_state"), (jax.profiler, "start_trace"),
+        (jax.profiler, "stop_trace"),
+    ):  # fmt: skip
+        watch(owner, name)
+    return calls
+
+
+def test_a_run_says_where_its_time_goes_and_traces_the_steps_asked_for(tmp_path, counted):
     write_text(tmp_path)
     workdir = tmp_path / "w"
     given = tiny_arguments(tmp_path, run__steps=6, run__log_every=2, evals__every=6)
@@ -31,6 +65,8 @@ def test_a_run_says_where_its_time_goes_and_traces_the_steps_asked_for(tmp_path)
     spent = json.loads((workdir / "results.json").read_text())["seconds_of_activities"]
     assert set(spent) == set(ACTIVITIES) and spent["checkpoints"] > 0
     assert len(list((workdir / "profile").rglob("*.xplane.pb"))) == 1
+    waits = {("checkpoints", name) for name in ("restore", "close", "first_state")}
+    assert waits | {("steps", "start_trace"), ("steps", "stop_trace")} <= counted
 
 
 def test_a_step_is_compiled_once_for_each_shape_and_its_products_are_counted():
@@ -45,9 +81,62 @@ def test_a_step_is_compiled_once_for_each_shape_and_its_products_are_counted():
         with goodput.step(jitted, jnp.ones((size, size))):
             jitted(jnp.ones((size, size)))
     assert traces == [(4, 4), (8, 8)]
-    assert goodput._flops == 2 * 4**3  # of the second step: the time of those that compile is not the steps'
+    assert goodput._flops == 2 * (2 * 4**3) + 2 * 8**3, "a step that compiles is executed like any other"
     goodput.taken()
     assert goodput._flops == 0 and goodput.taken()["tflops_per_s"] == 0
+
+
+def test_no_step_is_in_flight_where_one_compiles(monkeypatch):
+    goodput, waited = Goodput(), []
+    monkeypatch.setattr(jax, "block_until_ready", waited.append)
+    for size in (4, 4, 8):
+        with goodput.step(jax.jit(jnp.sum), jnp.ones(size)):
+            pass
+    assert [given.shape for (given,) in waited] == [(4,), (8,)]
+
+
+@pytest.fixture
+def traces(monkeypatch):
+    """What the profiler is asked, and what is waited for."""
+    made = []
+    monkeypatch.setattr(jax.profiler, "start_trace", lambda folder: made.append("start"))
+    monkeypatch.setattr(jax.profiler, "stop_trace", lambda: made.append("stop"))
+    monkeypatch.setattr(jax, "block_until_ready", made.append)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("option", "steps", "expected"),
+    [
+        ("2:3", range(1, 6), ["state 2", "start", "results 3", "stop"]),
+        ("10:20", range(13, 25), ["state 13", "start", "results 20", "stop"]),
+        ("10:20", range(9, 16), ["state 10", "start", "stop"]),
+        ("2:2", range(1, 4), ["state 2", "start", "results 2", "stop"]),
+    ],
+)
+def test_a_trace_has_the_steps_of_the_range_that_the_process_runs(tmp_path, traces, caplog, option, steps, expected):
+    profile = Profile(option, tmp_path)
+    with caplog.at_level(logging.INFO):
+        for step in steps:
+            profile.before(step, f"state {step}")
+            profile.after(step, f"results {step}")
+        profile.close()
+    assert traces == expected
+    first, last = max(steps[0], profile.first), min(steps[-1], profile.last)
+    (record,) = caplog.records
+    assert record.levelname == "INFO" and f"steps {first} to {last}" in record.message
+
+
+@pytest.mark.parametrize(("steps", "ran"), [(range(1, 5), "steps 1 to 4"), (range(0), "no step")])
+def test_a_range_that_no_step_falls_into_is_a_warning(tmp_path, traces, caplog, steps, ran):
+    profile = Profile("300:310", tmp_path)
+    for step in steps:
+        profile.before(step, None)
+        profile.after(step, None)
+    profile.close()
+    assert not traces and caplog.messages == [f"run.profile=300:310 traced nothing: this process ran {ran}"]
+    Profile("", tmp_path).close()
+    assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize("option", ["10", "20:10", "0:5", "a:b"])

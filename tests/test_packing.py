@@ -1,6 +1,8 @@
 """Packing: nothing is lost or split, groups stay apart, shapes are few and fit closely."""
 
-from itertools import repeat
+import heapq
+from copy import copy
+from itertools import chain, repeat
 
 import numpy as np
 import pytest
@@ -103,6 +105,33 @@ def test_no_sentence_crosses_a_part_of_a_divided_row(lengths, parts, groups):
     assert (np.array(lengths).reshape(groups, -1) > 24 // parts).any(axis=1).max() == (rows > divided)
 
 
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    lengths=st.lists(st.integers(0, 24), min_size=12, max_size=90),
+    groups=st.integers(1, 12),
+    whole=st.lists(st.just(24), max_size=3),
+    size=st.sampled_from([8, 12, 24]),
+    count=st.integers(1, 12),
+)
+def test_the_fullest_group_is_found_without_packing_each(lengths, groups, whole, size, count):
+    lengths = np.array(lengths[: len(lengths) // groups * groups]).reshape(groups, -1)
+    for rest in (repeat(size, count), repeat(size)):
+        placed = [packing.first_fit(group, chain(whole, copy(rest))) for group in lengths]
+        most = max(found.used for found in placed) if all(placed) else packing.NEVER
+        assert packing.most_bins(lengths, chain(whole, rest)) == most
+
+
+@pytest.mark.parametrize("groups", [6, 12])
+def test_a_process_packs_its_own_groups_as_all_would_and_none_if_another_is_too_full(groups):
+    lengths = np.random.default_rng(1).integers(1, 12, (groups, 20))
+    shape = Shape(packing.bins_needed(lengths, 24), 24)
+    own = np.array([0, 3])
+    assert np.array_equal(packing.first_slots(lengths, shape, own), packing.first_slots(lengths, shape)[own])
+    lengths[4] = 13  # a row for each sentence
+    assert packing.first_slots(lengths, Shape(19, 24), own) is None
+    assert packing.first_slots(lengths, Shape(20, 24), own) is not None
+
+
 def test_what_does_not_fit_is_not_packed():
     parts = packing.ragged(sentences([5, 5, 5, 5]))
     assert pack(parts, Shape(2, 8), groups=1, pad_id=0) is None
@@ -118,6 +147,20 @@ def test_balanced_groups_are_equal_in_count_and_nearly_in_tokens():
     tokens = lengths[order].reshape(8, 16).sum(axis=1)
     assert tokens.max() - tokens.min() <= 0.02 * tokens.mean()
     assert packing.balanced_order(lengths, 1).tolist() == list(range(128))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(lengths=st.lists(st.integers(0, 30), min_size=12, max_size=60), groups=st.integers(1, 12))
+def test_examples_go_longest_first_to_the_group_with_the_fewest_tokens(lengths, groups):
+    lengths = lengths[: len(lengths) // groups * groups]
+    members, fewest = [[] for _ in range(groups)], [(0, group) for group in range(groups)]
+    for example in sorted(range(len(lengths)), key=lambda example: -lengths[example]):
+        tokens, group = heapq.heappop(fewest)
+        members[group].append(example)
+        if len(members[group]) < len(lengths) // groups:
+            heapq.heappush(fewest, (tokens + lengths[example], group))
+    expected = [example for group in members for example in sorted(group)]
+    assert packing.balanced_order(np.array(lengths), groups).tolist() == expected
 
 
 def test_a_padded_batch_has_one_sentence_a_group():

@@ -1,12 +1,14 @@
 """Makes batches as a pure function of (seed, step), so that a resumed run needs no iterator state.
 
-Order, groups and shape of a batch follow from lengths and random draws alone, without reading a token. A process of several
-then reads and packs its own groups only, and the batch is the same for any number of processes.
+Order, groups and shape of a batch follow from lengths and random draws alone, without reading a token. Each process of
+several plans all groups so, then reads and packs its own only, and the batch is the same for any number of processes.
 """
 
+import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, cached_property, lru_cache, partial
 from queue import Full, Queue
 from typing import NamedTuple
 
@@ -21,6 +23,10 @@ from jaxdistill.data.tokenize import TokenStore
 
 SIMULATED_STEPS = 160
 """Number of batches from which the shapes are chosen."""
+BLOCK_ROWS = 1024
+"""Sentences whose draws and lengths one thread computes at a time."""
+MOST_THREADS = 8
+"""That plan a large batch: numpy runs in several at once."""
 
 
 class _Stream(NamedTuple):
@@ -32,6 +38,11 @@ class _Stream(NamedTuple):
     @property
     def longest(self) -> int:
         return max(view.longest(self.store) for view in self.views)
+
+    def most_words(self, rows: Integer[np.ndarray, " b"]) -> int:
+        """Most words of a sentence that a random view reads; 1 at least."""
+        columns = {view.column for view in self.views if view.is_random}
+        return max([1, *(int(self.store.counts_of(column, rows).words.max()) for column in columns)])
 
     def each_use(self) -> Iterator[tuple[int, "views.View", int]]:
         """The place of each view, the view, and how many times it came before."""
@@ -166,7 +177,7 @@ class Batches:
         plan = self._plan(step)
         mine = plan.order.reshape(self.groups, -1)[self._own].ravel()
         student, *teacher = [
-            packing.filled(_viewed(stream, plan, changed, mine), first[self._own], shape, pad_id=stream.store.pad_id)
+            packing.filled(_viewed(stream, plan, changed, mine), first, shape, pad_id=stream.store.pad_id)
             for stream, (_, changed), (first, shape) in zip(
                 self._streams, plan.sentences, self._packed(plan), strict=True
             )
@@ -177,12 +188,13 @@ class Batches:
             targets = np.stack([np.asarray(target[rows], np.float32) for target in self._targets], axis=1)
         return Batch(student, teacher[0] if teacher else None, targets)
 
-    def _packed(self, plan: _Plan) -> list[tuple[Integer[np.ndarray, "g n"], packing.Shape]]:
-        """The first slot of each sentence, and the shape, for each stream: the first set of shapes that holds all."""
+    def _packed(self, plan: _Plan) -> list[tuple[Integer[np.ndarray, "own n"], packing.Shape]]:
+        """The first slot of each sentence of the own groups, and the shape, for each stream: the first set of shapes that
+        holds all groups."""
         for shapes in self.shapes:
             packed = []
             for sentences, shape in zip(plan.sentences, shapes, strict=True):
-                first = packing.first_slots(sentences.slots, shape)
+                first = packing.first_slots(sentences.slots, shape, self._own)
                 if first is None:
                     break
                 packed.append((first, shape))
@@ -197,19 +209,30 @@ class Batches:
         """
         epoch, place = divmod(step, self.steps_per_epoch)
         rows = self._epoch(epoch)[place * self.batch_size : (place + 1) * self.batch_size]
-        uniform = self._uniform(step)
+        uniform = self._uniform(step, max(stream.most_words(rows) for stream in self._streams))
         changed = [_changed(stream, rows, uniform) for stream in self._streams]
         lengths = [_most_tokens(*known, rows, uniform) for known in zip(self._streams, changed, strict=True)]
         order = packing.balanced_order(lengths[0].sum(axis=0), self.groups)
         slots = [of_views[:, order].T.reshape(self.groups, -1) for of_views in lengths]
         return _Plan(rows, order, uniform, list(map(_Sentences, slots, changed)))
 
-    def _uniform(self, step: int):
-        """Makes a function of n: random numbers `[b, u]` for the n-th use of an augmentation, from (seed, step, n)."""
+    def _uniform(self, step: int, width: int):
+        """Makes a function of n: random numbers `[b, u]` for the n-th use of an augmentation, from (seed, step, n).
+
+        A row has as many as the longest sentence of any batch has tokens, of which the first `width` are of use.
+        """
 
         @lru_cache
         def draws(use: int) -> np.ndarray:
-            return np.random.default_rng([self.seed, 1, step, use]).random((self.batch_size, self._draws))
+            kept = np.empty((self.batch_size, width))
+
+            def draw(block: slice) -> None:
+                bits = np.random.PCG64([self.seed, 1, step, use]).advance(block.start * self._draws)
+                part = kept[block]
+                part[:] = np.random.Generator(bits).random((len(part), self._draws))[:, :width]
+
+            _in_blocks(draw, self.batch_size)
+            return kept
 
         return draws
 
@@ -328,14 +351,19 @@ def _most_tokens(
     stream: _Stream, changed: Mapping[int, packing.Ragged], rows: np.ndarray, uniform
 ) -> Integer[np.ndarray, "v b"]:
     """Upper bounds of the lengths of all rows in each view."""
-    return np.stack(
-        [
-            changed[place].lengths
-            if place in changed
-            else views.most_tokens(view, stream.store, rows, partial(uniform, use))
-            for place, view, use in stream.each_use()
-        ]
-    )
+    found = np.empty((len(stream.views), len(rows)), np.int64)
+    for place, view, use in stream.each_use():
+        if place in changed:
+            found[place] = changed[place].lengths
+            continue
+        if view.is_random:
+            uniform(use)  # before the threads, which would wait for each other
+
+        def bound(block: slice, place=place, view=view, use=use) -> None:
+            found[place, block] = views.most_tokens(view, stream.store, rows[block], lambda: uniform(use)[block])
+
+        _in_blocks(bound, len(rows))
+    return found
 
 
 def _viewed(
@@ -353,3 +381,15 @@ def _viewed(
     firsts = np.concatenate(pairs) if len(pairs) == len(parts) else None
     by_example = np.arange(len(parts) * len(mine)).reshape(len(parts), -1).T.ravel()
     return packing.Ragged(ids, lengths, firsts).taken(by_example)
+
+
+def _in_blocks(work: Callable[[slice], None], rows: int) -> None:
+    """Does `work` for each block of rows, several at once."""
+    blocks = [slice(begin, min(begin + BLOCK_ROWS, rows)) for begin in range(0, rows, BLOCK_ROWS)]
+    for _ in _threads().map(work, blocks) if len(blocks) > 1 else map(work, blocks):
+        pass  # an error of a block is raised here
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), "batches")

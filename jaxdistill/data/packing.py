@@ -5,9 +5,8 @@ share a row; attention and pooling keep them apart by `owner`. Groups are packed
 holds whole groups needs no data from other devices.
 """
 
-import heapq
 from collections.abc import Iterable, Sequence
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +19,8 @@ ATTENTION_LENGTH = 256
 square of its length."""
 NEVER = 1 << 30
 """Rows that no shape has."""
+MANY_GROUPS = 8
+"""From so many groups on, arrays over all groups are faster than a loop over sentences."""
 
 
 class Shape(NamedTuple):
@@ -116,10 +117,44 @@ def first_fit(lengths: Integer[np.ndarray, " n"], bins: Iterable[int]) -> Placem
     return Placement(np.array(first, np.int64), len(rooms))
 
 
+def most_bins(lengths: Integer[np.ndarray, "g n"], bins: Iterable[int]) -> int:
+    """Number of bins that `first_fit` uses for the fullest group; `NEVER` if they do not suffice."""
+    groups, count = lengths.shape
+    slots = np.fromiter(islice(bins, count), np.int32)  # a bin for each sentence is enough
+    if groups < MANY_GROUPS:
+        placed = [first_fit(group, slots.tolist()) for group in lengths]
+        return max(found.used for found in placed if found) if all(placed) else NEVER
+    rooms = np.tile(slots[:, None], (1, groups))
+    longest = int(lengths.max())
+    entry = lengths * groups + np.arange(groups)[:, None]
+    by_size = np.bincount(entry.ravel(), minlength=(longest + 1) * groups).reshape(-1, groups).astype(np.int32)
+    sizes = [size for size in np.flatnonzero(by_size.any(axis=1))[::-1].tolist() if size]
+    begin, end = 0, 0  # in every group, the bins before are full and those behind empty
+    for size in sizes:
+        left, place = by_size[size], begin
+        while left.any():
+            if place == end:
+                if end == len(slots) or slots[end] < size:
+                    return NEVER
+                end = min(end - -int(left.max()) // (int(slots[end]) // size), len(slots))
+            left, place = _filled_up(rooms[place:end], left, size), end
+        while begin < end and rooms[begin].max() < sizes[-1]:
+            begin += 1
+    return max(end, 1)
+
+
+def _filled_up(rooms: Integer[np.ndarray, "bins g"], left: Integer[np.ndarray, " g"], size: int) -> np.ndarray:
+    """Puts sentences of one size into bins, in place: each as many as it has room for. Returns how many are left."""
+    holds = rooms // size
+    until = np.cumsum(holds, axis=0, dtype=np.int32)
+    rooms -= size * np.clip(left - until + holds, 0, holds)
+    return np.maximum(left - until[-1], 0)
+
+
 def bins_needed(lengths: Integer[np.ndarray, "g n"], size: int, *, after: Sequence[int] = ()) -> int:
     """Number of bins of one size that the fullest group needs, after other bins that are there."""
-    placed = [first_fit(group, chain(after, repeat(size))) for group in lengths]
-    return max(found.used for found in placed if found) - len(after) if all(placed) else NEVER
+    used = most_bins(lengths, chain(after, repeat(size)))
+    return used if used == NEVER else used - len(after)
 
 
 def rows_needed(lengths: Integer[np.ndarray, "g n"], length: int, parts: int = 1) -> tuple[int, int]:
@@ -144,15 +179,28 @@ def balanced_order(lengths: Integer[np.ndarray, " b"], groups: int) -> Integer[n
     """
     size = len(lengths) // groups
     assert size * groups == len(lengths), f"{len(lengths)} examples do not divide into {groups} groups"
-    members: list[list[int]] = [[] for _ in range(groups)]
-    fewest = [(0, group) for group in range(groups)]
-    sizes = lengths.tolist()
-    for example in np.argsort(-lengths, kind="stable").tolist():
-        tokens, group = heapq.heappop(fewest)
-        members[group].append(example)
-        if len(members[group]) < size:
-            heapq.heappush(fewest, (tokens + sizes[example], group))
-    return np.array([example for group in members for example in sorted(group)], np.int64)
+    if groups == 1:
+        return np.arange(size)
+    longest_first = np.argsort(-lengths, kind="stable")
+    tokens, taken = lengths[longest_first] * groups, np.empty(len(lengths), np.int64)
+    fewest, room = np.arange(groups), np.full(groups, size)  # tokens * groups + group: one number, to sort by both
+    begin = 0
+    while begin < len(lengths):
+        # A round gives each group an example, until one that has got its own would be the first again.
+        fewest.sort()
+        count = len(fewest)
+        due = fewest + tokens[begin : begin + count]
+        if due.min() < fewest[-1]:
+            count = int(np.argmax(np.minimum.accumulate(due)[:-1] < fewest[1:])) + 1
+        taken[begin : begin + count] = chosen = fewest[:count] % groups
+        fewest[:count] = due[:count]
+        room[chosen] -= 1
+        begin += count
+        if not room[chosen].all():
+            fewest = fewest[room[fewest % groups] > 0]
+    group_of = np.empty(len(lengths), np.int64)
+    group_of[longest_first] = taken
+    return np.argsort(group_of, kind="stable")
 
 
 def ragged(sequences: Sequence[Integer[np.ndarray, "_"]], firsts: Integer[np.ndarray, " n"] | None = None) -> Ragged:
@@ -161,22 +209,30 @@ def ragged(sequences: Sequence[Integer[np.ndarray, "_"]], firsts: Integer[np.nda
     return Ragged(np.concatenate(sequences) if lengths.sum() else np.zeros(0, np.int32), lengths, firsts)
 
 
-def first_slots(lengths: Integer[np.ndarray, "g n"], shape: Shape) -> Integer[np.ndarray, "g n"] | None:
+def first_slots(
+    lengths: Integer[np.ndarray, "g n"], shape: Shape, own: Integer[np.ndarray, " own"] | None = None
+) -> Integer[np.ndarray, "own n"] | None:
     """Packs the sentences of each group: the first slot of each; None if a group does not fit.
 
     Args:
       lengths: slots that each sentence takes.
       shape: of a group.
+      own: the groups to pack, ascending; the others need only fit. None: all.
     """
     # Cheap necessary conditions first: packing is the expensive part.
     if lengths.max() > shape.length or lengths.sum(axis=1).max() > shape.slots:
         return None
-    found, bins = [], shape.bins
-    for group in lengths:
+    bins = shape.bins
+    own = np.arange(len(lengths)) if own is None else own
+    found = []
+    for group in lengths[own]:
         placed = first_fit(group, bins)
         if placed is None:
             return None
         found.append(placed.first)
+    others = np.delete(lengths, own, axis=0)
+    if len(others) and most_bins(others, bins) == NEVER:
+        return None
     return np.stack(found)
 
 

@@ -17,12 +17,15 @@ class Goodput:
     """Seconds of each activity of one process, as its host sees them.
 
     The devices work while the host prepares: `data` is the time that the host waits for a batch, and `steps` all that it
-    waits for the devices. A step with a new shape counts as `compile`.
+    waits for the devices, with the start and the end of a trace. `compile` is the tracing and compiling of a step with a
+    new shape, whose execution is one of the `steps`. `checkpoints` begins with the first or the restored state.
+
+    Arithmetic is that of the traced step: what remat or a gradient cache computes again counts again.
     """
 
     def __init__(self) -> None:
         self.total: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
-        """Since the loop began."""
+        """Since the training began."""
         self._reported = dict(self.total)
         self._flops = 0.0
         self._flops_of: dict[Any, float] = {}
@@ -38,18 +41,21 @@ class Goodput:
 
     @contextlib.contextmanager
     def step(self, train_step: Any, *arguments: Any) -> Iterator[None]:
-        """Counts the time inside, and the arithmetic of a step with these arguments unless it is compiled here."""
+        """Counts the time inside, and the arithmetic of a step with these arguments."""
         shape = tuple(leaf.shape for leaf in jax.tree.leaves(arguments[-1]))
         new = shape not in self._flops_of
+        if new:  # steps that run while the host compiles would take no time
+            with self.spent("steps"):
+                jax.block_until_ready(arguments)
         with self.spent("compile" if new else "steps"):
             if new:
                 products = products_by_part(train_step.trace(*arguments).jaxpr.jaxpr)  # jit keeps the trace
                 self._flops_of[shape] = sum(found.flops for found in products.values())
             yield
-        self._flops += 0.0 if new else self._flops_of[shape]
+        self._flops += self._flops_of[shape]
 
     def taken(self) -> dict[str, float]:
-        """Scalars of the time since the last call; `goodput` is the share of the steps since the loop began."""
+        """Scalars of the time since the last call; `goodput` is the share of the steps since the training began."""
         since = {name: seconds - self._reported[name] for name, seconds in self.total.items()}
         rate = self._flops / max(since["data"] + since["steps"], 1e-9) / jax.device_count()
         self._reported, self._flops = dict(self.total), 0.0

@@ -71,19 +71,21 @@ def train(run: Run, *, progress: bool, shared: bool = True) -> Outcome:
     Args:
       shared: whether all processes see the workdir.
     """
-    begun = time.monotonic()
+    begun, goodput = time.monotonic(), Goodput()
     checkpoints = Checkpoints(run.workdir, keep=run.config.run.keep, shared=shared)
     try:
         with Interrupts() as interrupts:
-            state, track = _first_or_restored(run, checkpoints)
-            loop = _Loop(run, checkpoints, int(state.step), track, progress)
+            with goodput.spent("checkpoints"):
+                state, track = _first_or_restored(run, checkpoints)
+            loop = _Loop(run, checkpoints, goodput, int(state.step), track, progress)
             with contextlib.closing(loop):
                 state = loop.run_steps(state, interrupts)
     except Exception:
         checkpoints.abandon()
         raise
-    checkpoints.close()
-    return _outcome(run, shared, time.monotonic() - begun, loop.goodput.total)
+    with goodput.spent("checkpoints"):
+        checkpoints.close()
+    return _outcome(run, shared, time.monotonic() - begun, goodput.total)
 
 
 def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
@@ -108,8 +110,16 @@ def patience_of(evals: Evals, steps_per_epoch: int) -> int:
 class _Loop:
     """State of the loop in one process."""
 
-    def __init__(self, run: Run, checkpoints: Checkpoints, first_step: int, track: dict[str, Any], shown: bool):
-        self.run, self.checkpoints, self.track = run, checkpoints, track
+    def __init__(
+        self,
+        run: Run,
+        checkpoints: Checkpoints,
+        goodput: Goodput,
+        first_step: int,
+        track: dict[str, Any],
+        shown: bool,
+    ):
+        self.run, self.checkpoints, self.goodput, self.track = run, checkpoints, goodput, track
         leads = processes.is_first()
         written = -1 if self.is_new else first_step  # a killed run may have written step 0 without saving it
         self.writers = Writers(run.workdir, last_step=written, config=flat(run.config)) if leads else None
@@ -118,7 +128,6 @@ class _Loop:
         self.embedder = Embedder(evaluated, mesh=run.mesh, compute_dtype=run.compute_dtype, params={})
         watches = run.config.evals.collapse != "off" and not run.student.definition.reads_pairs
         self.watched = collapse.sample_of(run.store) if watches else []
-        self.goodput = Goodput()
         self.profile = Profile(run.config.run.profile if leads else "", run.workdir)
         self.pending: list[tuple[int, Mapping[str, Array]]] = []
         """Steps whose metrics are still on the devices."""
@@ -157,14 +166,16 @@ class _Loop:
     def train_step(self, step: int, state: TrainState, batch: Batch) -> TrainState:
         """One update; waits where too many steps are in flight."""
         run = self.run
-        self.profile.before(step)
+        with self.goodput.spent("steps"):
+            self.profile.before(step, state)
         with self.goodput.step(run.train_step, state, run.teacher_params, batch):
             with jax.transfer_guard("disallow"):  # nothing else goes to or from the devices in a step
                 state, metrics = run.train_step(state, run.teacher_params, batch)
             self.pending.append((step, metrics))
             if len(self.pending) > STEPS_IN_FLIGHT:
                 jax.block_until_ready(self.pending[-STEPS_IN_FLIGHT - 1][1]["loss"])
-        self.profile.after(step, metrics)
+        with self.goodput.spent("steps"):
+            self.profile.after(step, metrics)
         return state
 
     def report(self, step: int) -> None:
@@ -283,7 +294,8 @@ class _Loop:
         raise Interrupted(status)
 
     def close(self) -> None:
-        self.profile.close()
+        with self.goodput.spent("steps"):
+            self.profile.close()
         self.bar.close()
         if self.writers:
             self.writers.close()
@@ -328,10 +340,8 @@ def restored_student(workdir: str | pathlib.Path, steps: Sequence[int]) -> Sente
             f"{workdir} has no checkpoints: a sweep removes those of a finished point. Its best student is "
             f"{workdir / EXPORT}; to keep all steps, train the point with jaxdistill.main in another --workdir."
         )
-    # What is pruned does not matter here, only how much: the weights are the checkpoint's.
-    like = dataclasses.replace(config, student=dataclasses.replace(config.student, prune_by="magnitude"))
     teachers = load_teachers(config, workdir)
-    student = make_student(like, teachers, workdir)
+    student = make_student(config, teachers, workdir, computed=False)  # the weights are the checkpoint's
     return as_exported(config.student, trained_student(config, student, mean_of(workdir, steps), teachers))
 
 

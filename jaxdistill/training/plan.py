@@ -21,6 +21,13 @@ from jaxdistill.training.compiled import Memory, Traffic, memory_of, traffic_of
 from jaxdistill.training.slices import Chip, Slice, slice_named
 
 GIB = 2**30
+UNITS = {"M": 2.0**-10, "G": 1.0, "T": 2.0**10}
+"""Of the compiler's sizes, in GiB."""
+REFUSALS = (
+    r"required for [\w ]+ \(([\d.]+)([MGT])\) exceeds available HBM",
+    r"Used ([\d.]+)([MGT]) of [\d.]+[MGT] hbm",
+)
+"""How libtpu 0.0.42.1, and TPUs, say what a program needs of the memory, arguments included."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,11 +100,11 @@ def compiled_plan(
         part: Products(found.flops / target.chips, found.passes / target.chips)
         for part, found in products_by_part(traced.jaxpr.jaxpr).items()
     }
-    with _uncached(), _fits(target, options):
+    with _uncached(), _fits(target, options, argument_bytes(train_step, state, teacher_params, batch)):
         compiled = traced.lower().compile()
     memory = memory_of(compiled)
     if memory.peak > target.chip.memory_gib * GIB:
-        raise too_little(target, memory.peak / GIB, options, resident=memory.arguments > memory.temporaries)
+        raise too_little(target, options, needed_gib=memory.peak / GIB, held_gib=memory.arguments / GIB)
     accessed = (compiled.cost_analysis() or {}).get("bytes accessed", 0.0)
     traffic = traffic_of(compiled.as_text())
     return Plan(chip=target.chip, products=products, memory=memory, traffic=traffic, accessed_bytes=accessed)
@@ -117,26 +124,36 @@ def _uncached() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _fits(target: Slice, options: RunOptions) -> Iterator[None]:
-    """Turns the compiler's refusal of a step that needs too much memory into an `InputError`."""
+def _fits(target: Slice, options: RunOptions, held: int) -> Iterator[None]:
+    """Turns the compiler's refusal of a step that needs too much memory into an `InputError`; `held`: bytes of arguments."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        found = re.search(r"RESOURCE_EXHAUSTED.*?\((\d+(?:\.\d+)?)G\)", str(error), re.DOTALL)
+        found = next(filter(None, (re.search(pattern, str(error)) for pattern in REFUSALS)), None)
         if not found:
             raise
-        raise too_little(target, float(found[1]), options, resident=False) from error
+        needed = float(found[1]) * UNITS[found[2]]
+        raise too_little(target, options, needed_gib=needed, held_gib=held / GIB) from error
 
 
-def too_little(target: Slice, needed_gib: float, options: RunOptions, *, resident: bool) -> InputError:
-    """The error for a step that does not fit; `resident`: most of it are parameters and state, not activations."""
-    split = "--config.run.sharding=fsdp" if options.sharding != "fsdp" else "a larger slice"
+def too_little(target: Slice, options: RunOptions, *, needed_gib: float, held_gib: float) -> InputError:
+    """The error for a step that does not fit; `held_gib`: parameters, state and batch, which remat does not change."""
+    split = "--config.run.sharding=fsdp" if options.sharding != "fsdp" and target.chips > 1 else "a larger slice"
     remat = f"--config.run.accumulate={2 * options.accumulate}" if options.remat else "--config.run.remat=True"
+    resident = held_gib > min(target.chip.memory_gib, needed_gib / 2)
     return InputError(
-        f"a step needs {needed_gib:.1f} GiB on each chip of {target.name}, which has {target.chip.memory_gib:g}: "
-        f"{'parameters and state' if resident else 'activations'} take most of it; use {split if resident else remat}, "
+        f"a step needs {needed_gib:.1f} GiB on each chip of {target.name}, which has {target.chip.memory_gib:g}; parameters, "
+        f"state and batch take {held_gib:.1f}, activations the rest: use {split if resident else remat}, "
         "or a smaller --config.data.batch_size."
     )
+
+
+def argument_bytes(train_step: Any, *arguments: Any) -> int:
+    """Bytes of a step's arguments that one device holds."""
+    (call,) = jax.make_jaxpr(train_step)(*arguments).jaxpr.eqns
+    leaves, everywhere = jax.tree.leaves(arguments), jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    known = [each if isinstance(each, jax.sharding.Sharding) else everywhere for each in call.params["in_shardings"]]
+    return held_bytes(leaves, known)
 
 
 def report(plan: Plan, *, batch_size: int, steps: int) -> list[str]:

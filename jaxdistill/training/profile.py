@@ -25,33 +25,39 @@ def profiled_steps(option: str) -> tuple[int, int]:
 
 
 class Profile:
-    """Traces the steps of `run.profile` in one process."""
+    """Traces the steps of `run.profile` in one process; of a continued run, those of them that are still to come."""
 
     def __init__(self, option: str, workdir: pathlib.Path):
-        self.first, self.last = profiled_steps(option)
+        self.option, (self.first, self.last) = option, profiled_steps(option)
         self.folder = workdir / FOLDER
+        self._ran: tuple[int, int] | None = None
+        self._begun = 0
+        """First step of the trace; 0 before it."""
         self._traces = False
 
-    def before(self, step: int) -> None:
-        if step == self.first:
+    def before(self, step: int, state: Any) -> None:
+        """Begins the trace at the first step of the range, once the steps before it have made the state."""
+        self._ran = (self._ran[0] if self._ran else step, step)
+        if not self._begun and self.first <= step <= self.last:
+            jax.block_until_ready(state)
             jax.profiler.start_trace(str(self.folder))
-            self._traces = True
+            self._begun, self._traces = step, True
 
     def after(self, step: int, results: Any) -> None:
         """Ends the trace after the last step, once its results are there."""
         if self._traces and step == self.last:
             jax.block_until_ready(results)
-            self.close()
+            self._end(step)
 
     def close(self) -> None:
-        """Ends a trace that has begun."""
-        if self._traces:
-            self._traces = False
-            jax.profiler.stop_trace()
-            log.info(
-                "trace of steps %d to %d: %s; xprof --logdir=%s shows it",
-                self.first,
-                self.last,
-                self.folder,
-                self.folder,
-            )
+        """Ends a trace that has begun, and warns of one that has not."""
+        if self._traces and self._ran:
+            self._end(self._ran[1])
+        elif self.option and not self._begun:
+            ran = f"steps {self._ran[0]} to {self._ran[1]}" if self._ran else "no step"
+            log.warning("run.profile=%s traced nothing: this process ran %s", self.option, ran)
+
+    def _end(self, step: int) -> None:
+        self._traces = False
+        jax.profiler.stop_trace()
+        log.info("trace of steps %d to %d: %s; xprof --logdir=%s shows it", self._begun, step, self.folder, self.folder)
