@@ -1,31 +1,38 @@
 """How fast are sentences encoded beside sentence-transformers?
 
     python benchmarks/encode.py --text=data:text/nli.txt.gz --sentences=20000 --out=encode.json
-    python benchmarks/encode.py --one --sentences=50 --out=one.json
+    python benchmarks/encode.py --one --sentences=50 --rounds=3 --out=one.json
 
 Both sides have the same model and the same real sentences, in the order of the text, and take turns; float32 on both sides, or
-bfloat16 and autocast. With --one, each sentence is a call of its own: every round takes sentences that no round before took, and
-the first sentence of a length is included, but not the first call of either side. Programs compiled earlier are read from the
-cache folder, as in any program.
+bfloat16 and autocast.
+
+With --one, each sentence is a call of its own, the first of each length included: every side of every round is a new process
+that makes one call to start up and then takes sentences that no round before took. This project takes them twice, with an empty
+cache folder and with the one that this leaves. `ratio` is that of the filled folder, `cold_ratio` that of the empty one.
 """
 
 import contextlib
+import multiprocessing
+import os
 import statistics
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 
 import numpy as np
 import torch
-from interleaved import Work, medians, rates, ratios, write
-from sentence_transformers import SentenceTransformer
+from interleaved import Rates, add_device_option, medians, rates, ratios, timed, torch_device, write
 
-from jaxdistill.cli import Parser, positive, run
+from jaxdistill.cli import Parser, keep_compiled, positive, run
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.encoders.locate import locate
+from jaxdistill.encoders.model import load_model
 from jaxdistill.inference import load
 
 Encode = Callable[[Sequence[str]], np.ndarray]
+OURS, COLD, THEIRS = "jaxdistill", "jaxdistill, empty cache folder", "sentence-transformers"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -34,57 +41,90 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--text", default="data:text/nli.txt.gz", help="sentences")
     parser.add_argument("--sentences", type=positive, default=20000, help="of a round")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of both sides")
-    parser.add_argument("--one", action="store_true", help="one sentence a call")
+    parser.add_argument("--one", action="store_true", help="one sentence a call, in new processes")
     parser.add_argument("--batch_size", type=positive, default=32, help="of sentence-transformers")
     parser.add_argument("--rounds", type=positive, default=5)
+    add_device_option(parser)
     parser.add_argument("--out", default="", help="file for the result")
     given = parser.parse_args(arguments)
-    ours, theirs = load(given.model, precision=given.precision), torch_encode(given)
-    texts = list(islice((row[0] for row in sources.rows(given.text) if row[0].strip()), needed(given)))
-    if len(texts) < needed(given):
-        raise InputError(f"{given.text} has {len(texts)} sentences; --sentences and --rounds need {needed(given)}.")
-    encodes = {"jaxdistill": ours.encode, "sentence-transformers": theirs}
-    works = {
-        name: (one_by_one if given.one else whole)(encode, texts, given.sentences) for name, encode in encodes.items()
-    }
-    found = rates(works, given.rounds)
-    few = texts[:256]
-    result = {
-        **ratios(found, *encodes),
+    given.device = torch_device(given.device)
+    needed = given.sentences * (given.rounds if given.one else 1)
+    texts = list(islice((row[0] for row in sources.rows(given.text) if row[0].strip()), needed))
+    if len(texts) < needed:
+        raise InputError(f"{given.text} has {len(texts)} sentences; --sentences and --rounds need {needed}.")
+    result = one_by_one(given, texts) if given.one else whole(given, texts)
+    lengths = [len(one.ids) for one in load_model(given.model).encodings(texts[:2000])]
+    write(given.out, {**result, "real_tokens_per_sentence": statistics.mean(lengths), "options": vars(given)})
+
+
+def whole(given, texts: Sequence[str]) -> Mapping[str, object]:
+    """Rates of calls with all the sentences."""
+    encodes = {name: encode_of(name, given) for name in (OURS, THEIRS)}
+    found = rates({name: lambda encode=encode: len(encode(texts)) for name, encode in encodes.items()}, given.rounds)
+    return {
+        **ratios(found, OURS, THEIRS),
         "sentences_per_s": medians(found),
-        "real_tokens_per_sentence": statistics.mean(len(one.ids) for one in ours.model.encodings(texts[:2000])),
-        "lowest_cosine": float(np.min(np.sum(unit_rows(ours.encode(few)) * unit_rows(theirs(few)), axis=1))),
+        "lowest_cosine": lowest_cosine(*(encode(texts[:256]) for encode in encodes.values())),
         "rounds": found,
     }
-    write(given.out, {**result, "options": vars(given)})
 
 
-def needed(given) -> int:
-    return given.sentences * (given.rounds + 1) if given.one else given.sentences
+def one_by_one(given, texts: Sequence[str]) -> Mapping[str, object]:
+    """Rates of calls with one sentence, in new processes."""
+    found = {name: Rates([], []) for name in (COLD, OURS, THEIRS)}
+    cosines = []
+    for start in range(0, len(texts), given.sentences):
+        part, vectors = texts[start : start + given.sentences], {}
+        with tempfile.TemporaryDirectory() as cache:
+            for name, rate in found.items():  # the first fills the cache folder for the second
+                vectors[name], *seconds = in_new_process(calls, name, given, part, cache)
+                rate.add(len(part), *seconds)
+        cosines.append(lowest_cosine(vectors[OURS], vectors[THEIRS]))
+    return {
+        **ratios(found, OURS, THEIRS),
+        **{f"cold_{name}": ratio for name, ratio in ratios(found, COLD, THEIRS).items()},
+        "sentences_per_s": medians(found),
+        "processor_ms_per_sentence": {name: 1000.0 / statistics.median(rate.processor) for name, rate in found.items()},
+        "lowest_cosine": min(cosines),
+        "rounds": found,
+    }
+
+
+def in_new_process(function: Callable, *arguments):
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+        return process.submit(function, *arguments).result()
+
+
+def calls(name: str, given, texts: Sequence[str], cache: str) -> tuple[np.ndarray, float, float]:
+    """Vectors of the sentences by one call each, and the seconds of these calls, after a first one."""
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = cache
+    keep_compiled()
+    encode = encode_of(name, given)
+    encode(["a first call"])
+    return timed(lambda: np.concatenate([encode([text]) for text in texts]))
+
+
+def encode_of(name: str, given) -> Encode:
+    return torch_encode(given) if name == THEIRS else load(given.model, precision=given.precision).encode
 
 
 def torch_encode(given) -> Encode:
-    model = SentenceTransformer(str(locate(given.model)), device="cpu")
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(locate(given.model)), device=given.device)
 
     def encode(texts: Sequence[str]) -> np.ndarray:
         cast = contextlib.nullcontext()
         if given.precision == "bfloat16":
-            cast = torch.autocast("cpu", dtype=torch.bfloat16)
+            cast = torch.autocast(given.device, dtype=torch.bfloat16)
         with cast:
             return model.encode(list(texts), batch_size=given.batch_size, show_progress_bar=False).astype(np.float32)
 
     return encode
 
 
-def whole(encode: Encode, texts: Sequence[str], count: int) -> Work:
-    return lambda: len(encode(texts[:count]))
-
-
-def one_by_one(encode: Encode, texts: Sequence[str], count: int) -> Work:
-    """Takes the next `count` sentences each time."""
-    waiting = iter(texts)
-    encode(["a first call"])
-    return lambda: sum(len(encode([text])) for text in islice(waiting, count))
+def lowest_cosine(first: np.ndarray, second: np.ndarray) -> float:
+    return float(np.min(np.sum(unit_rows(first) * unit_rows(second), axis=1)))
 
 
 def unit_rows(x: np.ndarray) -> np.ndarray:

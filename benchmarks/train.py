@@ -1,18 +1,19 @@
 """How fast is a training step beside PyTorch's?
 
     python benchmarks/train.py --text=data:text/nli.txt.gz --steps=5 --rounds=7 --out=train.json
-    python benchmarks/train.py --device=cuda --compile --live --model=shape:roberta-large --student=shape:bert-base \\
+    python benchmarks/train.py --compile --live --model=shape:roberta-large --student=shape:bert-base \\
         --layers= --batch_size=512 --queue=65536 --rows=40960
 
 ConGen with two views, or cosine distillation (--objective=cosine), of three layers of MiniLM with stored targets, at most 128
 tokens, dropout on: this project, a plain PyTorch loop (`opponent.py`), and that loop with batches sorted by length. All have the
-same text, student and targets, make their batches themselves, and take turns; each rate counts sentences of the text, and
-real tokens of all views. The vectors of the teacher are random, because the time does not depend on them.
+same text, student, targets and device, make their batches in a thread beside the steps, and take turns; each rate counts sentences
+of the text, and real tokens of all views. The vectors of the teacher are random, because the time does not depend on them.
 
 `shape:NAME` is a model of random weights in the shape of a large one, with the tokenizer of MiniLM. With --live, the teacher of
 both sides reads the text of each step.
 
 --agreement=N compares the losses of N steps instead: the same batches, the teacher's own vectors, no dropout.
+`largest_difference` is relative to PyTorch's loss.
 """
 
 import statistics
@@ -27,7 +28,7 @@ import jax
 import numpy as np
 import torch
 import tpu_plan
-from interleaved import Work, medians, rates, ratios, write
+from interleaved import Work, add_device_option, medians, rates, ratios, torch_device, wait_for, write
 from opponent import Batch as TorchBatch
 from opponent import Opponent
 
@@ -56,9 +57,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--model", default=MINILM, help="the teacher")
     parser.add_argument("--student", default="", help="the model that the student is cut from; default: the teacher")
     parser.add_argument("--live", action="store_true", help="the teacher is in the step; else its vectors are stored")
-    parser.add_argument(
-        "--device", choices=("cpu", "cuda"), default="cpu", help="PyTorch's; JAX takes the first it finds"
-    )
+    add_device_option(parser)
     parser.add_argument("--compile", action="store_true", help="torch.compile for PyTorch's models")
     parser.add_argument("--layers", default="even:3", help="the student's, as student.layers takes them; empty: all")
     parser.add_argument("--text", default="data:text/nli.txt.gz", help="sentences")
@@ -74,6 +73,7 @@ def main(arguments: Sequence[str]) -> None:
     given = parser.parse_args(arguments)
     if given.live and given.agreement:
         raise InputError("--agreement compares steps with stored targets; drop --live.")
+    given.device = torch_device(given.device)
     options, queue = dict(vars(given)), given.queue if given.objective == "congen" else 0
     texts = distinct(given.text, queue + given.rows)
     with tempfile.TemporaryDirectory() as folder:
@@ -185,10 +185,12 @@ def training(job: Run, most: int, *, steps: int) -> Work:
 
 def torch_training(opponent: Opponent, batches: Iterator[TorchBatch], *, steps: int) -> Work:
     def work() -> float:
-        count = 0
+        losses, count = [], 0
         for tokens, targets in islice(batches, steps):
-            opponent.step((tokens, targets)).item()
+            losses.append(opponent.step((tokens, targets)))
             count += len(targets)
+        torch.stack(losses).tolist()  # a user logs them, once in a while
+        wait_for(opponent.device)
         return count
 
     return work
@@ -240,7 +242,12 @@ def agreement(given, job: Run, folder: Path) -> Mapping[str, object]:
         if step % 10 == 9:
             print(f"step {step + 1}: {losses[-1]:.5f} here, {theirs[-1]:.5f} in PyTorch", flush=True)
     apart = np.abs(np.array(losses) / np.array(theirs) - 1.0)
-    return {"ratio": float(np.max(apart)), "first": losses[0], "last": losses[-1], "torch_last": theirs[-1]}
+    return {
+        "largest_difference": float(np.max(apart)),
+        "first": losses[0],
+        "last": losses[-1],
+        "torch_last": theirs[-1],
+    }
 
 
 def as_torch(batch: Batch) -> TorchBatch:
