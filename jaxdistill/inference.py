@@ -144,6 +144,7 @@ class Embedder:
         first: Sequence[str],
         second: Sequence[str],
         *,
+        logits: bool = False,
         progress: bool = False,
         params: Params | None = None,
     ) -> Float[np.ndarray, " n"]:
@@ -155,8 +156,13 @@ class Embedder:
 
         Args:
           first, second: of the same length.
+          logits: of a cross-encoder, its scores before the sigmoid: any number, float32.
           progress, params: as in `encode`.
         """
+        if logits and not self.model.definition.reads_pairs:
+            raise InputError(
+                f"{self.model.source} is a sentence encoder: its scores are cosines; leave out logits=True."
+            )
         if not self.model.definition.reads_pairs:
             embed = partial(self.encode, progress=progress, params=params)
             return cosines(embed, first, second).astype(np.float32)
@@ -167,8 +173,8 @@ class Embedder:
             ids.append(np.asarray(encoding.ids, np.int32))
             firsts.append(encoding.type_ids.count(0))
         with progress_bar(len(ids), shown=progress) as bar:
-            logits = self.encode_ids(ids, firsts=np.array(firsts, np.int64), advance=bar.update, params=params)[:, 0]
-        return np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
+            scores = self.encode_ids(ids, firsts=np.array(firsts, np.int64), advance=bar.update, params=params)[:, 0]
+        return scores if logits else np.exp(-np.logaddexp(0.0, -scores.astype(np.float64)))
 
     def as_embed(self, params: Params | None = None, *, progress: bool = False) -> Embed:
         """The model as evaluations see it: the function `encode`, or a scorer of pairs for a cross-encoder."""

@@ -8,7 +8,8 @@
 
 Writes a table with a row for each query, positive and negative: `text`, `positive`, `negative`, `score_positive`,
 `score_negative`. `--output_format=n-tuple` writes a row for each query and positive that has all its negatives:
-`negative_1`, `score_negative_1` and so on. Scores are cosines of the model, or those of `--cross_encoder`.
+`negative_1`, `score_negative_1` and so on. Scores are cosines of the model, or those of `--cross_encoder`, in (0, 1). With
+`--logits` these are its logits, which differ where the others are 1 in float32: MarginMSE learns their differences.
 
 Documents are all different positives and those of `--corpus`. A query that appears with several positives has them all.
 A document with the query's own text is no negative. The search is exact and runs on the devices. Vectors are stored in the
@@ -127,12 +128,14 @@ def mined(
     sampling: Sampling,
     seed: int,
     scorer: Embedder | None = None,
+    logits: bool = False,
     progress: bool = False,
 ) -> tuple[Negatives, list[list[float]]]:
     """The negatives of each query, and the scores of its positives; `limits` have their `range_max`.
 
     Args:
       scorer: a cross-encoder that scores the nearest documents and the positives instead of the vectors.
+      logits: its scores are logits.
     """
     left_out = excluded(known)
     depth = min(limits.range_max + max(map(len, left_out)), len(documents))
@@ -143,7 +146,7 @@ def mined(
     if scorer is None:
         of_positives = _cosines(queries, documents, asked, answers)
     else:
-        score = partial(_scored_pairs, scorer, known, progress=progress)
+        score = partial(_scored_pairs, scorer, known, logits=logits, progress=progress)
         scores = score(np.repeat(np.arange(len(rows)), depth), rows.ravel()).reshape(rows.shape)
         of_positives = score(asked, answers)
     ends = np.cumsum([len(of_query) for of_query in known.positives])[:-1]
@@ -202,7 +205,7 @@ def main(arguments: Sequence[str]) -> None:
             embedder, known.documents, prompts["document"], "documents", progress=not given.quiet
         )
         options = {"limits": limits, "count": given.num_negatives, "sampling": given.sampling_strategy}
-        options |= {"seed": given.seed, "scorer": scorer, "progress": not given.quiet}
+        options |= {"seed": given.seed, "scorer": scorer, "logits": given.logits, "progress": not given.quiet}
         found, scores = mined(known, queries, documents, **options)
         _write(table, list(table_rows(known, found, scores, output_format=given.output_format)))
         _report(known, found, scores)
@@ -227,6 +230,7 @@ def _origin(
         "max_length": embedder.model.max_length,
         "precision": embedder.compute_dtype.name,
         "cross_encoder": scorer.model.digest() if scorer else "",
+        **({"logits": True} if given.logits else {}),
         "text": _digest([json.dumps(known)]),
     }
 
@@ -262,6 +266,11 @@ def _of_pairs(given: argparse.Namespace) -> Questions:
 
 
 def _scorer(given: argparse.Namespace) -> Embedder | None:
+    if given.logits and (not given.cross_encoder or given.relative_margin is not None):
+        raise InputError(
+            "--logits is for --cross_encoder without --relative_margin, because a share of a logit says nothing; use "
+            "--absolute_margin."
+        )
     if not given.cross_encoder:
         return None
     scorer = load(given.cross_encoder, batch_size=given.batch_size, precision=given.precision)
@@ -282,16 +291,16 @@ def _cosines(queries: np.ndarray, documents: np.ndarray, asked: np.ndarray, answ
 
 
 def _scored_pairs(
-    scorer: Embedder, known: Questions, queries: np.ndarray, documents: np.ndarray, *, progress: bool
+    scorer: Embedder, known: Questions, queries: np.ndarray, documents: np.ndarray, *, logits: bool, progress: bool
 ) -> np.ndarray:
     """A cross-encoder's scores of pairs, from the cache folder or computed into it."""
 
     def score(block: Sequence[tuple[str, str]]) -> np.ndarray:
-        return scorer.score(*zip(*block, strict=True))[:, None]
+        return scorer.score(*zip(*block, strict=True), logits=logits)[:, None]
 
     pairs = _Pairs(known, queries, documents)
     places = [hashlib.sha256(rows.tobytes()).hexdigest() for rows in (queries, documents)]
-    of = _digest([scorer.model.digest(), scorer.compute_dtype.name, json.dumps(known), *places])
+    of = _digest([scorer.model.digest(), scorer.compute_dtype.name, json.dumps(known), *places, *["logits"] * logits])
     what = "scoring pairs"
     return np.array(cached_vectors(_folder(), of, score, pairs, 1, what=what, progress=progress))[:, 0]  # pyright: ignore
 
@@ -350,32 +359,16 @@ def _count(text: str) -> int:
 def _parser() -> Parser:
     parser = Parser(prog="python -m jaxdistill.mine", description=__doc__)
     add = parser.add_argument
-    add(
-        "--model", required=True, help="teacher that reads queries and documents: folder, package:NAME/PATH or hub name"
-    )
-    add(
-        "--pairs",
-        action="append",
-        default=[],
-        help="table of queries and their positives, as training text; repeatable",
-    )
+    add("--model", required=True, help="teacher that reads all texts: folder, package:NAME/PATH or hub name")
+    add("--pairs", action="append", default=[], help="table of queries and positives, as training text; repeatable")
     add("--column", default="text", help="column of the queries; default: text")
     add("--positive_column", default="positive", help="column of the positives; default: positive")
     add("--corpus", action="append", default=[], help="more documents, as text for training; repeatable")
     add("--corpus_column", default="text", help="column of --corpus; default: text")
     add("--retrieval", type=local_path, default="", help="a set in BEIR's form instead of --pairs: folder or hub name")
-    add(
-        "--qrels",
-        default="",
-        help="judgements of --retrieval, such as FOLDER/qrels/train.tsv; default: those of the test",
-    )
+    add("--qrels", default="", help="of --retrieval, such as FOLDER/qrels/train.tsv; default: those of the test")
     add("--output", type=local_path, required=True, help="the .tsv file to write")
-    add(
-        "--output_format",
-        choices=FORMATS,
-        default=FORMATS[0],
-        help="a negative a row, or all of them; default: triplet",
-    )
+    add("--output_format", choices=FORMATS, default=FORMATS[0], help="a negative a row, or all; default: triplet")
     add("--num_negatives", type=positive, default=3, help="negatives of each query; default: 3")
     add("--range_min", type=_count, default=0, help="nearest remaining candidates to skip; default: 0")
     add("--range_max", type=_count, default=0, help="candidates of each query; default: as many as the limits need")
@@ -386,6 +379,7 @@ def _parser() -> Parser:
     add("--sampling_strategy", choices=get_args(Sampling), default="top", help="of negatives; default: top")
     add("--seed", type=_count, default=0, help="of random sampling")
     add("--cross_encoder", default="", help="model that scores candidates and positives instead of --model")
+    add("--logits", action="store_true", help="scores of --cross_encoder before the sigmoid, limits too; for MarginMSE")
     add("--prompt", default="", help="name of a prompt of --model for the queries, or none; default: query")
     add("--corpus_prompt", default="", help="the same for the documents; default: document")
     add_reading_options(parser)

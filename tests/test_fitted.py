@@ -1,15 +1,21 @@
 """A fitted head: a student of another model starts in its teacher's space."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+from jaxdistill import export as export_command
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load_model
 from jaxdistill.inference import Embedder
+from jaxdistill.training.build import build
+from jaxdistill.training.checkpoint import Checkpoints
 from jaxdistill.training.fitted import least_squares
 from jaxdistill.training.student import make_student
+from jaxdistill.training.workdir import claim_workdir
 
 from tiny_models import tiny_model
 from tiny_text import made_up
@@ -29,28 +35,49 @@ def test_a_penalty_keeps_the_kernel_finite_where_numbers_repeat():
     np.testing.assert_allclose(x @ kernel, x[:, :2], atol=0.05)
 
 
-def test_a_student_of_another_model_starts_close_to_its_teacher(tmp_path):
+TEXT = made_up(300, words=6)
+
+
+def starting(folder, init):
+    """The config of a student of another model than its teacher."""
     for name, seed in (("teacher", 1), ("other", 3)):
-        save(tiny_model(tmp_path / f"{name}-tokenizer", seed=seed), tmp_path / name)
-    text = made_up(300, words=6)
-    (tmp_path / "text.txt").write_text("\n".join(text))
-    cosines = {}
-    for init in ("fitted", "uniform"):
-        config = parse_config(
-            dict(
-                data=dict(text=str(tmp_path / "text.txt")),
-                teacher=dict(model=str(tmp_path / "teacher")),
-                student=dict(model=str(tmp_path / "other"), pooling="", head="linear", head_init=init),
-                objective=dict(name="embedding"),
-                run=dict(precision="float32"),
-            )
+        if not (folder / name).exists():
+            save(tiny_model(folder / f"{name}-tokenizer", seed=seed), folder / name)
+    (folder / "text.txt").write_text("\n".join(TEXT))
+    return parse_config(
+        dict(
+            data=dict(text=str(folder / "text.txt"), cache_folder=str(folder / "cache"), batch_size=16, pack_groups=8),
+            teacher=dict(model=str(folder / "teacher")),
+            student=dict(model=str(folder / "other"), pooling="", head="linear", head_init=init),
+            objective=dict(name="embedding"),
+            run=dict(precision="float32"),
         )
+    )
+
+
+def test_a_student_of_another_model_starts_close_to_its_teacher(tmp_path):
+    text, cosines = TEXT, {}
+    for init in ("fitted", "uniform"):
+        config = starting(tmp_path, init)
         teacher = load_model(str(tmp_path / "teacher"))
         student = make_student(config, (teacher,), tmp_path)
         mine, wanted = (Embedder(model).encode(text) for model in (student, teacher))
         lengths = np.linalg.norm(mine, axis=1) * np.linalg.norm(wanted, axis=1)
         cosines[init] = np.mean(np.sum(mine * wanted, axis=1) / lengths)
     assert cosines["fitted"] > 0.9 > cosines["uniform"]
+
+
+def test_a_kept_step_is_exported_without_the_text(tmp_path):
+    config, workdir = starting(tmp_path, "fitted"), tmp_path / "run"
+    run = build(config, workdir, progress=False)
+    claim_workdir(workdir, config, write=True)
+    checkpoints = Checkpoints(workdir)
+    checkpoints.save(run.first_state(run.seeds()), {})
+    checkpoints.close()
+    (tmp_path / "text.txt").unlink()
+    export_command.main([f"--workdir={workdir}", "--step=0", f"--out={tmp_path / 'out'}"])
+    kernel = load_model(str(tmp_path / "out")).params["dense/0/kernel"]
+    np.testing.assert_array_equal(kernel, run.student.params["dense/0/kernel"])
 
 
 @pytest.mark.parametrize(("head", "named"), [("tanh", "--config.student.head=linear"), ("linear", "head_init=uniform")])
@@ -60,3 +87,11 @@ def test_a_head_that_cannot_be_fitted_is_refused(tmp_path, head, named):
     )
     with pytest.raises(InputError, match=named):
         make_student(config, (), tmp_path)
+
+
+@pytest.mark.parametrize("option", ["whiten", "components"])
+def test_a_head_is_not_fitted_to_vectors_that_the_run_does_not_have(tmp_path, option):
+    config = starting(tmp_path, "fitted")
+    config = dataclasses.replace(config, teacher=dataclasses.replace(config.teacher, **{option: 1}))
+    with pytest.raises(InputError, match="not to whitened or reduced ones; drop teacher.whiten"):
+        make_student(config, (load_model(str(tmp_path / "teacher")),), tmp_path)

@@ -128,11 +128,11 @@ def test_labelling_goes_on_where_it_was_killed(pairs, tmp_path, monkeypatch):
     read = []
     score = Embedder.score
 
-    def dies(self, first, second):
+    def dies(self, first, second, **options):
         if len(read) == 8:
             raise KeyboardInterrupt
         read.extend(zip(first, second, strict=True))
-        return score(self, first, second)
+        return score(self, first, second, **options)
 
     monkeypatch.setattr(Embedder, "score", dies)
     with pytest.raises(KeyboardInterrupt):

@@ -15,6 +15,7 @@ from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import Embedder
 from jaxdistill.training.layer_choice import closeness, greedy, keep_layers
 from jaxdistill.training.student import make_student
+from jaxdistill.training.workdir import LAYERS
 
 from tiny_models import tiny_model
 from tiny_text import made_up
@@ -108,6 +109,9 @@ def test_a_run_chooses_layers_by_its_text_and_keeps_its_choice(tmp_path):
     keep_layers(config.student.layers, student, workdir)
     os.remove(config.data.text)  # an export needs none
     assert make_student(config, (), workdir).digest() == student.digest()
+    (workdir / LAYERS).write_text("[0, 2]")
+    kept = [make_student(config, (), folder, computed=False).kept_layers for folder in (workdir, tmp_path / "other")]
+    assert kept == [(0, 2), (1, 3)]  # as noted, else at even distances
 
 
 @pytest.mark.parametrize("layers", ["greedy:0", "greedy:5", "greedy:two", "greedy:"])

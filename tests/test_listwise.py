@@ -153,6 +153,26 @@ def test_a_bi_or_a_cross_encoder_scores_every_candidate_once(model, tmp_path):
         np.testing.assert_allclose(made, np.stack(expected, axis=1), atol=1e-5)
 
 
+@pytest.mark.parametrize(("loss", "similarity"), [("margin", "dot"), ("margin", "cosine"), ("kl", "dot")])
+def test_a_margin_of_dot_products_is_a_cross_encoders_margin_of_logits(model, tmp_path, loss, similarity):
+    path, cross = table(tmp_path, "tsv.gz"), surgery.cross_encoder(model, key=jax.random.key(0))
+    head = {"dense/0/kernel": 1000 * cross.params["dense/0/kernel"], "dense/0/bias": np.full(1, 25, np.float32)}
+    cross, store = dataclasses.replace(cross, params=cross.params | head), store_of(path, model)
+    config = Config(
+        objective=dict(name="listwise", loss=loss, similarity=similarity),
+        teacher=Teacher(model="cross", targets="labels"), data=Data(text=str(path), cache_folder=str(tmp_path / "c")),
+    )  # fmt: skip
+    options = dict(teachers=(), labellers=[cross], store=store, compute_dtype=jnp.float32, progress=False)
+    found = Targets(config, make_objective(config), **options).rows(np.arange(store.rows))
+    sides = [list(store.texts(column)) for column in COLUMNS]
+    wanted = [Embedder(cross).score(sides[0], other, logits=True) for other in sides[1:]]
+    if loss == "margin" and similarity == "dot":
+        np.testing.assert_allclose(found, np.stack(wanted, axis=1), atol=1e-3)
+        assert np.ptp(found) > 0.1
+    else:
+        assert np.all(found == 1.0)
+
+
 def test_targets_of_candidates_reach_the_batch_and_a_pair_judges_the_student(model, tmp_path):
     path = table(tmp_path, "tsv.gz")
     np.save(tmp_path / "scores.npy", np.float32([[1, 2], [3, 4], [5, 6], [7, 8]]))

@@ -1,5 +1,8 @@
 """Hard negatives: the choice equals sentence-transformers', and the program stores, resumes and refuses."""
 
+import dataclasses
+
+import jax
 import numpy as np
 import pytest
 from datasets import Dataset
@@ -8,8 +11,10 @@ from sentence_transformers.util import mine_hard_negatives
 
 from jaxdistill import mine
 from jaxdistill.cli import run
+from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.data.negatives import Limits, hard_negatives
+from jaxdistill.encoders import surgery
 from jaxdistill.encoders.folder import save
 from jaxdistill.inference import Embedder, load
 
@@ -130,7 +135,7 @@ def test_a_cross_encoder_scores_candidates_and_positives(folder, monkeypatch):
     known = mine.questions(PAIRS, MORE)
     embedder = load(str(folder / "model"), precision="float32")
 
-    def score(first, second):
+    def score(first, second, *, logits):
         return np.array([len(text) / 1000 for text in second])
 
     monkeypatch.setattr(embedder, "score", score)
@@ -141,6 +146,33 @@ def test_a_cross_encoder_scores_candidates_and_positives(folder, monkeypatch):
     lengths = np.array([len(text) for text in known.documents])[found.rows] / 1000
     kept = np.isfinite(found.scores)
     assert kept.any() and found.scores[kept] == pytest.approx(lengths[kept]) and (lengths[kept] <= 0.03).all()
+
+
+def confident(folder):
+    """A cross-encoder that is sure of every pair."""
+    model = surgery.cross_encoder(tiny_model(folder / "tokenizer", scale=3.0), key=jax.random.key(0))
+    head = {"dense/0/kernel": 1000 * model.params["dense/0/kernel"], "dense/0/bias": np.full(1, 25, np.float32)}
+    return dataclasses.replace(model, params=model.params | head)
+
+
+def test_logits_differ_where_scores_are_all_one(folder, tmp_path):
+    save(confident(tmp_path), tmp_path / "cross")
+    found = {}
+    for kind in ("scores", "logits"):
+        flags = [f"--cross_encoder={tmp_path / 'cross'}", *["--logits"] * (kind == "logits")]
+        run(mine.main, arguments(folder, tmp_path / f"{kind}.tsv", *flags))
+        found[kind] = table(tmp_path / f"{kind}.tsv")[1]
+    assert {score for row in found["scores"] for score in row[3:]} == {"1"}
+    scorer = load(str(tmp_path / "cross"), precision="float32")
+    for text, positive, negative, *scores in found["logits"]:
+        wanted = scorer.score([text, text], [positive, negative], logits=True)
+        assert [float(score) for score in scores] == pytest.approx(wanted, abs=1e-3)
+    assert np.ptp([float(row[3]) for row in found["logits"]]) > 0.1
+
+
+def test_a_sentence_encoder_has_no_logits(folder):
+    with pytest.raises(InputError, match="is a sentence encoder: its scores are cosines; leave out logits=True"):
+        load(str(folder / "model")).score(["a"], ["b"], logits=True)
 
 
 def test_a_document_with_the_querys_own_text_is_no_negative():
@@ -171,6 +203,8 @@ def test_a_corpus_without_other_documents_is_told_before_the_model_is_read(tmp_p
         (["--qrels=x"], "--qrels=x is for --retrieval"),
         (["--column=nothing"], "has no column 'nothing'"),
         (["--cross_encoder=MODEL"], "is no cross-encoder"),
+        (["--logits"], "--logits is for --cross_encoder"),
+        (["--logits", "--cross_encoder=MODEL", "--relative_margin=0.1"], "use --absolute_margin"),
         (["--output=a.txt"], "must end in .tsv"),
         (["--max_score=nan"], "must be a finite number"),
         (["--min_score=abc"], "--min_score: 'abc' must be a finite number"),

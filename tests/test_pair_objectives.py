@@ -80,13 +80,27 @@ def test_gist_equals_plain_torch(changed, mesh):
     "guide, loss, hidden", [((0, 1), math.log(2), 0.0), ((1, 0), 0.0, 0.5)], ids=["unlike", "alike"]
 )
 def test_a_guide_hides_a_false_negative_by_hand(guide, loss, hidden, mesh):
-    """Both positives are the anchor's equal to the student; to the guide, the other is unlike, or the better one."""
+    """Both positives are the anchor's equal to the student; to the guide, the first anchor's other one is unlike, or the
+    better one."""
     objective = GIST(temperature=1.0, candidates="positives")
     student = Encoded(np.float32([[[1, 0], [1, 0]], [[1, 0], [1, 0]]]))
-    teacher = Encoded(np.float32([[[1, 0, 0], [0.8, 0.6, 0]], [[0, 0, 1], [*guide, 0]]]))
+    teacher = Encoded(np.float32([[[1, 0, 0], [0.8, 0.6, 0]], [[-1, -1, 0], [*guide, 0]]]))
     losses, _, metrics = objective({}, (), student, teacher, mesh=mesh)
     np.testing.assert_allclose(losses[0], loss, atol=1e-6)
     assert metrics["hidden"] == hidden  # of the two candidates
+
+
+def test_a_guide_hides_every_copy_of_the_positive_and_never_the_positive(mesh):
+    """All rows have one positive; what is left of the candidates is the row's own, whose loss is then 0."""
+    draw = np.random.default_rng(3)
+    vectors = draw.standard_normal((64, 2, 48)).astype(np.float32)
+    vectors[:, 1] = vectors[:1, 1]
+    teacher = Encoded(vectors * draw.uniform(0.5, 2.0, (64, 2, 1)).astype(np.float32))  # rounds otherwise in each row
+    student = Encoded(draw.standard_normal((64, 2, 6)).astype(np.float32))
+    objective = GIST(temperature=1.0, candidates="positives")
+    losses, _, metrics = objective({}, (), student, teacher, mesh=mesh)
+    assert metrics["hidden"] == 1.0
+    np.testing.assert_allclose(losses, np.zeros(64), atol=1e-6)
 
 
 def test_gist_needs_a_positive():

@@ -7,12 +7,17 @@ import jax.numpy as jnp
 import pytest
 
 from jaxdistill import main
-from jaxdistill.config import RunOptions
+from jaxdistill.config import RunOptions, parse_config
 from jaxdistill.core import InputError
+from jaxdistill.encoders import pruning
+from jaxdistill.inference import Embedder
 from jaxdistill.training.arithmetic import Products, products_by_part
+from jaxdistill.training.build import build
 from jaxdistill.training.compiled import traffic_of
-from jaxdistill.training.plan import compiled_plan
+from jaxdistill.training.plan import GIB, _fits, argument_bytes, compiled_plan, shapes_of
 from jaxdistill.training.slices import CHIPS, slice_named
+from jaxdistill.training.student import make_student
+from jaxdistill.training.teacher import load_teachers
 
 from program import refused, tiny_arguments, write_text
 
@@ -140,9 +145,50 @@ def test_a_step_that_does_not_fit_says_what_to_change(options, advice):
     small = dataclasses.replace(slice_named("v5e-8"), chip=dataclasses.replace(CHIPS["v5e"], memory_gib=1e-3))
     step = jax.jit(lambda state, teacher, batch: jnp.sort(batch[:, None] * batch[None], axis=0).sum(axis=0))
     with pytest.raises(
-        InputError, match=rf"each chip of v5e-8, which has 0.001: activations .* use --config.run.{advice}"
+        InputError, match=rf"each chip of v5e-8, which has 0.001; .* activations the rest: use --config.run.{advice}"
     ):
         compiled_plan(small, step, None, {}, jax.ShapeDtypeStruct((1000,), jnp.float32), RunOptions(**options))
+
+
+LIBTPU = "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries (%s) exceeds available HBM (15.75G)."  # fmt: skip
+TPU = """RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used %s of 15.75G hbm. Exceeded hbm capacity by 48.05G.
+
+Total hbm usage >= 64.30G:
+    reserved        530.00M
+
+Program hbm requirement 63.80G:
+    HLO temp         63.79G (100.0%% utilization: Unpadded (63.58G) Padded (63.58G), 0.3%% fragmentation (214.1M))
+"""  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [LIBTPU, TPU])
+@pytest.mark.parametrize(
+    ("used", "held", "words"),
+    [
+        ("63.80G", 1, "needs 63.8 GiB .* has 15.75; .* batch take 1.0, .* use --config.run.remat=True"),
+        ("63.80G", 20, "needs 63.8 GiB .* batch take 20.0, .* use --config.run.sharding=fsdp"),
+        ("16.25G", 12, "needs 16.2 GiB .* use --config.run.sharding=fsdp"),
+        ("5.89T", 1, "needs 6031.4 GiB"),
+    ],
+)
+def test_the_compilers_refusal_says_what_the_step_needs_and_what_takes_it(text, used, held, words):
+    with pytest.raises(InputError, match=words), _fits(slice_named("v5e-8"), RunOptions(), held * GIB):
+        raise jax.errors.JaxRuntimeError(text % used)
+
+
+def test_another_refusal_of_the_compiler_is_not_taken_for_a_lack_of_memory():
+    text = "RESOURCE_EXHAUSTED: Ran out of memory in memory space vmem. Used 20.00M of 16.00M vmem."
+    with pytest.raises(jax.errors.JaxRuntimeError, match="vmem"), _fits(slice_named("v5e-8"), RunOptions(), 0):
+        raise jax.errors.JaxRuntimeError(text)
+
+
+def test_arguments_are_counted_as_they_lie_on_a_device(mesh):
+    split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    step = jax.jit(lambda state, batch: batch.sum(), in_shardings=(whole, split))
+    shapes = {"a": jax.ShapeDtypeStruct((16,), jnp.bfloat16)}, jax.ShapeDtypeStruct((16, 4), jnp.float32)
+    assert argument_bytes(step, *shapes) == 16 * 2 + 2 * 4 * 4
+    assert argument_bytes(jax.jit(lambda state, batch: batch.sum()), *shapes) == 16 * 2 + 16 * 4 * 4
 
 
 @pytest.mark.parametrize("targets", ["live", "store"])
@@ -164,6 +210,32 @@ def test_the_program_plans_its_step_without_computing_or_writing(targets, tmp_pa
         assert words in out
     assert ("teacher" in out.partition("TFLOP")[2].splitlines()[0]) == (targets == "live")
     assert not (tmp_path / "w").exists() and not (cache / "targets").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"student__layers": "greedy:1"},
+        {"student__head": "linear", "student__head_init": "fitted"},
+        {"student__layers": "", "student__static": 8},
+        {"student__layers": "", "student__intermediate": 12, "student__prune_by": "activation"},
+    ],
+    ids=["layers", "head", "static", "pruned"],
+)
+def test_a_student_that_models_would_make_is_planned_by_its_shapes(options, tmp_path, monkeypatch):
+    options |= {"teacher__targets": "store", "teacher__components": 8 * ("student__static" in options)}
+    given = tiny_arguments(tmp_path, **options)
+    config = parse_config(main.parse_flags([*given, f"--workdir={tmp_path / 'w'}"]).config)
+    made = make_student(config, load_teachers(config, tmp_path), tmp_path)
+
+    def runs(*_, **__):
+        raise AssertionError("a model runs")
+
+    monkeypatch.setattr(Embedder, "encode_ids", runs)
+    monkeypatch.setattr(pruning, "moments_of", runs)
+    planned = build(config, tmp_path / "w", progress=False, absent=slice_named("v5e-8").mesh(model_axis=1))
+    assert shapes_of(planned.student.params) == shapes_of(made.params)
+    assert planned.student.definition == made.definition
 
 
 def test_a_plan_without_a_dry_run_is_refused(capsys):

@@ -152,6 +152,18 @@ def test_targets_of_two_tokenizers_lie_side_by_side_behind_their_own_prompts(fol
     assert isinstance(run.objective, EachTeacher) == (combine == "each")
 
 
+@pytest.mark.parametrize(("head_of", "name", "prompt"), [(1, "model", ""), (2, "bytes", "the cat ")])
+@pytest.mark.parametrize("file", ["", "text.txt"], ids=["held out", "file"])
+def test_a_student_of_one_head_is_judged_by_that_teacher_alone(folder, head_of, name, prompt, file):
+    given = {"evals__agreement": str(folder / file)} if file else {}
+    config = config_of(folder, student__head_of=head_of, teacher__combine="each", **given)
+    task = build_module.build(config, folder / "w", progress=False).tasks["agreement/spearman"]
+    teacher = Embedder(load_model(str(folder / name)))
+    first, second = (teacher.encode([prompt + text for text in texts]) for texts in (task.first, task.second))
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    np.testing.assert_allclose(task.teacher, np.sum(first * second, axis=1) / lengths, atol=1e-4)
+
+
 @pytest.fixture(scope="module")
 def finished(folder):
     """(workdir, arguments) of a run that exports the second teacher's head."""

@@ -8,6 +8,7 @@ import pytest
 import safetensors.numpy
 from tokenizers import Tokenizer
 
+from jaxdistill import export as export_command
 from jaxdistill import main
 from jaxdistill.core import InputError
 from jaxdistill.encoders import static
@@ -181,6 +182,10 @@ def test_a_student_is_trained_resumed_and_exported(tmp_path):
     assert exported.definition.architecture.layers == 0 and table.shape[1] == 8 and not table[UNKNOWN].any()
     assert exported.encodings(["cat " * 1000])[0].ids.count(UNKNOWN) == 0
     assert len(exported.encodings(["cat " * 1000])[0].ids) == 1000
+    best = json.loads((tmp_path / "run/results.json").read_text())["best_step"]
+    (tmp_path / "text.txt").unlink()
+    export_command.main([f"--workdir={tmp_path / 'run'}", f"--step={best}", f"--out={tmp_path / 'again'}"])
+    np.testing.assert_array_equal(load_model(str(tmp_path / "again")).params[static.TABLE], table)
 
 
 @pytest.mark.parametrize(

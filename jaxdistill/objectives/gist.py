@@ -1,7 +1,7 @@
 """GIST: InfoNCE on labelled pairs, without the candidates that a guide takes for better positives.
 
 With the guide's cosine g and the student's s, anchors a, positives p and optional hard negatives n of a batch, a candidate
-c of example i is hidden if g exceeds g(a_i, p_i) - margin:
+c of example i is hidden if g reaches g(a_i, p_i) - margin:
 
     loss_i = log(exp(s(a_i, p_i) / temperature) + sum over all c not hidden of exp(s / temperature)) - s(a_i, p_i) / temperature
 
@@ -12,8 +12,9 @@ Paper: Solatorio, GISTEmbed: Guided In-sample Selection of Training Negatives fo
 2402.16829), with a temperature of 0.01. Code consulted: sentence-transformers' `GISTEmbedLoss`, whose margin (`absolute`) the
 paper lacks. The guide is the run's teacher: live, stored, or another width than the student's.
 
-Deliberate difference: an anchor is never its own candidate, nor a positive. In the code the guide hides them, except where
-it finds anchor and positive equal.
+Deliberate differences: an anchor is never its own candidate, nor a positive. In the code the guide hides them, except where
+it finds anchor and positive equal. A candidate as similar as the positive (to 1e-5) is hidden: paper and code hide greater
+similarities alone, so that rounding decides about a positive that two rows of a batch share.
 """
 
 import dataclasses
@@ -29,6 +30,9 @@ from jaxdistill.config.ranges import NotNegative, Positive
 from jaxdistill.core import Array, Encoded, InputError, Params, Sizes
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.similarity import HIDDEN, products, without_own
+
+TIE = 1e-5
+"""Difference of two cosines that rounding may make."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,7 +79,7 @@ class GIST:
         positive, limit = (jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1) for vectors in (mine, guide))
         candidates, of_guide = self.similarities(mine), self.similarities(guide)
         own = candidates <= HIDDEN
-        hides = ~own & (of_guide > (limit - self.margin)[:, None])
+        hides = ~own & (of_guide > (limit - self.margin - TIE)[:, None])
         logits = jnp.where(own | hides, HIDDEN, candidates / self.temperature)
         logits = jnp.concatenate([positive[:, None] / self.temperature, logits], axis=1)
         share = jnp.sum(hides.astype(jnp.float32)) / jnp.maximum(jnp.sum((~own).astype(jnp.float32)), 1.0)

@@ -14,8 +14,12 @@ temperature^2.
 Scores are those of a cross-encoder or of sentence encoders, stored once, columns of the text, or numbers of your own
 (`teacher.targets=labels`). Only differences of scores count, so that a constant that is added to a query's scores changes nothing.
 
-Deliberate difference: a list has the candidates of its own row alone; RocketQAv2 and ColBERTv2 add losses over the batch,
-which GIST and SimCSE have here.
+A cross-encoder that labels the text gives logits for `margin` with dot products, as in the paper, and else scores in (0, 1),
+whose differences cosines can follow.
+
+Deliberate differences: a list has the candidates of its own row alone; RocketQAv2 and ColBERTv2 add losses over the batch,
+which GIST and SimCSE have here. In the papers of `kl` a cross-encoder gives logits; `mine --cross_encoder=MODEL --logits`
+writes them into the columns that `teacher.model=columns:score_positive,score_negative` reads.
 """
 
 import dataclasses
@@ -74,6 +78,11 @@ class Listwise:
     def scored(self) -> tuple[str, ...]:
         """The columns whose pairs the teacher scores: the query's with each candidate's."""
         return self.views
+
+    @property
+    def logits(self) -> bool:
+        """Whether cross-encoders label with their logits: what only dot products can follow."""
+        return self.loss == "margin" and self.similarity == "dot"
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
         """No parameters and no state."""

@@ -48,7 +48,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
 
     Args:
       absent: devices that are not there and for which the step is to be compiled. The run then has shapes for the live
-        teacher's weights and zeros for stored targets, and no evaluations: nothing is computed, and it cannot train.
+        teacher's weights, a student of the right shapes, zeros for targets, no evaluations: no model runs, nor can it train.
     """
     profiled_steps(config.run.profile)
     mesh = absent or meshes.make_mesh(model_axis=config.run.model_axis, slices=config.run.slices)
@@ -60,7 +60,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     labellers, teachers = load_labellers(config, workdir), load_teachers(config, workdir)
     objective = with_teachers(config, objective, widths_of(teachers))
     teacher = teachers[0] if len(teachers) == 1 else None
-    student = make_student(config, teachers, workdir)
+    student = make_student(config, teachers, workdir, computed=absent is None)
     check_roles(config, [*labellers, *teachers, student])
     check_accumulation(config, objective, groups, mesh)
     graded = graded_pairs(config.evals)  # read before labels and targets are made, which takes long

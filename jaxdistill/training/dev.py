@@ -12,6 +12,7 @@ from jaxdistill.core import LABELS, InputError, Task
 from jaxdistill.data import sources
 from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import agreement, dev_metric, pairs, sts
+from jaxdistill.training.student import numbers_of
 from jaxdistill.training.teacher import Targets
 
 HELD_OUT = 2000
@@ -31,13 +32,22 @@ def dev_tasks(
 
 
 def dev_agreement(config: Config, targets: Targets, held_out: Integer[np.ndarray, " n"]) -> Task | None:
-    """Agreement over the pairs of a file, or over held-out sentences: each with its neighbour and with a random one."""
+    """Agreement over the pairs of a file, or over held-out sentences: each with its neighbour and with a random one.
+
+    A student that is evaluated by its numbers for one of several teachers is compared with that one.
+    """
+    compared, head_of = slice(None), config.student.head_of
+    if head_of:
+        compared = numbers_of(head_of, [embedder.width for embedder in targets.embedders])
     if config.evals.agreement:
         if targets.embed is None:
             raise InputError("evals.agreement needs a teacher model; vectors cover the training text alone.")
         read = sources.read(split_specs(config.evals.agreement), line_bytes=config.data.max_line_bytes)
         sentences = [text for (text,) in read if text.strip()]
-        return agreement.agreement_task(targets.embed, *agreement.neighbouring_pairs(sentences))
+        embed = targets.embed
+        return agreement.agreement_task(
+            lambda texts: embed(texts)[:, compared], *agreement.neighbouring_pairs(sentences)
+        )
     if len(held_out) < 4 or (targets.embed is None and not targets.arrays):
         return None
     if targets.views == (LABELS,):
@@ -46,7 +56,7 @@ def dev_agreement(config: Config, targets: Targets, held_out: Integer[np.ndarray
         roles = (targets.text.roles(pair[0], held_out), targets.text.roles(pair[1], held_out))
         return agreement.AgreementTask(first=first, second=second, teacher=targets.rows(held_out)[:, 0], roles=roles)
     texts = [targets.text.text("text", row) for row in held_out]
-    vectors = dict(zip(texts, targets.rows(held_out), strict=True))
+    vectors = dict(zip(texts, targets.rows(held_out)[:, compared], strict=True))
     roles = dict(zip(texts, targets.text.roles("text", held_out), strict=True))
     return agreement.held_out_task(vectors, seed=config.run.seed, roles=roles)
 

@@ -33,6 +33,11 @@ def check_fits(config: Config, teacher: SentenceModel | None) -> None:
             f"student.head_init=fitted needs a linear head, got student.head={config.student.head}; set "
             "--config.student.head=linear."
         )
+    if config.teacher.whiten or config.teacher.components:
+        raise InputError(
+            "student.head_init=fitted maps to the teacher's own vectors, not to whitened or reduced ones; drop "
+            "teacher.whiten and teacher.components, or set --config.student.head_init=uniform."
+        )
     if teacher is None:
         raise InputError(
             "student.head_init=fitted needs a teacher model that gives vectors; use --config.student.head_init=uniform."

@@ -2,8 +2,9 @@
 
 A row has one pair (Trans-Encoder, CoSENT), or its sentence with each of several candidates (listwise distillation).
 
-A labeller is a sentence encoder (cosine similarity, in [-1, 1]) or a cross-encoder (sigmoid, in (0, 1)); several of one
-kind are averaged, as in Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, section 2.4). A sentence encoder reads
+A labeller is a sentence encoder (cosine similarity, in [-1, 1]) or a cross-encoder (sigmoid, in (0, 1), or the logit where the
+objective compares differences of any size, because the sigmoids of large logits are all 1 in float32); several of one kind
+are averaged, as in Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, section 2.4). A sentence encoder reads
 every distinct sentence once, however many pairs it is in; a cross-encoder reads each pair once, in its own order.
 """
 
@@ -38,6 +39,7 @@ def labels(
     folder: Path,
     *,
     columns: Sequence[str] = (TEXT, SECOND),
+    logits: bool = False,
     compute_dtype: DTypeLike,
     progress: bool,
 ) -> Float[np.ndarray, "rows k"]:
@@ -48,13 +50,14 @@ def labels(
       store: text with these columns; its tokens are not used.
       folder: keeps the scores, and the vectors that they are made of, by the digest of what made them.
       columns: the first of them makes a pair with each of the others.
+      logits: of cross-encoders, instead of scores in (0, 1).
       progress: show bars.
     """
     refuse_mixed(labellers)
     scores = []
     for labeller in labellers:
         embedder = Embedder(labeller, compute_dtype=compute_dtype)
-        made = _of_pairs if labeller.definition.reads_pairs else _of_sentences
+        made = partial(_of_pairs, logits=logits) if labeller.definition.reads_pairs else _of_sentences
         scores.append(made(embedder, store, columns, folder, np.dtype(compute_dtype).name, progress))
     mean = np.asarray(np.mean(np.stack(scores), axis=0, dtype=np.float32))
     log.info(
@@ -68,15 +71,22 @@ def labels(
 
 
 def _of_pairs(
-    embedder: Embedder, store: TokenStore, columns: Sequence[str], folder: Path, dtype: str, progress: bool
+    embedder: Embedder,
+    store: TokenStore,
+    columns: Sequence[str],
+    folder: Path,
+    dtype: str,
+    progress: bool,
+    *,
+    logits: bool,
 ) -> Float[np.ndarray, "rows k"]:
-    """A cross-encoder's scores."""
+    """A cross-encoder's scores, or its logits."""
 
     def score(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         first, second = zip(*pairs, strict=True)
-        return embedder.score(first, second)[:, None]
+        return embedder.score(first, second, logits=logits)[:, None]
 
-    what, made = "labelling pairs", []
+    what, made = "labelling pairs with logits" if logits else "labelling pairs", []
     for other in columns[1:]:
         pairs = list(zip(store.texts(columns[0]), store.texts(other), strict=True))
         of = _name(what, embedder, store, (columns[0], other), dtype)

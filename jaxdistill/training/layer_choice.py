@@ -34,14 +34,20 @@ SAMPLE = 512
 log = logging.getLogger(__name__)
 
 
-def cut(config: Config, model: SentenceModel, workdir: pathlib.Path) -> SentenceModel:
-    """The model with the layers that `student.layers` names; chosen ones are those that the workdir notes, if it does."""
+def cut(config: Config, model: SentenceModel, workdir: pathlib.Path, *, computed: bool = True) -> SentenceModel:
+    """The model with the layers that `student.layers` names; chosen ones are those that the workdir notes, if it does.
+
+    Args:
+      computed: False: in place of a choice that is not noted, as many layers at even distances.
+    """
     wanted = config.student.layers
     if not wanted.startswith(GREEDY):
         return surgery.from_layers(model, wanted)
     count = _count(wanted, model.definition.architecture.layers)
     noted = workdir / LAYERS
     known = processes.gathered(read_json(noted) if noted.is_file() else None)[0]
+    if known is None and not computed:
+        return surgery.from_layers(model, f"even:{count}")
     if known is None:
         known = processes.gathered(_chosen(config, model, count))[0]
     return surgery.from_layers(model, ",".join(map(str, known)))

@@ -22,8 +22,12 @@ SAMPLE = 1 << 17
 log = logging.getLogger(__name__)
 
 
-def static_student(config: Config, model: SentenceModel) -> SentenceModel:
-    """The untrained table of `student.static` numbers a token, with the tokenizer of `model`."""
+def static_student(config: Config, model: SentenceModel, *, computed: bool = True) -> SentenceModel:
+    """The untrained table of `student.static` numbers a token, with the tokenizer of `model`.
+
+    Args:
+      computed: False: a table of zeros, for its shape.
+    """
     width, most = config.student.static, model.definition.embedding_width
     if model.definition.reads_pairs or width > most:
         raise InputError(
@@ -33,8 +37,10 @@ def static_student(config: Config, model: SentenceModel) -> SentenceModel:
     tokenizer.enable_truncation(static.LONGEST)
     dropped = unknown_id(tokenizer)
     bare = dataclasses.replace(model, tokenizer=tokenizer, prompts={}, default_prompt=None, own_prompt=None)
-    log.info("student: vectors of %s tokens by %s", f"{model.definition.architecture.vocab_size:,}", model.source)
-    table = static.start(token_vectors(config, model), token_shares(config, bare), width, dropped=dropped)
+    table = np.zeros((model.definition.architecture.vocab_size, width), np.float32)
+    if computed:
+        log.info("student: vectors of %s tokens by %s", f"{len(table):,}", model.source)
+        table = static.start(token_vectors(config, model), token_shares(config, bare), width, dropped=dropped)
     definition = dataclasses.replace(
         model.definition,
         architecture=static.architecture_of(table, dropped=dropped),

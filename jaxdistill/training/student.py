@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Sequence
 
 import jax
+import tokenizers
 
 from jaxdistill.config import Config, Student
 from jaxdistill.core import InputError, Params
@@ -37,20 +38,27 @@ NOT_STATIC = (
 log = logging.getLogger(__name__)
 
 
-def make_student(config: Config, teachers: Sequence[SentenceModel], workdir: pathlib.Path) -> SentenceModel:
+def make_student(
+    config: Config, teachers: Sequence[SentenceModel], workdir: pathlib.Path, *, computed: bool = True
+) -> SentenceModel:
     """The untrained student; raises `InputError` for options that exclude each other or cannot be exported.
 
     Args:
       teachers: those whose vectors are the targets; `student.model=teacher` is the first one.
+      computed: False for a student of the same shapes whose weights do not count: what models would compute on the text
+        (chosen layers, unless the workdir notes them, pruned units, a fitted head, a table) is anything of its shape.
     """
     teacher = teachers[0] if teachers else None
     spec = config.student
     refuse_contradictions(spec, teacher)
     check_fits(config, teacher)
+    if not computed:
+        spec = dataclasses.replace(spec, prune_by="magnitude", head_init="uniform")
     source = stage_export(spec.model, workdir)
     has_pair_head = spec.head == "pair" and source != "teacher" and labels_of(source) == 1
     pooling = "" if has_pair_head else spec.pooling
     model = teacher if source == "teacher" and teacher is not None else load_model(source, pooling=pooling)
+    model = reading_training_length(config, model)
     if spec.prompt:
         model = model.with_prompt(spec.prompt)
     if spec.head != "pair":
@@ -60,11 +68,11 @@ def make_student(config: Config, teachers: Sequence[SentenceModel], workdir: pat
     if wanted.specs:
         model = vocabulary.trimmed(config, model, workdir)
     if spec.layers:
-        model = layer_choice.cut(config, model, workdir)
+        model = layer_choice.cut(config, model, workdir, computed=computed)
     if source == "teacher" and not spec.width:
         model = model.with_params(model.params)  # float32, which the teacher's file need not have
     if spec.static:
-        model = static_student(config, model)
+        model = static_student(config, model, computed=computed)
     elif spec.width:
         tokenizer = vocabulary.new_tokenizer(config, workdir) if wanted.entries else None
         model = surgery.fresh(
@@ -81,8 +89,7 @@ def make_student(config: Config, teachers: Sequence[SentenceModel], workdir: pat
     elif spec.head != "none":
         width = head_width(config, model, widths_of(teachers))
         activation = "tanh" if spec.head == "tanh" else "identity"
-        fits = spec.head_init == "fitted" and bool(teachers)
-        fitted = fitted_head(config, model, teachers) if fits else None
+        fitted = fitted_head(config, model, teachers) if spec.head_init == "fitted" else None
         model = surgery.add_head(model, width, key=of_head, activation=activation, init=spec.head_init, fitted=fitted)
     check_exportable(as_evaluated(spec, model, widths_of(teachers)).definition)
     return model
@@ -115,6 +122,19 @@ def refuse_contradictions(spec: Student, teacher: SentenceModel | None) -> None:
         raise InputError("student.keep_head=False: without its head, student.head=pair is no cross-encoder.")
     if spec.head == "pair":
         refuse_role_prompts(spec, "student", "is for a sentence encoder; student.head=pair makes a cross-encoder")
+
+
+def reading_training_length(config: Config, model: SentenceModel) -> SentenceModel:
+    """The model with a maximum length of at least that of its training, as far as it has positions.
+
+    A longer one of its own stays: shorter sentences in training do not take away what it reads.
+    """
+    length = min(config.data.max_length, model.definition.architecture.longest)
+    if length <= model.max_length:
+        return model
+    tokenizer = tokenizers.Tokenizer.from_str(model.tokenizer.to_str())  # the teacher keeps its own
+    tokenizer.enable_truncation(length)
+    return dataclasses.replace(model, tokenizer=tokenizer, max_length=length)
 
 
 def with_pair_head(spec: Student, model: SentenceModel, key: jax.Array) -> SentenceModel:
@@ -151,18 +171,18 @@ def as_evaluated(spec: Student, student: SentenceModel, widths: Sequence[int]) -
       widths: of the teachers' vectors.
     """
     if spec.head_of:
-        return surgery.head_part(student, _numbers_of(spec.head_of, widths))
+        return surgery.head_part(student, numbers_of(spec.head_of, widths))
     return student if spec.keep_head or spec.head == "none" else surgery.drop_head(student)
 
 
 def evaluated_params(spec: Student, student: SentenceModel, params: Params, widths: Sequence[int]) -> Params:
     """Of the student's parameters in training, those with which it is evaluated; others may be among them."""
     if spec.head_of:
-        return {**params, **surgery.cut_head(student.definition, params, _numbers_of(spec.head_of, widths))}
+        return {**params, **surgery.cut_head(student.definition, params, numbers_of(spec.head_of, widths))}
     return params
 
 
-def _numbers_of(teacher: int, widths: Sequence[int]) -> slice:
+def numbers_of(teacher: int, widths: Sequence[int]) -> slice:
     """Where a teacher's numbers lie among those of all teachers."""
     first = sum(widths[: teacher - 1])
     return slice(first, first + widths[teacher - 1])

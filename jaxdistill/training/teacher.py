@@ -134,6 +134,8 @@ class Targets:
         self.text, self.views = store, tuple(objective.teacher_views)
         self.scored: Sequence[str] = getattr(objective, "scored", (TEXT, SECOND))
         """Columns of which labels score pairs: the first one's sentence with each of the others'."""
+        self.logits: bool = getattr(objective, "logits", False)
+        """Whether cross-encoders label with their logits."""
         self.store: tokenize.TokenStore | None = None
         """Tokens for a live teacher."""
         self.arrays: tuple[targets.Stored, ...] = ()
@@ -193,8 +195,9 @@ class Targets:
             return _zeros(self.text.rows, len(self.scored) - 1)
         folder = cache_folder(config.data.cache_folder) / "labels"
         return labels.labels(
-            labellers, self.text, folder, columns=self.scored, compute_dtype=compute_dtype, progress=progress
-        )
+            labellers, self.text, folder, columns=self.scored, logits=self.logits, compute_dtype=compute_dtype,
+            progress=progress,
+        )  # fmt: skip
 
     def _stored(
         self, config: Config, view: str, compute_dtype: DTypeLike, progress: bool
