@@ -1,5 +1,7 @@
 """Retrieval of documents: measures against trec_eval, roles, the index of another model, rerankers, BM25."""
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import bm25s
@@ -8,14 +10,16 @@ import pytest
 import pytrec_eval
 
 from jaxdistill import candidates, evaluate
+from jaxdistill.config import Config, Evals
 from jaxdistill.core import InputError, Scorer
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load_model
-from jaxdistill.evals import beir, bm25, documents, suite
+from jaxdistill.evals import beir, bm25, dev_metric, documents, suite
 from jaxdistill.evals.beir import read_set, set_files
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.evals.ranking import measures, ordered
 from jaxdistill.inference import Embedder
+from jaxdistill.training import dev
 
 from eval_cases import DOCUMENTS, write_set
 from tiny_models import tiny_model
@@ -284,3 +288,37 @@ def test_queries_and_documents_are_read_behind_prompts_of_their_own(tmp_path):
     in_roles = (lambda texts, prompt=prompt: embed([prompt + text for text in texts]) for prompt in ("cat: ", "dog: "))
     assert scores[1] == documents.scored(documents.ranked_by_vectors(*in_roles, known), known) != scores[0]
     assert scores[2] == scores[3]
+
+
+def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path, monkeypatch):
+    sets = ",".join(str(write_set(tmp_path / name, form)) for name, form in (("own", "tsv"), ("more", "jsonl")))
+    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
+    config = Config(objective={}, evals=Evals(retrieval=sets))
+    own = dev.own_sets(config)
+    tasks = dev_metric.available_tasks(data_folder=None, graded=own.pairs, agreement_task=None, retrieval=own.retrieval)
+    asked = []
+
+    def embed(sentences, *, role):
+        asked.append(role)
+        return np.eye(3)[[sum(word in text for word in ("sleep", "park")) for text in sentences]]
+
+    expected = [
+        documents.scored(
+            documents.ranked_by_vectors(partial(embed, role="query"), partial(embed, role="document"), known), known
+        )
+        for known in own.retrieval
+    ]
+    asked.clear()
+    chosen = dev_metric.choose(tasks)
+    assert chosen.task(embed) == {
+        "retrieval/ndcg@10": pytest.approx(
+            np.mean([score[f"documents/{name} ndcg@10"] for score, name in zip(expected, ("own", "more"), strict=True)])
+        )
+    }
+    assert asked == ["query", "document"] * 2
+    assert dev.held_out_rows(Evals(retrieval=sets), rows=1000) == 0
+    assert chosen.task(Reranker()) == {}
+    with pytest.raises(InputError, match="student.head=pair is a cross-encoder; leave it out"):
+        dev.own_sets(replace(config, student=replace(config.student, head="pair")))
+    with pytest.raises(InputError, match="retrieval set x/y/z: x/y/z is no folder"):
+        dev.own_sets(Config(objective={}, evals=Evals(retrieval="x/y/z")))

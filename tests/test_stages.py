@@ -1,5 +1,6 @@
 """Two stages in one command: the second begins with the best student of the first (killed: see test_trans_encoder)."""
 
+import dataclasses
 import json
 import shutil
 
@@ -95,3 +96,14 @@ def test_stages_come_in_their_order():
     assert [stage.objective["name"] for stage in stages] == ["ckd", "simcse"]
     assert [stage.run.seed for stage in stages] == [0, 7]
     assert all(stage.then is None for stage in stages)
+
+
+def test_a_later_stage_has_the_retrieval_sets_of_the_one_before_unless_it_trains_a_cross_encoder():
+    given = ["--config=configs/trans_encoder.py:clean:1", "--workdir=w", "--config.evals.retrieval=sets"]
+    stages = in_order(parse_config(main.parse_flags(given).config))
+    after = dataclasses.replace(stages[1], evals=dataclasses.replace(stages[1].evals, retrieval=""))
+    assert [stage.evals.retrieval for stage in in_order(dataclasses.replace(stages[0], then=after))] == ["sets", "sets"]
+    crossing = dataclasses.replace(after, student=dataclasses.replace(after.student, head="pair"))
+    assert [
+        stage.evals.retrieval for stage in in_order(dataclasses.replace(after, evals=stages[0].evals, then=crossing))
+    ] == ["sets", ""]

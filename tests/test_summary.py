@@ -146,3 +146,8 @@ def test_measures_have_decimals_by_their_size():
 def test_a_best_checkpoint_chosen_by_auc_is_shown_with_it():
     table = as_text(comparison_table({"student": Measured(auc=0.75123)}))
     assert "dev pairs (AUC × 100)" in table and "75.12" in table and "Spearman" not in table
+
+
+def test_a_training_with_retrieval_sets_shows_their_score():
+    assert "retrieval (nDCG@10 × 100)" in (table := as_text(comparison_table({"student": Measured(retrieval=0.5)})))
+    assert "50.00" in table

@@ -47,7 +47,8 @@ class Data:
     dedupe: bool = True
     """Keep only the first of repeated sentences or pairs. Case is ignored."""
     max_length: Count = 128
-    """Maximum tokens per sentence in training, special tokens included; longer sentences are truncated."""
+    """Maximum tokens per sentence in training, special tokens included; longer sentences are truncated. The exported student
+    reads at least as many, as far as it has positions."""
     batch_size: Count = 128
     """Sentences per step, over all devices."""
     max_line_bytes: Count = 16 << 20
@@ -229,10 +230,13 @@ class Evals:
     """Steps between evaluations. Each evaluation saves a checkpoint; the last step is always evaluated."""
     best: str = ""
     """Metric that selects the best checkpoint. Empty: the first available of pairs/spearman (pairs/auc if all scores
-    are 0 or 1), sts-b-dev/spearman and agreement/spearman. With a data folder, qnli-dev/auc and mrpc-dev/auc are
-    available too."""
+    are 0 or 1), retrieval/ndcg@10, sts-b-dev/spearman and agreement/spearman. With a data folder, qnli-dev/auc and
+    mrpc-dev/auc are available too."""
     pairs: str = ""
     """Your own graded pairs: a .tsv or .csv file with the columns score, sentence1 and sentence2; empty: none."""
+    retrieval: str = ""
+    """Your own retrieval sets in BEIR's form, folders or hub names separated by commas, whose mean nDCG@10 is measured;
+    empty: none."""
     agreement: str = ""
     """Text on which agreement with the teacher is measured; adjacent lines form pairs. Empty: sentences held out of
     training."""

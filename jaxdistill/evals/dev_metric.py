@@ -1,17 +1,18 @@
 """Chooses the evaluation that decides the best checkpoint of a run.
 
-It is the user's own graded pairs if there are any, else STS-B dev if there is a data folder, else agreement with the
-teacher; or the one that `evals.best` names, such as the dev pairs of QNLI or MRPC. The choice is made, and its data read,
-before training.
+It is the user's own graded pairs if there are any, else the user's own retrieval sets, else STS-B dev if there is a data
+folder, else agreement with the teacher; or the one that `evals.best` names, such as the dev pairs of QNLI or MRPC. The
+choice is made, and its data read, before training.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError, Task
-from jaxdistill.evals import agreement, auc, pairs, sts
+from jaxdistill.evals import agreement, auc, documents, pairs, sts
+from jaxdistill.evals.beir import RetrievalSet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,12 @@ class DevEvaluation:
 
 
 def available_tasks(
-    *, data_folder: str | Path | None, graded: pairs.GradedPairs | None, agreement_task: Task | None, best: str = ""
+    *,
+    data_folder: str | Path | None,
+    graded: pairs.GradedPairs | None,
+    agreement_task: Task | None,
+    retrieval: Sequence[RetrievalSet] = (),
+    best: str = "",
 ) -> dict[str, Task]:
     """Metric name to evaluation, the preferred one first. Reads the sets, so that errors appear before training.
 
@@ -36,6 +42,8 @@ def available_tasks(
             tasks[auc.PAIRS_METRIC] = auc.graded_task(graded)
         else:
             tasks[pairs.METRIC] = pairs.PairsTask(pairs=graded)
+    if retrieval:
+        tasks[documents.METRIC] = documents.DocumentsTask(sets=retrieval)
     if best in auc.DEV_METRICS:
         if not data_folder:
             raise InputError(
@@ -54,7 +62,7 @@ def choose(tasks: Mapping[str, Task], best_metric: str = "") -> DevEvaluation:
     if not tasks:
         raise InputError(
             "no evaluation can choose the best checkpoint: set JAXDISTILL_DATA to a folder with STS-B, or give "
-            "--config.evals.pairs=FILE or --config.teacher.model=MODEL."
+            "--config.evals.pairs=FILE, --config.evals.retrieval=FOLDER or --config.teacher.model=MODEL."
         )
     metric = best_metric or next(iter(tasks))
     if metric not in tasks:

@@ -7,14 +7,15 @@ puts the first documents of each query in order.
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
-from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer
 from jaxdistill.evals import beir
 from jaxdistill.evals.beir import RetrievalSet, SetFiles
 from jaxdistill.evals.evaluation import (
@@ -42,6 +43,7 @@ RERANKING = f"; the first {RERANKED_DOCUMENTS} by the rank of a cross-encoder's 
 BLOCK_DOCUMENTS = 50_000
 """Documents compared at a time."""
 ENGLISH = "en"
+METRIC = "retrieval/ndcg@10"
 
 
 def ranked_by_vectors(embed_query: Embed, embed_document: Embed, known: RetrievalSet) -> Ranking:
@@ -95,6 +97,24 @@ def scored(ranking: Ranking, known: RetrievalSet) -> dict[str, float]:
     """`documents/NAME ndcg@10`, `... recall@10`, `... recall@100`, `... mrr@10` and `... map`, in [0, 1]."""
     named = dict(zip(known.queries, ordered(*ranking, list(known.documents)), strict=True))
     return {f"documents/{known.name} {name}": score for name, score in measures(named, known.judged).items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentsTask:
+    """The evaluation of a training on the user's own retrieval sets."""
+
+    sets: Sequence[RetrievalSet]
+
+    def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
+        """`retrieval/ndcg@10`, in [0, 1], the mean over the sets; nothing of a cross-encoder. `embed` must be a `RoleEmbed`."""
+        if isinstance(embed, Scorer):
+            return {}
+        query, document = (partial(cast(RoleEmbed, embed), role=role) for role in ("query", "document"))
+        rankings = [without_itself(ranked_by_vectors(query, document, known), known) for known in self.sets]
+        found = [scored(ranking, known) for ranking, known in zip(rankings, self.sets, strict=True)]
+        return {
+            METRIC: float(np.mean([score for of_set in found for name, score in of_set.items() if name.endswith(NDCG)]))
+        }
 
 
 def specs(sources: Sources) -> Sequence[str]:

@@ -52,7 +52,8 @@ class Facts:
 
 
 PATH_OPTIONS = (
-    "data.text", "data.exclude", "data.cache_folder", "teacher.model", "student.model", "evals.pairs", "evals.agreement",
+    "data.text", "data.exclude", "data.cache_folder", "teacher.model", "student.model", "evals.pairs", "evals.retrieval",
+    "evals.agreement",
 )  # fmt: skip
 """Options whose values may be local paths without a leading `/`, `~` or `.`."""
 

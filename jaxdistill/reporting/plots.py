@@ -13,7 +13,7 @@ from pathlib import Path
 from jaxdistill.core import InputError
 from jaxdistill.reporting.tables import StageRow
 
-LOSS_COLOR, METRIC_COLORS = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6")
+LOSS_COLOR, METRIC_COLORS = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6", "#8a6d3b")
 
 
 @dataclass(frozen=True, kw_only=True)

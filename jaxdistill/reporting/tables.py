@@ -22,6 +22,8 @@ class Measured:
     """Spearman with the graded pairs, in [-1, 1]."""
     auc: float | None = None
     """Area under the ROC curve on the dev pairs, in [0, 1], if it chose the best checkpoint."""
+    retrieval: float | None = None
+    """Mean nDCG@10 of the user's retrieval sets, in [0, 1]."""
     sts: float | None = None
     """Average of the seven STS tests, in [-1, 1]."""
     parameters: int | None = None
@@ -39,6 +41,7 @@ ROWS = (
     ("agreement with the teacher (Spearman × 100)", "agreement", hundredfold),
     ("graded pairs (Spearman × 100)", "pairs", hundredfold),
     ("dev pairs (AUC × 100)", "auc", hundredfold),
+    ("retrieval (nDCG@10 × 100)", "retrieval", hundredfold),
     ("STS average of 7 (Spearman × 100)", "sts", hundredfold),
     ("parameters", "parameters", lambda value: f"{value:,}"),
     ("weights file (MB)", "size_bytes", lambda value: f"{value / 1e6:.1f}"),

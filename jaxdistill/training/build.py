@@ -22,7 +22,7 @@ from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import dev_metric
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.training import optim, step
-from jaxdistill.training.dev import dev_tasks, graded_pairs, held_out_rows
+from jaxdistill.training.dev import dev_tasks, held_out_rows, own_sets
 from jaxdistill.training.objective import (
     check_accumulation,
     check_form,
@@ -63,7 +63,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     student = make_student(config, teachers, workdir, computed=absent is None)
     check_roles(config, [*labellers, *teachers, student])
     check_accumulation(config, objective, groups, mesh)
-    graded = graded_pairs(config.evals)  # read before labels and targets are made, which takes long
+    own_dev = own_sets(config)  # read before labels and targets are made, which takes long
     store = student_text(config, objective, student, progress=progress)
     check_form(objective, student)
     targets = Targets(
@@ -77,7 +77,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     reserved = objective.reserve_rows + held_out_rows(config.evals, store.rows)
     data = make_batches(config, objective, targets, mesh, groups=groups, own=own, reserve_rows=reserved)
     drawn = np.random.RandomState(QUEUE_SEED).permutation(data.reserved)
-    tasks = dev_tasks(config, targets, graded, drawn[objective.reserve_rows :]) if absent is None else {}
+    tasks = dev_tasks(config, targets, own_dev, drawn[objective.reserve_rows :]) if absent is None else {}
     steps = step_count(config.run, data.steps_per_epoch)
     live_teacher = teacher if targets.store is not None or objective.reads else None
     program = make_program(config, objective, student, teacher, mesh, live=live_teacher is not None, steps=steps)

@@ -1,7 +1,10 @@
 """The evaluations that judge the student while it trains."""
 
+import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Integer
@@ -11,7 +14,8 @@ from jaxdistill.config import Config, Evals
 from jaxdistill.core import LABELS, InputError, Task
 from jaxdistill.data import sources
 from jaxdistill.data.sources import split_specs
-from jaxdistill.evals import agreement, dev_metric, pairs, sts
+from jaxdistill.evals import agreement, beir, dev_metric, pairs, sts
+from jaxdistill.evals.beir import RetrievalSet, SetFiles
 from jaxdistill.training.student import numbers_of
 from jaxdistill.training.teacher import Targets
 
@@ -19,13 +23,21 @@ HELD_OUT = 2000
 """Sentences kept out of training for the agreement with the teacher, unless a file of them is given."""
 
 
+class OwnSets(NamedTuple):
+    """The user's own data that choose the best checkpoint."""
+
+    pairs: pairs.GradedPairs | None
+    retrieval: Sequence[RetrievalSet]
+
+
 def dev_tasks(
-    config: Config, targets: Targets, graded: pairs.GradedPairs | None, held_out: Integer[np.ndarray, " n"]
+    config: Config, targets: Targets, own: OwnSets, held_out: Integer[np.ndarray, " n"]
 ) -> Mapping[str, Task]:
     """Metric to dev evaluation; the preferred one first."""
     return dev_metric.available_tasks(
         data_folder=sts_data_folder(),
-        graded=graded,
+        graded=own.pairs,
+        retrieval=own.retrieval,
         agreement_task=dev_agreement(config, targets, held_out),
         best=config.evals.best,
     )
@@ -61,8 +73,23 @@ def dev_agreement(config: Config, targets: Targets, held_out: Integer[np.ndarray
     return agreement.held_out_task(vectors, seed=config.run.seed, roles=roles)
 
 
-def graded_pairs(evals: Evals) -> pairs.GradedPairs | None:
-    """The user's own pairs that choose the best checkpoint; raises `InputError` for what is wrong with them."""
+def own_sets(config: Config) -> OwnSets:
+    """Reads them; raises `InputError` for what is wrong with them."""
+    if config.evals.retrieval and config.student.head == "pair":
+        raise InputError(
+            f"evals.retrieval={config.evals.retrieval} is for students with vectors, and student.head=pair is a "
+            "cross-encoder; leave it out."
+        )
+    return OwnSets(_graded_pairs(config.evals), [beir.read_set(files) for files in retrieval_files(config.evals)])
+
+
+def retrieval_files(evals: Evals) -> list[SetFiles]:
+    """The files of the sets that `evals.retrieval` names."""
+    specs = [os.path.expanduser(spec) for spec in split_specs(evals.retrieval)]
+    return [replace(beir.set_files(spec), name=name) for spec, name in beir.named_sets(specs).items()]
+
+
+def _graded_pairs(evals: Evals) -> pairs.GradedPairs | None:
     if not evals.pairs:
         return None
     found = sources.source_files(evals.pairs)
@@ -74,7 +101,7 @@ def graded_pairs(evals: Evals) -> pairs.GradedPairs | None:
 
 def held_out_rows(evals: Evals, rows: int) -> int:
     """Sentences to keep out of training for the agreement with the teacher; 0 where something else judges the run."""
-    judged_otherwise = evals.pairs or sts_data_folder() is not None
+    judged_otherwise = evals.pairs or evals.retrieval or sts_data_folder() is not None
     if evals.agreement or (judged_otherwise and evals.best != agreement.METRIC):
         return 0
     return min(HELD_OUT, rows // 20 * 2)

@@ -12,7 +12,7 @@ from jaxdistill.config import Config, flat
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.evals import agreement, auc, evaluation, pairs, sts, suite
+from jaxdistill.evals import agreement, auc, documents, evaluation, pairs, sts, suite
 from jaxdistill.evals.score_cache import cached_scores
 from jaxdistill.files import write_atomic
 from jaxdistill.files.folders import refuse_foreign
@@ -23,7 +23,7 @@ from jaxdistill.reporting.tables import Measured, as_text, comparison_table, no_
 from jaxdistill.training import lock
 from jaxdistill.training import report as run_report
 from jaxdistill.training.build import build
-from jaxdistill.training.dev import sts_data_folder
+from jaxdistill.training.dev import retrieval_files, sts_data_folder
 from jaxdistill.training.export import export, weights_bytes
 from jaxdistill.training.layer_choice import keep_layers
 from jaxdistill.training.loop import Outcome, train
@@ -74,6 +74,8 @@ def digests(run: Run) -> dict[str, str]:
     """What the processes of a run must have read alike, by name."""
     teacher = run.config.teacher.model
     files = {"evals.pairs": run.config.evals.pairs, "evals.agreement": run.config.evals.agreement}
+    sets = retrieval_files(run.config.evals)
+    files["evals.retrieval"] = ",".join(str(path) for found in sets for path in found)
     if teacher.startswith("vectors:"):
         files["teacher.model"] = teacher.removeprefix("vectors:")
     found = {name: sources.content_digest(sources.split_specs(spec)) for name, spec in files.items() if spec}
@@ -211,6 +213,7 @@ def _measured(
     return Measured(
         agreement=scores.get(agreement.METRIC),
         pairs=scores.get(pairs.METRIC),
+        retrieval=scores.get(documents.METRIC),
         auc=scores.get(run.best) if run.best in (auc.PAIRS_METRIC, *auc.DEV_METRICS) else None,
         sts=scores.get("average"),
         parameters=model.parameter_count,

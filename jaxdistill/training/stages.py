@@ -24,7 +24,7 @@ from jaxdistill.paths import data_folder
 from jaxdistill.reporting.plots import stage_plot
 from jaxdistill.reporting.tables import StageRow, as_text, stage_table
 from jaxdistill.training import lock, mirror
-from jaxdistill.training.dev import graded_pairs
+from jaxdistill.training.dev import own_sets
 from jaxdistill.training.job import run_training
 from jaxdistill.training.objective import make_objective
 from jaxdistill.training.text import text_portions
@@ -42,6 +42,8 @@ from jaxdistill.versions import source_digest
 
 INHERITED = (("data", "text"), ("data", "exclude"), ("data", "cache_folder"), ("evals", "pairs"), ("run", "parts"))
 """Options that a stage takes from the one before where they are empty."""
+OF_VECTORS = (("evals", "retrieval"),)
+"""Options that it takes unless its student is a cross-encoder."""
 WITH_TEXT = (("data", "roles"), ("data", "chunk_tokens"), ("data", "chunk_least"))
 """Options that it takes together with the text."""
 
@@ -128,7 +130,8 @@ def in_order(config: Config) -> list[Config]:
     while rest is not None:
         stage = dataclasses.replace(rest, then=None)
         same_text = bool(stages) and not stage.data.text
-        for section, option in (*INHERITED, *WITH_TEXT * same_text) if stages else ():
+        has_vectors = stage.student.head != "pair"
+        for section, option in (*INHERITED, *OF_VECTORS * has_vectors, *WITH_TEXT * same_text) if stages else ():
             options = getattr(stage, section)
             if not getattr(options, option):
                 before = getattr(getattr(stages[-1], section), option)
@@ -144,7 +147,7 @@ def in_order(config: Config) -> list[Config]:
 
 
 def check_files(stages: Sequence[Config], finished: Sequence[bool]) -> None:
-    """Checks the objective's options, a row of the text and the graded pairs of every stage that will run, so that an
+    """Checks the objective's options, a row of the text and the user's own sets of every stage that will run, so that an
     error of a later stage appears before the first one is trained."""
     for number, (stage, done) in enumerate(zip(stages, finished, strict=True), start=1):
         if done:
@@ -154,7 +157,7 @@ def check_files(stages: Sequence[Config], finished: Sequence[bool]) -> None:
             specs = split_specs(stage.data.text)
             for portion in text_portions(stage.data):
                 next(sources.rows(specs[portion.source], portion.columns, stage.data.max_line_bytes), None)
-            graded_pairs(stage.evals)
+            own_sets(stage)
         except InputError as error:
             raise InputError(f"stage {number}: {error}") from None
 
