@@ -1,4 +1,4 @@
-"""GIST (Solatorio, 2024): contrast labelled pairs, without false negatives that a guide finds. No score here is measured yet.
+"""GIST (Solatorio, 2024): contrast labelled pairs, without false negatives that a guide finds. docs/results.md has a run on gte-small.
 
     python -m jaxdistill.main --config=configs/gist.py:PRESET --workdir=runs/NAME --config.data.text=FILE.tsv
 

@@ -1,4 +1,4 @@
-"""Margin and listwise distillation: candidates of a query are scored as a teacher scored them. No score here is measured yet.
+"""Margin and listwise distillation: candidates of a query are scored as a teacher scored them. docs/results.md has a run on gte-small.
 
     python -m jaxdistill.main --config=configs/listwise.py:PRESET --workdir=runs/NAME --config.data.text=FILE.tsv
 
