@@ -4,18 +4,22 @@
 
 mixture.txt           sentences, titles and questions, and passages behind their titles: each file gives as many rows as the others
                       of its kind, science twice as many. Titles that occur in an evaluation set are left out
-documents.txt         another draw of 16,000 sentences, 9,000 titles and 22,000 passages, for the second stage of l6:documents
-titles.tsv            12,000 titles and questions with their passages, none of which begins with its title, to mine negatives
+documents.txt         another draw of 16,000 sentences, 9,000 titles and 22,000 passages, and the documented functions of Python's
+                      standard library with the first paragraphs of their docstrings, for the second stage of l6:documents
+titles.tsv            up to 15,000 titles and questions with their passages, none of which begins with its title, to mine negatives
 pairs.tsv, scores.npy SICK's and STS-B's training pairs for CoSENT, with scores from 0 to 1, without pairs of an evaluation set.
                       STS-B is a selection from STS12 to STS17: 4,798 of its 5,749 training pairs are test pairs of STS12 to STS16,
                       which would not test a student that learned from them
 """
 
+import ast
 import glob
 import gzip
 import os
 import random
+import sysconfig
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +32,8 @@ SCIENCE = ("abstracts", "cord19", "semeval2017", "medical")
 LEFT_OUT = ("pairs-index", "pairs-squad", "books", "us-presidential", "imdb")
 """An index, repeated texts, and text that nobody searches by questions."""
 TESTS = ("sts12.test", "sts13.test", "sts14.test", "sts15.test", "sts16.test", "stsb.test", "stsb.dev", "sick.test")
+NO_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3"}
+"""Folders of the standard library; lib2to3's tests are programs of Python 2."""
 SCALES = {"stsb.train": (0.0, 5.0), "sick.train": (1.0, 5.0)}
 
 _FOLDER = flags.DEFINE_string("folder", None, "Folder to write to.", required=True)
@@ -43,7 +49,9 @@ def main(_: Sequence[str]) -> None:
     texts, counts = read(data), Counts(_SENTENCES.value, _TITLES.value, _PASSAGES.value)
     chosen = mixture(texts, counts, random.Random(_SEED.value))
     (folder / "mixture.txt").write_text("\n".join(chosen) + "\n", encoding="utf-8")
-    longer = mixture(texts, OF_DOCUMENTS, random.Random(_SEED.value + 1))
+    longer = mixture(texts, OF_DOCUMENTS, random.Random(_SEED.value + 1)) + functions(
+        Path(sysconfig.get_path("stdlib")), beginnings(data)
+    )
     (folder / "documents.txt").write_text("\n".join(longer) + "\n", encoding="utf-8")
     found = titled(texts, random.Random(_SEED.value + 2))
     (folder / "titles.tsv").write_text("\n".join(["text\tpositive", *found]) + "\n", encoding="utf-8")
@@ -62,6 +70,7 @@ class Counts(NamedTuple):
 
 
 OF_DOCUMENTS = Counts(16_000, 9_000, 22_000)
+BEGINNING = 80  # letters and digits
 PAIRS = 15_000  # of which files that have fewer give all of theirs
 
 
@@ -110,6 +119,39 @@ def mixture(texts: Texts, counts: Counts, draw: random.Random) -> list[str]:
     chosen += drawn(texts.passages, texts.weights, counts.passages, draw)
     draw.shuffle(chosen)
     return chosen
+
+
+def functions(library: Path, known: AbstractSet[str]) -> list[str]:
+    """The functions of a folder's modules that have a docstring of three words or more, and the docstrings' first paragraphs.
+
+    Each is one line, and given once. Tests and installed packages are left out, and texts that begin as one of `known`.
+    """
+    found: dict[str, None] = {}
+    for path in sorted(library.rglob("*.py")):
+        if NO_LIBRARY.isdisjoint(path.relative_to(library).parts):
+            source = path.read_text(encoding="utf-8", errors="replace")
+            for node in ast.walk(ast.parse(source)):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    summary = (ast.get_docstring(node) or "").split("\n\n")[0]
+                    if len(summary.split()) > 2:
+                        found |= dict.fromkeys(
+                            one_line(text) for text in (summary, ast.get_source_segment(source, node) or "")
+                        )
+    return [text for text in found if plain(text)[:BEGINNING] not in known]
+
+
+def beginnings(data: Path) -> set[str]:
+    """How the documents of all retrieval sets begin."""
+    found = set()
+    for path in sorted(data.glob("retrieval/*/corpus.tsv.gz")):
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            found |= {plain(line.rstrip("\n").split("\t")[-1])[:BEGINNING] for line in file}
+    return found
+
+
+def one_line(text: str) -> str:
+    """A text with single spaces for all white space."""
+    return " ".join(text.split())
 
 
 def drawn(kinds: Sequence[Sequence[str]], weights: Sequence[float], count: int, draw: random.Random) -> list[str]:

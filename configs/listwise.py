@@ -8,6 +8,8 @@ minilm-l3   3 layers of all-MiniLM-L6-v2 on a file with the columns text, positi
             et al., 2020, arXiv 2010.11386; RocketQAv2; ColBERTv2)
 margin      MarginMSE (Hofstätter et al., 2020, arXiv 2010.02666): dot products, and scores from the file's columns
             score_positive and score_negative
+mined       a trained student (--config.student.model=FOLDER) on the rows of `mine --num_negatives=2 --output_format=n-tuple`: 60
+            small steps with the miner's scores, the last stage of the best student for retrieval in docs/results.md
 tiny        the path from text to export in a minute; proves nothing about quality
 
 More candidates are more columns: --config.data.columns='(("text","text"),("positive","positive"),("a","negative1"),("b","negative2"))'
@@ -46,6 +48,20 @@ def margin() -> ConfigDict:
     return config
 
 
+def mined() -> ConfigDict:
+    """Larger rates and temperatures than these take from the student more than they bring."""
+    config = listwise(student_temperature=0.02, teacher_temperature=0.02, views=("text", "positive", "a", "b"))
+    config.data.columns = (("text", "text"), ("positive", "positive"), ("a", "negative_1"), ("b", "negative_2"))
+    config.data.batch_size, config.data.pack_groups, config.data.max_length = 32, 4, 160
+    config.teacher.model = "columns:score_positive,score_negative_1,score_negative_2"
+    config.student.layers = config.student.pooling = ""
+    config.student.dropout = 0.0
+    config.optimizer.learning_rate = 5e-6
+    config.run.steps = config.evals.every = 60
+    config.evals.untrained = False
+    return config
+
+
 def small() -> ConfigDict:
     """On the embedded graded pairs; the second candidate is the query itself."""
     config = tiny(listwise())
@@ -55,7 +71,7 @@ def small() -> ConfigDict:
     return config
 
 
-PRESETS = {"minilm-l3": listwise, "margin": margin, "tiny": small}
+PRESETS = {"minilm-l3": listwise, "margin": margin, "mined": mined, "tiny": small}
 
 
 def get_config(preset: str = "minilm-l3") -> ConfigDict:
