@@ -249,9 +249,10 @@ def on_random_models(raw: dict, checkpoints) -> dict:
             else write_checkpoint(checkpoints / family_of(name), family_of(name))
             for name in names
         )
+    others = [view for view in raw["objective"].get("views", ()) if view in ("a", "b")]
     raw["data"] |= dict(
         text=str(checkpoints / "text.tsv"), max_length=32, cache_folder=str(checkpoints / "cache"), batch_size=16,
-        columns=tuple((name, name) for name in COLUMNS), exclude="", pack_shapes=2, weights=(),
+        columns=(*((name, name) for name in COLUMNS), *((name, "negative") for name in others)), exclude="", pack_shapes=2, weights=(),
     )  # fmt: skip
     raw["teacher"]["pooling"] = raw["teacher"]["pooling"] or ("" if made_by_stages else "mean")
     raw["teacher"]["max_length"] = min(raw["teacher"]["max_length"], 64)
