@@ -1,6 +1,6 @@
 """The PyTorch opponent of the training benchmark: a plain loop that distils a sentence-transformers model.
 
-Batches are tokenised and padded to their longest sentence by a thread that works ahead of the loop, as a DataLoader would; teacher
+Batches are tokenised and padded to their longest sentence, and `ahead` makes them in a thread, as a DataLoader would; teacher
 vectors are stored, or computed in the step. `sort_by_length` makes batches of sentences of similar length, as a careful user would.
 """
 
@@ -97,23 +97,7 @@ class Opponent:
         max_length: int,
         sort_by_length: bool,
     ) -> Iterator[Batch]:
-        """Batches for ever, made by a thread."""
-        made = self.made(texts, targets, batch_size=batch_size, max_length=max_length, sort_by_length=sort_by_length)
-        with ThreadPoolExecutor(1) as thread:
-            waiting = deque(thread.submit(next, made) for _ in range(AHEAD))
-            while True:
-                waiting.append(thread.submit(next, made))
-                yield waiting.popleft().result()
-
-    def made(
-        self,
-        texts: Sequence[str],
-        targets: Float[np.ndarray, "n e"],
-        *,
-        batch_size: int,
-        max_length: int,
-        sort_by_length: bool,
-    ) -> Iterator[Batch]:
+        """Batches for ever."""
         words = random.Random(0)
         for rows in self.rows(texts, batch_size, sort_by_length):
             views = [texts[row] for row in rows]
@@ -138,6 +122,15 @@ class Opponent:
             batches = [order[start : start + batch_size] for start in range(0, len(order) - batch_size + 1, batch_size)]
             generator.shuffle(batches)
             yield from batches
+
+
+def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The same batches, made by a thread."""
+    with ThreadPoolExecutor(1) as thread:
+        waiting = deque(thread.submit(next, batches) for _ in range(AHEAD))
+        while True:
+            waiting.append(thread.submit(next, batches))
+            yield waiting.popleft().result()
 
 
 def without_words(text: str, generator: random.Random, share: float = 0.1) -> str:

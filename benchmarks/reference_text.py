@@ -126,18 +126,20 @@ def functions(library: Path, known: AbstractSet[str]) -> list[str]:
 
     Each is one line, and given once. Tests and installed packages are left out, and texts that begin as one of `known`.
     """
-    found: dict[str, None] = {}
-    for path in sorted(library.rglob("*.py")):
-        if NO_LIBRARY.isdisjoint(path.relative_to(library).parts):
-            source = path.read_text(encoding="utf-8", errors="replace")
-            for node in ast.walk(ast.parse(source)):
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                    summary = (ast.get_docstring(node) or "").split("\n\n")[0]
-                    if len(summary.split()) > 2:
-                        found |= dict.fromkeys(
-                            one_line(text) for text in (summary, ast.get_source_segment(source, node) or "")
-                        )
+    paths = sorted(path for path in library.rglob("*.py") if NO_LIBRARY.isdisjoint(path.relative_to(library).parts))
+    found = dict.fromkeys(one_line(text) for path in paths for text in documented(path))
     return [text for text in found if plain(text)[:BEGINNING] not in known]
+
+
+def documented(path: Path) -> Iterator[str]:
+    """The first paragraph of each docstring of a module's functions, and the function."""
+    source = path.read_text(encoding="utf-8", errors="replace")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            summary = (ast.get_docstring(node) or "").split("\n\n")[0]
+            if len(summary.split()) > 2:
+                yield summary
+                yield ast.get_source_segment(source, node) or ""
 
 
 def beginnings(data: Path) -> set[str]:

@@ -30,7 +30,7 @@ import torch
 import tpu_plan
 from interleaved import Work, add_device_option, medians, rates, ratios, torch_device, wait_for, write
 from opponent import Batch as TorchBatch
-from opponent import Opponent
+from opponent import Opponent, ahead
 
 from jaxdistill import config
 from jaxdistill.cli import Parser, positive, run
@@ -148,7 +148,7 @@ def timed(given, job: Run, folder: Path, texts: Sequence[str], targets: np.ndarr
             [texts[row] for row in keep], targets[keep],
             batch_size=given.batch_size, max_length=128, sort_by_length=sort,
         )  # fmt: skip
-        works[name] = torch_training(opponent, batches, steps=given.steps)
+        works[name] = torch_training(opponent, ahead(batches), steps=given.steps)
     found = rates(works, given.rounds)
     tokens = tokens_per_sentence(job)
     return {

@@ -73,12 +73,15 @@ def run_training(config: Config, workdir: pathlib.Path, *, shared: bool, dry_run
 def digests(run: Run) -> dict[str, str]:
     """What the processes of a run must have read alike, by name."""
     teacher = run.config.teacher.model
-    files = {"evals.pairs": run.config.evals.pairs, "evals.agreement": run.config.evals.agreement}
-    sets = retrieval_files(run.config.evals)
-    files["evals.retrieval"] = ",".join(str(path) for found in sets for path in found)
+    evals = run.config.evals
+    files = {
+        "evals.pairs": sources.split_specs(evals.pairs),
+        "evals.agreement": sources.split_specs(evals.agreement),
+        "evals.retrieval": [str(path) for found in retrieval_files(evals) for path in found],
+    }
     if teacher.startswith("vectors:"):
-        files["teacher.model"] = teacher.removeprefix("vectors:")
-    found = {name: sources.content_digest(sources.split_specs(spec)) for name, spec in files.items() if spec}
+        files["teacher.model"] = sources.split_specs(teacher.removeprefix("vectors:"))
+    found = {name: sources.content_digest(specs) for name, specs in files.items() if specs}
     found |= {f"{name}.model": model.digest() for name, model in teachers_by_name(run.teachers).items()}
     found["student.model"] = run.student.digest()
     found["data.text"] = run.store.content_digest
