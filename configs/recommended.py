@@ -8,9 +8,12 @@ l6, l3, compact   the reference students of gte-small: six of its twelve layers,
             compact tables (9.4M), are distilled from the same stored vectors in a second stage.
             benchmarks/reference_text.py writes the text: --config.data.text=mixture.txt
 l6:documents   for retrieval: l6 with layers that the text chooses, then 600 steps of 64 texts, passages of up to 256 tokens and
-            code among them: --config.then.data.text=documents.txt. `export --step=0,600` gives the mean of both stages
-l6:e5, l6:mpnet, l6:gte+e5, l6:gte+mpnet   the same from e5-small behind its prompt `query: `, from all-mpnet-base-v2 (another tokenizer
-            and width), or from gte-small and one of them together
+            code among them: --config.then.data.text=documents.txt. The student is the mean of both stages
+l6:retrieval   a third stage of 60 steps of mined negatives: --config.then.then.data.text=margin.tsv, written by
+            `jaxdistill.mine`. The best student for retrieval in docs/results.md
+l6:e5, l6:mpnet   the same, as l3:e5, compact:mpnet, static:e5 and so on, from e5-small behind its prompt `query: `, or from
+            all-mpnet-base-v2 (another tokenizer and width)
+l6:gte+e5, l6:gte+mpnet, l6:gte+e5+mpnet   from several teachers together, also l3 and compact
 l6:labelled, l3:labelled, compact:labelled   with CoSENT on graded pairs as the last stage, here of l6 (the others have one
             `then.` more): --config.then.data.text=pairs.tsv --config.then.teacher.model=vectors:scores.npy
 two-stage   3 layers of all-MiniLM-L6-v2: ConGen on 115,200 sentences of your text, then the best student is fine-tuned on
@@ -18,7 +21,7 @@ two-stage   3 layers of all-MiniLM-L6-v2: ConGen on 115,200 sentences of your te
 simtde      half the size again, 9.3M parameters: SimTDE on 115,200 sentences, then the triplets (TRIPLETS.tsv as above)
 short       cosine distillation instead, which learns faster at first: 52,000 sentences, triplets included
 unlabelled  the first stage alone, for when there are no triplets: congen.py:minilm-l3
-static      no encoder but a table of token vectors, 256 wide, from gte-small: cosine distillation towards its whitened vectors;
+static      no encoder but a table of token vectors, 256 wide, from gte-small (or static:e5, static:mpnet): cosine distillation towards its whitened vectors;
             sentence-transformers and model2vec load it
 tiny        the path from text to export in a minute; proves nothing about quality
 
@@ -31,12 +34,17 @@ from _presets import chosen, minilm_l3, options, tiny
 from ckd import second_stage
 from congen import minilm_l3 as unlabelled
 from l2 import l2
+from listwise import mined
 from ml_collections import ConfigDict
 from simcse import PLAIN_TRIPLETS
 from simtde import minilm_128_l3 as simtde
 from trans_encoder import COLUMNS as PAIRS
 
 GTE, E5, MPNET = "thenlper/gte-small", "intfloat/e5-small", "sentence-transformers/all-mpnet-base-v2"
+TEACHERS = {"gte": GTE, "e5": E5, "mpnet": MPNET}
+OTHER_TEACHERS = ("e5", "mpnet")
+PROMPTS = {E5: "query: "}
+SEVERAL_TEACHERS = ("gte+e5", "gte+mpnet", "gte+e5+mpnet")
 
 
 def fine_tuned(config: ConfigDict, *, steps: int) -> ConfigDict:
@@ -56,12 +64,15 @@ def short() -> ConfigDict:
     return fine_tuned(config, steps=50)
 
 
-def reference(steps: int, every: int, **student) -> ConfigDict:
-    """Cosine distillation from gte-small, whose vectors are stored once for all students of a text."""
+def reference(steps: int, every: int, teachers: str = "gte", **student) -> ConfigDict:
+    """Cosine distillation from one teacher or several, whose vectors are stored once for all students of a text."""
     config = options(**l2(distance="cosine"))
     config.data.batch_size, config.data.pack_groups = 128, 4
     config.data.max_length = 192
-    config.teacher.model = GTE
+    models = [TEACHERS[name] for name in teachers.split("+")]
+    config.teacher.model = ",".join(models)
+    if E5 in models:
+        config.teacher.prompt = "|".join(PROMPTS.get(model, "none") for model in models)
     config.teacher.max_length = 192
     config.teacher.targets = "store"
     config.student.pooling = ""
@@ -72,24 +83,22 @@ def reference(steps: int, every: int, **student) -> ConfigDict:
     return config
 
 
-def l6(teacher: str = "gte") -> ConfigDict:
-    config = reference(steps=2200, every=275, model="teacher", layers="even:6")
-    if teacher == "e5":
-        config.teacher.model = E5
-        config.teacher.prompt = config.student.prompt = "query: "
+def l6(teachers: str = "gte") -> ConfigDict:
+    config = reference(2200, 275, teachers, model="teacher", layers="even:6")
+    if teachers == "e5":
+        config.student.prompt = PROMPTS[E5]
         config.student.export_prompt = True
-    elif teacher != "gte":
+    elif teachers != "gte":
         # Another width than the student's, which is cut from gte-small all the same.
-        config.teacher.model = {"mpnet": MPNET, "gte+e5": f"{GTE},{E5}", "gte+mpnet": f"{GTE},{MPNET}"}[teacher]
-        config.teacher.prompt = "none|query: " if E5 in config.teacher.model else ""
         config.student.update(model=GTE, head="linear", head_init="fitted")
     return config
 
 
-def smaller(steps: int, **student) -> ConfigDict:
+def smaller(steps: int, teachers: str, **student) -> ConfigDict:
     """A student cut from l6."""
-    config = l6()
-    config.then = reference(steps, every=100, model="previous", **student)
+    config = l6(teachers)
+    config.then = reference(steps, 100, teachers, model="previous", **student)
+    config.then.student.export_prompt = config.student.export_prompt
     return config
 
 
@@ -98,12 +107,22 @@ def documents() -> ConfigDict:
     config = l6()
     config.student.layers = "greedy:6"
     config.then = reference(steps=600, every=300, model="previous")
-    config.then.evals.untrained = False  # STS-B dev, which chooses, falls by 0.1 while retrieval gains
-    config.then.run.keep = 3  # step 0 too, for `export --step=0,600`
+    config.then.evals.average = (0, 600)  # STS-B dev, which would choose, falls by 0.1 while retrieval gains
     config.then.data.batch_size = 64
     config.then.data.max_length = config.then.teacher.max_length = 256
     config.then.optimizer.learning_rate = 2e-4
     return config
+
+
+def retrieval() -> ConfigDict:
+    """`documents`, and mined negatives after it."""
+    config = documents()
+    config.then.then = mined()
+    config.then.then.student.model = "previous"
+    return config
+
+
+FOR_RETRIEVAL = {"documents": documents, "retrieval": retrieval}
 
 
 def labelled(config: ConfigDict) -> ConfigDict:
@@ -127,27 +146,25 @@ def labelled(config: ConfigDict) -> ConfigDict:
 
 STUDENTS = {
     "l6": l6,
-    "l3": lambda: smaller(1300, layers="even:3"),
-    "compact": lambda: smaller(800, intermediate=384, embedding=128),
+    "l3": lambda teachers: smaller(1300, teachers, layers="even:3"),
+    "compact": lambda teachers: smaller(800, teachers, intermediate=384, embedding=128),
 }
 
 
 def reference_preset(name: str) -> Callable[..., ConfigDict]:
-    """The preset of a reference student, whose argument adds labels or names other teachers."""
+    """The preset of a reference student, whose argument adds stages or names other teachers."""
 
-    def preset(argument: str = "") -> ConfigDict:
-        if argument in OTHER_TEACHERS:
-            return l6(argument)
-        if argument == "documents":
-            return documents()
-        return labelled(STUDENTS[name]()) if argument else STUDENTS[name]()
+    def preset(argument: str = "gte") -> ConfigDict:
+        if argument in FOR_RETRIEVAL:
+            return FOR_RETRIEVAL[argument]()
+        return labelled(STUDENTS[name]("gte")) if argument == "labelled" else STUDENTS[name](argument)
 
     return preset
 
 
-def static() -> ConfigDict:
+def static(teacher: str = "gte") -> ConfigDict:
     """A step of a table costs so little that batches are large."""
-    config = reference(steps=384, every=96, model="teacher", static=256)
+    config = reference(384, 96, teacher, model="teacher", static=256)
     config.data.batch_size, config.data.pack_groups = 1024, 64
     config.teacher.whiten, config.teacher.components = 1.0, 256
     config.optimizer.learning_rate, config.optimizer.weight_decay = 3e-3, 0.0
@@ -163,8 +180,8 @@ PRESETS = {
     "static": static,
     "tiny": lambda: tiny(unlabelled()),
 } | {name: reference_preset(name) for name in STUDENTS}
-OTHER_TEACHERS = ("e5", "mpnet", "gte+e5", "gte+mpnet")
-ARGUMENTS = {name: ("labelled",) for name in STUDENTS} | {"l6": ("labelled", "documents", *OTHER_TEACHERS)}
+ARGUMENTS = {name: ("labelled", *OTHER_TEACHERS, *SEVERAL_TEACHERS) for name in STUDENTS} | {"static": OTHER_TEACHERS}
+ARGUMENTS["l6"] += tuple(FOR_RETRIEVAL)
 
 
 def get_config(preset: str = "two-stage") -> ConfigDict:

@@ -3,7 +3,8 @@
   python -m jaxdistill.export --workdir=runs/l3 --step=600 --out=runs/l3-step600
   python -m jaxdistill.export --workdir=runs/l3 --step=500,550,600 --out=runs/l3-mean
 
-A run exports its best checkpoint itself; it keeps that one and the latest ones (`run.keep`).
+A run exports its best checkpoint itself, or the mean of those that `evals.average` names; it keeps these and the latest
+ones (`run.keep`).
 """
 
 import argparse
@@ -16,7 +17,7 @@ from jaxdistill.core import InputError
 from jaxdistill.files import is_remote
 from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.paths import delivered
-from jaxdistill.reporting.model_card import Facts, read_facts
+from jaxdistill.reporting.model_card import Facts, averaged_steps, read_facts
 from jaxdistill.training.export import export, weights_bytes
 from jaxdistill.training.loop import restored_student
 from jaxdistill.training.mirror import fetched_copy
@@ -26,8 +27,8 @@ def checkpoint_facts(workdir: str | Path, steps: Sequence[int], name: str) -> Fa
     """What the run's `card.json` says about the checkpoint of a step, or the mean of several; its scores only if they are
     of that step."""
     facts = read_facts(workdir) or Facts(name=name)
-    scores = facts.scores if [facts.steps] == list(steps) else {}
-    averaged = ", ".join(map(str, steps)) if len(steps) > 1 else ""
+    averaged = averaged_steps(steps)
+    scores = facts.scores if (facts.steps, facts.averaged) == (max(steps), averaged) else {}
     return dataclasses.replace(facts, name=name, steps=max(steps), averaged=averaged, scores=scores)
 
 

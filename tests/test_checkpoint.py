@@ -37,6 +37,14 @@ def test_the_latest_two_and_the_best_are_kept(tmp_path, is_reopened):
     assert checkpoints.steps == [2, 4, 5]
 
 
+def test_checkpoints_of_asked_steps_are_kept_too(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep_steps=(0, 2))
+    for step in range(6):
+        checkpoints.save(state_at(step), {"best_step": 3})
+    checkpoints.wait()
+    assert checkpoints.steps == [0, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize(("devices", "model_axis"), [(1, 1), (4, 1), (4, 2), (8, 1)])
 def test_a_state_of_eight_devices_comes_back_on_others(tmp_path, devices, model_axis):
     checkpoints = Checkpoints(tmp_path)

@@ -289,6 +289,10 @@ def test_facts_of_a_run_are_read_back_and_scores_belong_to_their_step(tmp_path):
     assert read_facts(tmp_path) == facts
     assert checkpoint_facts(tmp_path, [500], "out") == dataclasses.replace(facts, name="out")
     assert checkpoint_facts(tmp_path, [400], "out") == dataclasses.replace(facts, name="out", steps=400, scores={})
+    assert checkpoint_facts(tmp_path, [400, 500], "out").scores == {}
+    write_facts(tmp_path, dataclasses.replace(facts, averaged="400, 500"))
+    assert checkpoint_facts(tmp_path, [500], "out").scores == {}
+    assert checkpoint_facts(tmp_path, [400, 500], "out").scores == facts.scores
     assert checkpoint_facts(tmp_path / "absent", [400], "out") == Facts(name="out", steps=400)
     (tmp_path / "card.json").write_text("{")
     with pytest.raises(InputError, match="card.json is not readable as the facts of a run"):

@@ -203,6 +203,40 @@ def test_the_mean_of_checkpoints_is_exported(finished, tmp_path):
         export.main([f"--workdir={workdir}", "--step=2,3", f"--out={tmp_path / 'mean'}"])
 
 
+def test_a_run_that_averages_exports_and_scores_the_mean_of_its_checkpoints(finished, folder, tmp_path):
+    """A finished run trains no further: only what it exports changes."""
+    workdir, arguments = tmp_path / "run", finished[1]
+    shutil.copytree(finished[0], workdir)
+    main.main([*arguments, f"--workdir={workdir}", "--config.evals.average=(4,2)"])
+    results = json.loads((workdir / "results.json").read_text())
+    assert (results["averaged_steps"], results["last_step"]) == ("2, 4", 4)
+    assert "| Mean of the checkpoints of steps | 2, 4 |" in (workdir / "export" / "README.md").read_text()
+    student, texts = load_model(str(workdir / "export")), ["the cat sleeps", "rain"]
+    expected = Embedder(restored_student(workdir, [2, 4])).encode(texts)
+    np.testing.assert_allclose(Embedder(student).encode(texts), expected, atol=1e-6)
+    config = config_of(folder, teacher__combine="each", student__head_of=2)
+    (task,) = build_module.build(config, workdir, progress=False).tasks.values()
+    found = task(Embedder(student).as_embed())
+    assert results["scores"]["student after"] == pytest.approx(found, abs=1e-6)
+    before = json.loads((finished[0] / "results.json").read_text())["scores"]["student after"]
+    assert found != pytest.approx(before, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"evals.average": (0, 3)}, r"step 3 has no checkpoint; the run saves step 0, every 2 steps, and step 4"),
+        ({"evals.average": (0, 6)}, r"step 6 has no checkpoint"),
+        ({"evals.average": (0, 1), "run.save_every": 3}, r"step 1 has no .* every 2 and every 3 steps"),
+        ({"evals.average": (0, 4), "evals.patience": 1}, r"evals\.patience.* set both to 0"),
+    ],
+)
+def test_steps_to_average_must_be_saved_steps_of_the_run(folder, tmp_path, changed, words):
+    config = config_of(folder, **{name.replace(".", "__"): value for name, value in changed.items()})
+    with pytest.raises(InputError, match=words):
+        build_module.build(config, tmp_path, progress=False)
+
+
 def test_the_card_names_the_teachers_and_their_licences(finished):
     card = (finished[0] / "export" / "README.md").read_text()
     assert "| Teacher | model, bytes |" in card

@@ -247,6 +247,9 @@ class Evals:
     untrained: bool = True
     """Whether the student before step 1 may be the best checkpoint. False, as in the code of Trans-Encoder and SimCSE:
     a trained checkpoint is exported even if training gained nothing."""
+    average: tuple[CountOrNone, ...] = ()
+    """Steps such as (0,600), whose checkpoints stay: the mean of their parameters is evaluated and exported instead of the
+    best checkpoint. Empty: the best one."""
     collapse: Literal["warn", "stop", "off"] = "warn"
     """What to do if the student's vectors collapse, which is watched at each evaluation (`vectors/spread` and
     `vectors/rank` in metrics.jsonl): if either falls below a quarter of its highest value in the run, `warn` logs a
@@ -317,7 +320,7 @@ class Config:
 EXTENSIONS = (
     "run.steps", "run.epochs", "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding",
     "run.slices", "run.profile", "run.wandb",
-    "evals.every", "evals.patience", "evals.patience_epochs", "evals.sts", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
+    "evals.every", "evals.patience", "evals.patience_epochs", "evals.average", "evals.sts", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
     "student.keep_head", "student.head_of", "student.export_prompt",
 )  # fmt: skip
 """Options that may change when a run is resumed: they do not affect the steps already trained."""

@@ -6,7 +6,7 @@ A run writes its facts to `card.json` in the workdir, so that any of its checkpo
 import dataclasses
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jaxdistill.core import InputError
@@ -140,6 +140,11 @@ def model_card(
         _scores(facts),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def averaged_steps(steps: Sequence[int]) -> str:
+    """`Facts.averaged` of a student of the checkpoints of these steps."""
+    return ", ".join(map(str, steps)) if len(steps) > 1 else ""
 
 
 def _how_made(facts: Facts) -> dict[str, str]:

@@ -85,11 +85,13 @@ class StageRow:
     """The line of `no_gain`."""
 
 
-def no_gain(metric: str, before: float, after: float, *, step: int) -> str:
-    """A warning if the best checkpoint, that of `step`, is no better than the untrained student; else empty."""
+def no_gain(metric: str, before: float, after: float, *, steps: Sequence[int]) -> str:
+    """A warning if the exported checkpoint, or the mean of several, is no better than the untrained student; else empty."""
     if after > before:
         return ""
-    exported = "the untrained student" if step == 0 else "the best trained checkpoint"
+    exported = "the best trained checkpoint" if any(steps) else "the untrained student"
+    if len(steps) > 1:
+        exported = f"the mean of {len(steps)} checkpoints"
     return (
         f"NO GAIN: {metric} was {hundredfold(before)} before training and is {hundredfold(after)} at its best after it; "
         f"the export is {exported}"

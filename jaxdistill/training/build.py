@@ -12,7 +12,6 @@ from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
 from jaxtyping import Integer
 
-from jaxdistill import config as configs
 from jaxdistill import mesh as meshes
 from jaxdistill.config import Config
 from jaxdistill.config.ranges import LARGEST_INT32
@@ -78,7 +77,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     data = make_batches(config, objective, targets, mesh, groups=groups, own=own, reserve_rows=reserved)
     drawn = np.random.RandomState(QUEUE_SEED).permutation(data.reserved)
     tasks = dev_tasks(config, targets, own_dev, drawn[objective.reserve_rows :]) if absent is None else {}
-    steps = step_count(config.run, data.steps_per_epoch)
+    steps = step_count(config, data.steps_per_epoch)
     live_teacher = teacher if targets.store is not None or objective.reads else None
     program = make_program(config, objective, student, teacher, mesh, live=live_teacher is not None, steps=steps)
     return Run(
@@ -103,6 +102,22 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         tasks=tasks,
         best=dev_metric.choose(tasks, config.evals.best).metric if tasks else "",
     )
+
+
+def check_average(config: Config, steps: int) -> None:
+    """Raises `InputError` for a step of evals.average after which this run of `steps` steps writes no checkpoint."""
+    evals, every = config.evals, [config.evals.every, *filter(None, [config.run.save_every])]
+    for wanted in evals.average:
+        if wanted > steps or (wanted != steps and all(wanted % each for each in every)):
+            raise InputError(
+                f"evals.average={evals.average}: step {wanted} has no checkpoint; the run saves step 0, every "
+                f"{' and every '.join(map(str, every))} steps, and step {steps}. Give such steps, or set --config.run.save_every."
+            )
+    if evals.average and (evals.patience or evals.patience_epochs):
+        raise InputError(
+            f"evals.average={evals.average} needs all of its steps, which evals.patience and evals.patience_epochs may leave "
+            "out; set both to 0."
+        )
 
 
 class Program(NamedTuple):
@@ -209,12 +224,14 @@ def check_width(objective: Objective, targets: Targets, student: SentenceModel) 
         )
 
 
-def step_count(run: configs.RunOptions, steps_per_epoch: int) -> int:
-    """Updates of the run; raises `InputError` if there are none."""
+def step_count(config: Config, steps_per_epoch: int) -> int:
+    """Updates of the run; raises `InputError` if there are none, or if evals.average names others."""
+    run = config.run
     steps = run.steps or int(round(run.epochs * steps_per_epoch))
     if not 1 <= steps <= LARGEST_INT32:
         raise InputError(
             f"run.steps={run.steps} and run.epochs={run.epochs} give {steps:.0f} steps; set one of them so that there are "
             f"1 to {LARGEST_INT32:,}."
         )
+    check_average(config, steps)
     return steps

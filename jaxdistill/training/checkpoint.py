@@ -14,7 +14,7 @@ import logging
 import pathlib
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -42,30 +42,42 @@ class Restored(NamedTuple):
 
 
 class _LatestAndBest(policies.PreservationPolicy):
-    """Keeps the latest checkpoints and the best one by its step, because Orbax forgets metrics when a program ends."""
+    """Keeps the latest checkpoints, those of `steps`, and the best one by its step, because Orbax forgets metrics when a
+    program ends."""
 
-    def __init__(self, latest: int):
+    def __init__(self, latest: int, steps: Sequence[int]):
         self._latest = policies.LatestN(latest)
+        self._steps = frozenset(steps)
         self.best_step: int | None = None
 
     def should_preserve(self, checkpoints, *, context) -> list[bool]:
         latest = self._latest.should_preserve(checkpoints, context=context)
-        return [is_latest or one.step == self.best_step for is_latest, one in zip(latest, checkpoints, strict=True)]
+        kept = self._steps | {self.best_step}
+        return [is_latest or one.step in kept for is_latest, one in zip(latest, checkpoints, strict=True)]
 
 
 class Checkpoints:
     """The checkpoints of a workdir. All processes of a run make the same calls together."""
 
-    def __init__(self, workdir: str | pathlib.Path, *, keep: int = 2, read_only: bool = False, shared: bool = True):
+    def __init__(
+        self,
+        workdir: str | pathlib.Path,
+        *,
+        keep: int = 2,
+        keep_steps: Sequence[int] = (),
+        read_only: bool = False,
+        shared: bool = True,
+    ):
         """
         Args:
           keep: how many of the latest checkpoints stay.
+          keep_steps: steps whose checkpoints stay too.
           read_only: leave a checkpoint alone that a running training is writing.
           shared: whether all processes of the run see the folder; else the first one alone opens it.
         """
         self.folder = pathlib.Path(workdir).absolute() / CHECKPOINTS
         self._by_first = count() > 1 and not shared
-        self._policy = _LatestAndBest(keep)
+        self._policy = _LatestAndBest(keep, keep_steps)
         # Orbax makes no folder for some of the processes.
         create = not read_only and not self._by_first
         self._own = ocp.options.MultiprocessingOptions(active_processes={0} if self._by_first else None)
@@ -115,7 +127,7 @@ class Checkpoints:
             raise problem
 
     def save(self, state: TrainState, progress: dict[str, Any]) -> None:
-        """Writes the state of its step; of older ones, the latest and that of `progress["best_step"]` stay.
+        """Writes the state of its step; of older ones, the latest, `keep_steps` and that of `progress["best_step"]` stay.
 
         Returns when the arrays are copied off the device; the files are written in the background.
         """

@@ -17,7 +17,7 @@ from jaxdistill.evals.score_cache import cached_scores
 from jaxdistill.files import write_atomic
 from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.paths import cache_folder, public_name, without_folders
-from jaxdistill.reporting.model_card import Facts, public_command, write_facts
+from jaxdistill.reporting.model_card import Facts, averaged_steps, public_command, write_facts
 from jaxdistill.reporting.plots import training_plot
 from jaxdistill.reporting.tables import Measured, as_text, comparison_table, no_gain
 from jaxdistill.training import lock
@@ -129,14 +129,15 @@ def finish(
     measured = {
         name: _measured(run, model, scores[name], folder, found[name].reading.rate) for name, model in models.items()
     }
-    lost = no_gain(run.best, outcome.before[run.best], outcome.scores[run.best], step=outcome.step)
+    lost = no_gain(run.best, outcome.before[run.best], outcome.scores[run.best], steps=outcome.steps)
     results = {
         "command": command,
         "config": flat(run.config),
         "seconds_in_this_process": outcome.seconds,
         "seconds_of_activities": outcome.spent,
         "best_metric": run.best,
-        "best_step": outcome.step,
+        "best_step": outcome.steps[-1],
+        "averaged_steps": facts.averaged,
         "last_step": outcome.last_step,
         "no_gain": lost,
         "scores": scores,
@@ -150,9 +151,9 @@ def finish(
             print(f"{name}: " + ", ".join(f"{key} {100 * named[key]:.2f}" for key in (*sts.TESTS, "average")))
     if lost:
         print(f"{lost}; try another optimizer.learning_rate than {run.config.optimizer.learning_rate:g}")
-    print(
-        f"best checkpoint: step {outcome.step:,} by {run.best}; trained for {outcome.seconds / 60:.1f} minutes in this process"
-    )
+    best = f"best checkpoint: step {outcome.steps[-1]:,} by {run.best}"
+    averaged = f"the student is the mean of the checkpoints of steps {facts.averaged}"
+    print(f"{averaged if facts.averaged else best}; trained for {outcome.seconds / 60:.1f} minutes in this process")
     print(f"export (reloaded and compared): {folder}")
     print(f"plot: {plot}")
     print(f"results: {run.workdir / 'results.json'}")
@@ -247,7 +248,8 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         data=", ".join(map(public_name, sources.split_specs(run.config.data.text))),
         data_digest=run.store.content_digest,
         sentences=run.batches.training_rows,
-        steps=outcome.step,
+        steps=outcome.steps[-1],
+        averaged=averaged_steps(outcome.steps),
         batch_size=run.batches.batch_size,
         seed=run.config.run.seed,
         prompt=run.student.prompt,

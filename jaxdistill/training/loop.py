@@ -11,7 +11,7 @@ import logging
 import math
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -27,11 +27,12 @@ from jaxdistill.data.batches import prefetch
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.inference import Embedder
 from jaxdistill.training import collapse
-from jaxdistill.training.checkpoint import Checkpoints
+from jaxdistill.training.checkpoint import Checkpoints, Restored
 from jaxdistill.training.goodput import Goodput
 from jaxdistill.training.metrics import Progress, Writers
 from jaxdistill.training.profile import Profile
 from jaxdistill.training.run import Run
+from jaxdistill.training.sharding import sharded_embedder
 from jaxdistill.training.student import as_evaluated, as_exported, evaluated_params, make_student, widths_of
 from jaxdistill.training.teacher import load_teachers
 from jaxdistill.training.workdir import CHECKPOINTS, EXPORT, read_config
@@ -47,12 +48,12 @@ class Outcome:
     """Result of a training."""
 
     student: SentenceModel
-    """The best checkpoint's student, as it is evaluated."""
-    step: int
-    """Step of that checkpoint."""
+    """The best checkpoint's student, or the mean of those of `evals.average`, as it is evaluated."""
+    steps: Sequence[int]
+    """Steps of its checkpoints, ascending."""
     last_step: int
     scores: dict[str, float]
-    """Metric to value of the best checkpoint, in [-1, 1]."""
+    """Its value of each metric, in [-1, 1]."""
     before: dict[str, float]
     """Scores of the untrained student."""
     seconds: float
@@ -72,7 +73,7 @@ def train(run: Run, *, progress: bool, shared: bool = True) -> Outcome:
       shared: whether all processes see the workdir.
     """
     begun, goodput = time.monotonic(), Goodput()
-    checkpoints = Checkpoints(run.workdir, keep=run.config.run.keep, shared=shared)
+    checkpoints = _opened(run, shared)
     try:
         with Interrupts() as interrupts:
             with goodput.spent("checkpoints"):
@@ -86,6 +87,11 @@ def train(run: Run, *, progress: bool, shared: bool = True) -> Outcome:
     with goodput.spent("checkpoints"):
         checkpoints.close()
     return _outcome(run, shared, time.monotonic() - begun, goodput.total)
+
+
+def _opened(run: Run, shared: bool) -> Checkpoints:
+    kept = run.config.run.keep, run.config.evals.average
+    return Checkpoints(run.workdir, keep=kept[0], keep_steps=kept[1], shared=shared)
 
 
 def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
@@ -302,30 +308,52 @@ class _Loop:
 
 
 def _outcome(run: Run, shared: bool, seconds: float, spent: Mapping[str, float]) -> Outcome:
-    checkpoints = Checkpoints(run.workdir, keep=run.config.run.keep, shared=shared)
+    checkpoints = _opened(run, shared)
     last = checkpoints.restore(run.like, run.shardings)
     assert last is not None  # a training saves its last step
-    step = last.progress["best_step"]
-    chosen = last if step == last.step else checkpoints.restore(run.like, run.shardings, step=step)
+    steps = sorted(set(run.config.evals.average)) or [last.progress["best_step"]]
+    student = trained_student(run.config, run.student, _mean(_params_of(run, checkpoints, last, steps)), run.teachers)
     checkpoints.close()
-    assert chosen is not None
+    scores = last.progress["scores"]
+    if run.config.evals.average:
+        embed = sharded_embedder(student, run.config.run, mesh=run.mesh).as_embed()
+        scores = {name: score for task in run.tasks.values() for name, score in task(embed).items()}
     return Outcome(
-        student=trained_student(run.config, run.student, chosen.state.params["student"], run.teachers),
-        step=chosen.step,
+        student=student,
+        steps=steps,
         last_step=last.step,
-        scores=last.progress["scores"],
+        scores=scores,
         before=last.progress["before"],
         seconds=seconds,
         spent=dict(spent),
     )
 
 
+def _params_of(
+    run: Run, checkpoints: Checkpoints, last: Restored, steps: Sequence[int]
+) -> Iterator[dict[str, np.ndarray]]:
+    """The student's parameters after each of these steps; `last` is the latest checkpoint, which is read already."""
+    for step in steps:
+        found = last if step == last.step else checkpoints.restore(run.like, run.shardings, step=step)
+        assert found is not None  # a missing step is an error
+        yield {path: meshes.fetched(array) for path, array in found.state.params["student"].items()}
+
+
+def _mean(params: Iterable[Params]) -> dict[str, np.ndarray]:
+    """The mean of parameters, which are read one set after the other."""
+    total, count = dict[str, np.ndarray](), 0
+    for one in params:
+        count += 1
+        for path, array in one.items():
+            total[path] = total.get(path, 0.0) + np.asarray(array, np.float64)
+    return {path: (array / count).astype(np.float32) for path, array in total.items()}
+
+
 def trained_student(
-    config: Config, student: SentenceModel, trained: Params, teachers: Sequence[SentenceModel]
+    config: Config, student: SentenceModel, trained: Mapping[str, np.ndarray], teachers: Sequence[SentenceModel]
 ) -> SentenceModel:
     """The student with these parameters, as it is evaluated."""
-    params = {name: meshes.fetched(array) for name, array in trained.items()}
-    return as_evaluated(config.student, student.with_params(params), widths_of(teachers))
+    return as_evaluated(config.student, student.with_params(trained), widths_of(teachers))
 
 
 def restored_student(workdir: str | pathlib.Path, steps: Sequence[int]) -> SentenceModel:
@@ -342,13 +370,6 @@ def restored_student(workdir: str | pathlib.Path, steps: Sequence[int]) -> Sente
         )
     teachers = load_teachers(config, workdir)
     student = make_student(config, teachers, workdir, computed=False)  # the weights are the checkpoint's
-    return as_exported(config.student, trained_student(config, student, mean_of(workdir, steps), teachers))
-
-
-def mean_of(workdir: pathlib.Path, steps: Sequence[int]) -> dict[str, np.ndarray]:
-    """The mean of the student's parameters over kept checkpoints, read one after the other."""
-    checkpoints, total = Checkpoints(workdir, read_only=True), dict[str, np.ndarray]()
-    for step in steps:
-        for path, array in checkpoints.restore_alone(step).params["student"].items():
-            total[path] = total.get(path, 0.0) + np.asarray(array, np.float64)
-    return {path: (array / len(steps)).astype(np.float32) for path, array in total.items()}
+    checkpoints = Checkpoints(workdir, read_only=True)
+    params = _mean(checkpoints.restore_alone(step).params["student"] for step in steps)
+    return as_exported(config.student, trained_student(config, student, params, teachers))
