@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import pytest
 
 from jaxdistill import main
 from jaxdistill.core import InputError
+from jaxdistill.training import goodput as goodput_module
 from jaxdistill.training.checkpoint import Checkpoints
 from jaxdistill.training.goodput import ACTIVITIES, Goodput
 from jaxdistill.training.profile import Profile, profiled_steps
@@ -84,6 +86,21 @@ def test_a_step_is_compiled_once_for_each_shape_and_its_products_are_counted():
     assert goodput._flops == 2 * (2 * 4**3) + 2 * 8**3, "a step that compiles is executed like any other"
     goodput.taken()
     assert goodput._flops == 0 and goodput.taken()["tflops_per_s"] == 0
+
+
+def test_utilisation_is_the_share_of_the_peak_of_all_devices_and_is_left_out_where_no_peak_is_known(monkeypatch):
+    seconds = iter([0.0, 0.0, 0.0, 4.0, 4.0, 8.0])  # the wait before the first step, its compilation, the second step
+    monkeypatch.setattr(goodput_module, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    goodput, jitted, ones = Goodput(), jax.jit(lambda x: x @ x), jnp.ones((10, 10))
+    for _ in range(2):
+        with goodput.step(jitted, ones):
+            pass
+    monkeypatch.setattr(goodput_module, "peak_flops_per_s", lambda kind: 100.0 if kind == "cpu" else 0.0)
+    taken = goodput.taken()
+    assert taken["seconds/compile"] == 4 and taken["seconds/steps"] == 4
+    assert taken["utilisation"] == pytest.approx(2 * 2000 / 4 / jax.device_count() / 100)
+    monkeypatch.undo()
+    assert "utilisation" not in Goodput().taken()
 
 
 def test_no_step_is_in_flight_where_one_compiles(monkeypatch):
