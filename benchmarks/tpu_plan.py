@@ -63,7 +63,7 @@ OBJECTIVES = {
 def main(arguments: Sequence[str]) -> None:
     given = options().parse_args(arguments)
     target = slice_named(given.slice)
-    mesh = target.mesh(model_axis=given.model_axis)
+    mesh = target.mesh(model_axis=given.model_axis, slices=given.slices)
     config = config_of(given, batch_size=given.sentences * meshes.batch_devices(mesh))
     objective = make_objective(config)
     layers = [int(count) for count in given.layers.split(":")]
@@ -89,8 +89,9 @@ def options() -> Parser:
     parser.add_argument("--student", choices=tuple(MODELS), default="minilm-l6")
     parser.add_argument("--objective", choices=tuple(OBJECTIVES), default="l2")
     parser.add_argument("--slice", required=True, help="such as v5e-16")
-    parser.add_argument("--sharding", choices=("", "fsdp", "tensor"), default="", help="as run.sharding")
+    parser.add_argument("--sharding", choices=("", "zero", "fsdp", "tensor"), default="", help="as run.sharding")
     parser.add_argument("--model_axis", type=int, default=1, help="as run.model_axis")
+    parser.add_argument("--slices", type=int, default=0, help="as run.slices")
     parser.add_argument("--accumulate", type=int, default=1, help="as run.accumulate")
     parser.add_argument("--remat", action="store_true", help="as run.remat")
     parser.add_argument("--stored", action="store_true", help="stored targets: the teacher is not in the step")

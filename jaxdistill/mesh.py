@@ -8,6 +8,7 @@ over `data` or `model`, so that parameters never move between slices in a step, 
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -126,20 +127,40 @@ def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
     return jax.tree_util.tree_map_with_path(choose, tree)
 
 
-def gathered(params: Any, shardings: Any) -> Any:
+def gathered(params: Params, shardings: Mapping[str, NamedSharding], dtype: DTypeLike) -> Params:
     """Parameters, inside a jitted function; those that the data axis splits are whole on every part of the batch.
 
     Left to itself, the compiler splits hidden states by their width where a matrix is split over the batch's devices, and
-    moves them from one split to the other in every product.
+    moves them from one split to the other in every product. Kernels cross the links in `dtype`, to which products round
+    them anyway; their gradients are summed in float32.
     """
 
-    def whole(array: jax.Array, sharding: NamedSharding) -> jax.Array:
-        if "data" not in sharding.spec:
+    def whole(path: str, array: Array) -> Array:
+        split = shardings[path]
+        if "data" not in split.spec:
             return array
-        axes = [None if axis == "data" else axis for axis in sharding.spec]
-        return jax.lax.with_sharding_constraint(array, NamedSharding(sharding.mesh, PartitionSpec(*axes)))
+        axes = [None if axis == "data" else axis for axis in split.spec]
+        sent = jnp.dtype(dtype if path.endswith("/kernel") else array.dtype)
+        return _moved(array, split, NamedSharding(split.mesh, PartitionSpec(*axes)), sent.name)
 
-    return jax.tree.map(whole, params, shardings)
+    return {path: whole(path, array) for path, array in params.items()}
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def _moved(array: Array, split: NamedSharding, whole: NamedSharding, sent: str) -> Array:
+    return jax.lax.with_sharding_constraint(array.astype(sent), whole).astype(array.dtype)
+
+
+def _moved_forward(array: Array, split: NamedSharding, whole: NamedSharding, sent: str):
+    return _moved(array, split, whole, sent), None
+
+
+def _moved_backward(split: NamedSharding, whole: NamedSharding, sent: str, saved: None, cotangent: Array):
+    del whole, sent, saved
+    return (jax.lax.with_sharding_constraint(cotangent, split),)
+
+
+_moved.defvjp(_moved_forward, _moved_backward)
 
 
 def check_rules(rules: Rules, mesh: Mesh) -> None:

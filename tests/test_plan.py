@@ -82,6 +82,51 @@ def test_a_collective_that_stands_in_several_fusions_counts_once():
     assert traffic_of(overlapped).collectives == traffic_of(LOOP).collectives
 
 
+OVERLAPPED = """
+%started (part: f32[2,8]) -> (f32[2,8], f32[16,8]) {
+  %part = f32[2,8]{1,0} parameter(0)
+  %all-gather.1 = f32[16,8]{1,0} all-gather(%part), channel_id=2, replica_groups=[1,8]<=[8], dimensions={0}, metadata={op_name="jit(step)/jvp(student)/gather"}
+  ROOT %begun = (f32[2,8]{1,0}, f32[16,8]{1,0}) custom-call(%all-gather.1), custom_call_target="AsyncCollectiveStart"
+}
+
+%meanwhile (part: f32[2,8], whole: f32[16,8], x: f32[4,8]) -> (f32[4,8], f32[2,8], f32[16,8], f32[16,8]) {
+  %part = f32[2,8]{1,0} parameter(0)
+  %whole = f32[16,8]{1,0} parameter(1)
+  %x = f32[4,8]{1,0} parameter(2)
+  %all-gather.2 = f32[16,8]{1,0} all-gather(%part), channel_id=2, replica_groups=[1,8]<=[8], dimensions={0}
+  %y = f32[4,8]{1,0} negate(%x)
+  ROOT %all = (f32[4,8]{1,0}, f32[2,8]{1,0}, f32[16,8]{1,0}, f32[16,8]{1,0}) tuple(%y, %part, %all-gather.2, %whole)
+}
+
+%ended (part: f32[2,8], whole: f32[16,8]) -> f32[16,8] {
+  %part = f32[2,8]{1,0} parameter(0)
+  %whole = f32[16,8]{1,0} parameter(1)
+  %all-gather.3 = f32[16,8]{1,0} all-gather(%part), channel_id=2, replica_groups=[1,8]<=[8], dimensions={0}
+  ROOT %done = f32[16,8]{1,0} custom-call(%part, %whole, %all-gather.3), custom_call_target="AsyncCollectiveDone"
+}
+
+ENTRY %main (part: f32[2,8], x: f32[4,8]) -> f32[16,8] {
+  %part = f32[2,8]{1,0} parameter(0)
+  %x = f32[4,8]{1,0} parameter(1)
+  %start = (f32[2,8]{1,0}, f32[16,8]{1,0}) fusion(%part), kind=kCustom, calls=%started
+  %p1 = f32[2,8]{1,0} get-tuple-element(%start), index=0
+  %w1 = f32[16,8]{1,0} get-tuple-element(%start), index=1
+  %teacher = (f32[4,8]{1,0}, f32[2,8]{1,0}, f32[16,8]{1,0}, f32[16,8]{1,0}) fusion(%p1, %w1, %x), kind=kOutput, calls=%meanwhile, metadata={op_name="jit(step)/teacher/dot"}
+  %p2 = f32[2,8]{1,0} get-tuple-element(%teacher), index=1
+  %w2 = f32[16,8]{1,0} get-tuple-element(%teacher), index=2
+  ROOT %end = f32[16,8]{1,0} fusion(%p2, %w2), kind=kCustom, calls=%ended
+}
+"""
+
+
+def test_buffers_of_a_collective_that_overlaps_with_fusions_move_once():
+    found = traffic_of(OVERLAPPED)
+    assert found.memory_bytes["student"] == (2 + 16) * 8 * 4
+    assert found.memory_bytes["teacher"] == 2 * 4 * 8 * 4
+    assert found.total_bytes == found.memory_bytes["student"] + found.memory_bytes["teacher"]
+    assert found.collectives["all-gather"][:2] == (1, 16 * 8 * 4)
+
+
 @pytest.mark.parametrize(
     "groups",
     [

@@ -1,4 +1,6 @@
-"""`run.sharding=fsdp` and `tensor`: a step equals an unsharded one, and each device holds its part."""
+"""`run.sharding=zero`, `fsdp` and `tensor`: a step equals an unsharded one, and each device holds its part."""
+
+import re
 
 import jax
 import numpy as np
@@ -12,11 +14,12 @@ from jaxdistill.training import build, sharding
 import encoder_cases as cases
 
 CASES = {
+    "zero": ({"sharding": "zero"}, 0.2),
     "fsdp": ({"sharding": "fsdp"}, 0.2),
     "slices": ({"sharding": "fsdp", "slices": 2}, 0.35),
     "tensor": ({"sharding": "tensor", "model_axis": 2}, 0.55),
 }
-"""Options of `run`, and the share of all numbers that a device holds at most."""
+"""Options of `run`, and the share of all numbers that a device holds at most; of the teacher's all with `zero`."""
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +60,12 @@ def test_a_sharded_step_is_the_unsharded_one_and_each_device_holds_its_part(fold
         expected.params, found.params,
     )  # fmt: skip
     places = {path: array.sharding for path, array in split.teacher_params.items()}
-    assert sharding.held_share(split.teacher_params, places) < most
+    of_teacher = 1 if case == "zero" else most
+    assert sharding.held_share(split.teacher_params, places) <= of_teacher
     for tree in (found.params, found.optimizer):
         assert sharding.held_share(tree, jax.tree.map(lambda array: array.sharding, tree)) < most
     embedder = sharding.sharded_embedder(split.teacher, split.config.run)
-    assert sharding.held_share(embedder.params, {path: x.sharding for path, x in embedder.params.items()}) < most
+    assert sharding.held_share(embedder.params, {path: x.sharding for path, x in embedder.params.items()}) <= of_teacher
     np.testing.assert_allclose(
         embedder.encode(["w1 w2"]),
         sharding.sharded_embedder(whole.teacher, whole.config.run).encode(["w1 w2"]),
@@ -69,10 +73,24 @@ def test_a_sharded_step_is_the_unsharded_one_and_each_device_holds_its_part(fold
     )
 
 
+def test_kernels_are_gathered_in_bfloat16_where_products_round_them_and_gradients_stay_float32(folder, monkeypatch):
+    monkeypatch.setattr(sharding, "LARGE", 512)
+    whole, split = (built(folder, precision="bfloat16", **given) for given in ({}, {"sharding": "zero"}))
+    (_, loss), (_, split_loss) = stepped(whole), stepped(split)
+    assert split_loss == pytest.approx(loss, abs=1e-6)
+    program = split.train_step.lower(split.like, split.teacher_params, split.batches.batch_at(0)).as_text()
+    moved = re.findall(r"sharding_constraint .*: tensor<(\d+)x(\d+)x(f32|bf16)>", program)
+    kernels = [
+        path for path, place in split.shardings.params["student"].items() if path.endswith("/kernel") and place.spec
+    ]
+    assert kernels and len([kind for *_, kind in moved if kind == "bf16"]) == len(kernels)
+    assert len([kind for *_, kind in moved if kind == "f32"]) >= len(kernels)
+
+
 def test_a_word_is_given_plainly_and_an_impossible_one_is_refused(folder):
     for given in ("fsdp", ("fsdp",), ["fsdp"]):
         assert config.parse_config({"objective": {"name": "l2"}, "run": {"sharding": given}}).run.sharding == "fsdp"
-    with pytest.raises(InputError, match="run.sharding='fdsp' is unknown; allowed: fsdp, tensor"):
+    with pytest.raises(InputError, match="run.sharding='fdsp' is unknown; allowed: zero, fsdp, tensor"):
         config.parse_config({"objective": {"name": "l2"}, "run": {"sharding": "fdsp"}})
     with pytest.raises(InputError, match="run.sharding=tensor .*--config.run.model_axis"):
         built(folder, sharding="tensor")

@@ -279,11 +279,11 @@ class RunOptions:
     model_axis: Count = 1
     """Devices over which one copy of the parameters is sharded; the batch is split over the remaining axes."""
     slices: CountOrNone = 0
-    """Groups of devices with fast links, such as TPU slices or GPU hosts; `fsdp` splits parameters inside each group, so
-    that only gradients cross between groups. 0: as the devices say, one group on CPUs."""
+    """Groups of devices with fast links, such as TPU slices or GPU hosts; `zero` and `fsdp` split parameters inside each
+    group, so that only gradients cross between groups. 0: as the devices say, one group on CPUs."""
     sharding: Sharding = ()
-    """How parameters, optimizer state and a live teacher are split over devices. `fsdp`: every large matrix over those
-    of a slice that split the batch. `tensor`: attention heads and feed-forward networks over `model_axis`. Or rules: (regular
+    """How parameters, optimizer state and a live teacher are split over devices. `zero`: the student's large matrices
+    and their optimizer state over those of a slice that split the batch. `fsdp`: the teacher's too. `tensor`: attention heads and feed-forward networks over `model_axis`. Or rules: (regular
     expression on a parameter's path, its axes such as `("model", "")`). The rest is replicated."""
     log_every: Count = 50
     """Steps between logged metrics."""

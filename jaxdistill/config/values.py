@@ -8,7 +8,7 @@ from jaxdistill.config.ranges import Range
 from jaxdistill.core import InputError
 
 Columns = tuple[tuple[str, str], ...]
-ShardingWord = Literal["fsdp", "tensor"]
+ShardingWord = Literal["zero", "fsdp", "tensor"]
 ShardingRules = tuple[tuple[str, tuple[str, ...]], ...]
 Sharding = ShardingWord | ShardingRules
 

@@ -114,11 +114,19 @@ def traffic_of(text: str) -> Traffic:
             if kind in COLLECTIVES and not (fused and _same(operation) in overlapped):
                 overlapped |= {_same(operation)} if fused else set()
                 collectives[kind] = _plus(collectives.get(kind, Collective()), operation, values, times)
+                if fused and operation.name in _in_flight(values):
+                    part = _part(operation)
+                    sizes[part] = sizes.get(part, 0) + times * _moved_bytes(operation, values)
             if not fused:
-                part = part_of("".join(re.findall(r'op_name="([^"]*)"', operation.text)))
+                part = _part(operation)
                 cycles += times * sum(map(int, re.findall(r'"estimated_cycles":"(\d+)"', operation.text)))
                 sizes[part] = sizes.get(part, 0) + times * _memory_bytes(operation, values, computations)
     return Traffic(sizes, collectives, cycles)
+
+
+def _part(operation: Operation) -> str:
+    """The part of the training step to which an operation belongs."""
+    return part_of("".join(re.findall(r'op_name="([^"]*)"', operation.text)))
 
 
 def parsed(text: str) -> tuple[Computations, str]:
@@ -211,14 +219,39 @@ def _memory_bytes(operation: Operation, values: Mapping[str, Operation], computa
         return 2 * read[1]
     elif operation.code == "fusion":
         inside = computations[CALLED.findall(operation.text)[0]]
-        read = [min(size, _read(inside, place)) for place, size in enumerate(read)]
-        written = min(written, _written(inside))
+        in_flight = _in_flight(inside)
+        read = [min(size, _read(inside, place, in_flight)) for place, size in enumerate(read)]
+        written = min(written, _written(inside, in_flight))
     return sum(read) + written
 
 
-def _read(inside: Mapping[str, Operation], place: int) -> int:
+def _in_flight(inside: Mapping[str, Operation]) -> set[str]:
+    """The collectives of a fusion that overlap with it, and their operands.
+
+    The fusions during which a collective is under way hand its buffers on, each to the next. They move once, not in each.
+    """
+    last = list(inside.values())[-1]
+    found = {name for name, one in inside.items() if one.code in COLLECTIVES}
+    if last.code not in ("tuple", "custom-call") or not found.intersection(last.operands):
+        return set()
+    for name, one in inside.items():
+        users = {other.name for other in inside.values() if name in other.operands}
+        if one.code == "parameter" and users <= found | {last.name}:
+            found.add(name)
+    return found
+
+
+def _moved_bytes(operation: Operation, values: Mapping[str, Operation]) -> int:
+    """What an operation reads and writes if it takes its operands whole."""
+    shapes = [operation.shape, *(values[name].shape for name in operation.operands)]
+    return sum(_size(shape, memory=True) for shape in shapes)
+
+
+def _read(inside: Mapping[str, Operation], place: int, in_flight: set[str]) -> int:
     """Bytes that a fusion reads of one of its operands: what slices take of it, or all."""
     name = next(name for name, one in inside.items() if one.code == "parameter" and int(one.given) == place)
+    if name in in_flight:
+        return 0
     users = [one for one in inside.values() if name in one.operands]
     if all(one.code in SLICES and one.operands[0] == name for one in users):
         return sum(_size(one.shape) for one in users)
@@ -227,9 +260,12 @@ def _read(inside: Mapping[str, Operation], place: int) -> int:
     return _size(inside[name].shape)
 
 
-def _written(inside: Mapping[str, Operation]) -> int:
-    """Bytes that a fusion writes: what it updates in place, or its result."""
+def _written(inside: Mapping[str, Operation], in_flight: set[str]) -> int:
+    """Bytes that a fusion writes: what it updates in place, or its results."""
     last = list(inside.values())[-1]
+    if in_flight:
+        own = [inside[name] for name in last.operands if name not in in_flight] if last.code == "tuple" else []
+        return sum(_size(one.shape, memory=True) for one in own)
     update = last.code == "dynamic-update-slice"
     return _size(inside[last.operands[1]].shape if update else last.shape)
 

@@ -71,14 +71,13 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[
     """Compiles the step of a run for the slice `name` and says what it needs; raises `InputError` if it does not fit."""
     parts.use(config.run.parts)
     target = slice_named(name)
-    mesh = target.mesh(model_axis=config.run.model_axis)
+    mesh = target.mesh(model_axis=config.run.model_axis, slices=config.run.slices)
     if config.run.precision == "auto":  # as on that slice, not on this machine
         config = dataclasses.replace(config, run=dataclasses.replace(config.run, precision="bfloat16"))
     run = build(config, workdir, progress=True, absent=mesh)
     batch = run.batches.batch_at(0)
-    say(
-        f"{name}: {target.chips} chips, data {mesh.shape['data']}, model {mesh.shape['model']}, {run.config.run.precision}"
-    )
+    axes = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
+    say(f"{name}: {target.chips} chips, {axes}, {run.config.run.precision}")
     tokens = {"student": batch.student, "teacher": batch.teacher}
     slots = ", ".join(f"{part} {' x '.join(map(str, one.ids.shape))}" for part, one in tokens.items() if one)
     say(f"first batch: {run.batches.batch_size:,} sentences in groups x rows x token slots: {slots}")

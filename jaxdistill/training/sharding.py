@@ -16,23 +16,25 @@ from jaxdistill.inference import Embedder
 from jaxdistill.mesh import Rules, make_mesh, path_name, shardings
 
 LARGE = 2**16
-"""Numbers of the smallest matrix that `fsdp` splits; smaller ones are replicated."""
+"""Numbers of the smallest matrix that `zero` and `fsdp` split; smaller ones are replicated."""
 
 
 def sharding_rules(sharding: Sharding, params: Any, architecture: Architecture, mesh: Mesh) -> Rules:
-    """The rules for a model: those given, or those that the word `fsdp` or `tensor` stands for.
+    """The rules for a model in training: those given, or those that the word `zero`, `fsdp` or `tensor` stands for.
 
     Args:
       params: tree of the parameters or their shapes.
       architecture: of the model, whose heads and feed-forward network `tensor` splits.
     """
-    if sharding == "fsdp":
+    if sharding in ("zero", "fsdp"):
         return fsdp_rules(params, mesh)
     return tensor_rules(architecture, mesh) if sharding == "tensor" else sharding
 
 
 def frozen_shardings(model: SentenceModel, mesh: Mesh, sharding: Sharding) -> dict[str, NamedSharding]:
-    """How a frozen model's parameters lie on the mesh."""
+    """How a frozen model's parameters lie on the mesh; `zero` leaves them whole on each device."""
+    if sharding == "zero":
+        sharding = ()
     return shardings(model.params, mesh, sharding_rules(sharding, model.params, model.definition.architecture, mesh))
 
 
@@ -52,7 +54,10 @@ def held_share(tree: Any, shardings: Any) -> float:
 
 
 def fsdp_rules(params: Any, mesh: Mesh) -> Rules:
-    """Splits every large matrix over the data axis, along its longest axis that the devices divide."""
+    """Splits every large matrix over the data axis, along its longest axis that the devices divide.
+
+    Source: Rajbhandari et al., ZeRO, arXiv 1910.02054, stage 3.
+    """
     devices, rules = mesh.shape["data"], []
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         shape = np.shape(leaf)

@@ -70,7 +70,7 @@ class Slice:
     topology: str
     """As the TPU compiler names it, such as `v5e:4x4`."""
 
-    def mesh(self, *, model_axis: int = 1) -> Mesh:
+    def mesh(self, *, model_axis: int = 1, slices: int = 0) -> Mesh:
         """The slice as devices that a program can be compiled for; raises `InputError` without the TPU compiler."""
         if not importlib.util.find_spec("libtpu"):
             raise InputError(f"--compile_for={self.name} needs the TPU compiler: pip install libtpu. It needs no TPU.")
@@ -85,7 +85,7 @@ class Slice:
         from jax.experimental import topologies
 
         devices = topologies.get_topology_desc(platform="tpu", topology_name=self.topology).devices
-        return make_mesh(model_axis=model_axis, devices=list(devices)[: self.chips])
+        return make_mesh(model_axis=model_axis, slices=slices, devices=list(devices)[: self.chips])
 
 
 def slice_named(name: str) -> Slice:

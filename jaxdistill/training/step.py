@@ -104,7 +104,7 @@ class Forward(NamedTuple):
         assert tokens is not None  # a live teacher has them
         found = encoded(
             self.teacher,
-            gathered(teacher_params, self.places.teacher),
+            gathered(teacher_params, self.places.teacher, self.compute_dtype),
             tokens,
             views=len(self.objective.teacher_views),
             reads=self.objective.reads,
@@ -124,7 +124,7 @@ class Forward(NamedTuple):
         """The student's side of a batch."""
         return encoded(
             self.student,
-            gathered(params, self.places.student),
+            gathered(params, self.places.student, self.compute_dtype),
             batch.student,
             views=len(self.objective.student_views),
             reads=self.objective.reads,
