@@ -3,7 +3,6 @@
 import argparse
 import codecs
 import contextlib
-import ctypes
 import difflib
 import errno
 import io
@@ -17,6 +16,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_args
 
+from jaxdistill import memory
 from jaxdistill.core import InputError, Precision, TemporaryError
 from jaxdistill.files import buckets, is_remote, parts
 from jaxdistill.paths import cache_folder
@@ -38,10 +38,6 @@ HALF_WRITTEN_SECONDS = 60
 """Age after which a cached program without an access time counts as left by a killed process."""
 COMPILED_SECONDS = 0.2
 """Minimum compile time of programs that are cached."""
-
-
-GLIBC_MALLOC = {"M_ARENA_MAX": (-8, 1), "M_MMAP_THRESHOLD": (-3, 32 << 20), "M_TRIM_THRESHOLD": (-1, 1 << 30)}
-"""Numbers and values of glibc's parameters (malloc.h): one heap that keeps 1 GiB of freed memory, for blocks below 32 MiB."""
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
@@ -310,20 +306,6 @@ def keep_compiled() -> None:
         config.update("jax_persistent_cache_min_compile_time_secs", float(seconds))
 
 
-def keep_freed_memory() -> None:
-    """Makes glibc reuse freed memory instead of returning it to the system; does nothing with another C library.
-
-    XLA's kernels for CPUs allocate their buffers anew in every step, and pages that come from the system are cleared first.
-    Larger blocks still do: reusing them too takes twice the memory, which a user may choose, see docs/performance.md.
-    """
-    if any(name.startswith("MALLOC_") for name in os.environ):
-        return
-    with contextlib.suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL("libc.so.6").mallopt
-        for number, value in GLIBC_MALLOC.values():
-            mallopt(number, value)
-
-
 def _drop_half_written(compiled: pathlib.Path) -> None:
     """Removes entries without an access time: killed processes leave them, and JAX fails on them."""
     for path in compiled.glob("*-cache"):
@@ -358,7 +340,7 @@ def _run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> Non
     try:
         with _one_interrupt():
             keep_compiled()
-            keep_freed_memory()
+            memory.keep_freed()
             _refuse_undecodable(arguments)
             main(arguments)
         sys.stdout.flush()

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import platform
 import signal
 import subprocess
 import sys
@@ -177,25 +176,3 @@ def test_a_public_command_keeps_its_options():
         "python -m jaxdistill.main --config=configs/congen.py:tiny --config.data.text=t.txt,hf:org/set:train:text "
         '--config.then.student.model=mini \'--config.run.sharding=(("/kernel",("","model")),)\' --workdir=DIR'
     )
-
-
-ALLOCATES = """
-import resource
-from jaxdistill import cli
-cli.keep_freed_memory()
-pages = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-bytes(b"x") * (16 << 20)
-before = pages()
-for _ in range(5):
-    bytes(b"x") * (16 << 20)
-print(pages() - before)
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
-@pytest.mark.parametrize(("variables", "kept"), [({}, True), ({"MALLOC_MMAP_THRESHOLD_": "65536"}, False)])
-def test_freed_memory_is_used_again_unless_the_environment_says_how(variables, kept):
-    said = subprocess.run(
-        [sys.executable, "-c", ALLOCATES], env=environment() | variables, capture_output=True, check=True
-    )
-    assert (int(said.stdout) < 1000) == kept  # 16 MiB are 4,096 pages

@@ -7,7 +7,7 @@ import pytest
 
 PACKAGE = pathlib.Path(__file__).parent.parent / "jaxdistill"
 LAYERS = (
-    ("__init__", "core", "versions"),
+    ("__init__", "core", "memory", "versions"),
     ("files",),
     ("mesh", "ops", "assets", "paths"),
     ("cli",),

@@ -209,7 +209,7 @@ def test_a_run_that_averages_exports_and_scores_the_mean_of_its_checkpoints(fini
     shutil.copytree(finished[0], workdir)
     main.main([*arguments, f"--workdir={workdir}", "--config.evals.average=(4,2)"])
     results = json.loads((workdir / "results.json").read_text())
-    assert (results["averaged_steps"], results["last_step"]) == ("2, 4", 4)
+    assert (results["averaged_steps"], results["last_step"]) == ([2, 4], 4)
     assert "| Mean of the checkpoints of steps | 2, 4 |" in (workdir / "export" / "README.md").read_text()
     student, texts = load_model(str(workdir / "export")), ["the cat sleeps", "rain"]
     expected = Embedder(restored_student(workdir, [2, 4])).encode(texts)
@@ -220,15 +220,20 @@ def test_a_run_that_averages_exports_and_scores_the_mean_of_its_checkpoints(fini
     assert results["scores"]["student after"] == pytest.approx(found, abs=1e-6)
     before = json.loads((finished[0] / "results.json").read_text())["scores"]["student after"]
     assert found != pytest.approx(before, abs=1e-6)
+    with pytest.raises(InputError, match=r"step 0 was not kept; .* has 2, 4\. Give .*--config\.evals\.average='\(\)'"):
+        main.main([*arguments, f"--workdir={workdir}", "--config.evals.average=(0,4)"])
+    (next((workdir / "checkpoints" / "2").rglob("manifest.ocdbt"))).write_bytes(b"damaged")
+    with pytest.raises(InputError, match=r"2 is damaged .* evals\.average=\(2, 4\) names it; name others"):
+        main.main([*arguments, f"--workdir={workdir}", "--config.evals.average=(2,4)"])
 
 
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
         ({"evals.average": (0, 3)}, r"step 3 has no checkpoint; the run saves step 0, every 2 steps, and step 4"),
-        ({"evals.average": (0, 6)}, r"step 6 has no checkpoint"),
+        ({"evals.average": (0, 6)}, r"step 6 is beyond the run's 4 steps"),
         ({"evals.average": (0, 1), "run.save_every": 3}, r"step 1 has no .* every 2 and every 3 steps"),
-        ({"evals.average": (0, 4), "evals.patience": 1}, r"evals\.patience.* set both to 0"),
+        ({"evals.average": (0, 4), "evals.patience": 1}, r"evals\.patience.* lower run\.steps"),
     ],
 )
 def test_steps_to_average_must_be_saved_steps_of_the_run(folder, tmp_path, changed, words):

@@ -49,6 +49,12 @@ def test_the_second_stage_begins_with_the_first_ones_export(folder, finished):
     assert again.count("is finished") == 2
 
 
+def test_steps_that_a_later_stage_cannot_average_are_refused_before_the_first_is_trained(folder, capsys, tmp_path):
+    given = [*arguments(folder), f"--workdir={tmp_path / 'w'}", "--config.then.evals.average=(0,7)"]
+    assert "stage 2: evals.average=(0, 7): step 7 is beyond the run's 6 steps" in program.refused(main, given, capsys)
+    assert not (tmp_path / "w" / "stage1").exists()
+
+
 def test_previous_without_a_stage_before_is_refused(folder, capsys, tmp_path):
     given = [*program.tiny_arguments(folder), "--config.student.model=previous", f"--workdir={tmp_path / 'w'}"]
     assert "refers to the export of a stage before" in program.refused(main, given, capsys)

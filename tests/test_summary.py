@@ -125,9 +125,10 @@ def test_brackets_and_colons_are_shown_as_they_are():
 
 
 def test_a_stage_that_gained_nothing_says_so():
-    assert no_gain("dev", 0.5, 0.51, steps=[4]) == ""
-    assert no_gain("dev", 0.5, 0.5, steps=[0, 4]).endswith("the export is the mean of 2 checkpoints")
-    line = no_gain("dev", 0.5, 0.5, steps=[0])
+    assert no_gain("dev", 0.5, 0.51, step=4) == ""
+    of_mean = no_gain("dev", 0.5, 0.4, step=0, averaged=[0, 4])
+    assert of_mean.endswith("is 40.00 after it; the export is the mean of the checkpoints of steps 0, 4")
+    line = no_gain("dev", 0.5, 0.5, step=0)
     assert line.startswith("NO GAIN: dev was 50.00") and line.endswith("the export is the untrained student")
     shown = dict(form="bi", student="s", metric="dev", before=0.5, sts=None)
     rows = [StageRow(number=1, after=0.512, **shown), StageRow(number=2, after=0.5, no_gain=line, **shown)]

@@ -242,7 +242,7 @@ def test_a_run_goes_on_and_is_exported_without_cache_and_text(trained):
     os.remove(config.data.text)
     again = make_student(config, run.teachers, run.workdir)
     assert again.digest() == run.student.digest()
-    restored = train.restored_student(run.workdir, outcome.steps)
+    restored = train.restored_student(run.workdir, [outcome.best_step])
     np.testing.assert_array_equal(Embedder(restored).encode(ENGLISH), vectors)
 
 

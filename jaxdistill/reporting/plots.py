@@ -62,7 +62,7 @@ def stage_plot(rows: Sequence[StageRow], out_png: str | Path) -> Path:
         after = [(row.number, 100 * row.after) for row in known if row.after is not None]
         name = f"{form}-encoder" if form else "student"
         numbers, scores = zip(*after, strict=True) if after else ((), ())
-        panel.plot(numbers, scores, color=color, marker="o", label=f"{name}, best checkpoint")
+        panel.plot(numbers, scores, color=color, marker="o", label=f"{name}, exported")
         compared = [row for row in known if row.after is not None and form != "cross"]
         before = [(row.number, 100 * row.before) for row in compared if row.before is not None]
         if before:

@@ -76,7 +76,7 @@ class StageRow:
     student: str
     """Where the student's weights come from."""
     metric: str
-    """The metric that chose its best checkpoint."""
+    """The metric by which checkpoints are compared."""
     before: float | None
     after: float | None
     sts: float | None
@@ -85,16 +85,19 @@ class StageRow:
     """The line of `no_gain`."""
 
 
-def no_gain(metric: str, before: float, after: float, *, steps: Sequence[int]) -> str:
-    """A warning if the exported checkpoint, or the mean of several, is no better than the untrained student; else empty."""
+def no_gain(metric: str, before: float, after: float, *, step: int, averaged: Sequence[int] = ()) -> str:
+    """A warning if the export is no better than the untrained student; else empty.
+
+    Args:
+      step: of the best checkpoint, which is the export unless the mean of `averaged` steps is.
+    """
     if after > before:
         return ""
-    exported = "the best trained checkpoint" if any(steps) else "the untrained student"
-    if len(steps) > 1:
-        exported = f"the mean of {len(steps)} checkpoints"
+    best = "the best trained checkpoint" if step else "the untrained student"
+    exported = f"the mean of the checkpoints of steps {', '.join(map(str, averaged))}" if averaged else best
     return (
-        f"NO GAIN: {metric} was {hundredfold(before)} before training and is {hundredfold(after)} at its best after it; "
-        f"the export is {exported}"
+        f"NO GAIN: {metric} was {hundredfold(before)} before training and is {hundredfold(after)} {'' if averaged else 'at its best '}"
+        f"after it; the export is {exported}"
     )
 
 

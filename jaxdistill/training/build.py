@@ -108,7 +108,9 @@ def check_average(config: Config, steps: int) -> None:
     """Raises `InputError` for a step of evals.average after which this run of `steps` steps writes no checkpoint."""
     evals, every = config.evals, [config.evals.every, *filter(None, [config.run.save_every])]
     for wanted in evals.average:
-        if wanted > steps or (wanted != steps and all(wanted % each for each in every)):
+        if wanted > steps:
+            raise InputError(f"evals.average={evals.average}: step {wanted} is beyond the run's {steps} steps.")
+        if wanted != steps and all(wanted % each for each in every):
             raise InputError(
                 f"evals.average={evals.average}: step {wanted} has no checkpoint; the run saves step 0, every "
                 f"{' and every '.join(map(str, every))} steps, and step {steps}. Give such steps, or set --config.run.save_every."
@@ -116,7 +118,7 @@ def check_average(config: Config, steps: int) -> None:
     if evals.average and (evals.patience or evals.patience_epochs):
         raise InputError(
             f"evals.average={evals.average} needs all of its steps, which evals.patience and evals.patience_epochs may leave "
-            "out; set both to 0."
+            "out; set both to 0, and lower run.steps to end earlier."
         )
 
 

@@ -1,8 +1,8 @@
 """Saves and restores train states: after a crash, beside a damaged file, and on other devices.
 
 Orbax writes a checkpoint into a temporary folder and renames it, so a killed run leaves complete checkpoints only. The
-latest ones and the best one are kept. A JSON record beside the arrays holds the progress of the evaluation and a
-checksum of every array, because a damaged file can be read without an error.
+latest ones, the best one and those that `evals.average` names are kept. A JSON record beside the arrays holds the progress
+of the evaluation and a checksum of every array, because a damaged file can be read without an error.
 
 Processes that share the folder write and read a part each. Otherwise the first one writes what it gathers from all, and sends
 all what it reads: it needs memory and disk for the whole state, and the others need no file.

@@ -129,15 +129,17 @@ def finish(
     measured = {
         name: _measured(run, model, scores[name], folder, found[name].reading.rate) for name, model in models.items()
     }
-    lost = no_gain(run.best, outcome.before[run.best], outcome.scores[run.best], steps=outcome.steps)
+    lost = no_gain(
+        run.best, outcome.before[run.best], outcome.scores[run.best], step=outcome.best_step, averaged=outcome.averaged
+    )
     results = {
         "command": command,
         "config": flat(run.config),
         "seconds_in_this_process": outcome.seconds,
         "seconds_of_activities": outcome.spent,
         "best_metric": run.best,
-        "best_step": outcome.steps[-1],
-        "averaged_steps": facts.averaged,
+        "best_step": outcome.best_step,
+        "averaged_steps": outcome.averaged,
         "last_step": outcome.last_step,
         "no_gain": lost,
         "scores": scores,
@@ -149,11 +151,7 @@ def finish(
     for name, named in scores.items():
         if "average" in named:
             print(f"{name}: " + ", ".join(f"{key} {100 * named[key]:.2f}" for key in (*sts.TESTS, "average")))
-    if lost:
-        print(f"{lost}; try another optimizer.learning_rate than {run.config.optimizer.learning_rate:g}")
-    best = f"best checkpoint: step {outcome.steps[-1]:,} by {run.best}"
-    averaged = f"the student is the mean of the checkpoints of steps {facts.averaged}"
-    print(f"{averaged if facts.averaged else best}; trained for {outcome.seconds / 60:.1f} minutes in this process")
+    print(_ending(run, outcome, lost))
     print(f"export (reloaded and compared): {folder}")
     print(f"plot: {plot}")
     print(f"results: {run.workdir / 'results.json'}")
@@ -169,6 +167,17 @@ def finish(
         geometry={name: one.geometry for name, one in found.items()},
     )
     print(f"report: {page}")
+
+
+def _ending(run: Run, outcome: Outcome, lost: str) -> str:
+    """Which checkpoints the student is of, how long they took, and what to try if nothing was gained."""
+    chosen = f"best checkpoint: step {outcome.best_step:,} by {run.best}"
+    if outcome.averaged:
+        chosen = f"the student is the mean of the checkpoints of steps {', '.join(map(str, outcome.averaged))}"
+    elif lost:
+        lost += f"; try another optimizer.learning_rate than {run.config.optimizer.learning_rate:g}"
+    minutes = f"trained for {outcome.seconds / 60:.1f} minutes in this process"
+    return "\n".join(filter(None, [lost, f"{chosen}; {minutes}"]))
 
 
 def _sts_folder(run: Run) -> pathlib.Path | None:
@@ -248,8 +257,8 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         data=", ".join(map(public_name, sources.split_specs(run.config.data.text))),
         data_digest=run.store.content_digest,
         sentences=run.batches.training_rows,
-        steps=outcome.steps[-1],
-        averaged=averaged_steps(outcome.steps),
+        steps=max(outcome.averaged, default=outcome.best_step),
+        averaged=averaged_steps(outcome.averaged),
         batch_size=run.batches.batch_size,
         seed=run.config.run.seed,
         prompt=run.student.prompt,

@@ -49,11 +49,13 @@ class Outcome:
 
     student: SentenceModel
     """The best checkpoint's student, or the mean of those of `evals.average`, as it is evaluated."""
-    steps: Sequence[int]
-    """Steps of its checkpoints, ascending."""
+    best_step: int
+    """Step of the best checkpoint."""
+    averaged: Sequence[int]
+    """Steps of the checkpoints whose mean the student is, ascending; empty if it is the best one."""
     last_step: int
     scores: dict[str, float]
-    """Its value of each metric, in [-1, 1]."""
+    """The student's value of each metric, in [-1, 1]."""
     before: dict[str, float]
     """Scores of the untrained student."""
     seconds: float
@@ -78,6 +80,7 @@ def train(run: Run, *, progress: bool, shared: bool = True) -> Outcome:
         with Interrupts() as interrupts:
             with goodput.spent("checkpoints"):
                 state, track = _first_or_restored(run, checkpoints)
+                _check_kept(run, checkpoints, int(state.step), is_new=track["before"] is None)
             loop = _Loop(run, checkpoints, goodput, int(state.step), track, progress)
             with contextlib.closing(loop):
                 state = loop.run_steps(state, interrupts)
@@ -105,6 +108,16 @@ def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, 
             f"{run.workdir} is at step {restored.step}, beyond the {run.steps} steps asked for; raise run.steps."
         )
     return restored.state, restored.progress
+
+
+def _check_kept(run: Run, checkpoints: Checkpoints, step: int, *, is_new: bool) -> None:
+    """Raises `InputError` if a run that continues at `step` has removed a checkpoint of evals.average already."""
+    gone = [wanted for wanted in run.config.evals.average if wanted <= step and wanted not in checkpoints.steps]
+    if gone and not is_new:
+        raise InputError(
+            f"evals.average={run.config.evals.average}: the checkpoint of step {gone[0]} was not kept; {checkpoints.folder} "
+            f"has {', '.join(map(str, checkpoints.steps))}. Give such steps or later ones, or --config.evals.average='()'."
+        )
 
 
 def patience_of(evals: Evals, steps_per_epoch: int) -> int:
@@ -311,16 +324,18 @@ def _outcome(run: Run, shared: bool, seconds: float, spent: Mapping[str, float])
     checkpoints = _opened(run, shared)
     last = checkpoints.restore(run.like, run.shardings)
     assert last is not None  # a training saves its last step
-    steps = sorted(set(run.config.evals.average)) or [last.progress["best_step"]]
-    student = trained_student(run.config, run.student, _mean(_params_of(run, checkpoints, last, steps)), run.teachers)
+    averaged, best_step = sorted(set(run.config.evals.average)), last.progress["best_step"]
+    params = _mean(_params_of(run, checkpoints, last, averaged or [best_step]))
+    student = trained_student(run.config, run.student, params, run.teachers)
     checkpoints.close()
     scores = last.progress["scores"]
-    if run.config.evals.average:
-        embed = sharded_embedder(student, run.config.run, mesh=run.mesh).as_embed()
+    if averaged:
+        embed = sharded_embedder(student, run.config.run, mesh=run.mesh, compute_dtype=run.compute_dtype).as_embed()
         scores = {name: score for task in run.tasks.values() for name, score in task(embed).items()}
     return Outcome(
         student=student,
-        steps=steps,
+        best_step=best_step,
+        averaged=averaged,
         last_step=last.step,
         scores=scores,
         before=last.progress["before"],
@@ -334,9 +349,16 @@ def _params_of(
 ) -> Iterator[dict[str, np.ndarray]]:
     """The student's parameters after each of these steps; `last` is the latest checkpoint, which is read already."""
     for step in steps:
-        found = last if step == last.step else checkpoints.restore(run.like, run.shardings, step=step)
+        try:
+            found = last if step == last.step else checkpoints.restore(run.like, run.shardings, step=step)
+        except InputError as error:
+            if not run.config.evals.average:
+                raise
+            raise InputError(f"{error} evals.average={run.config.evals.average} names it; name others.") from error
         assert found is not None  # a missing step is an error
-        yield {path: meshes.fetched(array) for path, array in found.state.params["student"].items()}
+        params = {path: meshes.fetched(array) for path, array in found.state.params["student"].items()}
+        del found  # else two whole states are in memory
+        yield params
 
 
 def _mean(params: Iterable[Params]) -> dict[str, np.ndarray]:

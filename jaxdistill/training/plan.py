@@ -137,7 +137,11 @@ def _fits(target: Slice, options: RunOptions, held: int) -> Iterator[None]:
 
 def too_little(target: Slice, options: RunOptions, *, needed_gib: float, held_gib: float) -> InputError:
     """The error for a step that does not fit; `held_gib`: parameters, state and batch, which remat does not change."""
-    split = "--config.run.sharding=fsdp" if options.sharding != "fsdp" and target.chips > 1 else "a larger slice"
+    split = (
+        "--config.run.sharding=fsdp"
+        if options.sharding not in ("zero", "fsdp") and target.chips > 1
+        else "a larger slice"
+    )
     remat = f"--config.run.accumulate={2 * options.accumulate}" if options.remat else "--config.run.remat=True"
     resident = held_gib > min(target.chip.memory_gib, needed_gib / 2)
     return InputError(

@@ -24,6 +24,7 @@ from jaxdistill.paths import data_folder
 from jaxdistill.reporting.plots import stage_plot
 from jaxdistill.reporting.tables import StageRow, as_text, stage_table
 from jaxdistill.training import lock, mirror
+from jaxdistill.training.build import check_average
 from jaxdistill.training.dev import own_sets
 from jaxdistill.training.job import run_training
 from jaxdistill.training.objective import make_objective
@@ -147,8 +148,8 @@ def in_order(config: Config) -> list[Config]:
 
 
 def check_files(stages: Sequence[Config], finished: Sequence[bool]) -> None:
-    """Checks the objective's options, a row of the text and the user's own sets of every stage that will run, so that an
-    error of a later stage appears before the first one is trained."""
+    """Checks the objective's options, a row of the text, the user's own sets and the averaged steps of every stage that
+    will run, so that an error of a later stage appears before the first one is trained."""
     for number, (stage, done) in enumerate(zip(stages, finished, strict=True), start=1):
         if done:
             continue
@@ -158,6 +159,8 @@ def check_files(stages: Sequence[Config], finished: Sequence[bool]) -> None:
             for portion in text_portions(stage.data):
                 next(sources.rows(specs[portion.source], portion.columns, stage.data.max_line_bytes), None)
             own_sets(stage)
+            if stage.run.steps:  # else they depend on the text
+                check_average(stage, stage.run.steps)
         except InputError as error:
             raise InputError(f"stage {number}: {error}") from None
 
