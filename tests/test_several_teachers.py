@@ -1,6 +1,7 @@
 """Several teachers: joined vectors, a head for each, two tokenizers, and which head is exported."""
 
 import json
+import re
 import shutil
 
 import jax
@@ -222,9 +223,18 @@ def test_a_run_that_averages_exports_and_scores_the_mean_of_its_checkpoints(fini
     assert found != pytest.approx(before, abs=1e-6)
     with pytest.raises(InputError, match=r"step 0 was not kept; .* has 2, 4\. Give .*--config\.evals\.average='\(\)'"):
         main.main([*arguments, f"--workdir={workdir}", "--config.evals.average=(0,4)"])
-    (next((workdir / "checkpoints" / "2").rglob("manifest.ocdbt"))).write_bytes(b"damaged")
+
+
+def test_a_damaged_checkpoint_among_those_to_average_is_named(finished, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(finished[0], workdir)
+    record = next((workdir / "checkpoints" / "2" / "progress").rglob("metadata"))
+    text, name = record.read_text(), "params/student/dense/0/kernel"
+    assert text.count(name) == 1
+    checksum = re.search(r"\d+", text[text.index(name) + len(name) :])[0]
+    record.write_text(text.replace(checksum, "1"))
     with pytest.raises(InputError, match=r"2 is damaged .* evals\.average=\(2, 4\) names it; name others"):
-        main.main([*arguments, f"--workdir={workdir}", "--config.evals.average=(2,4)"])
+        main.main([*finished[1], f"--workdir={workdir}", "--config.evals.average=(2,4)"])
 
 
 @pytest.mark.parametrize(

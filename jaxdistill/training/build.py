@@ -105,7 +105,8 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
 
 
 def check_average(config: Config, steps: int) -> None:
-    """Raises `InputError` for a step of evals.average after which this run of `steps` steps writes no checkpoint."""
+    """Raises `InputError` for a step of evals.average after which this run of `steps` steps writes, or may write, no
+    checkpoint."""
     evals, every = config.evals, [config.evals.every, *filter(None, [config.run.save_every])]
     for wanted in evals.average:
         if wanted > steps:

@@ -116,7 +116,7 @@ def traffic_of(text: str) -> Traffic:
                 collectives[kind] = _plus(collectives.get(kind, Collective()), operation, values, times)
                 if fused and operation.name in _in_flight(values):
                     part = _part(operation)
-                    sizes[part] = sizes.get(part, 0) + times * _moved_bytes(operation, values)
+                    sizes[part] = sizes.get(part, 0) + times * _memory_bytes(operation, values, computations)
             if not fused:
                 part = _part(operation)
                 cycles += times * sum(map(int, re.findall(r'"estimated_cycles":"(\d+)"', operation.text)))
@@ -205,7 +205,7 @@ def _group(text: str) -> int:
 
 
 def _memory_bytes(operation: Operation, values: Mapping[str, Operation], computations: Computations) -> int:
-    """What an operation outside of fusions reads from the device's memory and writes to it."""
+    """What an operation reads from the device's memory and writes to it; inside fusions, a collective that overlaps with one."""
     if operation.code in FREE:
         return 0
     given = [values[name] for name in operation.operands]
@@ -239,12 +239,6 @@ def _in_flight(inside: Mapping[str, Operation]) -> set[str]:
         if one.code == "parameter" and users <= found | {last.name}:
             found.add(name)
     return found
-
-
-def _moved_bytes(operation: Operation, values: Mapping[str, Operation]) -> int:
-    """What an operation reads and writes if it takes its operands whole."""
-    shapes = [operation.shape, *(values[name].shape for name in operation.operands)]
-    return sum(_size(shape, memory=True) for shape in shapes)
 
 
 def _read(inside: Mapping[str, Operation], place: int, in_flight: set[str]) -> int:

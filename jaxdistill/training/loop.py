@@ -93,8 +93,8 @@ def train(run: Run, *, progress: bool, shared: bool = True) -> Outcome:
 
 
 def _opened(run: Run, shared: bool) -> Checkpoints:
-    kept = run.config.run.keep, run.config.evals.average
-    return Checkpoints(run.workdir, keep=kept[0], keep_steps=kept[1], shared=shared)
+    config = run.config
+    return Checkpoints(run.workdir, keep=config.run.keep, keep_steps=config.evals.average, shared=shared)
 
 
 def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
