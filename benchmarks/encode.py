@@ -3,8 +3,8 @@
     python benchmarks/encode.py --text=data:text/nli.txt.gz --sentences=20000 --out=encode.json
     python benchmarks/encode.py --one --sentences=50 --rounds=3 --out=one.json
 
-Both sides have the same model and the same real sentences, in the order of the text, and take turns; float32 on both sides, or
-bfloat16 and autocast.
+Both sides have the same model and the same real sentences, in the order of the text, run in processes of their own and take
+turns; float32 on both sides, or bfloat16 and autocast.
 
 With --one, each sentence is a call of its own, the first of each length included: every side of every round is a new process
 that makes one call to start up and then takes sentences that no round before took. This project takes them twice, with an empty
@@ -22,7 +22,7 @@ from itertools import islice
 
 import numpy as np
 import torch
-from interleaved import Rates, add_device_option, medians, rates, ratios, timed, torch_device, write
+from interleaved import Elsewhere, Rates, Work, add_device_option, medians, rates, ratios, timed, torch_device, write
 
 from jaxdistill.cli import Parser, keep_compiled, positive, run
 from jaxdistill.core import InputError
@@ -59,14 +59,21 @@ def main(arguments: Sequence[str]) -> None:
 
 def whole(given, texts: Sequence[str]) -> Mapping[str, object]:
     """Rates of calls with all the sentences."""
-    encodes = {name: encode_of(name, given) for name in (OURS, THEIRS)}
-    found = rates({name: lambda encode=encode: len(encode(texts)) for name, encode in encodes.items()}, given.rounds)
+    works = {OURS: encoding(OURS, given, texts), THEIRS: Elsewhere(encoding, THEIRS, given, texts)}
+    found = rates(works, given.rounds)
+    some = texts[:256]
     return {
         **ratios(found, OURS, THEIRS),
         "sentences_per_s": medians(found),
-        "lowest_cosine": lowest_cosine(*(encode(texts[:256]) for encode in encodes.values())),
+        "lowest_cosine": lowest_cosine(encode_of(OURS, given)(some), encode_of(THEIRS, given)(some)),
         "rounds": found,
     }
+
+
+def encoding(name: str, given, texts: Sequence[str]) -> Work:
+    """One call with all the sentences."""
+    encode = encode_of(name, given)
+    return lambda: len(encode(texts))
 
 
 def one_by_one(given, texts: Sequence[str]) -> Mapping[str, object]:

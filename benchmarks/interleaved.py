@@ -1,16 +1,20 @@
 """Times several programs for the same work in turn, so that other load on the machine meets all of them alike.
 
+PyTorch's side runs in a process of its own (`Elsewhere`), so that it has the allocator's settings that a user's loop has.
+
 Benchmarks without PyTorch import this file too, so that it imports PyTorch only where a benchmark asks for its device.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -32,7 +36,7 @@ class Rates(NamedTuple):
 
     wall: list[float]
     processor: list[float]
-    """Per second of the processor, over all threads of this process, which other work on the machine lengthens less."""
+    """Per second of the processor, over all threads of the work's process, which other work on the machine lengthens less."""
 
     def add(self, amount: float, wall: float, processor: float) -> None:
         """Adds a round of `amount` that took so many seconds."""
@@ -47,12 +51,43 @@ def timed(work: Callable[[], Value]) -> tuple[Value, float, float]:
     return value, time.perf_counter() - begun[0], time.process_time() - begun[1]
 
 
-def rates(works: Mapping[str, Work], rounds: int) -> dict[str, Rates]:
+class Elsewhere:
+    """Work in a process of its own, which waits until `timed` asks for a round."""
+
+    def __init__(self, make: Callable[..., Work], *arguments, **named):
+        """
+        Args:
+          make: a function of a module, which the process calls with the arguments to get its work.
+        """
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        context.Process(target=_serve, args=(theirs, make, arguments, named), daemon=True).start()
+        theirs.close()
+        self._connection.recv()
+
+    def timed(self) -> tuple[float, float, float]:
+        """The amount of a round, and its seconds of wall time and of the processor; EOFError if the process has ended."""
+        self._connection.send(None)
+        return self._connection.recv()
+
+
+def _serve(connection: Connection, make: Callable[..., Work], arguments: tuple, named: dict[str, Any]) -> None:
+    work = make(*arguments, **named)
+    connection.send("ready")
+    while True:
+        try:
+            connection.recv()
+        except EOFError:
+            return
+        connection.send(timed(work))
+
+
+def rates(works: Mapping[str, Work | Elsewhere], rounds: int) -> dict[str, Rates]:
     """Rates of each work, A B A B; one more round before the first warms up."""
     found = {name: Rates([], []) for name in works}
     for number in range(rounds + 1):
         for name, work in works.items():
-            taken = timed(work)
+            taken = work.timed() if isinstance(work, Elsewhere) else timed(work)
             if number:
                 found[name].add(*taken)
     return found

@@ -4,7 +4,8 @@
 
 Two views of 128 sentences, 384 numbers each, ConGen's loss over queue and batch, with the queue's update. PyTorch concatenates,
 multiplies and takes both softmaxes, as the released code does, under autocast in bfloat16, where both sides also hold the queue in
-bfloat16. Both take turns. `ratio` is that of the longest queue, `loss_error` the relative difference of the first loss from float32's.
+bfloat16. Both run in processes of their own and take turns. `ratio` is that of the longest queue, `loss_error` the relative
+difference of the first loss from float32's.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from interleaved import Work, add_device_option, medians, rates, ratios, torch_device, wait_for, write
+from interleaved import Elsewhere, Work, add_device_option, medians, rates, ratios, torch_device, wait_for, write
 
 from jaxdistill.cli import Parser, positive, run
 from jaxdistill.core import Encoded, Sizes
@@ -53,7 +54,7 @@ def compared(given, queue: int) -> dict[str, object]:
     exact = jax_call(*arrays, precision="float32")()
     works = {
         "jaxdistill": repeated(one, given.calls),
-        "torch": repeated(torch_call(*arrays, precision=given.precision, device=given.device), given.calls),
+        "torch": Elsewhere(torch_calls, given, arrays),
     }
     error = abs(one() - exact) / exact
     found = rates(works, given.rounds)
@@ -66,6 +67,10 @@ def compared(given, queue: int) -> dict[str, object]:
 
 def repeated(call: Callable[[], float], calls: int) -> Work:
     return lambda: len([call() for _ in range(calls)])
+
+
+def torch_calls(given, arrays: Sequence[np.ndarray]) -> Work:
+    return repeated(torch_call(*arrays, precision=given.precision, device=given.device), given.calls)
 
 
 def random_unit(shape: Sequence[int], seed: int) -> np.ndarray:

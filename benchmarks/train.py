@@ -6,8 +6,9 @@
 
 ConGen with two views, or cosine distillation (--objective=cosine), of three layers of MiniLM with stored targets, at most 128
 tokens, dropout on: this project, a plain PyTorch loop (`opponent.py`), and that loop with batches sorted by length. All have the
-same text, student, targets and device, make their batches in a thread beside the steps, and take turns; each rate counts sentences
-of the text, and real tokens of all views. The vectors of the teacher are random, because the time does not depend on them.
+same text, student, targets and device, make their batches in a thread beside the steps, run in processes of their own, and take
+turns. Each rate counts sentences of the text, and real tokens of all views. The vectors of the teacher are random, because the time
+does not depend on them.
 
 `shape:NAME` is a model of random weights in the shape of a large one, with the tokenizer of MiniLM. With --live, the teacher of
 both sides reads the text of each step.
@@ -19,16 +20,17 @@ both sides reads the text of each step.
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import torch
 import tpu_plan
-from interleaved import Work, add_device_option, medians, rates, ratios, torch_device, wait_for, write
+from interleaved import Elsewhere, Work, add_device_option, medians, rates, ratios, torch_device, wait_for, write
 from opponent import Batch as TorchBatch
 from opponent import Opponent, ahead
 
@@ -141,14 +143,14 @@ def timed(given, job: Run, folder: Path, texts: Sequence[str], targets: np.ndarr
     """Rates of the three sides."""
     rows = job.batches.reserved
     keep = np.setdiff1d(np.arange(len(texts)), rows)
-    works = {"jaxdistill": training(job, given.steps * (given.rounds + 1), steps=given.steps)}
+    works: dict[str, Work | Elsewhere] = {
+        "jaxdistill": training(job, given.steps * (given.rounds + 1), steps=given.steps)
+    }
     for name, sort in (("torch", False), ("torch, sorted by length", True)):
-        opponent = opponent_of(given, job, folder)
-        batches = opponent.batches(
-            [texts[row] for row in keep], targets[keep],
-            batch_size=given.batch_size, max_length=128, sort_by_length=sort,
+        works[name] = Elsewhere(
+            torch_training, opponent_options(given, job, folder), [texts[row] for row in keep], targets[keep],
+            batch_size=given.batch_size, sort_by_length=sort, steps=given.steps,
         )  # fmt: skip
-        works[name] = torch_training(opponent, ahead(batches), steps=given.steps)
     found = rates(works, given.rounds)
     tokens = tokens_per_sentence(job)
     return {
@@ -183,12 +185,21 @@ def training(job: Run, most: int, *, steps: int) -> Work:
     return work
 
 
-def torch_training(opponent: Opponent, batches: Iterator[TorchBatch], *, steps: int) -> Work:
+def torch_training(
+    options: Mapping[str, Any], texts: Sequence[str], targets: np.ndarray, *,
+    batch_size: int, sort_by_length: bool, steps: int,
+) -> Work:  # fmt: skip
+    """Steps of the opponent with these options."""
+    opponent = Opponent(**options)
+    batches = ahead(
+        opponent.batches(texts, targets, batch_size=batch_size, max_length=128, sort_by_length=sort_by_length)
+    )
+
     def work() -> float:
         losses, count = [], 0
-        for tokens, targets in islice(batches, steps):
-            losses.append(opponent.step((tokens, targets)))
-            count += len(targets)
+        for tokens, wanted in islice(batches, steps):
+            losses.append(opponent.step((tokens, wanted)))
+            count += len(wanted)
         torch.stack(losses).tolist()  # a user logs them, once in a while
         wait_for(opponent.device)
         return count
@@ -196,10 +207,10 @@ def torch_training(opponent: Opponent, batches: Iterator[TorchBatch], *, steps: 
     return work
 
 
-def opponent_of(given, job: Run, folder: Path) -> Opponent:
+def opponent_options(given, job: Run, folder: Path) -> dict[str, Any]:
     seeds = job.seeds()
-    return Opponent(
-        folder / "student",
+    return dict(
+        student=folder / "student",
         teacher=locate(given.model) if given.live else None,
         device=given.device,
         compiled=given.compile,
@@ -232,7 +243,7 @@ def made_per_second(job: Run, steps: int = 50) -> float:
 
 def agreement(given, job: Run, folder: Path) -> Mapping[str, object]:
     """Losses of both sides on the same batches, and their largest relative difference."""
-    opponent = opponent_of(given, job, folder)
+    opponent = Opponent(**opponent_options(given, job, folder))
     state, losses, theirs = job.first_state(job.seeds()), [], []
     for step in range(given.agreement):
         batch = job.batches.batch_at(step)
