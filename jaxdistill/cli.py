@@ -85,7 +85,7 @@ def local_path(text: str) -> str:
     """Type of an option that names a local file or folder. Expands `~`; refuses addresses such as gs://."""
     if is_remote(text):
         raise argparse.ArgumentTypeError(
-            f"{text} is an address; this option takes local files and mounted file systems only"
+            f"{text} is an address; this option takes only local paths and mounted file systems"
         )
     return os.path.expanduser(text)
 

@@ -106,7 +106,7 @@ class Encoded(NamedTuple):
 BATCH_AXES = ("slice", "data")
 """Axes of the mesh that split a batch, see `mesh`."""
 LABELS = "labels"
-"""Teacher view of objectives whose targets are scores of sentence pairs, `[b, 1, 1]`; they have no other."""
+"""Teacher view of objectives whose targets are scores of sentence pairs, `[b, 1, k]` for the k pairs of a row; they have no other."""
 SECOND = "second"
 """The column of the text that holds the second sentence of a pair; the first is in `text`."""
 
@@ -124,7 +124,7 @@ class Sizes(NamedTuple):
 
     batch_size: int
     width: int
-    """Width of sentence vectors, the same for student and teacher."""
+    """Width of the student's vectors; the teacher's is equal, unless the objective sets `any_width`."""
     hidden: int
     """Width of the student's layers."""
     layers: int

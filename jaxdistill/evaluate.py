@@ -26,7 +26,7 @@ Cross-encoders and ensembles (`A+B`) score pairs; they have no vectors for other
 
 --postprocess=whiten scores vectors transformed by BERT-whitening, flow those transformed by BERT-flow's normalizing flow.
 Both are fitted on the model's vectors of --postprocess_text, a text as for training, of which at most 100,000 distinct
-sentences are drawn. A file that is scored is refused as that text.
+sentences are drawn. A file that is itself scored is refused.
 
 If --out is a folder, its index.html shows tables and plots without a network.
 

@@ -151,7 +151,7 @@ class Embedder:
         """Similarity of the two sentences of each pair: cosine in [-1, 1], or a cross-encoder's score in (0, 1).
 
         A sentence encoder reads each distinct sentence once. A cross-encoder reads the pair as one sequence, the first
-        sentence first, behind the model's prompt if it has one; too long a pair loses tokens of its longer sentence
+        sentence first, behind the model's prompt if it has one; a pair that is too long is truncated in its longer sentence
         (`longest_first`). Its scores are float64, so that they rank as its logits do where these are large.
 
         Args:
@@ -336,7 +336,7 @@ def load(
 
     Args:
       model: an export of this project, or any sentence-transformers or Hugging Face checkpoint of a known family.
-      pooling: needed where the checkpoint does not say it.
+      pooling: required if the checkpoint does not state its pooling.
       max_length: longest sentence in tokens; 0: as the checkpoint says.
       prompt: name of the prompt that is used by default.
       precision: of matrix products. `auto`: bfloat16 where the hardware multiplies it natively; `float32` gives the vectors

@@ -101,7 +101,7 @@ def limited_groups() -> Sequence[Group]:
             ("memory.max", "memory.current") if not controllers else ("memory.limit_in_bytes", "memory.usage_in_bytes")
         )
         folder = CONTROL / controllers / own.strip("/")
-        for each in (folder, *folder.parents):
+        for each in (folder, *(parent for parent in folder.parents if parent.is_relative_to(CONTROL))):
             with contextlib.suppress(OSError, ValueError):  # `max` is no number: there is no limit
                 limit = int((each / names[0]).read_text())
                 found.append(Group(limit, each / names[1], each / "memory.stat"))

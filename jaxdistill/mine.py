@@ -9,7 +9,7 @@
 Writes a table with a row for each query, positive and negative: `text`, `positive`, `negative`, `score_positive`,
 `score_negative`. `--output_format=n-tuple` writes a row for each query and positive that has all its negatives:
 `negative_1`, `score_negative_1` and so on. Scores are cosines of the model, or those of `--cross_encoder`, in (0, 1). With
-`--logits` these are its logits, which differ where the others are 1 in float32: MarginMSE learns their differences.
+`--logits` these are its logits, which still differ where sigmoid scores round to 1: MarginMSE learns their differences.
 
 Documents are all different positives and those of `--corpus`. A query that appears with several positives has them all.
 A document with the query's own text is no negative. The search is exact and runs on the devices. Vectors are stored in the
@@ -21,11 +21,11 @@ import argparse
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import numpy as np
 from jaxtyping import Float
@@ -34,63 +34,24 @@ from jaxdistill.cli import Parser, add_reading_options, local_path, positive, re
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.data.negatives import Limits, Negatives, Sampling, hard_negatives
+from jaxdistill.data.questions import Pairs, Questions, questions
 from jaxdistill.data.resumable import ResumableTable
 from jaxdistill.data.targets import cached_vectors
 from jaxdistill.evals.beir import read_set, set_files
 from jaxdistill.files import local, refuse_overwriting, try_writing
 from jaxdistill.inference import Embedder, load
-from jaxdistill.ops.nearest import nearest
+from jaxdistill.ops.nearest import cosines_of_pairs, nearest
 from jaxdistill.paths import cache_folder
 
 FORMATS = ("triplet", "n-tuple")
+RANGE_MAX = (
+    "candidates of each query; default: as many as it needs; with random sampling or --cross_encoder ten per negative where "
+    "limits may leave some out"
+)
 BLOCK_ROWS = 8192
 """Documents compared, and rows written at a time."""
-
-
-class Questions(NamedTuple):
-    """Queries, documents, and which of these answer each query."""
-
-    queries: list[str]
-    documents: list[str]
-    positives: list[list[int]]
-    """For each query the indices of its documents."""
-
-
-class _Pairs(NamedTuple):
-    """Pairs of a query and a document, by their indices; only slices are read."""
-
-    known: Questions
-    queries: np.ndarray
-    documents: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.queries)
-
-    def __getitem__(self, rows):
-        both = zip(self.queries[rows], self.documents[rows], strict=True)
-        return [(self.known.queries[query], self.known.documents[document]) for query, document in both]
-
-
-def questions(pairs: Iterable[tuple[str, str]], corpus: Iterable[str] = ()) -> Questions:
-    """Queries and documents without repeats, empty ones left out; raises `InputError` if no pair remains."""
-    queries: dict[str, dict[int, None]] = {}
-    documents: dict[str, int] = {}
-    for text in corpus:
-        if text.strip():
-            documents.setdefault(text.strip(), len(documents))
-    for text, answer in ((text.strip(), answer.strip()) for text, answer in pairs):
-        if text and answer:
-            queries.setdefault(text, {})[documents.setdefault(answer, len(documents))] = None
-    if not queries:
-        raise InputError("no pair has both a query and a positive; check --pairs, --column and --positive_column.")
-    return Questions(list(queries), list(documents), [list(rows) for rows in queries.values()])
-
-
-def excluded(known: Questions) -> list[list[int]]:
-    """For each query the documents that are no negatives: its positives, and one with its own text."""
-    row = {text: number for number, text in enumerate(known.documents)}
-    own = ([row[query]] if query in row else [] for query in known.queries)
-    return [list({*positives, *same}) for positives, same in zip(known.positives, own, strict=True)]
+MOST_CANDIDATES = 1 << 27
+"""Scores held at a time where queries look further: 1.6 GB with their rows."""
 
 
 def of_retrieval_set(spec: str, qrels: str = "") -> Questions:
@@ -103,7 +64,10 @@ def of_retrieval_set(spec: str, qrels: str = "") -> Questions:
         for document, relevance in known.judged[query].items()
         if relevance > 0
     )
-    return questions(pairs, known.documents.values())
+    own = {
+        known.queries[query].strip(): known.documents[query] for query in known.queries if query in known.also_documents
+    }
+    return questions(pairs, known.documents.values(), own)
 
 
 def stored_vectors(
@@ -129,31 +93,39 @@ def mined(
     seed: int,
     scorer: Embedder | None = None,
     logits: bool = False,
+    widens: bool = False,
     progress: bool = False,
 ) -> tuple[Negatives, list[list[float]]]:
     """The negatives of each query, and the scores of its positives; `limits` have their `range_max`.
 
     Args:
+      widens: look at more candidates than `range_max` of queries that have too few negatives among these.
       scorer: a cross-encoder that scores the nearest documents and the positives instead of the vectors.
       logits: its scores are logits.
     """
-    left_out = excluded(known)
-    depth = min(limits.range_max + max(map(len, left_out)), len(documents))
-    blocks = (documents[at : at + BLOCK_ROWS] for at in range(0, len(documents), BLOCK_ROWS))
-    scores, rows = nearest(queries, blocks, count=depth)
+    left_out = known.excluded()
     asked = np.repeat(np.arange(len(known.queries)), [len(of_query) for of_query in known.positives])
     answers = np.concatenate([np.asarray(of_query, np.int64) for of_query in known.positives])
-    if scorer is None:
-        of_positives = _cosines(queries, documents, asked, answers)
-    else:
-        score = partial(_scored_pairs, scorer, known, logits=logits, progress=progress)
-        scores = score(np.repeat(np.arange(len(rows)), depth), rows.ravel()).reshape(rows.shape)
-        of_positives = score(asked, answers)
+    score = partial(_scored_pairs, scorer, known, logits=logits, progress=progress) if scorer else None
+    of_positives = score(asked, answers) if score else cosines_of_pairs(queries, documents, asked, answers)
     ends = np.cumsum([len(of_query) for of_query in known.positives])[:-1]
     positive_scores = [part.tolist() for part in np.split(of_positives, ends)]
-    found = hard_negatives(
-        scores, rows, left_out, positive_scores, limits=limits, count=count, sampling=sampling, seed=seed
-    )
+
+    def among_nearest(some: np.ndarray, depth: int, limits: Limits) -> Negatives:
+        blocks = (documents[at : at + BLOCK_ROWS] for at in range(0, len(documents), BLOCK_ROWS))
+        scores, rows = nearest(queries[some], blocks, count=depth)
+        if score:
+            scores = score(np.repeat(some, depth), rows.ravel()).reshape(rows.shape)
+        known_of = [left_out[query] for query in some], [positive_scores[query] for query in some]
+        return hard_negatives(scores, rows, *known_of, limits=limits, count=count, sampling=sampling, seed=seed)
+
+    depth = min(limits.range_max + max(map(len, left_out)), len(documents))
+    found = among_nearest(np.arange(len(known.queries)), depth, limits)
+    while widens and len(short := found.lacking()) and depth < len(documents):
+        depth = min(4 * depth, len(documents))
+        if len(short) * depth > MOST_CANDIDATES:
+            break
+        found = found.replaced(short, among_nearest(short, depth, replace(limits, range_max=depth)))
     return found, positive_scores
 
 
@@ -205,10 +177,10 @@ def main(arguments: Sequence[str]) -> None:
             embedder, known.documents, prompts["document"], "documents", progress=not given.quiet
         )
         options = {"limits": limits, "count": given.num_negatives, "sampling": given.sampling_strategy}
-        options |= {"seed": given.seed, "scorer": scorer, "logits": given.logits, "progress": not given.quiet}
-        found, scores = mined(known, queries, documents, **options)
+        options |= {"seed": given.seed, "scorer": scorer, "logits": given.logits, "widens": _widens(given)}
+        found, scores = mined(known, queries, documents, **options, progress=not given.quiet)
         _write(table, list(table_rows(known, found, scores, output_format=given.output_format)))
-        _report(known, found, scores)
+        _report(known, found, scores, is_bounded=not _widens(given))
     rows, queries, documents = table.counts["rows"], len(known.queries), len(known.documents)
     print(f"{output}: {rows:,} rows; {queries:,} queries, {documents:,} documents")
 
@@ -232,7 +204,14 @@ def _origin(
         "cross_encoder": scorer.model.digest() if scorer else "",
         **({"logits": True} if given.logits else {}),
         "text": _digest([json.dumps(known)]),
+        **({"looks further": True} if _widens(given) else {}),
     }
+
+
+def _widens(given: argparse.Namespace) -> bool:
+    """Whether a query with too few negatives looks at more candidates. A cross-encoder would have to score them, and random
+    sampling would draw from more for some queries than for others."""
+    return not given.range_max and not given.cross_encoder and given.sampling_strategy == "top"
 
 
 def _output(given: argparse.Namespace) -> Path:
@@ -249,7 +228,7 @@ def _output(given: argparse.Namespace) -> Path:
 
 def _questions(given: argparse.Namespace) -> Questions:
     known = of_retrieval_set(given.retrieval, given.qrels) if given.retrieval else _of_pairs(given)
-    if all(len(rows) == len(known.documents) for rows in excluded(known)):
+    if all(len(rows) == len(known.documents) for rows in known.excluded()):
         more = f"--retrieval={given.retrieval} needs others" if given.retrieval else "add others with --corpus=FILE"
         raise InputError(
             f"no query has a document that may be a negative: all {len(known.documents):,} documents are its positives "
@@ -279,17 +258,6 @@ def _scorer(given: argparse.Namespace) -> Embedder | None:
     return scorer
 
 
-def _cosines(queries: np.ndarray, documents: np.ndarray, asked: np.ndarray, answers: np.ndarray) -> np.ndarray:
-    """Cosines of pairs of rows."""
-    found = np.zeros(len(asked), np.float32)
-    for at in range(0, len(asked), BLOCK_ROWS):
-        block = slice(at, at + BLOCK_ROWS)
-        sides = queries[asked[block]], documents[answers[block]]
-        left, right = (side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in sides)
-        found[block] = np.einsum("ne,ne->n", left, right)
-    return found
-
-
 def _scored_pairs(
     scorer: Embedder, known: Questions, queries: np.ndarray, documents: np.ndarray, *, logits: bool, progress: bool
 ) -> np.ndarray:
@@ -298,7 +266,7 @@ def _scored_pairs(
     def score(block: Sequence[tuple[str, str]]) -> np.ndarray:
         return scorer.score(*zip(*block, strict=True), logits=logits)[:, None]
 
-    pairs = _Pairs(known, queries, documents)
+    pairs = Pairs(known, queries, documents)
     places = [hashlib.sha256(rows.tobytes()).hexdigest() for rows in (queries, documents)]
     of = _digest([scorer.model.digest(), scorer.compute_dtype.name, json.dumps(known), *places, *["logits"] * logits])
     what = "scoring pairs"
@@ -315,14 +283,17 @@ def _write(table: ResumableTable, rows: list[list[str]]) -> None:
     table.finish()
 
 
-def _report(known: Questions, found: Negatives, positive_scores: Sequence[Sequence[float]]) -> None:
+def _report(
+    known: Questions, found: Negatives, positive_scores: Sequence[Sequence[float]], *, is_bounded: bool
+) -> None:
+    more = "; more with a larger --range_max, or wider limits" if is_bounded else ""
     have = np.isfinite(found.scores)
     means = np.mean([score for scores in positive_scores for score in scores]), np.mean(found.scores[have])
     print(f"mean score of positives {means[0]:.4f}, of negatives {means[1]:.4f}")
-    for name, count in found.left_out.items():
-        print(f"--{name} left out {count:,} candidates")
-    if lacking := int((~have.all(axis=1)).sum()):
-        print(f"{lacking:,} of {len(known.queries):,} queries have fewer than {have.shape[1]} negatives")
+    for name, counts in found.left_out.items():
+        print(f"--{name} left out {counts.sum():,} candidates")
+    if lacking := len(found.lacking()):
+        print(f"{lacking:,} of {len(known.queries):,} queries have fewer than {have.shape[1]} negatives{more}")
 
 
 def _number(score: float) -> str:
@@ -371,7 +342,7 @@ def _parser() -> Parser:
     add("--output_format", choices=FORMATS, default=FORMATS[0], help="a negative a row, or all; default: triplet")
     add("--num_negatives", type=positive, default=3, help="negatives of each query; default: 3")
     add("--range_min", type=_count, default=0, help="nearest remaining candidates to skip; default: 0")
-    add("--range_max", type=_count, default=0, help="candidates of each query; default: as many as the limits need")
+    add("--range_max", type=_count, default=0, help=RANGE_MAX)
     add("--max_score", type=_finite, help="highest score of a negative")
     add("--min_score", type=_finite, help="lowest score of a negative")
     add("--absolute_margin", type=_finite, help="least difference to the query's lowest positive")

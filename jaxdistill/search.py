@@ -98,7 +98,9 @@ def main(arguments: Sequence[str]) -> None:
     if not queries or not all(query.strip() for query in queries):
         raise InputError("a query is empty or missing; give --query=TEXT or --queries=FILE, a query a line.")
     if given.vectors and (given.corpus_model or given.corpus_prompt):
-        raise InputError("--vectors are the corpus's already; leave out --corpus_model and --corpus_prompt, or them.")
+        raise InputError(
+            "--vectors excludes --corpus_model and --corpus_prompt, because the corpus is encoded already; drop either side."
+        )
     if given.top is not None and given.top < 1:
         raise InputError(f"--top={given.top} must be at least 1.")
     embedder = load(given.model, **reading_options(given))

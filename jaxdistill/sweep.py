@@ -1,6 +1,6 @@
 """Trains configs, or one config with each combination of a grid of options, one after another, and compares them.
 
-  python -m jaxdistill.sweep --config=l2.py:quickstart,congen.py:quickstart --seeds=0,1,2 --workdir=runs/methods
+  python -m jaxdistill.sweep --config=l2.py:tiny,congen.py:tiny --seeds=0,1,2 --workdir=runs/methods
   python -m jaxdistill.sweep --grid=congen_alpha --workdir=runs/alpha --seeds=0,1,2 --config.data.text=TEXT
   python -m jaxdistill.sweep --config=configs/congen.py:quickstart --workdir=runs/queue \\
     --grid='objective.queue_size=64,2048;optimizer.learning_rate=1e-4,5e-4'

@@ -107,7 +107,7 @@ def test_memory_is_scarce_by_what_this_process_holds_and_what_is_available(machi
         (2**33, 6, 0, False),
     ],
 )
-@pytest.mark.parametrize("folder", ["jobs/7/step", "jobs/7", "memory/jobs", "memory/jobs/7", ""])
+@pytest.mark.parametrize("folder", ["jobs/7/step", "jobs/7", "memory/jobs", "memory/jobs/7", "."])
 def test_a_control_group_of_any_level_and_version_limits_memory(machine, folder, limit, usage, inactive, scarce):
     first = folder.startswith("memory")
     names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if first else ("memory.max", "memory.current")

@@ -70,10 +70,10 @@ def table(path):
     "options",
     [
         {},
-        {"relative_margin": 0.02, "num_negatives": 4},
-        {"absolute_margin": 0.01, "max_score": 0.97, "min_score": 0.5},
+        {"relative_margin": 0.02, "num_negatives": 4, "range_max": 40},
+        {"absolute_margin": 0.01, "max_score": 0.97, "min_score": 0.5, "range_max": 30},
         {"range_min": 2, "range_max": 12, "num_negatives": 5},
-        {"max_score": 0.96, "output_format": "n-tuple"},
+        {"max_score": 0.96, "output_format": "n-tuple", "range_max": 30},
     ],
 )
 def test_the_negatives_are_those_of_sentence_transformers(folder, reference, tmp_path, options):
@@ -82,7 +82,12 @@ def test_the_negatives_are_those_of_sentence_transformers(folder, reference, tmp
     names, rows = table(tmp_path / "out.tsv")
     pairs = {"text": [query for query, _ in PAIRS], "positive": [positive for _, positive in PAIRS]}
     theirs = mine_hard_negatives(
-        Dataset.from_dict(pairs), reference, corpus=MORE, output_scores=True, verbose=False, **options
+        Dataset.from_dict(pairs),
+        reference,
+        corpus=MORE,
+        output_scores=True,
+        verbose=False,
+        **options,
     )
     texts = [name for name in names if not name.startswith("score")]
     ours = {row[: len(texts)]: [float(score) for score in row[len(texts) :]] for row in rows}
@@ -100,7 +105,7 @@ def test_random_negatives_are_drawn_from_all_candidates_that_remain():
     found = hard_negatives(scores, rows, [[5]] * 300, [[0.7]] * 300, **options, seed=1)
     counts = np.bincount(found.rows.ravel(), minlength=20)
     assert set(np.flatnonzero(counts)) == {4, *range(6, 16)}
-    assert (np.diff(found.scores, axis=1) < 0).all() and found.left_out == {"max_score": 900}
+    assert (np.diff(found.scores, axis=1) < 0).all() and found.left_out["max_score"].tolist() == [3] * 300
     again = hard_negatives(scores, rows, [[5]] * 300, [[0.7]] * 300, **options, seed=1)
     assert np.array_equal(found.rows, again.rows)
     few = hard_negatives(scores[:1, :3], rows[:1, :3], [[1]], [[0.7]], **options | {"limits": Limits(range_max=3)})
@@ -184,6 +189,32 @@ def test_a_document_with_the_querys_own_text_is_no_negative():
     assert found.rows.tolist() == [[1, 2, 3]] and np.isfinite(found.scores).all()
 
 
+def test_a_query_looks_further_until_it_has_its_negatives():
+    angles = np.linspace(0.0, 1.5, 61)
+    documents = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    known = mine.questions([("near", "0"), ("far", "60")], [str(number) for number in range(61)])
+    limits = Limits(max_score=float(np.cos(angles[40]) + 1e-4)).with_range(2, 1)
+    options = {"limits": limits, "count": 2, "sampling": "top", "seed": 0}
+    short, _ = mine.mined(known, documents[[0, 60]], documents, **options)
+    assert limits.range_max == 21 and short.lacking().tolist() == [0, 1]
+    found, positives = mine.mined(known, documents[[0, 60]], documents, **options, widens=True)
+    assert (
+        found.rows.tolist() == [[40, 41], [20, 19]] and not len(found.lacking()) and positives[1] == [pytest.approx(1)]
+    )
+    assert found.left_out["max_score"].tolist() == [39, 39]  # without the positives
+    none, _ = mine.mined(
+        known, documents[[0, 60]], documents, **options | {"limits": Limits(max_score=-2, range_max=9)}, widens=True
+    )
+    assert none.lacking().tolist() == [0, 1]
+
+
+def test_a_query_that_is_a_document_with_a_title_is_no_negative_of_itself(tmp_path):
+    corpus = [("q1", "pets", "cats are good"), ("d2", "", "dogs are good"), ("d3", "pets", "cats are bad")]
+    spec = write_set(tmp_path / "argu", corpus=corpus, queries=[("q1", "cats are good")], qrels=[("q1", "d2", 1)])
+    known = mine.of_retrieval_set(str(spec))
+    assert known.documents[0] == "pets cats are good" and known.excluded() == [[0, 1]]
+
+
 @pytest.mark.parametrize("set_of", ["pairs", "retrieval"])
 def test_a_corpus_without_other_documents_is_told_before_the_model_is_read(tmp_path, capsys, set_of):
     write_pairs(tmp_path / "pairs.tsv", [("query", "answer"), ("answer", "query")])
@@ -221,4 +252,4 @@ def test_pairs_without_text_are_left_out(folder, tmp_path, capsys):
     write_pairs(tmp_path / "empty.tsv", [("", "a"), ("b", " ")])
     asked = [flag for flag in arguments(folder, tmp_path / "out.tsv") if not flag.startswith("--pairs")]
     assert "no pair has both" in refused(mine, [*asked, f"--pairs={tmp_path / 'empty.tsv'}"], capsys)
-    assert mine.questions([("", "a"), ("b", "c"), ("b ", "c")]) == (["b"], ["c"], [[0]])
+    assert mine.questions([("", "a"), ("b", "c"), ("b ", "c")]) == (["b"], ["c"], [[0]], [[]])

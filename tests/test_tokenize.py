@@ -108,6 +108,19 @@ def test_dedupe_keeps_the_first_of_equal_sentences(tmp_path):
     assert store_of(tmp_path, lines).rows == 5
 
 
+def test_a_query_keeps_all_its_different_negatives(tmp_path):
+    rows = ["text\tpositive\tnegative", "a\tb\tc", "a\tb\td", "A\tb\tC", "b\ta\tc"]
+    columns = ["text", "positive", "negative"]
+    store = store_of(tmp_path, rows, name="a.tsv", columns=columns, dedupe=True)
+    assert [store.text("negative", row) for row in range(store.rows)] == ["c", "d", "c"] and store.text(
+        "text", 2
+    ) == "b"
+    pairs = store_of(
+        tmp_path, ["text\tsecond", "a\tb", "b\ta", "a\tc"], name="b.tsv", columns=["text", "second"], dedupe=True
+    )
+    assert pairs.rows == 2
+
+
 def test_sentences_of_other_files_are_left_out_counted_and_in_the_digest(tmp_path):
     (tmp_path / "test.txt").write_text("A DOG\nthe cats\n")
     lines = ["The cat", " a dog ", "a dog", "", "rain"]

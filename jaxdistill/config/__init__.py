@@ -45,10 +45,10 @@ class Data:
     """Above 0: the length at which a chunk ends is drawn between this many tokens and `chunk_tokens`, so that the student
     reads short and long texts. The same text always has the same chunks. 0: chunks are as long as fits."""
     dedupe: bool = True
-    """Keep only the first of repeated sentences or pairs. Case is ignored."""
+    """Keep only the first of repeated rows. All columns are compared, pairs in either order; case is ignored."""
     max_length: Count = 128
     """Maximum tokens per sentence in training, special tokens included; longer sentences are truncated. The exported student
-    reads at least as many, as far as it has positions."""
+    reads at least as many, up to its number of positions."""
     batch_size: Count = 128
     """Sentences per step, over all devices."""
     max_line_bytes: Count = 16 << 20
@@ -107,7 +107,7 @@ class Teacher:
     """Above 0: centres stored targets and divides each of their principal components by its standard deviation to this
     power, 1 being whitening. For teachers whose vectors lie in a cone, such as GTE's and E5's."""
     components: CountOrNone = 0
-    """Above 0: only the first so many principal components of the centred targets, for a narrower student without a head."""
+    """Above 0: keep only this many leading principal components of the centred targets, for a narrower student without a head."""
     dropout: bool = False
     """Run the live teacher with its own dropout, as DistilCSE's code does for CKD."""
 

@@ -1,7 +1,7 @@
 """Chooses hard negatives among the documents nearest to each query, by their scores.
 
 Options and their order are those of sentence-transformers' `mine_hard_negatives`, and the results equal its own where no
-scores tie. `relative_margin=0.05` is NV-Retriever's TopK-PercPos of 95 % (Moreira et al., 2024, arXiv 2407.15831).
+scores tie and both look at the same candidates. `relative_margin=0.05` is NV-Retriever's TopK-PercPos of 95 % (Moreira et al., 2024, arXiv 2407.15831).
 """
 
 import dataclasses
@@ -52,8 +52,22 @@ class Negatives(NamedTuple):
     rows: Integer[np.ndarray, "q negatives"]
     scores: Float[np.ndarray, "q negatives"]
     """Minus infinity where a query has no further negative."""
-    left_out: dict[str, int]
-    """Candidates that each limit left out, by its name."""
+    left_out: dict[str, Integer[np.ndarray, " q"]]
+    """Candidates that each limit left out of each query's, by its name."""
+
+    def lacking(self) -> Integer[np.ndarray, " lacking"]:
+        """Numbers of the queries that have fewer negatives than asked for."""
+        return np.flatnonzero(~np.isfinite(self.scores).all(axis=1))
+
+    def replaced(self, queries: Integer[np.ndarray, " some"], by: "Negatives") -> "Negatives":
+        """The same with other negatives for some queries."""
+        left_out = {}
+        for array, new in ((self.rows, by.rows), (self.scores, by.scores)):
+            array[queries] = new
+        for name, counts in self.left_out.items():
+            counts[queries] = by.left_out[name]
+            left_out[name] = counts
+        return Negatives(self.rows, self.scores, left_out)
 
 
 def hard_negatives(
@@ -82,7 +96,7 @@ def hard_negatives(
     scores = np.where(_are_excluded(rows, excluded), -np.inf, np.asarray(scores, np.float32))
     left_out = {}
     for name, beyond in _beyond(scores, lowest, limits).items():
-        left_out[name] = int((beyond & np.isfinite(scores)).sum())
+        left_out[name] = (beyond & np.isfinite(scores)).sum(axis=1)
         scores = np.where(beyond, -np.inf, scores)
     order = np.argsort(-scores, axis=1, kind="stable")[:, limits.range_min : limits.range_max]
     scores, rows = (np.take_along_axis(array, order, axis=1) for array in (scores, rows))

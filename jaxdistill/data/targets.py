@@ -65,7 +65,7 @@ def cached_vectors(
 
     Args:
       of: everything that determines the vectors; its digest names their folder.
-      embed, texts: as in `fill`.
+      embed, texts: as in `fill_vectors`.
       what: label of the progress bar.
     """
     digest = hashlib.sha256(of.encode()).hexdigest()[:32]

@@ -36,7 +36,7 @@ LAYOUT = 1
 CHUNK_ROWS = 4096
 """Rows tokenised at a time."""
 IDENTITY = ("text", SECOND)
-"""Columns that identify a row; two rows with these texts in either order are duplicates."""
+"""Columns that identify a row among those to exclude, in either order."""
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +67,9 @@ def build_store(
       columns, line_bytes: as in `sources.read`; the columns must include `text`.
       prompts: role (empty for none) to what is prepended to its sentences; no view deletes its tokens.
       roles: for each spec its columns to their roles; empty: no sentence has one.
-      dedupe: keep only the first of rows whose `text` is equal after stripping and case folding; for pairs, whose
-        `text` and `second` are equal, in either order. Sentences of different roles differ.
-      exclude: more specs with the same columns; their rows are excluded, compared as for `dedupe`.
+      dedupe: keep only the first of rows whose columns are all equal after stripping and case folding, `text` and
+        `second` of pairs in either order. Sentences of different roles differ.
+      exclude: more specs with the same columns; rows with their `text`, and `second` of pairs, are excluded likewise.
       weights: only validated here: empty, or one positive number per spec.
       chunking: splits cells, of the columns that a source has, into rows of one column `text`; `exclude` is for whole cells.
 
@@ -85,6 +85,7 @@ def build_store(
     text, excluded = sources.Watched(specs, wanted), _exclusion(exclude, identity)
     parts = [watched.digest for watched in excluded] + ([list(roles)] if prompts.keys() - {""} else [])
     parts += [chunking.digest] if chunking else []
+    parts += ["whole rows"] if dedupe and not chunking and len(wanted) > len(identity) else []
     content = _digest(FORMAT, text.digest, wanted, dedupe, *parts)
     digest = _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length)
     folder = Path(cache_folder) / digest
@@ -176,10 +177,12 @@ class _Draft:
     ) -> Iterator[tuple[int, list[str]]]:
         """Yields the rows to keep, stripped, with their index in the input."""
         identity = [place for place, column in enumerate(self.columns) if column in IDENTITY]
+        others = [place for place in range(len(self.columns)) if place not in identity]
         rows = self._filled(spec, portion, identity, elsewhere)
         for number, cells in self._split(rows) if self.chunking else rows:
             if self.dedupe:
-                key = _row_key([f"{portion.roles[place]}\0{cells[place]}" for place in identity])
+                sides = [f"{portion.roles[place]}\0{cells[place]}" for place in identity]
+                key = _row_key(sides, [cells[place] for place in others])
                 if key in seen:
                     self.duplicates += 1
                     continue
@@ -284,9 +287,10 @@ def _excluding() -> Iterator[None]:
         raise InputError(f"data.exclude: {error}") from None
 
 
-def _row_key(cells: Sequence[str]) -> bytes:
-    """Hash of a row's sentences that ignores surrounding white space, case and order."""
-    return _key("\0".join(sorted(cell.strip().casefold() for cell in cells)))
+def _row_key(cells: Sequence[str], ordered: Sequence[str] = ()) -> bytes:
+    """Hash of a row's sentences that ignores surrounding white space, case, and the order of `cells`."""
+    folded = [[cell.strip().casefold() for cell in part] for part in (cells, ordered)]
+    return _key("\0".join([*sorted(folded[0]), *folded[1]]))
 
 
 def _fresh(tokenizer: Tokenizer, max_length: int) -> Tokenizer:

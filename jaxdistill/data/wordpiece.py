@@ -91,7 +91,7 @@ def learnt(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
 
     Args:
       texts: returns an iterator over the sentences; called twice.
-      entries: see `trained`.
+      entries: see `train_wordpiece`.
     """
     most = min(MOST_CHARACTERS, (entries - len(SPECIAL)) // 4)
     characters, in_long_runs = frequent_characters(texts(), most)

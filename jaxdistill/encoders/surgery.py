@@ -41,7 +41,9 @@ def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
         raise InputError(f"layers={choice!r} is not understood; use {LAYERS_HELP}.") from None
     rising = all(low < high for low, high in zip(chosen, chosen[1:], strict=False))
     if not chosen or not rising or chosen[0] < 0 or chosen[-1] >= depth:
-        raise InputError(f"layers={choice!r} does not fit an encoder of {depth} layers; use {LAYERS_HELP}, rising.")
+        raise InputError(
+            f"layers={choice!r} does not fit an encoder of {depth} layers; use {LAYERS_HELP}, in ascending order."
+        )
     return chosen
 
 

@@ -6,7 +6,6 @@ reads Chinese and Japanese.
 """
 
 import hashlib
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +20,8 @@ from jaxdistill.versions import versions
 
 NAME = "bm25"
 K1, B = 0.9, 0.4
-_WORD = re.compile(r"\w\w+")
+_WORD = regex.compile(r"\w\w+")
+"""Letters with their vowel signs, which `re` would split words at."""
 _UNSPACED = regex.compile(
     r"[[\p{scx=Han}\p{scx=Hira}\p{scx=Kana}\p{scx=Thai}\p{scx=Laoo}\p{scx=Khmr}\p{scx=Mymr}]&&[\p{L}\p{M}\p{Nl}]]+",
     regex.V1,

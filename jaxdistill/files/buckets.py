@@ -160,9 +160,7 @@ def checked_address(address: str) -> str:
     scheme, _, rest = address.partition(":")
     bucket, _, path = rest.strip("/").partition("/")
     if scheme not in PACKAGES:
-        raise InputError(
-            f"{scheme}: is no address of this program; use {' or '.join(f'{one}://' for one in PACKAGES)}."
-        )
+        raise InputError(f"{scheme}: is not a supported address; use {' or '.join(f'{one}://' for one in PACKAGES)}.")
     if "@" in bucket or re.search(r"[?&][\w-]+=", address):
         raise InputError(f"the {scheme}:// address holds a key or a signature; give the plain address, and sign in.")
     _safe(path)

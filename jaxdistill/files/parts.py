@@ -1,7 +1,7 @@
 """Parts from outside the package: objectives, encoder families, views, readers and evaluations of a user's own.
 
 A part lies in a module or a file. An objective is named where it is used (`objective.name=my_file.py:MyLoss`). The others
-are dictionaries of a module that `run.parts`, or `--parts` of the other programs, names:
+are dictionaries of a module that `run.parts`, or `--parts` of `evaluate`, `encode`, `search` and `mine`, names:
 
     FAMILIES = {"my-bert": my_bert}                       # model_type to a module as in encoders/families
     VIEWS = {"shout": lambda text, uniform: text.upper()}   # (sentence, random number in [0, 1)) to what is read instead

@@ -13,6 +13,8 @@ from jaxdistill.ops.norm import unit
 
 QUERY_ROWS = 1024
 """Queries compared with a block at a time."""
+PAIRS = 8192
+"""Pairs compared at a time."""
 
 
 def nearest(
@@ -49,6 +51,22 @@ def nearest(
         cosines, rows = np.take_along_axis(cosines, order, axis=1), np.take_along_axis(rows, order, axis=1)
         start += len(block)
     return cosines, rows
+
+
+def cosines_of_pairs(
+    queries: Float[np.ndarray, "q e"],
+    rows: Float[np.ndarray, "n e"],
+    asked: Integer[np.ndarray, " pairs"],
+    answers: Integer[np.ndarray, " pairs"],
+) -> Float[np.ndarray, " pairs"]:
+    """Cosine of each query with a row, by their indices; 0 for a zero vector."""
+    found = np.zeros(len(asked), np.float32)
+    for at in range(0, len(asked), PAIRS):
+        block = slice(at, at + PAIRS)
+        sides = queries[asked[block]], rows[answers[block]]
+        left, right = (side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in sides)
+        found[block] = np.einsum("ne,ne->n", left, right)
+    return found
 
 
 @partial(jax.jit, static_argnames="count")

@@ -24,10 +24,10 @@ from jaxdistill.training.workdir import EXPORT, RESULTS, stage_folder
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a training leaves."""
+    """Result of a training."""
 
     workdir: pathlib.Path
-    """Checkpoints, metrics, plots and the report; the local copy of a workdir in a bucket."""
+    """Folder of the last stage: checkpoints, metrics, plots and the report; for a workdir in a bucket, the local copy."""
     export_folder: pathlib.Path
     """The student as a sentence-transformers folder."""
     scores: Mapping[str, float]
@@ -53,19 +53,19 @@ def distill(
     options: Mapping[str, Any] | None = None,
     dry_run: bool = False,
 ) -> Result | None:
-    """Trains a student and exports it; the same call again continues where it stopped.
+    """Trains a student and exports it; calling it again with the same arguments resumes.
 
     Args:
       text: sentences, or sources as `data.text` takes them (files, globs, `hf:NAME:SPLIT:COLUMN`).
       workdir: folder of the run, or its address in a bucket.
       teacher: folder, also at `s3://` or `gs://`, `package:NAME/PATH` or hub name; empty: the config's.
       layers: how many of the teacher's layers the student keeps, evenly spaced, or as `student.layers` takes them.
-      config: a config file with its preset, whose options hold unless they are given.
+      config: config file and preset; its options apply unless overridden here.
       options: any other options by their dotted names, such as `{"run.steps": 500, "then.run.seed": 1}`.
       dry_run: build everything, print sizes and estimated time, and return None before step 1.
 
     Raises:
-      InputError: an option or a file that cannot be used, in one line.
+      InputError: an option or a file cannot be used; the message is one line.
       KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the state is saved.
     """
     given = {

@@ -25,7 +25,7 @@ class Option(NamedTuple):
 def sections() -> Iterator[tuple[str, str, list[Option]]]:
     """(name, first line of its docstring, options) of every section, each objective as one."""
     for kind in SECTIONS:
-        yield kind.__name__.lower(), first_line(kind), options_of(kind)
+        yield kind.__name__.lower().removesuffix("options"), first_line(kind), options_of(kind)
     for name in objectives.available():
         kind = objectives.options_class(name)
         yield f"objective ({name})", first_line(kind), options_of(kind)

@@ -130,7 +130,7 @@ def tokenised_text(
 
 
 def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: tokenize.TokenStore) -> None:
-    """Raises as `tokenised` for a model that reads the raw text, judged by sentences drawn evenly from it."""
+    """Raises `InputError` as `tokenised_text` does, for a model that reads the raw text, judged by sentences drawn evenly from it."""
     tokenizer = model.tokenizer
     for column in _columns_read(store, views):
         rows = range(0, len(store), -(-len(store) // SAMPLE))

@@ -1,0 +1,62 @@
+"""Queries, documents and which of them belong together: what negatives are mined among."""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxdistill.core import InputError
+
+
+class Questions(NamedTuple):
+    """Queries, documents, and which of these answer each query."""
+
+    queries: list[str]
+    documents: list[str]
+    positives: list[list[int]]
+    """For each query the indices of its documents."""
+    own: list[list[int]]
+    """For each query the documents that are the query itself."""
+
+    def excluded(self) -> list[list[int]]:
+        """For each query the documents that are no negatives."""
+        return [list({*positives, *own}) for positives, own in zip(self.positives, self.own, strict=True)]
+
+
+class Pairs(NamedTuple):
+    """Pairs of a query and a document, by their indices; only slices are read."""
+
+    known: Questions
+    queries: np.ndarray
+    documents: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def __getitem__(self, rows):
+        both = zip(self.queries[rows], self.documents[rows], strict=True)
+        return [(self.known.queries[query], self.known.documents[document]) for query, document in both]
+
+
+def questions(
+    pairs: Iterable[tuple[str, str]], corpus: Iterable[str] = (), own: Mapping[str, str] = MappingProxyType({})
+) -> Questions:
+    """Queries and documents without repeats, empty ones left out; raises `InputError` if no pair remains.
+
+    Args:
+      own: text of a query to that of the document that it is itself, where that has a title besides.
+    """
+    queries: dict[str, dict[int, None]] = {}
+    documents: dict[str, int] = {}
+    for text in corpus:
+        if text.strip():
+            documents.setdefault(text.strip(), len(documents))
+    for text, answer in ((text.strip(), answer.strip()) for text, answer in pairs):
+        if text and answer:
+            queries.setdefault(text, {})[documents.setdefault(answer, len(documents))] = None
+    if not queries:
+        raise InputError("no pair has both a query and a positive; check --pairs, --column and --positive_column.")
+    same = [dict.fromkeys((text, own.get(text, text).strip())) for text in queries]
+    rows = [[documents[text] for text in texts if text in documents] for texts in same]
+    return Questions(list(queries), list(documents), [list(rows) for rows in queries.values()], rows)
