@@ -94,10 +94,17 @@ def l6(teachers: str = "gte") -> ConfigDict:
     return config
 
 
+def after(**options) -> ConfigDict:
+    """`reference` as a later stage, whose teacher is that of the stage before."""
+    config = reference(model="previous", **options)
+    config.teacher.model = config.teacher.prompt = ""
+    return config
+
+
 def smaller(steps: int, teachers: str, **student) -> ConfigDict:
     """A student cut from l6."""
     config = l6(teachers)
-    config.then = reference(steps, 100, teachers, model="previous", **student)
+    config.then = after(steps=steps, every=100, **student)
     config.then.student.export_prompt = config.student.export_prompt
     return config
 
@@ -106,7 +113,7 @@ def documents() -> ConfigDict:
     """l6 of chosen layers, and a second stage on longer text."""
     config = l6()
     config.student.layers = "greedy:6"
-    config.then = reference(steps=600, every=300, model="previous")
+    config.then = after(steps=600, every=300)
     config.then.evals.average = (0, 600)  # STS-B dev, which would choose, falls by 0.1 while retrieval gains
     config.then.data.batch_size = 64
     config.then.data.max_length = config.then.teacher.max_length = 256

@@ -55,6 +55,77 @@ def test_steps_that_a_later_stage_cannot_average_are_refused_before_the_first_is
     assert not (tmp_path / "w" / "stage1").exists()
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--config.then.student.model=/absent"], "model folder '/absent' does not exist"),
+        (["--config.then.teacher.model=/absent"], "model folder '/absent' does not exist"),
+        (["--config.then.student.pooling=foo"], "foo"),
+        (["--config.then.data.exclude=/no.txt"], "data.exclude: /no.txt does not exist"),
+        (["--config.then.data.weights=(1.0,2.0)"], "weights [1.0, 2.0] for 1 sources"),
+        (["--config.then.run.profile=x"], "run.profile"),
+        (["--config.then.run.sharding=tensor", "--config.then.run.model_axis=3"], "run.model_axis"),
+        (["--config.then.run.steps=0", "--config.then.run.epochs=0"], "give 0 steps"),
+        (["--config.then.evals.average=(0,3)", "--config.then.evals.patience=1"], "needs all of its steps"),
+    ],
+)
+def test_what_a_later_stage_cannot_use_is_refused_before_the_first_is_trained(folder, capsys, tmp_path, flags, words):
+    line = program.refused(main, [*arguments(folder), f"--workdir={tmp_path / 'w'}", *flags], capsys)
+    assert line.startswith("error: stage 2: ") and words in line and not (tmp_path / "w" / "stage1").exists()
+
+
+def test_a_finished_chain_is_not_trained_again_for_other_logs_but_refused_for_other_text(
+    folder, finished, capsys, tmp_path
+):
+    workdir = shutil.copytree(folder / "w", tmp_path / "w")
+    main.main([*arguments(folder, run__log_every=7), f"--workdir={workdir}"])
+    assert capsys.readouterr().out.count("is finished") == 2
+    other = tmp_path / "other.txt"
+    other.write_text((folder / "text.txt").read_text()[:-10] + "changed.\n")
+    given = [
+        *arguments(folder),
+        f"--workdir={workdir}",
+        f"--config.data.text={other}",
+        f"--config.then.data.text={other}",
+    ]
+    for number in (1, 2):  # the same path with another content, as far as the notes can tell
+        for name in ("config.json", "results.json"):
+            path = workdir / f"stage{number}" / name
+            path.write_text(path.read_text().replace(str(folder / "text.txt"), str(other)))
+    assert f"stage 1: data.text={other} has changed since" in program.refused(main, given, capsys)
+
+
+def test_a_stage_that_others_were_made_of_is_not_trained_again(folder, finished, capsys, tmp_path):
+    workdir = shutil.copytree(folder / "w", tmp_path / "w")
+    before = (workdir / "stage1" / "export" / "model.safetensors").read_bytes()
+    line = program.refused(main, [*arguments(folder, run__steps=12), f"--workdir={workdir}"], capsys)
+    assert f"{workdir / 'stage2'} was made of its present student; remove stage2" in line
+    assert (workdir / "stage1" / "export" / "model.safetensors").read_bytes() == before
+
+
+def test_another_dev_score_is_refused_and_names_the_variable(folder, finished, capsys, tmp_path, monkeypatch):
+    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
+    workdir = shutil.copytree(folder / "w" / "stage1", tmp_path / "stage1")
+    note = json.loads((workdir / "inputs.json").read_text())
+    assert note["dev score"] == "agreement/spearman" and "content of data.text" in note
+    (workdir / "inputs.json").write_text(json.dumps(note | {"dev score": "sts-b-dev/spearman"}))
+    given = [*program.tiny_arguments(folder, run__steps=12, evals__every=4)[1:], f"--workdir={workdir}"]
+    line = program.refused(main, ["--config=configs/ckd.py:tiny", *given], capsys)
+    assert "was begun with sts-b-dev/spearman as its dev score, which is agreement/spearman now" in line
+    assert "JAXDISTILL_DATA" in line
+
+
+def test_another_dev_score_is_refused_of_a_run_without_notes(
+    folder, finished, capsys, tmp_path, monkeypatch, data_folder
+):
+    monkeypatch.setenv("JAXDISTILL_DATA", str(data_folder))
+    workdir = shutil.copytree(folder / "w" / "stage1", tmp_path / "stage1")
+    (workdir / "inputs.json").unlink()  # as an earlier version left it
+    given = [*program.tiny_arguments(folder, run__steps=12, evals__every=4)[1:], f"--workdir={workdir}"]
+    line = program.refused(main, ["--config=configs/ckd.py:tiny", *given], capsys)
+    assert "was begun with agreement/spearman as its dev score, which is sts-b-dev/spearman now" in line
+
+
 def test_previous_without_a_stage_before_is_refused(folder, capsys, tmp_path):
     given = [*program.tiny_arguments(folder), "--config.student.model=previous", f"--workdir={tmp_path / 'w'}"]
     assert "refers to the export of a stage before" in program.refused(main, given, capsys)
@@ -102,6 +173,21 @@ def test_stages_come_in_their_order():
     assert [stage.objective["name"] for stage in stages] == ["ckd", "simcse"]
     assert [stage.run.seed for stage in stages] == [0, 7]
     assert all(stage.then is None for stage in stages)
+
+
+def test_a_later_stage_that_needs_a_teacher_has_the_one_before_it():
+    given = ["--config=configs/recommended.py:l6:retrieval", "--workdir=w", "--config.teacher.model=OTHER/e5"]
+    given += ["--config.teacher.prompt=query: ", "--config.data.text=t.tsv", "--config.data.columns=(('text','a'),)"]
+    first, second, third = in_order(parse_config(main.parse_flags(given).config))
+    assert (second.teacher.model, second.teacher.prompt, second.teacher.max_length) == ("OTHER/e5", "query: ", 256)
+    assert second.data.columns == first.data.columns != () and first.teacher.max_length == 192
+    assert third.teacher.model.startswith("columns:")
+    own = in_order(parse_config(main.parse_flags([*given, "--config.then.teacher.model=own"]).config))[1]
+    assert (own.teacher.model, own.teacher.prompt) == ("own", "")
+    labels = in_order(
+        parse_config(main.parse_flags(["--config=configs/recommended.py:l6:labelled", "--workdir=w"]).config)
+    )
+    assert labels[1].teacher.model == ""
 
 
 def test_a_later_stage_has_the_retrieval_sets_of_the_one_before_unless_it_trains_a_cross_encoder():

@@ -71,8 +71,9 @@ class Teacher:
 
     model: str = ""
     """Folder, also at `s3://` or `gs://`, `package:NAME/PATH`, hub name, an earlier stage (`previous`, `stage2`), or
-    `vectors:FILE.npy` with one row per sentence of the text. Empty for an objective without a teacher. With `targets=store`: also several models,
-    separated by commas, of any width and tokenizer. For labels: one or several models, or your own scores:
+    `vectors:FILE.npy` with one row per sentence of the text. Empty for an objective without a teacher; a later stage that needs one and
+    names none has that of the stage before, with its prompts. With `targets=store`: also several models, separated by commas, of any
+    width and tokenizer. For labels: one or several models, or your own scores:
     `vectors:FILE.npy` with one number for each pair, of shape [rows, pairs], or `columns:NAME,NAME`, columns of the text.
     With several models, `pooling`, `prompt`, `query_prompt` and `document_prompt` hold for all of them, or have a part for
     each, separated by `|`: `--config.teacher.prompt="none|query: "`."""
@@ -317,11 +318,14 @@ class Config:
     """Options of the next stage, if there is one; its student and teacher may name earlier stages."""
 
 
+WITHOUT_EFFECT = (
+    "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding", "run.slices", "run.profile",
+    "run.wandb", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
+)  # fmt: skip
+"""Options that do not change the student, rounding apart."""
 EXTENSIONS = (
-    "run.steps", "run.epochs", "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding",
-    "run.slices", "run.profile", "run.wandb",
-    "evals.every", "evals.patience", "evals.patience_epochs", "evals.average", "evals.sts", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
-    "student.keep_head", "student.head_of", "student.export_prompt",
+    *WITHOUT_EFFECT, "run.steps", "run.epochs", "evals.every", "evals.patience", "evals.patience_epochs", "evals.average",
+    "evals.sts", "student.keep_head", "student.head_of", "student.export_prompt",
 )  # fmt: skip
 """Options that may change when a run is resumed: they do not affect the steps already trained."""
 

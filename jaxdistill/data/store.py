@@ -64,6 +64,8 @@ class TokenStore:
         """Digest of everything that determines the tokens."""
         self.content_digest: str = info["content"]
         """Digest of the text alone: equal for stores of the same rows with different tokenizers."""
+        self.source_digest: str = info.get("source", "")
+        """SHA-256 of the sources alone; empty for a store of an earlier version."""
         self.rows: int = info["rows"]
         self.input_rows: int = info["input_rows"]
         """Number of rows in the sources, excluded ones included."""

@@ -84,15 +84,14 @@ def build_store(
     text, excluded = sources.Watched(specs, wanted), _exclusion(exclude, identity)
     text, excluded = sources.Watched(specs, wanted), _exclusion(exclude, identity)
     parts = [watched.digest for watched in excluded] + ([list(roles)] if prompts.keys() - {""} else [])
-    parts += [chunking.digest] if chunking else []
-    parts += ["whole rows"] if dedupe and not chunking and len(wanted) > len(identity) else []
+    parts += [chunking.digest] if chunking else ["whole rows"] if dedupe and len(wanted) > len(identity) else []
     content = _digest(FORMAT, text.digest, wanted, dedupe, *parts)
     digest = _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length)
     folder = Path(cache_folder) / digest
     if _is_usable(folder):
         return TokenStore(folder, tokenizer, chunking)
     draft = _Draft(tokenizer, wanted, prompts, dedupe, tuple(exclude), identity, chunking, max_length, line_bytes)
-    info = {"digest": digest, "content": content, "prompts": prompts, "max_length": max_length}
+    info = {"digest": digest, "content": content, "source": text.digest, "prompts": prompts, "max_length": max_length}
 
     def fill(unfinished: Path) -> None:
         read = portions(specs, wanted, roles, separate=chunking is not None, line_bytes=line_bytes)

@@ -49,19 +49,13 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
       absent: devices that are not there and for which the step is to be compiled. The run then has shapes for the live
         teacher's weights, a student of the right shapes, zeros for targets, no evaluations: no model runs, nor can it train.
     """
-    profiled_steps(config.run.profile)
-    mesh = absent or meshes.make_mesh(model_axis=config.run.model_axis, slices=config.run.slices)
-    if not isinstance(config.run.sharding, str):
-        meshes.check_rules(config.run.sharding, mesh)
-    groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
+    mesh, groups, objective = checked(config, absent)
     dtype = dtype_of(config.run.precision)
-    objective = make_objective(config)
     labellers, teachers = load_labellers(config, workdir), load_teachers(config, workdir)
     objective = with_teachers(config, objective, widths_of(teachers))
     teacher = teachers[0] if len(teachers) == 1 else None
     student = make_student(config, teachers, workdir, computed=absent is None)
     check_roles(config, [*labellers, *teachers, student])
-    check_accumulation(config, objective, groups, mesh)
     own_dev = own_sets(config)  # read before labels and targets are made, which takes long
     store = student_text(config, objective, student, progress=progress)
     check_form(objective, student)
@@ -104,9 +98,27 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     )
 
 
+def checked(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int, Objective]:
+    """Devices, groups of a batch and objective; raises `InputError` for options that are wrong whatever models and text are.
+
+    Args:
+      absent: as in `build`.
+    """
+    profiled_steps(config.run.profile)
+    mesh = absent or meshes.make_mesh(model_axis=config.run.model_axis, slices=config.run.slices)
+    if not isinstance(config.run.sharding, str):
+        meshes.check_rules(config.run.sharding, mesh)
+    groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
+    objective = make_objective(config)
+    check_accumulation(config, objective, groups, mesh)
+    if config.run.steps or not config.run.epochs:  # else they depend on the text
+        step_count(config, steps_per_epoch=0)
+    _refuse_patience(config)
+    return mesh, groups, objective
+
+
 def check_average(config: Config, steps: int) -> None:
-    """Raises `InputError` for a step of evals.average after which this run of `steps` steps writes, or may write, no
-    checkpoint."""
+    """Raises `InputError` for a step of evals.average after which this run of `steps` steps writes no checkpoint."""
     evals, every = config.evals, [config.evals.every, *filter(None, [config.run.save_every])]
     for wanted in evals.average:
         if wanted > steps:
@@ -116,6 +128,10 @@ def check_average(config: Config, steps: int) -> None:
                 f"evals.average={evals.average}: step {wanted} has no checkpoint; the run saves step 0, every "
                 f"{' and every '.join(map(str, every))} steps, and step {steps}. Give such steps, or set --config.run.save_every."
             )
+
+
+def _refuse_patience(config: Config) -> None:
+    evals = config.evals
     if evals.average and (evals.patience or evals.patience_epochs):
         raise InputError(
             f"evals.average={evals.average} needs all of its steps, which evals.patience and evals.patience_epochs may leave "

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from jaxdistill import processes
 from jaxdistill.config import Config, flat
 from jaxdistill.core import InputError
-from jaxdistill.data import sources
+from jaxdistill.data import hub, sources
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import agreement, auc, documents, evaluation, pairs, sts, suite
 from jaxdistill.evals.score_cache import cached_scores
@@ -32,7 +32,17 @@ from jaxdistill.training.run import Run
 from jaxdistill.training.sharding import sharded_embedder
 from jaxdistill.training.student import as_evaluated, as_exported, widths_of
 from jaxdistill.training.vocabulary import keep_tokenizer, refuse_other_text
-from jaxdistill.training.workdir import EXPORT, METRICS, RESULTS, claim_workdir, stage_export
+from jaxdistill.training.workdir import (
+    DEV_SCORE,
+    EXPORT,
+    METRICS,
+    RESULTS,
+    TEXT_FILES,
+    claim_workdir,
+    note_inputs,
+    refuse_other_inputs,
+    stage_export,
+)
 from jaxdistill.versions import versions
 
 log = logging.getLogger(__name__)
@@ -51,7 +61,10 @@ def run_training(config: Config, workdir: pathlib.Path, *, shared: bool, dry_run
         refuse_other_text(config, workdir)
         refuse_foreign(workdir / EXPORT, advice="Move it, or give another --workdir.")
         run = build(config, workdir, progress=leads)
-        facts.update(digests(run))
+        read = digests(run)
+        inputs = inputs_of(run, read)
+        refuse_other_inputs(workdir, inputs)
+        facts.update(read)
     teacher_scores = print_overview(run, say)
     if dry_run:
         say("dry run: stopped before step 1")
@@ -59,6 +72,7 @@ def run_training(config: Config, workdir: pathlib.Path, *, shared: bool, dry_run
     with lock.held(workdir, shared=shared):
         if leads:
             claim_workdir(workdir, config, write=True)
+            note_inputs(workdir, inputs)
             keep_tokenizer(config.student.vocabulary, run.student, workdir)
             keep_layers(config.student.layers, run.student, workdir)
         processes.gathered("the workdir is claimed")
@@ -86,6 +100,18 @@ def digests(run: Run) -> dict[str, str]:
     found["student.model"] = run.student.digest()
     found["data.text"] = run.store.content_digest
     return {f"content of {name}": digest[:12] for name, digest in found.items()}
+
+
+def inputs_of(run: Run, read: Mapping[str, str]) -> dict[str, str]:
+    """What must stay when a run is resumed: what it reads, but for the student, which checkpoints have, and its dev score.
+
+    Args:
+      read: the `digests`.
+    """
+    inputs = {name: digest for name, digest in read.items() if name != "content of student.model"}
+    if not any(map(hub.is_hub, sources.split_specs(run.config.data.text))) and run.store.source_digest:
+        inputs[TEXT_FILES] = run.store.source_digest
+    return inputs | {DEV_SCORE: run.best or "none"}
 
 
 class Found(NamedTuple):
@@ -146,7 +172,6 @@ def finish(
         "measured": {name: dataclasses.asdict(value) for name, value in measured.items()},
         "versions": versions(),
     }
-    write_atomic(run.workdir / RESULTS, json.dumps(results, indent=2) + "\n")
     print(as_text(comparison_table(measured)))
     for name, named in scores.items():
         if "average" in named:
@@ -154,7 +179,6 @@ def finish(
     print(_ending(run, outcome, lost))
     print(f"export (reloaded and compared): {folder}")
     print(f"plot: {plot}")
-    print(f"results: {run.workdir / 'results.json'}")
     page = run_report.write_report(
         run,
         title=_title(run),
@@ -166,6 +190,8 @@ def finish(
         on_sts={name: pairs.ScoredPairs(**one.on_sts["scored_pairs"]) for name, one in found.items() if one.on_sts},
         geometry={name: one.geometry for name, one in found.items()},
     )
+    write_atomic(run.workdir / RESULTS, json.dumps(results, indent=2) + "\n")  # last: with it the run is finished
+    print(f"results: {run.workdir / RESULTS}")
     print(f"report: {page}")
 
 

@@ -35,7 +35,7 @@ from jaxdistill.training.run import Run
 from jaxdistill.training.sharding import sharded_embedder
 from jaxdistill.training.student import as_evaluated, as_exported, evaluated_params, make_student, widths_of
 from jaxdistill.training.teacher import load_teachers
-from jaxdistill.training.workdir import CHECKPOINTS, EXPORT, read_config
+from jaxdistill.training.workdir import CHECKPOINTS, EXPORT, read_config, refuse_other_dev_score
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +107,8 @@ def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, 
         raise InputError(
             f"{run.workdir} is at step {restored.step}, beyond the {run.steps} steps asked for; raise run.steps."
         )
+    if run.best not in (restored.progress["before"] or {run.best: None}):
+        refuse_other_dev_score(run.workdir, ", ".join(restored.progress["before"]), run.best)
     return restored.state, restored.progress
 
 

@@ -1,6 +1,7 @@
 """Records the numbers of a run: progress bar, `metrics.jsonl`, TensorBoard, and Weights & Biases where it is asked for."""
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -15,6 +16,7 @@ from tqdm.auto import tqdm
 
 from jaxdistill.core import InputError
 from jaxdistill.files import unwritable, write_atomic
+from jaxdistill.training.workdir import STAGE_NAME
 
 
 class Writers:
@@ -95,15 +97,16 @@ def _step_of(line: str) -> float:
 
 
 def _wandb_run(folder: pathlib.Path, config: Mapping[str, Any]):
-    """The run in Weights & Biases, which continues under the same name."""
+    """The run in Weights & Biases, which continues for the same folder."""
     try:
         import wandb  # pyright: ignore[reportMissingImports] - optional
     except ImportError:
         raise InputError("run.wandb needs the package wandb: pip install wandb, or --config.run.wandb=False.") from None
 
-    return wandb.init(
-        project="jaxdistill", name=folder.name, id=folder.name, resume="allow", dir=str(folder), config=dict(config)
-    )
+    whole = folder.absolute()
+    name = f"{whole.parent.name}-{whole.name}" if STAGE_NAME.fullmatch(whole.name) else whole.name
+    own = f"{name}-{hashlib.sha256(str(whole).encode()).hexdigest()[:8]}"  # else runs of one name would be one
+    return wandb.init(project="jaxdistill", name=name, id=own, resume="allow", dir=str(folder), config=dict(config))
 
 
 class Progress:

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import logging
 import pathlib
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -12,11 +13,9 @@ from typing import Any
 
 import jax
 
-from jaxdistill import processes
-from jaxdistill.config import Config, flat
+from jaxdistill import objectives, processes
+from jaxdistill.config import WITHOUT_EFFECT, Config, flat
 from jaxdistill.core import InputError
-from jaxdistill.data import sources
-from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import sts
 from jaxdistill.files import folder_digest, is_remote, parts, write_atomic
 from jaxdistill.files.folders import MARK, refuse_foreign, replacing
@@ -24,18 +23,17 @@ from jaxdistill.paths import data_folder
 from jaxdistill.reporting.plots import stage_plot
 from jaxdistill.reporting.tables import StageRow, as_text, stage_table
 from jaxdistill.training import lock, mirror
-from jaxdistill.training.build import check_average
-from jaxdistill.training.dev import own_sets
 from jaxdistill.training.job import run_training
-from jaxdistill.training.objective import make_objective
-from jaxdistill.training.text import text_portions
+from jaxdistill.training.stage_checks import check_stages
 from jaxdistill.training.workdir import (
     CHECKPOINTS,
     EXPORT,
     RESULTS,
     STUDENTS,
+    made_of,
     part_digests,
     read_config,
+    read_note,
     stage_folder,
     stage_named,
 )
@@ -45,7 +43,7 @@ INHERITED = (("data", "text"), ("data", "exclude"), ("data", "cache_folder"), ("
 """Options that a stage takes from the one before where they are empty."""
 OF_VECTORS = (("evals", "retrieval"),)
 """Options that it takes unless its student is a cross-encoder."""
-WITH_TEXT = (("data", "roles"), ("data", "chunk_tokens"), ("data", "chunk_least"))
+WITH_TEXT = tuple(("data", option) for option in ("columns", "weights", "roles", "chunk_tokens", "chunk_least"))
 """Options that it takes together with the text."""
 
 
@@ -98,7 +96,7 @@ def _run_chain(stages: Sequence[Config], place: mirror.Opened, *, dry_run: bool,
     with processes.agreed() as facts:
         finished = [is_finished(stage_folder(workdir, number), stage) for number, stage in enumerate(stages, start=1)]
         facts["finished stages"] = finished
-        check_files(stages, finished)
+        check_stages(stages, finished, workdir)
         for name in rivals(stages):
             refuse_foreign(workdir / f"best-{name}", advice="Move it, or give another --workdir.")
     with contextlib.nullcontext() if dry_run else lock.held(workdir, shared=shared):
@@ -124,8 +122,11 @@ def _run_chain(stages: Sequence[Config], place: mirror.Opened, *, dry_run: bool,
 
 
 def in_order(config: Config) -> list[Config]:
-    """The stages, each without those that follow it; `INHERITED` options that one does not name are those of the stage
-    before, and so are the roles and chunks of an inherited text and the prompt of its student."""
+    """The stages, each without those that follow it.
+
+    `INHERITED` options that one does not name are those of the stage before. So are the columns, weights, roles and chunks of
+    an inherited text, the prompt of its student, and the teacher, with its prompts and the form of its vectors.
+    """
     stages = []
     rest: Config | None = config
     while rest is not None:
@@ -137,6 +138,11 @@ def in_order(config: Config) -> list[Config]:
             if not getattr(options, option):
                 before = getattr(getattr(stages[-1], section), option)
                 stage = dataclasses.replace(stage, **{section: dataclasses.replace(options, **{option: before})})
+        if stages and _lacks_teacher(stage) and not _NO_MODEL.match(stages[-1].teacher.model):
+            own, other = stage.teacher, stages[-1].teacher
+            length = own.max_length or other.max_length
+            other = dataclasses.replace(other, targets=own.targets, dropout=own.dropout, max_length=length)
+            stage = dataclasses.replace(stage, teacher=other)
         if stages and stage.student.model == "previous" and not stage.student.prompt:
             # The export of the stage before has that prompt, but not as its default.
             stage = dataclasses.replace(
@@ -147,22 +153,19 @@ def in_order(config: Config) -> list[Config]:
     return stages
 
 
-def check_files(stages: Sequence[Config], finished: Sequence[bool]) -> None:
-    """Checks the objective's options, a row of the text, the user's own sets and the averaged steps of every stage that
-    will run, so that an error of a later stage appears before the first one is trained."""
-    for number, (stage, done) in enumerate(zip(stages, finished, strict=True), start=1):
-        if done:
-            continue
-        try:
-            make_objective(stage)
-            specs = split_specs(stage.data.text)
-            for portion in text_portions(stage.data):
-                next(sources.rows(specs[portion.source], portion.columns, stage.data.max_line_bytes), None)
-            own_sets(stage)
-            if stage.run.steps:  # else they depend on the text
-                check_average(stage, stage.run.steps)
-        except InputError as error:
-            raise InputError(f"stage {number}: {error}") from None
+_NO_MODEL = re.compile(r"previous|stage\d+|vectors:|columns:")
+"""Teachers that are not the same model, or the same rows, for another stage."""
+
+
+def _lacks_teacher(stage: Config) -> bool:
+    """Whether the stage compares vectors with a teacher's and names none."""
+    if stage.teacher.model or stage.teacher.targets == "labels":
+        return False
+    options = {option: value for option, value in stage.objective.items() if option != "name"}
+    try:
+        return bool(objectives.make(stage.objective["name"], options).teacher_views)
+    except InputError:  # `check_stages` raises it with the number of the stage
+        return False
 
 
 def note_students(folder: pathlib.Path, students: Mapping[str, str], *, write: bool) -> None:
@@ -172,7 +175,7 @@ def note_students(folder: pathlib.Path, students: Mapping[str, str], *, write: b
       students: stages before it to the digests of their exports.
     """
     note, name = folder.parent / STUDENTS, folder.name
-    noted = _read(note)
+    noted = made_of(folder.parent)
     begun = noted.get(name, students) if folder.exists() else students
     other = [stage for stage in students if students[stage] != begun.get(stage)]
     if other:
@@ -240,25 +243,23 @@ def _origin(stages: Sequence[Config], number: int) -> str:
 
 def copied(export: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
     """The export under another name, in place of an earlier one."""
-    with replacing(folder, _read(export / MARK)) as new:
+    with replacing(folder, read_note(export / MARK)) as new:
         shutil.copytree(export, new)
     return folder
 
 
 def is_finished(folder: pathlib.Path, config: Config) -> bool:
-    """Whether the stage was run to its end with just these options."""
+    """Whether the stage was run to its end with these options; those that do not change what it leaves may differ."""
     if not (folder / EXPORT).is_dir():
         return False
     before = read_config(folder)
-    return before is not None and flat(before) == flat(config) == _read(folder / RESULTS).get("config")
-
-
-def _read(path: pathlib.Path) -> dict[str, Any]:
-    """What a note says; nothing where it is not there, or damaged."""
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}
+    if before is None:
+        return False
+    begun, ended, wanted = (
+        {option: value for option, value in options.items() if option not in WITHOUT_EFFECT}
+        for options in (flat(before), dict(read_note(folder / RESULTS).get("config") or {}), flat(config))
+    )
+    return begun == wanted == ended
 
 
 def _say(line: str) -> None:

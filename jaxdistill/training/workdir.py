@@ -5,6 +5,8 @@ import json
 import pathlib
 import re
 import shutil
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 from jaxdistill.config import Config, flat, parse_config, refuse_other_training
 from jaxdistill.core import InputError
@@ -25,6 +27,10 @@ CONFIG, RESULTS, METRICS = "config.json", "results.json", "metrics.jsonl"
 """Options of the run, its final scores, and its curves."""
 PARTS = "parts.json"
 """Digests of the sources of parts from outside the package."""
+INPUTS = "inputs.json"
+"""Digests of what the run reads, and what chooses its best checkpoint."""
+TEXT_FILES, DEV_SCORE = "content of the files of data.text", "dev score"
+"""Names of two of the inputs."""
 STUDENTS = "students.json"
 """In a workdir of several stages: for each stage that was begun, the digests of the earlier exports it was made of."""
 
@@ -93,6 +99,45 @@ def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None
     write_atomic(workdir / CONFIG, json.dumps(dataclasses.asdict(config), indent=2))
     if digests := part_digests(config):
         write_atomic(workdir / PARTS, json.dumps(digests, indent=2) + "\n")
+
+
+def refuse_other_inputs(workdir: pathlib.Path, now: Mapping[str, str]) -> None:
+    """Raises `InputError` if the run in the workdir was begun with other inputs."""
+    before = read_note(workdir / INPUTS)
+    other = [name for name in now if before.get(name, now[name]) != now[name]]
+    if DEV_SCORE in other:
+        refuse_other_dev_score(workdir, before[DEV_SCORE], now[DEV_SCORE])
+    if other:
+        raise InputError(
+            f"the {other[0]} has changed since {workdir} was begun; restore it, or give another --workdir."
+        )
+
+
+def refuse_other_dev_score(workdir: pathlib.Path, before: str, now: str) -> NoReturn:
+    """Raises `InputError`: the best checkpoint so far was chosen by a score that no later one has."""
+    raise InputError(
+        f"{workdir} was begun with {before} as its dev score, which is {now} now; set or unset JAXDISTILL_DATA as it was then, "
+        "or give another --workdir. `python -m jaxdistill.evaluate` scores the export."
+    )
+
+
+def note_inputs(workdir: pathlib.Path, inputs: Mapping[str, str]) -> None:
+    """Notes what `refuse_other_inputs` compares; a note that is there stays."""
+    if not (workdir / INPUTS).is_file():
+        write_atomic(workdir / INPUTS, json.dumps(dict(inputs), indent=1) + "\n")
+
+
+def made_of(workdir: pathlib.Path) -> dict[str, dict[str, str]]:
+    """For each stage that was begun, the earlier stages to the digests of the exports it was made of."""
+    return read_note(workdir / STUDENTS)
+
+
+def read_note(path: pathlib.Path) -> dict[str, Any]:
+    """What a note says; nothing where it is not there, or damaged."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def part_digests(config: Config) -> dict[str, str]:
