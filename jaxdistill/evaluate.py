@@ -53,7 +53,7 @@ from jaxdistill.evals import bm25, options, probe, suite
 from jaxdistill.evals.evaluation import Unit
 from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.evals.postprocess import METHODS, Postprocessing
-from jaxdistill.files import is_remote, refuse_overwriting, write_atomic
+from jaxdistill.files import is_remote, parts, refuse_overwriting, write_atomic
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.paths import cache_folder, delivered
 from jaxdistill.reporting import evaluation as evaluation_report
@@ -160,7 +160,8 @@ def evaluate(
     Args:
       models: folders, `package:NAME/PATH` or hub names; `A+B` for the mean of several models' scores.
       tasks: as `--tasks`.
-      options: the program's other options by their names (`data`, `pairs`, `out`, `batch_size` and so on).
+      options: the program's other options by their names (`data`, `pairs`, `parts`, `batch_size` and so on). `out` is a local
+        path and gets the results without the report.
 
     Returns:
       The content of a results file: `models` has a row for each, with `scores` in [-1, 1] and the units that `failed`.
@@ -173,6 +174,11 @@ def evaluate(
     chosen = {"model": models, "tasks": tasks if isinstance(tasks, str) else ",".join(tasks), "out": ""} | options
     for name, value in chosen.items():
         setattr(given, name, str(value) if isinstance(value, Path) else value)
+    if is_remote(given.out):
+        raise InputError(
+            f"out={given.out!r} is an address; give a local path, or run `python -m jaxdistill.evaluate --out`."
+        )
+    parts.use(given.parts)
     return _scored(given)[0]
 
 

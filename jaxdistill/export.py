@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> None:
         "--step",
         required=True,
         type=step_numbers,
-        help="step of a kept checkpoint, or several with commas between, whose mean is exported; the error for any other "
+        help="step of a kept checkpoint, or several separated by commas, whose mean is exported; an error for any other "
         "lists the kept ones",
     )
     parser.add_argument(

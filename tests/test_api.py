@@ -68,6 +68,11 @@ def test_evaluate_is_a_function_and_a_program(result, tmp_path):
     assert row["scores"]
     with pytest.raises(jaxdistill.InputError, match="option 'dta' is unknown. Did you mean data"):
         jaxdistill.evaluate("x", dta="y")
+    with pytest.raises(jaxdistill.InputError, match="out='s3://b/x.json' is an address; give a local path"):
+        jaxdistill.evaluate("x", out="s3://b/x.json")
+    (tmp_path / "own.py").write_text("raise RuntimeError('read')")
+    with pytest.raises(jaxdistill.InputError, match="own.py cannot be imported"):
+        jaxdistill.evaluate("x", parts=str(tmp_path / "own.py"))
 
 
 def test_wrong_input_raises(tmp_path):

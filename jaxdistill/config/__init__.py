@@ -34,9 +34,9 @@ class Data:
     word, such as `body`, names the column of the sentences. `sentence1|premise` uses the first of these columns that
     the file has. Empty: files have one column."""
     roles: str = ""
-    """Which sentences are queries and which documents, each of which teacher and student read behind their own prompt for
-    that role: `query` or `document` for the whole text, a role for each source (`query,document`) or for columns
-    (`text=query,second=document`). `none`: no role. A sentence without a role is read behind `prompt`."""
+    """Which sentences are queries and which are documents; teacher and student each prepend their own prompt for the role.
+    Values: `query` or `document` for the whole text, a role for each source (`query,document`) or for columns
+    (`text=query,second=document`). `none`: no role. A sentence without a role has `prompt`."""
     chunk_tokens: CountOrNone = 0
     """Above 0: splits texts of any length at sentence ends into chunks of at most this many tokens of the student, its
     special tokens and prompt included. Every column of `columns` is then a text of its own, with its own role, and
@@ -122,7 +122,7 @@ class Student:
     `previous` or `stage2`: the best student of an earlier stage, in the options of a later one."""
     layers: str = ""
     """Layers to keep: empty for all, `last:3`, `first:3`, `even:3`, a list such as `1,3,5`, or `greedy:3`: drops one layer
-    after another, each time the one that the model's vectors of up to 512 sentences of `data.text` miss least, then exchanges
+    at a time, always the one whose removal changes the model's vectors of up to 512 sentences of `data.text` least, then swaps
     single layers as long as that helps."""
     width: CountOrNone = 0
     """Above 0: a fresh, randomly initialised encoder of this width with `depth` layers and the family and tokenizer of
@@ -136,12 +136,12 @@ class Student:
     """Width inside the feed-forward networks: of a fresh encoder (0: four times `width`), or to which a model is pruned
     (0: as it is)."""
     prune_by: Literal["magnitude", "activation"] = "activation"
-    """What heads and feed-forward units are pruned by: the norm of their output weights, or the size of what they add
+    """Criterion for pruning heads and feed-forward units: the norm of their output weights, or the size of their contribution
     to the hidden states on 1,024 sentences of `data.text`."""
     vocabulary: str = ""
-    """Empty: the tokenizer of `model`. `trim:TEXT`: that tokenizer with the tokens of a text alone (sources as in
-    `data.text`, all of `data.columns`), special tokens and single characters; it reads the text as before, and other
-    text in more tokens.
+    """Empty: the tokenizer of `model`. `trim:TEXT`: that tokenizer, reduced to the tokens of a text (sources as in
+    `data.text`, all of `data.columns`), special tokens and single characters. It tokenises this text as before, and other
+    text into more tokens.
     A number such as `16000`: the fresh encoder is a BERT with a WordPiece tokenizer of this many entries, trained on
     all columns of `data.text` that the student's views read. It lower-cases text and keeps accents. In text without
     spaces (Thai), it splits long runs of characters and makes rare characters tokens of their own."""
