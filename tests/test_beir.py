@@ -74,6 +74,17 @@ def test_judgements_are_read_as_trec_eval_reads_them(tmp_path):
     assert known.judged == {"q1": {"d1": 1, "unknown": 0}, "q2": {"d2": -1}}
 
 
+def test_a_header_of_a_table_is_no_record(tmp_path):
+    headers = {"corpus": [("_id", "title", "text"), *DOCUMENTS], "queries": [("ID", "Text"), *QUERIES]}
+    assert list(read_set(set_files(str(write_set(tmp_path / "a", **headers)))).documents) == [
+        row[0] for row in DOCUMENTS
+    ]
+    with pytest.raises(InputError, match="judges the query 'ID'"):
+        read_set(set_files(str(write_set(tmp_path / "b", **headers, qrels=[*QRELS, ("ID", "d1", 1)]))))
+    kept = write_set(tmp_path / "kept", corpus=[*DOCUMENTS, ("id", "title", "text")])
+    assert "id" in read_set(set_files(str(kept))).documents
+
+
 def test_a_header_may_follow_blank_lines_and_ids_may_be_numbers(tmp_path):
     corpus, queries = [(7, "", "They sleep.")], [(1, "Do cats sleep?")]
     folder = write_set(tmp_path / "tiny", "jsonl", corpus=corpus, queries=queries, qrels=[(1, 7, 1)])

@@ -170,7 +170,7 @@ def _texts(paths: Sequence[Path], fields: Sequence[str], *, may_be_empty: bool) 
 
 
 def _records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
-    """`(place, id, cells)` of each record of a file."""
+    """`(place, id, cells)` of each record of a file; a first row of the fields' names is a header."""
     suffix = table_suffix(path)
     if suffix == ".parquet":
         yield from _parquet_records(path, fields)
@@ -183,6 +183,8 @@ def _records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str, list
             name, *cells = text.split("\t")
             if len(cells) != len(fields):
                 raise InputError(f"{place}: {len(cells) + 1} fields; id, {', '.join(fields)} are expected.")
+            if line == 1 and name.strip().lower().endswith("id") and [cell.strip().lower() for cell in cells] == [*fields]:
+                continue
         else:
             record = parsed_json(text, place)
             if not isinstance(record, dict) or "_id" not in record:
