@@ -8,6 +8,7 @@ import pytest
 
 from jaxdistill import main
 from jaxdistill.config import parse_config
+from jaxdistill.training import stage_checks
 from jaxdistill.training.stages import in_order, rivals
 
 import program
@@ -173,6 +174,19 @@ def test_stages_come_in_their_order():
     assert [stage.objective["name"] for stage in stages] == ["ckd", "simcse"]
     assert [stage.run.seed for stage in stages] == [0, 7]
     assert all(stage.then is None for stage in stages)
+
+
+def test_models_of_all_stages_are_looked_for_but_no_stages_and_columns(tmp_path, monkeypatch):
+    looked_for = []
+    monkeypatch.setattr(stage_checks, "locate", looked_for.append)
+    (tmp_path / "t.txt").write_text("a cat\na dog\n")
+    columns = ["text", "positive", "negative_1", "negative_2", "score_positive", "score_negative_1", "score_negative_2"]
+    (tmp_path / "m.tsv").write_text("\t".join(columns) + "\na\tb\tc\td\t0.9\t0.8\t0.7\n")
+    given = ["--config=configs/recommended.py:l6:retrieval", "--workdir=w", f"--config.data.text={tmp_path / 't.txt'}"]
+    given += [f"--config.then.then.data.text={tmp_path / 'm.tsv'}", "--config.teacher.model=A/a,B/b"]
+    stages = in_order(parse_config(main.parse_flags(given).config))
+    stage_checks.check_stages(stages, [False] * 3, tmp_path)
+    assert looked_for == ["A/a", "B/b"] * 2
 
 
 def test_a_later_stage_that_needs_a_teacher_has_the_one_before_it():

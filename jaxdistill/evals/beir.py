@@ -183,7 +183,11 @@ def _records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str, list
             name, *cells = text.split("\t")
             if len(cells) != len(fields):
                 raise InputError(f"{place}: {len(cells) + 1} fields; id, {', '.join(fields)} are expected.")
-            if line == 1 and name.strip().lower().endswith("id") and [cell.strip().lower() for cell in cells] == [*fields]:
+            if (
+                line == 1
+                and name.strip().lower().endswith("id")
+                and [cell.strip().lower() for cell in cells] == [*fields]
+            ):
                 continue
         else:
             record = parsed_json(text, place)

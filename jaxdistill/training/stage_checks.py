@@ -46,12 +46,10 @@ def _check(stage: Config) -> None:
         for spec in split_specs(given):
             _check_source(option, spec)
     own_sets(stage)
-    for name in [teacher.model for teacher in each_teacher(stage.teacher)] + [stage.student.model]:
-        if (
-            name not in ("", "teacher")
-            and not STAGE_NAME.fullmatch(name)
-            and not name.startswith(("vectors:", COLUMNS))
-        ):
+    has_models = not stage.teacher.model.startswith(("vectors:", COLUMNS))
+    teachers = [teacher.model for teacher in each_teacher(stage.teacher)] if has_models else []
+    for name in (*teachers, stage.student.model):
+        if name not in ("", "teacher") and not STAGE_NAME.fullmatch(name):
             locate(name)
 
 
