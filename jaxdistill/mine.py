@@ -125,7 +125,7 @@ def mined(
         depth = min(4 * depth, len(documents))
         if len(short) * depth > MOST_CANDIDATES:
             break
-        found = found.replaced(short, among_nearest(short, depth, replace(limits, range_max=depth)))
+        found.put(short, among_nearest(short, depth, replace(limits, range_max=depth)))
     return found, positive_scores
 
 

@@ -59,15 +59,13 @@ class Negatives(NamedTuple):
         """Numbers of the queries that have fewer negatives than asked for."""
         return np.flatnonzero(~np.isfinite(self.scores).all(axis=1))
 
-    def replaced(self, queries: Integer[np.ndarray, " some"], by: "Negatives") -> "Negatives":
-        """The same with other negatives for some queries."""
-        left_out = {}
-        for array, new in ((self.rows, by.rows), (self.scores, by.scores)):
-            array[queries] = new
-        for name, counts in self.left_out.items():
-            counts[queries] = by.left_out[name]
-            left_out[name] = counts
-        return Negatives(self.rows, self.scores, left_out)
+    def put(self, queries: Integer[np.ndarray, " some"], new: "Negatives") -> None:
+        """Replaces the negatives of some queries by those that were chosen under the same kinds of limits."""
+        for array, changed in zip(self._arrays(), new._arrays(), strict=True):
+            array[queries] = changed
+
+    def _arrays(self) -> list[np.ndarray]:
+        return [self.rows, self.scores, *self.left_out.values()]
 
 
 def hard_negatives(

@@ -13,6 +13,8 @@ from jaxdistill.core import InputError
 
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/{1,2}[^/]")
 """An address such as `gs://bucket/folder`, also after `Path` has shortened it to `gs:/bucket/folder`."""
+UNFINISHED_SUFFIX = ".unfinished"
+"""Of hidden files that are being written."""
 
 
 def is_remote(path: str | Path) -> bool:
@@ -29,6 +31,11 @@ def local(path: str | Path, option: str) -> Path:
     return Path(path).expanduser()
 
 
+def is_unfinished(path: Path) -> bool:
+    """Whether it is what a kill left of a file that `write_atomic` was writing."""
+    return path.name.startswith(".") and path.name.endswith(UNFINISHED_SUFFIX)
+
+
 def write_atomic(path: Path, text: str) -> None:
     """Writes a text file by rename, so that readers see the old or the new content. Raises `OSError`.
 
@@ -39,7 +46,7 @@ def write_atomic(path: Path, text: str) -> None:
         return
     path = without_links(path)
     # Shortened, so that the suffix does not exceed the file system's limit on names.
-    unfinished = path.with_name(f".{path.name[:40]}.{os.getpid()}.unfinished")
+    unfinished = path.with_name(f".{path.name[:40]}.{os.getpid()}{UNFINISHED_SUFFIX}")
     try:
         unfinished.write_text(text, encoding="utf-8")
         unfinished.replace(path)

@@ -26,7 +26,7 @@ import numpy as np
 from jaxdistill import processes
 from jaxdistill.core import InputError
 from jaxdistill.data import spread
-from jaxdistill.files import file_digest, is_remote, write_atomic
+from jaxdistill.files import UNFINISHED_SUFFIX, file_digest, is_remote, write_atomic
 from jaxdistill.files.buckets import UNFINISHED, Bucket, MissingObject, address_digest
 from jaxdistill.files.folders import WORKING
 from jaxdistill.files.reading import parsed_json
@@ -41,7 +41,7 @@ MANIFEST = "jaxdistill-workdir.json"
 LOOK_SECONDS = 1.0
 """How often the local copy is looked at for new files."""
 NOT_PUBLISHED = re.compile(
-    rf"(^|/)(\.lock|\.[^/]*\.unfinished|\.[^/]*{re.escape(WORKING)}|[^/]*\.orbax-checkpoint-tmp[^/]*)(/|$)"
+    rf"(^|/)(\.lock|\.[^/]*{re.escape(UNFINISHED_SUFFIX)}|\.[^/]*{re.escape(WORKING)}|[^/]*\.orbax-checkpoint-tmp[^/]*)(/|$)"
 )
 """Files of this machine, and those that are not complete."""
 OF_FIRST = re.compile(rf"(^|/){CHECKPOINTS}/|{NOT_PUBLISHED.pattern}")

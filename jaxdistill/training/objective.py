@@ -17,10 +17,15 @@ from jaxdistill.training.nested import Nested
 from jaxdistill.training.several import check_several, shares_of
 
 
-def make_objective(config: Config) -> Objective:
-    """The objective with its options, over nested widths where asked."""
+def plain_objective(config: Config) -> Objective:
+    """The objective with its options alone."""
     options = {key: value for key, value in config.objective.items() if key != "name"}
-    objective = objectives.make(config.objective["name"], options)
+    return objectives.make(config.objective["name"], options)
+
+
+def make_objective(config: Config) -> Objective:
+    """The objective with its options, over nested widths where asked; checks that it fits the other options."""
+    objective = plain_objective(config)
     if (config.teacher.targets == "labels") != (tuple(objective.teacher_views) == (LABELS,)):
         raise InputError(
             f"teacher.targets={config.teacher.targets!r} does not go with objective {config.objective['name']}: scores of "

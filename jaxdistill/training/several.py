@@ -5,10 +5,16 @@ import dataclasses
 from jaxdistill.config import Config, Teacher
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import split_specs
+from jaxdistill.training.labels import COLUMNS
 
 OF_EACH = ("pooling", "prompt", "query_prompt", "document_prompt")
 """Options that may have a part for each teacher."""
 SEPARATOR = "|"
+
+
+def names_models(spec: Teacher) -> bool:
+    """Whether `teacher.model` names models, and not vectors or scores of the rows of a text."""
+    return not spec.model.startswith(("vectors:", COLUMNS))
 
 
 def each_teacher(spec: Teacher) -> list[Teacher]:

@@ -1,7 +1,8 @@
 """Checks of a chain of trainings that need no training: what is wrong with a later stage appears before the first one runs."""
 
+import functools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from jaxdistill.config import Config
 from jaxdistill.core import InputError
@@ -11,8 +12,7 @@ from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.encoders.locate import locate
 from jaxdistill.training.build import checked
 from jaxdistill.training.dev import own_sets
-from jaxdistill.training.labels import COLUMNS
-from jaxdistill.training.several import each_teacher
+from jaxdistill.training.several import each_teacher, names_models
 from jaxdistill.training.text import text_portions
 from jaxdistill.training.workdir import INPUTS, STAGE_NAME, TEXT_FILES, made_of, read_note, stage_folder
 
@@ -23,10 +23,11 @@ def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pa
     A finished stage must have been trained on the text that is there now, and one that is not finished must not have
     students of its own students.
     """
+    digest = functools.cache(lambda text: sources.content_digest(split_specs(text)))  # stages share texts
     for number, (stage, done) in enumerate(zip(stages, finished, strict=True), start=1):
         try:
             if done:
-                _refuse_changed_text(stage, stage_folder(workdir, number))
+                _refuse_changed_text(stage, stage_folder(workdir, number), digest)
             else:
                 _check(stage)
                 _refuse_descendants(workdir, number)
@@ -46,8 +47,7 @@ def _check(stage: Config) -> None:
         for spec in split_specs(given):
             _check_source(option, spec)
     own_sets(stage)
-    has_models = not stage.teacher.model.startswith(("vectors:", COLUMNS))
-    teachers = [teacher.model for teacher in each_teacher(stage.teacher)] if has_models else []
+    teachers = [teacher.model for teacher in each_teacher(stage.teacher)] if names_models(stage.teacher) else []
     for name in (*teachers, stage.student.model):
         if name not in ("", "teacher") and not STAGE_NAME.fullmatch(name):
             locate(name)
@@ -61,9 +61,9 @@ def _check_source(option: str, spec: str) -> None:
             raise InputError(f"{option}: {error}") from None
 
 
-def _refuse_changed_text(stage: Config, folder: pathlib.Path) -> None:
+def _refuse_changed_text(stage: Config, folder: pathlib.Path, digest: Callable[[str], str]) -> None:
     noted = read_note(folder / INPUTS).get(TEXT_FILES)
-    if noted and noted != sources.content_digest(split_specs(stage.data.text)):
+    if noted and noted != digest(stage.data.text):
         raise InputError(
             f"data.text={stage.data.text} has changed since {folder} was trained; remove that folder and those of later stages "
             "to train them anew, restore the text, or give another --workdir."

@@ -5,7 +5,6 @@ import dataclasses
 import json
 import logging
 import pathlib
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -13,9 +12,10 @@ from typing import Any
 
 import jax
 
-from jaxdistill import objectives, processes
-from jaxdistill.config import WITHOUT_EFFECT, Config, flat
+from jaxdistill import processes
+from jaxdistill.config import WITHOUT_EFFECT, Config, Teacher, flat
 from jaxdistill.core import InputError
+from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import sts
 from jaxdistill.files import folder_digest, is_remote, parts, write_atomic
 from jaxdistill.files.folders import MARK, refuse_foreign, replacing
@@ -24,11 +24,14 @@ from jaxdistill.reporting.plots import stage_plot
 from jaxdistill.reporting.tables import StageRow, as_text, stage_table
 from jaxdistill.training import lock, mirror
 from jaxdistill.training.job import run_training
+from jaxdistill.training.objective import plain_objective
+from jaxdistill.training.several import names_models
 from jaxdistill.training.stage_checks import check_stages
 from jaxdistill.training.workdir import (
     CHECKPOINTS,
     EXPORT,
     RESULTS,
+    STAGE_NAME,
     STUDENTS,
     made_of,
     part_digests,
@@ -138,7 +141,7 @@ def in_order(config: Config) -> list[Config]:
             if not getattr(options, option):
                 before = getattr(getattr(stages[-1], section), option)
                 stage = dataclasses.replace(stage, **{section: dataclasses.replace(options, **{option: before})})
-        if stages and _lacks_teacher(stage) and not _NO_MODEL.match(stages[-1].teacher.model):
+        if stages and _lacks_teacher(stage) and _fits_any_stage(stages[-1].teacher):
             own, other = stage.teacher, stages[-1].teacher
             length = own.max_length or other.max_length
             other = dataclasses.replace(other, targets=own.targets, dropout=own.dropout, max_length=length)
@@ -153,17 +156,17 @@ def in_order(config: Config) -> list[Config]:
     return stages
 
 
-_NO_MODEL = re.compile(r"previous|stage\d+|vectors:|columns:")
-"""Teachers that are not the same model, or the same rows, for another stage."""
+def _fits_any_stage(teacher: Teacher) -> bool:
+    """Whether the teacher is the same for every text and from every stage."""
+    return names_models(teacher) and not any(map(STAGE_NAME.fullmatch, split_specs(teacher.model)))
 
 
 def _lacks_teacher(stage: Config) -> bool:
     """Whether the stage compares vectors with a teacher's and names none."""
     if stage.teacher.model or stage.teacher.targets == "labels":
         return False
-    options = {option: value for option, value in stage.objective.items() if option != "name"}
     try:
-        return bool(objectives.make(stage.objective["name"], options).teacher_views)
+        return bool(plain_objective(stage).teacher_views)
     except InputError:  # `check_stages` raises it with the number of the stage
         return False
 

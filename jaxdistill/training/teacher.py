@@ -20,7 +20,7 @@ from jaxdistill.inference import Embedder
 from jaxdistill.paths import cache_folder
 from jaxdistill.training import labels
 from jaxdistill.training.prompts import refuse_role_prompts, with_role_prompts
-from jaxdistill.training.several import each_teacher, shares_of
+from jaxdistill.training.several import each_teacher, names_models, shares_of
 from jaxdistill.training.sharding import sharded_embedder
 from jaxdistill.training.text import check_reads, tokenised_text
 from jaxdistill.training.workdir import stage_export
@@ -62,7 +62,7 @@ def load_labellers(config: Config, workdir: pathlib.Path) -> list[SentenceModel]
     """The models that score the pairs; empty unless `teacher.targets` is `labels`, or if scores are given. Cross-encoders keep
     their form."""
     spec = config.teacher
-    if spec.targets != "labels" or spec.model.startswith(("vectors:", labels.COLUMNS)):
+    if spec.targets != "labels" or not names_models(spec):
         return []
     specs = [dataclasses.replace(one, model=stage_export(one.model, workdir)) for one in each_teacher(spec)]
     for one in specs:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from jaxdistill.config import Config, flat, parse_config, refuse_other_training
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import split_specs
-from jaxdistill.files import parts, refuse_no_folder, write_atomic
+from jaxdistill.files import is_unfinished, parts, refuse_no_folder, write_atomic
 
 LOCK = ".lock"
 """File that a run holds locked; it says who does. The system unlocks it when the process ends."""
@@ -91,7 +91,7 @@ def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None
     if before is not None:
         refuse_other_training(flat(before), flat(config), workdir=str(workdir))
         _refuse_other_parts(workdir, part_digests(config))
-    elif workdir.exists() and any(path.name != LOCK and not _is_unfinished(path) for path in workdir.iterdir()):
+    elif workdir.exists() and any(path.name != LOCK and not is_unfinished(path) for path in workdir.iterdir()):
         raise InputError(f"{workdir} is not empty and not a workdir of this program; use another --workdir.")
     if not write:
         return
@@ -138,11 +138,6 @@ def read_note(path: pathlib.Path) -> dict[str, Any]:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return {}
-
-
-def _is_unfinished(path: pathlib.Path) -> bool:
-    """Whether it is what a kill left of a file that was being written."""
-    return path.name.startswith(".") and path.name.endswith(".unfinished")
 
 
 def part_digests(config: Config) -> dict[str, str]:
