@@ -62,6 +62,7 @@ def test_steps_that_a_later_stage_cannot_average_are_refused_before_the_first_is
         (["--config.then.student.model=/absent"], "model folder '/absent' does not exist"),
         (["--config.then.teacher.model=/absent"], "model folder '/absent' does not exist"),
         (["--config.then.student.pooling=foo"], "foo"),
+        (["--config.then.student.layers=0", "--config.then.student.width=8"], "set only one of them"),
         (["--config.then.data.exclude=/no.txt"], "data.exclude: /no.txt does not exist"),
         (["--config.then.data.weights=(1.0,2.0)"], "weights [1.0, 2.0] for 1 sources"),
         (["--config.then.run.profile=x"], "run.profile"),

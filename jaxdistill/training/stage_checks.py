@@ -13,6 +13,7 @@ from jaxdistill.encoders.locate import locate
 from jaxdistill.training.build import checked
 from jaxdistill.training.dev import own_sets
 from jaxdistill.training.several import each_teacher, names_models
+from jaxdistill.training.student import refuse_contradictions
 from jaxdistill.training.text import text_portions
 from jaxdistill.training.workdir import INPUTS, STAGE_NAME, TEXT_FILES, made_of, read_note, stage_folder
 
@@ -37,6 +38,8 @@ def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pa
 
 def _check(stage: Config) -> None:
     checked(stage)
+    gives_vectors = bool(stage.teacher.model) and names_models(stage.teacher) and stage.teacher.targets != "labels"
+    refuse_contradictions(stage.student, has_teacher=gives_vectors)
     if stage.student.pooling:
         Pooling.parse(stage.student.pooling)
     specs = split_specs(stage.data.text)

@@ -50,7 +50,7 @@ def make_student(
     """
     teacher = teachers[0] if teachers else None
     spec = config.student
-    refuse_contradictions(spec, teacher)
+    refuse_contradictions(spec, has_teacher=teacher is not None)
     check_fits(config, teacher)
     if not computed:
         spec = dataclasses.replace(spec, prune_by="magnitude", head_init="uniform")
@@ -95,9 +95,9 @@ def make_student(
     return model
 
 
-def refuse_contradictions(spec: Student, teacher: SentenceModel | None) -> None:
+def refuse_contradictions(spec: Student, *, has_teacher: bool) -> None:
     """Raises `InputError` for options of the student that exclude each other."""
-    if spec.model == "teacher" and teacher is None:
+    if spec.model == "teacher" and not has_teacher:
         raise InputError("student.model='teacher' needs a teacher model; without one, name the student's checkpoint.")
     if spec.layers and (spec.width or spec.depth):
         raise InputError("student.layers cuts an encoder and student.width makes a fresh one; set only one of them.")
