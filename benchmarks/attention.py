@@ -1,4 +1,4 @@
-"""What does attention move through a TPU's memory, in one kernel and without?
+"""Measures the memory traffic of attention on a TPU, with and without the fused kernel.
 
     python benchmarks/attention.py --slice=v5e-1 --slots=128,256,512,2048 --out=attention.json
 

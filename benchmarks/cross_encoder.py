@@ -1,4 +1,4 @@
-"""How many pairs a second are labelled, and trained on, by each form of encoder: here and in PyTorch?
+"""Times labelling and training of cross-encoders and bi-encoders, in pairs a second, here and in PyTorch.
 
     python benchmarks/cross_encoder.py --pairs='data:sts/stsb.train.tsv.gz' --rows=1024 --steps=20 --rounds=3
 

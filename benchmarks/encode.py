@@ -1,4 +1,4 @@
-"""How fast are sentences encoded beside sentence-transformers?
+"""Times the encoding of sentences beside sentence-transformers.
 
     python benchmarks/encode.py --text=data:text/nli.txt.gz --sentences=20000 --out=encode.json
     python benchmarks/encode.py --one --sentences=50 --rounds=3 --out=one.json

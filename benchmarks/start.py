@@ -1,4 +1,4 @@
-"""How long does a training take from the command to its first step, cold and with a warm cache?
+"""Times a training from the command to its first step, with a cold and with a warm cache.
 
     python benchmarks/start.py --config=configs/congen.py:quickstart --rounds=3 --out=start.json
 

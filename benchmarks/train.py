@@ -1,4 +1,4 @@
-"""How fast is a training step beside PyTorch's?
+"""Times training steps beside PyTorch's.
 
     python benchmarks/train.py --text=data:text/nli.txt.gz --steps=5 --rounds=7 --out=train.json
     python benchmarks/train.py --compile --live --model=shape:roberta-large --student=shape:bert-base \\

@@ -1,4 +1,4 @@
-"""What does trimming a vocabulary to two languages save, and what does it cost on text that it was not trimmed to?
+"""Measures what trimming a vocabulary to two languages saves, and what it costs on other text.
 
     JAXDISTILL_DATA=DATA python benchmarks/vocabulary.py --entries=32000
     JAXDISTILL_DATA=DATA python benchmarks/vocabulary.py --model=MODEL --trim=TEXT --held_out=TEXT --column=text

@@ -35,7 +35,7 @@ CHUNK = 1024
 """Rows written at a time: what a killed run repeats at most. Those of a chunk are computed in order of length."""
 
 Rewrite = Callable[[Sequence[str], Sequence[random.Random], Callable[[int], object]], list[str]]
-"""Sentences, random numbers for each, and whom to tell how many are done, to rewritten sentences."""
+"""Rewrites sentences, given a random generator for each and a callback that takes the number of finished ones."""
 
 REQUIRED = object()
 OPTIONS: dict[str, tuple[type, dict[str, Any], str]] = {

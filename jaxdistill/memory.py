@@ -26,7 +26,7 @@ OWN, MACHINE, GROUPS = map(pathlib.Path, ("/proc/self/statm", "/proc/meminfo", "
 CONTROL = pathlib.Path("/sys/fs/cgroup")
 """Where Linux says how much memory this process, the machine and control groups (containers, jobs) have."""
 SECONDS = 0.1
-"""Between two looks at the memory."""
+"""Seconds between two checks of the memory."""
 MOST_OWN, LEAST_FREE = 1 / 2, 1 / 4
 """Memory is scarce if this process holds more than the first share of it, or less than the second is available."""
 
@@ -38,7 +38,7 @@ class Group(NamedTuple):
     """In bytes."""
     usage: pathlib.Path
     statistics: pathlib.Path
-    """Has what of the usage are files that can be dropped."""
+    """File that says how much of the usage is cached files, which can be dropped."""
 
 
 @functools.cache

@@ -39,9 +39,9 @@ def fetched(array: Array) -> np.ndarray:
 
 
 def from_one(content: Integer[np.ndarray, " n"], *, source: int = 0) -> Integer[np.ndarray, " n"]:
-    """The bytes of process `source`, in all; all processes must call this together, with arrays of one length.
+    """Sends the bytes of process `source` to all processes, which must call this together with arrays of equal length.
 
-    NOTE bytes, because JAX adds up what the processes give: a float's -0.0 would become 0.0.
+    NOTE: bytes, because JAX sums the arrays of all processes: a float's -0.0 would become 0.0.
     """
     is_source = jax.process_index() == source
     sent = np.empty_like(content)
@@ -54,9 +54,9 @@ def from_one(content: Integer[np.ndarray, " n"], *, source: int = 0) -> Integer[
 
 
 def from_all(array: np.ndarray) -> np.ndarray:
-    """What the processes give, one after the other, in all; they must call this together, with arrays of one shape and dtype.
+    """Concatenates the arrays of all processes, which must call this together with arrays of equal shape and dtype.
 
-    NOTE bytes, because JAX would make float32 of float64.
+    NOTE: gathered as bytes, because JAX would convert float64 to float32.
     """
     content = np.ascontiguousarray(array).view(np.uint8)
     return multihost_utils.process_allgather(content, tiled=True).view(array.dtype)
@@ -96,8 +96,8 @@ def batch_devices(mesh: Mesh) -> int:
 
 
 def pack_groups(least: int, mesh: Mesh, batch_size: int) -> int:
-    """Number of groups of a batch: `least` if the number of devices divides it, else the next multiple of the
-    devices."""
+    """Number of groups of a batch: `least`, cut to a divisor of `batch_size` and raised to a multiple of the devices that
+    split the batch; their number alone if the result does not divide the batch."""
     devices = batch_devices(mesh)
     if batch_size % devices:
         lower = batch_size // devices * devices

@@ -57,8 +57,8 @@ class Data:
     """Maximum share of unknown tokens, or of characters in them, per column and tokenizer; above it the run is
     refused."""
     pack_groups: Count = 8
-    """Independent groups in which a batch is packed; more if there are more devices. The number does not otherwise
-    depend on the devices, so results do not either. The number of devices on the `data` axis must divide it."""
+    """Number of groups in which a batch is packed independently. If it is no multiple of the devices that split the batch,
+    it is raised to one; otherwise results do not depend on the number of devices."""
     pack_shapes: Annotated[int, Range(least=2, most=4)] = 4
     """Maximum number of batch shapes, each compiled once; more shapes mean less padding."""
     cache_folder: str = ""
@@ -71,8 +71,8 @@ class Teacher:
 
     model: str = ""
     """Folder, also at `s3://` or `gs://`, `package:NAME/PATH`, hub name, an earlier stage (`previous`, `stage2`), or
-    `vectors:FILE.npy` with one row per sentence of the text. Empty for an objective without a teacher; a later stage that needs one and
-    names none has that of the stage before, with its prompts. With `targets=store`: also several models, separated by commas, of any
+    `vectors:FILE.npy` with one row per sentence of the text. Empty for an objective without a teacher; a later stage that needs one but
+    names none uses that of the previous stage, with its prompts. With `targets=store`: also several models, separated by commas, of any
     width and tokenizer. For labels: one or several models, or your own scores:
     `vectors:FILE.npy` with one number for each pair, of shape [rows, pairs], or `columns:NAME,NAME`, columns of the text.
     With several models, `pooling`, `prompt`, `query_prompt` and `document_prompt` hold for all of them, or have a part for
@@ -252,9 +252,9 @@ class Evals:
     """Steps such as (0,600), whose checkpoints stay: the mean of their parameters is evaluated and exported instead of the
     best checkpoint. Empty: the best one."""
     collapse: Literal["warn", "stop", "off"] = "warn"
-    """What to do if the student's vectors collapse, which is watched at each evaluation (`vectors/spread` and
-    `vectors/rank` in metrics.jsonl): if either falls below a quarter of its highest value in the run, `warn` logs a
-    line, `stop` ends the run with an error that names the last checkpoint, `off` measures nothing."""
+    """What to do if the student's vectors collapse. Each evaluation measures their `vectors/spread` and `vectors/rank`
+    (metrics.jsonl). If either falls below a quarter of its highest value in the run, `warn` logs a line and `stop` ends
+    the run with an error that names the last checkpoint; `off` measures nothing."""
     sts: bool = True
     """Score the seven STS sets after training if JAXDISTILL_DATA names a data folder."""
 
@@ -281,11 +281,11 @@ class RunOptions:
     """Devices over which one copy of the parameters is sharded; the batch is split over the remaining axes."""
     slices: CountOrNone = 0
     """Groups of devices with fast links, such as TPU slices or GPU hosts; `zero` and `fsdp` split parameters inside each
-    group, so that only gradients cross between groups. 0: as the devices say, one group on CPUs."""
+    group, so that only gradients cross between groups. 0: as the devices report; one group on CPUs."""
     sharding: Sharding = ()
-    """How parameters, optimizer state and a live teacher are split over devices. `zero`: the student's large matrices
-    and their optimizer state over those of a slice that split the batch. `fsdp`: the teacher's too. `tensor`: attention heads and feed-forward networks over `model_axis`. Or rules: (regular
-    expression on a parameter's path, its axes such as `("model", "")`). The rest is replicated."""
+    """How parameters, optimizer state and a live teacher are split over devices. `zero`: the student's large matrices and their optimizer
+    state over the devices of a slice that split the batch. `fsdp`: the teacher's too. `tensor`: attention heads and feed-forward networks
+    over `model_axis`. Or rules: (regular expression on a parameter's path, its axes such as `("model", "")`). The rest is replicated."""
     log_every: Count = 50
     """Steps between logged metrics."""
     save_every: CountOrNone = 0

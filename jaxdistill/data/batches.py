@@ -26,7 +26,7 @@ SIMULATED_STEPS = 160
 BLOCK_ROWS = 1024
 """Sentences whose draws and lengths one thread computes at a time."""
 MOST_THREADS = 8
-"""That plan a large batch: numpy runs in several at once."""
+"""Threads that plan a large batch; numpy releases the interpreter lock."""
 
 
 class _Stream(NamedTuple):
@@ -219,7 +219,7 @@ class Batches:
     def _uniform(self, step: int, width: int):
         """Makes a function of n: random numbers `[b, u]` for the n-th use of an augmentation, from (seed, step, n).
 
-        A row has as many as the longest sentence of any batch has tokens, of which the first `width` are of use.
+        Each row draws one number per token of the longest sentence of any batch; only the first `width` are kept.
         """
 
         @lru_cache

@@ -141,7 +141,7 @@ def _sent(own: Block | None) -> Iterator[Block]:
 
 
 def in_parts(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
-    """Rows that each process computes a part of with its own devices, whole in all; all must call this together.
+    """Computes rows in parts, one per process on its own devices, and returns all rows in each. All must call this together.
 
     Args:
       rows: how many there are, the same in every process.
@@ -167,9 +167,9 @@ def in_parts(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
 
 
 def in_step(work: Callable[[], Result]) -> Result:
-    """What `work` returns, which calls `in_parts` any number of times; all must call this together.
+    """Runs `work`, which may call `in_parts` any number of times, and returns its result. All must call this together.
 
-    A process in which it fails alone, as where a file cannot be read, is not waited for: the others fail with it.
+    If it fails in one process, for instance because a file cannot be read, the others fail too instead of waiting for it.
 
     Raises:
       InputError: in every process, if `work` raises it in one.

@@ -2,7 +2,7 @@
 
 Evaluations are the `EVALUATION` of each file of this folder, and those of modules that `--parts` names. A name such as
 `transfer` stands for a list of units, each with its own files, protocol and scores: a set that is absent or cannot be read
-costs its own unit only.
+loses only its own unit.
 """
 
 import importlib

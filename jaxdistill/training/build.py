@@ -46,8 +46,8 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     """A run that is ready to train; raises `InputError` for whatever cannot work.
 
     Args:
-      absent: devices that are not there and for which the step is to be compiled. The run then has shapes for the live
-        teacher's weights, a student of the right shapes, zeros for targets, no evaluations: no model runs, nor can it train.
+      absent: mesh of devices that are not attached, to compile the step for. The run then has shapes in place of the live
+        teacher's weights, a student of the right shapes, zeros as targets and no evaluations; no model runs, and it cannot train.
     """
     mesh, groups, objective = checked(config, absent)
     dtype = dtype_of(config.run.precision)
@@ -244,7 +244,7 @@ def check_width(objective: Objective, targets: Targets, student: SentenceModel) 
 
 
 def step_count(config: Config, steps_per_epoch: int) -> int:
-    """Updates of the run; raises `InputError` if there are none, or if evals.average names others."""
+    """Updates of the run; raises `InputError` if there are none, or if evals.average names a step without a checkpoint."""
     run = config.run
     steps = run.steps or int(round(run.epochs * steps_per_epoch))
     if not 1 <= steps <= LARGEST_INT32:

@@ -16,8 +16,8 @@ ACTIVITIES = ("compile", "data", "steps", "evaluation", "checkpoints")
 class Goodput:
     """Seconds of each activity of one process, as its host sees them.
 
-    The devices work while the host prepares: `data` is the time that the host waits for a batch, and `steps` all that it
-    waits for the devices, with the start and the end of a trace. `compile` is the tracing and compiling of a step with a
+    The devices work while the host prepares: `data` is the time that the host waits for a batch, and `steps` the time
+    that it waits for the devices, or starts and ends a trace. `compile` is the tracing and compiling of a step with a
     new shape, whose execution is one of the `steps`. `checkpoints` begins with the first or the restored state.
 
     Arithmetic is that of the traced step: what remat or a gradient cache computes again counts again.

@@ -1,4 +1,4 @@
-"""Chooses the layers of a student by what its vectors lose without each of them.
+"""Chooses a student's layers by how much the model's vectors change without each of them.
 
 `student.layers=greedy:6` drops one layer after another, each time the one without which the model's vectors of sentences of the
 text stay closest to those of the whole model. Then it exchanges a kept layer for a dropped one as long as that brings them closer.

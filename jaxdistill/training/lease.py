@@ -1,8 +1,8 @@
 """A lease on a workdir in a bucket: one run at a time publishes there.
 
-Stores have no locks, but write an object that does not exist yet for one of several callers only. So runs take numbers: the run
-that creates the object of the next number holds the lease, rewrites that object every few seconds, and looks before each
-publication whether there is a higher number. A lease that is not renewed for a minute is that of a dead run.
+Stores have no locks, but can create an object for exactly one of several callers. So leases are numbered: the run that creates
+the object of the next number holds the lease, rewrites that object every few seconds, and checks before each
+publication that there is no higher number. A lease that is not renewed for a minute belongs to a dead run.
 """
 
 import datetime

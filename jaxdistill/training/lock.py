@@ -16,7 +16,7 @@ from jaxdistill.core import InputError
 from jaxdistill.training.workdir import LOCK
 
 SEEN_SECONDS = 60.0
-"""How long a file may take to appear on another host, whose NFS client may have noted for so long that it is not there."""
+"""How long a file may take to appear on another host, whose NFS client may have cached that it does not exist."""
 
 log = logging.getLogger(__name__)
 

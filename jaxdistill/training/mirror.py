@@ -1,9 +1,9 @@
 """A workdir in a bucket: a run works in a local copy, which is published whenever a checkpoint or another file is complete.
 
-The manifest, one object, lists the files of the last publication with their digests. It is written after them and before files
-that are no more are removed, so that a run that is killed at any moment leaves a complete workdir: what the manifest does not
-list was not published. A run that starts takes what the manifest lists; its own copy stays where it was made from
-that very manifest.
+The manifest, one object, lists the files of the last publication with their digests. It is written after these files and before
+obsolete ones are removed, so that a run that is killed at any moment leaves a complete workdir: files that it does not list
+were not published. A run that starts fetches the listed files, unless its local copy was made from the same
+manifest.
 
 Of several processes, the first one fetches and publishes. Those that do not see its folder get copies of its files, except
 checkpoints, which it alone reads and writes.

@@ -111,5 +111,5 @@ def probe(run: Run, batch) -> tuple[float, float]:
 
 
 def _axes(mesh: Mesh) -> str:
-    """Sizes of the mesh's axes; one slice is not worth a word."""
+    """Sizes of the mesh's axes; `slice` is left out if its size is 1."""
     return ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items() if axis != "slice" or size > 1)

@@ -25,7 +25,7 @@ def profiled_steps(option: str) -> tuple[int, int]:
 
 
 class Profile:
-    """Traces the steps of `run.profile` in one process; of a continued run, those of them that are still to come."""
+    """Traces the steps of `run.profile` in one process; in a resumed run, those that remain."""
 
     def __init__(self, option: str, workdir: pathlib.Path):
         self.option, (self.first, self.last) = option, profiled_steps(option)

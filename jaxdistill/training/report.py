@@ -31,7 +31,7 @@ the report is made from them: other sentences would cost the end of a short run 
 
 
 class Reading(NamedTuple):
-    """What came of a model's reading of some training text."""
+    """Speed and vectors of a model on some training text."""
 
     rate: float
     """Sentences (a cross-encoder: pairs) in a second on all devices of the run, compilation not counted."""

@@ -51,10 +51,10 @@ WITH_TEXT = tuple(("data", option) for option in ("columns", "weights", "roles",
 
 
 def run_stages(config: Config, workdir: str | pathlib.Path, *, dry_run: bool, command: str) -> None:
-    """Runs a training in a folder or at the address of one in a bucket, or in `workdir/stage1`, `workdir/stage2` and so on all stages that `then` chains.
+    """Runs a training in a workdir, local or in a bucket, or each stage that `then` chains in `workdir/stage1` and so on.
 
     A stage whose `student.model` is `previous` begins with the export of the stage before. A finished stage is not run
-    again, and one that was begun not continued once a stage before it has another student.
+    again. A stage that was made from an earlier one is refused if that one has been trained anew since.
     """
     parts.use(config.run.parts)
     with processes.joined(partial(_facts, config, workdir, dry_run)):

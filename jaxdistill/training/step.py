@@ -1,7 +1,7 @@
 """The jitted training step.
 
-The step is pure: state, frozen teacher and batch in, next state and metrics out. Every array that it needs from another
-device is the compiler's business; the code says only how its arguments lie on the mesh.
+The step is pure: state, frozen teacher and batch in, next state and metrics out. The compiler moves
+arrays between devices; the code only states how the arguments are sharded over the mesh.
 """
 
 from collections.abc import Callable, Sequence
@@ -149,7 +149,7 @@ def gradients(forward: Forward, state: TrainState, teacher_params: Params, batch
 
 
 def accumulated(gradients_of, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int):
-    """As `gradients`: the mean over parts of the batch. NOTE: only for objectives without a state, see `build`."""
+    """As `gradients`: the mean over parts of the batch. NOTE: the objective's state is not advanced."""
     split = split_groups(batch, parts)
 
     def add(total, part):
@@ -168,8 +168,8 @@ def accumulated(gradients_of, state: TrainState, teacher_params: Params, batch: 
 def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int):
     """As `gradients`, for a loss that couples examples: the whole batch is compared, activations are those of one part.
 
-    The vectors of all parts come first. The loss gives their gradients, which a second pass over the parts carries into the
-    parameters; it has the dropout of the first.
+    The vectors of all parts come first. The loss gives their gradients, which a second pass over the parts propagates to the
+    parameters, with the same dropout masks.
 
     Source: Gao et al., Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup, RepL4NLP 2021
     (gradient cache, arXiv 2101.06983).

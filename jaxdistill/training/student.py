@@ -45,8 +45,8 @@ def make_student(
 
     Args:
       teachers: those whose vectors are the targets; `student.model=teacher` is the first one.
-      computed: False for a student of the same shapes whose weights do not count: what models would compute on the text
-        (chosen layers, unless the workdir notes them, pruned units, a fitted head, a table) is anything of its shape.
+      computed: False: only the shapes matter, so no model reads the text; chosen layers that the workdir does not note, pruned
+        units, a fitted head and a table are placeholders of the right shape.
     """
     teacher = teachers[0] if teachers else None
     spec = config.student

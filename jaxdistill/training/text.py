@@ -22,7 +22,7 @@ from jaxdistill.paths import cache_folder
 from jaxdistill.training.objective import make_objective
 
 SAMPLE = 4096
-"""Sentences of a text on which a tokenizer is judged that does not read it as a whole."""
+"""Sentences on which `check_reads` judges a tokenizer, instead of the whole text."""
 PRUNING_SAMPLE, PRUNING_BATCH = 1024, 32
 """Sentences on which activations are measured, and how many at a time."""
 
@@ -130,7 +130,7 @@ def tokenised_text(
 
 
 def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: tokenize.TokenStore) -> None:
-    """Raises `InputError` as `tokenised_text` does, for a model that reads the raw text, judged by sentences drawn evenly from it."""
+    """Like the check of `tokenised_text`, for a model that reads the raw text: tests sentences drawn evenly from it."""
     tokenizer = model.tokenizer
     for column in _columns_read(store, views):
         rows = range(0, len(store), -(-len(store) // SAMPLE))

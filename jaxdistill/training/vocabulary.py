@@ -148,7 +148,7 @@ def _trimmed_folder(config: Config, model: SentenceModel) -> pathlib.Path:
 
 
 class _Sentences(NamedTuple):
-    """A text, read as often as it is asked for, behind each of some prompts."""
+    """A text that can be read repeatedly, with each of some prompts prepended."""
 
     specs: Sequence[str]
     columns: dict[str, str]
