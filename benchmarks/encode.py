@@ -22,7 +22,19 @@ from itertools import islice
 
 import numpy as np
 import torch
-from interleaved import Elsewhere, Rates, Work, add_device_option, medians, rates, ratios, timed, torch_device, write
+from interleaved import (
+    Elsewhere,
+    Rates,
+    Work,
+    add_device_option,
+    medians,
+    rates,
+    ratios,
+    timed,
+    torch_device,
+    unit_rows,
+    write,
+)
 
 from jaxdistill.cli import Parser, keep_compiled, positive, run
 from jaxdistill.core import InputError
@@ -132,10 +144,6 @@ def torch_encode(given) -> Encode:
 
 def lowest_cosine(first: np.ndarray, second: np.ndarray) -> float:
     return float(np.min(np.sum(unit_rows(first) * unit_rows(second), axis=1)))
-
-
-def unit_rows(x: np.ndarray) -> np.ndarray:
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 if __name__ == "__main__":

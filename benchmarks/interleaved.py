@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import jax
+import numpy as np
 
 from jaxdistill.core import InputError
 
@@ -163,3 +164,8 @@ def write(out: str, result: Mapping[str, Any]) -> None:
     print(text)
     if out:
         Path(out).write_text(text + "\n", encoding="utf-8")
+
+
+def unit_rows(x: np.ndarray) -> np.ndarray:
+    """The rows with norm 1."""
+    return x / np.linalg.norm(x, axis=1, keepdims=True)

@@ -133,7 +133,7 @@ def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
             yield waiting.popleft().result()
 
 
-def without_words(text: str, generator: random.Random, share: float = 0.1) -> str:
+def without_words(text: str, generator: random.Random) -> str:
     """The text without a random tenth of its words."""
     words = text.split()
-    return " ".join([word for word in words if generator.random() > share] or words[:1])
+    return " ".join([word for word in words if generator.random() > 0.1] or words[:1])

@@ -134,7 +134,7 @@ def counts_of(folder: Path, count: int) -> list[dict[str, int]]:
     return [json.loads(beside(folder, f"counts{index}.json").read_text()) for index in range(count)]
 
 
-def compared(given, workdir: Path, options: dict[str, Any], stages: Sequence[str] = ("",)) -> list[dict[str, Any]]:
+def compared(workdir: Path, options: dict[str, Any], stages: Sequence[str] = ("",)) -> list[dict[str, Any]]:
     """Losses of each number of processes beside those of one, and what each process read and packed."""
     rows = []
     for count in COUNTS:
@@ -156,11 +156,11 @@ def final_scores(folder: Path) -> np.ndarray:
 
 
 def stored(given, workdir: Path) -> list[dict[str, Any]]:
-    return compared(given, workdir, congen(given, teacher__targets="store"))
+    return compared(workdir, congen(given, teacher__targets="store"))
 
 
 def live(given, workdir: Path) -> list[dict[str, Any]]:
-    return compared(given, workdir, congen(given, teacher__targets="live", evals__sts=True))
+    return compared(workdir, congen(given, teacher__targets="live", evals__sts=True))
 
 
 def labels(given, workdir: Path) -> list[dict[str, Any]]:
@@ -170,7 +170,7 @@ def labels(given, workdir: Path) -> list[dict[str, Any]]:
     }  # fmt: skip
     options = {f"config.{prefix}{name}": value for prefix in ("", "then.") for name, value in stage.items()}
     options |= {"config": "configs/trans_encoder.py:tiny", "config.data.text": given.pairs, "config.evals.pairs": ""}
-    return compared(given, workdir, options | {"config.teacher.model": given.model}, ("stage1", "stage2"))
+    return compared(workdir, options | {"config.teacher.model": given.model}, ("stage1", "stage2"))
 
 
 def encode(given, workdir: Path) -> list[dict[str, Any]]:

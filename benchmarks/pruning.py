@@ -7,6 +7,7 @@ whole model on its sentences. Activations are measured on sentences of `--text`.
 """
 
 import numpy as np
+from interleaved import unit_rows
 
 from jaxdistill import config as configs
 from jaxdistill.cli import Parser, run
@@ -30,12 +31,12 @@ def main(arguments):
     sentences = [*pairs.first, *pairs.second]
     config = configs.parse_config({"data": {"text": given.text}, "objective": {"name": "simcse"}})
     seen = moments(config, model)
-    whole = unit(Embedder(model).encode(sentences))
+    whole = unit_rows(Embedder(model).encode(sentences))
     print(line("whole", model, whole, whole, pairs.scores))
     for width in map(int, given.widths.split(",")):
         for name, measured in (("magnitude", None), ("activation", seen)):
             student = pruned(model, intermediate=width, moments=measured)
-            vectors = unit(Embedder(student).encode(sentences))
+            vectors = unit_rows(Embedder(student).encode(sentences))
             print(line(f"{width} by {name}", student, vectors, whole, pairs.scores), flush=True)
 
 
@@ -44,10 +45,6 @@ def line(name: str, model: SentenceModel, vectors: np.ndarray, whole: np.ndarray
     score = 100 * spearman(scores, np.sum(first * second, axis=1), what="STS-B dev")
     cosine = np.mean(np.sum(vectors * whole, axis=1))
     return f"{name}: {model.parameter_count:,} parameters, STS-B dev {score:.2f}, cosine {cosine:.4f}"
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,18 @@ import jax
 import numpy as np
 import torch
 import tpu_plan
-from interleaved import Elsewhere, Work, add_device_option, medians, rates, ratios, torch_device, wait_for, write
+from interleaved import (
+    Elsewhere,
+    Work,
+    add_device_option,
+    medians,
+    rates,
+    ratios,
+    torch_device,
+    unit_rows,
+    wait_for,
+    write,
+)
 from opponent import Batch as TorchBatch
 from opponent import Opponent, ahead
 
@@ -221,10 +232,6 @@ def opponent_options(given, job: Run, folder: Path) -> dict[str, Any]:
         eps=job.config.optimizer.eps,
         dropout=not given.agreement,
     )
-
-
-def unit_rows(x: np.ndarray) -> np.ndarray:
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def tokens_per_sentence(job: Run, steps: int = 20) -> float:

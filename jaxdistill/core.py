@@ -138,7 +138,11 @@ class Sizes(NamedTuple):
 @runtime_checkable
 class Objective(Protocol):
     """A training objective: a frozen dataclass of its options, one file under `objectives/`, arrays in and arrays
-    out."""
+    out.
+
+    Optional members: `any_width`, whether the vectors of teacher and student may differ in width; `scored`, the columns whose
+    pairs a teacher scores; `logits`, whether a cross-encoder's scores are taken before the sigmoid.
+    """
 
     @property
     def student_views(self) -> Sequence[str]:

@@ -27,9 +27,15 @@ from tiny_models import tiny_tokenizer
 from tiny_text import made_up
 
 CONFIGS = config_file.shipped_configs()
-PRESETS = [
-    (path, preset) for path in CONFIGS for preset in config_file.preset_names(config_file.load_config_module(path))
-]
+
+
+def preset_names(module):
+    """Every preset of a config file, also with each of its arguments."""
+    arguments = getattr(module, "ARGUMENTS", {})
+    return [*module.PRESETS, *(f"{preset}:{one}" for preset, allowed in arguments.items() for one in allowed)]
+
+
+PRESETS = [(path, preset) for path in CONFIGS for preset in preset_names(config_file.load_config_module(path))]
 
 
 def load(path, preset):

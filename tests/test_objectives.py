@@ -198,6 +198,14 @@ def test_parts_of_a_batch_add_up(name):
     np.testing.assert_allclose([m["loss"] for m in whole], [m["loss"] for m in parts], rtol=1e-4, atol=1e-6)
 
 
+def test_parts_of_a_batch_do_not_add_up_with_a_state():
+    class Alone(type(CASES["ckd"])):
+        couples_examples = False  # its queue would not advance
+
+    with pytest.raises(InputError, match="run.accumulate=2 does not go with an objective that keeps a state"):
+        World(Alone(**dataclasses.asdict(CASES["ckd"])), 2, accumulate=2).run()
+
+
 @pytest.mark.parametrize("name", ["ckd", "simcse", "gram"])
 def test_a_cached_gradient_is_that_of_the_whole_batch_on_any_number_of_devices(name):
     """A queue and a learned scale; no teacher; neither. Losses, gradients, parameters and the queue after three steps."""

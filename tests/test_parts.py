@@ -182,6 +182,12 @@ def test_what_is_wrong_with_an_own_objective_is_one_line(folder, name, words):
         objectives.make(name.format(folder=folder), {})
 
 
+def test_an_own_objective_reads_only_what_there_is(folder):
+    (folder / "reading.py").write_text(OBJECTIVE.replace("reads = ()", 'reads = ("hiden",)'))
+    with pytest.raises(InputError, match="reads has hiden; it may have embeddings, hidden, vocabulary"):
+        objectives.make(f"{folder / 'reading.py'}:Halfway", {})
+
+
 def test_a_module_without_parts_is_refused(folder):
     with pytest.raises(InputError, match="has none of FAMILIES, VIEWS, READERS and EVALUATIONS"):
         parts.use(str(folder / "loss.py"))

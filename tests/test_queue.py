@@ -12,9 +12,16 @@ from jaxdistill.core import Encoded, Sizes
 from jaxdistill.mesh import make_mesh
 from jaxdistill.objectives.congen import ConGen
 from jaxdistill.ops.norm import unit
-from jaxdistill.ops.ring import Ring, oldest_first, push, softmax_over_ring
+from jaxdistill.ops.ring import Ring, push, softmax_over_ring
 
 KEYS = ("queue+batch", "queue", "queue+own")
+
+
+def oldest_first(ring: Ring, count: int):
+    """The newest `count` rows of a ring, oldest first."""
+    blocks, batch_size, width = ring.ring.shape
+    ordered = jnp.roll(ring.ring, -(ring.pushes % blocks), axis=0).reshape(blocks * batch_size, width)
+    return ordered[blocks * batch_size - count :]
 
 
 def make_congen(**changed) -> ConGen:

@@ -261,16 +261,6 @@ def test_damaged_or_foreign_targets_are_made_again(tmp_path, caplog, change):
     assert "starting over" in caplog.text
 
 
-def test_half_precision_halves_the_file(tmp_path):
-    whole, half = (targets.open_targets(tmp_path, dtype, 25, 2, dtype=dtype) for dtype in ("float32", "float16"))
-    for store in (whole, half):
-        fill(store, embed, TEXTS)
-    assert half.array.dtype == np.float16 and half.path.stat().st_size == whole.path.stat().st_size - 100
-    np.testing.assert_array_equal(half.array, whole.array)
-    with pytest.raises(InputError, match="float32 or float16, not int8"):
-        targets.open_targets(tmp_path, "d", 25, 2, dtype="int8")
-
-
 def test_a_vector_that_is_not_finite_is_named_by_its_row(tmp_path):
     store = targets.open_targets(tmp_path, "d", 25, 2)
     with pytest.raises(InputError, match="row 13 is not finite"):

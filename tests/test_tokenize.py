@@ -35,7 +35,6 @@ def test_words_are_those_between_white_space(tmp_path, kind):
         numbers = store.words("text", row)
         assert numbers[0] == numbers[-1] == -1 and (numbers[1:-1] >= 0).all()
         assert numbers.max() + 1 == len(sentence.split())
-        assert store.word_starts("text", row).sum() == len(sentence.split())
         assert (np.diff(numbers[1:-1]) >= 0).all()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Integer
+from jaxtyping import Integer
 from tokenizers import Tokenizer
 
 from jaxdistill.core import MASK_TOKENS, InputError
@@ -128,10 +128,6 @@ class TokenStore:
         """Mark of each token: 0 continues a word, 1 starts one, 2 is a special token or belongs to the prompt."""
         starts = self._of(column, "starts")
         return self._of(column, "marks")[starts[row] : starts[row + 1]]
-
-    def word_starts(self, column: str, row: int) -> Bool[np.ndarray, " l"]:
-        """Whether each token starts a word of the raw text."""
-        return self.marks(column, row) == STARTS
 
     def words(self, column: str, row: int) -> Integer[np.ndarray, " l"]:
         """Index of each token's word, from 0; -1 for special tokens and the prompt."""

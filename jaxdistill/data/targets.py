@@ -34,19 +34,16 @@ LEAST_VARIANCE = 1e-9
 Text = TypeVar("Text", str, tuple[str, str])
 
 
-def open_targets(folder: str | Path, digest: str, rows: int, width: int, *, dtype: str = "float32") -> VectorFile:
+def open_targets(folder: str | Path, digest: str, rows: int, width: int) -> VectorFile:
     """Opens the store of targets with a digest, complete, unfinished or new.
 
     Args:
       folder: holds one folder per digest.
       digest: digest of everything that determines the targets.
       rows, width: shape of the embeddings.
-      dtype: float32 or float16.
     """
-    if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float16)):
-        raise InputError(f"targets are stored as float32 or float16, not {dtype}.")
     path = Path(folder) / digest / "targets.npy"
-    return VectorFile(path, {"digest": digest}, rows=rows, width=width, dtype=dtype)
+    return VectorFile(path, {"digest": digest}, rows=rows, width=width)
 
 
 def cached_vectors(

@@ -82,7 +82,6 @@ def build_store(
     _check(specs, wanted, tokenizer, max_length, prompts, weights)
     identity = {name: wanted[name] for name in IDENTITY[: 1 if chunking else None] if name in wanted}
     text, excluded = sources.Watched(specs, wanted), _exclusion(exclude, identity)
-    text, excluded = sources.Watched(specs, wanted), _exclusion(exclude, identity)
     parts = [watched.digest for watched in excluded] + ([list(roles)] if prompts.keys() - {""} else [])
     parts += [chunking.digest] if chunking else ["whole rows"] if dedupe and len(wanted) > len(identity) else []
     content = _digest(FORMAT, text.digest, wanted, dedupe, *parts)

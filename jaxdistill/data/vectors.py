@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import DTypeLike
 
 from jaxdistill.core import InputError
 from jaxdistill.data.resumable import GrowingFile, Note
@@ -32,21 +31,18 @@ log = logging.getLogger(__name__)
 class VectorFile:
     """A `.npy` file with one vector per row, complete or growing, and its note beside it."""
 
-    def __init__(
-        self, path: Path, origin: Mapping[str, object], *, rows: int, width: int, dtype: DTypeLike = np.float32
-    ):
+    def __init__(self, path: Path, origin: Mapping[str, object], *, rows: int, width: int):
         """Continues an unfinished file, or starts over; logs why if a file exists.
 
         Args:
           path: path of the file.
           origin: everything that determines the vectors, as JSON values.
           rows, width: shape of the complete array.
-          dtype: stored type of the numbers.
 
         Raises:
           InputError: the file cannot be written.
         """
-        self.path, self.rows, self.width, self.dtype = path, rows, width, np.dtype(dtype)
+        self.path, self.rows, self.width, self.dtype = path, rows, width, np.dtype(np.float32)
         shape = {"rows": rows, "width": width, "dtype": self.dtype.str}
         self.file = GrowingFile(path, _note_path(path), {**origin, **shape})
         noted = self.file.noted()

@@ -253,14 +253,14 @@ def rotated(
     return jnp.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
 
 
-def relative_buckets(distance: np.ndarray, buckets: int, longest: int = 128) -> np.ndarray:
-    """T5's buckets of `key - query` distances, both directions: exact up to a quarter of them, then logarithmic.
+def relative_buckets(distance: np.ndarray, buckets: int) -> np.ndarray:
+    """T5's buckets of `key - query` distances, both directions: exact up to a quarter of them, then logarithmic to 128.
 
-    Source: Raffel et al., T5, JMLR 2020; MPNet uses 32 buckets and a longest distance of 128.
+    Source: Raffel et al., T5, JMLR 2020; MPNet uses 32 buckets.
     """
     half = buckets // 2
     exact = half // 2
     size = np.abs(distance)
-    logarithmic = np.log(np.maximum(size, 1).astype(np.float32) / exact) / math.log(longest / exact) * (half - exact)
+    logarithmic = np.log(np.maximum(size, 1).astype(np.float32) / exact) / math.log(128 / exact) * (half - exact)
     far = np.minimum(exact + logarithmic.astype(np.int32), half - 1)
     return np.where(distance > 0, half, 0) + np.where(size < exact, size, far)

@@ -135,24 +135,22 @@ def predictions(
     return result
 
 
-def stratified_folds(
-    labels: Integer[np.ndarray, " n"], *, folds: int = FOLDS, seed: int = SEED
-) -> Integer[np.ndarray, " n"]:
-    """The test fold of each row: scikit-learn's `StratifiedKFold(folds, shuffle=True, random_state=seed)`.
+def stratified_folds(labels: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, " n"]:
+    """The test fold of each row: scikit-learn's `StratifiedKFold(FOLDS, shuffle=True, random_state=SEED)`.
 
     Raises:
       InputError: the largest class has fewer rows than there are folds.
     """
     _, first, encoded, counts = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
-    if counts.max() < folds:
-        raise InputError(f"{folds} folds need a class of at least {folds} rows; the largest has {counts.max()}.")
+    if counts.max() < FOLDS:
+        raise InputError(f"{FOLDS} folds need a class of at least {FOLDS} rows; the largest has {counts.max()}.")
     # scikit-learn numbers classes in order of appearance, which decides the order of their shuffles in the random stream.
     encoded = np.argsort(np.argsort(first))[encoded]
     in_order = np.sort(encoded)
-    allocation = [np.bincount(in_order[fold::folds], minlength=len(first)) for fold in range(folds)]
-    random, fold_of = np.random.RandomState(seed), np.empty(len(labels), np.int64)
+    allocation = [np.bincount(in_order[fold::FOLDS], minlength=len(first)) for fold in range(FOLDS)]
+    random, fold_of = np.random.RandomState(SEED), np.empty(len(labels), np.int64)
     for number in range(len(first)):
-        of_class = np.arange(folds).repeat([allocation[fold][number] for fold in range(folds)])
+        of_class = np.arange(FOLDS).repeat([allocation[fold][number] for fold in range(FOLDS)])
         random.shuffle(of_class)
         fold_of[encoded == number] = of_class
     return fold_of

@@ -49,7 +49,7 @@ def columns(path: str | Path, names: Sequence[str]) -> Iterator[tuple[int, tuple
 
 
 def labelled(
-    path: str | Path, sentences: Sequence[str], classes: Sequence[str], *, label: str = "label"
+    path: str | Path, sentences: Sequence[str], classes: Sequence[str]
 ) -> tuple[Integer[np.ndarray, " n"], list[tuple[str, ...]]]:
     """Class numbers and sentences of the rows of a table with a column of class names.
 
@@ -62,9 +62,9 @@ def labelled(
     """
     number: Mapping[str, int] = {name: place for place, name in enumerate(classes)}
     labels, texts = [], []
-    for line, (name, *row) in columns(path, (label, *sentences)):
+    for line, (name, *row) in columns(path, ("label", *sentences)):
         if name not in number:
-            raise InputError(f"{path}:{line}: {label} {name!r:.40} is none of {', '.join(classes)}.")
+            raise InputError(f"{path}:{line}: label {name!r:.40} is none of {', '.join(classes)}.")
         labels.append(number[name])
         texts.append(tuple(row))
     return np.array(labels), texts

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from jaxdistill.cli import did_you_mean
 from jaxdistill.config import options_from
-from jaxdistill.core import InputError, Objective
+from jaxdistill.core import READS, InputError, Objective
 from jaxdistill.files import parts
 
 
@@ -37,8 +37,11 @@ def options_class(name: str) -> type:
 
 
 def make(name: str, options: dict) -> Objective:
-    """Makes the objective `name`; raises `InputError` for unknown names and options and for wrong types."""
-    return options_from(options_class(name), options, prefix="objective")
+    """Makes the objective `name`; raises `InputError` for unknown names, options and `reads`, and for wrong types."""
+    objective = options_from(options_class(name), options, prefix="objective")
+    if unknown := set(objective.reads) - set(READS):
+        raise InputError(f"objective {name}: reads has {', '.join(sorted(unknown))}; it may have {', '.join(READS)}.")
+    return objective
 
 
 def default_options(name: str) -> dict[str, Any]:

@@ -52,13 +52,6 @@ def push(ring: Ring, rows: Float[Array, "b e"]) -> Ring:
     return Ring(written, ring.pushes + 1)
 
 
-def oldest_first(ring: Ring, count: int) -> Float[Array, "k e"]:
-    """The newest `count` rows, oldest first."""
-    blocks, batch_size, width = ring.ring.shape
-    ordered = jnp.roll(ring.ring, -(ring.pushes % blocks), axis=0).reshape(blocks * batch_size, width)
-    return ordered[blocks * batch_size - count :]
-
-
 def softmax_over_ring(
     queries: Float[Array, "b q e"],
     ring: Ring,

@@ -76,9 +76,3 @@ def load_config_module(path: pathlib.Path) -> ModuleType:
 def first_line(documented: object) -> str:
     """The first line of the docstring of a module or a class."""
     return (inspect.getdoc(documented) or "").partition("\n")[0]
-
-
-def preset_names(module: ModuleType) -> list[str]:
-    """Every preset of a config file, also with each of its arguments."""
-    arguments = getattr(module, "ARGUMENTS", {})
-    return [*module.PRESETS, *(f"{preset}:{one}" for preset, allowed in arguments.items() for one in allowed)]

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
-from jaxdistill.core import Array, Batch, Encoded, Objective, Params, Sizes, Tokens, TrainState
+from jaxdistill.core import Array, Batch, Encoded, InputError, Objective, Params, Sizes, Tokens, TrainState
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import vectors_and_states, word_embeddings
 from jaxdistill.mesh import batch_sharding, gathered, replicated
@@ -149,7 +149,16 @@ def gradients(forward: Forward, state: TrainState, teacher_params: Params, batch
 
 
 def accumulated(gradients_of, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int):
-    """As `gradients`: the mean over parts of the batch. NOTE: the objective's state is not advanced."""
+    """As `gradients`: the mean over parts of the batch.
+
+    Raises:
+      InputError: for an objective with a state, which parts would not advance together.
+    """
+    if jax.tree.leaves(state.objective):
+        raise InputError(
+            f"run.accumulate={parts} does not go with an objective that keeps a state and whose couples_examples is False; "
+            "set that to True, or --config.run.accumulate=1."
+        )
     split = split_groups(batch, parts)
 
     def add(total, part):

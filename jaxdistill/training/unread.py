@@ -3,15 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from jaxdistill import objectives
 from jaxdistill.config import Config, flat
+from jaxdistill.training.objective import plain_objective
 from jaxdistill.training.several import vector_teachers
 
 
 def unread(config: Config) -> dict[str, str]:
     """The unread options of all stages, by their dotted names, each with the reason."""
-    options = {name: value for name, value in config.objective.items() if name != "name"}
-    objective = objectives.make(config.objective["name"], options)
+    objective = plain_objective(config)
     found = {f"objective.{name}": why for name, why in objective.unread.items()} | dict(_of_parts(config))
     if not objective.teacher_views:
         names = ("teacher.targets", "teacher.dropout", "student.dims_targets")
