@@ -17,7 +17,7 @@ from jaxdistill.evals.similarity import spearman
 from jaxdistill.evals.sts import read_set
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import needed_data_folder
-from jaxdistill.training.text import moments
+from jaxdistill.training.text import activation_moments
 
 
 def main(arguments):
@@ -30,7 +30,7 @@ def main(arguments):
     pairs = read_set("sts-b-dev", needed_data_folder("STS-B dev"))
     sentences = [*pairs.first, *pairs.second]
     config = configs.parse_config({"data": {"text": given.text}, "objective": {"name": "simcse"}})
-    seen = moments(config, model)
+    seen = activation_moments(config, model)
     whole = unit_rows(Embedder(model).encode(sentences))
     print(line("whole", model, whole, whole, pairs.scores))
     for width in map(int, given.widths.split(",")):

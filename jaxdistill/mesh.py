@@ -38,7 +38,7 @@ def fetched(array: Array) -> np.ndarray:
     return multihost_utils.process_allgather(array, tiled=True)
 
 
-def from_one(content: Integer[np.ndarray, " n"], *, source: int = 0) -> Integer[np.ndarray, " n"]:
+def broadcast(content: Integer[np.ndarray, " n"], *, source: int = 0) -> Integer[np.ndarray, " n"]:
     """Sends the bytes of process `source` to all processes, which must call this together with arrays of equal length.
 
     NOTE: bytes, because JAX sums the arrays of all processes: a float's -0.0 would become 0.0.
@@ -53,7 +53,7 @@ def from_one(content: Integer[np.ndarray, " n"], *, source: int = 0) -> Integer[
     return sent
 
 
-def from_all(array: np.ndarray) -> np.ndarray:
+def all_gathered(array: np.ndarray) -> np.ndarray:
     """Concatenates the arrays of all processes, which must call this together with arrays of equal shape and dtype.
 
     NOTE: gathered as bytes, because JAX would convert float64 to float32.

@@ -204,7 +204,7 @@ def test_hosts_that_do_not_see_the_folder_of_the_first_process_get_a_copy_withou
     four = Processes(4)  # two of each host
     for module in (mirror, spread):
         monkeypatch.setattr(module, "processes", four)
-    monkeypatch.setattr(mirror, "from_one", lambda content: np.array(four.gathered(content.tolist())[0], np.uint8))
+    monkeypatch.setattr(mirror, "broadcast", lambda content: np.array(four.gathered(content.tolist())[0], np.uint8))
     first = written(tmp_path / "a" / "run", **{"export/x": "new", "same": "", "checkpoints/5/data": "5", ".lock": "1"})
     other = {"export/x": "old", "same": "", "stale/y": "", "checkpoints/3/data": "3"}
     second = written(tmp_path / "b" / "run", **other)

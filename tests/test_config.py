@@ -18,7 +18,7 @@ from jaxdistill.data import batches
 from jaxdistill.mesh import batch_sharding, place
 from jaxdistill.training import config_file
 from jaxdistill.training.build import build
-from jaxdistill.training.dev import own_sets
+from jaxdistill.training.dev import read_own_sets
 from jaxdistill.training.option_help import SECTIONS
 from jaxdistill.training.stages import run_stages
 
@@ -135,7 +135,7 @@ def test_graded_pairs_of_two_files_are_refused(tmp_path):
     config = configs.parse_config(load(ROOT / "configs" / "congen.py", "tiny").to_dict())
     config = dataclasses.replace(config, evals=dataclasses.replace(config.evals, pairs=f"{tmp_path}/g*.tsv"))
     with pytest.raises(InputError, match=r"g\*.tsv is 2 files \(g1.tsv, g2.tsv\); name one of them"):
-        own_sets(config)
+        read_own_sets(config)
 
 
 def test_command_line_values_reach_the_config(monkeypatch):

@@ -296,7 +296,7 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path, monkey
     sets = ",".join(str(write_set(tmp_path / name, form)) for name, form in (("own", "tsv"), ("more", "jsonl")))
     monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
     config = Config(objective={}, evals=Evals(retrieval=sets))
-    own = dev.own_sets(config)
+    own = dev.read_own_sets(config)
     tasks = dev_metric.available_tasks(data_folder=None, graded=own.pairs, agreement_task=None, retrieval=own.retrieval)
     asked = []
 
@@ -321,6 +321,6 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path, monkey
     assert dev.held_out_rows(Evals(retrieval=sets), rows=1000) == 0
     assert chosen.task(Reranker()) == {}
     with pytest.raises(InputError, match="student.head=pair is a cross-encoder; leave it out"):
-        dev.own_sets(replace(config, student=replace(config.student, head="pair")))
+        dev.read_own_sets(replace(config, student=replace(config.student, head="pair")))
     with pytest.raises(InputError, match="retrieval set x/y/z: x/y/z is no folder"):
-        dev.own_sets(Config(objective={}, evals=Evals(retrieval="x/y/z")))
+        dev.read_own_sets(Config(objective={}, evals=Evals(retrieval="x/y/z")))

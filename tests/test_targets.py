@@ -118,7 +118,7 @@ def test_hosts_that_do_not_share_the_folder_make_a_part_each_of_files_of_their_o
     made, four = [], Processes(4)  # two of each host
     monkeypatch.setattr(spread, "processes", four)
     monkeypatch.setattr(
-        spread, "from_one", lambda own, source: np.array(four.gathered(own.tolist())[source], own.dtype)
+        spread, "broadcast", lambda own, source: np.array(four.gathered(own.tolist())[source], own.dtype)
     )
     digest = hashlib.sha256(b"teacher").hexdigest()[:32]
     begun = targets.open_targets(tmp_path / "1", digest, 25, 2)  # a killed run has left more on one host
@@ -157,14 +157,14 @@ def test_files_of_several_hosts_are_opened_in_the_hosts_order_whatever_the_proce
 
 
 def joined(processes, own):
-    """Stands in for `mesh.from_all`."""
+    """Stands in for `mesh.all_gathered`."""
     return np.concatenate([np.array(one, own.dtype) for one in processes.gathered(own.tolist())])
 
 
 def test_of_one_call_each_process_computes_a_part_and_an_error_in_one_is_raised_in_all(monkeypatch):
     three, made = Processes(3), []
     monkeypatch.setattr(spread, "processes", three)
-    monkeypatch.setattr(spread, "from_all", lambda own: joined(three, own))
+    monkeypatch.setattr(spread, "all_gathered", lambda own: joined(three, own))
 
     def embedded(texts, *, role):
         if role[0] == "refused":
@@ -188,7 +188,7 @@ def test_of_one_call_each_process_computes_a_part_and_an_error_in_one_is_raised_
 def test_work_that_fails_in_one_process_fails_in_all_and_the_next_goes_on(monkeypatch, calls):
     three = Processes(3)
     monkeypatch.setattr(spread, "processes", three)
-    monkeypatch.setattr(spread, "from_all", lambda own: joined(three, own))
+    monkeypatch.setattr(spread, "all_gathered", lambda own: joined(three, own))
     whole = spread.over_processes(lambda texts, *, role: embed(texts))
 
     def work(fails_in, fails_after):
@@ -204,7 +204,7 @@ def test_work_that_fails_in_one_process_fails_in_all_and_the_next_goes_on(monkey
         told = []
         for fails_in in [(1,), (), (0, 2), (0, 1, 2)]:
             try:
-                told.append(spread.in_step(lambda fails_in=fails_in: work(fails_in, calls)))
+                told.append(spread.together(lambda fails_in=fails_in: work(fails_in, calls)))
             except InputError as error:
                 told.append(str(error))
         return told

@@ -25,7 +25,7 @@ from jaxdistill import processes
 from jaxdistill.core import InputError, RoleEmbed, Scorer
 from jaxdistill.data.vectors import VectorFile
 from jaxdistill.files import unwritable
-from jaxdistill.mesh import from_all, from_one
+from jaxdistill.mesh import all_gathered, broadcast
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -137,7 +137,7 @@ def _sent(own: Block | None) -> Iterator[Block]:
         shape, dtype, counts = said
         vectors = own.vectors if own and index == processes.index() else np.zeros(shape, dtype)
         content = np.ascontiguousarray(vectors).view(np.uint8).ravel()
-        yield Block(from_one(content, source=index).view(dtype).reshape(shape), counts)
+        yield Block(broadcast(content, source=index).view(dtype).reshape(shape), counts)
 
 
 def in_parts(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
@@ -159,14 +159,14 @@ def in_parts(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
             own = np.asarray(compute(slice(begin, begin + each)))
         except InputError as error:
             problem = str(error)
-    told = _told(problem, own.shape[1:], own.dtype.str)
+    told = _exchanged(problem, own.shape[1:], own.dtype.str)
     width, dtype = told[0]  # the last ones may have no rows
     filled = np.zeros((each, *width), dtype)
     filled[: len(own)] = own.reshape(len(own), *width)
-    return from_all(filled)[:rows]
+    return all_gathered(filled)[:rows]
 
 
-def in_step(work: Callable[[], Result]) -> Result:
+def together(work: Callable[[], Result]) -> Result:
     """Runs `work`, which may call `in_parts` any number of times, and returns its result. All must call this together.
 
     If it fails in one process, for instance because a file cannot be read, the others fail too instead of waiting for it.
@@ -183,11 +183,11 @@ def in_step(work: Callable[[], Result]) -> Result:
         raise
     except InputError as error:
         problem = str(error)
-    _told(problem)  # others may be in a call of `in_parts`, which learns it there
+    _exchanged(problem)  # others may be in a call of `in_parts`, which learns it there
     return cast(Result, result)
 
 
-def _told(problem: str, *facts: Any) -> list[list[Any]]:
+def _exchanged(problem: str, *facts: Any) -> list[list[Any]]:
     """The facts of each process; raises `ProblemOfAll` if one has a problem."""
     told = processes.gathered([problem, *facts])
     if problem := next((said for said, *_ in told if said), ""):

@@ -17,7 +17,7 @@ from typing import Any
 import jaxdistill.evals
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError
-from jaxdistill.data.spread import in_step
+from jaxdistill.data.spread import together
 from jaxdistill.evals.evaluation import PLAIN, SPEARMAN, Evaluation, Model, Sources, Unit
 from jaxdistill.evals.score_cache import cached_scores
 from jaxdistill.files import parts
@@ -88,7 +88,7 @@ def unit_values(unit: Unit, model: Model, digests: Sequence[str], cache_folder: 
     Raises:
       InputError: in every process, if the set cannot be read in one.
     """
-    run = partial(in_step, partial(unit.run, model))
+    run = partial(together, partial(unit.run, model))
     return cached_scores(cache_folder / "scores", [unit.digest(), *digests], run) if unit.is_repeatable else run()
 
 

@@ -18,11 +18,11 @@ class Products(NamedTuple):
     """Operations of matrix products, a multiplication and an addition for each pair of numbers."""
 
     flops: float = 0.0
-    passes: float = 0.0
-    """The same in bfloat16: a TPU's units multiply float32 numbers in several passes."""
+    bfloat16_flops: float = 0.0
+    """The bfloat16 operations that these take on a TPU, whose units multiply float32 numbers in several passes."""
 
     def plus(self, other: "Products", times: float = 1) -> "Products":
-        return Products(self.flops + times * other.flops, self.passes + times * other.passes)
+        return Products(self.flops + times * other.flops, self.bfloat16_flops + times * other.bfloat16_flops)
 
 
 def part_of(scopes: str) -> str:

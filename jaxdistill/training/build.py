@@ -21,7 +21,7 @@ from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import dev_metric
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.training import optim, step
-from jaxdistill.training.dev import dev_tasks, held_out_rows, own_sets
+from jaxdistill.training.dev import dev_tasks, held_out_rows, read_own_sets
 from jaxdistill.training.objective import (
     check_accumulation,
     check_form,
@@ -49,14 +49,14 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
       absent: mesh of devices that are not attached, to compile the step for. The run then has shapes in place of the live
         teacher's weights, a student of the right shapes, zeros as targets and no evaluations; no model runs, and it cannot train.
     """
-    mesh, groups, objective = checked(config, absent)
+    mesh, groups, objective = checked_setup(config, absent)
     dtype = dtype_of(config.run.precision)
     labellers, teachers = load_labellers(config, workdir), load_teachers(config, workdir)
     objective = with_teachers(config, objective, widths_of(teachers))
     teacher = teachers[0] if len(teachers) == 1 else None
     student = make_student(config, teachers, workdir, computed=absent is None)
     check_roles(config, [*labellers, *teachers, student])
-    own_dev = own_sets(config)  # read before labels and targets are made, which takes long
+    own_dev = read_own_sets(config)  # read before labels and targets are made, which takes long
     store = student_text(config, objective, student, progress=progress)
     check_form(objective, student)
     targets = Targets(
@@ -87,7 +87,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         steps=steps,
         schedule=optim.make_schedule(config.optimizer, steps),
         optimizer=program.optimizer,
-        teacher_params=held_teacher(live_teacher, program, dtype, absent=absent is not None),
+        teacher_params=placed_teacher(live_teacher, program, dtype, absent=absent is not None),
         sizes=program.sizes,
         like=program.like,
         shardings=program.shardings,
@@ -98,7 +98,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     )
 
 
-def checked(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int, Objective]:
+def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int, Objective]:
     """Devices, groups of a batch and objective; raises `InputError` for options that are wrong whatever models and text are.
 
     Args:
@@ -193,7 +193,7 @@ def make_program(
     return Program(optimizer, sizes, like, shardings, of_teacher, train_step)
 
 
-def held_teacher(
+def placed_teacher(
     teacher: SentenceModel | None, program: Program, dtype: DTypeLike, *, absent: bool
 ) -> Mapping[str, jax.Array] | Mapping[str, jax.ShapeDtypeStruct]:
     """The live teacher's parameters on the mesh, or as shapes where its devices are absent; empty without one."""

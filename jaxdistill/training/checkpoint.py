@@ -23,7 +23,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from jaxdistill.core import InputError, TrainState
-from jaxdistill.mesh import fetched, from_one, path_name, place
+from jaxdistill.mesh import broadcast, fetched, path_name, place
 from jaxdistill.processes import count, gathered, is_first
 from jaxdistill.training.workdir import CHECKPOINTS
 
@@ -89,10 +89,10 @@ class Checkpoints:
             enable_background_delete=False,
             multiprocessing_options=self._own,
         )
-        self._told: list[int] = []
+        self._known_steps: list[int] = []
         """Kept steps, as the first process has said."""
         self._manager: ocp.CheckpointManager | None = None
-        with self._as_the_first():
+        with self._sharing_errors():
             self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager | None:
@@ -110,10 +110,10 @@ class Checkpoints:
     @property
     def steps(self) -> list[int]:
         """Kept steps, oldest first."""
-        return sorted(self._manager.all_steps()) if self._manager else self._told
+        return sorted(self._manager.all_steps()) if self._manager else self._known_steps
 
     @contextlib.contextmanager
-    def _as_the_first(self) -> Iterator[None]:
+    def _sharing_errors(self) -> Iterator[None]:
         """Raises an `InputError` of the body also in processes that leave the files to the first one; these learn the steps."""
         problem = None
         try:
@@ -121,7 +121,7 @@ class Checkpoints:
         except InputError as error:
             problem = error
         if self._by_first:
-            said, self._told = gathered([str(problem or ""), self.steps])[0]
+            said, self._known_steps = gathered([str(problem or ""), self.steps])[0]
             problem = problem or (InputError(said) if said else None)
         if problem:
             raise problem
@@ -138,7 +138,7 @@ class Checkpoints:
         if self._by_first:
             saved = jax.tree.map(_whole, saved)
         self._policy.best_step = progress.get("best_step")
-        with self._as_the_first():
+        with self._sharing_errors():
             self._write(step, saved, progress)
 
     def _write(self, step: int, saved: dict[str, Any], progress: dict[str, Any]) -> None:
@@ -161,7 +161,7 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Waits until everything is on disk; raises `InputError` if writing failed."""
-        with self._as_the_first():
+        with self._sharing_errors():
             self._await_files()
 
     def _await_files(self) -> None:
@@ -199,7 +199,7 @@ class Checkpoints:
                 "checkpoint of step %d is damaged (%s): set aside as %s.damaged, trying the one before",
                 candidate, problem, candidate,
             )  # fmt: skip
-            self._set_aside(candidate)
+            self._quarantine(candidate)
         if wanted:
             raise InputError(f"no checkpoint in {self.folder} can be read. Remove the folder to start from step 0.")
         return None
@@ -252,7 +252,7 @@ class Checkpoints:
             raise ValueError(f"checksum of {wrong[0]} differs")
         return Restored(step, _from_saved(read.state), read.progress)
 
-    def _set_aside(self, step: int) -> None:
+    def _quarantine(self, step: int) -> None:
         self._shut()
         damaged = self.folder / f"{step}.damaged"
         number = 1
@@ -316,7 +316,7 @@ def _blank(shape: jax.ShapeDtypeStruct) -> np.ndarray:
 
 def _placed(array: Any, shape: jax.ShapeDtypeStruct, sharding: jax.sharding.NamedSharding) -> jax.Array:
     """The first process's array, on the devices of all."""
-    sent = from_one(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    sent = broadcast(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
     return place(sent.view(shape.dtype).reshape(shape.shape), sharding)
 
 

@@ -73,7 +73,7 @@ def dev_agreement(config: Config, targets: Targets, held_out: Integer[np.ndarray
     return agreement.held_out_task(vectors, seed=config.run.seed, roles=roles)
 
 
-def own_sets(config: Config) -> OwnSets:
+def read_own_sets(config: Config) -> OwnSets:
     """Reads them; raises `InputError` for what is wrong with them."""
     if config.evals.retrieval and config.student.head == "pair":
         raise InputError(

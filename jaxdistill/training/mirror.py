@@ -30,7 +30,7 @@ from jaxdistill.files import UNFINISHED_SUFFIX, file_digest, is_remote, write_at
 from jaxdistill.files.buckets import UNFINISHED, Bucket, MissingObject, address_digest
 from jaxdistill.files.folders import WORKING
 from jaxdistill.files.reading import parsed_json
-from jaxdistill.mesh import from_one
+from jaxdistill.mesh import broadcast
 from jaxdistill.paths import cache_folder, fetched_folder
 from jaxdistill.training import lock
 from jaxdistill.training.lease import Lease, LeaseLost, is_lease
@@ -111,7 +111,7 @@ def copy_from_first(folder: Path, *, copies: bool) -> None:
     lacks = [name for name in digests if copies and own.get(name) != digests[name]]
     for name in sorted(set().union(*processes.gathered(lacks))):
         content = np.fromfile(folder / name, np.uint8) if processes.is_first() else np.zeros(sizes[name], np.uint8)
-        content = from_one(content)
+        content = broadcast(content)
         if name in lacks:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             content.tofile(folder / name)

@@ -45,9 +45,9 @@ class Plan:
     @property
     def seconds(self) -> dict[str, float]:
         """What a step takes at the chip's peak rates, if nothing but this took time."""
-        passes = sum(products.passes for products in self.products.values())
+        flops = sum(products.bfloat16_flops for products in self.products.values())
         return {
-            "arithmetic": passes / self.chip.flops_per_s,
+            "arithmetic": flops / self.chip.flops_per_s,
             "memory": self.traffic.total_bytes / self.chip.memory_bytes_per_s,
             "links": self.traffic.sent_bytes / self.chip.link_bytes_per_s,
         }
@@ -96,7 +96,7 @@ def compiled_plan(
     """The plan of a step whose arguments are shapes."""
     traced = train_step.trace(state, teacher_params, batch)
     products = {
-        part: Products(found.flops / target.chips, found.passes / target.chips)
+        part: Products(found.flops / target.chips, found.bfloat16_flops / target.chips)
         for part, found in products_by_part(traced.jaxpr.jaxpr).items()
     }
     with _uncached(), _fits(target, options, argument_bytes(train_step, state, teacher_params, batch)):

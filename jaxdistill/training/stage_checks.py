@@ -10,8 +10,8 @@ from jaxdistill.data import hub, sources
 from jaxdistill.data.sources import split_specs
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.encoders.locate import locate
-from jaxdistill.training.build import checked
-from jaxdistill.training.dev import own_sets
+from jaxdistill.training.build import checked_setup
+from jaxdistill.training.dev import read_own_sets
 from jaxdistill.training.several import each_teacher, names_models
 from jaxdistill.training.student import refuse_contradictions
 from jaxdistill.training.text import text_portions
@@ -37,7 +37,7 @@ def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pa
 
 
 def _check(stage: Config) -> None:
-    checked(stage)
+    checked_setup(stage)
     gives_vectors = bool(stage.teacher.model) and names_models(stage.teacher) and stage.teacher.targets != "labels"
     refuse_contradictions(stage.student, has_teacher=gives_vectors)
     if stage.student.pooling:
@@ -49,7 +49,7 @@ def _check(stage: Config) -> None:
     for option, given in (("data.exclude", stage.data.exclude), ("evals.agreement", stage.evals.agreement)):
         for spec in split_specs(given):
             _check_source(option, spec)
-    own_sets(stage)
+    read_own_sets(stage)
     teachers = [teacher.model for teacher in each_teacher(stage.teacher)] if names_models(stage.teacher) else []
     for name in (*teachers, stage.student.model):
         if name not in ("", "teacher") and not STAGE_NAME.fullmatch(name):

@@ -14,7 +14,7 @@ from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.ops.unknown import unknown_id
-from jaxdistill.training.text import evenly, prompted_sentences
+from jaxdistill.training.text import evenly_sampled, prompted_sentences
 
 SAMPLE = 1 << 17
 """Sentences of the text on which tokens are counted."""
@@ -71,6 +71,6 @@ def token_vectors(config: Config, model: SentenceModel) -> Float[np.ndarray, "v 
 
 def token_shares(config: Config, model: SentenceModel) -> Float[np.ndarray, " v"]:
     """Share of each token among the tokens of sentences drawn evenly from the text."""
-    read = model.encodings(evenly(prompted_sentences(config, model), SAMPLE))
+    read = model.encodings(evenly_sampled(prompted_sentences(config, model), SAMPLE))
     ids = np.fromiter(chain.from_iterable(one.ids for one in read), np.int64)
     return np.bincount(ids, minlength=model.definition.architecture.vocab_size) / max(len(ids), 1)

@@ -19,7 +19,7 @@ from jaxdistill.training import layer_choice, vocabulary
 from jaxdistill.training.fitted import check_fits, fitted_head
 from jaxdistill.training.prompts import refuse_role_prompts, with_role_prompts
 from jaxdistill.training.static import static_student
-from jaxdistill.training.text import moments
+from jaxdistill.training.text import activation_moments
 from jaxdistill.training.workdir import stage_export
 
 NOT_STATIC = (
@@ -80,7 +80,7 @@ def make_student(
             tokenizer_folder=tokenizer,
         )  # fmt: skip
     elif spec.heads or spec.intermediate:
-        seen = moments(config, model) if spec.prune_by == "activation" else None
+        seen = activation_moments(config, model) if spec.prune_by == "activation" else None
         model = pruning.pruned(model, heads=spec.heads, intermediate=spec.intermediate, moments=seen)
     if spec.embedding:
         model = surgery.compact(model, spec.embedding, key=of_tables, init=spec.embedding_init)

@@ -146,7 +146,7 @@ def columns_read(data: Data, objective: Objective) -> dict[str, str]:
     return {name: column for name, column in columns.items() if name in (TEXT, *objective.student_views)}
 
 
-def moments(config: Config, model: SentenceModel) -> pruning.Moments:
+def activation_moments(config: Config, model: SentenceModel) -> pruning.Moments:
     """What the model's units read on sentences drawn evenly from the text, see `pruning`."""
     ids = sorted(sampled_ids(config, model, PRUNING_SAMPLE), key=len)
     longest = min(config.data.max_length, model.max_length)
@@ -163,7 +163,7 @@ def moments(config: Config, model: SentenceModel) -> pruning.Moments:
 def sampled_ids(config: Config, model: SentenceModel, most: int) -> list[Integer[np.ndarray, " tokens"]]:
     """The tokens of at most `most` sentences drawn evenly from the text, each cut where the training cuts it."""
     longest = min(config.data.max_length, model.max_length)
-    texts = evenly(prompted_sentences(config, model), most)
+    texts = evenly_sampled(prompted_sentences(config, model), most)
     return [np.asarray(one.ids[:longest], np.int32) for one in model.encodings(texts)]
 
 
@@ -178,7 +178,7 @@ def prompted_sentences(config: Config, model: SentenceModel) -> Iterator[str]:
             yield from (prompt + cell for prompt, cell in zip(prompts, row, strict=True) if cell.strip())
 
 
-def evenly(items: Iterable[str], most: int) -> list[str]:
+def evenly_sampled(items: Iterable[str], most: int) -> list[str]:
     """Every n-th of the items, for the smallest power of 2 that leaves at most `most`."""
     kept, step = [], 1
     for number, item in enumerate(items):
