@@ -4,7 +4,7 @@ Sentences are grouped by length and padded to one of a few shapes, so that littl
 compiled. The result does not depend on the order of the sentences beyond rounding.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -114,11 +114,9 @@ class Embedder:
           params: other parameters of the same model, on the same mesh (a student in training).
 
         Raises:
-          InputError: a single string instead of a list, an unknown prompt or role, or a cross-encoder, which has no
-            vectors.
+          InputError: anything but several texts, an unknown prompt or role, or a cross-encoder, which has no vectors.
         """
-        if isinstance(sentences, str):
-            raise InputError("encode takes a list of sentences; put the sentence in a list.")
+        sentences = _sentences(sentences, "encode")
         if not isinstance(role, str) and len(role) != len(sentences):
             raise InputError(
                 f"got {len(role)} roles for {len(sentences)} sentences; give one for each, or one for all."
@@ -159,6 +157,9 @@ class Embedder:
           logits: of a cross-encoder, its scores before the sigmoid: any number, float32.
           progress, params: as in `encode`.
         """
+        first, second = _sentences(first, "score"), _sentences(second, "score")
+        if len(first) != len(second):
+            raise InputError(f"got {len(first)} first and {len(second)} second sentences; score takes as many of both.")
         if logits and not self.model.definition.reads_pairs:
             raise InputError(
                 f"{self.model.source} is a sentence encoder: its scores are cosines; leave out logits=True."
@@ -234,6 +235,25 @@ class Embedder:
             )
             yield rows, place(tokens, batch_sharding(self.mesh))
             start += most
+
+
+def _sentences(given: Iterable[str], caller: str) -> list[str]:
+    """The sentences as a list; raises `InputError` for anything but several texts."""
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise InputError(
+            f"{caller} takes a list of sentences, not {type(given).__name__}; put a single sentence in a list."
+        )
+    sentences = list(given)
+    for index, sentence in enumerate(sentences):
+        if not isinstance(sentence, str):
+            raise InputError(f"{caller}: sentence {index} is {sentence!r:.40}; it must be a text.")
+        try:
+            sentence.encode()
+        except UnicodeEncodeError:
+            raise InputError(
+                f"{caller}: sentence {index} has half of a surrogate pair, which no tokenizer can read."
+            ) from None
+    return sentences
 
 
 def progress_bar(sentences: int, *, shown: bool) -> tqdm:

@@ -13,7 +13,7 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.architecture import SentenceNorm
 from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
+from jaxdistill.encoders.model import labels_of, load_model
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.training.teacher import load_teacher
 
@@ -210,6 +210,9 @@ def test_modules_of_an_unknown_type_or_order_are_refused(tmp_path, bert_folder):
         InputError, match="has a module of type LSTM; Transformer, StaticEmbedding, WeightedLayerPooling, Pooling"
     ):
         load_model(str(tmp_path))
+    path.write_text(path.read_text().replace("sentence_transformers.models.LSTM", "my_code.Dense"))
+    with pytest.raises(InputError, match="type my_code.Dense; classes of sentence_transformers can be read"):
+        load_model(str(tmp_path))
     for module in modules[1:]:
         module["idx"] = 3 - module["idx"]
     path.write_text(json.dumps(modules))
@@ -246,12 +249,44 @@ def test_poolings_that_cannot_be_read_are_refused(tmp_path, bert_folder, changes
         ("config_sentence_transformers.json", {"default_prompt_name": 5}, "default_prompt_name=5; it must be a text or null"),
         ("1_Pooling/config.json", {"pooling_mode": 5}, "pooling_mode=5; it must be a text or a list"),
         ("2_Dense/config.json", {"in_features": "32"}, 'in_features="32"; it must be a whole number, at least 1'),
+        ("config_sentence_transformers.json", {"truncate_dim": 4}, "truncate_dim=4, which is not supported; remove it"),
+        ("sentence_bert_config.json", {"query_length": 8}, "query_length=8, which changes the vectors"),
+        ("sentence_bert_config.json", {"tokenizer_args": {"model_max_length": 9, "use_fast": True}}, "tokenizer_args={'model_max_length': 9}, which"),
+        ("sentence_bert_config.json", {"processing_kwargs": {"text": {"max_length": 9}}}, "processing_kwargs={'text': {'max_length': 9}}, which"),
     ],
 )  # fmt: skip
 def test_an_odd_value_is_an_error_that_names_file_and_key(tmp_path, bert_folder, name, changes, message):
     cases.edit_json(saved(tmp_path, bert_folder) / name, **changes)
     with pytest.raises(InputError, match=f"{name}(:| has) {message}"):
         load_model(str(tmp_path))
+
+
+def test_settings_that_change_no_vector_are_read_over_and_a_pooling_without_a_mode_is_the_mean(tmp_path, bert_folder):
+    text = {"text": {"padding": True, "truncation": True}, "chat_template": {"add_generation_prompt": True}}
+    cases.edit_json(
+        saved(tmp_path, bert_folder) / "sentence_bert_config.json",
+        processing_kwargs=text, tokenizer_args={"use_fast": True}, query_length=None,
+    )  # fmt: skip
+    (tmp_path / "1_Pooling" / "config.json").write_text('{"embedding_dimension": 32}')
+    assert str(load_model(str(tmp_path)).definition.pooling) == "mean"
+
+
+def test_a_classifier_behind_a_pooling_is_a_sentence_encoder(tmp_path, bert_folder):
+    for labels in ({"0": "a"}, {"0": "a", "1": "b"}):
+        kind = {"architectures": ["BertForSequenceClassification"], "id2label": labels}
+        cases.edit_json(saved(tmp_path, bert_folder) / "config.json", **kind)
+        model = load_model(str(tmp_path))
+        assert not model.definition.reads_pairs and str(model.definition.pooling) == "mean"
+        assert labels_of(str(tmp_path)) == 0
+
+
+def test_computed_positions_reach_as_far_as_the_stated_length(tmp_path):
+    cases.write_encoder(tmp_path / "a", "llama", max_position_embeddings=24)
+    save(load_model(str(tmp_path / "a"), pooling="mean"), tmp_path / "b")
+    cases.edit_json(tmp_path / "b" / "sentence_bert_config.json", max_seq_length=60)
+    model = load_model(str(tmp_path / "b"))
+    assert model.max_length == 60
+    assert np.abs(theirs(tmp_path / "b") - ours(model)).max() <= TOLERANCE
 
 
 def test_a_modules_path_that_is_no_text_is_refused(tmp_path, bert_folder):

@@ -5,10 +5,16 @@ import numpy as np
 import pytest
 
 from jaxdistill import inference
+from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.inference import Embedder, load
 
 from tiny_models import tiny_model
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory):
+    return Embedder(tiny_model(tmp_path_factory.mktemp("model")))
 
 
 def test_sentences_of_any_length_alone_need_few_programs_and_have_the_same_vectors(tmp_path, monkeypatch):
@@ -33,3 +39,25 @@ def test_a_loaded_model_keeps_its_programs_unless_the_caller_does(tmp_path, monk
     finally:
         jax.config.update("jax_compilation_cache_dir", before)
     assert calls == kept
+
+
+@pytest.mark.parametrize(
+    ("sentences", "words"),
+    [
+        ("a cat", "not str; put a single sentence in a list"),
+        ({"a": 1}, "not dict"),
+        (None, "not NoneType"),
+        (["a", None], "sentence 1 is None; it must be a text"),
+        (["a", "b \ud800"], "sentence 1 has half of a surrogate pair"),
+    ],
+)
+def test_anything_but_several_texts_is_one_clear_line(embedder, sentences, words):
+    for call in (embedder.encode, lambda given: embedder.score(given, ["a", "b"])):
+        with pytest.raises(InputError, match=words):
+            call(sentences)
+
+
+def test_pairs_have_two_sentences_and_any_iterable_is_a_list(embedder):
+    with pytest.raises(InputError, match="got 2 first and 1 second sentences"):
+        embedder.score(["a", "b"], ["c"])
+    np.testing.assert_array_equal(embedder.encode(text for text in ("a", "b")), embedder.encode(["a", "b"]))

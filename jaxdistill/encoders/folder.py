@@ -47,6 +47,17 @@ SPECIAL_TOKENS = {
 }
 UNWANTED_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of", "local_files_only")
 """Settings of `tokenizer_config.json` that come from the program that saved it and must not be exported."""
+UNREAD_SETTINGS = (
+    "do_lower_case",
+    "strip_accents",
+    "tokenize_chinese_chars",
+    "do_basic_tokenize",
+    "never_split",
+    "add_prefix_space",
+)
+"""Settings that only classes other than `GENERIC_CLASS` read."""
+GENERIC_CLASS = "PreTrainedTokenizerFast"
+"""The class that takes `tokenizer.json` as it is. Those of a family replace parts of it by their own."""
 
 
 def check_exportable(definition: EncoderDefinition) -> None:
@@ -251,10 +262,11 @@ def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
             shutil.copyfile(origin, folder / name)
     origin = model.tokenizer_folder / "tokenizer_config.json"
     config = read_settings(origin) if origin.exists() else _tokenizer_config(model.tokenizer)
-    config = {key: value for key, value in without_paths(config).items() if key not in UNWANTED_SETTINGS}
-    if model.definition.reads_pairs and model.definition.architecture.token_types > 1:
-        # A tokenizer without a class of its own would not pass token types to the model.
-        config |= {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+    unwanted = (*UNWANTED_SETTINGS, *UNREAD_SETTINGS)
+    config = {key: value for key, value in without_paths(config).items() if key not in unwanted}
+    # The generic class passes no token types to the model unless they are named.
+    types = ["token_type_ids"] if model.definition.architecture.token_types > 1 else []
+    config |= {"tokenizer_class": GENERIC_CLASS, "model_input_names": ["input_ids", *types, "attention_mask"]}
     _write_json(folder / "tokenizer_config.json", config | {"model_max_length": model.max_length})
 
 
@@ -263,7 +275,7 @@ def _tokenizer_config(tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
         role: next((text for text in texts if tokenizer.token_to_id(text) is not None), None)
         for role, texts in SPECIAL_TOKENS.items()
     }
-    return {"tokenizer_class": "PreTrainedTokenizerFast"} | {role: text for role, text in special.items() if text}
+    return {role: text for role, text in special.items() if text}
 
 
 def _write_settings(model: SentenceModel, folder: Path) -> None:

@@ -144,6 +144,7 @@ def load_model(
     crosses = _is_cross_encoder(modules, pooling, folder)
     tokenizer = read_tokenizer(modules.transformer, vocab_size=architecture.vocab_size, lower_case=modules.lower_case)
     check_sizes(architecture, checkpoint_shapes(modules.transformer), source=str(folder))
+    architecture = _with_positions(architecture, modules.max_length, folder)
     stated = modules.max_length or length_limit(modules.transformer) or architecture.longest
     length = _max_length(max_length, architecture.longest) or min(stated, architecture.longest)
     tokenizer.enable_truncation(length)
@@ -213,17 +214,32 @@ def read_architecture(folder: Path) -> Architecture:
 
 def labels_of(spec: str) -> int:
     """Number of labels of the classification head of the checkpoint `spec`: 1 for a cross-encoder, 0 without a head."""
-    modules = read_modules(locate(spec))
-    if modules.static:
+    return _labels(read_modules(locate(spec)))
+
+
+def _labels(modules: Modules) -> int:
+    """As `labels_of`; a module that pools makes a sentence encoder of any checkpoint, as in sentence-transformers."""
+    if modules.pooling is not None:
         return 0
     file = modules.transformer / "config.json"
     return classifier_labels(read_settings(file), file)
 
 
+def _with_positions(architecture: Architecture, stated: int, folder: Path) -> Architecture:
+    """The architecture with as many positions as `max_seq_length` states, if they are computed instead of read from a table."""
+    if stated <= architecture.longest or architecture.position_table:
+        return architecture
+    if architecture.family == "nomic_bert":
+        logger.warning(
+            "%s: texts are cut at %d tokens, beyond which its code stretches positions", folder, architecture.longest
+        )
+        return architecture
+    return dataclasses.replace(architecture, max_positions=stated)
+
+
 def _is_cross_encoder(modules: Modules, pooling: str, folder: Path) -> bool:
-    """Whether to read the checkpoint as a cross-encoder; never if a pooling is given."""
-    file = modules.transformer / "config.json"
-    labels = classifier_labels(read_settings(file), file)
+    """Whether to read the checkpoint as a cross-encoder; never if a pooling is given, here or by the checkpoint."""
+    labels = _labels(modules)
     if pooling and labels:
         logger.warning(
             "%s: pooling %s instead of the checkpoint's own head of %d label(s), as asked", folder, pooling, labels

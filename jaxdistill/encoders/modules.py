@@ -30,6 +30,36 @@ OLD_POOLING_FLAGS = {
 }
 READ_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".bin")
 """The files of a model that are read."""
+TEXT_SETTINGS = (
+    "tokenizer_args",
+    "tokenizer_kwargs",
+    "processor_kwargs",
+    "config_args",
+    "config_kwargs",
+    "processing_kwargs",
+)
+TEXT_SETTINGS += ("query_length", "document_length", "query_expansion")
+"""Settings of the Transformer module with which sentence-transformers reads text, or builds the encoder, differently."""
+HARMLESS_SETTINGS = (
+    "trust_remote_code",
+    "revision",
+    "cache_dir",
+    "token",
+    "local_files_only",
+    "use_fast",
+    "padding_side",
+)
+HARMLESS_SETTINGS += (
+    "padding",
+    "truncation",
+    "chat_template",
+    "attn_implementation",
+    "torch_dtype",
+    "dtype",
+    "unpad_inputs",
+)
+HARMLESS_SETTINGS += ("use_memory_efficient_attention",)
+"""Parts of `TEXT_SETTINGS` that change no vector."""
 MOST_LAYERS = 1000
 DENSE_ACTIVATIONS = {
     "torch.nn.modules.activation.Tanh": "tanh",
@@ -75,6 +105,11 @@ def read_modules(folder: Path) -> Modules:
             f"{folder} is a CrossEncoder made of the modules {', '.join(kinds):.80}; of cross-encoders, classifiers with one"
             " label (Transformer alone) can be read."
         )
+    if general.get("truncate_dim"):
+        raise InputError(
+            f"{file} has truncate_dim={general['truncate_dim']!r:.20}, which is not supported; remove it for whole vectors. A "
+            "training takes a teacher's first numbers with --config.teacher.dims."
+        )
     _check_order(kinds, folder)
     dense = [(kind, path) for kind, path in zip(kinds, paths, strict=True) if kind in SENTENCE_MODULES]
     places: dict[str, Path] = dict(zip(kinds, paths, strict=True))
@@ -110,11 +145,19 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
         raise InputError(f"{path} is not a list of modules with idx, path and type.")
     return [
         (
-            setting(entry, "type", str, file=path).rsplit(".", 1)[-1],
+            _kind(setting(entry, "type", str, file=path), path),
             reading.inside(folder, folder / setting(entry, "path", str, "", file=path)),
         )
         for entry in entries
     ]
+
+
+def _kind(name: str, path: Path) -> str:
+    """The kind of module that a class has, by its dotted name; code of anyone else may do something different."""
+    package, _, rest = name.partition(".")
+    if package not in ("sentence_transformers", "jaxdistill") or not rest:
+        raise InputError(f"{path} has a module of type {name:.80}; classes of sentence_transformers can be read.")
+    return rest.rsplit(".", 1)[-1]
 
 
 def _check_links(root: Path, folder: Path) -> None:
@@ -157,9 +200,20 @@ def _text_options(folder: Path) -> tuple[int, bool]:
     """Maximum tokens per sentence (0: not stated), and whether text is lower-cased."""
     for path in sorted(folder.glob("sentence_*_config.json")):
         options = read_settings(path)
+        for name in TEXT_SETTINGS:
+            if changing := _changing(options.get(name)):
+                raise InputError(f"{path} has {name}={changing!r:.80}, which changes the vectors and is not supported.")
         length = setting(options, "max_seq_length", int | None, None, least=SHORTEST, file=path)
         return length or 0, setting(options, "do_lower_case", bool | None, False, file=path) or False
     return 0, False
+
+
+def _changing(given: object) -> object:
+    """What of a value of `TEXT_SETTINGS` changes vectors; empty if nothing does."""
+    if not isinstance(given, dict):
+        return given
+    parts = {key: _changing(value) for key, value in given.items() if key not in HARMLESS_SETTINGS}
+    return {key: value for key, value in parts.items() if value not in (None, {})}
 
 
 def _pooling(places: Mapping[str, Path]) -> Pooling | None:
@@ -172,7 +226,8 @@ def _pooling(places: Mapping[str, Path]) -> Pooling | None:
     path, layers_folder = places["Pooling"] / "config.json", places.get("WeightedLayerPooling")
     config = read_settings(path)
     flagged = [mode for flag, mode in OLD_POOLING_FLAGS.items() if config.get(flag)]
-    modes = setting(config, "pooling_mode", str | list, flagged, file=path)
+    stated = any(flag in config for flag in OLD_POOLING_FLAGS)
+    modes = setting(config, "pooling_mode", str | list, flagged if stated else "mean", file=path)
     modes = [modes] if isinstance(modes, str) else [str(mode) for mode in modes]
     if len(modes) != 1 or modes[0] not in POOLING_MODES:
         raise InputError(

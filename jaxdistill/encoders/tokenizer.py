@@ -25,6 +25,15 @@ UNLIMITED = 10**6
 """Tokenizers without a limit of their own have 1e30 as `model_max_length`."""
 TYPED_CLASSES = ("BertTokenizer", "ConvBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
 """Classes of transformers that pass token types to the model unless `model_input_names` says otherwise."""
+WORDPIECE_CLASSES = (*TYPED_CLASSES, "DistilBertTokenizer", "MPNetTokenizer")
+"""Classes that normalise text as `tokenizer_config.json` says, or by their defaults, whatever `tokenizer.json` says."""
+BYTE_CLASSES = ("RobertaTokenizer", "GPT2Tokenizer")
+"""Classes that put a space before the text where `tokenizer_config.json` says so, whatever `tokenizer.json` says."""
+CLASS_OF_TYPE = {"mpnet": "MPNetTokenizer", "roberta": "RobertaTokenizer"}
+CLASS_OF_TYPE |= dict.fromkeys(("bert", "distilbert", "electra", "nomic_bert"), "BertTokenizer")
+"""The class that transformers takes by `model_type` where `tokenizer_config.json` names none."""
+
+ADDED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 OFFSETS = sorted(range(-32, 33), key=abs)
 """How far from the nearest digits of a score to look for those that are read as it."""
@@ -47,6 +56,7 @@ def read_tokenizer(folder: Path, *, vocab_size: int | None, lower_case: bool) ->
         else:
             tokenizer = _converted(folder)
     _refuse_left_truncation(tokenizer, folder)
+    _apply_config(tokenizer, folder)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
@@ -84,6 +94,31 @@ def _config(folder: Path) -> tuple[dict[str, Any], Path]:
     """Content of `tokenizer_config.json`, empty if it does not exist, and its path."""
     path = folder / "tokenizer_config.json"
     return (read_settings(path) if path.exists() else {}), path
+
+
+def _apply_config(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
+    """Sets what `tokenizer_config.json` says otherwise than `tokenizer.json`, where transformers follows the former."""
+    config, file = _config(folder)
+    path = folder / "config.json"
+    family = read_settings(path).get("model_type") if path.exists() else None
+    kind = setting(config, "tokenizer_class", str | None, None, file=file) or CLASS_OF_TYPE.get(str(family), "")
+    kind = (
+        "" if family == "modernbert" else kind.removesuffix("Fast")
+    )  # transformers corrects wrong classes of ModernBERT
+    normalizer, splitter = tokenizer.normalizer, tokenizer.pre_tokenizer
+    if kind in WORDPIECE_CLASSES and isinstance(normalizer, tokenizers.normalizers.BertNormalizer):
+        normalizer.lowercase = setting(config, "do_lower_case", bool, True, file=file)
+        normalizer.strip_accents = setting(config, "strip_accents", bool | None, None, file=file)
+        normalizer.handle_chinese_chars = setting(config, "tokenize_chinese_chars", bool, True, file=file)
+    if kind in BYTE_CLASSES and isinstance(splitter, tokenizers.pre_tokenizers.ByteLevel):
+        splitter.add_prefix_space = setting(config, "add_prefix_space", bool, False, file=file)
+    added = setting(config, "added_tokens_decoder", dict | None, None, file=file) or {}
+    for number in sorted(added, key=lambda number: int(number) if str(number).isdecimal() else -1):
+        token = dict(setting(added, number, dict, file=file))
+        text = setting(token, "content", str, file=file)
+        if tokenizer.token_to_id(text) is None:
+            flags = {name: setting(token, name, bool, False, file=file) for name in ADDED_TOKEN_FLAGS}
+            tokenizer.add_tokens([tokenizers.AddedToken(text, **flags)])
 
 
 def _refuse_left_truncation(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:

@@ -1,0 +1,88 @@
+"""Tokenizers are read as transformers reads them: `tokenizer_config.json` may say otherwise than `tokenizer.json`."""
+
+import json
+
+import pytest
+import tokenizers
+from tokenizers import models, normalizers, pre_tokenizers, processors
+
+from jaxdistill.encoders.folder import save
+from jaxdistill.encoders.model import load_model
+from jaxdistill.encoders.tokenizer import read_tokenizer
+
+import encoder_cases as cases
+from tiny_models import SPECIAL, tiny_model, tiny_tokenizer
+
+TEXTS = ["The Cat sleeps", "THE dog, rain", "thé câT 中文", "cat <x> dog"]
+ADDED = {"added_tokens_decoder": {"99": {"content": "<x>", "special": True, "lstrip": True}}}
+
+
+def theirs(folder):
+    from transformers import AutoTokenizer
+
+    return [AutoTokenizer.from_pretrained(folder)(text)["input_ids"] for text in TEXTS]
+
+
+def ours(folder):
+    tokenizer = read_tokenizer(folder, vocab_size=None, lower_case=False)
+    return [tokenizer.encode(text).ids for text in TEXTS]
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize(
+    ("family", "config"),
+    [
+        ("bert", {"tokenizer_class": "BertTokenizer"}),
+        ("bert", {"tokenizer_class": "BertTokenizerFast", "do_lower_case": False}),
+        ("bert", {"do_lower_case": False, "strip_accents": True}),
+        ("distilbert", {}),
+        ("mpnet", {"tokenizer_class": "BertTokenizer", "tokenize_chinese_chars": False}),
+        ("modernbert", {"tokenizer_class": "BertTokenizer", "do_lower_case": False}),
+        ("bert", {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": True}),
+        ("bert", {"tokenizer_class": "BertTokenizer", **ADDED}),
+    ],
+)
+def test_the_normalizer_is_that_of_the_class_and_its_settings(tmp_path, family, config, lower):
+    tiny_tokenizer(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    content["normalizer"] |= {"lowercase": lower, "strip_accents": None if lower else False}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(SPECIAL | config))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
+    found = ours(tmp_path)
+    assert found == theirs(tmp_path)
+    assert len({tuple(ids) for ids in found}) == len(TEXTS)
+
+
+@pytest.mark.parametrize("kind", ["RobertaTokenizerFast", "GPT2Tokenizer", "PreTrainedTokenizerFast"])
+@pytest.mark.parametrize("space", [True, False])
+def test_the_space_before_a_text_is_that_of_the_class_and_its_settings(tmp_path, kind, space):
+    names = dict(
+        bos_token="<s>", eos_token="</s>", sep_token="</s>", cls_token="<s>", unk_token="<unk>", pad_token="<pad>"
+    )
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    entries = {token: place for place, token in enumerate([*dict.fromkeys(names.values()), "<mask>", *alphabet])}
+    tokenizer = tokenizers.Tokenizer(models.BPE(entries, [], unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=not space)
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", entries["</s>"]), ("<s>", entries["<s>"]))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
+    config = names | {"tokenizer_class": kind, "add_prefix_space": space}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    assert ours(tmp_path) == theirs(tmp_path)
+
+
+def test_an_export_is_read_from_tokenizer_json_alone(tmp_path):
+    """A cased tokenizer behind the lower-casing of sentence-transformers: a class of its own would undo it."""
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "a")
+    tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "a" / "tokenizer.json"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
+    tokenizer.save(str(tmp_path / "a" / "tokenizer.json"))
+    cases.edit_json(tmp_path / "a" / "tokenizer_config.json", tokenizer_class="BertTokenizer", do_lower_case=False)
+    cases.edit_json(tmp_path / "a" / "sentence_bert_config.json", do_lower_case=True)
+    model = load_model(str(tmp_path / "a"))
+    save(model, tmp_path / "b")
+    assert theirs(tmp_path / "b") == [model.tokenizer.encode(text).ids for text in TEXTS]
+    assert theirs(tmp_path / "a") != theirs(tmp_path / "b")
+    written = json.loads((tmp_path / "b" / "tokenizer_config.json").read_text())
+    assert written["tokenizer_class"] == "PreTrainedTokenizerFast" and "do_lower_case" not in written
