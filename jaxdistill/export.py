@@ -19,8 +19,8 @@ from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.paths import delivered
 from jaxdistill.reporting.model_card import Facts, averaged_steps, read_facts
 from jaxdistill.training.export import export, weights_bytes
-from jaxdistill.training.loop import restored_student
 from jaxdistill.training.mirror import fetched_copy
+from jaxdistill.training.outcome import restored_student
 
 
 def checkpoint_facts(workdir: str | Path, steps: Sequence[int], name: str) -> Facts:

@@ -43,11 +43,9 @@ def main(arguments: Sequence[str]) -> None:
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
     from jaxdistill.training.plan import print_plan
     from jaxdistill.training.stages import in_order, run_stages
-    from jaxdistill.training.unread import unread
+    from jaxdistill.training.unread import warn_of_unread
 
-    reasons = unread(config)
-    for name in set(_overridden(arguments)) & reasons.keys():
-        logging.warning("warning: --config.%s has no effect, because %s", name, reasons[name])
+    warn_of_unread(config, _overridden(arguments))
     if given.compile_for:
         stages = in_order(config)
         if len(stages) > 1:

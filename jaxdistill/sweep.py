@@ -29,6 +29,7 @@ from jaxdistill import config as configs
 from jaxdistill.cli import Interrupted, Interrupts, Parser, did_you_mean, local_path, run
 from jaxdistill.core import InputError
 from jaxdistill.files import refuse_no_folder
+from jaxdistill.files.reading import read_json
 from jaxdistill.main import parse_flags
 from jaxdistill.processes.launch import refuse_several_tasks
 from jaxdistill.reporting import sweep as comparison
@@ -223,7 +224,7 @@ def refuse_other_sweep(folder: pathlib.Path, planned: Sequence[Point]) -> None:
         if folder.exists() and any(folder.iterdir()):
             raise InputError(f"{folder} is not empty and not the folder of a sweep; use another --workdir.")
         return
-    before = json.loads(path.read_text(encoding="utf-8"))
+    before = read_json(path)
     gone = "; ".join(row["point"] for row in before["points"] if row["point"] not in now)
     if gone:
         raise InputError(f"{folder} was made with a grid that also has {gone}: keep it, or use another --workdir.")

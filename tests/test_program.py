@@ -16,6 +16,7 @@ from jaxdistill import cli, export, main
 from jaxdistill.core import InputError
 from jaxdistill.evals import sts
 from jaxdistill.training import loop as training_loop
+from jaxdistill.training import outcome
 from jaxdistill.training.checkpoint import Checkpoints
 
 import eval_cases
@@ -267,6 +268,58 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_taken(folder, f
     out, _ = run("main", [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={workdir}"])
     assert "step 20 is damaged" in out and "continuing from the checkpoint of step 15" in out
     assert_identical(state_of(workdir, 20), state_of(finished[0], 20))
+
+
+def test_a_run_that_is_asked_to_end_where_it_was_killed_scores_that_step(folder):
+    workdir = folder / "ended"
+
+    def given(steps):
+        return [*tiny_arguments(folder, evals__every=100, run__save_every=2, run__steps=steps), f"--workdir={workdir}"]
+
+    main.main(given(4))
+    scored = series(workdir, "agreement/spearman")
+    shutil.rmtree(workdir / "checkpoints" / "4")
+    shutil.rmtree(workdir / "export")
+    main.main(given(2))
+    again = series(workdir, "agreement/spearman")
+    assert list(scored) == [0, 4] and list(again) == [0, 2]
+    results = json.loads((workdir / "results.json").read_text())
+    best = max(again, key=lambda step: (again[step], step))
+    assert results["best_step"] == best and (workdir / "export").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("run[1]", "Orbax reads"), ("nowhere", "is a link to a folder that does not exist")]
+)
+def test_a_workdir_that_would_lose_the_run_is_refused_before_it(folder, tmp_path, capsys, name, words):
+    (tmp_path / "nowhere").symlink_to(tmp_path / "absent")
+    assert words in refused(main, [*tiny_arguments(folder), f"--workdir={tmp_path / name}"], capsys)
+
+
+def test_another_tokenizer_and_a_damaged_note_are_refused_on_resume(folder, finished, capsys, tmp_path):
+    workdir = shutil.copytree(finished[0], tmp_path / "w")
+    given = [*tiny_arguments(folder, student__dropout=0.1, run__steps=22), f"--workdir={workdir}"]
+    note = json.loads((workdir / "inputs.json").read_text())
+    form = "content of the layers and tokenizer of student.model"
+    (workdir / "inputs.json").write_text(json.dumps(note | {form: "0" * 12}))
+    assert f"the {form} has changed since" in refused(main, given, capsys)
+    (workdir / "inputs.json").write_text("")
+    assert "inputs.json is damaged; remove it if" in refused(main, given, capsys)
+    (workdir / "inputs.json").write_text(json.dumps(note))
+    assert "student.keep_head: True there, False now" in refused(
+        main, [*given, "--config.student.keep_head=False"], capsys
+    )
+
+
+def test_a_damaged_best_checkpoint_names_the_way_to_another():
+    def restore(like, shardings, *, step):
+        raise InputError(f"checkpoint {step} is damaged.")
+
+    options = types.SimpleNamespace(evals=types.SimpleNamespace(average=()))
+    run, kept = types.SimpleNamespace(config=options, like=None, shardings=None), types.SimpleNamespace(restore=restore)
+    kept.steps = [3, 9]
+    with pytest.raises(InputError, match="checkpoint 3 is damaged. It is the best one; .* exports another: --step=9"):
+        list(outcome._params_of(run, kept, types.SimpleNamespace(step=9), [3]))
 
 
 def test_a_workdir_of_another_config_is_refused_with_the_difference(folder, finished, capsys):

@@ -25,8 +25,8 @@ from jaxdistill.training import build as build_module
 from jaxdistill.training.checkpoint import Checkpoints
 from jaxdistill.training.config_file import read_config_file
 from jaxdistill.training.each_teacher import EachTeacher
-from jaxdistill.training.loop import restored_student
 from jaxdistill.training.objective import make_objective
+from jaxdistill.training.outcome import restored_student
 
 from objective_cases import CASES, encoded, start, value_and_gradient
 from program import write_teacher, write_text

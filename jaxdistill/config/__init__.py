@@ -325,7 +325,7 @@ WITHOUT_EFFECT = (
 """Options that do not change the student, rounding apart."""
 EXTENSIONS = (
     *WITHOUT_EFFECT, "run.steps", "run.epochs", "evals.every", "evals.patience", "evals.patience_epochs", "evals.average",
-    "evals.sts", "student.keep_head", "student.head_of", "student.export_prompt",
+    "evals.sts", "student.export_prompt",
 )  # fmt: skip
 """Options that may change when a run is resumed: they do not affect the steps already trained."""
 

@@ -98,6 +98,10 @@ class SentenceModel:
         sha.update(json.dumps([self.max_length, self.prompts, self.default_prompt, *kind], sort_keys=True).encode())
         return sha.hexdigest()
 
+    def form_digest(self) -> str:
+        """SHA-256 of what the meaning of its weights depends on: the definition and the tokenizer."""
+        return hashlib.sha256(f"{self.definition!r}{self.tokenizer.to_str()}".encode()).hexdigest()
+
     def with_prompt(self, asked: str) -> "SentenceModel":
         """The same model with another prompt: the name of one of its own, or a text."""
         prompts, name = _with_prompt(self.prompts, asked)

@@ -78,6 +78,10 @@ def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
 def refuse_no_folder(folder: Path) -> None:
     """Raises `InputError` if a folder cannot be created: a parent is a file or not writable."""
     there = local(folder, "--workdir")
+    if there.is_symlink() and not there.exists():
+        raise InputError(
+            f"--workdir={folder} is a link to a folder that does not exist; make it, or name another folder."
+        )
     while not there.exists() and there != there.parent:
         there = there.parent
     if not there.is_dir():

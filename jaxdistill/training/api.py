@@ -19,6 +19,7 @@ from jaxdistill.reporting.model_card import public_argument
 from jaxdistill.training.config_file import read_config_file
 from jaxdistill.training.mirror import local_folder
 from jaxdistill.training.stages import in_order, run_stages
+from jaxdistill.training.unread import warn_of_unread
 from jaxdistill.training.workdir import EXPORT, RESULTS, stage_folder
 
 
@@ -70,13 +71,14 @@ def distill(
     """
     given = {
         "data.text": _sources(text),
-        "teacher.model": str(teacher),
+        "teacher.model": str(teacher or ""),
         "student.layers": f"even:{layers}" if isinstance(layers, int) else layers,
     }
     given = {name: value for name, value in given.items() if value} | dict(options or {})
     parsed = parse_config(with_options(read_config_file(config), given))
     folder = local_folder(workdir)
     _show_log()
+    warn_of_unread(parsed, given)
     run_stages(parsed, workdir, dry_run=dry_run, command=_call(config, parsed))
     return None if dry_run else result_of(folder, parsed)
 
@@ -114,6 +116,9 @@ def _sources(text: str | pathlib.Path | Sequence[str]) -> str:
     """`data.text` of the sources or sentences; sentences become a file of the cache, named by their digest."""
     if isinstance(text, str | pathlib.Path):
         return str(text)
+    text = list(text)
+    if not text:
+        raise InputError("text is an empty list; give sentences, or the path of a file.")
     if not all(isinstance(sentence, str) for sentence in text):
         raise InputError("text holds something that is not a string; give sentences, or the path of a file.")
     lines = "".join(json.dumps({"text": sentence}) + "\n" for sentence in text)

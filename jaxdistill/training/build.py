@@ -80,6 +80,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         mesh=mesh,
         compute_dtype=dtype,
         teachers=teachers,
+        labeller_digests=[labeller.digest() for labeller in labellers],
         student=student,
         objective=objective,
         store=store,
@@ -94,7 +95,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         train_step=program.train_step,
         seeds=lambda: targets.rows(drawn[: objective.reserve_rows]) if objective.reserve_rows else None,
         tasks=tasks,
-        best=dev_metric.choose(tasks, config.evals.best).metric if tasks else "",
+        best="" if absent is not None else dev_metric.choose(tasks, config.evals.best).metric,
     )
 
 

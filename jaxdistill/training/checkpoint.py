@@ -175,7 +175,8 @@ class Checkpoints:
     def restore(self, like: TrainState, shardings: TrainState, *, step: int | None = None) -> Restored | None:
         """The latest readable checkpoint (or that of `step`), placed by `shardings`; None without any.
 
-        An unreadable checkpoint is renamed with a warning, and the one before it is restored.
+        Unreadable checkpoints after a readable one are renamed with a warning. Where none can be read, all stay: the cause may
+        lie in models or options.
 
         Args:
           like: shapes and dtypes.
@@ -184,7 +185,7 @@ class Checkpoints:
         """
         if step is not None and step not in self.steps:
             raise self._missing(step)
-        wanted = self.steps[::-1] if step is None else [step]
+        wanted, problems = self.steps[::-1] if step is None else [step], dict[int, str]()
         for candidate in wanted:
             try:
                 found, problem = self._read(candidate, like, shardings), ""
@@ -192,16 +193,22 @@ class Checkpoints:
                 found, problem = None, _first_line(error)
             problem = next(filter(None, gathered(problem)), "")  # of any process: all must take the same one
             if not problem:
+                for damaged, why in problems.items():
+                    log.warning(
+                        "checkpoint of step %d is damaged (%s): set aside as %s.damaged, continuing from step %d",
+                        damaged, why, damaged, candidate,
+                    )  # fmt: skip
+                    self._quarantine(damaged)
                 return self._sent(found, like, shardings) if self._by_first else found
             if step is not None:
                 raise InputError(f"checkpoint {self.folder / str(step)} is damaged ({problem}).")
-            log.warning(
-                "checkpoint of step %d is damaged (%s): set aside as %s.damaged, trying the one before",
-                candidate, problem, candidate,
-            )  # fmt: skip
-            self._quarantine(candidate)
-        if wanted:
-            raise InputError(f"no checkpoint in {self.folder} can be read. Remove the folder to start from step 0.")
+            problems[candidate] = problem
+        if problems:
+            latest, problem = next(iter(problems.items()))
+            raise InputError(
+                f"no checkpoint in {self.folder} can be read (step {latest}: {problem}). If the student's model was replaced since, "
+                "restore it; else remove the folder to start from step 0."
+            )
         return None
 
     def restore_alone(self, step: int) -> TrainState:

@@ -26,7 +26,8 @@ from jaxdistill.training.build import build
 from jaxdistill.training.dev import retrieval_files, sts_data_folder
 from jaxdistill.training.export import export, weights_bytes
 from jaxdistill.training.layer_choice import keep_layers
-from jaxdistill.training.loop import Outcome, train
+from jaxdistill.training.loop import train
+from jaxdistill.training.outcome import Outcome
 from jaxdistill.training.overview import print_overview
 from jaxdistill.training.run import Run
 from jaxdistill.training.sharding import sharded_embedder
@@ -44,6 +45,8 @@ from jaxdistill.training.workdir import (
     stage_export,
 )
 from jaxdistill.versions import versions
+
+FORM = "the layers and tokenizer of student.model"
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +100,9 @@ def digests(run: Run) -> dict[str, str]:
         files["teacher.model"] = sources.split_specs(teacher.removeprefix("vectors:"))
     found = {name: sources.content_digest(specs) for name, specs in files.items() if specs}
     found |= {f"{name}.model": model.digest() for name, model in teachers_by_name(run.teachers).items()}
+    found |= {f"labeller {number}": digest for number, digest in enumerate(run.labeller_digests, start=1)}
     found["student.model"] = run.student.digest()
+    found[FORM] = run.student.form_digest()
     found["data.text"] = run.store.content_digest
     return {f"content of {name}": digest[:12] for name, digest in found.items()}
 

@@ -6,12 +6,10 @@ only when all losses up to s are known to be finite.
 """
 
 import contextlib
-import dataclasses
 import logging
 import math
-import pathlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NoReturn
 
@@ -21,47 +19,24 @@ import numpy as np
 from jaxdistill import mesh as meshes
 from jaxdistill import processes
 from jaxdistill.cli import Interrupted, Interrupts
-from jaxdistill.config import Config, Evals, flat
+from jaxdistill.config import Evals, flat
 from jaxdistill.core import Array, Batch, InputError, Params, TrainState
 from jaxdistill.data.batches import prefetch
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.inference import Embedder
 from jaxdistill.training import collapse
-from jaxdistill.training.checkpoint import Checkpoints, Restored
+from jaxdistill.training.checkpoint import Checkpoints
 from jaxdistill.training.goodput import Goodput
 from jaxdistill.training.metrics import Progress, Writers
+from jaxdistill.training.outcome import Outcome, open_checkpoints, outcome_of
 from jaxdistill.training.profile import Profile
 from jaxdistill.training.run import Run
-from jaxdistill.training.sharding import sharded_embedder
-from jaxdistill.training.student import as_evaluated, as_exported, evaluated_params, make_student, widths_of
-from jaxdistill.training.teacher import load_teachers
-from jaxdistill.training.workdir import CHECKPOINTS, EXPORT, read_config, refuse_other_dev_score
+from jaxdistill.training.student import as_evaluated, evaluated_params, widths_of
+from jaxdistill.training.workdir import refuse_other_dev_score
 
 log = logging.getLogger(__name__)
 
 STEPS_IN_FLIGHT = 8
 """Steps that may be waiting on the devices. NOTE: without a bound, several CPU devices deadlock in a collective."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """Result of a training."""
-
-    student: SentenceModel
-    """The best checkpoint's student, or the mean of those of `evals.average`, as it is evaluated."""
-    best_step: int
-    """Step of the best checkpoint."""
-    averaged: Sequence[int]
-    """Steps of the checkpoints whose mean the student is, ascending; empty if it is the best one."""
-    last_step: int
-    scores: dict[str, float]
-    """The student's value of each metric, in [-1, 1]."""
-    before: dict[str, float]
-    """Scores of the untrained student."""
-    seconds: float
-    """Duration of the training loop in this process, with its evaluations."""
-    spent: dict[str, float]
-    """Seconds of each activity of the loop, see `Goodput`."""
 
 
 class Diverged(InputError):
@@ -75,7 +50,7 @@ def train(run: Run, *, progress: bool, shared: bool = True) -> Outcome:
       shared: whether all processes see the workdir.
     """
     begun, goodput = time.monotonic(), Goodput()
-    checkpoints = _opened(run, shared)
+    checkpoints = open_checkpoints(run, shared=shared)
     try:
         with Interrupts() as interrupts:
             with goodput.spent("checkpoints"):
@@ -89,12 +64,7 @@ def train(run: Run, *, progress: bool, shared: bool = True) -> Outcome:
         raise
     with goodput.spent("checkpoints"):
         checkpoints.close()
-    return _outcome(run, shared, time.monotonic() - begun, goodput.total)
-
-
-def _opened(run: Run, shared: bool) -> Checkpoints:
-    config = run.config
-    return Checkpoints(run.workdir, keep=config.run.keep, keep_steps=config.evals.average, shared=shared)
+    return outcome_of(run, track, shared, time.monotonic() - begun, goodput.total)
 
 
 def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
@@ -160,6 +130,8 @@ class _Loop:
         if self.is_new:
             self.evaluate(0, state)
             self.save(state)
+        elif start == run.steps and self.track.get("evaluated", start) != start:  # a killed run was asked to end here
+            self.evaluate(start, state)
         stop = start if self.out_of_patience else run.steps
         with contextlib.closing(prefetch(run.batches, start, stop)) as batches:
             for step in range(start + 1, stop + 1):
@@ -225,6 +197,7 @@ class _Loop:
         with self.goodput.spent("evaluation"):
             scores = self.scores(step, params)
             spread = self.watch_collapse(step, params) if self.watched else {}
+        self.track["evaluated"] = step
         if step == 0:
             self.track["before"] = scores
         if step or self.run.config.evals.untrained:
@@ -320,80 +293,3 @@ class _Loop:
         self.bar.close()
         if self.writers:
             self.writers.close()
-
-
-def _outcome(run: Run, shared: bool, seconds: float, spent: Mapping[str, float]) -> Outcome:
-    checkpoints = _opened(run, shared)
-    last = checkpoints.restore(run.like, run.shardings)
-    assert last is not None  # a training saves its last step
-    averaged, best_step = sorted(set(run.config.evals.average)), last.progress["best_step"]
-    params = _mean(_params_of(run, checkpoints, last, averaged or [best_step]))
-    student = trained_student(run.config, run.student, params, run.teachers)
-    checkpoints.close()
-    scores = last.progress["scores"]
-    if averaged:
-        embed = sharded_embedder(student, run.config.run, mesh=run.mesh, compute_dtype=run.compute_dtype).as_embed()
-        scores = {name: score for task in run.tasks.values() for name, score in task(embed).items()}
-    return Outcome(
-        student=student,
-        best_step=best_step,
-        averaged=averaged,
-        last_step=last.step,
-        scores=scores,
-        before=last.progress["before"],
-        seconds=seconds,
-        spent=dict(spent),
-    )
-
-
-def _params_of(
-    run: Run, checkpoints: Checkpoints, last: Restored, steps: Sequence[int]
-) -> Iterator[dict[str, np.ndarray]]:
-    """The student's parameters after each of these steps; `last` is the latest checkpoint, which is read already."""
-    for step in steps:
-        try:
-            found = last if step == last.step else checkpoints.restore(run.like, run.shardings, step=step)
-        except InputError as error:
-            if not run.config.evals.average:
-                raise
-            raise InputError(f"{error} evals.average={run.config.evals.average} names it; name others.") from error
-        assert found is not None  # a missing step is an error
-        params = {path: meshes.fetched(array) for path, array in found.state.params["student"].items()}
-        del found  # else two whole states are in memory
-        yield params
-
-
-def _mean(params: Iterable[Params]) -> dict[str, np.ndarray]:
-    """The mean of parameters, which are read one set after the other."""
-    total, count = dict[str, np.ndarray](), 0
-    for one in params:
-        count += 1
-        for path, array in one.items():
-            total[path] = total.get(path, 0.0) + np.asarray(array, np.float64)
-    return {path: (array / count).astype(np.float32) for path, array in total.items()}
-
-
-def trained_student(
-    config: Config, student: SentenceModel, trained: Mapping[str, np.ndarray], teachers: Sequence[SentenceModel]
-) -> SentenceModel:
-    """The student with these parameters, as it is evaluated."""
-    return as_evaluated(config.student, student.with_params(trained), widths_of(teachers))
-
-
-def restored_student(workdir: str | pathlib.Path, steps: Sequence[int]) -> SentenceModel:
-    """The student of a kept checkpoint of any run, without its text, or the mean of several; raises `InputError` with the
-    kept steps."""
-    workdir = pathlib.Path(workdir)
-    config = read_config(workdir)
-    if config is None:
-        raise InputError(f"{workdir} has no config.json: it is no workdir of a training.")
-    if (workdir / EXPORT).is_dir() and not (workdir / CHECKPOINTS).is_dir():
-        raise InputError(
-            f"{workdir} has no checkpoints: a sweep removes those of a finished point. Its best student is "
-            f"{workdir / EXPORT}; to keep all steps, train the point with jaxdistill.main in another --workdir."
-        )
-    teachers = load_teachers(config, workdir)
-    student = make_student(config, teachers, workdir, computed=False)  # the weights are the checkpoint's
-    checkpoints = Checkpoints(workdir, read_only=True)
-    params = _mean(checkpoints.restore_alone(step).params["student"] for step in steps)
-    return as_exported(config.student, trained_student(config, student, params, teachers))

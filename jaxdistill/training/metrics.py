@@ -84,7 +84,9 @@ def _as_input_error(path: pathlib.Path) -> Iterator[None]:
 
 def _drop_later_lines(path: pathlib.Path, step: int) -> None:
     if path.exists():
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if _step_of(line) <= step]
+        lines = [
+            line for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if _step_of(line) <= step
+        ]
         write_atomic(path, "".join(f"{line}\n" for line in lines))
 
 

@@ -29,6 +29,8 @@ class Run:
     compute_dtype: DTypeLike
     teachers: Sequence[SentenceModel]
     """Those whose vectors are the targets; none with the user's own vectors."""
+    labeller_digests: Sequence[str]
+    """Digests of the models that label the text's pairs."""
     student: SentenceModel
     """Untrained, with its head."""
     objective: Objective

@@ -1,11 +1,21 @@
 """Options that have no effect under the other options of a training."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jaxdistill.config import Config, flat
 from jaxdistill.training.objective import plain_objective
 from jaxdistill.training.several import vector_teachers
+
+log = logging.getLogger(__name__)
+
+
+def warn_of_unread(config: Config, given: Iterable[str]) -> None:
+    """Logs a warning for each option among the given ones, by their dotted names, that has no effect."""
+    reasons = unread(config)
+    for name in sorted(set(given) & reasons.keys()):
+        log.warning("warning: --config.%s has no effect, because %s", name, reasons[name])
 
 
 def unread(config: Config) -> dict[str, str]:

@@ -87,6 +87,10 @@ def drop_checkpoints(workdir: pathlib.Path) -> None:
 def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None:
     """Checks that what is in the workdir was trained with the same options; with `write`, makes it and notes them."""
     refuse_no_folder(workdir)
+    if any(character in str(workdir.absolute()) for character in "[\\"):
+        raise InputError(
+            f"--workdir={workdir}: Orbax reads [ and \\ in a path as a pattern and finds no checkpoints; name another folder."
+        )
     before = read_config(workdir)
     if before is not None:
         refuse_other_training(flat(before), flat(config), workdir=str(workdir))
@@ -103,7 +107,10 @@ def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None
 
 def refuse_other_inputs(workdir: pathlib.Path, now: Mapping[str, str]) -> None:
     """Raises `InputError` if the run in the workdir was begun with other inputs."""
-    before = read_note(workdir / INPUTS)
+    path = workdir / INPUTS
+    before = read_note(path)
+    if path.exists() and not before:
+        raise InputError(f"{path} is damaged; remove it if text and models are those with which the run was begun.")
     other = [name for name in now if before.get(name, now[name]) != now[name]]
     if DEV_SCORE in other:
         refuse_other_dev_score(workdir, before[DEV_SCORE], now[DEV_SCORE])
@@ -150,7 +157,9 @@ def part_digests(config: Config) -> dict[str, str]:
 def _refuse_other_parts(workdir: pathlib.Path, now: dict[str, str]) -> None:
     """Raises `InputError` if a part from outside has changed since the run began."""
     path = workdir / PARTS
-    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    before = read_note(path)
+    if path.exists() and not before:
+        raise InputError(f"{path} is damaged; remove it if these files are those with which the run was begun.")
     for spec in now:
         if before.get(spec, now[spec]) != now[spec]:
             raise InputError(f"{spec} has changed since {workdir} was begun; undo the change or use another --workdir.")

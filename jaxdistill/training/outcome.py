@@ -1,0 +1,133 @@
+"""What a training ends with: the student of its best checkpoint, or the mean of several, and its scores."""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxdistill import mesh as meshes
+from jaxdistill.config import Config
+from jaxdistill.core import InputError, Params
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.training.checkpoint import Checkpoints, Restored
+from jaxdistill.training.run import Run
+from jaxdistill.training.sharding import sharded_embedder
+from jaxdistill.training.student import as_evaluated, as_exported, make_student, widths_of
+from jaxdistill.training.teacher import load_teachers
+from jaxdistill.training.workdir import CHECKPOINTS, EXPORT, read_config
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Result of a training."""
+
+    student: SentenceModel
+    """The best checkpoint's student, or the mean of those of `evals.average`, as it is evaluated."""
+    best_step: int
+    """Step of the best checkpoint."""
+    averaged: Sequence[int]
+    """Steps of the checkpoints whose mean the student is, ascending; empty if it is the best one."""
+    last_step: int
+    scores: dict[str, float]
+    """The student's value of each metric, in [-1, 1]."""
+    before: dict[str, float]
+    """Scores of the untrained student."""
+    seconds: float
+    """Duration of the training loop in this process, with its evaluations."""
+    spent: dict[str, float]
+    """Seconds of each activity of the loop, see `Goodput`."""
+
+
+def open_checkpoints(run: Run, *, shared: bool) -> Checkpoints:
+    """The checkpoints of the run's workdir, which all processes see if it is shared."""
+    config = run.config
+    return Checkpoints(run.workdir, keep=config.run.keep, keep_steps=config.evals.average, shared=shared)
+
+
+def outcome_of(run: Run, track: Mapping[str, Any], shared: bool, seconds: float, spent: Mapping[str, float]) -> Outcome:
+    """The student that a finished training ends with, and its scores.
+
+    Args:
+      track: what the evaluations have seen.
+      shared: whether all processes see the workdir.
+      seconds, spent: as `Outcome` has them.
+    """
+    checkpoints = open_checkpoints(run, shared=shared)
+    last = checkpoints.restore(run.like, run.shardings)
+    assert last is not None  # a training saves its last step
+    averaged, best_step = sorted(set(run.config.evals.average)), track["best_step"]
+    params = _mean(_params_of(run, checkpoints, last, averaged or [best_step]))
+    student = trained_student(run.config, run.student, params, run.teachers)
+    checkpoints.close()
+    scores = track["scores"]
+    if averaged:
+        embed = sharded_embedder(student, run.config.run, mesh=run.mesh, compute_dtype=run.compute_dtype).as_embed()
+        scores = {name: score for task in run.tasks.values() for name, score in task(embed).items()}
+    return Outcome(
+        student=student,
+        best_step=best_step,
+        averaged=averaged,
+        last_step=last.step,
+        scores=scores,
+        before=track["before"],
+        seconds=seconds,
+        spent=dict(spent),
+    )
+
+
+def _params_of(
+    run: Run, checkpoints: Checkpoints, last: Restored, steps: Sequence[int]
+) -> Iterator[dict[str, np.ndarray]]:
+    """The student's parameters after each of these steps; `last` is the latest checkpoint, which is read already."""
+    for step in steps:
+        try:
+            found = last if step == last.step else checkpoints.restore(run.like, run.shardings, step=step)
+        except InputError as error:
+            if run.config.evals.average:
+                raise InputError(f"{error} evals.average={run.config.evals.average} names it; name others.") from error
+            others = ", ".join(str(kept) for kept in checkpoints.steps if kept != step)
+            raise InputError(
+                f"{error} It is the best one; python -m jaxdistill.export exports another: --step={others}."
+            ) from error
+        assert found is not None  # a missing step is an error
+        params = {path: meshes.fetched(array) for path, array in found.state.params["student"].items()}
+        del found  # else two whole states are in memory
+        yield params
+
+
+def _mean(params: Iterable[Params]) -> dict[str, np.ndarray]:
+    """The mean of parameters, which are read one set after the other."""
+    total, count = dict[str, np.ndarray](), 0
+    for one in params:
+        count += 1
+        for path, array in one.items():
+            total[path] = total.get(path, 0.0) + np.asarray(array, np.float64)
+    return {path: (array / count).astype(np.float32) for path, array in total.items()}
+
+
+def trained_student(
+    config: Config, student: SentenceModel, trained: Mapping[str, np.ndarray], teachers: Sequence[SentenceModel]
+) -> SentenceModel:
+    """The student with these parameters, as it is evaluated."""
+    return as_evaluated(config.student, student.with_params(trained), widths_of(teachers))
+
+
+def restored_student(workdir: str | pathlib.Path, steps: Sequence[int]) -> SentenceModel:
+    """The student of a kept checkpoint of any run, without its text, or the mean of several; raises `InputError` with the
+    kept steps."""
+    workdir = pathlib.Path(workdir)
+    config = read_config(workdir)
+    if config is None:
+        raise InputError(f"{workdir} has no config.json: it is no workdir of a training.")
+    if (workdir / EXPORT).is_dir() and not (workdir / CHECKPOINTS).is_dir():
+        raise InputError(
+            f"{workdir} has no checkpoints: a sweep removes those of a finished point. Its best student is "
+            f"{workdir / EXPORT}; to keep all steps, train the point with jaxdistill.main in another --workdir."
+        )
+    teachers = load_teachers(config, workdir)
+    student = make_student(config, teachers, workdir, computed=False)  # the weights are the checkpoint's
+    checkpoints = Checkpoints(workdir, read_only=True)
+    params = _mean(checkpoints.restore_alone(step).params["student"] for step in steps)
+    return as_exported(config.student, trained_student(config, student, params, teachers))
