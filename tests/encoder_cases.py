@@ -60,6 +60,7 @@ CONFIGS |= {
     "nomic-bert": (transformers.NomicBertConfig, DECODER),
     "gte": (transformers.GteConfig, DECODER | dict(type_vocab_size=1)),
     "albert": (transformers.AlbertConfig, DECODER | dict(embedding_size=16)),
+    "albert:wide": (transformers.AlbertConfig, DECODER | dict(embedding_size=32)),
 }
 """Families, some in two forms."""
 BERTS = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet", "electra")

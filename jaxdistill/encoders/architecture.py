@@ -82,6 +82,8 @@ class Architecture:
     """Whether the embeddings are normalised."""
     first_norm: bool = _variation(True)
     """Whether the first layer's attention has a norm of its own before it (ModernBERT: no)."""
+    embedding_projected: bool = _variation(False)
+    """Whether embeddings are projected although they are as wide as the layers (ALBERT)."""
     embedding_scaled: bool = _variation(False)
     """Whether word embeddings are multiplied by the square root of their width (Gemma)."""
 
@@ -153,6 +155,11 @@ class Architecture:
     def longest(self) -> int:
         """Maximum tokens per sentence."""
         return self.max_positions - self.position_offset
+
+    @property
+    def projects_embeddings(self) -> bool:
+        """Whether a dense layer leads from the embeddings to the layers."""
+        return self.embedding_projected or self.embedding_size != self.hidden_size
 
     @property
     def head_width(self) -> int:

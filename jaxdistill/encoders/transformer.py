@@ -38,7 +38,7 @@ class Embeddings(nnx.Module):
         self.position = Table(a.max_positions, width, rngs=rngs) if a.position_table else None
         self.token_type = Table(a.token_types, width, rngs=rngs) if a.token_types else None
         self.norm = Norm(width, a.layer_norm_eps, a.norm) if a.embedding_norm else None
-        self.projection = Linear(width, a.hidden_size, rngs=rngs) if width != a.hidden_size else None
+        self.projection = Linear(width, a.hidden_size, rngs=rngs) if a.projects_embeddings else None
 
     def __call__(self, tokens: Tokens, *, seeds: Array | None, compute_dtype: DTypeLike) -> Float[Array, "g r l d"]:
         x = self.of_words(self.word(tokens.ids))
