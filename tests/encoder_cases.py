@@ -27,6 +27,7 @@ CONFIGS = {
         dict(vocab_size=VOCAB_SIZE, dim=32, n_layers=4, n_heads=4, hidden_dim=48, max_position_embeddings=70),
     ),
     "mpnet": (transformers.MPNetConfig, BERT_LIKE | dict(layer_norm_eps=1e-5)),
+    "mpnet:odd": (transformers.MPNetConfig, BERT_LIKE | dict(pad_token_id=0, relative_attention_num_buckets=40)),
     "electra": (transformers.ElectraConfig, BERT_LIKE | dict(embedding_size=16)),
 }
 IDS = dict(pad_token_id=0, bos_token_id=2, eos_token_id=3)
@@ -195,7 +196,7 @@ def small_encoder():
     """A definition with everything switched on, and its parameters."""
     architecture = Architecture(
         family="mpnet", vocab_size=99, hidden_size=16, layers=3, heads=2, intermediate_size=24, max_positions=40,
-        embedding_size=8, token_types=2, relative_buckets=8, pooler=True,
+        embedding_size=8, token_types=2, relative_buckets=32, pooler=True,
     )  # fmt: skip
     dense = (Dense(in_features=16, out_features=12), Dense(in_features=12, out_features=8, activation="identity"))
     mean = Pooling(tokens="mean")

@@ -41,7 +41,7 @@ def test_rounding_by_hand():
         ("mean", {}),
         ("max", dict(activation="gelu_tanh")),
         ("cls", dict(position_offset=2, token_types=0, activation="silu")),
-        ("mean:last2:concat", dict(relative_buckets=8, token_types=0, position_offset=2)),
+        ("mean:last2:concat", dict(relative_buckets=32, token_types=0, position_offset=2)),
         ("mean:all:max", dict(embedding_size=24, activation="relu")),
         ("pooler", dict(pooler=True, activation="gelu_tanh", layers=1)),
     ],

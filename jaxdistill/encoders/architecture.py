@@ -57,7 +57,7 @@ class Architecture:
     position_offset: int = 0
     """Row of the position table for the first token (RoBERTa and MPNet: 2)."""
     relative_buckets: int = 0
-    """Buckets of MPNet's relative position bias; 0: none."""
+    """Rows of MPNet's relative position bias; 0: none."""
     pooler: bool = False
     """Whether the parameters hold BERT's pooler, Dense + tanh on the first token."""
     pad_id: int = 0

@@ -149,7 +149,7 @@ class _Encoder:
         if not a.relative_buckets:
             return mask
         distances = np.arange(1 - a.longest, a.longest)
-        table = self.params["transformer/relative_bias/embedding"][relative_buckets(distances, a.relative_buckets)]
+        table = self.params["transformer/relative_bias/embedding"][relative_buckets(distances)]
         place = g("Range", g.constant(np.int64(0)), length, g.constant(np.int64(1)))
         distance = g("Sub", g("Unsqueeze", place, g.axes(0)), g("Unsqueeze", place, g.axes(1)))
         distance = g("Add", distance, g.constant(np.int64(a.longest - 1)))
