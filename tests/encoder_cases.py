@@ -41,13 +41,22 @@ CONFIGS |= {
     ),
     "llama": (transformers.LlamaConfig, DECODER | dict(num_key_value_heads=2, attention_bias=True, mlp_bias=True)),
     "mistral": (transformers.MistralConfig, DECODER | dict(num_key_value_heads=1, sliding_window=6)),
-    "eurobert": (transformers.EuroBertConfig, DECODER | dict(head_dim=12)),
+    "mistral:both-sides": (
+        transformers.MistralConfig,
+        DECODER | dict(num_key_value_heads=1, sliding_window=5, is_causal=False),
+    ),
+    "eurobert": (transformers.EuroBertConfig, DECODER | dict(head_dim=12, rms_norm_eps=1e-4)),
     "qwen3": (
         transformers.Qwen3Config,
         DECODER
         | dict(num_key_value_heads=2, head_dim=12, use_sliding_window=True, sliding_window=5, max_window_layers=2),
     ),
-    "qwen3:both-sides": (transformers.Qwen3Config, DECODER | dict(num_key_value_heads=4, head_dim=8, is_causal=False)),
+    "qwen3:both-sides": (
+        transformers.Qwen3Config,
+        DECODER
+        | dict(num_key_value_heads=4, head_dim=8, is_causal=False)
+        | dict(use_sliding_window=True, sliding_window=5, max_window_layers=2),
+    ),
     "gemma3-text": (
         transformers.Gemma3TextConfig,
         DECODER | dict(num_key_value_heads=1, head_dim=12, sliding_window=6, sliding_window_pattern=2),

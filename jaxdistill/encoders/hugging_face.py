@@ -116,6 +116,18 @@ def rope_parameters(kind: LayerKind) -> dict[str, Any]:
     return {"rope_theta": kind.theta} | ({"rope_type": "default"} if kind.divisor == 1.0 else linear)
 
 
+def window(config: Mapping[str, Any], *, causal: bool) -> int:
+    """Tokens on each side that a `sliding_window` lets a token see, 0 for all; a causal window counts the token itself."""
+    sliding = value(config, "sliding_window", int | None, 4096, least=1 + causal)
+    return 0 if sliding is None else sliding - causal
+
+
+def sliding_window(architecture: Architecture) -> int | None:
+    """The inverse, for an architecture whose windows are all of one width."""
+    widest = max(kind.window for kind in architecture.kinds)
+    return widest + architecture.causal if widest else None
+
+
 def layer_types(config: Mapping[str, Any], default: Sequence[str]) -> list[str]:
     """`full_attention` or `sliding_attention` for each layer."""
     types = value(config, "layer_types", list | None, None) or list(default)
