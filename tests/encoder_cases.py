@@ -67,6 +67,10 @@ CONFIGS |= {
         | dict(num_key_value_heads=2, head_dim=12, sliding_window=6, use_bidirectional_attention=True)
         | dict(layer_types=["sliding_attention", "full_attention", "sliding_attention"], query_pre_attn_scalar=20),
     ),
+    "gemma3-text:not-causal": (
+        transformers.Gemma3TextConfig,
+        DECODER | dict(num_key_value_heads=1, head_dim=12, sliding_window=5, sliding_window_pattern=2, is_causal=False),
+    ),
     "nomic-bert": (transformers.NomicBertConfig, DECODER),
     "gte": (transformers.GteConfig, DECODER | dict(type_vocab_size=1)),
     "albert": (transformers.AlbertConfig, DECODER | dict(embedding_size=16)),

@@ -82,7 +82,7 @@ def refuse_variants(config: Mapping[str, Any]) -> None:
     kind = config.get("position_embedding_type") or "absolute"
     if kind != "absolute":
         raise InputError(f"config.json has position_embedding_type={kind!r}; only 'absolute' can be read.")
-    for key in ("is_decoder", "add_cross_attention"):
+    for key in ("is_decoder", "add_cross_attention", "is_causal"):
         if config.get(key):
             raise InputError(f"config.json has {key}=true: that is a decoder; only encoders can be read.")
 
