@@ -67,8 +67,9 @@ def test_every_part_of_an_encoder_follows_the_float32_one(tmp_path, pooling, cha
     assert vectors.dtype == np.float32 and vectors.shape == (45, 20)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, rtol=1e-5)
     exact = Embedder(model).encode(sentences)
-    spread = np.square(exact - exact.mean(axis=0)).sum()
-    assert np.square(vectors - exact).sum() < 0.05 * spread, "lost are at most 5 % of what tells sentences apart"
+    lost, spread = np.square(vectors - exact), np.square(exact - exact.mean(axis=0))
+    for part in (slice(None), slice(-3, None)):
+        assert lost[part].sum() < 0.05 * spread[part].sum(), "lost are at most 5 % of what tells sentences apart"
 
 
 def test_a_vector_depends_on_nothing_but_its_sentence(tmp_path):
