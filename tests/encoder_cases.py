@@ -27,6 +27,7 @@ CONFIGS = {
         dict(vocab_size=VOCAB_SIZE, dim=32, n_layers=4, n_heads=4, hidden_dim=48, max_position_embeddings=70),
     ),
     "mpnet": (transformers.MPNetConfig, BERT_LIKE | dict(layer_norm_eps=1e-5)),
+    "mpnet:odd": (transformers.MPNetConfig, BERT_LIKE | dict(pad_token_id=0, relative_attention_num_buckets=40)),
     "electra": (transformers.ElectraConfig, BERT_LIKE | dict(embedding_size=16)),
 }
 IDS = dict(pad_token_id=0, bos_token_id=2, eos_token_id=3)
@@ -40,13 +41,22 @@ CONFIGS |= {
     ),
     "llama": (transformers.LlamaConfig, DECODER | dict(num_key_value_heads=2, attention_bias=True, mlp_bias=True)),
     "mistral": (transformers.MistralConfig, DECODER | dict(num_key_value_heads=1, sliding_window=6)),
-    "eurobert": (transformers.EuroBertConfig, DECODER | dict(head_dim=12)),
+    "mistral:both-sides": (
+        transformers.MistralConfig,
+        DECODER | dict(num_key_value_heads=1, sliding_window=5, is_causal=False),
+    ),
+    "eurobert": (transformers.EuroBertConfig, DECODER | dict(head_dim=12, rms_norm_eps=1e-4)),
     "qwen3": (
         transformers.Qwen3Config,
         DECODER
         | dict(num_key_value_heads=2, head_dim=12, use_sliding_window=True, sliding_window=5, max_window_layers=2),
     ),
-    "qwen3:both-sides": (transformers.Qwen3Config, DECODER | dict(num_key_value_heads=4, head_dim=8, is_causal=False)),
+    "qwen3:both-sides": (
+        transformers.Qwen3Config,
+        DECODER
+        | dict(num_key_value_heads=4, head_dim=8, is_causal=False)
+        | dict(use_sliding_window=True, sliding_window=5, max_window_layers=2),
+    ),
     "gemma3-text": (
         transformers.Gemma3TextConfig,
         DECODER | dict(num_key_value_heads=1, head_dim=12, sliding_window=6, sliding_window_pattern=2),
@@ -57,9 +67,14 @@ CONFIGS |= {
         | dict(num_key_value_heads=2, head_dim=12, sliding_window=6, use_bidirectional_attention=True)
         | dict(layer_types=["sliding_attention", "full_attention", "sliding_attention"], query_pre_attn_scalar=20),
     ),
+    "gemma3-text:not-causal": (
+        transformers.Gemma3TextConfig,
+        DECODER | dict(num_key_value_heads=1, head_dim=12, sliding_window=5, sliding_window_pattern=2, is_causal=False),
+    ),
     "nomic-bert": (transformers.NomicBertConfig, DECODER),
     "gte": (transformers.GteConfig, DECODER | dict(type_vocab_size=1)),
     "albert": (transformers.AlbertConfig, DECODER | dict(embedding_size=16)),
+    "albert:wide": (transformers.AlbertConfig, DECODER | dict(embedding_size=32)),
 }
 """Families, some in two forms."""
 BERTS = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet", "electra")
@@ -194,7 +209,7 @@ def small_encoder():
     """A definition with everything switched on, and its parameters."""
     architecture = Architecture(
         family="mpnet", vocab_size=99, hidden_size=16, layers=3, heads=2, intermediate_size=24, max_positions=40,
-        embedding_size=8, token_types=2, relative_buckets=8, pooler=True,
+        embedding_size=8, token_types=2, relative_buckets=32, pooler=True,
     )  # fmt: skip
     dense = (Dense(in_features=16, out_features=12), Dense(in_features=12, out_features=8, activation="identity"))
     mean = Pooling(tokens="mean")

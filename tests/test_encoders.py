@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from jaxdistill.core import InputError, Tokens
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, LayerKind, Pooling
@@ -45,6 +46,7 @@ jitted_states = jax.jit(hidden_states, static_argnums=0)
 def test_every_family_equals_transformers_padded_and_packed(tmp_path, family):
     theirs, ours = cases.write_encoder(tmp_path, family), load_model(str(tmp_path), pooling="mean")
     sequences = cases.random_sequences(12)
+    sequences[0][[2, 3, 7]] = sequences[-1][0] = 1  # RoBERTa's and MPNet's padding token, which a text may contain
     expected = [cases.torch_states(theirs, sequence).numpy() for sequence in sequences]
     for tokens in (cases.padded(sequences), cases.divided(sequences, groups=2)):
         states = np.stack([np.asarray(state) for state in jitted_states(ours.definition, ours.params, tokens)])
@@ -88,6 +90,35 @@ def test_older_configs_say_the_same_and_their_code_is_never_run(tmp_path, family
     assert read_architecture(tmp_path) == today
 
 
+DEFAULT_ROPE, LINEAR_ROPE = dict(rope_type="default"), dict(rope_type="linear", factor=3.0)
+BOTH_ROPES = dict(full_attention=DEFAULT_ROPE | dict(rope_theta=300.0), sliding_attention=DEFAULT_ROPE)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("llama", dict(rope_parameters="removed", rope_scaling=DEFAULT_ROPE | dict(rope_theta=300.0))),
+        ("llama", dict(rope_scaling=LINEAR_ROPE | dict(rope_theta=50.0))),
+        ("llama", dict(rope_scaling=LINEAR_ROPE, rope_theta=70.0)),
+        ("gemma3-text", dict(rope_parameters=BOTH_ROPES, rope_scaling=LINEAR_ROPE)),
+        ("gemma3-text", dict(rope_parameters="removed", rope_scaling=LINEAR_ROPE)),
+        ("gemma3-text", dict(layer_types="removed", sliding_window_pattern=3, _sliding_window_pattern=2)),
+        ("gemma3-text", dict(layer_types="removed", sliding_window_pattern="removed", _sliding_window_pattern=2)),
+        ("gemma3-text:both-sides", dict(is_causal=False)),
+        ("modernbert", dict(rope_parameters=BOTH_ROPES, rope_scaling=LINEAR_ROPE)),
+        ("modernbert", dict(sliding_window=3)),
+        ("mistral", dict(sliding_window="removed")),
+        ("eurobert", dict(rms_norm_eps="removed")),
+    ],
+)
+def test_a_file_says_what_transformers_makes_of_it(tmp_path, family, changes):
+    cases.write_config(tmp_path, family)
+    plain = read_architecture(tmp_path)
+    cases.edit_json(tmp_path / "config.json", **changes)
+    transformers.AutoConfig.from_pretrained(tmp_path).save_pretrained(tmp_path / "written out")
+    assert read_architecture(tmp_path) == read_architecture(tmp_path / "written out") != plain
+
+
 @pytest.mark.parametrize(
     ("family", "changes", "message"),
     [
@@ -98,6 +129,10 @@ def test_older_configs_say_the_same_and_their_code_is_never_run(tmp_path, family
         ("gte", dict(model_type="new", logn_attention_scale=True), "logn_attention_scale"),
         ("gte", dict(model_type="new", layer_norm_type="rms"), "only 'layer_norm' can be read"),
         ("nomic-bert", dict(n_embd=32, prenorm=True), "only False can be read"),
+        ("gemma3-text", dict(rope_parameters=DEFAULT_ROPE), "one for each of full_attention and sliding_attention"),
+        ("eurobert", dict(is_causal=True), "is_causal=true: that is a decoder"),
+        ("bert", dict(is_causal=True), "is_causal=true: that is a decoder"),
+        ("mpnet", dict(relative_attention_num_buckets=16), "must be a whole number, at least 32"),
         ("albert", dict(num_hidden_groups=3), "only 1, one layer for all"),
         ("llama", dict(head_dim=9), "even head size, not 9"),
         ("gte", dict(num_hidden_layers=10**12), "num_hidden_layers=1,000,000,000,000; at most 1,000"),

@@ -55,9 +55,10 @@ class Architecture:
     layer_norm_eps: float = 1e-12
     """Added to the variance in every norm."""
     position_offset: int = 0
-    """Row of the position table for the first token (RoBERTa and MPNet: 2)."""
+    """Row of the position table for the first token (RoBERTa and MPNet: 2). The row before it belongs to the token of
+    the same number, padding, which does not advance the positions behind it."""
     relative_buckets: int = 0
-    """Buckets of MPNet's relative position bias; 0: none."""
+    """Rows of MPNet's relative position bias; 0: none."""
     pooler: bool = False
     """Whether the parameters hold BERT's pooler, Dense + tanh on the first token."""
     pad_id: int = 0
@@ -82,6 +83,8 @@ class Architecture:
     """Whether the embeddings are normalised."""
     first_norm: bool = _variation(True)
     """Whether the first layer's attention has a norm of its own before it (ModernBERT: no)."""
+    embedding_projected: bool = _variation(False)
+    """Whether embeddings are projected although they are as wide as the layers (ALBERT)."""
     embedding_scaled: bool = _variation(False)
     """Whether word embeddings are multiplied by the square root of their width (Gemma)."""
 
@@ -153,6 +156,11 @@ class Architecture:
     def longest(self) -> int:
         """Maximum tokens per sentence."""
         return self.max_positions - self.position_offset
+
+    @property
+    def projects_embeddings(self) -> bool:
+        """Whether a dense layer leads from the embeddings to the layers."""
+        return self.embedding_projected or self.embedding_size != self.hidden_size
 
     @property
     def head_width(self) -> int:

@@ -26,6 +26,8 @@ LONGEST_WHOLE = 512
 """Longer rows attend in blocks of queries, so that no array has the size row x row."""
 BLOCK = 256
 """Queries per block."""
+BUCKETS = 32
+"""Buckets of relative positions; further rows of a table are not read, as in transformers."""
 
 
 class Section(NamedTuple):
@@ -170,7 +172,7 @@ def _bias(
     bias = mask_of(visible(owner, owner, slots, slots, window, causal=causal))
     if relative_bias is not None:
         # Tokens of one sentence lie together, so slots are as far apart as positions.
-        buckets = relative_buckets(slots[None, :] - slots[:, None], relative_bias.embedding.shape[0])
+        buckets = relative_buckets(slots[None, :] - slots[:, None])
         bias = bias + relative_bias(buckets).transpose(2, 0, 1)[None, None]
     return bias
 
@@ -253,12 +255,12 @@ def rotated(
     return jnp.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
 
 
-def relative_buckets(distance: np.ndarray, buckets: int) -> np.ndarray:
+def relative_buckets(distance: np.ndarray) -> np.ndarray:
     """T5's buckets of `key - query` distances, both directions: exact up to a quarter of them, then logarithmic to 128.
 
-    Source: Raffel et al., T5, JMLR 2020; MPNet uses 32 buckets.
+    Source: Raffel et al., T5, JMLR 2020.
     """
-    half = buckets // 2
+    half = BUCKETS // 2
     exact = half // 2
     size = np.abs(distance)
     logarithmic = np.log(np.maximum(size, 1).astype(np.float32) / exact) / math.log(128 / exact) * (half - exact)

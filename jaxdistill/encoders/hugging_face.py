@@ -82,7 +82,7 @@ def refuse_variants(config: Mapping[str, Any]) -> None:
     kind = config.get("position_embedding_type") or "absolute"
     if kind != "absolute":
         raise InputError(f"config.json has position_embedding_type={kind!r}; only 'absolute' can be read.")
-    for key in ("is_decoder", "add_cross_attention"):
+    for key in ("is_decoder", "add_cross_attention", "is_causal"):
         if config.get(key):
             raise InputError(f"config.json has {key}=true: that is a decoder; only encoders can be read.")
 
@@ -92,21 +92,29 @@ def rotary(config: Mapping[str, Any], default: float, *, of: str = "", old: str 
 
     Args:
       config: with `rope_parameters` (one for all layers, or one for each type of layer), or with the older `rope_theta`
-        and `rope_scaling`.
+        and `rope_scaling`. As in transformers, a `rope_scaling` beside `rope_parameters` replaces those of all layers
+        and adds to those of a type.
       default: base where none is given.
       of: a type of layers.
       old: older name of their base.
     """
     parameters = value(config, "rope_parameters", dict | None, None) or {}
-    parameters = value(parameters, of, dict | None, None) or {} if of and of in parameters else parameters
-    scaling = parameters or value(config, "rope_scaling", dict | None, None) or {}
-    theta = value(parameters, "rope_theta", float, value(config, old, float, default, least=1), least=1)
-    kind = scaling.get("rope_type") or scaling.get("type") or "default"
-    if kind not in ("default", "linear") or scaling.get("partial_rotary_factor", 1.0) != 1.0:
+    scaling = value(config, "rope_scaling", dict | None, None) or {}
+    if not of:
+        parameters = scaling or parameters
+    elif parameters and not parameters.keys() & {FULL, SLIDING}:
         raise InputError(
-            f"config.json scales rotary positions by {kind!r} ({scaling}); whole heads by 'default' and 'linear' can be read."
+            f"config.json has rope_parameters={parameters!s:.80}; write one for each of {FULL} and {SLIDING}."
         )
-    divisor = value(scaling, "factor", float, least=1) if kind == "linear" else 1.0
+    else:
+        parameters = (value(parameters, of, dict | None, None) or {"rope_type": "default"}) | scaling
+    theta = value(parameters, "rope_theta", float, value(config, old, float, default, least=1), least=1)
+    kind = parameters.get("rope_type") or parameters.get("type") or "default"
+    if kind not in ("default", "linear") or parameters.get("partial_rotary_factor", 1.0) != 1.0:
+        raise InputError(
+            f"config.json scales rotary positions by {kind!r} ({parameters}); whole heads by 'default' and 'linear' can be read."
+        )
+    divisor = value(parameters, "factor", float, least=1) if kind == "linear" else 1.0
     return LayerKind(theta=float(theta), divisor=float(divisor))
 
 
@@ -114,6 +122,18 @@ def rope_parameters(kind: LayerKind) -> dict[str, Any]:
     """The inverse, for `rope_parameters`."""
     linear = {"rope_type": "linear", "factor": kind.divisor}
     return {"rope_theta": kind.theta} | ({"rope_type": "default"} if kind.divisor == 1.0 else linear)
+
+
+def window(config: Mapping[str, Any], *, causal: bool) -> int:
+    """Tokens on each side that a `sliding_window` lets a token see, 0 for all; a causal window counts the token itself."""
+    sliding = value(config, "sliding_window", int | None, 4096, least=1 + causal)
+    return 0 if sliding is None else sliding - causal
+
+
+def sliding_window(architecture: Architecture) -> int | None:
+    """The inverse, for an architecture whose windows are all of one width."""
+    widest = max(kind.window for kind in architecture.kinds)
+    return widest + architecture.causal if widest else None
 
 
 def layer_types(config: Mapping[str, Any], default: Sequence[str]) -> list[str]:

@@ -19,8 +19,8 @@ OPSET = 20
 """The first with GELU; ONNX Runtime reads it since 1.17."""
 IR_VERSION = 9
 """Version of the file format; newer ones add nothing that is needed here."""
-FLOAT = 1
-"""`onnx.TensorProto.FLOAT`; onnx is imported where it is needed, as it need not be installed."""
+FLOAT, INT64 = 1, 7
+"""Of `onnx.TensorProto`; onnx is imported where it is needed, as it need not be installed."""
 LARGEST = 127
 """Rounded numbers of tables and of inputs lie in -127 to 127, ..."""
 LARGEST_OF_MATRIX = 63
@@ -133,13 +133,21 @@ class _Encoder:
 
     def embeddings(self, length: str) -> str:
         g, a, path = self.graph, self.architecture, "transformer/embeddings"
-        positions = self.params[f"{path}/position/embedding"][a.position_offset :]
+        positions = self.params[f"{path}/position/embedding"]
         if a.token_types:
             positions = positions + self.params[f"{path}/token_type/embedding"][0]
-        places = g("Range", g.constant(np.int64(0)), length, g.constant(np.int64(1)))
-        x = g("Add", g.table(self.params[f"{path}/word/embedding"], IDS), g.table(positions, places))
+        x = g("Add", g.table(self.params[f"{path}/word/embedding"], IDS), g.table(positions, self.places(length)))
         x = self.norm(x, f"{path}/norm")
-        return self.linear(x, f"{path}/projection") if a.embedding_size != a.hidden_size else x
+        return self.linear(x, f"{path}/projection") if a.projects_embeddings else x
+
+    def places(self, length: str) -> str:
+        """Rows of the position table, as in `transformer.Embeddings`."""
+        g, offset = self.graph, self.architecture.position_offset
+        if not offset:
+            return g("Range", g.constant(np.int64(0)), length, g.constant(np.int64(1)))
+        padding = g.constant(np.int64(offset - 1))
+        counted = g("Cast", g("Not", g("Equal", IDS, padding)), to=INT64)
+        return g("Add", g("Mul", g("CumSum", counted, g.constant(np.int64(1))), counted), padding)
 
     def attention_bias(self, length: str) -> str:
         """0 where there is a token, a large negative number where there is padding; MPNet's relative positions."""
@@ -149,7 +157,7 @@ class _Encoder:
         if not a.relative_buckets:
             return mask
         distances = np.arange(1 - a.longest, a.longest)
-        table = self.params["transformer/relative_bias/embedding"][relative_buckets(distances, a.relative_buckets)]
+        table = self.params["transformer/relative_bias/embedding"][relative_buckets(distances)]
         place = g("Range", g.constant(np.int64(0)), length, g.constant(np.int64(1)))
         distance = g("Sub", g("Unsqueeze", place, g.axes(0)), g("Unsqueeze", place, g.axes(1)))
         distance = g("Add", distance, g.constant(np.int64(a.longest - 1)))

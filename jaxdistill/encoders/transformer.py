@@ -38,18 +38,33 @@ class Embeddings(nnx.Module):
         self.position = Table(a.max_positions, width, rngs=rngs) if a.position_table else None
         self.token_type = Table(a.token_types, width, rngs=rngs) if a.token_types else None
         self.norm = Norm(width, a.layer_norm_eps, a.norm) if a.embedding_norm else None
-        self.projection = Linear(width, a.hidden_size, rngs=rngs) if width != a.hidden_size else None
+        self.projection = Linear(width, a.hidden_size, rngs=rngs) if a.projects_embeddings else None
 
     def __call__(self, tokens: Tokens, *, seeds: Array | None, compute_dtype: DTypeLike) -> Float[Array, "g r l d"]:
         x = self.of_words(self.word(tokens.ids))
         if self.position is not None:
-            x = x + self.position(tokens.position + self.position_offset)
+            x = x + self.position(self.position_rows(tokens))
         if self.token_type is not None:
             x = x + of_type(self.token_type, tokens.types, x)
         if self.norm is not None:
             x = self.norm(x)
         x = dropout(x, self.rate, seeds, 0)
         return x if self.projection is None else self.projection(x, compute_dtype)
+
+    def position_rows(self, tokens: Tokens) -> Integer[Array, "g r l"]:
+        """Rows of the position table.
+
+        Where positions begin after the padding token's row, a padding token written in a text has that row, and the
+        tokens behind it count on as if it were not there.
+        """
+        if not self.position_offset:
+            return tokens.position
+        padding = self.position_offset - 1
+        skipped = (tokens.ids == padding).astype(jnp.int32)
+        before = jnp.cumsum(skipped, axis=-1) - skipped
+        start = jnp.arange(tokens.ids.shape[-1])[None, None] - tokens.position
+        own = before - jnp.take_along_axis(before, start, axis=-1)
+        return jnp.where(skipped == 1, padding, tokens.position + self.position_offset - own)
 
     def of_words(self, rows: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Rows of the word table as the layers receive them."""

@@ -201,7 +201,7 @@ def needed_rows(model: SentenceModel) -> set[int]:
     architecture, tokenizer = model.definition.architecture, model.tokenizer
     found = {architecture.pad_id}
     if architecture.position_offset:
-        found |= set(range(architecture.pad_id + 1))
+        found |= set(range(architecture.position_offset))
     for prompt in model.prompts.values():
         found |= set(tokenizer.encode(prompt).ids)
     named = (tokenizer.token_to_id(token) for token in named_tokens(model.tokenizer_folder))

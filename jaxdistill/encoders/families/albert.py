@@ -16,10 +16,12 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     for key in ("num_hidden_groups", "inner_group_num"):
         if config.get(key, 1) != 1:
             raise InputError(f"config.json has {key}={config[key]!r}; only 1, one layer for all, can be read.")
+    width = hugging_face.size(config, "embedding_size", default=128)
     return bert.architecture(
         {"hidden_act": "gelu_new", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} | dict(config),
         family="albert",
-        embedding_size=hugging_face.size(config, "embedding_size", default=128),
+        embedding_size=width,
+        embedding_projected=width == hugging_face.size(config, "hidden_size"),
         shared_layers=True,
     )
 
@@ -38,14 +40,13 @@ def names(architecture: Architecture) -> dict[str, str]:
         f"{ours}/attention/output": f"{theirs}.attention.dense",
         f"{ours}/intermediate": f"{theirs}.ffn",
         f"{ours}/output": f"{theirs}.ffn_output",
+        "transformer/embeddings/projection": "encoder.embedding_hidden_mapping_in",
     }
     norms = {
         "transformer/embeddings/norm": "embeddings.LayerNorm",
         f"{ours}/attention/norm": f"{theirs}.attention.LayerNorm",
         f"{ours}/norm": f"{theirs}.full_layer_layer_norm",
     }
-    if architecture.embedding_size != architecture.hidden_size:
-        dense["transformer/embeddings/projection"] = "encoder.embedding_hidden_mapping_in"
     if architecture.pooler:
         dense["transformer/pooler"] = "pooler"
     tables = {

@@ -36,7 +36,7 @@ def config(architecture: Architecture) -> dict[str, Any]:
 def names(architecture: Architecture) -> dict[str, str]:
     """Our paths to the checkpoint's tensor names."""
     names = bert.names(dataclasses.replace(architecture, pooler=False))
-    if architecture.embedding_size != architecture.hidden_size:
+    if architecture.projects_embeddings:
         names["transformer/embeddings/projection/kernel"] = "embeddings_project.weight"
         names["transformer/embeddings/projection/bias"] = "embeddings_project.bias"
     return names

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import llama
 from jaxdistill.encoders.families.llama import HEADS_DIVIDE_WIDTH as HEADS_DIVIDE_WIDTH
@@ -12,7 +13,8 @@ from jaxdistill.encoders.families.llama import names as names
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
-    return llama.architecture(config, family="eurobert", causal=False)
+    hugging_face.refuse_variants(config)
+    return llama.architecture({"rms_norm_eps": 1e-5} | dict(config), family="eurobert", causal=False)
 
 
 def config(architecture: Architecture) -> dict[str, Any]:

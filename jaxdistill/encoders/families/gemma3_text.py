@@ -22,10 +22,11 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     if config.get("attn_logit_softcapping"):
         raise InputError("config.json has attn_logit_softcapping; only Gemma 3's models, which have none, can be read.")
     both_sides = value(config, "use_bidirectional_attention", bool | None, False) or False
+    causal = value(config, "is_causal", bool, True)
     sliding = value(config, "sliding_window", int | None, 4096, least=2) or 4096
-    # NOTE: without causality, each side sees half of the file's window, not counting the token itself.
-    window = sliding // 2 if both_sides else sliding - 1
-    every = value(config, "_sliding_window_pattern", int, value(config, "sliding_window_pattern", int, 6), least=1)
+    # NOTE: two keys switch causality off: one halves the file's window, and the other counts the last token in it.
+    window = (sliding // 2 + 1 if both_sides else sliding) - causal
+    every = value(config, "sliding_window_pattern", int, 6, least=1)
     layers = hugging_face.layer_count(config)
     types = hugging_face.layer_types(config, [SLIDING if (layer + 1) % every else FULL for layer in range(layers)])
     local = dataclasses.replace(_local(config), window=window)
@@ -41,7 +42,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
         embedding_scaled=True,
         query_key_norm=True,
         attention_scale=value(config, "query_pre_attn_scalar", float, 256, least=1) ** -0.5,
-        causal=not both_sides,
+        causal=causal and not both_sides,
     )
 
 

@@ -14,17 +14,16 @@ from jaxdistill.encoders.families.llama import names as names
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
     plain = llama.architecture(config, family="mistral")
-    window = hugging_face.value(config, "sliding_window", int | None, None, least=2)
-    kinds = tuple(dataclasses.replace(kind, window=(window or 1) - 1) for kind in plain.kinds)
+    window = hugging_face.window(config, causal=plain.causal)
+    kinds = tuple(dataclasses.replace(kind, window=window) for kind in plain.kinds)
     return dataclasses.replace(plain, kinds=kinds)
 
 
 def config(architecture: Architecture) -> dict[str, Any]:
     """The `config.json` of a plain encoder."""
-    window = architecture.kind(0).window
     special = {
         "model_type": "mistral",
         "architectures": ["MistralModel"],
-        "sliding_window": window + 1 if window else None,
+        "sliding_window": hugging_face.sliding_window(architecture),
     }
     return llama.config(architecture) | special

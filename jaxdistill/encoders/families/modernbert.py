@@ -18,9 +18,10 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     every = value(config, "global_attn_every_n_layers", int, 3, least=1)
     types = hugging_face.layer_types(config, [SLIDING if layer % every else FULL for layer in range(layers)])
     full = hugging_face.rotary(config, 160_000.0, of=FULL, old="global_rope_theta")
+    each_side = value(config, "local_attention", int, 128, least=2) // 2
     local = dataclasses.replace(
         hugging_face.rotary(config, 10_000.0, of=SLIDING, old="local_rope_theta"),
-        window=value(config, "local_attention", int, 128, least=2) // 2,
+        window=value(config, "sliding_window", int, each_side, least=1),
     )
     return Architecture(
         family="modernbert",

@@ -5,6 +5,7 @@ from typing import Any
 
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
+from jaxdistill.encoders.attention import BUCKETS
 from jaxdistill.encoders.families import bert
 from jaxdistill.encoders.families.roberta import PAIR_HEAD as PAIR_HEAD
 from jaxdistill.encoders.families.roberta import WORD_HEAD as WORD_HEAD
@@ -14,10 +15,14 @@ PREFIXES = ("mpnet.",)
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
-    pad_id = hugging_face.value(config, "pad_token_id", int, 1)
-    buckets = hugging_face.size(config, "relative_attention_num_buckets", default=32)
+    value = hugging_face.value
     return bert.architecture(
-        config, family="mpnet", pad_id=pad_id, position_offset=pad_id + 1, token_types=0, relative_buckets=buckets
+        config,
+        family="mpnet",
+        pad_id=value(config, "pad_token_id", int, 1, least=0),
+        position_offset=2,  # fixed, whatever the padding token
+        token_types=0,
+        relative_buckets=value(config, "relative_attention_num_buckets", int, BUCKETS, least=BUCKETS),
     )
 
 

@@ -19,7 +19,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     plain = llama.architecture(config, family="qwen3", query_key_norm=True)
     if not value(config, "use_sliding_window", bool, False):
         return plain
-    window = value(config, "sliding_window", int, least=2) - 1
+    window = hugging_face.window(config, causal=plain.causal)
     first = value(config, "max_window_layers", int, 28, least=0)
     types = hugging_face.layer_types(config, [SLIDING if layer >= first else FULL for layer in range(plain.layers)])
     windows = [window if kind == SLIDING else 0 for kind in types]
@@ -34,6 +34,6 @@ def config(architecture: Architecture) -> dict[str, Any]:
         "model_type": "qwen3",
         "architectures": ["Qwen3Model"],
         "use_sliding_window": any(windows),
-        "sliding_window": max(windows) + 1 if any(windows) else None,
+        "sliding_window": hugging_face.sliding_window(architecture),
         "layer_types": [SLIDING if window else FULL for window in windows],
     }
