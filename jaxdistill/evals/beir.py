@@ -2,8 +2,8 @@
 
 A set is a folder with
 
-- `corpus.jsonl` (`_id`, `title`, `text`) or `corpus.tsv` (id, title, text; no header),
-- `queries.jsonl` (`_id`, `text`) or `queries.tsv` (id, text; no header),
+- `corpus.jsonl` (`_id`, `title`, `text`) or `corpus.tsv` (id, title, text, or a header of these names in any order),
+- `queries.jsonl` (`_id`, `text`) or `queries.tsv` (id, text, likewise),
 - `qrels/test.tsv` or `qrels.tsv` (query-id, corpus-id, score; a first line whose score is no number is a header),
 
 each plain or `.gz` (BEIR, Thakur et al., NeurIPS Datasets 2021, https://arxiv.org/abs/2104.08663); or, as BEIR's sets lie on
@@ -171,30 +171,47 @@ def _texts(paths: Sequence[Path], fields: Sequence[str], *, may_be_empty: bool) 
 
 def _records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
     """`(place, id, cells)` of each record of a file; a first row of the fields' names is a header."""
-    suffix = table_suffix(path)
-    if suffix == ".parquet":
-        yield from _parquet_records(path, fields)
-        return
-    for line, text in text_lines(path):
-        place = f"{path}:{line}"
-        if not text.strip():
+    of_suffix = {".parquet": _parquet_records, ".tsv": _tsv_records}
+    yield from of_suffix.get(table_suffix(path), _json_records)(path, fields)
+
+
+def _tsv_records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
+    order = range(1 + len(fields))
+    for place, line, text in _lines(path):
+        cells = text.split("\t")
+        if len(cells) != len(order):
+            raise InputError(f"{place}: {len(cells)} fields; id, {', '.join(fields)} are expected.")
+        if line == 1 and (named := _named_order(cells, fields)):
+            order = named
             continue
-        if suffix == ".tsv":
-            name, *cells = text.split("\t")
-            if len(cells) != len(fields):
-                raise InputError(f"{place}: {len(cells) + 1} fields; id, {', '.join(fields)} are expected.")
-            if (
-                line == 1
-                and name.strip().lower().endswith("id")
-                and [cell.strip().lower() for cell in cells] == [*fields]
-            ):
-                continue
-        else:
-            record = parsed_json(text, place)
-            if not isinstance(record, dict) or "_id" not in record:
-                raise InputError(f"{place}: a record is a JSON object with _id, {' and '.join(fields)}.")
-            name, *cells = (_cell(record.get(field), place, field) for field in (ID, *fields))
+        name, *rest = (cells[column] for column in order)
+        yield place, name, rest
+
+
+def _named_order(header: Sequence[str], fields: Sequence[str]) -> list[int]:
+    """The columns of the id and of the fields; nothing if the row is no header."""
+    names = [cell.strip().lower() for cell in header]
+    others = [name for name in names if name not in fields]
+    is_header = len(others) == 1 and others[0].endswith("id") and set(fields) < set(names)
+    return [names.index(name) for name in (*others, *fields)] if is_header else []
+
+
+def _json_records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
+    known: dict[str, None] = {}
+    for place, _, text in _lines(path):
+        record = parsed_json(text, place)
+        if not isinstance(record, dict) or ID not in record:
+            raise InputError(f"{place}: a record is a JSON object with {ID}, {' and '.join(fields)}.")
+        known |= dict.fromkeys(record)
+        name, *cells = (_cell(record.get(field), place, field) for field in (ID, *fields))
         yield place, name, cells
+    if known and fields[-1] not in known:
+        raise InputError(f"{path}: no record has the field {fields[-1]!r}; they have {', '.join(known):.80}.")
+
+
+def _lines(path: Path) -> Iterator[tuple[str, int, str]]:
+    """`(place, number, text)` of each line that is not blank."""
+    return ((f"{path}:{line}", line, text) for line, text in text_lines(path) if text.strip())
 
 
 def _parquet_records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
@@ -221,15 +238,14 @@ def _cell(value: object, place: str, column: str, limit_bytes: int = LINE_BYTES)
 
 def _judgements(path: Path) -> Iterator[tuple[int, str, str, int]]:
     """`(line, query, document, relevance)` of each row; a first row that ends in no number is a header."""
-    rows_of_text = ((line, text) for line, text in text_lines(path) if text.strip())
-    for number, (line, text) in enumerate(rows_of_text):
+    for number, (place, line, text) in enumerate(_lines(path)):
         fields = text.split("\t")
         if number == 0 and len(fields) == 3 and not _is_number(fields[2]):
             continue
         relevance = RELEVANCE.fullmatch(fields[2].strip()) if len(fields) == 3 else None
         if relevance is None:
             raise InputError(
-                f"{path}:{line}: a judgement is query, document and a whole number of at most nine digits, "
+                f"{place}: a judgement is query, document and a whole number of at most nine digits, "
                 f"separated by tabs; got {text!r:.60}."
             )
         yield line, fields[0], fields[1], int(relevance[1])
@@ -261,8 +277,11 @@ def _shown(paths: Sequence[Path]) -> str:
 
 
 def _found(folder: Path, patterns: Sequence[str]) -> list[Path]:
-    """The files of the first pattern that any file has."""
-    found = (sorted(path for path in folder.glob(pattern) if path.is_file()) for pattern in patterns)
+    """The files of the first pattern that any file has; hidden ones, such as macOS's `._x.parquet`, are none."""
+    found = (
+        sorted(path for path in folder.glob(pattern) if path.is_file() and not path.name.startswith("."))
+        for pattern in patterns
+    )
     return next(filter(None, found), [])
 
 
