@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from jaxdistill import candidates, evaluate
+from jaxdistill import candidates, evaluate, mine
 from jaxdistill.config import Config, Evals
 from jaxdistill.core import InputError, Scorer
 from jaxdistill.encoders.folder import save
@@ -145,6 +145,19 @@ def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
     assert "q1" not in ordered(*first, list(known.documents))[0]
 
 
+def test_a_query_of_another_language_does_not_find_its_own_translation(tmp_path):
+    german = [("q1", "Thema", "Schlafen  Katzen?"), ("q2", "", "Hunde"), ("q9", "", "fehlt")]
+    queries = [("q1", "Schlafen Katzen?"), ("q2", "Wo laufen sie?"), ("q9", "fehlt")]
+    asked = write_set(tmp_path / "de", corpus=[*german, ("d1", "", "Ja.")], queries=queries, qrels=[("q1", "d1", 1)])
+    english = [("q1", "Topic", "Do cats sleep?"), ("q2", "", "Dogs"), ("d1", "", "Yes.")]
+    spec = f"{asked}+{write_set(tmp_path / 'en', corpus=english, queries=queries)}"
+    known = read_set(set_files(spec))
+    assert known.also_documents == {"q1"} and known.documents["q1"] == "Topic Do cats sleep?"
+    assert mine.of_retrieval_set(spec).excluded() == [[0, 2]]
+    (asked / "corpus.tsv.gz").unlink()  # the queries of A suffice
+    assert not read_set(set_files(spec)).also_documents
+
+
 def test_bm25_reads_words_as_bm25s_does_and_scripts_without_spaces_in_pairs():
     text = "The cat's 3 Mäuse, 10 naïve_dogs; Кот и 고양이 العربية"
     theirs = bm25s.tokenize([text], stopwords="en", return_ids=False, show_progress=False)[0]
@@ -191,9 +204,11 @@ def test_sets_of_a_data_folder_and_across_languages(tmp_path):
     for name, form in (("one", "parquet"), ("news-en", "tsv"), ("news-de", "jsonl")):
         write_set(tmp_path / "retrieval" / name, form)
     (tmp_path / "retrieval" / "notes").mkdir()
+    write_set(tmp_path / "retrieval" / "news-hard", qrels=[("q1", "d2", 1), ("q2", "d2", 1), ("q3", "d3", 1)])
+    (write_set(tmp_path / "retrieval" / "news-fr") / "qrels.tsv").write_text("damaged")
     specs = documents.specs(Sources(data=str(tmp_path)))
     names = [set_files(spec).name for spec in specs]
-    assert names == ["news-de", "news-en", "one", "news-de+news-en"]
+    assert names == ["news-de", "news-en", "news-fr", "news-hard", "one", "news-de+news-en"]
     assert documents.specs(Sources(data=str(tmp_path), retrieval=("mine",))) == ("mine",)
     assert beir.read_set(set_files(specs[-1])).name == "news-de+news-en"
 

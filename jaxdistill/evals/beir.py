@@ -48,7 +48,7 @@ class RetrievalSet:
     judged: Mapping[str, Mapping[str, int]]
     """Id of a query to its judged documents and their relevance; above 0 is relevant."""
     also_documents: Collection[str]
-    """Ids of queries whose text is also that of the document with the same id, as in ArguAna and Quora."""
+    """Ids of queries whose text is also that of the document with the same id, as in ArguAna and Quora; of `A+B`, that of A's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +60,11 @@ class SetFiles:
     """One file, or the parts of a Parquet table; likewise `queries`."""
     queries: Sequence[Path]
     qrels: Path
+    asked_corpus: Sequence[Path] = ()
+    """Of `A+B`, the documents of A, which tell the queries that are documents; empty if A has none."""
 
     def __iter__(self) -> Iterator[Path]:
-        return iter((*self.corpus, *self.queries, self.qrels))
+        return iter((*self.corpus, *self.queries, self.qrels, *self.asked_corpus))
 
 
 def is_set(folder: Path) -> bool:
@@ -70,12 +72,18 @@ def is_set(folder: Path) -> bool:
     return bool(_found(folder, CORPUS))
 
 
-def set_files(spec: str) -> SetFiles:
+def is_crossing(spec: str) -> bool:
+    """Whether a spec asks the queries of one set in the documents of another."""
+    return len(_parts(spec)) > 1
+
+
+def set_files(spec: str, qrels: Path | None = None) -> SetFiles:
     """The files of a set, fetched if it is one of the hub; raises `InputError` if the folder or one of them does not exist.
 
     Args:
       spec: a folder, the name `ORG/NAME` of a data set on the hub, or `A+B`: the queries and judgements of A, the documents
         of B.
+      qrels: judgements instead of the set's own, which it then need not have.
     """
     parts = _parts(spec)
     folders = [_folder(part, spec) for part in parts]
@@ -83,8 +91,22 @@ def set_files(spec: str) -> SetFiles:
         name=_names(spec)[0],
         corpus=_files(folders[-1], CORPUS),
         queries=_files(folders[0], QUERIES),
-        qrels=_qrels(parts[0], folders[0], spec),
+        qrels=qrels or _qrels(parts[0], folders[0], spec),
+        asked_corpus=_found(folders[0], CORPUS) if len(parts) > 1 else (),
     )
+
+
+def judges_alike(first: Path, second: Path) -> bool:
+    """Whether more than half of the relevant documents that a set's folder names are those of the other's too, by their ids."""
+    one, other = (
+        {
+            (query, document)
+            for _, query, document, relevance in _judgements(set_files(str(folder)).qrels)
+            if relevance > 0
+        }
+        for folder in (first, second)
+    )
+    return 2 * len(one & other) > len(one)
 
 
 def named_sets(specs: Sequence[str]) -> dict[str, str]:
@@ -111,8 +133,11 @@ def read_set(files: SetFiles) -> RetrievalSet:
     documents, also_documents = {}, set()
     for name, cells in _texts(files.corpus, ("title", "text"), may_be_empty=True):
         documents[name] = _joined(cells)
-        if queries.get(name) == cells[-1]:
+        if _is_query(name, cells[-1], queries):
             also_documents.add(name)
+    if files.asked_corpus:
+        asked = _texts(files.asked_corpus, ("title", "text"), may_be_empty=True)
+        also_documents |= {name for name, (_, text) in asked if name in documents and _is_query(name, text, queries)}
     if not any(documents.values()):
         raise InputError(
             f"{_shown(files.corpus)}: none of its {len(documents):,} documents has text; at least one must have."
@@ -146,6 +171,11 @@ def _judged(
                 "keep one of the lines."
             )
     return judged
+
+
+def _is_query(name: str, text: str, queries: Mapping[str, str]) -> bool:
+    """Whether a document's text is that of the query with its id, however white space is written."""
+    return name in queries and queries[name].split() == text.split()
 
 
 def _joined(cells: Sequence[str]) -> str:

@@ -120,7 +120,8 @@ class DocumentsTask:
 def specs(sources: Sources) -> Sequence[str]:
     """The sets to measure: those that are named, or all in `retrieval/` of the data folder.
 
-    Of a set in several languages, `NAME-LANGUAGE`, the queries of each are also asked in the English documents.
+    Of a set in several languages, `NAME-LANGUAGE`, the queries of each are also asked in the English documents, if most of
+    their answers have the same ids there.
     """
     if sources.retrieval or not sources.data:
         return sources.retrieval
@@ -132,9 +133,18 @@ def specs(sources: Sources) -> Sequence[str]:
     crossed = [
         f"{folder}+{english[name]}"
         for folder in folders
-        if (name := folder.name.rpartition("-")[0]) in english and folder != english[name]
+        if (name := folder.name.rpartition("-")[0]) in english
+        and folder != english[name]
+        and _answers_are_those_of(folder, english[name])
     ]
     return [*map(str, folders), *crossed]
+
+
+def _answers_are_those_of(folder: Path, english: Path) -> bool:
+    try:
+        return beir.judges_alike(folder, english)
+    except InputError:  # the unit of the set itself says it
+        return False
 
 
 def _units(sources: Sources) -> Iterable[Unit | str]:
