@@ -82,6 +82,8 @@ def score(
             failed[unit.name] = str(error)
             _complain(f"failed: {unit.name} of {spec}: {error}")
     scores = {name: float(score) for values in found.values() for name, score in values["scores"].items()}
+    single = [unit.name for unit in units if not unit.is_averaged]
+    apart = {*single, *(name for unit in single for name in found.get(unit, {"scores": ()})["scores"])}
     described = candidate.reading()
     row = {
         "model": spec,
@@ -91,7 +93,7 @@ def score(
         **(described[0] if len(described) == 1 else {"members": described}),
         "seconds": round(time.perf_counter() - start, 1),
         "seconds_of_task": seconds,
-        "scores": suite.with_averages(scores, failed),
+        "scores": suite.with_averages(scores, failed, apart),
         "failed": failed,
         "neighbours": {name: values["neighbours"] for name, values in found.items() if "neighbours" in values},
     }

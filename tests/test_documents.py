@@ -234,7 +234,16 @@ def test_a_model_that_lacks_a_set_has_no_average():
     average = scores | {"documents/average ndcg@10": pytest.approx(0.6)}
     assert suite.with_averages(scores) == average
     assert suite.with_averages(scores, ["documents/c", "sts12"]) == scores
-    assert suite.with_averages(scores, ["reranked documents/a", "documents/a+b", "sts12"]) == average
+    apart = scores | {"documents/a+b ndcg@10": 0.1}
+    assert suite.with_averages(scores, ["reranked documents/a", "documents/a+b", "sts12"], ["documents/a+b"]) == average
+    assert suite.with_averages(apart, apart=["documents/a+b ndcg@10"]) == average | apart
+
+
+def test_only_sets_across_languages_are_left_out_of_the_average_whatever_their_folders_are_called(tmp_path):
+    one, other = write_set(tmp_path / "c++"), write_set(tmp_path / "plain", qrels=[("q1", "d2", 1)])
+    scores = evaluate("bm25", tasks="documents", retrieval=f"{one},{other},{one}+{other}")["models"][0]["scores"]
+    both = [scores[f"documents/{name} ndcg@10"] for name in ("c++", "plain")]
+    assert scores["documents/average ndcg@10"] == pytest.approx(np.mean(both))
 
 
 def test_evaluate_scores_documents_beside_bm25_and_in_anothers_index(tmp_path):

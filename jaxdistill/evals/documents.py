@@ -162,6 +162,7 @@ def _units(sources: Sources) -> Iterable[Unit | str]:
                 run=partial(_values, files, prefix),
                 asks_index=asymmetric,
                 asks_reranker=is_reranked,
+                is_averaged=not beir.is_crossing(spec),
             )
 
 
@@ -200,7 +201,7 @@ def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
         own = [
             value
             for name, value in measured.items()
-            if name.startswith(begin) and "+" not in name and (name.endswith(NDCG) or math.isnan(value))
+            if name.startswith(begin) and (name.endswith(NDCG) or math.isnan(value))
         ]
         if len(own) > 1:
             found[f"{prefix}{AVERAGE}"] = float(np.mean(own))
