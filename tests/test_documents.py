@@ -131,6 +131,17 @@ def test_only_a_model_that_gives_nothing_but_zero_vectors_is_refused(tmp_path):
         documents.ranked_by_vectors(embed, without(*known.documents.values()), known)
 
 
+def test_a_model_that_gives_all_documents_one_vector_is_refused_unless_they_are_one_text(tmp_path):
+    def one_vector(texts):
+        return np.ones((len(texts), 2), np.float32)
+
+    known = read_set(set_files(str(write_set(tmp_path / "tiny"))))
+    with pytest.raises(InputError, match="tiny: the model finds all 3 documents equally alike .1.: it has collapsed"):
+        documents.ranked_by_vectors(embed, one_vector, known)
+    same = replace(known, documents=dict.fromkeys(known.documents, "one text"))
+    assert documents.ranked_by_vectors(embed, one_vector, same)[0].shape == (3, 3)
+
+
 def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
     corpus = [("q1", "Topic", "Do cats sleep?"), ("q2", "", "It rains."), ("q3", "", "Who?"), ("d1", "", "They sleep.")]
     queries = [("q1", "Do cats sleep?"), ("q2", "Where do dogs run?"), ("q3", "Who?")]

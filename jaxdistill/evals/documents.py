@@ -30,7 +30,7 @@ from jaxdistill.evals.evaluation import (
     no_folder,
 )
 from jaxdistill.evals.ranking import DEPTH, NDCG, measures, ordered
-from jaxdistill.evals.similarity import unit_or_zero_vectors
+from jaxdistill.evals.similarity import refuse_collapsed, unit_or_zero_vectors
 from jaxdistill.ops.nearest import nearest
 
 PROTOCOL = (
@@ -47,9 +47,17 @@ METRIC = "retrieval/ndcg@10"
 
 
 def ranked_by_vectors(embed_query: Embed, embed_document: Embed, known: RetrievalSet) -> Ranking:
-    """The `DEPTH` nearest documents of each query; a zero vector has cosine 0 to all."""
+    """The `DEPTH` nearest documents of each query; a zero vector has cosine 0 to all.
+
+    Raises:
+      InputError: a vector is not finite, all are zero, or all documents have the same one.
+    """
     queries = unit_or_zero_vectors(embed_query, list(known.queries.values()))
-    vectors = unit_or_zero_vectors(embed_document, list(known.documents.values()))
+    texts = list(known.documents.values())
+    vectors = unit_or_zero_vectors(embed_document, texts)
+    if len(set(texts)) > 1:
+        one = vectors[np.argmax(vectors.any(axis=1))]
+        refuse_collapsed(vectors @ one, f"{known.name}: the model finds all {len(vectors):,} documents")
     blocks = (vectors[at : at + BLOCK_DOCUMENTS] for at in range(0, len(vectors), BLOCK_DOCUMENTS))
     return nearest(queries, blocks, count=min(DEPTH, len(vectors)))
 
