@@ -27,7 +27,6 @@ from jaxdistill.evals.evaluation import (
     Sources,
     Unit,
     index_ways,
-    no_folder,
 )
 from jaxdistill.evals.ranking import DEPTH, NDCG, measures, ordered
 from jaxdistill.evals.similarity import refuse_collapsed, unit_or_zero_vectors
@@ -158,7 +157,8 @@ def _answers_are_those_of(folder: Path, english: Path) -> bool:
 def _units(sources: Sources) -> Iterable[Unit | str]:
     named = beir.named_sets(specs(sources))
     if not named:
-        yield f"documents: {sources.data} has no sets in retrieval/." if sources.data else no_folder("documents")
+        begin = f"{sources.data} has no sets in retrieval/" if sources.data else "no set is named"
+        yield f"documents: {begin}; name sets in BEIR's form with --retrieval=FOLDER, or put them into retrieval/ of --data."
     for spec, name in named.items():
         files = _files(spec, name)
         for asymmetric, is_reranked in product(index_ways(sources), (False, True) if sources.reranked else (False,)):

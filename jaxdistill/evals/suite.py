@@ -50,6 +50,12 @@ def tasks() -> list[str]:
     return [*groups(), *(name for evaluation in evaluations() for name in evaluation.names)]
 
 
+def tasks_from_outside() -> set[str]:
+    """Names for `--tasks` that modules of `--parts` answer."""
+    outside = [evaluation for evaluation, source in _with_sources() if source]
+    return {name for evaluation in outside for name in (evaluation.group, *evaluation.names)}
+
+
 def planned(names: Sequence[str], sources: Sources) -> Suite:
     """The units of task names.
 
