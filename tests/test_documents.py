@@ -252,7 +252,9 @@ def test_a_model_that_lacks_a_set_has_no_average():
 
 def test_only_sets_across_languages_are_left_out_of_the_average_whatever_their_folders_are_called(tmp_path):
     one, other = write_set(tmp_path / "c++"), write_set(tmp_path / "plain", qrels=[("q1", "d2", 1)])
-    scores = evaluate("bm25", tasks="documents", retrieval=f"{one},{other},{one}+{other}")["models"][0]["scores"]
+    scores = evaluate(
+        ["bm25"], tasks=["documents"], retrieval=[one, other, f"{one}+{other}"], max_length="8", reranker=None
+    )["models"][0]["scores"]
     both = [scores[f"documents/{name} ndcg@10"] for name in ("c++", "plain")]
     assert scores["documents/average ndcg@10"] == pytest.approx(np.mean(both))
 
