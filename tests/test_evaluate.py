@@ -188,6 +188,7 @@ def test_translations_have_a_table_of_their_own(tiny, tiny_data, tmp_path, capsy
         (["--tasks=documents", "--data="], "no set is named; name sets in BEIR's form with --retrieval=FOLDER"),
         (["--retrieval=x"], "--retrieval=x is read by --tasks=documents, but the tasks are sts; add that task"),
         (["--tasks=geometry", "--index_model=x"], "is read by --tasks=retrieval or bitext or documents, but"),
+        (["--tasks=sts", "--query_prompt=ask:"], "--query_prompt=ask: is read by --tasks=documents"),
         (["--tasks=retrieval", "--reranker=x"], "--reranker=x is read by --tasks=documents"),
         (["--tasks=sts,retrieval", "--entities=absent.tsv"], "--entities=absent.tsv is no file"),
         (["--tasks=sts,pairs", "--pairs=absent.tsv"], "--pairs=absent.tsv is no file"),

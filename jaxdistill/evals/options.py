@@ -19,6 +19,8 @@ READ_BY = {
     "entities": ("retrieval",),
     "retrieval": ("documents",),
     "reranker": ("documents",),
+    "query_prompt": ("documents",),
+    "document_prompt": ("documents",),
     "index_model": ("retrieval", "bitext", "documents"),
 }
 """The tasks that read an option; those of `--parts` may read any."""
