@@ -13,7 +13,8 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from numbers import Real
 from typing import Any, get_args
 
 from jaxdistill import memory
@@ -67,10 +68,40 @@ class Parser(argparse.ArgumentParser):
     def error(self, message):
         raise InputError(f"{message}. --help lists the options.")
 
-    def defaults(self) -> argparse.Namespace:
-        """Default values of all options; None for required ones."""
-        shown = [action for action in self._actions if action.default is not argparse.SUPPRESS]
-        return argparse.Namespace(**{action.dest: action.default for action in shown})
+    def defaults(self) -> dict[str, Any]:
+        """Default values of all options by their names; None for required ones."""
+        return {action.dest: action.default for action in self._actions if action.default is not argparse.SUPPRESS}
+
+    def parse_call(
+        self, options: Mapping[str, Any], *, joined: Sequence[str], repeated: Sequence[str]
+    ) -> argparse.Namespace:
+        """Options that are given from Python, checked as on the command line. None stands for nothing.
+
+        Args:
+          joined: options that may be lists, which commas join.
+          repeated: options that may be lists, with a flag for each value.
+        """
+        arguments, defaults = [], self.defaults()
+        for name, value in options.items():
+            if isinstance(defaults[name], bool):
+                if not isinstance(value, bool):
+                    raise InputError(f"{name}={value!r:.60} must be True or False.")
+                arguments += [f"--{name}"] * value
+            elif (value is not None and value != "") or defaults[name]:
+                texts = _texts_of(name, value, may_be_list=name in (*joined, *repeated))
+                arguments += [f"--{name}={text}" for text in ([",".join(texts)] if name in joined else texts)]
+        return self.parse_args(arguments)
+
+
+def _texts_of(name: str, value: Any, *, may_be_list: bool) -> list[str]:
+    """The values of an option of a call as text."""
+    is_list = isinstance(value, Iterable) and not isinstance(value, str)
+    texts = ["" if one is None else one for one in (value if is_list else [value])]
+    wrong = [one for one in texts if not isinstance(one, str | pathlib.PurePath | Real) or isinstance(one, bool)]
+    if wrong or (is_list and not may_be_list):
+        kind = "text, a path, or a list of these" if may_be_list else "a single value"
+        raise InputError(f"{name} must be {kind}; got {value!r:.60}.")
+    return list(map(str, texts))
 
 
 def positive(text: str) -> int:

@@ -53,13 +53,16 @@ from jaxdistill.evals import bm25, options, probe, suite
 from jaxdistill.evals.evaluation import Unit
 from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.evals.postprocess import METHODS, Postprocessing
-from jaxdistill.files import is_remote, parts, refuse_overwriting, write_atomic
+from jaxdistill.files import is_remote, refuse_overwriting, write_atomic
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.paths import cache_folder, delivered
 from jaxdistill.reporting import evaluation as evaluation_report
 from jaxdistill.reporting.page import PAGE
 from jaxdistill.reporting.tables import as_text, result_tables
 from jaxdistill.versions import source_digest, versions
+
+JOINED, REPEATED = ("tasks", "parts", "entities", "retrieval"), ("model", "postprocess_text")
+"""Options that a call from Python may give as lists: on the command line commas join the values, or the flag is repeated."""
 
 
 def score(
@@ -82,6 +85,8 @@ def score(
             failed[unit.name] = str(error)
             _complain(f"failed: {unit.name} of {spec}: {error}")
     scores = {name: float(score) for values in found.values() for name, score in values["scores"].items()}
+    single = [unit.name for unit in units if not unit.is_averaged]
+    apart = {*single, *(name for unit in single for name in found.get(unit, {"scores": ()})["scores"])}
     described = candidate.reading()
     row = {
         "model": spec,
@@ -91,7 +96,7 @@ def score(
         **(described[0] if len(described) == 1 else {"members": described}),
         "seconds": round(time.perf_counter() - start, 1),
         "seconds_of_task": seconds,
-        "scores": suite.with_averages(scores, failed),
+        "scores": suite.with_averages(scores, failed, apart),
         "failed": failed,
         "neighbours": {name: values["neighbours"] for name, values in found.items() if "neighbours" in values},
     }
@@ -160,25 +165,24 @@ def evaluate(
     Args:
       models: folders, `package:NAME/PATH` or hub names; `A+B` for the mean of several models' scores.
       tasks: as `--tasks`.
-      options: the program's other options by their names (`data`, `pairs`, `parts`, `batch_size` and so on). `out` is a local
-        path and gets the results without the report.
+      options: the program's other options by their names (`data`, `pairs`, `parts`, `batch_size` and so on), checked as on the
+        command line. Those that take several values, such as `retrieval`, also take a list. `out` is a local path and gets the
+        results without the report.
 
     Returns:
       The content of a results file: `models` has a row for each, with `scores` in [-1, 1] and the units that `failed`.
     """
-    models = [str(model) for model in ([models] if isinstance(models, str | Path) else models)]
-    given = _parser().defaults()
-    unknown = [name for name in options if not hasattr(given, name)]
+    parser = _parser()
+    known = parser.defaults().keys() - {"model"}
+    unknown = [name for name in options if name not in known]
     if unknown:
-        raise InputError(f"option {unknown[0]!r} is unknown.{did_you_mean(unknown[0], list(vars(given)))}")
-    chosen = {"model": models, "tasks": tasks if isinstance(tasks, str) else ",".join(tasks), "out": ""} | options
-    for name, value in chosen.items():
-        setattr(given, name, str(value) if isinstance(value, Path) else value)
+        raise InputError(f"option {unknown[0]!r} is unknown.{did_you_mean(unknown[0], sorted({*known, 'models'}))}")
+    chosen = {"model": models, "tasks": tasks, "out": ""} | options
+    given = parser.parse_call(chosen, joined=JOINED, repeated=REPEATED)
     if is_remote(given.out):
         raise InputError(
             f"out={given.out!r} is an address; give a local path, or run `python -m jaxdistill.evaluate --out`."
         )
-    parts.use(given.parts)
     return _scored(given)[0]
 
 

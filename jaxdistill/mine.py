@@ -11,7 +11,7 @@ Writes a table with a row for each query, positive and negative: `text`, `positi
 `negative_1`, `score_negative_1` and so on. Scores are cosines of the model, or those of `--cross_encoder`, in (0, 1). With
 `--logits` these are its logits, which still differ where sigmoid scores round to 1: MarginMSE learns their differences.
 
-Documents are all different positives and those of `--corpus`. A query that appears with several positives has them all.
+Documents are all different positives, or all documents of `--retrieval`, and those of `--corpus`. A query that appears with several positives has them all.
 A document with the query's own text is no negative. The search is exact and runs on the devices. Vectors are stored in the
 cache folder by model, prompt and text, and resumed; an output that was begun is continued. The limits have the names and
 the meaning of sentence-transformers' `mine_hard_negatives`.
@@ -21,9 +21,10 @@ import argparse
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import get_args
 
@@ -54,10 +55,10 @@ MOST_CANDIDATES = 1 << 27
 """Scores held at a time where queries look further: 1.6 GB with their rows."""
 
 
-def of_retrieval_set(spec: str, qrels: str = "") -> Questions:
-    """The judged queries and all documents of a set in BEIR's form; other judgements than its own with `qrels`."""
-    files = set_files(spec)
-    known = read_set(replace(files, qrels=local(qrels, "--qrels")) if qrels else files)
+def of_retrieval_set(spec: str, qrels: str = "", more: Iterable[str] = ()) -> Questions:
+    """The judged queries and all documents of a set in BEIR's form, and `more` documents; other judgements than its own with
+    `qrels`."""
+    known = read_set(set_files(spec, local(qrels, "--qrels") if qrels else None))
     pairs = (
         (text, known.documents[document])
         for query, text in known.queries.items()
@@ -67,7 +68,7 @@ def of_retrieval_set(spec: str, qrels: str = "") -> Questions:
     own = {
         known.queries[query].strip(): known.documents[query] for query in known.queries if query in known.also_documents
     }
-    return questions(pairs, known.documents.values(), own)
+    return questions(pairs, chain(known.documents.values(), more), own)
 
 
 def stored_vectors(
@@ -227,21 +228,28 @@ def _output(given: argparse.Namespace) -> Path:
 
 
 def _questions(given: argparse.Namespace) -> Questions:
-    known = of_retrieval_set(given.retrieval, given.qrels) if given.retrieval else _of_pairs(given)
-    if all(len(rows) == len(known.documents) for rows in known.excluded()):
-        more = f"--retrieval={given.retrieval} needs others" if given.retrieval else "add others with --corpus=FILE"
+    corpus = (text for (text,) in sources.read(given.corpus, {sources.TEXT: given.corpus_column}))
+    known = of_retrieval_set(given.retrieval, given.qrels, corpus) if given.retrieval else _of_pairs(given, corpus)
+    most = len(known.documents) - min(map(len, known.excluded()))
+    if not most:
         raise InputError(
             f"no query has a document that may be a negative: all {len(known.documents):,} documents are its positives "
-            f"or its own text; {more}."
+            "or its own text; add others with --corpus=FILE."
+        )
+    needed = given.range_min + (given.num_negatives if given.output_format == "n-tuple" else 1)
+    if most < needed:
+        raise InputError(
+            f"the corpus has too few documents: --num_negatives={given.num_negatives}, --range_min={given.range_min} and "
+            f"--output_format={given.output_format} need {needed:,} that may be negatives of a query, and none has more than "
+            f"{most:,}; lower them, or add documents with --corpus=FILE."
         )
     return known
 
 
-def _of_pairs(given: argparse.Namespace) -> Questions:
+def _of_pairs(given: argparse.Namespace, corpus: Iterable[str]) -> Questions:
     columns = {sources.TEXT: given.column, "positive": given.positive_column}
-    corpus = sources.read(given.corpus, {sources.TEXT: given.corpus_column})
     pairs = sources.read(given.pairs, columns)
-    return questions(((row[0], row[1]) for row in pairs), (text for (text,) in corpus))
+    return questions(((row[0], row[1]) for row in pairs), corpus)
 
 
 def _scorer(given: argparse.Namespace) -> Embedder | None:

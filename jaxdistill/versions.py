@@ -4,6 +4,7 @@ import hashlib
 import importlib.metadata
 import platform
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import jaxdistill
@@ -22,10 +23,17 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     return found
 
 
-def source_digest() -> str:
-    """SHA-256 of this package's own source files, which tells apart two states of one version."""
+@cache
+def source_digest(*within: str) -> str:
+    """SHA-256 of this package's own source files, which tells apart two states of one version.
+
+    Args:
+      within: folders and files of the package to read alone.
+    """
     package = Path(__file__).parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
+        if within and path.relative_to(package).parts[0] not in within:
+            continue
         digest.update(f"{path.relative_to(package)} {hashlib.sha256(path.read_bytes()).hexdigest()} ".encode())
     return digest.hexdigest()

@@ -75,6 +75,28 @@ def test_evaluate_is_a_function_and_a_program(result, tmp_path):
         jaxdistill.evaluate("x", parts=str(tmp_path / "own.py"))
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"models": []}, "required: --model"),
+        ({"models": [None, 3.5, object()]}, "model must be text, a path, or a list of these; got"),
+        ({"tasks": None}, "--tasks names no task"),
+        ({"batch_size": 0}, "--batch_size: 0 must be at least 1"),
+        ({"batch_size": [8]}, "batch_size must be a single value; got .8."),
+        ({"batch_size": None}, "--batch_size: invalid positive value"),
+        ({"max_length": "long"}, "--max_length: invalid int value: 'long'"),
+        ({"precision": "fp16"}, "invalid choice: 'fp16'"),
+        ({"strict": "no"}, "strict='no' must be True or False"),
+        ({"model": "y"}, "option 'model' is unknown. Did you mean models"),
+        ({"data": True}, "data must be a single value; got True"),
+    ],
+)
+def test_a_wrong_option_of_evaluate_raises_one_line(options, words):
+    with pytest.raises(jaxdistill.InputError, match=words) as error:
+        jaxdistill.evaluate(**{"models": "absent", "tasks": "sts", "data": "", **options})
+    assert "\n" not in str(error.value)
+
+
 def test_wrong_input_raises(tmp_path):
     with pytest.raises(jaxdistill.InputError, match="Did you mean run.steps"):
         jaxdistill.distill(text=["a"], workdir=tmp_path, options={"run.step": 5})

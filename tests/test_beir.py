@@ -48,6 +48,7 @@ def test_all_forms_give_the_same_set(tmp_path, form):
         ({"form": "jsonl", "queries": [*QUERIES, ("\ud800", "a")]}, r"queries.jsonl:5: column '_id' .* surrogate"),
         ({"form": "jsonl", "queries": [*QUERIES, (True, "a")]}, r"queries.jsonl:5: _id is True; it must be text or a"),
         ({"form": "jsonl", "queries": [*QUERIES, (1.5, "a")]}, r"queries.jsonl:5: _id is 1.5"),
+        ({"corpus": [("_id", "text"), *DOCUMENTS]}, r"corpus.tsv.gz:1: 2 fields; id, title, text are expected"),
         ({"form": "jsonl", "corpus": [*DOCUMENTS, ("", "", "a")]}, r"corpus.jsonl:4 has an empty id"),
         ({"queries": [*QUERIES, (" ", "a")]}, r"queries.tsv.gz:5 has an empty id"),
         (
@@ -81,8 +82,22 @@ def test_a_header_of_a_table_is_no_record(tmp_path):
     ]
     with pytest.raises(InputError, match="judges the query 'ID'"):
         read_set(set_files(str(write_set(tmp_path / "b", **headers, qrels=[*QRELS, ("ID", "d1", 1)]))))
+    swapped = [("_id", "text", "title"), *((name, text, title) for name, title, text in DOCUMENTS)]
+    found = read_set(set_files(str(write_set(tmp_path / "swapped", corpus=swapped))))
+    assert found.documents["d1"] == "Cats They sleep."
     kept = write_set(tmp_path / "kept", corpus=[*DOCUMENTS, ("id", "title", "text")])
     assert "id" in read_set(set_files(str(kept))).documents
+
+
+def test_records_of_which_none_has_text_are_no_documents_of_titles_alone(tmp_path):
+    path = write_set(tmp_path / "tiny", "jsonl") / "corpus.jsonl"
+    path.write_text(path.read_text().replace('"text": "They sleep."', '"text": null'))
+    assert read_set(set_files(str(path.parent))).documents["d1"] == "Cats"
+    path.write_text(path.read_text().replace('"text"', '"contents"'))
+    with pytest.raises(
+        InputError, match="corpus.jsonl: no record has the field 'text'; they have _id, title, contents, m"
+    ):
+        read_set(set_files(str(path.parent)))
 
 
 def test_a_header_may_follow_blank_lines_and_ids_may_be_numbers(tmp_path):
@@ -95,7 +110,8 @@ def test_a_header_may_follow_blank_lines_and_ids_may_be_numbers(tmp_path):
 
 def test_a_parquet_table_needs_ids_and_text_but_no_titles(tmp_path):
     folder = write_set(tmp_path / "tiny", "parquet")
-    for path in (folder / "corpus").iterdir():
+    (folder / "corpus" / "._corpus-00000-of-00002.parquet").write_bytes(b"hidden")
+    for path in (folder / "corpus").glob("corpus*"):
         parquet.write_table(parquet.read_table(path).drop_columns("title"), path)
     assert read_set(set_files(str(folder))).documents["d3"] == "It rains in May."
     first = next(iter(sorted((folder / "queries").iterdir())))

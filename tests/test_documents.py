@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from jaxdistill import candidates, evaluate
+from jaxdistill import candidates, evaluate, mine
 from jaxdistill.config import Config, Evals
 from jaxdistill.core import InputError, Scorer
 from jaxdistill.encoders.folder import save
@@ -131,6 +131,17 @@ def test_only_a_model_that_gives_nothing_but_zero_vectors_is_refused(tmp_path):
         documents.ranked_by_vectors(embed, without(*known.documents.values()), known)
 
 
+def test_a_model_that_gives_all_documents_one_vector_is_refused_unless_they_are_one_text(tmp_path):
+    def one_vector(texts):
+        return np.ones((len(texts), 2), np.float32)
+
+    known = read_set(set_files(str(write_set(tmp_path / "tiny"))))
+    with pytest.raises(InputError, match="tiny: the model finds all 3 documents equally alike .1.: it has collapsed"):
+        documents.ranked_by_vectors(embed, one_vector, known)
+    same = replace(known, documents=dict.fromkeys(known.documents, "one text"))
+    assert documents.ranked_by_vectors(embed, one_vector, same)[0].shape == (3, 3)
+
+
 def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
     corpus = [("q1", "Topic", "Do cats sleep?"), ("q2", "", "It rains."), ("q3", "", "Who?"), ("d1", "", "They sleep.")]
     queries = [("q1", "Do cats sleep?"), ("q2", "Where do dogs run?"), ("q3", "Who?")]
@@ -143,6 +154,19 @@ def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
     assert names == [["d1", "q2", "q3"], ["q1", "d1", "q2", "q3"], ["q1", "d1", "q2", "q3"]]  # q3 is judged relevant
     first = documents.reranked((scores, rows), Reranker(), known)
     assert "q1" not in ordered(*first, list(known.documents))[0]
+
+
+def test_a_query_of_another_language_does_not_find_its_own_translation(tmp_path):
+    german = [("q1", "Thema", "Schlafen  Katzen?"), ("q2", "", "Hunde"), ("q9", "", "fehlt")]
+    queries = [("q1", "Schlafen Katzen?"), ("q2", "Wo laufen sie?"), ("q9", "fehlt")]
+    asked = write_set(tmp_path / "de", corpus=[*german, ("d1", "", "Ja.")], queries=queries, qrels=[("q1", "d1", 1)])
+    english = [("q1", "Topic", "Do cats sleep?"), ("q2", "", "Dogs"), ("d1", "", "Yes.")]
+    spec = f"{asked}+{write_set(tmp_path / 'en', corpus=english, queries=queries)}"
+    known = read_set(set_files(spec))
+    assert known.also_documents == {"q1"} and known.documents["q1"] == "Topic Do cats sleep?"
+    assert mine.of_retrieval_set(spec).excluded() == [[0, 2]]
+    (asked / "corpus.tsv.gz").unlink()  # the queries of A suffice
+    assert not read_set(set_files(spec)).also_documents
 
 
 def test_bm25_reads_words_as_bm25s_does_and_scripts_without_spaces_in_pairs():
@@ -191,9 +215,11 @@ def test_sets_of_a_data_folder_and_across_languages(tmp_path):
     for name, form in (("one", "parquet"), ("news-en", "tsv"), ("news-de", "jsonl")):
         write_set(tmp_path / "retrieval" / name, form)
     (tmp_path / "retrieval" / "notes").mkdir()
+    write_set(tmp_path / "retrieval" / "news-hard", qrels=[("q1", "d2", 1), ("q2", "d2", 1), ("q3", "d3", 1)])
+    (write_set(tmp_path / "retrieval" / "news-fr") / "qrels.tsv").write_text("damaged")
     specs = documents.specs(Sources(data=str(tmp_path)))
     names = [set_files(spec).name for spec in specs]
-    assert names == ["news-de", "news-en", "one", "news-de+news-en"]
+    assert names == ["news-de", "news-en", "news-fr", "news-hard", "one", "news-de+news-en"]
     assert documents.specs(Sources(data=str(tmp_path), retrieval=("mine",))) == ("mine",)
     assert beir.read_set(set_files(specs[-1])).name == "news-de+news-en"
 
@@ -219,7 +245,18 @@ def test_a_model_that_lacks_a_set_has_no_average():
     average = scores | {"documents/average ndcg@10": pytest.approx(0.6)}
     assert suite.with_averages(scores) == average
     assert suite.with_averages(scores, ["documents/c", "sts12"]) == scores
-    assert suite.with_averages(scores, ["reranked documents/a", "documents/a+b", "sts12"]) == average
+    apart = scores | {"documents/a+b ndcg@10": 0.1}
+    assert suite.with_averages(scores, ["reranked documents/a", "documents/a+b", "sts12"], ["documents/a+b"]) == average
+    assert suite.with_averages(apart, apart=["documents/a+b ndcg@10"]) == average | apart
+
+
+def test_only_sets_across_languages_are_left_out_of_the_average_whatever_their_folders_are_called(tmp_path):
+    one, other = write_set(tmp_path / "c++"), write_set(tmp_path / "plain", qrels=[("q1", "d2", 1)])
+    scores = evaluate(
+        ["bm25"], tasks=["documents"], retrieval=[one, other, f"{one}+{other}"], max_length="8", reranker=None
+    )["models"][0]["scores"]
+    both = [scores[f"documents/{name} ndcg@10"] for name in ("c++", "plain")]
+    assert scores["documents/average ndcg@10"] == pytest.approx(np.mean(both))
 
 
 def test_evaluate_scores_documents_beside_bm25_and_in_anothers_index(tmp_path):

@@ -142,7 +142,7 @@ def test_only_sets_of_the_hub_are_said_to_come_from_it(tiny, tiny_data, tmp_path
     monkeypatch.setattr(sts, "read_set", lambda *_: rows)
     own = str(tmp_path / "own.tsv.gz")
     found = {
-        tasks: evaluate.evaluate(str(tiny), tasks=tasks, data="", pairs=own)
+        tasks: evaluate.evaluate(str(tiny), tasks=tasks, data="", pairs=own if "pairs" in tasks else "")
         for tasks in ("pairs", "sts-b", "sts-b,pairs")
     }
     assert {tasks: content["data"] for tasks, content in found.items()} == {
@@ -185,6 +185,13 @@ def test_translations_have_a_table_of_their_own(tiny, tiny_data, tmp_path, capsy
         (["--tasks=bitext", "--data="], "needs --data=FOLDER with multilingual"),
         (["--tasks=bitext", "--data=absent"], "absent: not a data folder"),
         (["--data=absent"], "absent: not a data folder"),
+        (["--tasks=documents", "--data="], "no set is named; name sets in BEIR's form with --retrieval=FOLDER"),
+        (["--retrieval=x"], "--retrieval=x is read by --tasks=documents, but the tasks are sts; add that task"),
+        (["--tasks=geometry", "--index_model=x"], "is read by --tasks=retrieval or bitext or documents, but"),
+        (["--tasks=sts", "--query_prompt=ask:"], "--query_prompt=ask: is read by --tasks=documents"),
+        (["--tasks=retrieval", "--reranker=x"], "--reranker=x is read by --tasks=documents"),
+        (["--tasks=sts,retrieval", "--entities=absent.tsv"], "--entities=absent.tsv is no file"),
+        (["--tasks=sts,pairs", "--pairs=absent.tsv"], "--pairs=absent.tsv is no file"),
         (["--batch_size=0"], "--batch_size: 0 must be at least 1"),
         (["--batch_size=many"], "--batch_size: invalid positive value: 'many'"),
     ],

@@ -134,6 +134,9 @@ def test_a_retrieval_set_gives_its_judged_queries_and_all_documents(folder, tmp_
     known = mine.of_retrieval_set(str(spec), str(tmp_path / "train.tsv"))
     assert len(known.documents) == 3 and known.positives == [[0], [1]]
     assert mine.of_retrieval_set(str(spec)).positives == [[0, 2], [1]]
+    (spec / "qrels.tsv").unlink()
+    more = mine.of_retrieval_set(str(spec), str(tmp_path / "train.tsv"), ["another document"])
+    assert more.positives == [[0], [1]] and more.documents[3:] == ["another document"]
 
 
 def test_a_cross_encoder_scores_candidates_and_positives(folder, monkeypatch):
@@ -221,8 +224,10 @@ def test_a_corpus_without_other_documents_is_told_before_the_model_is_read(tmp_p
     write_set(tmp_path / "retrieval", corpus=[("d1", "", "answer")], queries=[("q1", "query")], qrels=[("q1", "d1", 1)])
     source = tmp_path / ("pairs.tsv" if set_of == "pairs" else "retrieval")
     error = refused(mine, ["--model=absent", f"--{set_of}={source}", f"--output={tmp_path / 'out.tsv'}"], capsys)
-    advice = "add others with --corpus=FILE" if set_of == "pairs" else f"--retrieval={source} needs others"
-    assert "no query has a document that may be a negative" in error and advice in error
+    assert "no query has a document that may be a negative" in error and "add others with --corpus=FILE" in error
+    (tmp_path / "more.txt").write_text("more\n")
+    begin = ["--model=absent", f"--{set_of}={source}", f"--corpus={tmp_path / 'more.txt'}"]
+    assert "absent" in refused(mine, [*begin, f"--output={tmp_path / 'out.tsv'}"], capsys)
 
 
 @pytest.mark.parametrize(
@@ -230,6 +235,11 @@ def test_a_corpus_without_other_documents_is_told_before_the_model_is_read(tmp_p
     [
         (["--num_negatives=9", "--range_max=5"], "--range_max must be at least 9"),
         (["--max_score=-2"], "relax them"),
+        (["--num_negatives=99", "--output_format=n-tuple"], "the corpus has too few documents: --num_negatives=99"),
+        (
+            ["--range_min=80"],
+            "--output_format=triplet need 81 that may be negatives of a query, and none has more than 72",
+        ),
         (["--retrieval=x"], "either --pairs"),
         (["--qrels=x"], "--qrels=x is for --retrieval"),
         (["--column=nothing"], "has no column 'nothing'"),

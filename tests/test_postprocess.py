@@ -102,7 +102,10 @@ def test_the_program_scores_whitened_vectors_and_does_not_mistake_them_for_other
         (["--postprocess=whiten"], "is fitted on a text; add --postprocess_text=FILE"),
         (["--postprocess_text=TEXT"], "--postprocess_text needs --postprocess=whiten or --postprocess=flow"),
         (["--postprocess=flow", "--postprocess_text=DATA/sts/stsb.dev.tsv.gz"], "is a test set of this evaluation"),
-        (["--postprocess=flow", "--postprocess_text=TEXT", "--index_model=absent"], "so it excludes --index_model"),
+        (
+            ["--tasks=sts-b-dev,bitext", "--postprocess=flow", "--postprocess_text=TEXT", "--index_model=absent"],
+            "so it excludes --index_model",
+        ),
     ],
 )
 def test_what_a_transform_cannot_be_fitted_on_is_refused(given, tmp_path, options, words):

@@ -2,10 +2,12 @@
 
 import pytest
 
+from jaxdistill.evals import score_cache
 from jaxdistill.evals.score_cache import cached_scores
+from jaxdistill.versions import source_digest
 
 
-def test_scores_are_made_once(tmp_path):
+def test_scores_are_made_once(tmp_path, monkeypatch):
     made = []
 
     def score():
@@ -21,6 +23,11 @@ def test_scores_are_made_once(tmp_path):
         path.write_text('{"sts12": 0.')
     assert cached_scores(tmp_path / "scores", ["model", "sets"], score) == {"sts12": 0.5}
     assert len(made) == 3
+    with monkeypatch.context() as other:
+        other.setattr(score_cache, "source_digest", lambda *within: "".join(within))
+        cached_scores(tmp_path / "other code", ["model", "sets"], score)
+    cached_scores(tmp_path / "other code", ["model", "sets"], score)
+    assert len(made) == 5
     assert len(list((tmp_path / "scores").iterdir())) == 2
 
 
@@ -36,3 +43,7 @@ def test_a_failed_evaluation_is_not_remembered(tmp_path):
 def test_a_folder_that_cannot_be_written_costs_only_the_memory(tmp_path):
     (tmp_path / "scores").write_text("a file")
     assert cached_scores(tmp_path / "scores", ["model"], lambda: {"a": 1.0}) == {"a": 1.0}
+
+
+def test_the_code_that_decides_scores_is_a_part_of_the_package():
+    assert len({source_digest(part) for part in score_cache.SCORING} | {source_digest(), source_digest("absent")}) == 6

@@ -2,8 +2,8 @@
 
 A set is a folder with
 
-- `corpus.jsonl` (`_id`, `title`, `text`) or `corpus.tsv` (id, title, text; no header),
-- `queries.jsonl` (`_id`, `text`) or `queries.tsv` (id, text; no header),
+- `corpus.jsonl` (`_id`, `title`, `text`) or `corpus.tsv` (id, title, text, or a header of these names in any order),
+- `queries.jsonl` (`_id`, `text`) or `queries.tsv` (id, text, likewise),
 - `qrels/test.tsv` or `qrels.tsv` (query-id, corpus-id, score; a first line whose score is no number is a header),
 
 each plain or `.gz` (BEIR, Thakur et al., NeurIPS Datasets 2021, https://arxiv.org/abs/2104.08663); or, as BEIR's sets lie on
@@ -48,7 +48,7 @@ class RetrievalSet:
     judged: Mapping[str, Mapping[str, int]]
     """Id of a query to its judged documents and their relevance; above 0 is relevant."""
     also_documents: Collection[str]
-    """Ids of queries whose text is also that of the document with the same id, as in ArguAna and Quora."""
+    """Ids of queries whose text is also that of the document with the same id, as in ArguAna and Quora; of `A+B`, that of A's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +60,11 @@ class SetFiles:
     """One file, or the parts of a Parquet table; likewise `queries`."""
     queries: Sequence[Path]
     qrels: Path
+    asked_corpus: Sequence[Path] = ()
+    """Of `A+B`, the documents of A, which tell the queries that are documents; empty if A has none."""
 
     def __iter__(self) -> Iterator[Path]:
-        return iter((*self.corpus, *self.queries, self.qrels))
+        return iter((*self.corpus, *self.queries, self.qrels, *self.asked_corpus))
 
 
 def is_set(folder: Path) -> bool:
@@ -70,12 +72,18 @@ def is_set(folder: Path) -> bool:
     return bool(_found(folder, CORPUS))
 
 
-def set_files(spec: str) -> SetFiles:
+def is_crossing(spec: str) -> bool:
+    """Whether a spec asks the queries of one set in the documents of another."""
+    return len(_parts(spec)) > 1
+
+
+def set_files(spec: str, qrels: Path | None = None) -> SetFiles:
     """The files of a set, fetched if it is one of the hub; raises `InputError` if the folder or one of them does not exist.
 
     Args:
       spec: a folder, the name `ORG/NAME` of a data set on the hub, or `A+B`: the queries and judgements of A, the documents
         of B.
+      qrels: judgements instead of the set's own, which it then need not have.
     """
     parts = _parts(spec)
     folders = [_folder(part, spec) for part in parts]
@@ -83,8 +91,22 @@ def set_files(spec: str) -> SetFiles:
         name=_names(spec)[0],
         corpus=_files(folders[-1], CORPUS),
         queries=_files(folders[0], QUERIES),
-        qrels=_qrels(parts[0], folders[0], spec),
+        qrels=qrels or _qrels(parts[0], folders[0], spec),
+        asked_corpus=_found(folders[0], CORPUS) if len(parts) > 1 else (),
     )
+
+
+def judges_alike(first: Path, second: Path) -> bool:
+    """Whether more than half of the relevant documents that a set's folder names are those of the other's too, by their ids."""
+    one, other = (
+        {
+            (query, document)
+            for _, query, document, relevance in _judgements(set_files(str(folder)).qrels)
+            if relevance > 0
+        }
+        for folder in (first, second)
+    )
+    return 2 * len(one & other) > len(one)
 
 
 def named_sets(specs: Sequence[str]) -> dict[str, str]:
@@ -111,8 +133,11 @@ def read_set(files: SetFiles) -> RetrievalSet:
     documents, also_documents = {}, set()
     for name, cells in _texts(files.corpus, ("title", "text"), may_be_empty=True):
         documents[name] = _joined(cells)
-        if queries.get(name) == cells[-1]:
+        if _is_query(name, cells[-1], queries):
             also_documents.add(name)
+    if files.asked_corpus:
+        asked = _texts(files.asked_corpus, ("title", "text"), may_be_empty=True)
+        also_documents |= {name for name, (_, text) in asked if name in documents and _is_query(name, text, queries)}
     if not any(documents.values()):
         raise InputError(
             f"{_shown(files.corpus)}: none of its {len(documents):,} documents has text; at least one must have."
@@ -148,6 +173,11 @@ def _judged(
     return judged
 
 
+def _is_query(name: str, text: str, queries: Mapping[str, str]) -> bool:
+    """Whether a document's text is that of the query with its id, however white space is written."""
+    return name in queries and queries[name].split() == text.split()
+
+
 def _joined(cells: Sequence[str]) -> str:
     return " ".join(cell for cell in cells if cell)
 
@@ -171,30 +201,47 @@ def _texts(paths: Sequence[Path], fields: Sequence[str], *, may_be_empty: bool) 
 
 def _records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
     """`(place, id, cells)` of each record of a file; a first row of the fields' names is a header."""
-    suffix = table_suffix(path)
-    if suffix == ".parquet":
-        yield from _parquet_records(path, fields)
-        return
-    for line, text in text_lines(path):
-        place = f"{path}:{line}"
-        if not text.strip():
+    of_suffix = {".parquet": _parquet_records, ".tsv": _tsv_records}
+    yield from of_suffix.get(table_suffix(path), _json_records)(path, fields)
+
+
+def _tsv_records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
+    order = range(1 + len(fields))
+    for place, line, text in _lines(path):
+        cells = text.split("\t")
+        if len(cells) != len(order):
+            raise InputError(f"{place}: {len(cells)} fields; id, {', '.join(fields)} are expected.")
+        if line == 1 and (named := _named_order(cells, fields)):
+            order = named
             continue
-        if suffix == ".tsv":
-            name, *cells = text.split("\t")
-            if len(cells) != len(fields):
-                raise InputError(f"{place}: {len(cells) + 1} fields; id, {', '.join(fields)} are expected.")
-            if (
-                line == 1
-                and name.strip().lower().endswith("id")
-                and [cell.strip().lower() for cell in cells] == [*fields]
-            ):
-                continue
-        else:
-            record = parsed_json(text, place)
-            if not isinstance(record, dict) or "_id" not in record:
-                raise InputError(f"{place}: a record is a JSON object with _id, {' and '.join(fields)}.")
-            name, *cells = (_cell(record.get(field), place, field) for field in (ID, *fields))
+        name, *rest = (cells[column] for column in order)
+        yield place, name, rest
+
+
+def _named_order(header: Sequence[str], fields: Sequence[str]) -> list[int]:
+    """The columns of the id and of the fields; nothing if the row is no header."""
+    names = [cell.strip().lower() for cell in header]
+    others = [name for name in names if name not in fields]
+    is_header = len(others) == 1 and others[0].endswith("id") and set(fields) < set(names)
+    return [names.index(name) for name in (*others, *fields)] if is_header else []
+
+
+def _json_records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
+    known: dict[str, None] = {}
+    for place, _, text in _lines(path):
+        record = parsed_json(text, place)
+        if not isinstance(record, dict) or ID not in record:
+            raise InputError(f"{place}: a record is a JSON object with {ID}, {' and '.join(fields)}.")
+        known |= dict.fromkeys(record)
+        name, *cells = (_cell(record.get(field), place, field) for field in (ID, *fields))
         yield place, name, cells
+    if known and fields[-1] not in known:
+        raise InputError(f"{path}: no record has the field {fields[-1]!r}; they have {', '.join(known):.80}.")
+
+
+def _lines(path: Path) -> Iterator[tuple[str, int, str]]:
+    """`(place, number, text)` of each line that is not blank."""
+    return ((f"{path}:{line}", line, text) for line, text in text_lines(path) if text.strip())
 
 
 def _parquet_records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
@@ -221,15 +268,14 @@ def _cell(value: object, place: str, column: str, limit_bytes: int = LINE_BYTES)
 
 def _judgements(path: Path) -> Iterator[tuple[int, str, str, int]]:
     """`(line, query, document, relevance)` of each row; a first row that ends in no number is a header."""
-    rows_of_text = ((line, text) for line, text in text_lines(path) if text.strip())
-    for number, (line, text) in enumerate(rows_of_text):
+    for number, (place, line, text) in enumerate(_lines(path)):
         fields = text.split("\t")
         if number == 0 and len(fields) == 3 and not _is_number(fields[2]):
             continue
         relevance = RELEVANCE.fullmatch(fields[2].strip()) if len(fields) == 3 else None
         if relevance is None:
             raise InputError(
-                f"{path}:{line}: a judgement is query, document and a whole number of at most nine digits, "
+                f"{place}: a judgement is query, document and a whole number of at most nine digits, "
                 f"separated by tabs; got {text!r:.60}."
             )
         yield line, fields[0], fields[1], int(relevance[1])
@@ -261,8 +307,11 @@ def _shown(paths: Sequence[Path]) -> str:
 
 
 def _found(folder: Path, patterns: Sequence[str]) -> list[Path]:
-    """The files of the first pattern that any file has."""
-    found = (sorted(path for path in folder.glob(pattern) if path.is_file()) for pattern in patterns)
+    """The files of the first pattern that any file has; hidden ones, such as macOS's `._x.parquet`, are none."""
+    found = (
+        sorted(path for path in folder.glob(pattern) if path.is_file() and not path.name.startswith("."))
+        for pattern in patterns
+    )
     return next(filter(None, found), [])
 
 

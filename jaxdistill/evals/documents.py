@@ -27,10 +27,9 @@ from jaxdistill.evals.evaluation import (
     Sources,
     Unit,
     index_ways,
-    no_folder,
 )
 from jaxdistill.evals.ranking import DEPTH, NDCG, measures, ordered
-from jaxdistill.evals.similarity import unit_or_zero_vectors
+from jaxdistill.evals.similarity import refuse_collapsed, unit_or_zero_vectors
 from jaxdistill.ops.nearest import nearest
 
 PROTOCOL = (
@@ -47,9 +46,17 @@ METRIC = "retrieval/ndcg@10"
 
 
 def ranked_by_vectors(embed_query: Embed, embed_document: Embed, known: RetrievalSet) -> Ranking:
-    """The `DEPTH` nearest documents of each query; a zero vector has cosine 0 to all."""
+    """The `DEPTH` nearest documents of each query; a zero vector has cosine 0 to all.
+
+    Raises:
+      InputError: a vector is not finite, all are zero, or all documents have the same one.
+    """
     queries = unit_or_zero_vectors(embed_query, list(known.queries.values()))
-    vectors = unit_or_zero_vectors(embed_document, list(known.documents.values()))
+    texts = list(known.documents.values())
+    vectors = unit_or_zero_vectors(embed_document, texts)
+    if len(set(texts)) > 1:
+        one = vectors[np.argmax(vectors.any(axis=1))]
+        refuse_collapsed(vectors @ one, f"{known.name}: the model finds all {len(vectors):,} documents")
     blocks = (vectors[at : at + BLOCK_DOCUMENTS] for at in range(0, len(vectors), BLOCK_DOCUMENTS))
     return nearest(queries, blocks, count=min(DEPTH, len(vectors)))
 
@@ -120,7 +127,8 @@ class DocumentsTask:
 def specs(sources: Sources) -> Sequence[str]:
     """The sets to measure: those that are named, or all in `retrieval/` of the data folder.
 
-    Of a set in several languages, `NAME-LANGUAGE`, the queries of each are also asked in the English documents.
+    Of a set in several languages, `NAME-LANGUAGE`, the queries of each are also asked in the English documents, if most of
+    their answers have the same ids there.
     """
     if sources.retrieval or not sources.data:
         return sources.retrieval
@@ -132,15 +140,25 @@ def specs(sources: Sources) -> Sequence[str]:
     crossed = [
         f"{folder}+{english[name]}"
         for folder in folders
-        if (name := folder.name.rpartition("-")[0]) in english and folder != english[name]
+        if (name := folder.name.rpartition("-")[0]) in english
+        and folder != english[name]
+        and _answers_are_those_of(folder, english[name])
     ]
     return [*map(str, folders), *crossed]
+
+
+def _answers_are_those_of(folder: Path, english: Path) -> bool:
+    try:
+        return beir.judges_alike(folder, english)
+    except InputError:  # the unit of the set itself says it
+        return False
 
 
 def _units(sources: Sources) -> Iterable[Unit | str]:
     named = beir.named_sets(specs(sources))
     if not named:
-        yield f"documents: {sources.data} has no sets in retrieval/." if sources.data else no_folder("documents")
+        begin = f"{sources.data} has no sets in retrieval/" if sources.data else "no set is named"
+        yield f"documents: {begin}; name sets in BEIR's form with --retrieval=FOLDER, or put them into retrieval/ of --data."
     for spec, name in named.items():
         files = _files(spec, name)
         for asymmetric, is_reranked in product(index_ways(sources), (False, True) if sources.reranked else (False,)):
@@ -152,6 +170,7 @@ def _units(sources: Sources) -> Iterable[Unit | str]:
                 run=partial(_values, files, prefix),
                 asks_index=asymmetric,
                 asks_reranker=is_reranked,
+                is_averaged=not beir.is_crossing(spec),
             )
 
 
@@ -190,7 +209,7 @@ def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
         own = [
             value
             for name, value in measured.items()
-            if name.startswith(begin) and "+" not in name and (name.endswith(NDCG) or math.isnan(value))
+            if name.startswith(begin) and (name.endswith(NDCG) or math.isnan(value))
         ]
         if len(own) > 1:
             found[f"{prefix}{AVERAGE}"] = float(np.mean(own))

@@ -68,6 +68,8 @@ class Unit:
     """Whether the result also depends on the index model."""
     asks_reranker: bool = False
     """Whether the result also depends on the reranker."""
+    is_averaged: bool = True
+    """Whether its scores are part of averages."""
     source: str = ""
     """Digest of the code, for evaluations from outside the package."""
 

@@ -3,6 +3,8 @@
 import argparse
 import os
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from jaxdistill import processes
 from jaxdistill.cli import Parser, any_path, local_path
@@ -11,6 +13,17 @@ from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import suite
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.paths import fetched
+
+READ_BY = {
+    "pairs": ("pairs",),
+    "entities": ("retrieval",),
+    "retrieval": ("documents",),
+    "reranker": ("documents",),
+    "query_prompt": ("documents",),
+    "document_prompt": ("documents",),
+    "index_model": ("retrieval", "bitext", "documents"),
+}
+"""The tasks that read an option; those of `--parts` may read any."""
 
 
 def add_options(parser: Parser) -> None:
@@ -57,20 +70,38 @@ def planned(given: argparse.Namespace) -> suite.Suite:
     names = split_specs(given.tasks)
     if not names:
         raise InputError(f"--tasks names no task; there are {', '.join(suite.tasks())}.")
+    pairs = str(fetched(given.pairs)) if given.pairs else ""
+    entities = tuple(map(os.path.expanduser, split_specs(given.entities)))
+    for option, paths in (("pairs", filter(None, [pairs])), ("entities", entities)):
+        for path in paths:
+            if not Path(path).is_file():
+                raise InputError(f"--{option}={path} is no file; give one that exists.")
     plan = suite.planned(
         names,
         Sources(
             data=given.data,
-            pairs=str(fetched(given.pairs)) if given.pairs else "",
-            entities=tuple(map(os.path.expanduser, split_specs(given.entities))),
+            pairs=pairs,
+            entities=entities,
             retrieval=tuple(map(os.path.expanduser, split_specs(given.retrieval))),
             asymmetric=bool(given.index_model),
             reranked=bool(given.reranker),
         ),
     )
+    _refuse_unread(given, names)
     if plan.absent and (given.strict or not plan.units):
         also = f" ({len(plan.absent)} sets are absent, and --strict refuses that.)" if given.strict else ""
         raise InputError(f"{plan.absent[0]}{also}")
     for line in plan.absent if processes.is_first() else ():
         print(f"skipped: {line}", file=sys.stderr)
     return plan
+
+
+def _refuse_unread(given: argparse.Namespace, names: Sequence[str]) -> None:
+    """Raises `InputError` for an option that none of the tasks reads."""
+    for option, readers in READ_BY.items():
+        value = getattr(given, option)
+        if value and not {*readers, *suite.tasks_from_outside()} & set(names):
+            raise InputError(
+                f"--{option}={value} is read by --tasks={' or '.join(readers)}, but the tasks are {', '.join(names)}; add that "
+                f"task, or leave out --{option}."
+            )

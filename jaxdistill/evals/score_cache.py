@@ -8,10 +8,10 @@ from typing import Any
 
 from jaxdistill import processes
 from jaxdistill.files import write_atomic
-from jaxdistill.versions import versions
+from jaxdistill.versions import source_digest, versions
 
-FORM = 3
-"""Bump when results gain or rename a field; older entries are then ignored."""
+SCORING = ("encoders", "evals", "inference.py", "ops")
+"""The code that decides scores; entries of other states of it are ignored."""
 
 
 def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
@@ -21,10 +21,10 @@ def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapp
 
     Args:
       folder: holds one file for each result; created if it does not exist.
-      digests: of everything that determines the result: the model and the sets. Library versions are added.
+      digests: of everything that determines the result: the model and the sets. The code's state and library versions are added.
       score: computes the result.
     """
-    key = json.dumps([FORM, *digests, versions()], sort_keys=True)
+    key = json.dumps([source_digest(*SCORING), *digests, versions()], sort_keys=True)
     path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     found = processes.gathered(_read(path))[0]
     if found is not None:

@@ -95,15 +95,20 @@ def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, 
     """
     if _is_constant(reference):
         raise InputError(f"{what}: all {len(reference)} pairs have the same reference score, so they have no ranking.")
-    if _is_constant(similarities):
-        raise InputError(
-            f"{what}: the model finds all {len(similarities)} pairs equally alike ({similarities[0]:.4g}): "
-            "it has collapsed to one vector or one score for everything."
-        )
+    refuse_collapsed(similarities, f"{what}: the model finds all {len(similarities)} pairs")
     from scipy import stats  # imported here: it takes over a second
 
     correlation: Any = stats.spearmanr(reference, similarities)
     return float(correlation.statistic)
+
+
+def refuse_collapsed(similarities: Float[np.ndarray, " n"], begin: str) -> None:
+    """Raises `InputError` if all similarities are the same; `begin` is the begin of its line."""
+    if _is_constant(similarities):
+        raise InputError(
+            f"{begin} equally alike ({similarities[0]:.4g}): "
+            "it has collapsed to one vector or one score for everything."
+        )
 
 
 def _is_constant(scores: Real[np.ndarray, " n"]) -> bool:

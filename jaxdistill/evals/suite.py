@@ -8,7 +8,7 @@ loses only its own unit.
 import importlib
 import math
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -48,6 +48,12 @@ def groups() -> list[str]:
 def tasks() -> list[str]:
     """All names for `--tasks`: groups, and parts of them."""
     return [*groups(), *(name for evaluation in evaluations() for name in evaluation.names)]
+
+
+def tasks_from_outside() -> set[str]:
+    """Names for `--tasks` that modules of `--parts` answer."""
+    outside = [evaluation for evaluation, source in _with_sources() if source]
+    return {name for evaluation in outside for name in (evaluation.group, *evaluation.names)}
 
 
 def planned(names: Sequence[str], sources: Sources) -> Suite:
@@ -102,17 +108,20 @@ def is_plain(score: str) -> bool:
     return measure(score) == PLAIN
 
 
-def with_averages(scores: Mapping[str, float], failed: Iterable[str] = ()) -> dict[str, float]:
+def with_averages(
+    scores: Mapping[str, float], failed: Iterable[str] = (), apart: Collection[str] = ()
+) -> dict[str, float]:
     """The scores by evaluation, each followed by its averages.
 
     Args:
       failed: names of the units that have no scores; averages that need them are left out.
+      apart: scores and units that are part of no average.
     """
     found: dict[str, float] = {}
     for evaluation in evaluations():
         own = {name: score for name, score in scores.items() if evaluation.owns(name)}
         lacking = {name: math.nan for name in failed if evaluation.owns(name)}
-        averages = evaluation.averages(own | lacking)
+        averages = evaluation.averages({name: score for name, score in (own | lacking).items() if name not in apart})
         found |= own | {name: average for name, average in averages.items() if not math.isnan(average)}
     return found | dict(scores)
 
