@@ -11,6 +11,7 @@ import pytest
 
 from jaxdistill.core import InputError, TrainState
 from jaxdistill.mesh import make_mesh, shardings
+from jaxdistill.training import outcome
 from jaxdistill.training.checkpoint import Checkpoints
 
 
@@ -157,3 +158,14 @@ def test_a_full_disk_is_one_clear_line_and_the_checkpoint_before_stays(tmp_path,
     with pytest.raises(InputError, match="no space left in .*kept checkpoints: 1"):
         checkpoints.save(state_at(2), {})
     assert Checkpoints(tmp_path).restore(state_at(0), placed(1)).step == 1
+
+
+def test_a_damaged_best_checkpoint_names_the_way_to_another():
+    def restore(like, shardings, *, step):
+        raise InputError(f"checkpoint {step} is damaged.")
+
+    options = SimpleNamespace(evals=SimpleNamespace(average=()))
+    run, kept = SimpleNamespace(config=options, like=None, shardings=None), SimpleNamespace(restore=restore)
+    kept.steps = [3, 9]
+    with pytest.raises(InputError, match="checkpoint 3 is damaged. It is the best one; .* exports another: --step=9"):
+        list(outcome._params_of(run, kept, SimpleNamespace(step=9), [3]))

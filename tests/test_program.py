@@ -16,7 +16,6 @@ from jaxdistill import cli, export, main
 from jaxdistill.core import InputError
 from jaxdistill.evals import sts
 from jaxdistill.training import loop as training_loop
-from jaxdistill.training import outcome
 from jaxdistill.training.checkpoint import Checkpoints
 
 import eval_cases
@@ -309,17 +308,6 @@ def test_another_tokenizer_and_a_damaged_note_are_refused_on_resume(folder, fini
     assert "student.keep_head: True there, False now" in refused(
         main, [*given, "--config.student.keep_head=False"], capsys
     )
-
-
-def test_a_damaged_best_checkpoint_names_the_way_to_another():
-    def restore(like, shardings, *, step):
-        raise InputError(f"checkpoint {step} is damaged.")
-
-    options = types.SimpleNamespace(evals=types.SimpleNamespace(average=()))
-    run, kept = types.SimpleNamespace(config=options, like=None, shardings=None), types.SimpleNamespace(restore=restore)
-    kept.steps = [3, 9]
-    with pytest.raises(InputError, match="checkpoint 3 is damaged. It is the best one; .* exports another: --step=9"):
-        list(outcome._params_of(run, kept, types.SimpleNamespace(step=9), [3]))
 
 
 def test_a_workdir_of_another_config_is_refused_with_the_difference(folder, finished, capsys):
