@@ -176,7 +176,8 @@ def test_bm25_reads_words_as_bm25s_does_and_scripts_without_spaces_in_pairs():
     assert bm25.words("iPhone手机壳在2010年。スーパー") == "iphone 手机 机壳 壳在 2010 年 スー ーパ パー".split()
     assert bm25.words("ที่นี่ ๑๒ ก") == ["ที่นี่", "๑๒", "ก"]  # vowels and tones belong to their consonant
     assert bm25.words("किताब पढ़ना अच्छा") == ["किताब", "पढ़ना", "अच्छा"]  # vowel signs do not end a word
-    assert bm25.words("বাংলা ভাষা العَرَبِيَّة cafe\u0301s") == ["বাংলা", "ভাষা", "العَرَبِيَّة", "cafe\u0301s"]
+    assert bm25.words("বাংলা ভাষা العَرَبِيَّة cafe\u0301s") == ["বাংলা", "ভাষা", "العَرَبِيَّة", "cafés"]
+    assert bm25.words("İstanbul ＡＢＣ ﬁre STRASSE") == bm25.words("istanbul abc fire straße") != []
     assert [len(bm25.words(text)) for text in ("ພາສາ", "ភាសា", "မြန်မာ")] == [3, 1, 3]
 
 

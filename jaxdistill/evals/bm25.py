@@ -6,6 +6,7 @@ reads Chinese and Japanese.
 """
 
 import hashlib
+import unicodedata
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -62,7 +63,8 @@ def words(text: str) -> list[str]:
     """The words of a text in order, without stop words; pairs of characters where its script has no spaces."""
     from bm25s.stopwords import STOPWORDS_EN
 
-    text, found, at = text.lower(), [], 0
+    # Full-width letters, ligatures and composed accents are one form each; a capital I with a dot is an i.
+    text, found, at = unicodedata.normalize("NFKC", text).casefold().replace("i\u0307", "i"), [], 0
     for run in _UNSPACED.finditer(text):
         found += _WORD.findall(text, at, run.start())
         characters = _CHARACTER.findall(run[0])
