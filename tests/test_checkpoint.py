@@ -75,15 +75,14 @@ def test_an_empty_workdir_has_nothing_to_restore(tmp_path):
     assert Checkpoints(tmp_path).restore(state_at(0), placed(1)) is None
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_checkpoints_of_which_none_fits_stay_as_they_are(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     for step in (1, 2):
         checkpoints.save(state_at(step), {})
     checkpoints.wait()
     wider = state_at(0)._replace(params={"student": {"a/kernel": jnp.zeros((8, 6))}, "objective": {}})
-    with pytest.raises(
-        InputError, match="none|no checkpoint .* can be read .step 2: .* was replaced since, restore it"
-    ):
+    with pytest.raises(InputError, match="no checkpoint .* can be read .step 2: .* was replaced since, restore it"):
         checkpoints.restore(wider, placed(1))
     assert checkpoints.steps == [1, 2] and not list(tmp_path.glob("checkpoints/*.damaged"))
     found = checkpoints.restore(state_at(0), placed(1))

@@ -28,6 +28,7 @@ from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.training import config_file
 from jaxdistill.training import loop as train
 from jaxdistill.training.build import build
+from jaxdistill.training.outcome import restored_student
 from jaxdistill.training.student import make_student
 from jaxdistill.training.text import check_reads, tokenised_text
 from jaxdistill.training.vocabulary import keep_tokenizer, new_tokenizer
@@ -242,7 +243,7 @@ def test_a_run_goes_on_and_is_exported_without_cache_and_text(trained):
     os.remove(config.data.text)
     again = make_student(config, run.teachers, run.workdir)
     assert again.digest() == run.student.digest()
-    restored = train.restored_student(run.workdir, [outcome.best_step])
+    restored = restored_student(run.workdir, [outcome.best_step])
     np.testing.assert_array_equal(Embedder(restored).encode(ENGLISH), vectors)
 
 

@@ -33,7 +33,7 @@ from jaxdistill.encoders.modules import (
 from jaxdistill.encoders.pair_head import KIND, head_names
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_settings
-from jaxdistill.encoders.tokenizer import TOKENIZER_FILES, tokenizer_json, without_paths
+from jaxdistill.encoders.tokenizer import TOKENIZER_FILES, tokenizer_json, without_paths, wordpiece_settings
 from jaxdistill.encoders.weights import tensors_from_params, write_safetensors
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import public_name
@@ -262,11 +262,16 @@ def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
             shutil.copyfile(origin, folder / name)
     origin = model.tokenizer_folder / "tokenizer_config.json"
     config = read_settings(origin) if origin.exists() else _tokenizer_config(model.tokenizer)
-    unwanted = (*UNWANTED_SETTINGS, *UNREAD_SETTINGS)
-    config = {key: value for key, value in without_paths(config).items() if key not in unwanted}
-    # The generic class passes no token types to the model unless they are named.
-    types = ["token_type_ids"] if model.definition.architecture.token_types > 1 else []
-    config |= {"tokenizer_class": GENERIC_CLASS, "model_input_names": ["input_ids", *types, "attention_mask"]}
+    config = {key: value for key, value in without_paths(config).items() if key not in UNWANTED_SETTINGS}
+    typed = model.definition.architecture.token_types > 1
+    if kept := wordpiece_settings(model.tokenizer, config.get("tokenizer_class")):
+        config |= kept
+        typed = typed and model.definition.reads_pairs
+    else:
+        config = {key: value for key, value in config.items() if key not in UNREAD_SETTINGS}
+        config |= {"tokenizer_class": GENERIC_CLASS, "model_input_names": ["input_ids", "attention_mask"]}
+    if typed:  # the generic class passes no token types to the model unless they are named
+        config |= {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
     _write_json(folder / "tokenizer_config.json", config | {"model_max_length": model.max_length})
 
 

@@ -121,6 +121,22 @@ def _apply_config(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
             tokenizer.add_tokens([tokenizers.AddedToken(text, **flags)])
 
 
+def wordpiece_settings(tokenizer: tokenizers.Tokenizer, kind: str | None) -> dict[str, Any]:
+    """The settings with which one of `WORDPIECE_CLASSES` normalises as the tokenizer does; empty for others, and if none would."""
+    normalizer = tokenizer.normalizer
+    if (
+        (kind or "").removesuffix("Fast") not in WORDPIECE_CLASSES
+        or not isinstance(normalizer, tokenizers.normalizers.BertNormalizer)
+        or not isinstance(tokenizer.pre_tokenizer, tokenizers.pre_tokenizers.BertPreTokenizer)
+    ):
+        return {}
+    return {
+        "do_lower_case": normalizer.lowercase,
+        "strip_accents": normalizer.strip_accents,
+        "tokenize_chinese_chars": normalizer.handle_chinese_chars,
+    }
+
+
 def _refuse_left_truncation(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
     config, file = _config(folder)
     own = (tokenizer.truncation or {}).get("direction", "right")
