@@ -11,9 +11,9 @@ Writes a table with a row for each query, positive and negative: `text`, `positi
 `negative_1`, `score_negative_1` and so on. Scores are cosines of the model, or those of `--cross_encoder`, in (0, 1). With
 `--logits` these are its logits, which still differ where sigmoid scores round to 1: MarginMSE learns their differences.
 
-Documents are all different positives, or all documents of `--retrieval`, and those of `--corpus`. A query that appears with several positives has them all.
-A document with the query's own text is no negative. The search is exact and runs on the devices. Vectors are stored in the
-cache folder by model, prompt and text, and resumed; an output that was begun is continued. The limits have the names and
+Documents are all different positives, or all documents of `--retrieval`, and those of `--corpus`. A query that appears with
+several positives has them all. A document with the query's own text is no negative. The search is exact and runs on the
+devices. Vectors are stored in the cache folder by model, prompt and text, and resumed; an output that was begun is continued. The limits have the names and
 the meaning of sentence-transformers' `mine_hard_negatives`.
 """
 

@@ -33,7 +33,13 @@ from jaxdistill.encoders.modules import (
 from jaxdistill.encoders.pair_head import KIND, head_names
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_settings
-from jaxdistill.encoders.tokenizer import TOKENIZER_FILES, tokenizer_json, without_paths, wordpiece_settings
+from jaxdistill.encoders.tokenizer import (
+    NORMALIZER_SETTINGS,
+    TOKENIZER_FILES,
+    tokenizer_json,
+    without_paths,
+    wordpiece_settings,
+)
 from jaxdistill.encoders.weights import tensors_from_params, write_safetensors
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import public_name
@@ -47,14 +53,7 @@ SPECIAL_TOKENS = {
 }
 UNWANTED_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of", "local_files_only")
 """Settings of `tokenizer_config.json` that come from the program that saved it and must not be exported."""
-UNREAD_SETTINGS = (
-    "do_lower_case",
-    "strip_accents",
-    "tokenize_chinese_chars",
-    "do_basic_tokenize",
-    "never_split",
-    "add_prefix_space",
-)
+UNREAD_SETTINGS = (*NORMALIZER_SETTINGS, "do_basic_tokenize", "never_split", "add_prefix_space")
 """Settings that only classes other than `GENERIC_CLASS` read."""
 GENERIC_CLASS = "PreTrainedTokenizerFast"
 """The class that takes `tokenizer.json` as it is. Those of a family replace parts of it by their own."""

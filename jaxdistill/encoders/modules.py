@@ -31,34 +31,14 @@ OLD_POOLING_FLAGS = {
 READ_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".bin")
 """The files of a model that are read."""
 TEXT_SETTINGS = (
-    "tokenizer_args",
-    "tokenizer_kwargs",
-    "processor_kwargs",
-    "config_args",
-    "config_kwargs",
-    "processing_kwargs",
-)
-TEXT_SETTINGS += ("query_length", "document_length", "query_expansion")
+    "tokenizer_args", "tokenizer_kwargs", "processor_kwargs", "config_args", "config_kwargs", "processing_kwargs",
+    "query_length", "document_length", "query_expansion",
+)  # fmt: skip
 """Settings of the Transformer module with which sentence-transformers reads text, or builds the encoder, differently."""
 HARMLESS_SETTINGS = (
-    "trust_remote_code",
-    "revision",
-    "cache_dir",
-    "token",
-    "local_files_only",
-    "use_fast",
-    "padding_side",
-)
-HARMLESS_SETTINGS += (
-    "padding",
-    "truncation",
-    "chat_template",
-    "attn_implementation",
-    "torch_dtype",
-    "dtype",
-    "unpad_inputs",
-)
-HARMLESS_SETTINGS += ("use_memory_efficient_attention",)
+    "trust_remote_code", "revision", "cache_dir", "token", "local_files_only", "use_fast", "padding_side", "padding", "truncation",
+    "chat_template", "attn_implementation", "torch_dtype", "dtype", "unpad_inputs", "use_memory_efficient_attention",
+)  # fmt: skip
 """Parts of `TEXT_SETTINGS` that change no vector."""
 MOST_LAYERS = 1000
 DENSE_ACTIVATIONS = {

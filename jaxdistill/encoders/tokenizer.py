@@ -33,6 +33,12 @@ CLASS_OF_TYPE = {"mpnet": "MPNetTokenizer", "roberta": "RobertaTokenizer"}
 CLASS_OF_TYPE |= dict.fromkeys(("bert", "distilbert", "electra", "nomic_bert"), "BertTokenizer")
 """The class that transformers takes by `model_type` where `tokenizer_config.json` names none."""
 
+NORMALIZER_SETTINGS = {
+    "do_lower_case": ("lowercase", bool, True),
+    "strip_accents": ("strip_accents", bool | None, None),
+    "tokenize_chinese_chars": ("handle_chinese_chars", bool, True),
+}
+"""Settings of `WORDPIECE_CLASSES`: the normalizer's attribute, the kind of value, and the default."""
 ADDED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 OFFSETS = sorted(range(-32, 33), key=abs)
@@ -102,14 +108,13 @@ def _apply_config(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
     path = folder / "config.json"
     family = read_settings(path).get("model_type") if path.exists() else None
     kind = setting(config, "tokenizer_class", str | None, None, file=file) or CLASS_OF_TYPE.get(str(family), "")
-    kind = (
-        "" if family == "modernbert" else kind.removesuffix("Fast")
-    )  # transformers corrects wrong classes of ModernBERT
+    if family == "modernbert":  # whose class transformers corrects to the generic one
+        kind = ""
+    kind = kind.removesuffix("Fast")
     normalizer, splitter = tokenizer.normalizer, tokenizer.pre_tokenizer
     if kind in WORDPIECE_CLASSES and isinstance(normalizer, tokenizers.normalizers.BertNormalizer):
-        normalizer.lowercase = setting(config, "do_lower_case", bool, True, file=file)
-        normalizer.strip_accents = setting(config, "strip_accents", bool | None, None, file=file)
-        normalizer.handle_chinese_chars = setting(config, "tokenize_chinese_chars", bool, True, file=file)
+        for key, (attribute, values, default) in NORMALIZER_SETTINGS.items():
+            setattr(normalizer, attribute, setting(config, key, values, default, file=file))
     if kind in BYTE_CLASSES and isinstance(splitter, tokenizers.pre_tokenizers.ByteLevel):
         splitter.add_prefix_space = setting(config, "add_prefix_space", bool, False, file=file)
     added = setting(config, "added_tokens_decoder", dict | None, None, file=file) or {}
@@ -130,11 +135,7 @@ def wordpiece_settings(tokenizer: tokenizers.Tokenizer, kind: str | None) -> dic
         or not isinstance(tokenizer.pre_tokenizer, tokenizers.pre_tokenizers.BertPreTokenizer)
     ):
         return {}
-    return {
-        "do_lower_case": normalizer.lowercase,
-        "strip_accents": normalizer.strip_accents,
-        "tokenize_chinese_chars": normalizer.handle_chinese_chars,
-    }
+    return {key: getattr(normalizer, attribute) for key, (attribute, _, _) in NORMALIZER_SETTINGS.items()}
 
 
 def _refuse_left_truncation(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:

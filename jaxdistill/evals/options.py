@@ -98,9 +98,10 @@ def planned(given: argparse.Namespace) -> suite.Suite:
 
 def _refuse_unread(given: argparse.Namespace, names: Sequence[str]) -> None:
     """Raises `InputError` for an option that none of the tasks reads."""
+    outside = suite.tasks_from_outside()
     for option, readers in READ_BY.items():
         value = getattr(given, option)
-        if value and not {*readers, *suite.tasks_from_outside()} & set(names):
+        if value and not {*readers, *outside} & set(names):
             raise InputError(
                 f"--{option}={value} is read by --tasks={' or '.join(readers)}, but the tasks are {', '.join(names)}; add that "
                 f"task, or leave out --{option}."

@@ -107,10 +107,7 @@ def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None
 
 def refuse_other_inputs(workdir: pathlib.Path, now: Mapping[str, str]) -> None:
     """Raises `InputError` if the run in the workdir was begun with other inputs."""
-    path = workdir / INPUTS
-    before = read_note(path)
-    if path.exists() and not before:
-        raise InputError(f"{path} is damaged; remove it if text and models are those with which the run was begun.")
+    before = _digests_in(workdir / INPUTS, "text and models")
     other = [name for name in now if before.get(name, now[name]) != now[name]]
     if DEV_SCORE in other:
         refuse_other_dev_score(workdir, before[DEV_SCORE], now[DEV_SCORE])
@@ -147,6 +144,14 @@ def read_note(path: pathlib.Path) -> dict[str, Any]:
         return {}
 
 
+def _digests_in(note: pathlib.Path, what: str) -> dict[str, str]:
+    """The digests in a note, none where there is no note; raises `InputError` for a damaged one, which says nothing of `what`."""
+    found = read_note(note)
+    if note.exists() and not found:
+        raise InputError(f"{note} is damaged; remove it if {what} are those with which the run was begun.")
+    return found
+
+
 def part_digests(config: Config) -> dict[str, str]:
     """SHA-256 of the source of every part from outside that the config names."""
     name = config.objective["name"]
@@ -156,10 +161,7 @@ def part_digests(config: Config) -> dict[str, str]:
 
 def _refuse_other_parts(workdir: pathlib.Path, now: dict[str, str]) -> None:
     """Raises `InputError` if a part from outside has changed since the run began."""
-    path = workdir / PARTS
-    before = read_note(path)
-    if path.exists() and not before:
-        raise InputError(f"{path} is damaged; remove it if these files are those with which the run was begun.")
+    before = _digests_in(workdir / PARTS, "these files")
     for spec in now:
         if before.get(spec, now[spec]) != now[spec]:
             raise InputError(f"{spec} has changed since {workdir} was begun; undo the change or use another --workdir.")
