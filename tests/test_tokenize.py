@@ -199,15 +199,24 @@ def test_the_store_is_reused_and_its_digest_follows_every_input(tmp_path, monkey
     assert len({first.digest, *(store.digest for store in others)}) == 6
 
 
+def flipped(content: bytes) -> bytes:
+    """One bit of the byte in the middle changed."""
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
 def test_the_tokenizers_own_padding_and_truncation_do_not_matter(tmp_path):
     assert store_of(tmp_path, SENTENCES).digest == store_of(tmp_path, SENTENCES, tokenizer=word_piece(9)).digest
 
 
-def test_a_damaged_store_is_built_again(tmp_path, caplog):
-    store = store_of(tmp_path, SENTENCES)
-    expected = store.ids("text", 3).tolist()
-    (store.folder / "0.ids").write_bytes(b"ab")
-    assert store_of(tmp_path, SENTENCES).ids("text", 3).tolist() == expected
+@pytest.mark.parametrize("name", ["0.ids", "0.starts", "0.text", "keys", "store.json"])
+@pytest.mark.parametrize("damage", [lambda content: content[:2], flipped], ids=["cut", "flipped"])
+def test_a_damaged_store_is_built_again(tmp_path, caplog, name, damage):
+    file = store_of(tmp_path, SENTENCES).folder / name
+    content = file.read_bytes()
+    file.write_bytes(damage(content))
+    store_of(tmp_path, SENTENCES)
+    assert file.read_bytes() == content
     assert "is damaged; rebuilding it" in caplog.text
 
 

@@ -5,6 +5,7 @@ sentence's first token), `words` and `contents` (see `WordCounts`), and the UTF-
 """
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -77,7 +78,10 @@ class TokenStore:
         self.prompts: dict[str, str] = info["prompts"]
         """The roles of the text to the prompts before their sentences; the empty text stands for no role."""
         self._info = info
-        self._arrays = {name: np.asarray(_mapped(folder / name, *shape)) for name, shape in info["arrays"].items()}
+        self._arrays = {
+            name: np.asarray(_mapped(folder / name, dtype, length))
+            for name, (dtype, length, _) in info["arrays"].items()
+        }
         self._place = {name: str(place) for place, name in enumerate(self.columns)}
         self._longest: dict[str, int] = {}
 
@@ -251,15 +255,21 @@ class Texts(Sequence):
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether every array of a store has its described size."""
+    """Whether every array of a store, and its description, is as it was written; reads all of them."""
     try:
-        arrays = json.loads((folder / "store.json").read_text())["arrays"]
-        return all(
+        info = json.loads((folder / "store.json").read_text())
+        return info.pop("checksum") == description_checksum(info) and all(
             (folder / name).stat().st_size == np.dtype(dtype).itemsize * length
-            for name, (dtype, length) in arrays.items()
+            and zlib.crc32(_mapped(folder / name, dtype, length).data) == checksum
+            for name, (dtype, length, checksum) in info["arrays"].items()
         )
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
+
+
+def description_checksum(info: Mapping[str, object]) -> int:
+    """CRC-32 of what `store.json` says besides its checksum."""
+    return zlib.crc32(json.dumps(info).encode())
 
 
 def _mapped(path: Path, dtype: str, length: int) -> np.ndarray:

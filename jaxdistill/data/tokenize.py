@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 import shutil
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice, tee
@@ -23,7 +24,7 @@ from jaxdistill.data import sources
 from jaxdistill.data.chunks import Chunking
 from jaxdistill.data.portions import Portion, portions
 from jaxdistill.data.roles import Roles
-from jaxdistill.data.store import TokenStore, is_complete
+from jaxdistill.data.store import TokenStore, description_checksum, is_complete
 from jaxdistill.data.words import PROTECTED, STARTS, Unknown, tokenised_words
 from jaxdistill.files import make_folder_atomic
 from jaxdistill.files.reading import LINE_BYTES
@@ -31,7 +32,7 @@ from jaxdistill.ops.unknown import unknown_id
 
 FORMAT = 2
 """Version of the file layout, part of the digest; bump to invalidate stores."""
-LAYOUT = 1
+LAYOUT = 2
 """Version of what is derived from the tokens, part of the digest of the store alone; bump to tokenise again."""
 CHUNK_ROWS = 4096
 """Rows tokenised at a time."""
@@ -163,6 +164,7 @@ class _Draft:
         }
         info |= {"excluded": self.excluded} if self.exclude else {}
         info |= {"pad_id": next(id for id in pad if id is not None), "columns": self.columns, "arrays": shapes}
+        info = {"checksum": description_checksum(info)} | info
         (folder / "store.json").write_text(json.dumps(info, indent=1))
 
     def _elsewhere(self) -> set[bytes]:
@@ -238,14 +240,16 @@ class _Files(ExitStack):
         super().__init__()
         self._folder, self._files, self._end = folder, {}, {}
         self.shapes: dict[str, list] = {}
-        """Dtype and length of each array, by its name."""
+        """Dtype, length and CRC-32 of each array, by its name."""
 
     def append(self, name: str, values: np.ndarray) -> None:
         if name not in self._files:
             self._files[name] = self.enter_context(open(self._folder / name, "wb"))
-            self.shapes[name] = [values.dtype.str, 0]
-        self._files[name].write(values.tobytes())
+            self.shapes[name] = [values.dtype.str, 0, 0]
+        content = values.tobytes()
+        self._files[name].write(content)
         self.shapes[name][1] += len(values)
+        self.shapes[name][2] = zlib.crc32(content, self.shapes[name][2])
 
     def append_ends(self, name: str, lengths: np.ndarray) -> None:
         """Appends the end offsets of pieces of these lengths, continuing from the last end."""
