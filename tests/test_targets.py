@@ -1,5 +1,6 @@
 """Stored targets: resumed exactly, never mixed up, and the user's own vectors checked."""
 
+import contextlib
 import hashlib
 import json
 import subprocess
@@ -327,6 +328,21 @@ def test_vectors_that_cannot_be_targets_are_refused(tmp_path, array, message):
     np.save(tmp_path / "v.npy", array)
     with pytest.raises(InputError, match=message):
         targets.checked_own_vectors(tmp_path / "v.npy", 25)
+
+
+@pytest.mark.parametrize(
+    ("scale", "message"),
+    [
+        (np.where(np.arange(25) == 21, 0.0, 1.0), "v.npy row 21 is a zero vector"),
+        (np.where(np.arange(25) == 3, 0.0, 1.0), ""),  # a row that is not trained on
+        (None, "v.npy: the vectors of all 24 rows point the same way as that of row 0"),
+    ],
+)
+def test_targets_that_teach_nothing_are_refused(tmp_path, scale, message):
+    drawn = np.random.default_rng(0).normal(size=(25, 3))
+    np.save(tmp_path / "v.npy", np.outer(np.arange(1, 26), drawn[0]) if scale is None else drawn * scale[:, None])
+    with pytest.raises(InputError, match=message) if message else contextlib.nullcontext():
+        targets.refuse_useless_targets(f"vectors:{tmp_path}/v.npy", np.delete(np.arange(25), 3))
 
 
 def test_a_vectors_file_that_is_missing_or_broken_is_refused(tmp_path):

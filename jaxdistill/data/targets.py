@@ -23,6 +23,8 @@ from jaxdistill.files import local
 
 LONGEST = 1e18
 """Maximum length of a vector, so that its square fits in float32."""
+ALIKE = 1e-6
+"""Unit vectors whose numbers differ by no more are the same."""
 BLOCK_ROWS = 8192
 """Rows embedded and written at a time; a killed run repeats at most this many."""
 SAMPLE = 1 << 16
@@ -124,6 +126,27 @@ def checked_own_vectors(spec: str | Path, rows: int) -> Float[np.ndarray, "rows 
             )
         first += len(block)
     return array
+
+
+def refuse_useless_targets(spec: str | Path, rows: Integer[np.ndarray, " n"]) -> None:
+    """Raises `InputError` if the user's vector of one of these rows is zero, or if all of them point the same way."""
+    array, one, differ = open_own_vectors(spec), np.zeros(0), False
+    for at in range(0, len(rows), BLOCK_ROWS):
+        some = rows[at : at + BLOCK_ROWS]
+        block = np.asarray(array[some], np.float64)
+        lengths = np.linalg.norm(block, axis=1)
+        if not lengths.all():
+            raise InputError(
+                f"{_path(spec)} row {some[np.argmin(lengths)]} is a zero vector; compute it again, or remove the row and its text."
+            )
+        units = block / lengths[:, None]
+        one = one if at else units[0]
+        differ = differ or bool((np.abs(units - one) > ALIKE).any())
+    if not differ:
+        raise InputError(
+            f"{_path(spec)}: the vectors of all {len(rows):,} rows point the same way as that of row {rows[0]}, so a student "
+            "learns nothing from them; compute them again."
+        )
 
 
 def _path(spec: str | Path) -> Path:
