@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,8 @@ Cell = Callable[..., str]
 """Makes text of a cell: `checked_text` or `number_or_text`."""
 Lines = Iterator[tuple[int, str]]
 """Line numbers and lines, as `reading.lines` gives them."""
+NAME = re.compile(r"[\w.:/-]{1,64}")
+"""Header of a column that nobody named: one word, not a sentence."""
 PARQUET_ROWS = 4096
 """Maximum rows decoded at a time."""
 PARQUET_BYTES = 64 << 20
@@ -151,6 +154,11 @@ def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[
     if header is None:
         return
     names = chosen_columns(header, columns, f"{path}:1 (header)")
+    if len(header) == 1 and names[0] not in "|".join(columns.values()).split("|") and not NAME.fullmatch(header[0]):
+        raise InputError(
+            f"{path}:1 is the header of the table, but {header[0]!r:.60} does not look like the name of a column; add a first "
+            "line such as text, or use .txt for one sentence per line."
+        )
     places = [header.index(name) for name in names]
     for line, cells in table:
         missing = [name for name, place in zip(names, places, strict=True) if place >= len(cells)]
