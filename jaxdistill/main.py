@@ -17,6 +17,12 @@ from jaxdistill.cli import did_you_mean, run
 from jaxdistill.core import InputError
 from jaxdistill.training.config_file import read_config_file
 
+ALLOWED = {
+    "Non-boolean argument": "true or false",
+    "invalid literal for int": "a whole number",
+    "could not convert string to float": "a number",
+}
+"""What the flag libraries say of a value of the wrong type, and what is allowed."""
 USAGE = """usage: python -m jaxdistill.main --config=FILE[:PRESET] --workdir=DIR [--dry_run [--compile_for=SLICE]] [--config.SECTION.OPTION=VALUE ...]
 
 Trains a student and exports it to DIR/export. Running the same command again resumes training.
@@ -177,6 +183,9 @@ def _option_names(options: dict[str, Any]) -> list[str]:
 def _clear(error: Exception) -> str:
     """Condenses an error of the flag libraries to one line."""
     text = " ".join(str(error).split()) or type(error).__name__
+    for said, allowed in ALLOWED.items():
+        if mistyped := re.match(rf"flag (--[\w.]+)=(.*): [(']*{said}", text):
+            return f"{mistyped[1]}={mistyped[2]!r} must be {allowed}."
     unknown = re.search(r"Unknown command line flag '([^']+)'", text)
     if unknown:
         meant = did_you_mean(unknown[1], ("config", "workdir", "dry_run", "compile_for", "profile", "help"))

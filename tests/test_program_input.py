@@ -41,10 +41,11 @@ def test_patience_in_epochs_counts_their_evaluations(patience, epochs, expected)
     "changed, words",
     [
         (["--config.objective.alfa=1"], "alfa"),
-        (["--config.objective.alpha=much"], "alpha"),
+        (["--config.objective.alpha=much"], "--config.objective.alpha='much' must be a number."),
+        (["--config.evals.untrained=maybe"], "--config.evals.untrained='maybe' must be true or false."),
         (["--config.data.batch_sise=3"], "Did you mean config.data.batch_size?"),
         (["--workdirs=x"], "Did you mean"),
-        (["--config.run.steps=2.5"], "steps"),
+        (["--config.run.steps=2.5"], "--config.run.steps='2.5' must be a whole number."),
         (["extra"], "not an option"),
         (["--config=configs/congen.py:tyni"], "tyni"),
         (["--config=configs/congem.py"], "does not exist"),
