@@ -45,6 +45,8 @@ from jaxdistill.ops.nearest import cosines_of_pairs, nearest
 from jaxdistill.paths import cache_folder
 
 FORMATS = ("triplet", "n-tuple")
+COLUMNS = {"column": "text", "positive_column": "positive", "corpus_column": "text"}
+"""Options that name columns, and their defaults."""
 RANGE_MAX = (
     "candidates of each query; default: as many as it needs; with random sampling or --cross_encoder ten per negative where "
     "limits may leave some out"
@@ -65,9 +67,10 @@ def of_retrieval_set(spec: str, qrels: str = "", more: Iterable[str] = ()) -> Qu
         for document, relevance in known.judged[query].items()
         if relevance > 0
     )
-    own = {
-        known.queries[query].strip(): known.documents[query] for query in known.queries if query in known.also_documents
-    }
+    own: dict[str, list[str]] = {}
+    for query, text in known.queries.items():
+        if query in known.also_documents:
+            own.setdefault(text.strip(), []).append(known.documents[query])
     return questions(pairs, chain(known.documents.values(), more), own)
 
 
@@ -223,6 +226,10 @@ def _output(given: argparse.Namespace) -> Path:
         raise InputError("give either --pairs=FILE or --retrieval=FOLDER.")
     if given.qrels and not given.retrieval:
         raise InputError(f"--qrels={given.qrels} is for --retrieval; --pairs has its positives in a column.")
+    for option, read_from in (("column", "pairs"), ("positive_column", "pairs"), ("corpus_column", "corpus")):
+        named = getattr(given, option)
+        if named != COLUMNS[option] and not getattr(given, read_from):
+            raise InputError(f"--{option}={named} is for --{read_from}, which is not given; leave it out.")
     refuse_overwriting(output, sources.local_files([*given.pairs, *given.corpus]))
     return output
 
@@ -340,10 +347,10 @@ def _parser() -> Parser:
     add = parser.add_argument
     add("--model", required=True, help="teacher that reads all texts: folder, package:NAME/PATH or hub name")
     add("--pairs", action="append", default=[], help="table of queries and positives, as training text; repeatable")
-    add("--column", default="text", help="column of the queries; default: text")
-    add("--positive_column", default="positive", help="column of the positives; default: positive")
+    add("--column", default=COLUMNS["column"], help="column of the queries; default: text")
+    add("--positive_column", default=COLUMNS["positive_column"], help="column of the positives; default: positive")
     add("--corpus", action="append", default=[], help="more documents, as text for training; repeatable")
-    add("--corpus_column", default="text", help="column of --corpus; default: text")
+    add("--corpus_column", default=COLUMNS["corpus_column"], help="column of --corpus; default: text")
     add("--retrieval", type=local_path, default="", help="a set in BEIR's form instead of --pairs: folder or hub name")
     add("--qrels", default="", help="of --retrieval, such as FOLDER/qrels/train.tsv; default: those of the test")
     add("--output", type=local_path, required=True, help="the .tsv file to write")

@@ -212,10 +212,13 @@ def test_a_query_looks_further_until_it_has_its_negatives():
 
 
 def test_a_query_that_is_a_document_with_a_title_is_no_negative_of_itself(tmp_path):
+    """Nor one of several queries of the same text."""
     corpus = [("q1", "pets", "cats are good"), ("d2", "", "dogs are good"), ("d3", "pets", "cats are bad")]
-    spec = write_set(tmp_path / "argu", corpus=corpus, queries=[("q1", "cats are good")], qrels=[("q1", "d2", 1)])
+    corpus.append(("q2", "animals", "cats are good"))
+    queries = [("q1", "cats are good"), ("q2", "cats are good")]
+    spec = write_set(tmp_path / "argu", corpus=corpus, queries=queries, qrels=[("q1", "d2", 1), ("q2", "d2", 1)])
     known = mine.of_retrieval_set(str(spec))
-    assert known.documents[0] == "pets cats are good" and known.excluded() == [[0, 1]]
+    assert known.documents[0] == "pets cats are good" and list(map(sorted, known.excluded())) == [[0, 1, 3]]
 
 
 @pytest.mark.parametrize("set_of", ["pairs", "retrieval"])
@@ -242,6 +245,7 @@ def test_a_corpus_without_other_documents_is_told_before_the_model_is_read(tmp_p
         ),
         (["--retrieval=x"], "either --pairs"),
         (["--qrels=x"], "--qrels=x is for --retrieval"),
+        (["--corpus_column=x"], "--corpus_column=x is for --corpus, which is not given"),
         (["--column=nothing"], "has no column 'nothing'"),
         (["--cross_encoder=MODEL"], "is no cross-encoder"),
         (["--logits"], "--logits is for --cross_encoder"),

@@ -1,6 +1,6 @@
 """Queries, documents and which of them belong together: what negatives are mined among."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -40,12 +40,12 @@ class Pairs(NamedTuple):
 
 
 def questions(
-    pairs: Iterable[tuple[str, str]], corpus: Iterable[str] = (), own: Mapping[str, str] = MappingProxyType({})
+    pairs: Iterable[tuple[str, str]], corpus: Iterable[str] = (), own: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> Questions:
     """Queries and documents without repeats, empty ones left out; raises `InputError` if no pair remains.
 
     Args:
-      own: text of a query to that of the document that it is itself, where that has a title besides.
+      own: text of a query to those of the documents that it is itself, where these have a title besides.
     """
     queries: dict[str, dict[int, None]] = {}
     documents: dict[str, int] = {}
@@ -57,6 +57,6 @@ def questions(
             queries.setdefault(text, {})[documents.setdefault(answer, len(documents))] = None
     if not queries:
         raise InputError("no pair has both a query and a positive; check --pairs, --column and --positive_column.")
-    same = [dict.fromkeys((text, own.get(text, text).strip())) for text in queries]
+    same = [dict.fromkeys([text, *map(str.strip, own.get(text, ()))]) for text in queries]
     rows = [[documents[text] for text in texts if text in documents] for texts in same]
     return Questions(list(queries), list(documents), [list(rows) for rows in queries.values()], rows)
