@@ -123,6 +123,11 @@ FAULTS = [
     ("a.csv", b"n,text\n1,x\n2\n", r"a.csv:3 has 1 fields, too few for column 'text'"),
     ("a.tsv", b"text\tn\nx\t1\ny\tz\t2\n", r"a.tsv:3 has 3 fields, but the header has 2"),
     ("a.tsv", b"A cat sleeps.\nA dog runs.\n", r"a.tsv:1 is the header .* but 'A cat sleeps.' does not look like"),
+    (
+        "a.jsonl",
+        b'{"text": "a", "n": "1"}\n{"n": "2"}\n',
+        r"a.jsonl:2 has no column 'text', unlike the first row; it has 'n'",
+    ),
     ("a.csv", b"text\nyes, no\n", r"a.csv:2 has 2 fields, but the header has 1"),
     ("a.csv", b'n,text\n1,"x\n', r"a.csv:2 is not valid CSV"),
     (

@@ -122,6 +122,11 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
     return chosen
 
 
+def _asked(columns: Mapping[str, str]) -> set[str]:
+    """All names that `columns` gives for a file's columns."""
+    return {one for name in columns.values() for one in (name, *name.split("|"))}
+
+
 def _txt(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     others = [name for name in columns if name != "text"]
     if others:
@@ -154,7 +159,7 @@ def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[
     if header is None:
         return
     names = chosen_columns(header, columns, f"{path}:1 (header)")
-    if len(header) == 1 and names[0] not in "|".join(columns.values()).split("|") and not NAME.fullmatch(header[0]):
+    if len(header) == 1 and names[0] not in _asked(columns) and not NAME.fullmatch(header[0]):
         raise InputError(
             f"{path}:1 is the header of the table, but {header[0]!r:.60} does not look like the name of a column; add a first "
             "line such as text, or use .txt for one sentence per line."
@@ -174,7 +179,8 @@ def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[
 
 
 def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str], *, cell: Cell) -> Iterator[tuple[str, ...]]:
-    """One JSON object per line; blank lines are skipped."""
+    """One JSON object per line; blank lines are skipped. A column that nobody named serves as text if the first row has it."""
+    asked, alone = _asked(columns), None
     for number, line in lines:
         if not line.strip():
             continue
@@ -182,7 +188,13 @@ def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str], *, cell: Cell) 
         row = reading.parsed_json(line.strip(), place)
         if not isinstance(row, dict):
             raise InputError(f'{place} is {type(row).__name__}, not an object such as {{"text": "..."}}.')
-        yield tuple(cell(row[name], place, name) for name in chosen_columns(list(row), columns, place))
+        names = chosen_columns(list(row), columns, place)
+        alone = set(names) - asked if alone is None else alone
+        if not set(names) <= asked | alone:
+            raise MissingColumn(
+                f"{place} has no column {columns['text']!r}, unlike the first row; it has {names[0]!r}."
+            )
+        yield tuple(cell(row[name], place, name) for name in names)
 
 
 def _parquet(
@@ -192,10 +204,12 @@ def _parquet(
 
     whole, number = _unpacked(path, file) if path.name.lower().endswith(".gz") else file, 0
     with reading.foreign_errors(f"{path} is not a complete Parquet file"):
-        names = chosen_columns(parquet.read_schema(whole).names, columns, str(path))
+        schema = parquet.read_schema(whole)
+        names = chosen_columns(schema.names, columns, str(path))
         wanted = list(dict.fromkeys(names))
         # Dictionary-encoded columns stay encoded: decoded, 4,096 rows of one long text would take 4,096 times its memory.
-        table = parquet.ParquetFile(whole, read_dictionary=wanted)
+        plain = [name for name in wanted if not schema.field(name).type.num_fields]
+        table = parquet.ParquetFile(whole, read_dictionary=plain)
         for batch in table.iter_batches(_rows_at_a_time(table), columns=wanted):
             cells = {name: _column(batch.column(name)) for name in wanted}
             for values in zip(*(cells[name] for name in names), strict=True):

@@ -40,7 +40,9 @@ class Pairs(NamedTuple):
 
 
 def questions(
-    pairs: Iterable[tuple[str, str]], corpus: Iterable[str] = (), own: Mapping[str, Sequence[str]] = MappingProxyType({})
+    pairs: Iterable[tuple[str, str]],
+    corpus: Iterable[str] = (),
+    own: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Questions:
     """Queries and documents without repeats, empty ones left out; raises `InputError` if no pair remains.
 
