@@ -100,6 +100,17 @@ def test_records_of_which_none_has_text_are_no_documents_of_titles_alone(tmp_pat
         read_set(set_files(str(path.parent)))
 
 
+@pytest.mark.parametrize("header", ["corpus-id\tquery-id\tscore", "score\tqid\tdocid", "query-id\tcorpus-id\tscore"])
+def test_judgements_are_read_in_the_order_of_their_header(tmp_path, header):
+    """Ids are numbers, so that columns in the wrong places would not be noticed."""
+    spec = write_set(
+        tmp_path / "a", "jsonl", corpus=[("1", "", "a"), ("2", "", "b")], queries=[("1", "a?"), ("2", "b?")]
+    )
+    row = {name: {"q": "1", "c": "2", "d": "2", "s": "1"}[name[0]] for name in header.split("\t")}
+    (spec / "qrels" / "test.tsv").write_text(f"{header}\n" + "\t".join(row.values()) + "\n")
+    assert read_set(set_files(str(spec))).judged == {"1": {"2": 1}}
+
+
 def test_a_header_may_follow_blank_lines_and_ids_may_be_numbers(tmp_path):
     corpus, queries = [(7, "", "They sleep.")], [(1, "Do cats sleep?")]
     folder = write_set(tmp_path / "tiny", "jsonl", corpus=corpus, queries=queries, qrels=[(1, 7, 1)])

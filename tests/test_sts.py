@@ -178,6 +178,11 @@ def test_pairs_are_the_same_from_tsv_csv_with_and_without_header(tmp_path):
         ("a.csv", b'1,a,b\n2,"c,d\n', r"a.csv:2: "),
         ("a.csv.gz", b"\x1f\x8bnot gzip", r"not a complete gzip file"),
         ("a.tsv", b"", r"0 graded pairs"),
+        (
+            "a.tsv",
+            b"score\tsentence1\tsentence2\tscore\n1\ta\tb\t2\n",
+            r"a.tsv:1: the header has the column 'score' twice",
+        ),
         ("a.txt", b"1\ta\tb\n", r"read from .tsv or .csv"),
     ],
 )

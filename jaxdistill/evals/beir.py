@@ -4,7 +4,8 @@ A set is a folder with
 
 - `corpus.jsonl` (`_id`, `title`, `text`) or `corpus.tsv` (id, title, text, or a header of these names in any order),
 - `queries.jsonl` (`_id`, `text`) or `queries.tsv` (id, text, likewise),
-- `qrels/test.tsv` or `qrels.tsv` (query-id, corpus-id, score; a first line whose score is no number is a header),
+- `qrels/test.tsv` or `qrels.tsv` (query-id, corpus-id, score; a first line whose third field is no number is a header,
+  whose names may have any order),
 
 each plain or `.gz` (BEIR, Thakur et al., NeurIPS Datasets 2021, https://arxiv.org/abs/2104.08663); or, as BEIR's sets lie on
 the Hugging Face hub, `corpus/*.parquet` and `queries/*.parquet` with these columns. The judgements of a set NAME may also be
@@ -31,6 +32,8 @@ QRELS = ("qrels/test.tsv", "qrels/test.tsv.gz", "qrels.tsv", "qrels.tsv.gz")
 BESIDE = "-qrels"
 """Ends the name of a data set with the judgements of another, where they are in one of `QRELS_BESIDE`."""
 QRELS_BESIDE = ("test.tsv", "test.tsv.gz")
+SCORE_NAMES = ("score", "relevance", "rel", "label")
+"""Names of the column of judgements that holds the relevance."""
 ID = "_id"
 RELEVANCE = re.compile(r"([+-]?\d{1,9})(?:\.0*)?")
 """A whole number that fits trec_eval's integers, also as `1.0`."""
@@ -268,17 +271,30 @@ def _cell(value: object, place: str, column: str, limit_bytes: int = LINE_BYTES)
 
 def _judgements(path: Path) -> Iterator[tuple[int, str, str, int]]:
     """`(line, query, document, relevance)` of each row; a first row that ends in no number is a header."""
+    order = [0, 1, 2]
     for number, (place, line, text) in enumerate(_lines(path)):
         fields = text.split("\t")
         if number == 0 and len(fields) == 3 and not _is_number(fields[2]):
+            order = _judgement_order(fields)
             continue
-        relevance = RELEVANCE.fullmatch(fields[2].strip()) if len(fields) == 3 else None
+        fields = [fields[column] for column in order] if len(fields) == 3 else []
+        relevance = RELEVANCE.fullmatch(fields[2].strip()) if fields else None
         if relevance is None:
             raise InputError(
                 f"{place}: a judgement is query, document and a whole number of at most nine digits, "
                 f"separated by tabs; got {text!r:.60}."
             )
         yield line, fields[0], fields[1], int(relevance[1])
+
+
+def _judgement_order(header: Sequence[str]) -> list[int]:
+    """The columns of query, document and relevance by their names; those of BEIR if the names do not tell."""
+    names = [cell.strip().lower() for cell in header]
+    query = [column for column, name in enumerate(names) if name.startswith("q")]
+    relevance = [column for column, name in enumerate(names) if name in SCORE_NAMES]
+    if len(query) != 1 or len(relevance) != 1:
+        return [0, 1, 2]
+    return [*query, *({0, 1, 2} - {*query, *relevance}), *relevance]
 
 
 def _is_number(text: str) -> bool:

@@ -97,6 +97,8 @@ def _graded_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         names = [field.strip().lower() for field in fields]
         if index == 0 and set(COLUMNS) <= set(names):
             known = (*COLUMNS, SUBSET) if SUBSET in names else COLUMNS
+            if repeated := [column for column in known if names.count(column) > 1]:
+                raise InputError(f"{path}:{line}: the header has the column {repeated[0]!r} twice; rename one of them.")
             order, width = tuple(names.index(column) for column in known), len(fields)
             continue
         if len(fields) != width:
