@@ -141,7 +141,8 @@ class Objective(Protocol):
     out.
 
     Optional members: `any_width`, whether the vectors of teacher and student may differ in width; `scored`, the columns whose
-    pairs a teacher scores; `logits`, whether a cross-encoder's scores are taken before the sigmoid.
+    pairs a teacher scores; `logits`, whether a cross-encoder's scores are taken before the sigmoid; `largest_label`, the
+    magnitude that the user's own scores may have.
     """
 
     @property

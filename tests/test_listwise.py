@@ -131,6 +131,8 @@ def test_scores_are_read_from_columns_of_the_text(kind, model, tmp_path):
         labels.own_scores("columns:score_positive,score_negative", data, store_of(path, model), count=2)
     with pytest.raises(InputError, match="has 1 numbers a row.* reads 2 a row"):
         labels.own_scores("columns:score_negative", data, store, count=2)
+    with pytest.raises(InputError, match="row 1 of data.text has the score 0.9, .* similarities from -0.8 to 0.8"):
+        labels.own_scores("columns:score_positive,score_negative", data, store, count=2, largest=0.8)
     with pytest.raises(InputError, match="no column 'margin'"):
         labels.own_scores("columns:score_negative,margin", data, store, count=2)
 

@@ -44,6 +44,7 @@ class TransEncoder:
     unread = {}
     reserve_rows = 0
     teacher_views = (LABELS,)
+    largest_label = 1.0
 
     def __post_init__(self):
         if self.form == "bi" and self.both_orders:

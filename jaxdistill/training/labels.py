@@ -27,6 +27,8 @@ from jaxdistill.data.tokenize import TokenStore
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.inference import Embedder, refuse_mixed
 
+ROUNDING = 1e-6
+"""Share by which a score may exceed its limit."""
 COLUMNS = "columns:"
 """Marks the columns of the text that have scores, in `teacher.model`."""
 
@@ -128,15 +130,16 @@ def _name(what: str, embedder: Embedder, store: TokenStore, columns: Sequence[st
     return f"{what} {' '.join(columns)} {embedder.model.digest()} {store.content_digest} {dtype}"
 
 
-def own_scores(spec: str, data: Data, store: TokenStore, *, count: int) -> targets.Selected:
+def own_scores(spec: str, data: Data, store: TokenStore, *, count: int, largest: float = np.inf) -> targets.Selected:
     """The user's own scores of each row's pairs: a file of numbers, or columns of the text.
 
     Args:
       spec: `vectors:FILE.npy` or `columns:NAME,NAME`.
       count: number of scores of a row.
+      largest: magnitude that a score may have.
 
     Raises:
-      InputError: another number of scores, or a row without one.
+      InputError: another number of scores, a row without one, or a score that is too large.
     """
     if spec.startswith(COLUMNS):
         array = scores_of_columns(sources.split_specs(spec.removeprefix(COLUMNS)), data, store)
@@ -147,7 +150,16 @@ def own_scores(spec: str, data: Data, store: TokenStore, *, count: int) -> targe
             f"teacher.model={spec} has {array.shape[1]} numbers a row; with teacher.targets=labels it holds one score per pair, "
             f"and this objective reads {count} a row: an array of shape [rows, {count}], or {count} columns."
         )
-    return targets.Selected(array, store.input_row)
+    found = targets.Selected(array, store.input_row)
+    beyond = np.argwhere(np.abs(found[:]) > largest * (1.0 + ROUNDING))
+    if len(beyond):
+        place = tuple(beyond[0])
+        raise InputError(
+            f"teacher.model={spec}: row {store.input_row[place[0]] + 1:,} of data.text has the score {found[place[0]][place[1]]:g}, and this "
+            f"objective's labels are similarities from {-largest:g} to {largest:g}; divide scores of 0 to 5 by 5, or use "
+            "objective.name=cosent, which reads their order alone."
+        )
+    return found
 
 
 def scores_of_columns(names: Sequence[str], data: Data, store: TokenStore) -> Float[np.ndarray, "rows k"]:

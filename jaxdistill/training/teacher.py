@@ -136,6 +136,7 @@ class Targets:
         """Columns of which labels score pairs: the first one's sentence with each of the others'."""
         self.logits: bool = getattr(objective, "logits", False)
         """Whether cross-encoders label with their logits."""
+        self._largest: float = getattr(objective, "largest_label", np.inf)  # magnitude of the user's own labels
         self.store: tokenize.TokenStore | None = None
         """Tokens for a live teacher."""
         self.arrays: tuple[targets.Stored, ...] = ()
@@ -189,7 +190,8 @@ class Targets:
         computed: bool,
     ) -> Float[np.ndarray, "rows k"] | targets.Selected:
         if not labellers:
-            return labels.own_scores(config.teacher.model, config.data, self.text, count=len(self.scored) - 1)
+            count = len(self.scored) - 1
+            return labels.own_scores(config.teacher.model, config.data, self.text, count=count, largest=self._largest)
         for model in labellers:
             check_reads(config.data, model, self.scored, self.text)
         if not computed:
