@@ -17,15 +17,15 @@ TEXTS = ["The Cat sleeps", "THE dog, rain", "thé câT 中文", "cat <x> dog"]
 ADDED = {"added_tokens_decoder": {"99": {"content": "<x>", "special": True, "lstrip": True}}}
 
 
-def theirs(folder):
+def theirs(folder, texts=TEXTS):
     from transformers import AutoTokenizer
 
-    return [AutoTokenizer.from_pretrained(folder)(text)["input_ids"] for text in TEXTS]
+    return [AutoTokenizer.from_pretrained(folder)(text)["input_ids"] for text in texts]
 
 
-def ours(folder):
+def ours(folder, texts=TEXTS):
     tokenizer = read_tokenizer(folder, vocab_size=None, lower_case=False)
-    return [tokenizer.encode(text).ids for text in TEXTS]
+    return [tokenizer.encode(text).ids for text in texts]
 
 
 @pytest.mark.parametrize("lower", [True, False])
@@ -40,6 +40,7 @@ def ours(folder):
         ("modernbert", {"tokenizer_class": "BertTokenizer", "do_lower_case": False}),
         ("bert", {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": True}),
         ("bert", {"tokenizer_class": "BertTokenizer", **ADDED}),
+        ("klue", {"do_lower_case": False}),
     ],
 )
 def test_the_normalizer_is_that_of_the_class_and_its_settings(tmp_path, family, config, lower):
@@ -48,7 +49,8 @@ def test_the_normalizer_is_that_of_the_class_and_its_settings(tmp_path, family, 
     content["normalizer"] |= {"lowercase": lower, "strip_accents": None if lower else False}
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(SPECIAL | config))
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
+    klue = {"model_type": "roberta", "tokenizer_class": "BertTokenizer"}
+    (tmp_path / "config.json").write_text(json.dumps(klue if family == "klue" else {"model_type": family}))
     found = ours(tmp_path)
     assert found == theirs(tmp_path)
     assert len({tuple(ids) for ids in found}) == len(TEXTS)
@@ -70,6 +72,48 @@ def test_the_space_before_a_text_is_that_of_the_class_and_its_settings(tmp_path,
     config = names | {"tokenizer_class": kind, "add_prefix_space": space}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     assert ours(tmp_path) == theirs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("family", "config"),
+    [
+        ("xlm-roberta", {}),
+        ("bert", {"tokenizer_class": "XLMRobertaTokenizerFast", "add_prefix_space": False}),
+        ("gte", {"tokenizer_class": "XLMRobertaTokenizer"}),
+        ("camembert", {"tokenizer_class": "CamembertTokenizer"}),
+        ("albert", {"do_lower_case": False}),
+        ("albert", {"tokenizer_class": "AlbertTokenizerFast", "keep_accents": True}),
+        ("xlm-roberta", {"tokenizer_class": "PreTrainedTokenizerFast"}),
+        ("llama", {"tokenizer_class": "LlamaTokenizer"}),
+        ("llama", {"tokenizer_class": "LlamaTokenizerFast", "legacy": True}),
+        ("llama", {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": False}),
+        ("mistral", {"tokenizer_class": "LlamaTokenizer"}),
+    ],
+)
+def test_spaces_and_letters_are_those_of_a_sentencepiece_class(tmp_path, family, config):
+    special = ["<s>", "<unk>", "<pad>", "</s>", "<mask>", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = [*special, "\u2581", *"abcdehinostTé`'\"\n", "\u2581a", "\u2581\u2581"]
+    if family in ("llama", "mistral"):
+        model = models.BPE(
+            {p: i for i, p in enumerate(pieces)}, [("\u2581", "a"), ("\u2581", "\u2581")], unk_token="<unk>"
+        )
+        tokenizer = tokenizers.Tokenizer(model)
+        marks = [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+        tokenizer.normalizer = normalizers.Sequence(marks)
+    else:
+        tokenizer = tokenizers.Tokenizer(models.Unigram([(piece, -float(len(piece))) for piece in pieces], unk_id=1))
+        tokenizer.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.NFC(), normalizers.StripAccents()])
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.add_special_tokens(special)
+    names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(names | config))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 3)]
+    )
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    texts = ["a  Test ", " ", " a<s> an\nant", "thé ``a'' nest"]
+    assert ours(tmp_path, texts) == theirs(tmp_path, texts)
 
 
 def test_an_export_is_read_from_tokenizer_json_alone(tmp_path):

@@ -33,13 +33,8 @@ from jaxdistill.encoders.modules import (
 from jaxdistill.encoders.pair_head import KIND, head_names
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_settings
-from jaxdistill.encoders.tokenizer import (
-    NORMALIZER_SETTINGS,
-    TOKENIZER_FILES,
-    tokenizer_json,
-    without_paths,
-    wordpiece_settings,
-)
+from jaxdistill.encoders.tokenizer import TOKENIZER_FILES, tokenizer_json, without_paths
+from jaxdistill.encoders.tokenizer_classes import GENERIC, UNREAD_SETTINGS, wordpiece_settings
 from jaxdistill.encoders.weights import tensors_from_params, write_safetensors
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import public_name
@@ -53,10 +48,6 @@ SPECIAL_TOKENS = {
 }
 UNWANTED_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of", "local_files_only")
 """Settings of `tokenizer_config.json` that come from the program that saved it and must not be exported."""
-UNREAD_SETTINGS = (*NORMALIZER_SETTINGS, "do_basic_tokenize", "never_split", "add_prefix_space")
-"""Settings that only classes other than `GENERIC_CLASS` read."""
-GENERIC_CLASS = "PreTrainedTokenizerFast"
-"""The class that takes `tokenizer.json` as it is. Those of a family replace parts of it by their own."""
 
 
 def check_exportable(definition: EncoderDefinition) -> None:
@@ -268,7 +259,7 @@ def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
         typed = typed and model.definition.reads_pairs
     else:
         config = {key: value for key, value in config.items() if key not in UNREAD_SETTINGS}
-        config |= {"tokenizer_class": GENERIC_CLASS, "model_input_names": ["input_ids", "attention_mask"]}
+        config |= {"tokenizer_class": GENERIC, "model_input_names": ["input_ids", "attention_mask"]}
     if typed:  # the generic class passes no token types to the model unless they are named
         config |= {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
     _write_json(folder / "tokenizer_config.json", config | {"model_max_length": model.max_length})

@@ -14,6 +14,7 @@ from typing import Any
 import tokenizers
 
 from jaxdistill.core import InputError
+from jaxdistill.encoders import tokenizer_classes
 from jaxdistill.encoders.architecture import SHORTEST
 from jaxdistill.encoders.settings import read_settings, setting
 from jaxdistill.files import reading
@@ -23,22 +24,6 @@ TOKENIZER_FILES = ("special_tokens_map.json", "added_tokens.json", "merges.txt",
 """Files of a tokenizer beside `tokenizer.json` and `tokenizer_config.json`."""
 UNLIMITED = 10**6
 """Tokenizers without a limit of their own have 1e30 as `model_max_length`."""
-TYPED_CLASSES = ("BertTokenizer", "ConvBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
-"""Classes of transformers that pass token types to the model unless `model_input_names` says otherwise."""
-WORDPIECE_CLASSES = (*TYPED_CLASSES, "DistilBertTokenizer", "MPNetTokenizer")
-"""Classes that normalise text as `tokenizer_config.json` says, or by their defaults, whatever `tokenizer.json` says."""
-BYTE_CLASSES = ("RobertaTokenizer", "GPT2Tokenizer")
-"""Classes that put a space before the text where `tokenizer_config.json` says so, whatever `tokenizer.json` says."""
-CLASS_OF_TYPE = {"mpnet": "MPNetTokenizer", "roberta": "RobertaTokenizer"}
-CLASS_OF_TYPE |= dict.fromkeys(("bert", "distilbert", "electra", "nomic_bert"), "BertTokenizer")
-"""The class that transformers takes by `model_type` where `tokenizer_config.json` names none."""
-
-NORMALIZER_SETTINGS = {
-    "do_lower_case": ("lowercase", bool, True),
-    "strip_accents": ("strip_accents", bool | None, None),
-    "tokenize_chinese_chars": ("handle_chinese_chars", bool, True),
-}
-"""Settings of `WORDPIECE_CLASSES`: the normalizer's attribute, the kind of value, and the default."""
 ADDED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 OFFSETS = sorted(range(-32, 33), key=abs)
@@ -92,8 +77,9 @@ def gives_types(folder: Path) -> bool:
     names = setting(config, "model_input_names", list | None, None, file=file)
     if names is not None:
         return "token_type_ids" in names
-    kind = setting(config, "tokenizer_class", str | None, None, file=file)
-    return kind is None or kind.removesuffix("Fast") in TYPED_CLASSES
+    return tokenizer_classes.gives_types(
+        setting(config, "tokenizer_class", str | None, None, file=file) or "BertTokenizer"
+    )
 
 
 def _config(folder: Path) -> tuple[dict[str, Any], Path]:
@@ -106,17 +92,9 @@ def _apply_config(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
     """Sets what `tokenizer_config.json` says otherwise than `tokenizer.json`, where transformers follows the former."""
     config, file = _config(folder)
     path = folder / "config.json"
-    family = read_settings(path).get("model_type") if path.exists() else None
-    kind = setting(config, "tokenizer_class", str | None, None, file=file) or CLASS_OF_TYPE.get(str(family), "")
-    if family == "modernbert":  # whose class transformers corrects to the generic one
-        kind = ""
-    kind = kind.removesuffix("Fast")
-    normalizer, splitter = tokenizer.normalizer, tokenizer.pre_tokenizer
-    if kind in WORDPIECE_CLASSES and isinstance(normalizer, tokenizers.normalizers.BertNormalizer):
-        for key, (attribute, values, default) in NORMALIZER_SETTINGS.items():
-            setattr(normalizer, attribute, setting(config, key, values, default, file=file))
-    if kind in BYTE_CLASSES and isinstance(splitter, tokenizers.pre_tokenizers.ByteLevel):
-        splitter.add_prefix_space = setting(config, "add_prefix_space", bool, False, file=file)
+    model = read_settings(path) if path.exists() else {}
+    kind = tokenizer_classes.class_of(config, model, file=file)
+    tokenizer_classes.apply_class(kind, tokenizer, config, file=file)
     added = setting(config, "added_tokens_decoder", dict | None, None, file=file) or {}
     for number in sorted(added, key=lambda number: int(number) if str(number).isdecimal() else -1):
         token = dict(setting(added, number, dict, file=file))
@@ -124,18 +102,6 @@ def _apply_config(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
         if tokenizer.token_to_id(text) is None:
             flags = {name: setting(token, name, bool, False, file=file) for name in ADDED_TOKEN_FLAGS}
             tokenizer.add_tokens([tokenizers.AddedToken(text, **flags)])
-
-
-def wordpiece_settings(tokenizer: tokenizers.Tokenizer, kind: str | None) -> dict[str, Any]:
-    """The settings with which one of `WORDPIECE_CLASSES` normalises as the tokenizer does; empty for others, and if none would."""
-    normalizer = tokenizer.normalizer
-    if (
-        (kind or "").removesuffix("Fast") not in WORDPIECE_CLASSES
-        or not isinstance(normalizer, tokenizers.normalizers.BertNormalizer)
-        or not isinstance(tokenizer.pre_tokenizer, tokenizers.pre_tokenizers.BertPreTokenizer)
-    ):
-        return {}
-    return {key: getattr(normalizer, attribute) for key, (attribute, _, _) in NORMALIZER_SETTINGS.items()}
 
 
 def _refuse_left_truncation(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
