@@ -223,6 +223,25 @@ def test_modules_of_an_unknown_type_or_order_are_refused(tmp_path, bert_folder):
         load_model(str(tmp_path))
 
 
+def test_dropout_among_the_modules_changes_no_vector_and_only_sentences_are_normalised(tmp_path, bert_folder):
+    model = load_model(str(saved(tmp_path, bert_folder)))
+    modules = json.loads((tmp_path / "modules.json").read_text())
+    for place, kind in ((2, "Dropout"), (4, "Normalize")):
+        modules.insert(place, {"path": f"{place}_{kind}", "type": f"sentence_transformers.models.{kind}"})
+        (tmp_path / f"{place}_{kind}").mkdir()
+        (tmp_path / f"{place}_{kind}" / "config.json").write_text("{}")
+    modules = [module | {"idx": place, "name": str(place)} for place, module in enumerate(modules)]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    again = load_model(str(tmp_path))
+    assert again.definition == dataclasses.replace(model.definition, normalize=True)
+    assert np.abs(ours(again) - theirs(tmp_path)).max() <= TOLERANCE
+    (tmp_path / "4_Normalize" / "config.json").write_text('{"module_input_name": "token_embeddings"}')
+    with pytest.raises(
+        InputError, match="module_input_name='token_embeddings'; modules on sentence_embedding can be read"
+    ):
+        load_model(str(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -252,6 +271,8 @@ def test_poolings_that_cannot_be_read_are_refused(tmp_path, bert_folder, changes
         ("config_sentence_transformers.json", {"truncate_dim": 4}, "truncate_dim=4, which is not supported; remove it"),
         ("sentence_bert_config.json", {"query_length": 8}, "query_length=8, which changes the vectors"),
         ("sentence_bert_config.json", {"tokenizer_args": {"model_max_length": 9, "use_fast": True}}, "tokenizer_args={'model_max_length': 9}, which"),
+        ("sentence_bert_config.json", {"transformer_task": "text-generation"}, 'transformer_task="text-generation"; only "feature-extraction" can'),
+        ("sentence_bert_config.json", {"modality_config": {"message": {}}}, 'modality_config={"message": {}}; only {"text": {"method": "forward",'),
         ("sentence_bert_config.json", {"processing_kwargs": {"text": {"max_length": 9}}}, "processing_kwargs={'text': {'max_length': 9}}, which"),
     ],
 )  # fmt: skip

@@ -1,8 +1,10 @@
 """Reads what a sentence-transformers folder holds besides the transformer: pooling, dense layers, length, prompts."""
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +42,13 @@ HARMLESS_SETTINGS = (
     "chat_template", "attn_implementation", "torch_dtype", "dtype", "unpad_inputs", "use_memory_efficient_attention",
 )  # fmt: skip
 """Parts of `TEXT_SETTINGS` that change no vector."""
+TRANSFORMER_SETTINGS = {
+    "transformer_task": "feature-extraction",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+    "module_output_name": "token_embeddings",
+}
+"""What the Transformer module computes, with the values that can be read: the last hidden states of a text. Others read texts as
+chat messages, or pool inside."""
 MOST_LAYERS = 1000
 DENSE_ACTIVATIONS = {
     "torch.nn.modules.activation.Tanh": "tanh",
@@ -91,6 +100,9 @@ def read_modules(folder: Path) -> Modules:
             "training takes a teacher's first numbers with --config.teacher.dims."
         )
     _check_order(kinds, folder)
+    for kind, path in zip(kinds, paths, strict=True):
+        if kind == "Normalize" and (path / "config.json").exists():
+            _check_names(read_settings(path / "config.json"), path / "config.json")
     dense = [(kind, path) for kind, path in zip(kinds, paths, strict=True) if kind in SENTENCE_MODULES]
     places: dict[str, Path] = dict(zip(kinds, paths, strict=True))
     max_length, lower_case = _text_options(paths[0])
@@ -123,13 +135,14 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
         entries = []
     if not entries:
         raise InputError(f"{path} is not a list of modules with idx, path and type.")
-    return [
+    found = [
         (
             _kind(setting(entry, "type", str, file=path), path),
             reading.inside(folder, folder / setting(entry, "path", str, "", file=path)),
         )
         for entry in entries
     ]
+    return [(kind, place) for kind, place in found if kind != "Dropout"]  # which only training has
 
 
 def _kind(name: str, path: Path) -> str:
@@ -183,6 +196,11 @@ def _text_options(folder: Path) -> tuple[int, bool]:
         for name in TEXT_SETTINGS:
             if changing := _changing(options.get(name)):
                 raise InputError(f"{path} has {name}={changing!r:.80}, which changes the vectors and is not supported.")
+        for name, only in TRANSFORMER_SETTINGS.items():
+            if options.get(name) not in (None, only):
+                raise InputError(
+                    f"{path} has {name}={json.dumps(options[name]):.160}; only {json.dumps(only)} can be read."
+                )
         length = setting(options, "max_seq_length", int | None, None, least=SHORTEST, file=path)
         return length or 0, setting(options, "do_lower_case", bool | None, False, file=path) or False
     return 0, False
@@ -243,11 +261,16 @@ def _layers(folder: Path) -> str:
     )
 
 
-def _dense(path: Path) -> Dense:
-    config = read_settings(path)
+def _check_names(config: Mapping[str, Any], path: Path) -> None:
+    """Raises `InputError` if a module works on something else than sentences."""
     for key in ("module_input_name", "module_output_name"):
         if config.get(key) not in (None, "sentence_embedding"):
-            raise InputError(f"{path} has {key}={config[key]!r:.80}; dense layers on sentence_embedding can be read.")
+            raise InputError(f"{path} has {key}={config[key]!r:.80}; modules on sentence_embedding can be read.")
+
+
+def _dense(path: Path) -> Dense:
+    config = read_settings(path)
+    _check_names(config, path)
     if config.get("use_residual"):
         raise InputError(f"{path} has use_residual=true; dense layers without a residual can be read.")
     activation = setting(config, "activation_function", str, "torch.nn.modules.activation.Tanh", file=path)
