@@ -40,6 +40,14 @@ CONFIGS |= {
         | dict(cls_token_id=2, sep_token_id=3, local_attention=8, layer_types=None, global_attn_every_n_layers=2),
     ),
     "llama": (transformers.LlamaConfig, DECODER | dict(num_key_value_heads=2, attention_bias=True, mlp_bias=True)),
+    "llama:longer": (
+        transformers.LlamaConfig,
+        DECODER
+        | dict(
+            rope_parameters=dict(rope_type="llama3", rope_theta=1e4, factor=8.0, original_max_position_embeddings=100)
+            | dict(low_freq_factor=1.5, high_freq_factor=4.0)
+        ),
+    ),
     "mistral": (transformers.MistralConfig, DECODER | dict(num_key_value_heads=1, sliding_window=6)),
     "mistral:both-sides": (
         transformers.MistralConfig,

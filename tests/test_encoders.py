@@ -91,6 +91,8 @@ def test_older_configs_say_the_same_and_their_code_is_never_run(tmp_path, family
 
 
 DEFAULT_ROPE, LINEAR_ROPE = dict(rope_type="default"), dict(rope_type="linear", factor=3.0)
+LLAMA3_ROPE = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0)
+LLAMA3_ROPE |= dict(original_max_position_embeddings=8192)
 BOTH_ROPES = dict(full_attention=DEFAULT_ROPE | dict(rope_theta=300.0), sliding_attention=DEFAULT_ROPE)
 
 
@@ -100,6 +102,7 @@ BOTH_ROPES = dict(full_attention=DEFAULT_ROPE | dict(rope_theta=300.0), sliding_
         ("llama", dict(rope_parameters="removed", rope_scaling=DEFAULT_ROPE | dict(rope_theta=300.0))),
         ("llama", dict(rope_scaling=LINEAR_ROPE | dict(rope_theta=50.0))),
         ("llama", dict(rope_scaling=LINEAR_ROPE, rope_theta=70.0)),
+        ("llama", dict(rope_parameters="removed", rope_theta=5e5, rope_scaling=LLAMA3_ROPE)),
         ("gemma3-text", dict(rope_parameters=BOTH_ROPES, rope_scaling=LINEAR_ROPE)),
         ("gemma3-text", dict(rope_parameters="removed", rope_scaling=LINEAR_ROPE)),
         ("gemma3-text", dict(layer_types="removed", sliding_window_pattern=3, _sliding_window_pattern=2)),
@@ -122,7 +125,8 @@ def test_a_file_says_what_transformers_makes_of_it(tmp_path, family, changes):
 @pytest.mark.parametrize(
     ("family", "changes", "message"),
     [
-        ("qwen3", dict(rope_parameters=dict(rope_theta=1e6, rope_type="yarn", factor=4.0)), "'yarn'.*'default' and 'linear'"),
+        ("qwen3", dict(rope_parameters=dict(rope_theta=1e6, rope_type="yarn", factor=4.0)), "'yarn'.*'default', 'linear' and"),
+        ("llama:longer", dict(rope_scaling=LLAMA3_ROPE | dict(high_freq_factor=1.0)), "must be positive and rise"),
         ("qwen3", dict(layer_types=["full_attention"]), "layer_types.*each of 3 layers"),
         ("qwen3", dict(num_key_value_heads=3), "heads=4 is not divisible by key_heads=3"),
         ("gemma3-text", dict(attn_logit_softcapping=50.0), "attn_logit_softcapping"),

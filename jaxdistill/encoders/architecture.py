@@ -16,8 +16,31 @@ SHORTEST = 3
 """Smallest allowed maximum length: one token between the special ones."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LayerKind:
+def _variation(default: Any) -> Any:
+    """An option that few families use. NOTE: `repr` shows it only if it differs from its default. Digests of models
+    and of stored targets hash `repr`, so a new option invalidates no stored target."""
+    return dataclasses.field(default=default, repr=False, metadata={"variation": True})
+
+
+class _Varying:
+    """Options of which `repr` shows variations only where they are used."""
+
+    def __repr__(self) -> str:
+        shown = (*(field.name for field in dataclasses.fields(self) if field.repr), *self.varies)  # pyright: ignore[reportArgumentType]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+    @property
+    def varies(self) -> tuple[str, ...]:
+        """Names of the variations that differ from their defaults."""
+        return tuple(
+            field.name
+            for field in dataclasses.fields(self)  # pyright: ignore[reportArgumentType]
+            if field.metadata.get("variation") and getattr(self, field.name) != field.default
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class LayerKind(_Varying):
     """Properties that may differ between layers: attention window and rotary positions."""
 
     window: int = 0
@@ -26,16 +49,14 @@ class LayerKind:
     """Base of the rotary positions; 0: queries and keys are not rotated."""
     divisor: float = 1.0
     """Divides the rotary frequencies (linear scaling for longer texts)."""
-
-
-def _variation(default: Any) -> Any:
-    """An option that few families use. NOTE: `repr` shows it only if it differs from its default. Digests of models
-    and of stored targets hash `repr`, so a new option invalidates no stored target."""
-    return dataclasses.field(default=default, repr=False, metadata={"variation": True})
+    kept_below: float = _variation(0.0)
+    """Wavelength in tokens up to which frequencies are not divided (Llama 3)."""
+    divided_above: float = _variation(0.0)
+    """Wavelength in tokens from which on they are; between the two, both frequencies are blended."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class Architecture:
+class Architecture(_Varying):
     """The body of an encoder: a transformer assembled from parts, with BERT's as defaults."""
 
     family: str
@@ -133,19 +154,6 @@ class Architecture:
         ):
             if value not in allowed:
                 raise InputError(f"{name} {value!r} is not known; use one of {', '.join(allowed)}.")
-
-    def __repr__(self) -> str:
-        shown = (*(field.name for field in dataclasses.fields(self) if field.repr), *self.varies)
-        return f"Architecture({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
-
-    @property
-    def varies(self) -> tuple[str, ...]:
-        """Names of the options in which it differs from BERT, MPNet and ELECTRA."""
-        return tuple(
-            field.name
-            for field in dataclasses.fields(self)
-            if field.metadata.get("variation") and getattr(self, field.name) != field.default
-        )
 
     @property
     def is_static(self) -> bool:

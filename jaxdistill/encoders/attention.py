@@ -241,7 +241,11 @@ def rotation_of(
 
     Source: Su et al., RoFormer, 2021, https://arxiv.org/abs/2104.09864; pairs are numbers half a head apart.
     """
-    frequencies = kind.theta ** (-np.arange(0, head_width, 2) / head_width) / kind.divisor
+    whole = kind.theta ** (-np.arange(0, head_width, 2) / head_width)
+    frequencies = whole / kind.divisor
+    if kind.divided_above:
+        ends = 2 * np.pi / np.array([kind.divided_above, kind.kept_below])
+        frequencies += np.interp(whole, ends, [0.0, 1.0]) * (whole - frequencies)
     angles = position[..., None].astype(jnp.float32) * frequencies.astype(np.float32)[None, None, None]
     return jnp.cos(angles), jnp.sin(angles)
 

@@ -1,6 +1,7 @@
 """Reads and writes the parts of `config.json` and of tensor names that families share."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, overload
@@ -110,18 +111,36 @@ def rotary(config: Mapping[str, Any], default: float, *, of: str = "", old: str 
         parameters = (value(parameters, of, dict | None, None) or {"rope_type": "default"}) | scaling
     theta = value(parameters, "rope_theta", float, value(config, old, float, default, least=1), least=1)
     kind = parameters.get("rope_type") or parameters.get("type") or "default"
-    if kind not in ("default", "linear") or parameters.get("partial_rotary_factor", 1.0) != 1.0:
+    if kind not in ("default", "linear", "llama3") or parameters.get("partial_rotary_factor", 1.0) != 1.0:
         raise InputError(
-            f"config.json scales rotary positions by {kind!r} ({parameters}); whole heads by 'default' and 'linear' can be read."
+            f"config.json scales rotary positions by {kind!r} ({parameters}); whole heads by 'default', 'linear' and 'llama3' can be read."
         )
-    divisor = value(parameters, "factor", float, least=1) if kind == "linear" else 1.0
-    return LayerKind(theta=float(theta), divisor=float(divisor))
+    divisor = 1.0 if kind == "default" else value(parameters, "factor", float, least=1)
+    kept, divided = _wavelengths(parameters) if kind == "llama3" else (0.0, 0.0)
+    return LayerKind(theta=float(theta), divisor=float(divisor), kept_below=kept, divided_above=divided)
+
+
+def _wavelengths(parameters: Mapping[str, Any]) -> tuple[float, float]:
+    """The wavelengths between which Llama 3 blends frequencies: `kept_below` and `divided_above`."""
+    trained = size(parameters, "original_max_position_embeddings")
+    low, high = (value(parameters, f"{name}_freq_factor", float) for name in ("low", "high"))
+    if not 0 < low < high:
+        raise InputError(
+            f"config.json has low_freq_factor={low} and high_freq_factor={high}; they must be positive and rise."
+        )
+    return trained / high, trained / low
 
 
 def rope_parameters(kind: LayerKind) -> dict[str, Any]:
     """The inverse, for `rope_parameters`."""
+    base = {"rope_theta": kind.theta}
+    if kind.divided_above:
+        trained = math.ceil(kind.divided_above)
+        factors = {"low_freq_factor": trained / kind.divided_above, "high_freq_factor": trained / kind.kept_below}
+        longer = {"factor": kind.divisor, "original_max_position_embeddings": trained}
+        return base | {"rope_type": "llama3"} | longer | factors
     linear = {"rope_type": "linear", "factor": kind.divisor}
-    return {"rope_theta": kind.theta} | ({"rope_type": "default"} if kind.divisor == 1.0 else linear)
+    return base | ({"rope_type": "default"} if kind.divisor == 1.0 else linear)
 
 
 def window(config: Mapping[str, Any], *, causal: bool) -> int:
