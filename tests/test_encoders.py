@@ -136,6 +136,8 @@ def test_a_file_says_what_transformers_makes_of_it(tmp_path, family, changes):
         ("gemma3-text", dict(rope_parameters=DEFAULT_ROPE), "one for each of full_attention and sliding_attention"),
         ("eurobert", dict(is_causal=True), "is_causal=true: that is a decoder"),
         ("bert", dict(is_causal=True), "is_causal=true: that is a decoder"),
+        ("distilbert", dict(is_causal=True), "is_causal=true: that is a decoder"),
+        ("modernbert", dict(is_causal=True), "is_causal=true: that is a decoder"),
         ("mpnet", dict(relative_attention_num_buckets=16), "must be a whole number, at least 32"),
         ("albert", dict(num_hidden_groups=3), "only 1, one layer for all"),
         ("llama", dict(head_dim=9), "even head size, not 9"),

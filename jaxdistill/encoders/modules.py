@@ -94,6 +94,10 @@ def read_modules(folder: Path) -> Modules:
             f"{folder} is a CrossEncoder made of the modules {', '.join(kinds):.80}; of cross-encoders, classifiers with one"
             " label (Transformer alone) can be read."
         )
+    if general.get("model_type") not in (None, "SentenceTransformer", "CrossEncoder"):
+        raise InputError(
+            f"{file} has model_type={general['model_type']!r:.80}; SentenceTransformer and CrossEncoder can be read."
+        )
     if general.get("truncate_dim"):
         raise InputError(
             f"{file} has truncate_dim={general['truncate_dim']!r:.20}, which is not supported; remove it for whole vectors. A "

@@ -95,6 +95,10 @@ def _apply_config(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
     model = read_settings(path) if path.exists() else {}
     kind = tokenizer_classes.class_of(config, model, file=file)
     tokenizer_classes.apply_class(kind, tokenizer, config, file=file)
+    if setting(config, "split_special_tokens", bool, False, file=file):
+        raise InputError(
+            f"{file} has split_special_tokens=true; only a tokenizer that reads special tokens whole can be read."
+        )
     added = setting(config, "added_tokens_decoder", dict | None, None, file=file) or {}
     for number in sorted(added, key=lambda number: int(number) if str(number).isdecimal() else -1):
         token = dict(setting(added, number, dict, file=file))

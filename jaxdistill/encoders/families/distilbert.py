@@ -14,6 +14,7 @@ WORD_HEAD = WordHead("vocab_transform", "vocab_layer_norm", "vocab_projector.bia
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
+    hugging_face.refuse_variants(config)
     size, value = hugging_face.size, hugging_face.value
     return Architecture(
         family="distilbert",

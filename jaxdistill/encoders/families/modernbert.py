@@ -13,6 +13,7 @@ PREFIXES = ("model.",)
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
+    hugging_face.refuse_variants(config)
     size, value = hugging_face.size, hugging_face.value
     layers, mlp_bias = hugging_face.layer_count(config), value(config, "mlp_bias", bool, False)
     every = value(config, "global_attn_every_n_layers", int, 3, least=1)
