@@ -227,3 +227,9 @@ def test_the_last_shape_holds_any_batch_and_row_lengths_are_multiples_of_eight()
     assert all(shape.length % 8 == 0 and 8 <= shape.length <= 128 for each in shapes for shape in each)
     longest = packing.ragged([np.zeros(60, np.uint16)] * 32)
     assert pack(longest, shapes[-1][0], groups=2, pad_id=0) is not None
+
+
+def test_streams_that_read_alike_have_the_shapes_of_one():
+    batches = [batch[1:] for batch in simulated(2, 16)]
+    alone = choose_shapes(batches, [60])
+    assert choose_shapes([batch * 2 for batch in batches], [60, 60]) == tuple(shapes * 2 for shapes in alone)
