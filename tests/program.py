@@ -7,12 +7,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import jax
 import numpy as np
 import pytest
 
 from jaxdistill import cli
+from jaxdistill import mesh as meshes
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import SentenceModel
@@ -124,6 +126,11 @@ def run(
     out, err = process.communicate(timeout=400)
     assert process.returncode == status, f"status {process.returncode}\n{out[-3000:]}\n{err[-3000:]}"
     return out, err
+
+
+def on_devices(patched: pytest.MonkeyPatch, count: int) -> None:
+    """Trainings in this process use so many of its devices."""
+    patched.setattr(meshes, "make_mesh", partial(meshes.make_mesh, devices=jax.devices()[:count]))
 
 
 def start_all(

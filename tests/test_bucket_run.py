@@ -3,6 +3,7 @@
 import json
 import pathlib
 import signal
+import subprocess
 import time
 
 import numpy as np
@@ -18,7 +19,7 @@ import bucket
 import program
 from faults.kills import _timeless
 
-STEPS, EVERY = 120, 20
+STEPS, EVERY = 60, 20
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,12 @@ def machine(folder: pathlib.Path, name: str) -> dict[str, str]:
     return {"JAXDISTILL_CACHE": str(folder / name)}
 
 
+def await_checkpoint(run: str, process: subprocess.Popen) -> None:
+    """Waits until one of a later step than 0 is published."""
+    while not published_steps(run) - {0} and process.poll() is None:
+        time.sleep(0.2)
+
+
 def published_steps(run: str = "run") -> set[int]:
     path = f"{bucket.NAME}/runs/{run}/{MANIFEST}"
     if not bucket.files().exists(path):
@@ -59,8 +66,7 @@ def killed_and_continued(folder):
     """What the second program prints; the first is killed as soon as a checkpoint is published."""
     given = arguments(folder, f"s3://{bucket.NAME}", f"s3://{bucket.NAME}/runs/run")
     first = program.start("main", given, variables=machine(folder, "first"))
-    while not published_steps() - {0} and first.poll() is None:
-        time.sleep(0.05)
+    await_checkpoint("run", first)
     first.send_signal(signal.SIGKILL)
     first.communicate()
     return program.run("main", given, variables=machine(folder, "second"))
@@ -91,8 +97,7 @@ def test_processes_without_a_common_folder_are_killed_and_continued_from_the_buc
     given.append("--config.teacher.targets=store")  # trains as live ones
     hosts = [machine(folder, f"host{number}") for number in range(4)]
     both = program.start_all(given, variables=hosts[:2])
-    while not published_steps("two") - {0} and both[0].poll() is None:
-        time.sleep(0.05)
+    await_checkpoint("two", both[0])
     both[1].send_signal(signal.SIGKILL)
     assert "process 1" in both[0].communicate()[1] and both[0].returncode == AGAIN
     both[1].communicate()

@@ -250,11 +250,11 @@ def test_minilm_equals_sentence_transformers(reference):
     assert np.abs(sentences(model, tokens_of(model, TEXTS)) - reference.encode(TEXTS)).max() <= TOLERANCE
 
 
-def test_minilm_equals_sentence_transformers_on_a_thousand_real_sentences(reference, data_folder):
+def test_minilm_equals_sentence_transformers_on_real_sentences(reference, data_folder):
     import gzip
 
     with gzip.open(data_folder / "sts" / "stsb.dev.tsv.gz", "rt", encoding="utf-8") as file:
-        texts = [line.rstrip("\n").split("\t")[2] for line in list(file)[1:1001]]
+        texts = [line.rstrip("\n").split("\t")[2] for line in list(file)[1:1001:8]]
     model = load_model(TEACHER)
     assert np.abs(sentences(model, tokens_of(model, texts)) - reference.encode(texts)).max() <= TOLERANCE
 

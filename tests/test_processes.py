@@ -9,14 +9,14 @@ import pytest
 from safetensors.numpy import load_file
 from test_sts import ROWS, write_tsv
 
-from jaxdistill import encode, evaluate
+from jaxdistill import encode, evaluate, main
 from jaxdistill.cli import AGAIN, BAD_INPUT
 from jaxdistill.data.targets import BLOCK_ROWS
 from jaxdistill.evals import sts
 from jaxdistill.files import parts
 from jaxdistill.training.checkpoint import Checkpoints
 
-from program import ended, run, series, start_all, tiny_arguments, write_teacher, write_text
+from program import ended, on_devices, run, series, start_all, tiny_arguments, write_teacher, write_text
 from tiny_text import made_up
 
 STORED = {"teacher__targets": "store"}
@@ -37,7 +37,10 @@ def arguments_of(folder, workdir, **options):
 @pytest.fixture(scope="module")
 def alone(folder):
     """One process with four devices."""
-    run("main", arguments_of(folder, folder / "alone", data__cache_folder=folder / "own", **STORED), devices=4)
+    with pytest.MonkeyPatch.context() as patched:
+        on_devices(patched, 4)
+        patched.delenv("JAXDISTILL_DATA", raising=False)
+        main.main(arguments_of(folder, folder / "alone", data__cache_folder=folder / "own", **STORED))
     return folder / "alone"
 
 
@@ -121,7 +124,7 @@ def test_sigterm_to_one_process_saves_in_all_and_the_same_command_continues_on_f
     checkpoints = Checkpoints(workdir)
     assert checkpoints.steps[-1] < 20
     checkpoints.close()
-    (first, _), _ = ended(start_all(arguments), 0)
+    first, _ = run("main", arguments, devices=4)
     assert "continuing from the checkpoint of step" in first
     assert_alike(workdir, alone)
 

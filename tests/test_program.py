@@ -12,18 +12,25 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from jaxdistill import cli, export, main
+from jaxdistill import cli, encode, export, main
 from jaxdistill.core import InputError
 from jaxdistill.evals import sts
 from jaxdistill.training import loop as training_loop
 from jaxdistill.training.checkpoint import Checkpoints
 
 import eval_cases
-from program import refused, run, series, start, tiny_arguments
+from program import on_devices, refused, run, series, start, tiny_arguments
 from tiny_text import made_up
 
 SECRETS = ("HF_TOKEN", "WANDB_API_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GOOGLE_API_KEY")
 SECRET = "hf_nobody-may-read-this"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_data_folder():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.delenv("JAXDISTILL_DATA", raising=False)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +168,7 @@ def test_a_lost_terminal_saves_and_the_same_command_continues_also_when_nobody_r
 
 
 @pytest.fixture(scope="module")
-def on_devices(folder):
+def trained_on_devices(folder):
     """Folder of a training on so many devices, and the arguments of one with so many steps; dropout on.
 
     60 steps on one device, 50 on the others; with a constant rate a longer run begins as a shorter one.
@@ -173,22 +180,24 @@ def on_devices(folder):
         return tiny_arguments(folder, **constant, **options)
 
     for devices in (1, 2, 4, 8):
-        given = [*arguments(60 if devices == 1 else 50), f"--workdir={folder / f'devices{devices}'}"]
-        run("main", given, devices=devices)
+        with pytest.MonkeyPatch.context() as patched:
+            on_devices(patched, devices)
+            main.main([*arguments(60 if devices == 1 else 50), f"--workdir={folder / f'devices{devices}'}"])
     return {devices: folder / f"devices{devices}" for devices in (1, 2, 4, 8)}, arguments
 
 
-def test_one_two_four_and_eight_devices_give_the_same_losses(on_devices):
-    losses = {devices: list(series(workdir, "loss").values())[:50] for devices, workdir in on_devices[0].items()}
+def test_one_two_four_and_eight_devices_give_the_same_losses(trained_on_devices):
+    losses = {devices: list(series(folder, "loss").values())[:50] for devices, folder in trained_on_devices[0].items()}
     for devices in (2, 4, 8):
         np.testing.assert_allclose(losses[devices], losses[1], atol=1e-5)
     assert len(losses[1]) == len(losses[8]) == 50
 
 
-def test_a_checkpoint_of_eight_devices_goes_on_with_two_and_more_steps(on_devices):
-    workdirs, arguments = on_devices
-    out, _ = run("main", [*arguments(60), f"--workdir={workdirs[8]}"], devices=2)
-    assert "continuing from the checkpoint of step 50" in out
+def test_a_checkpoint_of_eight_devices_goes_on_with_two_and_more_steps(trained_on_devices, monkeypatch, capsys, caplog):
+    workdirs, arguments = trained_on_devices
+    on_devices(monkeypatch, 2)
+    main.main([*arguments(60), f"--workdir={workdirs[8]}"])
+    assert "continuing from the checkpoint of step 50" in caplog.text and "devices: 2" in capsys.readouterr().out
     whole = series(workdirs[1], "loss")
     assert list(whole) == list(range(1, 61))
     np.testing.assert_allclose(list(series(workdirs[8], "loss").values()), list(whole.values()), atol=1e-5)
@@ -196,22 +205,20 @@ def test_a_checkpoint_of_eight_devices_goes_on_with_two_and_more_steps(on_device
 
 def test_stored_targets_train_as_a_live_teacher_does(folder, finished):
     workdir = folder / "stored"
-    run("main", [*tiny_arguments(folder, student__dropout=0.1, teacher__targets="store"), f"--workdir={workdir}"])
+    main.main([*tiny_arguments(folder, student__dropout=0.1, teacher__targets="store"), f"--workdir={workdir}"])
     np.testing.assert_allclose(
         list(series(workdir, "loss").values()), list(series(finished[0], "loss").values()), atol=1e-5
     )
 
 
 def test_the_users_own_vectors_are_targets(folder, finished):
-    lines = (folder / "text.txt").read_text().splitlines()
-    (folder / "lines.txt").write_text("\n".join(lines) + "\n")
     out = folder / "vectors.npy"
-    run("encode", [f"--model={folder / 'model'}", f"--input={folder / 'lines.txt'}", f"--output={out}"])
+    encode.main([f"--model={folder / 'model'}", f"--input={folder / 'text.txt'}", f"--output={out}"])
     workdir = folder / "vectors"
     given = tiny_arguments(
         folder, student__dropout=0.1, teacher__model=f"vectors:{out}", student__model=folder / "model"
     )
-    run("main", [*given, f"--workdir={workdir}"])
+    main.main([*given, f"--workdir={workdir}"])
     np.testing.assert_allclose(
         list(series(workdir, "loss").values()), list(series(finished[0], "loss").values()), atol=1e-4
     )
@@ -231,25 +238,23 @@ def test_with_a_data_folder_sts_is_scored_and_the_vectors_geometry_drawn(folder,
     assert drawn["geometry"] == [1, 1, 1] and drawn["gold-2"] == [15]
 
 
-def test_dry_run_prints_the_same_lines_and_writes_nothing(folder, finished):
-    workdir = folder / "dry"
-    out, _ = run("main", [*tiny_arguments(folder), f"--workdir={workdir}", "--dry_run"])
+def test_dry_run_prints_the_same_lines_and_writes_nothing(folder, finished, capsys):
+    main.main([*tiny_arguments(folder), f"--workdir={folder / 'dry'}", "--dry_run"])
+    out = capsys.readouterr().out
     for words in ("parameters", "memory:", "steps: 20", "estimated time:", "dry run: stopped before step 1"):
         assert words in out
-    assert not workdir.exists()
+    assert not (folder / "dry").exists()
 
 
-def test_a_finished_run_is_not_trained_again(folder, finished):
+def test_a_finished_run_is_not_trained_again(folder, finished, capsys):
     before = state_of(finished[0], 20)
-    out, _ = run("main", [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={finished[0]}"])
-    assert "student after" in out
+    main.main([*tiny_arguments(folder, student__dropout=0.1), f"--workdir={finished[0]}"])
+    assert "student after" in capsys.readouterr().out
     assert_identical(state_of(finished[0], 20), before)
 
 
 def test_any_kept_checkpoint_can_be_exported(folder, finished):
-    workdir = finished[0]
-    kept = Checkpoints(workdir).steps
-    run("export", [f"--workdir={workdir}", f"--step={kept[-1]}", f"--out={folder / 'out'}"])
+    export.main([f"--workdir={finished[0]}", f"--step={Checkpoints(finished[0]).steps[-1]}", f"--out={folder / 'out'}"])
     assert (folder / "out" / "modules.json").exists()
 
 
@@ -321,18 +326,20 @@ def test_a_loss_that_is_not_finite_stops_the_run(folder):
     arguments = tiny_arguments(
         folder, optimizer__learning_rate=1e30, optimizer__clip_norm=0.0, optimizer__warmup_fraction=0.0
     )
-    _, err = run("main", [*arguments, f"--workdir={workdir}"], status=2)
-    assert "training diverged, the loss is not finite at step" in err and "checkpoint of step 0 is good" in err
+    with pytest.raises(InputError, match="diverged, the loss is not finite at step .*checkpoint of step 0 is good"):
+        main.main([*arguments, f"--workdir={workdir}"])
     assert Checkpoints(workdir).steps == [0]
 
 
 @pytest.mark.parametrize("word, good", [("warn", 5), ("stop", 0)])
-def test_a_student_that_collapses_is_a_training_that_diverged(folder, word, good):
+def test_a_student_that_collapses_is_a_training_that_diverged(folder, word, good, caplog):
     """Normalised vectors keep the loss finite at this learning rate."""
     arguments = tiny_arguments(folder, optimizer__learning_rate=1000.0, evals__collapse=word)
-    out, err = run("main", [*arguments, f"--workdir={folder / word}"], status=2)
+    with pytest.raises(InputError) as error:
+        main.main([*arguments, f"--workdir={folder / word}"])
+    err = str(error.value)
     assert f"training diverged, at step {good + 5}" in err and "collapse" in err
-    assert "step 5: the student's vectors collapse: vectors/" in (out if word == "warn" else err)
+    assert "step 5: the student's vectors collapse: vectors/" in (caplog.text if word == "warn" else err)
     assert f"the checkpoint of step {good} is good" in err and "lower optimizer.learning_rate (it is 1000)" in err
 
 
@@ -357,22 +364,23 @@ def assert_the_export_names_no_folder_and_no_default_prompt(export, folder):
     assert settings["prompts"] == {"prompt": "the cat "} and settings["default_prompt_name"] is None
 
 
-def test_training_stops_after_evaluations_without_a_better_score_and_a_killed_run_keeps_its_best(folder):
+def test_training_stops_without_a_better_score_and_a_killed_run_keeps_its_best(folder, capsys, caplog):
     """Each step makes it worse: the best checkpoint is the first one, which the resumed run must still have at its end."""
     workdir = folder / "patience"
     arguments = tiny_arguments(
         folder, optimizer__learning_rate=0.3, evals__patience=2, run__steps=40, student__prompt="the cat "
     )
-    arguments += ["--workdir", workdir]
+    arguments += ["--workdir", str(workdir)]
     process = start("main", arguments)
     wait_for(lambda: (workdir / "checkpoints" / "5").exists(), process)
     process.kill()
     process.communicate()
-    out, err = run("main", arguments)
-    assert "continuing from the checkpoint of step 5" in out and "stopped at step 10" in out + err
+    main.main(arguments)
+    out = capsys.readouterr().out + caplog.text
+    assert "continuing from the checkpoint of step 5" in out and "stopped at step 10" in out
     assert_the_export_names_no_folder_and_no_default_prompt(workdir / "export", folder)
     before = {path: path.stat().st_mtime_ns for path in (workdir / "export").rglob("*")}
-    run("main", arguments)
+    main.main(arguments)
     assert {path: path.stat().st_mtime_ns for path in (workdir / "export").rglob("*")} == before
     results = json.loads((workdir / "results.json").read_text())
     assert (results["best_step"], results["last_step"]) == (0, 10)
@@ -381,11 +389,11 @@ def test_training_stops_after_evaluations_without_a_better_score_and_a_killed_ru
     assert results["no_gain"] in out and results["no_gain"] in (workdir / "report.html").read_text()
 
 
-def test_the_untrained_student_is_no_candidate_where_only_trained_ones_are(folder):
+def test_the_untrained_student_is_no_candidate_where_only_trained_ones_are(folder, capsys):
     arguments = tiny_arguments(
         folder, optimizer__learning_rate=0.3, evals__untrained=False, run__steps=6, evals__every=3
     )
-    out, _ = run("main", [*arguments, f"--workdir={folder / 'trained'}"])
+    main.main([*arguments, f"--workdir={folder / 'trained'}"])
     results = json.loads((folder / "trained" / "results.json").read_text())
-    assert results["best_step"] > 0 and "the best trained checkpoint" in out
+    assert results["best_step"] > 0 and "the best trained checkpoint" in capsys.readouterr().out
     assert results["scores"]["student after"] != results["scores"]["student before"]

@@ -1,6 +1,8 @@
 """Sweeps: points of a grid, means and table by hand, studies, and the program: killed, run again, extended, failing."""
 
+import contextlib
 import csv
+import io
 import json
 import re
 import signal
@@ -16,7 +18,7 @@ from jaxdistill.reporting import sweep as comparison
 from jaxdistill.reporting.tables import as_text
 
 from conftest import ROOT
-from program import refused, run, start, tiny_arguments
+from program import environment, refused, start, tiny_arguments
 
 TINY = "configs/congen.py:tiny"
 STEPS = 150
@@ -249,6 +251,19 @@ def wait_for(path, process, seconds=120.0):
         time.sleep(0.02)
 
 
+def swept(given):
+    """(output, status) of a sweep in this process; its trainings are programs of their own, on one device."""
+    with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stdout(io.StringIO()) as said:
+        patched.setenv("XLA_FLAGS", environment()["XLA_FLAGS"])
+        patched.delenv("JAXDISTILL_DATA", raising=False)
+        try:
+            sweep.main(given)
+            status = 0
+        except SystemExit as stopped:
+            status = stopped.code
+    return said.getvalue(), status
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """(folder, output) of a sweep of two points that Ctrl-C stopped in the first, and that was then run again."""
@@ -260,8 +275,8 @@ def finished(tmp_path_factory):
     stopped, _ = process.communicate(timeout=200)
     assert process.returncode == 130 and "the same command continues" in stopped
     assert not list((folder / "sweep").glob("*/results.json"))
-    out, _ = run("sweep", given)
-    assert "is saved" in (log := (folder / "sweep" / "objective.alpha=0.25,run.seed=0.log").read_text())
+    out, status = swept(given)
+    assert status == 0 and "is saved" in (log := (folder / "sweep" / "objective.alpha=0.25,run.seed=0.log").read_text())
     assert "continuing from the checkpoint of step" in log
     return folder, out
 
@@ -345,7 +360,8 @@ def test_a_point_that_fails_is_told_and_the_others_stay(finished):
     study = folder / "failing.py"
     points = [{"objective.alpha": 1.0, "student.dims": "(999,)"}, {"objective.alpha": 0.25}, {"objective.alpha": 0.75}]
     study.write_text(f"GRID = {points}")
-    out, _ = run("sweep", arguments(folder, f"--grid={study}"), status=sweep.POINT_FAILED)
+    out, status = swept(arguments(folder, f"--grid={study}"))
+    assert status == sweep.POINT_FAILED
     said = "failed with status 2: error: student.dims=(999,) goes beyond the student's vectors"
     assert f"point 1 of 3: objective.alpha=1.0 student.dims=[999] run.seed=0 ... {said}" in out
     assert out.count("(done before)") == 2
