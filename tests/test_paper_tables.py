@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from jaxdistill import config as configs
 from jaxdistill.training import config_file
 
 import paper_tables
@@ -16,6 +17,9 @@ TABLES = {
     path.stem: importlib.import_module(f"paper_tables.{path.stem}").TABLE
     for path in sorted((ROOT / "tests" / "paper_tables").glob("[!_]*.py"))
 }
+DEFAULTS = configs.flat(configs.parse_config({"objective": {"name": "any"}}))
+SAID_OTHERWISE = {"objective.name", "optimizer.warmup_fraction"}
+"""By the objective's options, and by `derived.warmup_steps`."""
 CASES = [(name, preset) for name, table in TABLES.items() for preset in table]
 
 
@@ -54,6 +58,8 @@ def test_a_preset_has_the_settings_of_its_source(name, preset):
         objective = [option for option in found if option.startswith("objective.") and option != "objective.name"]
         assert not [option for option in (*REQUIRED, *objective) if option not in stage.facts]
         assert not [option for option, fact in stage.facts.items() if not fact.source]
+        unsaid = found.keys() - stage.facts.keys() - SAID_OTHERWISE
+        assert not {option: found[option] for option in unsaid if found[option] != DEFAULTS[option]}
         wrong = {
             option: (found[option], *fact) for option, fact in stage.facts.items() if not _equal(found, option, fact)
         }

@@ -6,6 +6,11 @@ from paper_tables import Fact, Stage, cited
 
 NLI_ROWS = 2 * (550_152 + 392_702)
 """Premises and hypotheses of SNLI and MultiNLI; the rows of the code's back-translated file are not published."""
+NLI_TEXT = ",".join(
+    f"hf:{name}:train:{side}"
+    for name in ("stanfordnlp/snli", "nyu-mll/multi_nli")
+    for side in ("premise", "hypothesis")
+)
 PARALLEL_ROWS = 3 * 50_000 + 35_351 + 10_640
 """English sentences with translations in a data folder; the paper's are NLI in Google's translation."""
 # Table 7: student, teacher temperature, student temperature, queue size, learning rate.
@@ -28,6 +33,7 @@ TABLE_1 = tuple(student for student in TABLE_7 if student not in MULTILINGUAL)
 
 COMMON = {
     **cited("ConGen 4.1", data__batch_size=128, run__epochs=20.0, run__steps=0),
+    **cited("ConGen 4.1: SNLI and MultiNLI", data__text=NLI_TEXT),
     **cited("ConGen: train_congen.sh", data__max_length=128),
     **cited("ConGen: main.py deduplicates nowhere", data__dedupe=False),
     **cited("ConGen 4.1", teacher__model="princeton-nlp/unsup-simcse-roberta-large"),

@@ -1,7 +1,7 @@
 """SimCSE, Mirror-BERT, DistilFACE, and the supervised models that DistilCSE and SimTDE train by SimCSE's code."""
 
 from paper_tables import Fact, Stage, cited
-from paper_tables.congen import NLI_ROWS, TABLE_1, TABLE_7
+from paper_tables.congen import NLI_ROWS, NLI_TEXT, TABLE_1, TABLE_7
 
 TRIPLETS = [["text", "sent0"], ["positive", "sent1"], ["negative", "hard_neg"]]
 WIKI, NLI, STS_B = 1_000_000, 275_601, 10_000
@@ -130,11 +130,19 @@ TABLE = {
         "DistilFACE: notebook cl-distilbert_pooling_avg-last4", batch_size=64, learning_rate=5e-5, steps=30_000
     ),
 }
+
+
+def on_nli(student: str) -> list[Stage]:
+    """ConGen's row of unsupervised SimCSE, on ConGen's text."""
+    (stage,) = unsupervised(student, batch_size=64, learning_rate=3e-5, rows=NLI_ROWS)
+    return [Stage(NLI_ROWS, stage.facts | cited("ConGen 4.1: SNLI and MultiNLI", data__text=NLI_TEXT))]
+
+
 OF_CONGEN = "ConGen 4.2; settings of SimCSE's README for BERT-base, as the paper gives none"
 TABLE |= {
     f"{preset}{argument}": make(TABLE_7[student][0])
     for preset, make in (
-        ("congen-unsup", lambda model: unsupervised(model, batch_size=64, learning_rate=3e-5, rows=NLI_ROWS)),
+        ("congen-unsup", on_nli),
         ("congen-sup", lambda model: supervised(model, OF_CONGEN)),
     )
     for argument, student in (("", "bert-base"), *((f":{student}", student) for student in TABLE_1))

@@ -13,6 +13,16 @@ LIBRARIES = "sentence-transformers 2.0.0 fit and transformers 4.9.0 AdamW, with 
 ROWS = dict(sts=37_081, sick=9_927, qqp=21_000, qnli=15_463, mrpc=5_801)
 """Table 15 (STS train, QQP, QNLI, MRPC); SICK's three parts."""
 BINARY = ("qqp", "qnli", "mrpc")
+COLUMNS = [["text", "sentence1|premise"], ["second", "sentence2|hypothesis|sentence"]]
+TEXTS = dict(
+    sts="data:sts/sts1*.tsv.gz,data:sts/stsb.*.tsv.gz,data:sts/sick.*.tsv.gz",
+    sick="data:sts/sick.*.tsv.gz",
+    qqp="data:pairs/qqp.*.tsv.gz",
+    qnli="hf:nyu-mll/glue:qnli:train[:10000]:question,data:pairs/qnli.dev.tsv.gz",
+    mrpc="data:transfer/mrpc.*.tsv.gz",
+)
+BEST = dict(sts="", sick="pairs/spearman", qqp="", qnli="qnli-dev/auc", mrpc="mrpc-dev/auc")
+"""What chooses the checkpoint of each stage; empty: STS-B dev."""
 MODELS = {
     "bert-base": ("princeton-nlp/unsup-simcse-bert-base-uncased", "google-bert/bert-base-uncased"),
     "roberta-base": ("princeton-nlp/unsup-simcse-roberta-base", "FacebookAI/roberta-base"),
@@ -164,7 +174,16 @@ def refreshing(models: Sequence[str], task: str = "sts", **changed) -> list[Stag
         labellers = names(len(stages), len(models))
         stages += [bi(model, task, labellers, **changed) for model in models]
         labellers = names(len(stages), len(models))
-    return stages
+    return on_pairs(stages, task)
+
+
+def on_pairs(stages: Sequence[Stage], task: str = "sts") -> list[Stage]:
+    """The stages on a task's pairs, of which the first one names the text of all."""
+    of_all = cited(f"{TABLE_15} and {DATA}", data__columns=COLUMNS, evals__best=BEST[task])
+    of_first = cited(f"{TABLE_15} and {DATA}", data__text=TEXTS[task])
+    if task == "sick":
+        of_first |= cited(f"{DATA}: SICK's trial pairs", evals__pairs="data:sts/sick.trial.tsv.gz")
+    return [Stage(rows, facts | of_all | (of_first if not place else {})) for place, (rows, facts) in enumerate(stages)]
 
 
 def names(last: int, count: int) -> str:
@@ -178,23 +197,24 @@ def sequential(model: str) -> list[Stage]:
         stages.append(cross(model, "sts", before, first=cycle == 0, begun=before))
         stages.append(bi(model, "sts", f"stage{len(stages)}", begun=f"stage{len(stages)}"))
         before = f"stage{len(stages)}"
-    return stages
+    return on_pairs(stages)
 
 
 def alternating() -> list[Stage]:
     """Footnote 5: a cycle of BERT, then one of RoBERTa."""
-    return [
+    stages = [
         cross("bert-base", "sts", MODELS["bert-base"][0], first=True),
         bi("bert-base", "sts", "stage1"),
         cross("roberta-base", "sts", "stage2", first=False),
         bi("roberta-base", "sts", "stage3"),
     ]
+    return on_pairs(stages)
 
 
 def standard_self_distillation(model: str) -> list[Stage]:
     """Table 14: bi-encoders alone; the paper does not say how many."""
     labellers = (MODELS[model][0], "stage1", "stage2")
-    return [bi(model, "sts", labeller, negatives=RAW, by="bi") for labeller in labellers]
+    return on_pairs([bi(model, "sts", labeller, negatives=RAW, by="bi") for labeller in labellers])
 
 
 def contrastive(model: str) -> list[Stage]:
@@ -206,7 +226,7 @@ def contrastive(model: str) -> list[Stage]:
         derived__sequences_per_step=128, derived__steps=579, student__keep_head=False,
     )  # fmt: skip
     facts |= cited("Trans-Encoder Table 9", student__model=MODELS[model][0], student__head="none")
-    return [Stage(ROWS["sts"], simcse.SIMCSE | DEDUPED | facts)]
+    return on_pairs([Stage(ROWS["sts"], simcse.SIMCSE | DEDUPED | facts)])
 
 
 def with_default(preset: str, rows: Mapping[str, list[Stage]], default: str) -> dict[str, list[Stage]]:
