@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import jaxprs_in_params
 
 from jaxdistill import mesh as meshes
 from jaxdistill import objectives
@@ -240,6 +241,23 @@ def test_both_passes_of_a_cached_gradient_drop_the_same_numbers():
     found = jax.jit(partial(step.cached, made.forward, parts=2))(state, {}, batch, key)[1]["student"]
     for path, array in expected.items():
         np.testing.assert_allclose(found[path], array, atol=1e-5, err_msg=path)
+
+
+def products_in(jaxpr):
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            yield equation
+        for inner in jaxprs_in_params(equation.params):
+            yield from products_in(inner)
+
+
+@every
+def test_no_product_of_float32_numbers_is_rounded_on_an_accelerator(name):
+    """Of the whole step; TPUs and GPUs round the operands of a product that does not ask for the highest precision."""
+    made = world(name, 1)
+    step_of = made.step.trace(made.start(), made.teacher_params, made.batches[0])
+    found = {equation.params["precision"] for equation in products_in(step_of.jaxpr.jaxpr)}
+    assert found == {(jax.lax.Precision.HIGHEST,) * 2}
 
 
 @every

@@ -110,6 +110,8 @@ class ConGen:
             ("control", "generalize") if mine.shape[1] == 2 else (("control",) if self.alpha > 0 else ("generalize",))
         )
         metrics = {f"loss/{name}": jnp.mean(losses[:, i]) for i, name in enumerate(names)}
-        metrics["loss/kl"] = jnp.mean(losses @ weights - entropy)
+        # Not `losses @ weights`: TPUs and GPUs round the operands of products.
+        weighted = jnp.sum(losses * weights[None], axis=1)
+        metrics["loss/kl"] = jnp.mean(weighted - entropy)
         metrics["cosine/teacher"] = jnp.mean(jnp.sum(mine[:, 0] * own, axis=-1))
-        return losses @ weights, queue, metrics
+        return weighted, queue, metrics

@@ -75,7 +75,6 @@ def softmax_over_ring(
       mesh: devices; the batch is split over its axes `slice` and `data`.
       block_rows: keys that a device processes at a time; bounds the memory.
     """
-    ring, own = jax.lax.stop_gradient((ring, own))
     local = partial(_local, expired=expired, starts_full=starts_full, block_rows=block_rows)
     sharded = jax.shard_map(
         local,
