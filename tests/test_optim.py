@@ -22,6 +22,13 @@ def test_the_warm_up_begins_at_zero_and_the_schedule_ends_there():
     assert [round(float(schedule(step)), 6) for step in (0, 5, 10, 55, 100)] == [0.0, 0.5, 1.0, 0.5, 0.0]
 
 
+@pytest.mark.parametrize("steps, warmup", [(15, 2), (30, 3)])  # 1.5 steps are 2; 0.1 * 30 is 3, and more in floats
+def test_a_fraction_of_a_step_warms_up_for_a_whole_one(steps, warmup):
+    schedule = make_schedule(dataclasses.replace(ADAMW, learning_rate=1.0), steps)
+    found = [float(schedule(step)) for step in range(warmup + 1)]
+    np.testing.assert_allclose(found, np.arange(warmup + 1) / warmup, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     "name, preset",
     [("l2", "paper"), ("dual_l2", "paper"), ("skd", "paper"), ("skd", "code"), ("simtde", "paper-384-l3"),
@@ -63,7 +70,7 @@ def test_twenty_updates_equal_the_plain_form(bias_correction, eps_before_correct
         clip_norm=0.5,
     )
     random = np.random.default_rng(0)
-    shapes = {"a/kernel": (3, 2), "a/bias": (2,), "log_scale": ()}
+    shapes = {"a/kernel": (3, 2), "a/bias": (2,), "norm/scale": (2,), "log_scale": ()}
     params = {name: random.standard_normal(shape) for name, shape in shapes.items()}
     gradients = [{name: random.standard_normal(shape) for name, shape in shapes.items()} for _ in range(20)]
     optimizer = make_optimizer(options, 20)
