@@ -112,6 +112,12 @@ def test_random_negatives_are_drawn_from_all_candidates_that_remain():
     assert few.rows[0, :2].tolist() == [0, 2] and np.isneginf(few.scores[0, 2])
 
 
+def test_a_share_of_a_negative_score_lowers_the_limit_too():
+    scores, limits = np.float32([[-0.1, -0.25, -0.35]]), Limits(range_max=4, relative_margin=0.5)
+    found = hard_negatives(scores, np.array([[0, 1, 2]]), [[3]], [[-0.2]], limits=limits, count=2)
+    assert found.rows[found.scores != -np.inf].tolist() == [2]
+
+
 def test_vectors_are_stored_once_for_each_prompt_and_a_finished_table_is_kept(folder, tmp_path, monkeypatch, capsys):
     read = []
     encode = Embedder.encode

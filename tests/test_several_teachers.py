@@ -1,5 +1,6 @@
 """Several teachers: joined vectors, a head for each, two tokenizers, and which head is exported."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -123,6 +124,10 @@ def test_a_head_for_each_by_hand(mesh):
     )
     np.testing.assert_allclose(losses, [0.8], rtol=1e-6)
     np.testing.assert_allclose(metrics["cosine/teacher/teacher2"], -1.0, rtol=1e-6)
+    plain = dataclasses.replace(objective, objective=Embedding(normalize=False))
+    unit = Encoded(np.float32([[[0.6, 0.8, -1.0]]]))
+    losses, *_ = plain({}, {"teacher1": (), "teacher2": ()}, unit, Encoded(teacher[:, None]), mesh=mesh)
+    np.testing.assert_allclose(losses, [0.0], atol=1e-6)
 
 
 def test_each_teacher_has_a_queue_and_a_learned_scale_of_its_own(mesh):

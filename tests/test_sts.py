@@ -42,7 +42,7 @@ def write_tsv(path, rows, header=("subset", "score", "sentence1", "sentence2")):
 def sts_data(tmp_path):
     (tmp_path / "sts").mkdir()
     for offset, entry in enumerate(sts.SETS.values()):
-        write_tsv(tmp_path / "sts" / entry.file, ROWS[offset % 2 :])
+        write_tsv(tmp_path / "sts" / entry.file, ROWS[offset % 3 :])  # those of STS-B test and dev differ
     return tmp_path
 
 
@@ -101,7 +101,8 @@ def test_sts_scores_every_set_and_averages_the_seven_tests(sts_data):
     calls = []
     scores = sts.sts(lambda s: calls.append(len(s)) or bag_of_words(s), sts_data)
     assert list(scores) == [*sts.SETS, "average"]
-    assert scores["average"] == pytest.approx(np.mean([scores[name] for name in sts.TESTS]))
+    tests = ("sts12", "sts13", "sts14", "sts15", "sts16", "sts-b", "sick-r")
+    assert scores["average"] == pytest.approx(np.mean([scores[name] for name in tests]))
     gold, first, second = zip(*ROWS, strict=True)
     expected = spearmanr([float(g) for g in gold], cosines(bag_of_words, first, second)).statistic
     assert scores["sts12"] == pytest.approx(expected)

@@ -144,6 +144,7 @@ def test_subsets_by_hand(tmp_path):
     assert scores == pytest.approx(
         {"sts12/a": 1.0, "sts12/b": -1.0, "sts12/mean": 0.0, "sts12/weighted mean": (4 * 1 - 2 * 1) / 6}
     )
+    assert whole == pytest.approx(1 - 6 * 2 / (6 * 35))  # all pairs together: two neighbouring ranks are exchanged
     assert sts.sts(embed, tmp_path, ["sts12"]) == {"sts12": whole}
 
 
