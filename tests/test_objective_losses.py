@@ -282,6 +282,19 @@ def test_nested_widths_are_the_objective_on_each_width(mesh):
     assert {"loss/2", "loss/4", "loss/8"} <= metrics.keys()
 
 
+def test_each_nested_width_fills_a_queue_of_its_own(mesh):
+    inner = CKD(**CKD_OPTIONS)
+    nested = Nested(objective=inner, dims=(4,), targets="truncated")
+    params, state = start(nested, mesh)
+    student, teacher = encoded(np.random.default_rng(14), inner)
+    _, queues, _ = nested(params, state, student, teacher, mesh=mesh)
+    for name, width in (("4", 4), ("whole", 8)):
+        vectors = teacher.sentences[:, 0, :width]
+        unit = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+        np.testing.assert_allclose(queues[name].ring[0], unit, atol=1e-6)
+        assert queues[name].pushes == 1
+
+
 def test_projected_widths_meet_the_whole_target_through_their_matrices(mesh):
     """By value and gradient: each width's first numbers times its matrix, against the teacher's whole vectors."""
     inner = Embedding(**EMBEDDING | dict(third="none", second_view=""))

@@ -199,6 +199,18 @@ def test_parts_of_a_batch_add_up(name):
     np.testing.assert_allclose([m["loss"] for m in whole], [m["loss"] for m in parts], rtol=1e-4, atol=1e-6)
 
 
+def test_each_part_of_a_batch_draws_its_own_dropout():
+    made, key = World(CASES["embedding"], 1), jax.random.key(7)
+    state, batch = made.start(), made.batches[0]
+
+    def drawn(state, teacher_params, batch, key):
+        return (jax.random.uniform(key), ((), {})), {}
+
+    (mean, _), _ = step.accumulated(drawn, state, {}, batch, key, parts=2)
+    draws = [float(jax.random.uniform(jax.random.fold_in(key, part))) for part in range(2)]
+    np.testing.assert_allclose(mean, np.mean(draws), rtol=1e-6)
+
+
 def test_parts_of_a_batch_do_not_add_up_with_a_state():
     class Alone(type(CASES["ckd"])):
         couples_examples = False  # its queue would not advance
@@ -285,6 +297,17 @@ def test_the_teachers_dropout_is_on_only_where_it_is_asked_for():
         still.batches = still.batches[:1] * 2
         losses, _ = still.run()
         assert (losses[0]["loss"] != losses[1]["loss"]) == teacher_dropout
+
+
+def test_teacher_and_student_drop_different_numbers():
+    made = World(Embedding(**EMBEDDING | dict(third="none", second_view="")), 1)
+    params, batch = made.start().params["student"], made.batches[0]._replace(teacher=made.batches[0].student)
+    places = made.forward.places._replace(teacher=made.forward.places.student)
+    twins = made.forward._replace(teacher=made.forward.student, teacher_dropout=True, places=places)
+    mine, theirs = (
+        jax.jit(side)(params, batch, jax.random.key(7)).sentences for side in (twins.vectors, twins.targets)
+    )
+    assert np.abs(mine - theirs).max() > 1e-3
 
 
 @pytest.mark.parametrize(

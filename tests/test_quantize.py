@@ -7,12 +7,13 @@ import sys
 import jax
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
 from jaxdistill import quantize
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.model import load_model
-from jaxdistill.encoders.onnx_graph import rounded
+from jaxdistill.encoders.onnx_graph import quantized_graph, rounded
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import Embedder
 
@@ -33,6 +34,14 @@ def test_rounding_by_hand():
     numbers, scales = rounded(np.float32([[1.0, -0.5], [0.254, 0.0], [0.0, 0.0]]), axis=1)
     np.testing.assert_array_equal(numbers, [[127, -64], [127, 0], [0, 0]])  # -63.5 goes to the even neighbour
     np.testing.assert_allclose(scales, [[1 / 127], [0.002], [1e-30 / 127]], rtol=1e-6)
+
+
+def test_matrices_stay_within_what_16_bits_can_sum(tmp_path):
+    model = tiny_model(tmp_path / "tokenizer")
+    graph = quantized_graph(model.definition, model.params).graph
+    matrices = {node.input[1] for node in graph.node if node.op_type == "MatMulInteger"}
+    largest = [np.abs(numpy_helper.to_array(one)).max() for one in graph.initializer if one.name in matrices]
+    assert len(largest) > 3 and set(largest) == {63}
 
 
 @pytest.mark.parametrize(

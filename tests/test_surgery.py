@@ -1,5 +1,7 @@
 """Students by surgery: the right layers in the right places, fresh sizes, heads."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders import surgery
-from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
+from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, LayerKind, Pooling
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.sentence import embed, hidden_states, param_shapes
@@ -70,6 +72,13 @@ def test_chosen_layers_move_to_their_new_places(teacher):
             before, after = (f"transformer/layers/{index}/{part}" for index in (old, new))
             assert student.params[after] is teacher.params[before]
     assert student.source.endswith("layers 1, 3")
+
+
+def test_chosen_layers_keep_their_windows(teacher):
+    kinds = tuple(LayerKind(window=window) for window in (0, 4, 0, 8))
+    architecture = dataclasses.replace(teacher.definition.architecture, kinds=kinds)
+    model = dataclasses.replace(teacher, definition=dataclasses.replace(teacher.definition, architecture=architecture))
+    assert surgery.from_layers(model, "2,3").definition.architecture.kinds == kinds[2:]
 
 
 def test_a_fresh_student_has_the_size_asked_for(teacher):
@@ -139,9 +148,12 @@ def test_compact_embeddings_are_an_electra_that_transformers_loads(family, init,
     np.testing.assert_allclose(ours, theirs.encode(sentences), atol=1e-5)
 
 
-def test_a_compact_embedding_of_nearly_full_width_keeps_the_teachers_embeddings(teacher):
-    """The tables lose next to nothing at this width, so that what is left is the norm in another basis."""
-    width = teacher.definition.architecture.hidden_size - 1
+def test_a_compact_embedding_keeps_the_directions_in_which_words_differ(teacher):
+    """The tables lose next to nothing, so that what is left is the norm in another basis."""
+    width = teacher.definition.architecture.hidden_size // 2
+    varies = np.where(np.arange(2 * width) < width, 1.0, 1e-3).astype(np.float32)
+    tables = {path: array * varies for path, array in teacher.params.items() if path.endswith("/embedding")}
+    teacher = teacher.with_params({**teacher.params, **tables})
     tokens = cases.padded(cases.random_sequences(3))
     wanted = hidden_states(teacher.definition, teacher.params, tokens)[0]
     real = np.asarray(tokens.owner) >= 0
