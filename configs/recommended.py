@@ -3,12 +3,12 @@
     python -m jaxdistill.main --config=configs/recommended.py --workdir=runs/NAME \\
       --config.data.text=TEXT --config.then.data.text=TRIPLETS.tsv
 
-l6, l3, compact   the reference students of gte-small: six of its twelve layers, all-MiniLM-L6-v2's shape (22.6M parameters),
-            distilled on sentences, titles and passages; three of those (17.2M), or all six with narrow feed-forward networks and
-            compact tables (9.4M), are distilled from the same stored vectors in a second stage.
+l6, l3, compact   the reference students of gte-small: six of its twelve layers, which the text chooses, all-MiniLM-L6-v2's shape
+            (22.6M parameters), distilled on sentences, titles and passages; three of those (17.2M), or all six with narrow
+            feed-forward networks and compact tables (9.4M), are distilled from the same stored vectors in a second stage.
             benchmarks/reference_text.py writes the text: --config.data.text=mixture.txt
-l6:documents   for retrieval: l6 with layers that the text chooses, then 600 steps of 64 texts, passages of up to 256 tokens and
-            code among them: --config.then.data.text=documents.txt. The student is the mean of both stages
+l6:documents   for retrieval: l6, then 600 steps of 64 texts, passages of up to 256 tokens and code among them:
+            --config.then.data.text=documents.txt. The student is the mean of both stages
 l6:retrieval   a third stage of 60 steps of mined negatives: --config.then.then.data.text=margin.tsv, written by
             `jaxdistill.mine`. The best student for retrieval in docs/results.md
 l6:e5, l6:mpnet   the same, as l3:e5, compact:mpnet, static:e5 and so on, from e5-small behind its prompt `query: `, or from
@@ -84,7 +84,7 @@ def reference(steps: int, every: int, teachers: str = "gte", **student) -> Confi
 
 
 def l6(teachers: str = "gte") -> ConfigDict:
-    config = reference(2200, 275, teachers, model="teacher", layers="even:6")
+    config = reference(2200, 275, teachers, model="teacher", layers="greedy:6")
     if teachers == "e5":
         config.student.prompt = PROMPTS[E5]
         config.student.export_prompt = True
@@ -110,9 +110,8 @@ def smaller(steps: int, teachers: str, **student) -> ConfigDict:
 
 
 def documents() -> ConfigDict:
-    """l6 of chosen layers, and a second stage on longer text."""
+    """l6, and a second stage on longer text."""
     config = l6()
-    config.student.layers = "greedy:6"
     config.then = after(steps=600, every=300)
     config.then.evals.average = (0, 600)  # STS-B dev, which would choose, falls by 0.1 while retrieval gains
     config.then.data.batch_size = 64
@@ -153,7 +152,7 @@ def labelled(config: ConfigDict) -> ConfigDict:
 
 STUDENTS = {
     "l6": l6,
-    "l3": lambda teachers: smaller(1300, teachers, layers="even:3"),
+    "l3": lambda teachers: smaller(1300, teachers, layers="greedy:3"),
     "compact": lambda teachers: smaller(800, teachers, intermediate=384, embedding=128),
 }
 
