@@ -189,6 +189,12 @@ def test_a_state_that_was_saved_and_restored_goes_on_bit_for_bit(name):
         np.testing.assert_array_equal(array, params_of(resumed)[path], err_msg=path)
 
 
+def test_each_step_hands_its_queue_to_the_next():
+    _, state = world("ckd", 4).run()
+    assert (int(state.step), int(state.objective.pushes)) == (3, 3)
+    assert np.all(np.any(np.asarray(state.objective.ring[:3]), axis=-1))
+
+
 @pytest.mark.parametrize("name", [name for name, objective in CASES.items() if not objective.couples_examples])
 def test_parts_of_a_batch_add_up(name):
     """Without dropout; SimTDE's means over tokens differ a little between the parts."""
