@@ -240,6 +240,14 @@ def test_a_corpus_without_other_documents_is_told_before_the_model_is_read(tmp_p
 
 
 @pytest.mark.parametrize(
+    "option, read_from", [("column", "pairs"), ("positive_column", "pairs"), ("corpus_column", "corpus")]
+)
+def test_a_column_of_what_is_not_given_is_refused(tmp_path, capsys, option, read_from):
+    given = ["--model=m", "--retrieval=r", f"--output={tmp_path / 'a.tsv'}", f"--{option}=x"]
+    assert f"--{option}=x is for --{read_from}, which is not given" in refused(mine, given, capsys)
+
+
+@pytest.mark.parametrize(
     ("flags", "words"),
     [
         (["--num_negatives=9", "--range_max=5"], "--range_max must be at least 9"),
@@ -251,7 +259,6 @@ def test_a_corpus_without_other_documents_is_told_before_the_model_is_read(tmp_p
         ),
         (["--retrieval=x"], "either --pairs"),
         (["--qrels=x"], "--qrels=x is for --retrieval"),
-        (["--corpus_column=x"], "--corpus_column=x is for --corpus, which is not given"),
         (["--column=nothing"], "has no column 'nothing'"),
         (["--cross_encoder=MODEL"], "is no cross-encoder"),
         (["--logits"], "--logits is for --cross_encoder"),

@@ -43,12 +43,11 @@ HARMLESS_SETTINGS = (
 )  # fmt: skip
 """Parts of `TEXT_SETTINGS` that change no vector."""
 TRANSFORMER_SETTINGS = {
-    "transformer_task": "feature-extraction",
-    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
-    "module_output_name": "token_embeddings",
+    False: ("feature-extraction", "last_hidden_state", "token_embeddings"),
+    True: ("sequence-classification", "logits", "scores"),
 }
-"""What the Transformer module computes, with the values that can be read: the last hidden states of a text. Others read texts as
-chat messages, or pool inside."""
+"""What the Transformer module computes of a text, for sentence encoders and (True) cross-encoders: its task, the output of
+transformers that it takes, and the name of that among modules. Others read texts as chat messages, or pool inside."""
 MOST_LAYERS = 1000
 DENSE_ACTIVATIONS = {
     "torch.nn.modules.activation.Tanh": "tanh",
@@ -109,7 +108,7 @@ def read_modules(folder: Path) -> Modules:
             _check_names(read_settings(path / "config.json"), path / "config.json")
     dense = [(kind, path) for kind, path in zip(kinds, paths, strict=True) if kind in SENTENCE_MODULES]
     places: dict[str, Path] = dict(zip(kinds, paths, strict=True))
-    max_length, lower_case = _text_options(paths[0])
+    max_length, lower_case = _text_options(paths[0], scores=general.get("model_type") == "CrossEncoder")
     prompts = setting(general, "prompts", dict | None, None, file=file) or {}
     return Modules(
         transformer=paths[0],
@@ -193,14 +192,24 @@ def _check_order(kinds: Sequence[str], folder: Path) -> None:
         )
 
 
-def _text_options(folder: Path) -> tuple[int, bool]:
-    """Maximum tokens per sentence (0: not stated), and whether text is lower-cased."""
+def _text_options(folder: Path, *, scores: bool) -> tuple[int, bool]:
+    """Maximum tokens per sentence (0: not stated), and whether text is lower-cased.
+
+    Args:
+      scores: whether the folder is a cross-encoder's.
+    """
+    task, output, called = TRANSFORMER_SETTINGS[scores]
+    readable = {
+        "transformer_task": task,
+        "modality_config": {"text": {"method": "forward", "method_output_name": output}},
+        "module_output_name": called,
+    }
     for path in sorted(folder.glob("sentence_*_config.json")):
         options = read_settings(path)
         for name in TEXT_SETTINGS:
             if changing := _changing(options.get(name)):
                 raise InputError(f"{path} has {name}={changing!r:.80}, which changes the vectors and is not supported.")
-        for name, only in TRANSFORMER_SETTINGS.items():
+        for name, only in readable.items():
             if options.get(name) not in (None, only):
                 raise InputError(
                     f"{path} has {name}={json.dumps(options[name]):.160}; only {json.dumps(only)} can be read."
