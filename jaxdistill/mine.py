@@ -13,8 +13,8 @@ Writes a table with a row for each query, positive and negative: `text`, `positi
 
 Documents are all different positives, or all documents of `--retrieval`, and those of `--corpus`. A query that appears with
 several positives has them all. A document with the query's own text is no negative. The search is exact and runs on the
-devices. Vectors are stored in the cache folder by model, prompt and text, and resumed; an output that was begun is continued. The limits have the names and
-the meaning of sentence-transformers' `mine_hard_negatives`.
+devices. Vectors are stored in the cache folder by model, prompt and text, and resumed; an output that was begun is
+continued. The limits have the names and the meaning of sentence-transformers' `mine_hard_negatives`.
 """
 
 import argparse

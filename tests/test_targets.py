@@ -342,7 +342,7 @@ def test_targets_that_teach_nothing_are_refused(tmp_path, scale, message):
     drawn = np.random.default_rng(0).normal(size=(25, 3))
     np.save(tmp_path / "v.npy", np.outer(np.arange(1, 26), drawn[0]) if scale is None else drawn * scale[:, None])
     with pytest.raises(InputError, match=message) if message else contextlib.nullcontext():
-        targets.refuse_useless_targets(f"vectors:{tmp_path}/v.npy", np.delete(np.arange(25), 3))
+        targets.checked_own_vectors(f"vectors:{tmp_path}/v.npy", 25, np.delete(np.arange(25), 3))
 
 
 def test_a_vectors_file_that_is_missing_or_broken_is_refused(tmp_path):

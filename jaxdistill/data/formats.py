@@ -107,7 +107,7 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
     """Maps our columns to a table's: of `sentence1|premise` the first that exists; a single column serves as `text`."""
     chosen = []
     for name, source in columns.items():
-        found = next((one for one in (source, *source.split("|")) if one in available), None)
+        found = next((one for one in _names(source) if one in available), None)
         if found is None and name == "text" and len(available) == 1:
             found = available[0]
         if found is None:
@@ -122,9 +122,14 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
     return chosen
 
 
+def _names(source: str) -> tuple[str, ...]:
+    """The names that a column such as `sentence1|premise` may have in a file; the whole may be one."""
+    return (source, *source.split("|"))
+
+
 def _asked(columns: Mapping[str, str]) -> set[str]:
     """All names that `columns` gives for a file's columns."""
-    return {one for name in columns.values() for one in (name, *name.split("|"))}
+    return {name for source in columns.values() for name in _names(source)}
 
 
 def _txt(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
@@ -180,7 +185,7 @@ def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[
 
 def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str], *, cell: Cell) -> Iterator[tuple[str, ...]]:
     """One JSON object per line; blank lines are skipped. A column that nobody named serves as text if the first row has it."""
-    asked, alone = _asked(columns), None
+    allowed: set[str] = set()
     for number, line in lines:
         if not line.strip():
             continue
@@ -189,8 +194,8 @@ def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str], *, cell: Cell) 
         if not isinstance(row, dict):
             raise InputError(f'{place} is {type(row).__name__}, not an object such as {{"text": "..."}}.')
         names = chosen_columns(list(row), columns, place)
-        alone = set(names) - asked if alone is None else alone
-        if not set(names) <= asked | alone:
+        allowed = allowed or _asked(columns).union(names)
+        if not allowed.issuperset(names):
             raise MissingColumn(
                 f"{place} has no column {columns['text']!r}, unlike the first row; it has {names[0]!r}."
             )

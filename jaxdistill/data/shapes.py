@@ -5,7 +5,6 @@ tight ones that hold most batches, and a last one that holds any batch.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -48,12 +47,13 @@ def choose_shapes(
     leave smaller gaps, but cost more attention. The smaller sets minimise the mean cost over the given batches; the largest
     tight one has a margin for unseen ones.
     """
-    needs = cache(lambda place: _Needs.of([batch[place] for batch in batches], longest[place], divided))
     # A teacher that reads what its student reads needs the same.
     alike = len(set(longest)) == 1 and all(
         np.array_equal(first, other) for first, *others in batches for other in others
     )
-    streams = [needs(0 if alike else place) for place in range(len(longest))]
+    different = longest[:1] if alike else longest
+    streams = [_Needs.of([batch[place] for batch in batches], size, divided) for place, size in enumerate(different)]
+    streams *= len(longest) if alike else 1
     largest = tuple(_cheapest(stream.with_margin(), stream.longest) for stream in streams)
     chosen = [largest]
     candidates = set(_candidates(streams))

@@ -103,50 +103,56 @@ def open_own_vectors(spec: str | Path) -> Float[np.ndarray, "rows e"]:
     return vector_files.open_vectors(_path(spec))
 
 
-def checked_own_vectors(spec: str | Path, rows: int) -> Float[np.ndarray, "rows e"]:
+def checked_own_vectors(
+    spec: str | Path, rows: int, used: Integer[np.ndarray, " n"] | None = None
+) -> Float[np.ndarray, "rows e"]:
     """Like `open_own_vectors`, but checks for one finite vector per row of the text, empty and repeated rows included.
 
+    Args:
+      used: rows that are targets; None: of numbers that are no vectors.
+
     Raises:
-      InputError: a wrong number of rows, a non-finite value, or a vector that is too long; names the row.
+      InputError: a wrong number of rows, a non-finite value, or a vector that is too long; names the row. Of `used`, a zero
+        vector, or all that point the same way.
     """
-    array = open_own_vectors(spec)
+    array, path = open_own_vectors(spec), _path(spec)
     if array.shape[0] != rows or array.shape[1] < 1:
         raise InputError(
-            f"{_path(spec)} has {array.shape[0]} rows of width {array.shape[1]}, the text has {rows}; "
-            "give one vector per row."
+            f"{path} has {array.shape[0]} rows of width {array.shape[1]}, the text has {rows}; give one vector per row."
         )
     first = 0
-    for block in vector_files.blocks(_path(spec)):  # checks that values are finite
+    for block in vector_files.blocks(path):  # checks that values are finite
         lengths = np.linalg.norm(block.astype(np.float64), axis=1)
         long = np.flatnonzero(lengths > LONGEST)
         if len(long):
             raise InputError(
-                f"{_path(spec)} row {first + long[0]} has the length {lengths[long[0]]:.1e}; its square overflows float32: "
+                f"{path} row {first + long[0]} has the length {lengths[long[0]]:.1e}; its square overflows float32: "
                 f"scale the vectors to lengths of at most {LONGEST:.0e}."
             )
+        zero = [] if used is None else np.intersect1d(first + np.flatnonzero(lengths == 0), used)
+        if len(zero):
+            raise InputError(
+                f"{path} row {zero[0]} is a zero vector; compute it again, or remove the row and its text."
+            )
         first += len(block)
+    if used is not None and _are_alike(array, used):
+        raise InputError(
+            f"{path}: the vectors of all {len(used):,} rows point the same way as that of row {used[0]}, so a student "
+            "learns nothing from them; compute them again."
+        )
     return array
 
 
-def refuse_useless_targets(spec: str | Path, rows: Integer[np.ndarray, " n"]) -> None:
-    """Raises `InputError` if the user's vector of one of these rows is zero, or if all of them point the same way."""
-    array, one, differ = open_own_vectors(spec), np.zeros(0), False
-    for at in range(0, len(rows), BLOCK_ROWS):
-        some = rows[at : at + BLOCK_ROWS]
-        block = np.asarray(array[some], np.float64)
-        lengths = np.linalg.norm(block, axis=1)
-        if not lengths.all():
-            raise InputError(
-                f"{_path(spec)} row {some[np.argmin(lengths)]} is a zero vector; compute it again, or remove the row and its text."
-            )
-        units = block / lengths[:, None]
-        one = one if at else units[0]
-        differ = differ or bool((np.abs(units - one) > ALIKE).any())
-    if not differ:
-        raise InputError(
-            f"{_path(spec)}: the vectors of all {len(rows):,} rows point the same way as that of row {rows[0]}, so a student "
-            "learns nothing from them; compute them again."
-        )
+def _are_alike(array: Float[np.ndarray, "rows e"], used: Integer[np.ndarray, " n"]) -> bool:
+    """Whether all vectors of these rows point the same way; reads up to the first block with another direction."""
+
+    def unit(some: Integer[np.ndarray, " m"]) -> Float[np.ndarray, "m e"]:
+        vectors = np.asarray(array[some], np.float64)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    first = unit(used[:1])
+    blocks = (used[at : at + BLOCK_ROWS] for at in range(0, len(used), BLOCK_ROWS))
+    return all((np.abs(unit(some) - first) <= ALIKE).all() for some in blocks)
 
 
 def _path(spec: str | Path) -> Path:

@@ -158,8 +158,7 @@ class Targets:
         if objective.reads:
             return
         if not teachers:
-            array = targets.checked_own_vectors(config.teacher.model, store.input_rows)
-            targets.refuse_useless_targets(config.teacher.model, store.input_row)
+            array = targets.checked_own_vectors(config.teacher.model, store.input_rows, store.input_row)
             self.arrays = (whitened(config, targets.Selected(array, store.input_row)),) * len(self.views)
             self.width = self.arrays[0].shape[1]
         elif config.teacher.targets == "store":
