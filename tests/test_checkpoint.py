@@ -159,6 +159,13 @@ def test_a_full_disk_is_one_clear_line_and_the_checkpoint_before_stays(tmp_path,
     assert Checkpoints(tmp_path).restore(state_at(0), placed(1)).step == 1
 
 
+def test_a_folder_that_was_removed_meanwhile_is_one_line(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    shutil.rmtree(checkpoints.folder)
+    with pytest.raises(InputError, match=r"could not save into .*checkpoints \(.*No such file.*\); kept checkpoints: none"):
+        checkpoints.save(state_at(1), {})
+
+
 def test_a_damaged_best_checkpoint_names_the_way_to_another():
     def restore(like, shardings, *, step):
         raise InputError(f"checkpoint {step} is damaged.")

@@ -144,10 +144,10 @@ class Checkpoints:
     def _write(self, step: int, saved: dict[str, Any], progress: dict[str, Any]) -> None:
         if self._manager is None:
             return
-        self._check_space(saved)
         progress = progress | {"checksums": _checksums(saved)}
         items = ocp.args.Composite(state=ocp.args.StandardSave(saved), progress=ocp.args.JsonSave(progress))
         try:
+            self._check_space(saved)
             self._manager.save(step, args=items)
         except OSError as error:
             raise _failed(error, self) from error
