@@ -221,8 +221,9 @@ class Interrupts:
 
 @contextlib.contextmanager
 def _one_interrupt() -> Iterator[None]:
-    """Raises KeyboardInterrupt on the first Ctrl-C even if a library converts it, and exits at once on the second."""
-    first = signal.getsignal(signal.SIGINT)
+    """Raises KeyboardInterrupt on the first Ctrl-C even if a library converts it, and exits at once on the second, or where
+    Python would drop the exception, as in JAX's callback of the garbage collector."""
+    first, dropped = signal.getsignal(signal.SIGINT), sys.unraisablehook
     if first == signal.SIG_IGN or not _is_main_thread():
         yield
         return
@@ -234,7 +235,13 @@ def _one_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, leave_at_once)
         raise KeyboardInterrupt
 
+    def leave_or_tell(told: Any) -> None:
+        if issubclass(told.exc_type, KeyboardInterrupt):
+            leave_at_once(signal.SIGINT, None)
+        dropped(told)
+
     signal.signal(signal.SIGINT, interrupt)
+    sys.unraisablehook = leave_or_tell
     try:
         yield
     except Exception as error:
@@ -243,6 +250,7 @@ def _one_interrupt() -> Iterator[None]:
         raise
     finally:
         signal.signal(signal.SIGINT, first)
+        sys.unraisablehook = dropped
 
 
 def _is_main_thread() -> bool:

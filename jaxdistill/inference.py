@@ -116,7 +116,7 @@ class Embedder:
         Raises:
           InputError: anything but several texts, an unknown prompt or role, or a cross-encoder, which has no vectors.
         """
-        sentences = _sentences(sentences, "encode")
+        sentences = checked_sentences(sentences, "encode")
         if not isinstance(role, str) and len(role) != len(sentences):
             raise InputError(
                 f"got {len(role)} roles for {len(sentences)} sentences; give one for each, or one for all."
@@ -157,7 +157,7 @@ class Embedder:
           logits: of a cross-encoder, its scores before the sigmoid: any number, float32.
           progress, params: as in `encode`.
         """
-        first, second = _sentences(first, "score"), _sentences(second, "score")
+        first, second = checked_sentences(first, "score"), checked_sentences(second, "score")
         if len(first) != len(second):
             raise InputError(f"got {len(first)} first and {len(second)} second sentences; score takes as many of both.")
         if logits and not self.model.definition.reads_pairs:
@@ -237,7 +237,7 @@ class Embedder:
             start += most
 
 
-def _sentences(given: Iterable[str], caller: str) -> list[str]:
+def checked_sentences(given: Iterable[str], caller: str) -> list[str]:
     """The sentences as a list; raises `InputError` for anything but several texts."""
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise InputError(

@@ -30,7 +30,8 @@ from jaxdistill.encoders.onnx_graph import IDS, MASK, VECTORS, quantized_graph
 from jaxdistill.evals.agreement import METRIC, held_out_task
 from jaxdistill.evals.sts import DEV_METRIC, StsDevTask, read_set
 from jaxdistill.files.folders import replacing
-from jaxdistill.inference import Embedder, prompt_text
+from jaxdistill.files.reading import foreign_errors
+from jaxdistill.inference import Embedder, checked_sentences, prompt_text
 from jaxdistill.paths import public_name
 from jaxdistill.training.dev import sts_data_folder
 
@@ -59,9 +60,13 @@ class Quantized:
           sentences: longer ones than the model reads are truncated.
           prompt: name of one of the model's prompts; None: its default one, if it has one.
           batch_size: sentences computed together, those of like length.
+
+        Raises:
+          InputError: anything but several texts, an unknown prompt, or a batch size below 1.
         """
-        if isinstance(sentences, str):
-            raise InputError("encode takes a list of sentences; put the sentence in a list.")
+        sentences = checked_sentences(sentences, "encode")
+        if batch_size < 1:
+            raise InputError(f"batch_size={batch_size} must be at least 1.")
         prefix = prompt_text(self, prompt)
         ids = [encoding.ids for encoding in self._tokenizer.encode_batch_fast([prefix + text for text in sentences])]
         order = np.argsort([len(sentence) for sentence in ids], kind="stable")
@@ -113,16 +118,17 @@ def load_quantized(folder: str | Path) -> Quantized:
     """What `quantize` wrote, ready for use in ONNX Runtime.
 
     Raises:
-      InputError: no such folder, or not one of these; onnxruntime is not installed.
+      InputError: no such folder, or not one of these, or a damaged file; onnxruntime is not installed.
     """
-    folder = Path(folder)
+    folder = Path(folder).expanduser()
     missing = [name for name in (GRAPH, TOKENIZER, SETTINGS) if not (folder / name).is_file()]
     if missing:
         raise InputError(f"{folder} is no quantised model: it has no {missing[0]}; write one with jaxdistill.quantize.")
     runtime = _imported("onnxruntime")
-    session = runtime.InferenceSession(str(folder / GRAPH), providers=["CPUExecutionProvider"])
-    settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-    return Quantized(folder, session, Tokenizer.from_file(str(folder / TOKENIZER)), settings)
+    with foreign_errors(f"{folder} is damaged; write it again with jaxdistill.quantize"):
+        session = runtime.InferenceSession(str(folder / GRAPH), providers=["CPUExecutionProvider"])
+        settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+        return Quantized(folder, session, Tokenizer.from_file(str(folder / TOKENIZER)), settings)
 
 
 def refuse_filled(folder: Path) -> None:

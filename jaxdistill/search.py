@@ -13,8 +13,10 @@ teacher's index, as in LEAF (arXiv 2509.12539).
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,7 +33,7 @@ from jaxdistill.data.vectors import blocks, shape
 from jaxdistill.encode import origin_of, sentences, vectors_of_text
 from jaxdistill.evals.similarity import unit_vectors
 from jaxdistill.inference import Embedder, load
-from jaxdistill.ops.nearest import nearest
+from jaxdistill.ops.nearest import cosines_of_pairs, nearest
 from jaxdistill.paths import cache_folder, fetched
 from jaxdistill.reporting.tables import as_text
 
@@ -39,6 +41,10 @@ TOP = 10
 """Default number of sentences shown per query."""
 LINE_WIDTH = 120
 """Width of the tables in characters; longer sentences are truncated."""
+COMPARED = 8
+"""Stored vectors that are compared with those of the model."""
+ALIKE = 0.99
+"""Lowest cosine of two vectors that one model gives a sentence, in any precision."""
 
 
 class Hit(NamedTuple):
@@ -82,10 +88,10 @@ def corpus_vectors(embedder: Embedder, specs: Sequence[str], *, column: str, pre
 
 def hits_table(query: str, hits: Sequence[Hit]) -> Table:
     """The table printed for a query."""
-    table = Table(title=one_line(query), box=SIMPLE_HEAD, title_justify="left")
+    table = Table(title=one_line(query), box=SIMPLE_HEAD, title_justify="left", expand=True)
     for name in ("rank", "cosine", "row"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("sentence", no_wrap=True, overflow="ellipsis")
+    table.add_column("sentence", no_wrap=True, overflow="ellipsis", ratio=1)  # numbers keep their width
     for rank, hit in enumerate(hits, start=1):
         table.add_row(str(rank), f"{hit.cosine:.4f}", f"{hit.row + 1:,}", one_line(hit.sentence))
     return table
@@ -110,6 +116,8 @@ def main(arguments: Sequence[str]) -> None:
     if given.vectors:
         _check_corpus(vectors, rows, given.corpus, given.column)
     _check_width(width, embedder, given)
+    if given.vectors:
+        _note_other_reading(embedder, vectors, given)
     if given.top is not None and given.top > rows:
         raise InputError(f"--top={given.top} is more than the corpus has: {rows:,} rows; give {rows:,} or fewer.")
     top = min(TOP, rows) if given.top is None else given.top
@@ -149,6 +157,21 @@ def _check_corpus(vectors: Path, rows: int, specs: Sequence[str], column: str) -
                 f"{vectors} row {row:,} is of {kept!r:.40}, that of the corpus is {text!r:.40}; "
                 "give the vectors of this very text."
             )
+
+
+def _note_other_reading(embedder: Embedder, vectors: Path, given) -> None:
+    """Prints a note if `--model` gives the first sentences other vectors than the file has; a student may search the
+    index of its teacher."""
+    stored = next(blocks(vectors))[:COMPARED]
+    own = embedder.encode(list(islice(sentences(given.corpus, given.column), len(stored))), role="document")
+    rows = np.flatnonzero(own.any(axis=1) | stored.any(axis=1))
+    cosines = cosines_of_pairs(own, stored, rows, rows)
+    if len(rows) and cosines.min() < ALIKE:
+        print(
+            f"note: of the first {len(rows)} vectors of {given.vectors}, one has cosine {cosines.min():.2f} with that of "
+            f"{given.model} behind its prompt for documents; give the model and --max_length of encode, with --role=document.",
+            file=sys.stderr,
+        )
 
 
 def _kept_sentences(vectors: Path) -> Iterator[str]:

@@ -114,6 +114,17 @@ def test_ctrl_c_while_libraries_are_imported_leaves_no_traceback(folder, tmp_pat
     assert ended.returncode == INTERRUPTED and "Traceback" not in ended.stderr
 
 
+def test_ctrl_c_in_a_callback_of_the_garbage_collector_is_not_lost():
+    code = (
+        "import gc, signal; from jaxdistill.cli import run\n"
+        "def main(arguments):\n"
+        "    gc.callbacks.append(lambda phase, _: phase == 'stop' and signal.raise_signal(2)); gc.collect()\n"
+        "run(main, [])\n"
+    )
+    ended = python("-c", code, capture_output=True)
+    assert (ended.returncode, ended.stderr) == (INTERRUPTED, "\ninterrupted\n")
+
+
 def test_the_second_signal_ends_a_process_at_once():
     code = (
         "import signal, time; from jaxdistill.cli import Interrupts\n"

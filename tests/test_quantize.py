@@ -88,9 +88,16 @@ def test_a_vector_depends_on_nothing_but_its_sentence(tmp_path):
     np.testing.assert_allclose(small.encode(SENTENCES[::-1]), together[::-1], atol=1e-5)
     prompted = small.encode(["sleeps"], prompt="query")
     np.testing.assert_allclose(prompted, small.encode(["the cat sleeps"]), atol=1e-5)
-    for wrong, words in ((lambda: small.encode("text"), "list"), (lambda: small.encode(["x"], prompt="no"), "query")):
+    for sentences, options, words in (
+        ("text", {}, "list"), (["x"], {"prompt": "no"}, "query"), ([None], {}, "sentence 0 is None"),
+        (["\ud83d"], {}, "surrogate"), (["x"], {"batch_size": -1}, "batch_size=-1 must be at least 1"),
+    ):  # fmt: skip
         with pytest.raises(InputError, match=words):
-            wrong()
+            small.encode(sentences, **options)
+    for name in (quantize.SETTINGS, quantize.GRAPH):
+        (tmp_path / "int8" / name).write_bytes(b"{")
+        with pytest.raises(InputError, match="int8 is damaged; write it again with jaxdistill.quantize"):
+            quantize.load_quantized(tmp_path / "int8")
 
 
 def test_the_program_writes_a_folder_and_says_what_is_lost(tmp_path):

@@ -89,6 +89,8 @@ def test_stored_computed_and_kept_vectors_give_the_same(model, corpus, tmp_path,
             [f"--model={model}", f"--input={corpus}", f"--output={tmp_path / name}", "--quiet", *arguments[-1:]]
         )
         assert found([*arguments, f"--vectors={tmp_path / name}"], capsys) == computed
+        search.main([*arguments, f"--vectors={tmp_path / name}", "--quiet"])
+        assert not capsys.readouterr().err
     monkeypatch.setattr(vectors.VectorFile, "append", lambda *_: pytest.fail("computed again"))
     assert found(arguments, capsys) == computed
     with pytest.raises(pytest.fail.Exception, match="computed again"):
@@ -104,7 +106,17 @@ def test_another_model_may_have_read_the_corpus(model, corpus, tmp_path, capsys)
     arguments = [f"--model={model}", f"--corpus={corpus}", "--query=dog"]
     asymmetric = found([*arguments, f"--corpus_model={tmp_path / 'teacher'}"], capsys)
     encode.main([f"--model={tmp_path / 'teacher'}", f"--input={corpus}", f"--output={tmp_path / 'v.npy'}", "--quiet"])
-    assert found([*arguments, f"--vectors={tmp_path / 'v.npy'}"], capsys) == asymmetric != found(arguments, capsys)
+    stored = [*arguments, f"--vectors={tmp_path / 'v.npy'}"]
+    assert found(stored, capsys) == asymmetric != found(arguments, capsys)
+    search.main([*stored, "--quiet"])
+    assert re.fullmatch(r"note: of the first 7 vectors of .*v.npy, one has cosine .*\n", capsys.readouterr().err)
+
+
+def test_a_long_sentence_leaves_room_for_the_numbers_beside_it():
+    hits = [search.Hit(0.9, 3, "a passage " * 500), search.Hit(-0.875, 1_234_566, "short")]
+    lines = search.as_text(search.hits_table("query", hits), width=search.LINE_WIDTH).splitlines()
+    assert re.search(r"^ +1 +0.9000 +4 +a passage .*…", lines[-3]) and len(lines[-3]) <= search.LINE_WIDTH
+    assert re.fullmatch(r" +2 +-0.8750 +1,234,567 +short *", lines[-2])
 
 
 def test_queries_and_corpus_are_read_behind_the_prompts_of_their_roles(corpus, tmp_path, capsys):
