@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from string import ascii_lowercase, digits
 
 import jax
 import numpy as np
@@ -54,6 +55,11 @@ CONFIGS |= {
         DECODER | dict(num_key_value_heads=1, sliding_window=5, is_causal=False),
     ),
     "eurobert": (transformers.EuroBertConfig, DECODER | dict(head_dim=12, rms_norm_eps=1e-4)),
+    "qwen2": (
+        transformers.Qwen2Config,
+        DECODER | dict(num_key_value_heads=2, use_sliding_window=True, sliding_window=5, max_window_layers=2),
+    ),
+    "qwen2:both-sides": (transformers.Qwen2Config, DECODER | dict(num_key_value_heads=1, is_causal=False)),
     "qwen3": (
         transformers.Qwen3Config,
         DECODER
@@ -96,6 +102,22 @@ def write_tokenizer(folder: Path, *, extra_words: int = 0) -> None:
     vocabulary = SPECIAL_IDS | {"[unused]": 1} | {f"w{index}": 6 + index for index in range(count)}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    _write_tokenizer(folder, tokenizer)
+
+
+def write_letters(folder: Path) -> None:
+    """A tokenizer of bytes, for families whose class transformers builds anew around the vocabulary, whatever its kind."""
+    vocabulary = (
+        SPECIAL_IDS
+        | {"[unused]": 1}
+        | {letter: 6 + place for place, letter in enumerate("Ġ" + ascii_lowercase + digits)}
+    )
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    _write_tokenizer(folder, tokenizer)
+
+
+def _write_tokenizer(folder: Path, tokenizer: tokenizers.Tokenizer) -> None:
     tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
@@ -133,7 +155,7 @@ def write_encoder(folder: Path, family: str, **changes) -> torch.nn.Module:
     """Writes a plain transformers folder with a tokenizer; returns the torch model."""
     model = torch_encoder(family, **changes)
     model.save_pretrained(folder)
-    write_tokenizer(folder)
+    (write_letters if family.startswith("qwen2") else write_tokenizer)(folder)
     return model
 
 

@@ -73,12 +73,18 @@ def test_an_argument_chooses_the_row_of_a_preset():
     assert raw["student"]["model"] == "nreimers/BERT-Tiny_L-2_H-128_A-2"
 
 
-def test_an_option_that_is_not_read_is_a_warning(monkeypatch, caplog):
+@pytest.mark.parametrize(
+    ("given", "because"),
+    [
+        (["objective.generalize_view=crop", "run.steps=5"], "objective.alpha is 1"),
+        (["student.drophead=0.1", "student.static=16"], "student.static is 16: there are no attention heads"),
+    ],
+)
+def test_an_option_that_is_not_read_is_a_warning(monkeypatch, caplog, given, because):
     monkeypatch.setattr("jaxdistill.training.stages.run_stages", lambda *_, **__: None)
-    given = ["--config.objective.generalize_view=crop", "--config.run.steps=5"]
-    main.main(["--config=configs/congen.py:tiny", "--workdir=w", *given])
+    main.main(["--config=configs/congen.py:tiny", "--workdir=w", *(f"--config.{option}" for option in given)])
     (said,) = caplog.messages
-    assert said == "warning: --config.objective.generalize_view has no effect, because objective.alpha is 1"
+    assert said == f"warning: --config.{given[0].partition('=')[0]} has no effect, because {because}"
 
 
 def test_every_option_is_read_somewhere():

@@ -127,6 +127,7 @@ def test_a_file_says_what_transformers_makes_of_it(tmp_path, family, changes):
     [
         ("qwen3", dict(rope_parameters=dict(rope_theta=1e6, rope_type="yarn", factor=4.0)), "'yarn'.*'default', 'linear' and"),
         ("llama:longer", dict(rope_scaling=LLAMA3_ROPE | dict(high_freq_factor=1.0)), "must be positive and rise"),
+        ("qwen2", dict(auto_map={"AutoModel": "modeling_qwen.Qwen2Model"}), 'code of its own .*add "is_causal": false if it does'),
         ("qwen3", dict(layer_types=["full_attention"]), "layer_types.*each of 3 layers"),
         ("qwen3", dict(num_key_value_heads=3), "heads=4 is not divisible by key_heads=3"),
         ("gemma3-text", dict(attn_logit_softcapping=50.0), "attn_logit_softcapping"),

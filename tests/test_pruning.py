@@ -65,7 +65,7 @@ def check_transformers_agree(model, folder):
         np.testing.assert_allclose(ours[index, 0, : len(sequence)], expected, atol=2e-5)
 
 
-HEADS = [("qwen3", 2, 2), ("gte", 3, 1), ("nomic-bert", 1, 1), ("eurobert", 2, 1)]
+HEADS = [("qwen3", 2, 2), ("qwen2", 2, 2), ("gte", 3, 1), ("nomic-bert", 1, 1), ("eurobert", 2, 1)]
 """Family, heads to keep, and how many heads of queries share one of keys."""
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
+from jaxdistill.config import defaults, parse_config
 from jaxdistill.core import InputError
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, LayerKind, Pooling
@@ -15,6 +16,7 @@ from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.sentence import embed, hidden_states, param_shapes
 from jaxdistill.encoders.settings import read_settings
 from jaxdistill.inference import Embedder
+from jaxdistill.training.student import make_student
 
 import encoder_cases as cases
 from tiny_text import made_up
@@ -72,6 +74,18 @@ def test_chosen_layers_move_to_their_new_places(teacher):
             before, after = (f"transformer/layers/{index}/{part}" for index in (old, new))
             assert student.params[after] is teacher.params[before]
     assert student.source.endswith("layers 1, 3")
+
+
+@pytest.mark.parametrize("pooling", ["", "cls", "pooler", "mean:last2"])
+def test_a_student_cut_from_the_teacher_pools_as_asked(teacher, tmp_path, pooling):
+    asked = dict(model="teacher", pooling=pooling)
+    config = parse_config(defaults() | {"student": defaults()["student"] | asked, "objective": {"name": "embedding"}})
+    student, loaded = make_student(config, (teacher,), tmp_path), load_model(teacher.source, pooling=pooling or "mean")
+    assert student.definition == loaded.definition
+    for ours, theirs in ((student.params, loaded.params), (student.unread_pooler, loaded.unread_pooler)):
+        assert ours.keys() == theirs.keys()
+        for path, array in theirs.items():
+            np.testing.assert_array_equal(ours[path], array)
 
 
 def test_chosen_layers_keep_their_windows(teacher):

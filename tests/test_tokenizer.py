@@ -6,6 +6,7 @@ import pytest
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
+from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.tokenizer import read_tokenizer
@@ -114,6 +115,22 @@ def test_spaces_and_letters_are_those_of_a_sentencepiece_class(tmp_path, family,
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     texts = ["a  Test ", " ", " a<s> an\nant", "thé ``a'' nest"]
     assert ours(tmp_path, texts) == theirs(tmp_path, texts)
+
+
+def test_texts_end_as_a_tokenizers_own_code_ends_them(tmp_path):
+    cases.write_letters(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    code = dict(auto_map={"AutoTokenizer": ["tokenization.Own", None]}, add_eos_token=True, eos_token="[SEP]")
+    whole = ours(tmp_path)
+    cases.edit_json(tmp_path / "tokenizer_config.json", **code)
+    assert ours(tmp_path) == whole
+    tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    tokenizer.post_processor = processors.ByteLevel()
+    tokenizer.save(str(path))
+    assert ours(tmp_path) == [ids[1:] for ids in whole]
+    cases.edit_json(tmp_path / "tokenizer_config.json", eos_token="<absent>")
+    with pytest.raises(InputError, match="add_eos_token=true and eos_token='<absent>', which the tokenizer lacks"):
+        ours(tmp_path)
 
 
 def test_an_export_is_read_from_tokenizer_json_alone(tmp_path):

@@ -155,8 +155,8 @@ class Student:
     """Initial values of compact tables: truncated singular value decomposition of the model's (`svd`), or `random`
     (SimTDE)."""
     pooling: str = "mean"
-    """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's. Required if the checkpoint states
-    none."""
+    """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's, or the teacher's if `model` is `teacher`.
+    Required if the checkpoint states none."""
     prompt: str = ""
     """Name of a prompt of the checkpoint, or a text, prepended to every sentence without a role, in training and
     evaluation; empty: the checkpoint's default prompt. The export lists it among its prompts."""

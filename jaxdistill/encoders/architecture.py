@@ -119,6 +119,8 @@ class Architecture(_Varying):
     """Multiplies attention scores; 0: `head_size ** -0.5`."""
     attention_bias: bool = _variation(True)
     """Whether the four dense layers of attention have biases."""
+    attention_output_bias: bool = _variation(True)
+    """Whether the last of the four has one too (Qwen2: no)."""
     causal: bool = _variation(False)
     """Whether a token attends only to itself and to the tokens before it."""
 

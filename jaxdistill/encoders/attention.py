@@ -67,7 +67,7 @@ class Attention(nnx.Module):
         self.query = Linear(a.hidden_size, queries, rngs=rngs, bias=a.attention_bias)
         self.key = Linear(a.hidden_size, keys, rngs=rngs, bias=a.attention_bias)
         self.value = Linear(a.hidden_size, keys, rngs=rngs, bias=a.attention_bias)
-        self.output = Linear(queries, a.hidden_size, rngs=rngs, bias=a.attention_bias)
+        self.output = Linear(queries, a.hidden_size, rngs=rngs, bias=a.attention_bias and a.attention_output_bias)
         self.query_norm = Norm(a.head_width, a.layer_norm_eps, a.norm) if a.query_key_norm else None
         self.key_norm = Norm(a.head_width, a.layer_norm_eps, a.norm) if a.query_key_norm else None
         self.norm = Norm(a.hidden_size, a.layer_norm_eps, a.norm) if normed else None

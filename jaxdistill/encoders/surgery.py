@@ -12,7 +12,7 @@ import numpy as np
 from jaxdistill.core import InputError, Params
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.layers import INITIAL_DEVIATION, uniform_as_torch
-from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.encoders.model import POOLER, SentenceModel
 from jaxdistill.encoders.modules import sentence_tensors
 from jaxdistill.encoders.pair_head import fresh_head
 from jaxdistill.encoders.sentence import init_params
@@ -67,6 +67,24 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
         source=f"{model.source}, layers {', '.join(map(str, chosen))}",
         kept_layers=chosen,
         unread_pooler={},
+    )
+
+
+def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
+    """The model with another pooling of its token vectors, such as `cls`; a pooler is the checkpoint's own."""
+    chosen, old = Pooling.parse(pooling), model.definition
+    if chosen == old.pooling:
+        return model
+    logger.warning("%s: pooling %s instead of %s, as asked", model.source, chosen, old.pooling)
+    read = {path: array for path, array in model.params.items() if path.startswith(POOLER)}
+    pooler, rest = {**model.unread_pooler, **read}, {path: model.params[path] for path in model.params.keys() - read}
+    wanted = pooler if chosen.tokens == "pooler" else {}
+    architecture = dataclasses.replace(old.architecture, pooler=bool(wanted))
+    return dataclasses.replace(
+        model,
+        definition=dataclasses.replace(old, architecture=architecture, pooling=chosen),
+        params=rest | wanted,
+        unread_pooler={} if wanted else pooler,
     )
 
 

@@ -106,6 +106,27 @@ def _apply_config(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
         if tokenizer.token_to_id(text) is None:
             flags = {name: setting(token, name, bool, False, file=file) for name in ADDED_TOKEN_FLAGS}
             tokenizer.add_tokens([tokenizers.AddedToken(text, **flags)])
+    code = setting(config, "auto_map", dict | None, None, file=file) or {}
+    if "AutoTokenizer" in code and setting(config, "add_eos_token", bool, False, file=file):
+        _append_end(tokenizer, config, file)
+
+
+def _append_end(tokenizer: tokenizers.Tokenizer, config: dict[str, Any], file: Path) -> None:
+    """Ends each text with `eos_token`, as the tokenizer's own code does (GTE-Qwen2), unless `tokenizer.json` adds tokens itself."""
+    if tokenizer.num_special_tokens_to_add(is_pair=False):
+        return
+    end = config.get("eos_token")
+    text = end.get("content") if isinstance(end, dict) else end
+    number = tokenizer.token_to_id(text) if isinstance(text, str) else None
+    if not isinstance(text, str) or number is None:
+        raise InputError(
+            f"{file} has add_eos_token=true and eos_token={end!r:.80}, which the tokenizer lacks; name one of its tokens."
+        )
+    end_of_text = tokenizers.processors.TemplateProcessing(
+        single=["$A", text], pair=["$A", text, "$B:1", f"{text}:1"], special_tokens=[(text, number)]
+    )
+    steps = [end_of_text] if tokenizer.post_processor is None else [tokenizer.post_processor, end_of_text]
+    tokenizer.post_processor = tokenizers.processors.Sequence(steps)
 
 
 def _refuse_left_truncation(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:

@@ -33,11 +33,8 @@ def make_objective(config: Config) -> Objective:
             f"--config.teacher.targets={'store' if config.teacher.targets == 'labels' else 'labels'}."
         )
     check_several(config)
-    if config.student.dims and config.teacher.targets == "labels":
-        raise InputError(
-            "student.dims: a score of a pair has no nested widths; leave it empty with teacher.targets=labels."
-        )
     if config.student.dims:
+        _check_dims(config)
         objective = Nested(objective=objective, dims=config.student.dims, targets=config.student.dims_targets)
     if objective.teacher_views and not config.teacher.model:
         raise InputError(f"objective {config.objective['name']} needs a teacher; set teacher.model.")
@@ -48,6 +45,21 @@ def make_objective(config: Config) -> Objective:
         if wanted and (config.teacher.targets != "live" or config.teacher.model.startswith("vectors:")):
             raise InputError(f"{option} needs targets that {why}; set teacher.targets=live and name one teacher model.")
     return objective
+
+
+def _check_dims(config: Config) -> None:
+    """Raises `InputError` where nested widths have no meaning, or would be those of other vectors than the export gives."""
+    student = config.student
+    if config.teacher.targets == "labels":
+        raise InputError(
+            "student.dims: a score of a pair has no nested widths; leave it empty with teacher.targets=labels."
+        )
+    if student.head_of or (student.head != "none" and not student.keep_head):
+        other = f"student.head_of={student.head_of}" if student.head_of else "student.keep_head=False"
+        raise InputError(
+            f"student.dims={student.dims} trains the first numbers of the whole head's vectors, and {other} exports other "
+            "numbers; leave one of them out (--config.student.dims='()')."
+        )
 
 
 def with_teachers(config: Config, objective: Objective, widths: Sequence[int]) -> Objective:

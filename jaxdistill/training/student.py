@@ -57,7 +57,10 @@ def make_student(
     source = stage_export(spec.model, workdir)
     has_pair_head = spec.head == "pair" and source != "teacher" and labels_of(source) == 1
     pooling = "" if has_pair_head else spec.pooling
-    model = teacher if source == "teacher" and teacher is not None else load_model(source, pooling=pooling)
+    if source == "teacher" and teacher is not None:
+        model = surgery.with_pooling(teacher, pooling) if pooling else teacher
+    else:
+        model = load_model(source, pooling=pooling)
     model = reading_training_length(config, model)
     if spec.prompt:
         model = model.with_prompt(spec.prompt)

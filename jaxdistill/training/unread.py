@@ -40,6 +40,8 @@ def _of_parts(config: Config):
         yield "student.prune_by", f"student.width is {student.width}: nothing is pruned"
     elif not student.heads and not student.intermediate:
         yield "student.prune_by", "student.heads and student.intermediate are 0"
+    if student.static:
+        yield "student.drophead", f"student.static is {student.static}: there are no attention heads"
     if not student.dims:
         yield "student.dims_targets", "student.dims is empty"
     if vector_teachers(config.teacher) < 2:

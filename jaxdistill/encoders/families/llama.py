@@ -73,12 +73,13 @@ def config(architecture: Architecture) -> dict[str, Any]:
 
 def names(architecture: Architecture) -> dict[str, str]:
     """Our paths to the checkpoint's tensor names."""
-    attention, gates, outputs = {}, {}, {}
+    attention, attention_outputs, gates, outputs = {}, {}, {}, {}
     norms = {"transformer/norm": "norm"}
     for index in range(architecture.layers):
         ours, theirs = f"transformer/layers/{index}", f"layers.{index}"
-        for part, short in (("query", "q"), ("key", "k"), ("value", "v"), ("output", "o")):
+        for part, short in (("query", "q"), ("key", "k"), ("value", "v")):
             attention[f"{ours}/attention/{part}"] = f"{theirs}.self_attn.{short}_proj"
+        attention_outputs[f"{ours}/attention/output"] = f"{theirs}.self_attn.o_proj"
         gates[f"{ours}/gate"] = f"{theirs}.mlp.gate_proj"
         gates[f"{ours}/intermediate"] = f"{theirs}.mlp.up_proj"
         outputs[f"{ours}/output"] = f"{theirs}.mlp.down_proj"
@@ -90,6 +91,9 @@ def names(architecture: Architecture) -> dict[str, str]:
     return (
         {"transformer/embeddings/word/embedding": "embed_tokens.weight"}
         | hugging_face.with_kernel_and_bias(attention, bias=architecture.attention_bias)
+        | hugging_face.with_kernel_and_bias(
+            attention_outputs, bias=architecture.attention_bias and architecture.attention_output_bias
+        )
         | hugging_face.with_kernel_and_bias(gates, bias=architecture.intermediate_bias)
         | hugging_face.with_kernel_and_bias(outputs, bias=architecture.output_bias)
         | hugging_face.with_scale_and_bias(norms, bias=False)

@@ -14,9 +14,12 @@ from jaxdistill.encoders.hugging_face import FULL, SLIDING
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
+    return with_windows(llama.architecture({"head_dim": 128, **config}, family="qwen3", query_key_norm=True), config)
+
+
+def with_windows(plain: Architecture, config: Mapping[str, Any]) -> Architecture:
+    """The architecture with the windows that a `config.json` asks for."""
     value = hugging_face.value
-    config = {"head_dim": 128} | dict(config)
-    plain = llama.architecture(config, family="qwen3", query_key_norm=True)
     if not value(config, "use_sliding_window", bool, False):
         return plain
     window = hugging_face.window(config, causal=plain.causal)
@@ -29,10 +32,17 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
 
 def config(architecture: Architecture) -> dict[str, Any]:
     """The `config.json` of a plain encoder."""
+    return (
+        llama.config(architecture)
+        | window_settings(architecture)
+        | {"model_type": "qwen3", "architectures": ["Qwen3Model"]}
+    )
+
+
+def window_settings(architecture: Architecture) -> dict[str, Any]:
+    """What a `config.json` says of windows."""
     windows = [kind.window for kind in architecture.kinds]
-    return llama.config(architecture) | {
-        "model_type": "qwen3",
-        "architectures": ["Qwen3Model"],
+    return {
         "use_sliding_window": any(windows),
         "sliding_window": hugging_face.sliding_window(architecture),
         "layer_types": [SLIDING if window else FULL for window in windows],
