@@ -213,6 +213,10 @@ def quantized_graph(definition: EncoderDefinition, params: Params):
     """
     from onnx import TensorProto, checker, helper
 
+    if definition.architecture.is_static:
+        raise InputError(
+            "a static encoder cannot be quantised: it has no layers, only a table; use its folder as it is."
+        )
     if definition.architecture.varies:
         raise InputError(
             f"a {definition.architecture.family} encoder cannot be quantised: its {definition.architecture.varies[0]}"
