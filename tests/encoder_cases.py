@@ -22,7 +22,7 @@ CONFIGS = {
     "bert": (transformers.BertConfig, BERT_LIKE),
     "roberta": (transformers.RobertaConfig, BERT_LIKE | dict(type_vocab_size=1, layer_norm_eps=1e-5)),
     "xlm-roberta": (transformers.XLMRobertaConfig, BERT_LIKE | dict(type_vocab_size=1, hidden_act="gelu_new")),
-    "camembert": (transformers.CamembertConfig, BERT_LIKE | dict(type_vocab_size=1)),
+    "camembert": (transformers.CamembertConfig, BERT_LIKE | dict(type_vocab_size=1, pad_token_id=0)),
     "distilbert": (
         transformers.DistilBertConfig,
         dict(vocab_size=VOCAB_SIZE, dim=32, n_layers=4, n_heads=4, hidden_dim=48, max_position_embeddings=70),
@@ -38,9 +38,13 @@ CONFIGS |= {
     "modernbert": (
         transformers.ModernBertConfig,
         DECODER
-        | dict(cls_token_id=2, sep_token_id=3, local_attention=8, layer_types=None, global_attn_every_n_layers=2),
+        | dict(cls_token_id=2, sep_token_id=3, norm_eps=1e-4)
+        | dict(local_attention=8, layer_types=None, global_attn_every_n_layers=2),
     ),
-    "llama": (transformers.LlamaConfig, DECODER | dict(num_key_value_heads=2, attention_bias=True, mlp_bias=True)),
+    "llama": (
+        transformers.LlamaConfig,
+        DECODER | dict(num_key_value_heads=2, attention_bias=True, mlp_bias=True, rms_norm_eps=1e-4),
+    ),
     "llama:longer": (
         transformers.LlamaConfig,
         DECODER
@@ -63,7 +67,8 @@ CONFIGS |= {
     "qwen3": (
         transformers.Qwen3Config,
         DECODER
-        | dict(num_key_value_heads=2, head_dim=12, use_sliding_window=True, sliding_window=5, max_window_layers=2),
+        | dict(num_key_value_heads=2, head_dim=12, rms_norm_eps=1e-4)
+        | dict(use_sliding_window=True, sliding_window=5, max_window_layers=2),
     ),
     "qwen3:both-sides": (
         transformers.Qwen3Config,

@@ -39,11 +39,12 @@ def test_the_latest_two_and_the_best_are_kept(tmp_path, is_reopened):
 
 
 def test_checkpoints_of_asked_steps_are_kept_too(tmp_path):
-    checkpoints = Checkpoints(tmp_path, keep_steps=(0, 2))
+    options = SimpleNamespace(run=SimpleNamespace(keep=1), evals=SimpleNamespace(average=(0, 2)))
+    checkpoints = outcome.open_checkpoints(SimpleNamespace(workdir=tmp_path, config=options), shared=True)
     for step in range(6):
         checkpoints.save(state_at(step), {"best_step": 3})
     checkpoints.wait()
-    assert checkpoints.steps == [0, 2, 3, 4, 5]
+    assert checkpoints.steps == [0, 2, 3, 5]
 
 
 @pytest.mark.parametrize(("devices", "model_axis"), [(1, 1), (4, 1), (4, 2), (8, 1)])
@@ -164,6 +165,22 @@ def test_a_folder_that_was_removed_meanwhile_is_one_line(tmp_path):
     shutil.rmtree(checkpoints.folder)
     with pytest.raises(InputError, match=r"could not save into .*checkpoints \(.*No such file.*\); kept"):
         checkpoints.save(state_at(1), {})
+
+
+@pytest.mark.parametrize(("average", "expected"), [((), 2.0), ((4, 1), 2.5)])
+def test_a_training_ends_with_its_best_student_or_the_mean_of_those_asked_for(tmp_path, monkeypatch, average, expected):
+    options = SimpleNamespace(run=SimpleNamespace(keep=4), evals=SimpleNamespace(average=average))
+    checkpoints, track = Checkpoints(tmp_path, keep=4), {"best_step": 2, "scores": {}, "before": {}}
+    for step in (1, 2, 3, 4):
+        checkpoints.save(state_at(step), track)
+    checkpoints.close()
+    monkeypatch.setattr(outcome, "trained_student", lambda config, student, params, teachers: params)
+    monkeypatch.setattr(outcome, "sharded_embedder", lambda *given, **more: SimpleNamespace(as_embed=list))
+    nothing = dict.fromkeys(("student", "teachers", "mesh", "compute_dtype"))
+    run = SimpleNamespace(workdir=tmp_path, config=options, like=state_at(0), shardings=placed(1), tasks={}, **nothing)
+    found = outcome.outcome_of(run, track, True, 0.0, {})
+    np.testing.assert_array_equal(found.student["a/kernel"], np.full((8, 4), expected))
+    assert (found.best_step, found.last_step, found.averaged) == (2, 4, sorted(average))
 
 
 def test_a_damaged_best_checkpoint_names_the_way_to_another():

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import bm25s
 import numpy as np
@@ -111,6 +112,12 @@ def test_a_reranker_orders_by_scores_however_small_and_keeps_its_ties(tmp_path, 
         assert ordered(*documents.reranked(ranking, Given(given), known), list(known.documents)) == [order] * 3
     with pytest.raises(InputError, match="reranker gives NaN or infinity for 3 of 9 pairs, the first .* 'Rain It"):
         documents.reranked(ranking, Given({cats: 1.0, dogs: 0.0, rain: np.nan}), known)
+    many = replace(known, documents={f"d{number}": f"text {number}" for number in range(101)})
+    rising = Given({text: number for number, text in enumerate(many.documents.values())})
+    _, rows = documents.reranked(
+        (np.linspace([1.0] * 3, [0.0] * 3, 101).T, np.arange(303).reshape(3, 101) % 101), rising, many
+    )
+    assert rows.tolist() == [[*range(99, -1, -1), 100]] * 3
     monkeypatch.setattr(documents, "RERANKED_DOCUMENTS", 1)
     last = documents.reranked(ranking, Given({cats: -9.0, dogs: -9.0, rain: -9.0}), known)
     assert ordered(*last, list(known.documents))[:2] == [["d1", "d3", "d2"], ["d3", "d1", "d2"]]  # as the vectors rank
@@ -138,15 +145,16 @@ def test_a_model_that_gives_all_documents_one_vector_is_refused_unless_they_are_
     known = read_set(set_files(str(write_set(tmp_path / "tiny"))))
     with pytest.raises(InputError, match="tiny: the model finds all 3 documents equally alike .1.: it has collapsed"):
         documents.ranked_by_vectors(embed, one_vector, known)
-    same = replace(known, documents=dict.fromkeys(known.documents, "one text"))
-    assert documents.ranked_by_vectors(embed, one_vector, same)[0].shape == (3, 3)
+    same = replace(known, documents=dict.fromkeys(map(str, range(1001)), "one text"))
+    assert documents.ranked_by_vectors(embed, one_vector, same)[0].shape == (3, 1000)
 
 
 def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
     corpus = [("q1", "Topic", "Do cats sleep?"), ("q2", "", "It rains."), ("q3", "", "Who?"), ("d1", "", "They sleep.")]
     queries = [("q1", "Do cats sleep?"), ("q2", "Where do dogs run?"), ("q3", "Who?")]
     qrels = [("q1", "d1", 1), ("q2", "q2", 1), ("q3", "q3", 1)]
-    known = read_set(set_files(str(write_set(tmp_path / "tiny", corpus=corpus, queries=queries, qrels=qrels))))
+    folder = str(write_set(tmp_path / "tiny", corpus=corpus, queries=queries, qrels=qrels))
+    known = read_set(set_files(folder))
     assert known.also_documents == {"q1", "q3"}  # q2 has the id of another text
     ranking = np.array([[0.9, 0.3, 0.2, 0.8]] * 3), np.array([[0, 1, 2, 3]] * 3)
     scores, rows = documents.without_itself(ranking, known)
@@ -154,6 +162,16 @@ def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
     assert names == [["d1", "q2", "q3"], ["q1", "d1", "q2", "q3"], ["q1", "d1", "q2", "q3"]]  # q3 is judged relevant
     first = documents.reranked((scores, rows), Reranker(), known)
     assert "q1" not in ordered(*first, list(known.documents))[0]
+
+    def by_topic(texts, role=""):  # without themselves, all find their answers first
+        return np.array(
+            [(1.0, 0.1 * text.startswith("They")) if "sleep" in text else (-1.0, "Who" in text) for text in texts]
+        )
+
+    assert documents.DocumentsTask(sets=[known])(by_topic) == {documents.METRIC: 1.0}
+    (unit,) = documents.EVALUATION.units(Sources(retrieval=(folder,)))
+    model = SimpleNamespace(rank=None, reranker=None, embed_query=by_topic, embed_document=by_topic)
+    assert unit.run(model)["scores"]["documents/tiny ndcg@10"] == 1.0
 
 
 def test_a_query_of_another_language_does_not_find_its_own_translation(tmp_path):
@@ -179,6 +197,23 @@ def test_bm25_reads_words_as_bm25s_does_and_scripts_without_spaces_in_pairs():
     assert bm25.words("বাংলা ভাষা العَرَبِيَّة cafe\u0301s") == ["বাংলা", "ভাষা", "العَرَبِيَّة", "cafés"]
     assert bm25.words("İstanbul ＡＢＣ ﬁre STRASSE") == bm25.words("istanbul abc fire straße") != []
     assert [len(bm25.words(text)) for text in ("ພາສາ", "ភាសា", "မြန်မာ")] == [3, 1, 3]
+
+
+def test_bm25_weighs_words_and_lengths_as_lucene_does():
+    texts = ["cat cat dog", "cat bird bird bird bird", "dog", "rain rain cat dog fish"]
+    read, average = [text.split() for text in texts], 14 / 4
+    expected = [
+        sum(
+            np.log(1 + (4.5 - holding) / (holding + 0.5))
+            * (count := words.count(word))
+            / (count + 0.9 * (0.6 + 0.4 * len(words) / average))
+            for word, holding in (("cat", 3), ("rain", 1))
+        )
+        for words in read
+    ]
+    scores, rows = bm25.rank(["The Cat, rain?"], texts, 3)
+    assert rows[0].tolist() == np.argsort(expected)[::-1][:3].tolist() == [3, 0, 1]
+    assert scores[0] == pytest.approx(sorted(expected)[:0:-1], rel=1e-5)
 
 
 def test_bm25_finds_only_documents_that_share_a_word_with_the_query(tmp_path):

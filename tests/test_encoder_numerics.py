@@ -9,9 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
-from jaxdistill.encoders import attention
-from jaxdistill.encoders.architecture import EncoderDefinition, LayerKind, Pooling
+from jaxdistill.encoders import attention, sentence, transformer
+from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, LayerKind, Pooling
+from jaxdistill.encoders.pair_head import cross_definition
 from jaxdistill.encoders.sentence import embed, init_params
 
 import encoder_cases as cases
@@ -104,6 +106,20 @@ def test_dropout_depends_on_its_key_and_is_off_without_one(small):
     assert np.abs(np.asarray(first) - np.asarray(jitted_embed(*small, tokens))).max() > 1e-3
 
 
+def test_each_dropout_has_a_site_of_its_own_and_heads_of_sentence_encoders_have_none(small, monkeypatch):
+    sites, rates = [], []
+    for module in (attention, transformer):
+        monkeypatch.setattr(module, "dropout", lambda x, rate, seeds, site: sites.append(site) or x)
+    monkeypatch.setattr(sentence, "dropout", lambda x, rate, seeds, place: rates.append(rate) or x)
+    tokens = cases.padded(cases.random_sequences(2))
+    jax.eval_shape(partial(embed, small[0]), small[1], tokens, key=jax.random.key(0))
+    assert sorted(sites) == list(range(1 + 3 * small[0].architecture.layers))
+    distilbert = cross_definition(dataclasses.replace(small[0].architecture, family="distilbert"))
+    params = jax.eval_shape(lambda: init_params(distilbert, jax.random.key(0)))
+    jax.eval_shape(partial(embed, distilbert), params, tokens, key=jax.random.key(0))
+    assert rates == [0.0, 0.0, 0.0, 0.1]
+
+
 def test_dropout_keeps_the_mean_and_the_rate():
     from jaxdistill.encoders.layers import dropout
 
@@ -193,6 +209,23 @@ def test_divided_rows_give_the_vectors_and_gradients_of_whole_ones(small, monkey
     jax.tree.map(partial(np.testing.assert_allclose, atol=2e-5, rtol=1e-4), *results)
     if longest_whole > 120:  # a loop over blocks is counted as one block
         assert parts.cost_analysis()["flops"] < 0.9 * whole.cost_analysis()["flops"]
+
+
+def test_blocks_and_divided_rows_draw_dropout_of_their_own(monkeypatch):
+    monkeypatch.setattr(attention, "BLOCK", 2)
+    monkeypatch.setattr(attention, "dropout", lambda x, rate, seeds, site: jnp.full_like(x, seeds[site, 0]))
+    sizes = dict(vocab_size=9, hidden_size=4, layers=1, heads=1, intermediate_size=4, max_positions=8)
+    layer = attention.Attention(Architecture(family="bert", **sizes), rngs=nnx.Rngs(0))
+    whole, halves = np.zeros((1, 1, 6), np.int32), np.zeros((1, 2, 3), np.int32)
+
+    @jax.jit
+    def outputs(seeds):
+        sections = (attention.Section(whole, None), attention.Section(halves, jnp.zeros((1, 2, 1, 3, 3))))
+        reach, given = attention.Reach(sections, None), dict(kind=LayerKind(), compute_dtype=jnp.float32, mesh=None)
+        return layer(jnp.ones((1, 2, 6, 4)), reach, None, seeds=seeds, site=0, **given)
+
+    y = np.asarray(outputs(np.zeros((1, 2), np.uint32)))
+    assert len({float(y[0, row, slot, 0]) for row, slot in ((0, 0), (0, 2), (0, 4), (1, 0))}) == 4
 
 
 def test_a_row_of_8192_tokens_needs_no_square_array(small):

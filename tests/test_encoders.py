@@ -9,10 +9,12 @@ import torch
 import transformers
 
 from jaxdistill.core import InputError, Tokens
+from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, LayerKind, Pooling
+from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS
 from jaxdistill.encoders.model import load_model, read_architecture
 from jaxdistill.encoders.pooling import pooled
-from jaxdistill.encoders.sentence import hidden_states, param_shapes
+from jaxdistill.encoders.sentence import hidden_states, init_params, param_shapes, word_embeddings
 
 import encoder_cases as cases
 from conftest import TEACHER
@@ -112,6 +114,11 @@ BOTH_ROPES = dict(full_attention=DEFAULT_ROPE | dict(rope_theta=300.0), sliding_
         ("modernbert", dict(sliding_window=3)),
         ("mistral", dict(sliding_window="removed")),
         ("eurobert", dict(rms_norm_eps="removed")),
+        ("llama", dict(rms_norm_eps="removed")),
+        ("roberta", dict(layer_norm_eps="removed")),
+        ("modernbert", dict(norm_eps="removed")),
+        ("modernbert", dict(local_attention="removed")),
+        ("qwen3", dict(layer_types="removed", max_window_layers="removed")),
     ],
 )
 def test_a_file_says_what_transformers_makes_of_it(tmp_path, family, changes):
@@ -151,6 +158,13 @@ def test_variants_that_cannot_be_read_are_refused(tmp_path, family, changes, mes
     cases.edit_json(tmp_path / "config.json", **changes)
     with pytest.raises(InputError, match=message):
         read_architecture(tmp_path)
+
+
+@pytest.mark.parametrize("name", hugging_face.ACTIVATIONS)
+def test_activations_are_those_of_their_names(name):
+    x = np.linspace(-4.0, 4.0, 33, dtype=np.float32)
+    theirs = transformers.activations.ACT2FN[name](torch.as_tensor(x))
+    np.testing.assert_allclose(ACTIVATION_FUNCTIONS[hugging_face.ACTIVATIONS[name]](x), theirs, atol=1e-6)
 
 
 def test_a_new_option_changes_no_digest_and_one_in_use_does(small):
@@ -195,7 +209,7 @@ def test_poolings_equal_plain_torch(bert):
         states = hidden_states(ours.definition, params, tokens)
         return {name: pooled(Pooling.parse(name), states, tokens) for name in PLAIN_POOLINGS}
 
-    for tokens in (cases.padded(sequences), cases.packed(sequences, groups=2, rows=3)):
+    for tokens in (cases.padded(sequences, length=30), cases.packed(sequences, groups=2, rows=3)):
         for name, vectors in all_poolings(ours.params, tokens).items():
             other = unit(np.stack([PLAIN_POOLINGS[name](states).numpy() for states in expected]))
             assert with_pooling(ours.definition, name).embedding_width == other.shape[-1]
@@ -226,6 +240,15 @@ def test_fresh_parameters_have_the_promised_shapes_and_spread(small):
     assert abs(float(np.std(params["transformer/layers/0/intermediate/kernel"])) - 0.02) < 0.003
     assert float(np.abs(params["dense/0/kernel"]).max()) <= 16**-0.5
     assert np.all(np.asarray(params["transformer/embeddings/word/embedding"])[0] == 0)
+
+
+def test_the_embedded_vocabulary_is_what_the_layers_receive(small):
+    plain = dict(layers=1, position_table=False, token_types=0, embedding_norm=False, embedding_scaled=True)
+    architecture = dataclasses.replace(small[0].architecture, **plain)
+    definition = EncoderDefinition(architecture=architecture, pooling=Pooling(tokens="mean"))
+    params, tokens = init_params(definition, jax.random.key(0)), cases.padded(cases.random_sequences(2))
+    rows = word_embeddings(definition, params, np.float32)
+    np.testing.assert_allclose(jitted_states(definition, params, tokens)[0], rows[tokens.ids], atol=1e-6)
 
 
 def tokens_of(model, texts) -> Tokens:

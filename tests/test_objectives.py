@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from jax.extend.core import jaxprs_in_params
 
@@ -187,6 +188,14 @@ def test_a_state_that_was_saved_and_restored_goes_on_bit_for_bit(name):
     _, resumed = world(name, 4).run(through_the_host=True)
     for path, array in params_of(straight).items():
         np.testing.assert_array_equal(array, params_of(resumed)[path], err_msg=path)
+
+
+def test_the_gradient_norm_is_that_before_clipping():
+    """Adam's first moment after a step is a tenth of the gradient, clipped to a length of 1."""
+    made = world("ckd", 4)
+    state, metrics = made.step(made.start(), made.teacher_params, made.batches[0])
+    moment = optax.tree.norm(optax.tree.get(state.optimizer, "mu"))
+    np.testing.assert_allclose(10 * moment, min(1.0, float(metrics["gradient_norm"])), rtol=1e-5)
 
 
 def test_each_step_hands_its_queue_to_the_next():

@@ -64,6 +64,8 @@ def test_twenty_updates_equal_the_plain_form(bias_correction, eps_before_correct
         learning_rate=0.01,
         schedule="constant",
         warmup_fraction=0.0,
+        b1=0.8,
+        b2=0.99,
         eps=eps,
         bias_correction=bias_correction,
         eps_before_correction=eps_before_correction,
@@ -83,8 +85,8 @@ def test_twenty_updates_equal_the_plain_form(bias_correction, eps_before_correct
         norm = np.sqrt(sum(np.sum(g**2) for g in gradient.values()))
         for name, g in gradient.items():
             g = g * min(1.0, 0.5 / norm)
-            m[name], v[name] = 0.9 * m[name] + 0.1 * g, 0.999 * v[name] + 0.001 * g**2
-            c1, c2 = (1 - 0.9**step, 1 - 0.999**step) if bias_correction else (1.0, 1.0)
+            m[name], v[name] = 0.8 * m[name] + 0.2 * g, 0.99 * v[name] + 0.01 * g**2
+            c1, c2 = (1 - 0.8**step, 1 - 0.99**step) if bias_correction else (1.0, 1.0)
             if eps_before_correction:
                 adam = np.sqrt(c2) / c1 * m[name] / (np.sqrt(v[name]) + eps)
             else:

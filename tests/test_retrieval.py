@@ -29,6 +29,11 @@ def test_an_index_of_another_width_is_an_error():
         nearest(np.ones((1, 2)), [np.ones((3, 3))], count=1)
 
 
+def test_equal_cosines_are_ordered_by_row_over_all_blocks():
+    _, rows = nearest(np.eye(2), [np.tile(np.eye(2), (10, 1))] * 3, count=60)
+    assert rows.tolist() == [[*range(0, 60, 2), *range(1, 60, 2)], [*range(1, 60, 2), *range(0, 60, 2)]]
+
+
 def test_entities_by_hand(tmp_path):
     """`play queen` finds queen first. `king` means pop here, behind kings. `loud` means queen, the last of five."""
     path = write(

@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from jaxdistill.core import InputError
 from jaxdistill.data import resumable, spread, targets
+from jaxdistill.training import teacher
 
 from process_threads import Processes
 
@@ -247,6 +249,20 @@ def test_another_digest_has_targets_of_its_own(tmp_path):
     assert targets.open_targets(tmp_path, "d", 25, 2).done == 25
 
 
+def test_targets_of_another_text_view_precision_or_teacher_have_another_digest(monkeypatch):
+    monkeypatch.setattr(teacher.targets, "cached_vectors", lambda folder, of, *given, **more: of)
+    digests = set()
+    for digest, view, dtype, model in ("atfm", "btfm", "asfm", "athm", "atfn"):
+        views, dtypes = {"t": "text", "s": "second"}, {"f": np.float32, "h": np.float16}
+        of_model = SimpleNamespace(digest=lambda model=model: model, role_prompts={}, source="")
+        made = teacher.Targets.__new__(teacher.Targets)
+        made.text = SimpleNamespace(columns=("text", "second"), content_digest=digest, texts=lambda *given: [])
+        made.embedders = [SimpleNamespace(model=of_model, encode=len, width=2)]
+        config = SimpleNamespace(data=SimpleNamespace(cache_folder="cache"))
+        digests.add(made._stored(config, views[view], dtypes[dtype], progress=False))
+    assert len(digests) == 5
+
+
 @pytest.mark.parametrize("change", ["digest", "width", "cut", "garbage"])
 def test_damaged_or_foreign_targets_are_made_again(tmp_path, caplog, change):
     store = targets.open_targets(tmp_path, "d", 25, 2)
@@ -299,13 +315,13 @@ def test_the_users_vectors_are_mapped_not_read(tmp_path):
 def test_whitened_targets_have_equal_variances_in_all_directions_that_vary():
     draw = np.random.default_rng(0)
     cone = draw.normal(size=(4000, 3)) * [0.5, 0.2, 0.1] + [4.0, 2.0, 1.0]
-    flat = np.concatenate([cone, np.full((4000, 1), 7.0)], axis=1).astype(np.float32)
+    flat = np.concatenate([cone, cone.sum(axis=1, keepdims=True)], axis=1).astype(np.float32)
     rows = np.arange(4000)
     white, centred = targets.Whitened(flat, power=1.0), targets.Whitened(targets.Selected(flat, rows), power=0.0)
     assert white.shape == (4000, 4) and len(white) == 4000
     np.testing.assert_allclose(np.linalg.norm(white[rows], axis=1), 1.0, atol=1e-6)
     np.testing.assert_allclose(np.cov(white[rows].T), np.diag([1 / 3, 1 / 3, 1 / 3, 0.0]), atol=0.02)
-    known = cone - cone.mean(axis=0)
+    known = flat - flat.mean(axis=0, dtype=np.float64)
     known /= np.linalg.norm(known, axis=1, keepdims=True)
     np.testing.assert_allclose(centred[rows[:9]] @ centred[rows[:9]].T, known[:9] @ known[:9].T, atol=1e-5)
     first = targets.Whitened(flat, power=0.0, components=1)
@@ -324,7 +340,8 @@ BAD = [
 
 
 @pytest.mark.parametrize(("array", "message"), BAD, ids=range(len(BAD)))
-def test_vectors_that_cannot_be_targets_are_refused(tmp_path, array, message):
+def test_vectors_that_cannot_be_targets_are_refused(tmp_path, monkeypatch, array, message):
+    monkeypatch.setattr(targets.vector_files, "BLOCK_ROWS", 10)
     np.save(tmp_path / "v.npy", array)
     with pytest.raises(InputError, match=message):
         targets.checked_own_vectors(tmp_path / "v.npy", 25)
@@ -338,7 +355,8 @@ def test_vectors_that_cannot_be_targets_are_refused(tmp_path, array, message):
         (None, "v.npy: the vectors of all 24 rows point the same way as that of row 0"),
     ],
 )
-def test_targets_that_teach_nothing_are_refused(tmp_path, scale, message):
+def test_targets_that_teach_nothing_are_refused(tmp_path, monkeypatch, scale, message):
+    monkeypatch.setattr(targets.vector_files, "BLOCK_ROWS", 10)
     drawn = np.random.default_rng(0).normal(size=(25, 3))
     np.save(tmp_path / "v.npy", np.outer(np.arange(1, 26), drawn[0]) if scale is None else drawn * scale[:, None])
     with pytest.raises(InputError, match=message) if message else contextlib.nullcontext():

@@ -39,9 +39,15 @@ def test_words_are_those_between_white_space(tmp_path, kind):
 
 
 def test_a_mark_for_the_space_belongs_to_the_word_behind_it(tmp_path):
-    store = store_of(tmp_path, ["ab c", "d"], tokenizer=untrimmed())
+    store = store_of(tmp_path, ["bb c", "d"], tokenizer=untrimmed())
     assert store.words("text", 0).tolist() == [-1, 0, 0, 0, 1, 1, -1]
     assert store.words("text", 1).tolist() == [-1, 0, 0, -1]
+
+
+@pytest.mark.parametrize("prompt", ["q: ", "q:"])  # behind the first, a token is the prompt's space and the text's `a`
+def test_a_token_belongs_to_the_prompt_if_it_ends_there(tmp_path, prompt):
+    store = store_of(tmp_path, ["ab c"], tokenizer=untrimmed(), prompts={"": prompt})
+    assert store.words("text", 0).tolist() == [-1, -1, -1, -1, 0, 0, 1, 1, -1]
 
 
 def test_words_of_neighbouring_sentences_are_not_one_without_special_tokens(tmp_path):
@@ -81,9 +87,10 @@ def test_gather_is_row_by_row_access(tmp_path):
 
 
 def test_long_sentences_are_cut_counted_and_reported(tmp_path):
-    store = store_of(tmp_path, ["the cat", "the " * 500, "the the the the", "the the the the the"], max_length=6)
+    store = store_of(tmp_path, ["the cat", "the " * 500, "the the the the", "cat the the the the"], max_length=6)
     assert store.lengths("text").tolist() == [4, 6, 6, 6]
     assert store.ids("text", 1)[-1] == word_piece().token_to_id("[SEP]")
+    assert store.ids("text", 3)[1] == word_piece().token_to_id("cat"), "they are cut at their end"
     assert "50.00% of sentences truncated at 6 tokens" in "\n".join(store.report())
 
 
@@ -100,11 +107,11 @@ def test_a_row_with_any_empty_column_is_left_out(tmp_path):
 
 
 def test_dedupe_keeps_the_first_of_equal_sentences(tmp_path):
-    lines = ["The cat", "a dog", " the CAT ", "a  dog", "a dog"]
+    lines = ["The cat", "a dog", " the CAT ", "a  dog", "a dog", "Straße", "STRASSE"]
     store = store_of(tmp_path, lines, dedupe=True)
-    assert list(store.texts()) == ["The cat", "a dog", "a  dog"] and store.input_row.tolist() == [0, 1, 3]
-    assert "2 duplicates" in "\n".join(store.report())
-    assert store_of(tmp_path, lines).rows == 5
+    assert list(store.texts()) == ["The cat", "a dog", "a  dog", "Straße"] and store.input_row.tolist() == [0, 1, 3, 5]
+    assert "3 duplicates" in "\n".join(store.report())
+    assert store_of(tmp_path, lines).rows == 7
 
 
 def test_a_query_keeps_all_its_different_negatives(tmp_path):
@@ -195,8 +202,9 @@ def test_the_store_is_reused_and_its_digest_follows_every_input(tmp_path, monkey
         store_of(tmp_path, SENTENCES, prompts={"": "q: "}),
         store_of(tmp_path, SENTENCES, dedupe=True),
         store_of(tmp_path, SENTENCES, tokenizer=byte_level()),
+        *(store_of(tmp_path, ["a\tb", "one\ttwo"], name="a.tsv", columns={"text": column}) for column in "ab"),
     ]
-    assert len({first.digest, *(store.digest for store in others)}) == 6
+    assert len({first.digest, *(store.digest for store in others)}) == 8
 
 
 def flipped(content: bytes) -> bytes:

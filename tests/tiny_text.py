@@ -46,9 +46,8 @@ def sentence_piece() -> Tokenizer:
 
 def untrimmed() -> Tokenizer:
     """The space before a word counts as a token's character, and a mark for it may be a token of its own."""
-    tokenizer = Tokenizer(
-        models.BPE(vocab={"<s>": 0, "</s>": 1, "\u2581": 2, "<unk>": 3}, merges=[], unk_token="<unk>")
-    )
+    vocab = {"<s>": 0, "</s>": 1, "\u2581": 2, "<unk>": 3, "a": 4, "\u2581a": 5}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[("\u2581", "a")], unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]

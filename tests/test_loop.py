@@ -1,0 +1,57 @@
+"""What the training loop writes down and remembers of its steps and evaluations, without a training."""
+
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+
+from jaxdistill.core import InputError
+from jaxdistill.training import collapse, loop
+from jaxdistill.training.checkpoint import Restored
+from jaxdistill.training.goodput import Goodput
+
+
+def test_a_run_beyond_the_steps_asked_for_is_refused():
+    run = SimpleNamespace(like=None, shardings=None, steps=10, workdir="w", best="dev")
+    for step, words in ((10, ""), (11, "w is at step 11, beyond the 10 steps asked for; raise run.steps")):
+        restored = Restored(step, None, {"before": {"dev": 0.5}})
+        checkpoints = SimpleNamespace(folder="w/checkpoints", restore=lambda *given, restored=restored: restored)
+        with pytest.raises(InputError, match=words) if words else contextlib.nullcontext():
+            loop._first_or_restored(run, checkpoints)
+
+
+def test_an_equal_score_is_the_best_but_no_progress():
+    state = SimpleNamespace(run=SimpleNamespace(best="dev"), track={"best": None, "since_best": 0})
+    found = []
+    for step, score in enumerate((0.5, 0.5, 0.4, 0.5, 0.6, 0.6)):
+        loop._Loop.compare(state, step, {"dev": score, "step": step})
+        found.append((state.track["best_step"], state.track["since_best"], state.track["scores"]["step"]))
+    assert found == [(0, 0, 0), (1, 1, 1), (1, 2, 1), (3, 3, 3), (4, 0, 4), (5, 1, 5)]
+
+
+def test_a_report_has_the_means_of_its_steps_and_the_rate_of_the_last():
+    written = {}
+    state = SimpleNamespace(
+        pending=[(step, {"loss": loss}) for step, loss in ((3, 1.0), (4, 2.0), (5, 6.0))],
+        goodput=Goodput(),
+        bar=SimpleNamespace(rate=lambda step: 7.0, show=lambda loss, rate: None),
+        run=SimpleNamespace(schedule=lambda update: update / 8),
+        writers=SimpleNamespace(write=written.__setitem__),
+    )
+    loop._Loop.report(state, 5)
+    assert (written[5]["loss"], written[5]["learning_rate"], written[5]["sentences_per_s"]) == (3.0, 0.5, 7.0)
+    assert not state.pending
+
+
+def test_vectors_that_gather_slowly_collapse_too(monkeypatch, caplog):
+    """Each spread is more than a quarter of the one before."""
+    evals = SimpleNamespace(collapse="warn")
+    state = SimpleNamespace(run=SimpleNamespace(config=SimpleNamespace(evals=evals)), track={}, watched=[])
+    state.embedder = SimpleNamespace(encode=len)
+    warned = []
+    for step, spread in enumerate((0.4, 0.2, 0.11, 0.09)):
+        found = {collapse.SPREAD: spread, collapse.RANK: 9.0}
+        monkeypatch.setattr(collapse, "measured_spread", lambda embed, sentences, found=found: found)
+        loop._Loop.watch_collapse(state, step, {})
+        warned.append("fell from 0.4" in caplog.text)
+    assert warned == [False, False, False, True]
