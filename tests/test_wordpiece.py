@@ -305,6 +305,8 @@ def test_a_language_without_spaces_gets_tokens_and_not_one_unknown_word(tmp_path
     found = words.tokenised_words(tokenizer, [fresh, with_rare], "", 500, unknown=unknown_id(tokenizer))
     assert found.unknown.unknown_tokens == found.unknown.unknown_characters == 1  # the snowman alone
     assert found.unknown.characters == 3 * len(fresh) + 1
+    behind = words.tokenised_words(tokenizer, [fresh], "☃ ", 500, unknown=unknown_id(tokenizer))
+    assert behind.unknown.unknown_tokens == 0  # a prompt is not the text
     theirs = transformers.AutoTokenizer.from_pretrained(str(folder))
     assert theirs(with_rare)["input_ids"] == tokenizer.encode(with_rare).ids
 
