@@ -120,6 +120,9 @@ def checked_own_vectors(
         raise InputError(
             f"{path} has {array.shape[0]} rows of width {array.shape[1]}, the text has {rows}; give one vector per row."
         )
+    is_target = np.zeros(rows, bool)
+    if used is not None:
+        is_target[used] = True
     first = 0
     for block in vector_files.blocks(path):  # checks that values are finite
         lengths = np.linalg.norm(block.astype(np.float64), axis=1)
@@ -129,10 +132,10 @@ def checked_own_vectors(
                 f"{path} row {first + long[0]} has the length {lengths[long[0]]:.1e}; its square overflows float32: "
                 f"scale the vectors to lengths of at most {LONGEST:.0e}."
             )
-        zero = [] if used is None else np.intersect1d(first + np.flatnonzero(lengths == 0), used)
+        zero = np.flatnonzero((lengths == 0) & is_target[first : first + len(block)])
         if len(zero):
             raise InputError(
-                f"{path} row {zero[0]} is a zero vector; compute it again, or remove the row and its text."
+                f"{path} row {first + zero[0]} is a zero vector; compute it again, or remove the row and its text."
             )
         first += len(block)
     if used is not None and _are_alike(array, used):
