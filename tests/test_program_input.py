@@ -2,11 +2,13 @@
 
 import errno
 import json
+import pathlib
 
 import pytest
 
 from jaxdistill import cli, main
 from jaxdistill import config as configs
+from jaxdistill.files import write_atomic
 from jaxdistill.training import config_file
 from jaxdistill.training.loop import patience_of
 
@@ -97,9 +99,14 @@ def test_the_process_ends_with_status_2_and_one_line(folder):
     assert err.count("\n") == 1 and "Did you mean config.data.batch_size?" in err
 
 
-def test_what_the_disk_refuses_anywhere_is_one_line_and_other_errors_are_not_hidden(capsys):
+def test_what_the_disk_refuses_anywhere_is_one_line_and_other_errors_are_not_hidden(tmp_path, monkeypatch, capsys):
+    def full(path, text, encoding):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pathlib.Path, "write_text", full)
+
     def refuse(arguments):
-        raise OSError(errno.ENOSPC, "No space left on device", "tokens.bin")
+        write_atomic(tmp_path / "results.json", "{}")
 
     def fail(arguments):
         raise FileNotFoundError(errno.ENOENT, "No such file or directory", "tokens.bin")
@@ -109,7 +116,7 @@ def test_what_the_disk_refuses_anywhere_is_one_line_and_other_errors_are_not_hid
     assert stopped.value.code == cli.BAD_INPUT
     assert (
         capsys.readouterr().err
-        == "error: tokens.bin: No space left on device; fix that and run the same command again.\n"
+        == f"error: {tmp_path / 'results.json'}: No space left on device; fix that and run the same command again.\n"
     )
     with pytest.raises(FileNotFoundError):
         cli.run(fail, [])

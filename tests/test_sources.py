@@ -100,6 +100,13 @@ def test_a_file_whose_name_looks_like_a_glob_is_that_file(tmp_path):
     assert list(sources.read([write(tmp_path / "a[1].txt", "x\n")])) == [("x",)]
 
 
+def test_a_path_with_commas_is_one_spec_if_it_exists(tmp_path):
+    both = write(tmp_path / "cats,dogs.txt", "x\n")
+    assert sources.split_specs(f"{both}, b.txt,,c.txt") == [str(both), "b.txt", "c.txt"]
+    assert sources.split_specs(f"b.txt,{both}") == ["b.txt", str(both)]
+    assert sources.split_specs(f"{tmp_path},{tmp_path}/birds.txt") == [str(tmp_path), f"{tmp_path}/birds.txt"]
+
+
 def test_a_file_of_an_installed_package_can_be_named(tmp_path, monkeypatch):
     (tmp_path / "someones_text").mkdir()
     write(tmp_path / "someones_text" / "a.txt", "x\n")
@@ -115,6 +122,10 @@ def test_a_file_of_an_installed_package_can_be_named(tmp_path, monkeypatch):
 FAULTS = [
     ("a.txt", b"good\ncaf\xe9\n", r"a.txt:2 is not UTF-8 \(byte 0xe9 at 3\).*iconv -f latin1"),
     ("a.txt", "café\n".encode("utf-16"), r"a.txt:1 is not UTF-8 \(byte 0xff at 0\).*iconv -f utf-16"),
+    ("a.txt", "cafe\n".encode("utf-16-le"), "a.txt:1 has a NUL in every other byte, .*iconv -f utf-16le"),
+    ("a.tsv", "text\ncafe\n".encode("utf-16-be"), "a.tsv:1 has a NUL in every other byte, .*iconv -f utf-16be"),
+    ("a.txt", gzip.compress(b"good\n" * 2000), "a.txt is not text but gzip: add .gz to its name"),
+    ("a.csv", b"PAR1\x15\x04\x00\xff", "a.csv is not text but Parquet: let its name end in .parquet"),
     ("a.txt.gz", gzip.compress(b"good\n" * 2000)[:-20], "a.txt.gz is not a complete gzip file"),
     ("b.txt.gz", b"no gzip at all", "b.txt.gz is not a complete gzip file"),
     ("a.txt", b"", "a.txt is empty"),

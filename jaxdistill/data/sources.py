@@ -181,5 +181,12 @@ def _packaged(spec: str) -> Path:
 
 
 def split_specs(text: str) -> list[str]:
-    """Splits a comma-separated list of specs."""
-    return [spec.strip() for spec in text.split(",") if spec.strip()]
+    """Splits a comma-separated list of specs. An existing path that contains commas is one spec."""
+    specs, parts = [], text.split(",")
+    while parts:
+        count = next(
+            (n for n in range(len(parts), 1, -1) if os.path.exists(os.path.expanduser(",".join(parts[:n]).strip()))), 1
+        )
+        specs.append(",".join(parts[:count]).strip())
+        del parts[:count]
+    return [spec for spec in specs if spec]

@@ -37,7 +37,7 @@ def is_unfinished(path: Path) -> bool:
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Writes a text file by rename, so that readers see the old or the new content. Raises `OSError`.
+    """Writes a text file by rename, so that readers see the old or the new content. Raises `OSError`, which names the file.
 
     Follows symbolic links and replaces their target. Writes to devices and pipes directly.
     """
@@ -50,6 +50,9 @@ def write_atomic(path: Path, text: str) -> None:
     try:
         unfinished.write_text(text, encoding="utf-8")
         unfinished.replace(path)
+    except OSError as error:
+        error.filename = str(path)  # a full disk names none, other faults the temporary name
+        raise
     finally:
         unfinished.unlink(missing_ok=True)
 

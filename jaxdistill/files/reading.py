@@ -29,6 +29,17 @@ KINDS = {
     stat.S_IFSOCK: "a socket",
 }
 
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+PACKED = {
+    b"\x1f\x8b": "gzip: add .gz to its name",
+    b"PK\x03\x04": "a zip archive: unpack it",
+    b"BZh": "bzip2: unpack it",
+    b"\xfd7zXZ": "xz: unpack it",
+    b"\x28\xb5\x2f\xfd": "Zstandard: unpack it",
+    b"PAR1": "Parquet: let its name end in .parquet",
+}
+"""First bytes of files that are no text, and what to do with them."""
+
 
 @runtime_checkable
 class Readable(Protocol):
@@ -86,16 +97,38 @@ def lines(path: Path, file: Readable, limit_bytes: int = LINE_BYTES) -> Iterator
       InputError: a line is longer than the limit or not UTF-8; the error names the line.
     """
     for number, line in enumerate(_byte_lines(file, limit_bytes), start=1):
+        if number == 1:
+            _refuse_other_content(path, line)
         if len(line) > limit_bytes:
             raise too_long(f"{path}:{number}", limit_bytes)
         try:
             yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            encoding = "utf-16" if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "latin1"
+            encoding = "utf-16" if line.startswith(UTF_16) else "latin1"
             raise InputError(
                 f"{path}:{number} is not UTF-8 (byte {line[error.start]:#04x} at {error.start}); "
                 f"convert the file, for instance with iconv -f {encoding} -t utf-8."
             ) from None
+
+
+def _refuse_other_content(path: Path, line: bytes) -> None:
+    """Raises `InputError` if the first line is of a packed file, or of UTF-16 without a byte order mark."""
+    packed = next((advice for begin, advice in PACKED.items() if line.startswith(begin)), "")
+    if packed and (b"\0" in line or not _is_utf8(line)):
+        raise InputError(f"{path} is not text but {packed}.")
+    if 4 * line.count(0) > len(line) and not line.startswith(UTF_16):
+        order = "le" if line[0] else "be"
+        raise InputError(
+            f"{path}:1 has a NUL in every other byte, as UTF-16 has; convert the file with iconv -f utf-16{order} -t utf-8."
+        )
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def too_long(place: str, limit_bytes: int) -> InputError:
