@@ -44,6 +44,8 @@ class Facts:
     """Which sentences are queries and which documents, as `data.roles` has it."""
     role_prompts: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     """For each role of the text, `student` and `teacher` to the prompt that each reads before its sentences."""
+    dims: str = ""
+    """Widths whose first numbers are trained to be useful by themselves, such as `64, 128`."""
     command: str = ""
     """The command that repeats the training."""
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -118,6 +120,7 @@ def model_card(
         "Parameters": f"{parameters:,}",
         "Embedding width": "" if reads_pairs else str(width),
         "Longest pair" if reads_pairs else "Longest sentence": f"{max_length} tokens" if max_length else "any",
+        "Nested widths": facts.dims and f"the first {facts.dims} numbers of a vector are vectors too (`truncate_dim`)",
         "Pooling": "" if reads_pairs else pooling,
         "Digest of the model": digest,
     }

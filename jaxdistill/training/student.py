@@ -14,7 +14,7 @@ from jaxdistill.data import targets
 from jaxdistill.encoders import pruning, surgery
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.encoders.folder import check_exportable
-from jaxdistill.encoders.model import SentenceModel, labels_of, load_model
+from jaxdistill.encoders.model import NO_PROMPT, SentenceModel, labels_of, load_model
 from jaxdistill.training import layer_choice, vocabulary
 from jaxdistill.training.fitted import check_fits, fitted_head
 from jaxdistill.training.prompts import refuse_role_prompts, with_role_prompts
@@ -124,6 +124,11 @@ def refuse_contradictions(spec: Student, *, has_teacher: bool) -> None:
     if spec.head == "pair" and not spec.keep_head:
         raise InputError("student.keep_head=False: without its head, student.head=pair is no cross-encoder.")
     if spec.head == "pair":
+        if spec.prompt not in ("", NO_PROMPT):
+            raise InputError(
+                f"student.prompt={spec.prompt!r} is for a sentence encoder; student.head=pair makes a cross-encoder, which has "
+                "none; leave it empty."
+            )
         refuse_role_prompts(spec, "student", "is for a sentence encoder; student.head=pair makes a cross-encoder")
 
 
