@@ -12,9 +12,10 @@ Writes a table with a row for each query, positive and negative: `text`, `positi
 `--logits` these are its logits, which still differ where sigmoid scores round to 1: MarginMSE learns their differences.
 
 Documents are all different positives, or all documents of `--retrieval`, and those of `--corpus`. A query that appears with
-several positives has them all. A document with the query's own text is no negative. The search is exact and runs on the
-devices. Vectors are stored in the cache folder by model, prompt and text, and resumed; an output that was begun is
-continued. The limits have the names and the meaning of sentence-transformers' `mine_hard_negatives`.
+several positives has them all. A document with the text of the query or of one of its positives, in any case and white space,
+is no negative. The search is exact and runs on the devices. Vectors are stored in the cache folder by model, prompt and text,
+and resumed; an output that was begun is continued. The limits have the names and the meaning of sentence-transformers'
+`mine_hard_negatives`.
 """
 
 import argparse
@@ -184,7 +185,7 @@ def main(arguments: Sequence[str]) -> None:
         options |= {"seed": given.seed, "scorer": scorer, "logits": given.logits, "widens": _widens(given)}
         found, scores = mined(known, queries, documents, **options, progress=not given.quiet)
         _write(table, list(table_rows(known, found, scores, output_format=given.output_format)))
-        _report(known, found, scores, is_bounded=not _widens(given))
+        _report(known, found, scores, given.num_negatives, is_bounded=not _widens(given))
     rows, queries, documents = table.counts["rows"], len(known.queries), len(known.documents)
     print(f"{output}: {rows:,} rows; {queries:,} queries, {documents:,} documents")
 
@@ -299,7 +300,7 @@ def _write(table: ResumableTable, rows: list[list[str]]) -> None:
 
 
 def _report(
-    known: Questions, found: Negatives, positive_scores: Sequence[Sequence[float]], *, is_bounded: bool
+    known: Questions, found: Negatives, positive_scores: Sequence[Sequence[float]], count: int, *, is_bounded: bool
 ) -> None:
     more = "; more with a larger --range_max, or wider limits" if is_bounded else ""
     have = np.isfinite(found.scores)
@@ -308,7 +309,7 @@ def _report(
     for name, counts in found.left_out.items():
         print(f"--{name} left out {counts.sum():,} candidates")
     if lacking := len(found.lacking()):
-        print(f"{lacking:,} of {len(known.queries):,} queries have fewer than {have.shape[1]} negatives{more}")
+        print(f"{lacking:,} of {len(known.queries):,} queries have fewer than {count} negatives{more}")
 
 
 def _number(score: float) -> str:

@@ -139,6 +139,26 @@ def test_scores_are_read_from_columns_of_the_text(kind, model, tmp_path):
         labels.own_scores("columns:score_negative,margin", data, store, count=2)
 
 
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (("0.5", "0,9"), r"row 2 has '0,9', no finite number such as 0.5, in the column 'score'"),
+        (("85%", "0.9"), r"row 1 has '85%', no finite"),
+        (("0.5", "1_5"), r"row 2 has '1_5', no finite"),
+        (("0.5", "1e40"), r"row 2 has '1e40', no finite"),
+        (("inf", "0.9"), r"row 1 has 'inf', no finite"),
+        (("0.5", " "), r"row 2 has no score in the column 'score'"),
+        (("0.5", "0.50"), r"all scores are 0.5, which no objective can learn from.*--config.teacher.model"),
+    ],
+)
+def test_a_cell_that_is_no_score_and_scores_that_are_all_the_same_are_refused(model, tmp_path, cells, words):
+    rows = [f"{query}\train\t{cell}\n" for query, cell in zip(("the cat", "the dog"), cells, strict=True)]
+    (tmp_path / "rows.tsv").write_text("text\tsecond\tscore\n" + "".join(rows))
+    store = store_of(tmp_path / "rows.tsv", model, columns=("text", "second"))
+    with pytest.raises(InputError, match=words):
+        labels.own_scores("columns:score", Data(text=str(tmp_path / "rows.tsv")), store, count=1)
+
+
 def excluded(folder):
     """A file with the query of the row that lacks a score."""
     (folder / "exclude.txt").write_text("the dog\n")

@@ -198,6 +198,14 @@ def test_a_document_with_the_querys_own_text_is_no_negative():
     assert found.rows.tolist() == [[1, 2, 3]] and np.isfinite(found.scores).all()
 
 
+def test_a_positive_in_other_case_and_white_space_is_no_negative():
+    """Nor a positive of the same query in other case."""
+    pairs = [("query", "An answer"), ("Query ", "another"), ("else", "far")]
+    known = mine.questions(pairs, ["an  ANSWER", "an answer!", "an\tanswer"])
+    assert known.documents == ["an  ANSWER", "an answer!", "an\tanswer", "An answer", "another", "far"]
+    assert [sorted(rows) for rows in known.excluded()] == [[0, 2, 3, 4], [0, 2, 3, 4], [5]]
+
+
 def test_a_query_looks_further_until_it_has_its_negatives():
     angles = np.linspace(0.0, 1.5, 61)
     documents = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)

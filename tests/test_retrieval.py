@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.evals import entity, neighbours
+from jaxdistill.evals import auc, bitext, entity, neighbours, transfer
 from jaxdistill.ops.nearest import nearest
 
 ANGLES = {"queen": 0, "play queen": 4, "kings": 30, "king": 28, "pop": 60, "jazz": 95, "rock": 100, "loud": 97}
@@ -115,3 +115,34 @@ def test_captions_are_drawn_alike_every_time(tmp_path):
     assert one == again != other and sorted(one) == sorted(other) and len(set(one)) == 150
     with pytest.raises(InputError, match="1 different sentences; more than 100 are needed"):
         neighbours.neighbours_study(write(tmp_path / "one.txt", "a", "a"), seed=0)
+
+
+WORDS = tuple(f"word {number}" for number in range(40))
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        neighbours.NeighboursStudy(captions=WORDS, queries=2),
+        entity.EntityTask(
+            catalogue=entity.EntitySet(
+                language="de", queries=WORDS[:2], entities=WORDS[2:], meant=(frozenset({0}), frozenset({1}))
+            )
+        ),
+        bitext.BitextTask(sets=(bitext.Bitext(name="x.en-de", first=WORDS[:20], second=WORDS[20:]),)),
+        auc.AucTask(metric="auc/mrpc", first=WORDS[:20], second=WORDS[20:], labels=np.arange(20) % 2),
+        transfer.TransferTask(
+            name="mr",
+            rows=transfer.Rows(
+                sentences=tuple((word,) for word in WORDS), labels=np.arange(40) % 2, split={"all": np.full(40, True)}
+            ),
+        ),
+    ],
+    ids=lambda task: type(task).__name__,
+)
+def test_a_collapsed_model_has_no_score(task):
+    """Its nearest captions would have a cosine of 1, and its classes the share of the largest."""
+    one = np.random.default_rng(0).normal(size=(1, 32))
+    rounding = 1 + 1e-6 * np.random.default_rng(1).normal(size=(len(WORDS), 32))
+    with pytest.raises(InputError, match="equally alike .1.: it has collapsed"):
+        task(lambda sentences: np.float32(one * rounding[: len(sentences)]))

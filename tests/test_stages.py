@@ -199,10 +199,22 @@ def test_a_later_stage_that_needs_a_teacher_has_the_one_before_it():
     assert third.teacher.model.startswith("columns:")
     own = in_order(parse_config(main.parse_flags([*given, "--config.then.teacher.model=own"]).config))[1]
     assert (own.teacher.model, own.teacher.prompt) == ("own", "")
+    set_here = ["--config.then.teacher.whiten=0.5", "--config.then.teacher.prompt=passage: "]
+    other = in_order(parse_config(main.parse_flags([*given, *set_here]).config))[1].teacher
+    assert other == dataclasses.replace(second.teacher, whiten=0.5, prompt="passage: ")
     labels = in_order(
         parse_config(main.parse_flags(["--config=configs/recommended.py:l6:labelled", "--workdir=w"]).config)
     )
     assert labels[1].teacher.model == ""
+
+
+@pytest.mark.parametrize(
+    ("model", "prompt"), [("previous", "b: "), ("stage1", "a: "), ("stage2", "b: "), ("other", "")]
+)
+def test_a_later_stage_has_the_prompt_of_the_student_it_goes_on_with(model, prompt):
+    given = ["--config=configs/recommended.py:l6:retrieval", "--workdir=w", "--config.student.prompt=a: "]
+    given += ["--config.then.student.prompt=b: ", f"--config.then.then.student.model={model}"]
+    assert in_order(parse_config(main.parse_flags(given).config))[2].student.prompt == prompt
 
 
 def test_a_later_stage_has_the_retrieval_sets_of_the_one_before_unless_it_trains_a_cross_encoder():

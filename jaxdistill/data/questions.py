@@ -1,5 +1,6 @@
 """Queries, documents and which of them belong together: what negatives are mined among."""
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -16,12 +17,12 @@ class Questions(NamedTuple):
     documents: list[str]
     positives: list[list[int]]
     """For each query the indices of its documents."""
-    own: list[list[int]]
-    """For each query the documents that are the query itself."""
+    same: list[list[int]]
+    """For each query the other documents that have its text or that of a positive, in any case and white space."""
 
     def excluded(self) -> list[list[int]]:
         """For each query the documents that are no negatives."""
-        return [list({*positives, *own}) for positives, own in zip(self.positives, self.own, strict=True)]
+        return [list({*positives, *same}) for positives, same in zip(self.positives, self.same, strict=True)]
 
 
 class Pairs(NamedTuple):
@@ -59,6 +60,22 @@ def questions(
             queries.setdefault(text, {})[documents.setdefault(answer, len(documents))] = None
     if not queries:
         raise InputError("no pair has both a query and a positive; check --pairs, --column and --positive_column.")
-    same = [dict.fromkeys([text, *map(str.strip, own.get(text, ()))]) for text in queries]
-    rows = [[documents[text] for text in texts if text in documents] for texts in same]
-    return Questions(list(queries), list(documents), [list(rows) for rows in queries.values()], rows)
+    texts, positives = list(documents), [list(rows) for rows in queries.values()]
+    alike: dict[bytes, set[bytes]] = {}
+    for query, rows in zip(queries, positives, strict=True):
+        of_query = (query, *own.get(query, ()), *(texts[row] for row in rows))
+        alike.setdefault(_key(query), set()).update(map(_key, of_query))
+    written: dict[bytes, list[int]] = {key: [] for keys in alike.values() for key in keys}
+    for row, text in enumerate(texts):
+        if (key := _key(text)) in written:
+            written[key].append(row)
+    same = [
+        sorted({row for key in alike[_key(query)] for row in written[key]}.difference(rows))
+        for query, rows in zip(queries, positives, strict=True)
+    ]
+    return Questions(list(queries), texts, positives, same)
+
+
+def _key(text: str) -> bytes:
+    """The same for texts that differ in case and white space alone; short, because a corpus has millions."""
+    return hashlib.blake2b(" ".join(text.casefold().split()).encode(), digest_size=8).digest()

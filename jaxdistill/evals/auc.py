@@ -21,7 +21,7 @@ from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.evals.evaluation import Evaluation, Sources, Unit, average_heading, average_of, set_units
 from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.evals.read_table import labelled, part_of
-from jaxdistill.evals.similarity import similarities
+from jaxdistill.evals.similarity import refuse_collapsed, similarities
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,9 @@ class AucTask:
 
     def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
         """The metric, in [0, 1]; 0.5 is chance."""
-        return {self.metric: area_under_roc(self.labels, similarities(embed, self.first, self.second))}
+        scores = similarities(embed, self.first, self.second)
+        refuse_collapsed(scores, f"{self.metric}: the model finds all {len(scores):,} pairs")
+        return {self.metric: area_under_roc(self.labels, scores)}
 
 
 def area_under_roc(labels: Integer[np.ndarray, " n"], scores: Float[np.ndarray, " n"]) -> float:

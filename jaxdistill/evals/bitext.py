@@ -29,7 +29,7 @@ from jaxdistill.evals.evaluation import (
     task_unit,
 )
 from jaxdistill.evals.read_table import columns, part_of
-from jaxdistill.evals.similarity import unit_vectors
+from jaxdistill.evals.similarity import refuse_same_vectors, unit_vectors
 from jaxdistill.ops.nearest import nearest
 
 PROTOCOL = "recall at 1 of the nearest neighbour by cosine similarity (LASER's Tatoeba test)"
@@ -94,6 +94,7 @@ def retrieval(
     candidates = {text: number for number, text in enumerate(dict.fromkeys(translations))}
     own = np.array([candidates[text] for text in translations])
     vectors_of_candidates = np.stack([indexed[text] for text in candidates])
+    refuse_same_vectors(vectors_of_candidates, list(candidates), f"the model finds all {len(candidates):,} sentences")
     _, rows = nearest(np.stack([asked[text] for text in queries]), [vectors_of_candidates], count=1)
     return float(np.mean(rows[:, 0] == own))
 

@@ -29,7 +29,7 @@ from jaxdistill.evals.evaluation import (
     index_ways,
 )
 from jaxdistill.evals.ranking import DEPTH, NDCG, measures, ordered
-from jaxdistill.evals.similarity import refuse_collapsed, unit_or_zero_vectors
+from jaxdistill.evals.similarity import refuse_same_vectors, unit_or_zero_vectors
 from jaxdistill.ops.nearest import nearest
 
 PROTOCOL = (
@@ -54,9 +54,7 @@ def ranked_by_vectors(embed_query: Embed, embed_document: Embed, known: Retrieva
     queries = unit_or_zero_vectors(embed_query, list(known.queries.values()))
     texts = list(known.documents.values())
     vectors = unit_or_zero_vectors(embed_document, texts)
-    if len(set(texts)) > 1:
-        one = vectors[np.argmax(vectors.any(axis=1))]
-        refuse_collapsed(vectors @ one, f"{known.name}: the model finds all {len(vectors):,} documents")
+    refuse_same_vectors(vectors, texts, f"{known.name}: the model finds all {len(vectors):,} documents")
     blocks = (vectors[at : at + BLOCK_DOCUMENTS] for at in range(0, len(vectors), BLOCK_DOCUMENTS))
     return nearest(queries, blocks, count=min(DEPTH, len(vectors)))
 

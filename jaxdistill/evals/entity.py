@@ -17,7 +17,7 @@ import numpy as np
 from jaxdistill.core import Embed, InputError
 from jaxdistill.evals.evaluation import Evaluation, Model, Sources, Unit, index_ways, task_unit
 from jaxdistill.evals.read_table import labelled
-from jaxdistill.evals.similarity import unit_vectors
+from jaxdistill.evals.similarity import refuse_same_vectors, unit_vectors
 from jaxdistill.ops.nearest import nearest
 
 PROTOCOL = "recall at 1, 5, 10 among all entities of the file (SimTDE, Table 3)"
@@ -48,6 +48,7 @@ class EntityTask:
         """`entity/LANGUAGE recall@1` and so on, in [0, 1]."""
         known = self.catalogue
         queries, entities = unit_vectors(embed, known.queries), unit_vectors(self.index or embed, known.entities)
+        refuse_same_vectors(entities, known.entities, f"the model finds all {len(entities):,} entities")
         _, rows = nearest(queries, [entities], count=RANKS[-1])
         right = np.array([[row in meant for row in ranked] for ranked, meant in zip(rows, known.meant, strict=True)])
         return {f"entity/{known.language} recall@{rank}": float(np.mean(right[:, :rank].any(axis=1))) for rank in RANKS}

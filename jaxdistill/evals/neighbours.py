@@ -20,7 +20,7 @@ from jaxdistill.core import Embed, InputError
 from jaxdistill.evals import probe
 from jaxdistill.evals.evaluation import Evaluation, Model, Sources, Unit, absent, index_ways, no_folder, prefixed
 from jaxdistill.evals.read_table import part_of, text_lines
-from jaxdistill.evals.similarity import unit_vectors
+from jaxdistill.evals.similarity import refuse_same_vectors, unit_vectors
 from jaxdistill.ops.nearest import nearest
 
 Examples = Sequence[Mapping[str, Any]]
@@ -49,6 +49,7 @@ class NeighboursStudy:
         `nearest/overlap@k`.
         """
         index = unit_vectors(self.index or embed, self.captions)
+        refuse_same_vectors(index, self.captions, f"the model finds all {len(index):,} captions")
         queries = index[: self.queries] if self.index is None else unit_vectors(embed, self.captions[: self.queries])
         found, cosines = _others(queries, index)
         scores = {f"nearest/cosine@{rank}": float(np.mean(cosines[:, :rank])) for rank in RANKS}

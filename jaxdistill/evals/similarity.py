@@ -111,6 +111,16 @@ def refuse_collapsed(similarities: Float[np.ndarray, " n"], begin: str) -> None:
         )
 
 
+def refuse_same_vectors(vectors: Float[np.ndarray, "n e"], texts: Sequence[str], begin: str) -> None:
+    """Raises `InputError` if different texts all have vectors of the same direction; `begin` is the begin of its line."""
+    if len(set(texts)) > 1:
+        lengths = np.sqrt(np.einsum("ne,ne->n", vectors, vectors, dtype=np.float64))
+        lengths[lengths == 0.0] = 1.0
+        one = np.argmax(np.any(vectors, axis=1))
+        along = np.einsum("ne,e->n", vectors, vectors[one], dtype=np.float64)
+        refuse_collapsed(along / (lengths * lengths[one]), begin)
+
+
 def _is_constant(scores: Real[np.ndarray, " n"]) -> bool:
     return bool(np.ptp(scores) <= CONSTANT * np.abs(scores).max())
 

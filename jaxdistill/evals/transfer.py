@@ -18,7 +18,7 @@ from jaxdistill.core import Embed
 from jaxdistill.evals import probe
 from jaxdistill.evals.evaluation import Evaluation, Sources, Unit, average_heading, average_of, set_units
 from jaxdistill.evals.read_table import labelled, part_of
-from jaxdistill.evals.similarity import finite_vectors
+from jaxdistill.evals.similarity import finite_vectors, refuse_same_vectors
 
 TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 BINARY = ("0", "1")
@@ -102,6 +102,7 @@ def row_vectors(embed: Embed, rows: Sequence[tuple[str, ...]]) -> list[Float[np.
     """Vectors of each column of sentences; each distinct sentence is embedded once, all in one call."""
     distinct = {text: number for number, text in enumerate(dict.fromkeys(text for row in rows for text in row))}
     vectors = finite_vectors(embed, list(distinct))
+    refuse_same_vectors(vectors, list(distinct), f"the model finds all {len(distinct):,} sentences")
     return [vectors[[distinct[text] for text in column]] for column in zip(*rows, strict=True)]
 
 

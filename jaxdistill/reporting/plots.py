@@ -1,7 +1,7 @@
 """Plots loss and dev scores of a training against step, as one PNG made from `metrics.jsonl`.
 
 Every line of that file is a JSON object with `step` and named numbers: `loss` at log steps, dev scores such as
-`agreement/spearman` or `pairs/auc` at evaluation steps.
+`agreement/spearman`, `pairs/auc` or `retrieval/ndcg@10` at evaluation steps.
 """
 
 import json
@@ -14,6 +14,8 @@ from jaxdistill.core import InputError
 from jaxdistill.reporting.tables import StageRow
 
 LOSS_COLOR, METRIC_COLORS = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6", "#8a6d3b")
+DEV_SCORES = ("/spearman", "/auc", "/ndcg@10")
+"""Ends of the names of dev scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +24,7 @@ class Curves:
 
     loss: Sequence[tuple[int, float]]
     metrics: Mapping[str, Sequence[tuple[int, float]]]
-    """Name of a dev score (a Spearman correlation or an AUC) to its values."""
+    """Name of a dev score (a Spearman correlation, an AUC or an nDCG) to its values."""
 
 
 def read_curves(metrics_jsonl_path: str | Path) -> Curves:
@@ -152,7 +154,7 @@ def _series(rows: Sequence[dict], name: str) -> list[tuple[int, float]]:
 
 
 def _dev_metrics(rows: Sequence[dict]) -> list[str]:
-    names = dict.fromkeys(name for row in rows for name in row if name.endswith(("/spearman", "/auc")))
+    names = dict.fromkeys(name for row in rows for name in row if name.endswith(DEV_SCORES))
     return [name for name in names if _series(rows, name)]
 
 

@@ -8,7 +8,6 @@ are averaged, as in Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, 
 every distinct sentence once, however many pairs it is in; a cross-encoder reads each pair once, in its own order.
 """
 
-import contextlib
 import logging
 from collections.abc import Sequence
 from functools import partial
@@ -29,6 +28,7 @@ from jaxdistill.inference import Embedder, refuse_mixed
 
 ROUNDING = 1e-6
 """Share by which a score may exceed its limit."""
+LARGEST = float(np.finfo(np.float32).max)
 COLUMNS = "columns:"
 """Marks the columns of the text that have scores, in `teacher.model`."""
 
@@ -139,7 +139,7 @@ def own_scores(spec: str, data: Data, store: TokenStore, *, count: int, largest:
       largest: magnitude that a score may have.
 
     Raises:
-      InputError: another number of scores, a row without one, or a score that is too large.
+      InputError: another number of scores, a row without one, a score that is too large, or the same score everywhere.
     """
     if spec.startswith(COLUMNS):
         array = scores_of_columns(sources.split_specs(spec.removeprefix(COLUMNS)), data, store)
@@ -151,13 +151,19 @@ def own_scores(spec: str, data: Data, store: TokenStore, *, count: int, largest:
             f"and this objective reads {count} a row: an array of shape [rows, {count}], or {count} columns."
         )
     found = targets.Selected(array, store.input_row)
-    beyond = np.argwhere(np.abs(found[:]) > largest * (1.0 + ROUNDING))
+    scores = found[:]
+    beyond = np.argwhere(np.abs(scores) > largest * (1.0 + ROUNDING))
     if len(beyond):
         place = tuple(beyond[0])
         raise InputError(
-            f"teacher.model={spec}: row {store.input_row[place[0]] + 1:,} of data.text has the score {found[place[0]][place[1]]:g}, and this "
+            f"teacher.model={spec}: row {store.input_row[place[0]] + 1:,} of data.text has the score {scores[place]:g}, and this "
             f"objective's labels are similarities from {-largest:g} to {largest:g}; divide scores of 0 to 5 by 5, or use "
             "objective.name=cosent, which reads their order alone."
+        )
+    if scores.size > 1 and np.ptp(scores) == 0.0:
+        raise InputError(
+            f"teacher.model={spec}: all scores are {scores[0, 0]:g}, which no objective can learn from; name columns or a file in "
+            "which they differ, or a model that scores the pairs (--config.teacher.model)."
         )
     return found
 
@@ -165,16 +171,29 @@ def own_scores(spec: str, data: Data, store: TokenStore, *, count: int, largest:
 def scores_of_columns(names: Sequence[str], data: Data, store: TokenStore) -> Float[np.ndarray, "rows k"]:
     """The numbers in some columns of the training text, for all its rows; those that are left out may lack them."""
     found = np.full((store.input_rows, len(names)), np.nan, np.float32)
+    kept, strange = np.isin(np.arange(store.input_rows), store.input_row), dict[tuple[int, int], str]()
     rows = sources.read(sources.split_specs(data.text), names, data.max_line_bytes, cell=formats.number_or_text)
     for place, row in enumerate(islice(rows, len(found))):
         for column, cell in enumerate(row):
-            with contextlib.suppress(ValueError):  # no number
-                found[place, column] = float(cell)
-    lacking = np.argwhere(~np.isfinite(found[store.input_row]))
+            found[place, column] = _score(cell)
+            if kept[place] and cell.strip() and np.isnan(found[place, column]):
+                strange.setdefault((place, column), cell)
+    lacking = np.argwhere(np.isnan(found) & kept[:, None])
     if len(lacking):
-        row, column = int(store.input_row[lacking[0][0]]), names[lacking[0][1]]
+        row, column = map(int, lacking[0])
+        cell = strange.get((row, column))
+        what = f"{cell!r:.40}, no finite number such as 0.5," if cell else "no score"
         raise InputError(
-            f"data.text: row {row + 1:,} has no score in the column {column!r}; remove the row, or leave out "
+            f"data.text: row {row + 1:,} has {what} in the column {names[column]!r}; correct or remove the row, or leave out "
             f"--config.teacher.model={COLUMNS}{','.join(names)} and name a model that scores the candidates."
         )
     return found
+
+
+def _score(cell: str) -> float:
+    """The number in a cell; NaN if there is none, or one beyond float32. Python also reads 1_5, as 15."""
+    try:
+        number = float(cell.replace("_", "?"))
+    except ValueError:
+        return np.nan
+    return number if abs(number) <= LARGEST else np.nan

@@ -128,7 +128,8 @@ def in_order(config: Config) -> list[Config]:
     """The stages, each without those that follow it.
 
     `INHERITED` options that one does not name are those of the stage before. So are the columns, weights, roles and chunks of
-    an inherited text, the prompt of its student, and the teacher, with its prompts and the form of its vectors.
+    an inherited text, the prompt of a student that an earlier stage trained, and the teacher, with its prompts and the form of
+    its vectors as far as the stage does not set these.
     """
     stages = []
     rest: Config | None = config
@@ -142,18 +143,21 @@ def in_order(config: Config) -> list[Config]:
                 before = getattr(getattr(stages[-1], section), option)
                 stage = dataclasses.replace(stage, **{section: dataclasses.replace(options, **{option: before})})
         if stages and _lacks_teacher(stage) and _fits_any_stage(stages[-1].teacher):
-            own, other = stage.teacher, stages[-1].teacher
-            length = own.max_length or other.max_length
-            other = dataclasses.replace(other, targets=own.targets, dropout=own.dropout, max_length=length)
-            stage = dataclasses.replace(stage, teacher=other)
-        if stages and stage.student.model == "previous" and not stage.student.prompt:
-            # The export of the stage before has that prompt, but not as its default.
-            stage = dataclasses.replace(
-                stage, student=dataclasses.replace(stage.student, prompt=stages[-1].student.prompt)
-            )
+            stage = dataclasses.replace(stage, teacher=_inherited(stages[-1].teacher, stage.teacher))
+        origin = stage_named(stage.student.model, len(stages) + 1)
+        if 0 < origin <= len(stages) and not stage.student.prompt:
+            # The export of that stage has the prompt, but not as its default.
+            prompt = stages[origin - 1].student.prompt
+            stage = dataclasses.replace(stage, student=dataclasses.replace(stage.student, prompt=prompt))
         stages.append(stage)
         rest = rest.then
     return stages
+
+
+def _inherited(before: Teacher, own: Teacher) -> Teacher:
+    """The teacher of the stage before with what a stage sets of its own; `targets` and `dropout` are always the stage's."""
+    set_here = {name: value for name, value in vars(own).items() if value != getattr(Teacher(), name)}
+    return dataclasses.replace(before, **{"targets": own.targets, "dropout": own.dropout} | set_here)
 
 
 def _fits_any_stage(teacher: Teacher) -> bool:
