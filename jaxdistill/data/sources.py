@@ -22,6 +22,7 @@ Row = tuple[str, ...]
 
 TEXT = "text"
 """The column of the sentence itself, which every source has."""
+MOST_COMMAS = 8
 IN_DATA = "data:"
 
 
@@ -181,12 +182,11 @@ def _packaged(spec: str) -> Path:
 
 
 def split_specs(text: str) -> list[str]:
-    """Splits a comma-separated list of specs. An existing path that contains commas is one spec."""
+    """Splits a comma-separated list of specs. An existing path with up to `MOST_COMMAS` commas is one spec."""
     specs, parts = [], text.split(",")
     while parts:
-        count = next(
-            (n for n in range(len(parts), 1, -1) if os.path.exists(os.path.expanduser(",".join(parts[:n]).strip()))), 1
-        )
-        specs.append(",".join(parts[:count]).strip())
-        del parts[:count]
+        joined = (",".join(parts[:count]).strip() for count in range(min(len(parts), MOST_COMMAS + 1), 1, -1))
+        spec = next((path for path in joined if os.path.exists(os.path.expanduser(path))), parts[0].strip())
+        specs.append(spec)
+        del parts[: spec.count(",") + 1]
     return [spec for spec in specs if spec]
