@@ -27,6 +27,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data.sources import read
 from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.encoders.onnx_graph import IDS, MASK, VECTORS, quantized_graph
+from jaxdistill.encoders.settings import QUANTIZED
 from jaxdistill.evals.agreement import METRIC, held_out_task
 from jaxdistill.evals.sts import DEV_METRIC, StsDevTask, read_set
 from jaxdistill.files.folders import replacing
@@ -35,7 +36,7 @@ from jaxdistill.inference import Embedder, checked_sentences, prompt_text
 from jaxdistill.paths import public_name
 from jaxdistill.training.dev import sts_data_folder
 
-GRAPH, TOKENIZER, SETTINGS = "model.onnx", "tokenizer.json", "quantized.json"
+GRAPH, TOKENIZER = "model.onnx", "tokenizer.json"
 PIP_COMMAND = "pip install onnx onnxruntime"
 TEXT = "package:jaxdistill/assets/heldout.txt"
 MOST_SENTENCES = 2000
@@ -108,7 +109,7 @@ def quantize(model: SentenceModel, folder: str | Path) -> Path:
             tokenizer = Tokenizer.from_str(model.tokenizer.to_str())
             tokenizer.no_padding()
             tokenizer.save(str(new / TOKENIZER))
-            (new / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+            (new / QUANTIZED).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise InputError(f"{folder} could not be written: {error.strerror or error}; give another --out.") from error
     return folder
@@ -121,13 +122,13 @@ def load_quantized(folder: str | Path) -> Quantized:
       InputError: no such folder, or not one of these, or a damaged file; onnxruntime is not installed.
     """
     folder = Path(folder).expanduser()
-    missing = [name for name in (GRAPH, TOKENIZER, SETTINGS) if not (folder / name).is_file()]
+    missing = [name for name in (GRAPH, TOKENIZER, QUANTIZED) if not (folder / name).is_file()]
     if missing:
         raise InputError(f"{folder} is no quantised model: it has no {missing[0]}; write one with jaxdistill.quantize.")
     runtime = _imported("onnxruntime")
     with foreign_errors(f"{folder} is damaged; write it again with jaxdistill.quantize"):
         session = runtime.InferenceSession(str(folder / GRAPH), providers=["CPUExecutionProvider"])
-        settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+        settings = json.loads((folder / QUANTIZED).read_text(encoding="utf-8"))
         return Quantized(folder, session, Tokenizer.from_file(str(folder / TOKENIZER)), settings)
 
 

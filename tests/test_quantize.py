@@ -94,7 +94,7 @@ def test_a_vector_depends_on_nothing_but_its_sentence(tmp_path):
     ):  # fmt: skip
         with pytest.raises(InputError, match=words):
             small.encode(sentences, **options)
-    for name in (quantize.SETTINGS, quantize.GRAPH):
+    for name in (quantize.QUANTIZED, quantize.GRAPH):
         (tmp_path / "int8" / name).write_bytes(b"{")
         with pytest.raises(InputError, match="int8 is damaged; write it again with jaxdistill.quantize"):
             quantize.load_quantized(tmp_path / "int8")
@@ -104,6 +104,8 @@ def test_the_program_writes_a_folder_and_says_what_is_lost(tmp_path):
     teacher = program.write_teacher(tmp_path)
     out, _ = program.run("quantize", [f"--model={teacher}", f"--out={tmp_path / 'int8'}"])
     assert "in float32" in out and "agreement with float32 on 2,000 sentences" in out
+    with pytest.raises(InputError, match="is a quantised model.*load_quantized, or name the export"):
+        load_model(str(tmp_path / "int8"))
     small = quantize.load_quantized(tmp_path / "int8")
     assert cosine(small.encode(SENTENCES), Embedder(load_model(teacher)).encode(SENTENCES)).min() > 0.98
     code = (

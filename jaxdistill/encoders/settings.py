@@ -10,6 +10,8 @@ from typing import Any
 from jaxdistill.core import InputError
 from jaxdistill.files import reading
 
+QUANTIZED = "quantized.json"
+"""A file that only folders of `jaxdistill.quantize` have."""
 NEEDED = object()
 """Instead of a default: the key is required."""
 KINDS = {
@@ -26,6 +28,11 @@ KINDS = {
 
 def read_settings(path: Path) -> dict[str, Any]:
     """A JSON object from a file that must exist."""
+    if not path.exists() and (path.parent / QUANTIZED).exists():
+        raise InputError(
+            f"{path.parent} is a quantised model, which runs in ONNX Runtime alone: load it with "
+            "jaxdistill.quantize.load_quantized, or name the export that it was made from."
+        )
     if not path.exists():
         raise InputError(f"{path} is missing; the folder is not a complete model.")
     content = reading.read_json(path)
