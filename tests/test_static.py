@@ -92,7 +92,7 @@ def test_a_table_that_counts_unknown_tokens_is_exported_for_sentence_transformer
 
 def test_a_folder_saved_by_sentence_transformers_is_read(tmp_path):
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import Normalize, StaticEmbedding
+    from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 
     tokenizer = tiny_tokenizer(tmp_path / "tokenizer")
     theirs = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=6), Normalize()], device="cpu")
