@@ -30,7 +30,6 @@ def minilm_l3(**objective) -> ConfigDict:
     config.teacher.model = TEACHER
     config.student.model = "teacher"
     config.student.layers = "even:3"
-    config.student.pooling = ""
     config.student.dropout = 0.0
     if objective.get("distance") == "squared":
         config.optimizer.eps = 1e-8  # mean squares of unit vectors have gradients of 1e-7 a number

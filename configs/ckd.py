@@ -84,7 +84,6 @@ def second_stage(config: ConfigDict, *, batch_size: int, learned_scale: str = "n
     then.data.batch_size = batch_size
     then.teacher.model = ""
     then.student.model = "previous"
-    then.student.pooling = ""
     then.student.dropout = config.student.dropout
     then.optimizer = config.optimizer.copy_and_resolve_references()
     then.optimizer.learning_rate = 5e-5

@@ -76,6 +76,7 @@ def of_student(row: str, objective: dict) -> ConfigDict:
     config.teacher.pooling = "mean"
     config.teacher.targets = "store"
     config.student.model = student
+    config.student.pooling = "mean"
     config.student.head = "tanh"
     config.optimizer.learning_rate = learning_rate
     config.optimizer.bias_correction = False

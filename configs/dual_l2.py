@@ -50,7 +50,6 @@ def en_de() -> ConfigDict:
     config.student.width = 384
     config.student.depth = 2
     config.student.vocabulary = "16000"
-    config.student.pooling = ""
     config.student.dropout = 0.0
     config.optimizer.learning_rate = 1e-3
     config.evals.every = 200

@@ -53,7 +53,7 @@ def mined() -> ConfigDict:
     config.data.columns = (("text", "text"), ("positive", "positive"), ("a", "negative_1"), ("b", "negative_2"))
     config.data.batch_size, config.data.pack_groups, config.data.max_length = 32, 4, 160
     config.teacher.model = "columns:score_positive,score_negative_1,score_negative_2"
-    config.student.layers = config.student.pooling = ""
+    config.student.layers = ""
     config.student.dropout = 0.0
     config.optimizer.learning_rate = 5e-6
     config.run.steps = config.evals.every = 60

@@ -75,7 +75,6 @@ def reference(steps: int, every: int, teachers: str = "gte", **student) -> Confi
         config.teacher.prompt = "|".join(PROMPTS.get(model, "none") for model in models)
     config.teacher.max_length = 192
     config.teacher.targets = "store"
-    config.student.pooling = ""
     config.student.dropout = 0.0
     config.student.update(student)
     config.optimizer.schedule = "cosine"
@@ -142,7 +141,6 @@ def labelled(config: ConfigDict) -> ConfigDict:
     stage.data.max_length = 64
     stage.teacher.targets = "labels"
     stage.student.model = "previous"
-    stage.student.pooling = ""
     stage.student.dropout = 0.0
     stage.optimizer.learning_rate = 5e-5
     stage.run.steps, stage.evals.every = 249, 83

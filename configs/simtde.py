@@ -66,7 +66,6 @@ def compact(width: int, layers: int, **changed) -> ConfigDict:
     config = ours(options(**simtde(**changed)))
     config.student.model = "teacher"
     config.student.layers = f"last:{layers}"
-    config.student.pooling = ""
     config.student.embedding = width
     config.student.embedding_init = "random"
     config.optimizer.learning_rate = 1e-4
@@ -98,6 +97,7 @@ def entities(width: int) -> ConfigDict:
     config = ours(options(**simcse(views=("text", "positive"))))
     config.data.columns = (("text", "query"), ("positive", "entity"))
     config.student.model = BERT_TINY
+    config.student.pooling = "mean"
     config.optimizer.learning_rate = 1e-4
     config.run.epochs = 3.0
     config.then = compact(width, 2)

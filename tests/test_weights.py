@@ -299,7 +299,7 @@ def test_a_folder_without_weights_lists_what_was_looked_for(copy):
 
 
 def test_pooling_is_asked_for_when_the_checkpoint_does_not_say_it(original):
-    with pytest.raises(InputError, match="does not say how to pool token vectors; set pooling to one of cls, pooler"):
+    with pytest.raises(InputError, match="does not say how to pool token vectors; give one of cls, pooler"):
         load_model(str(original[0]))
 
 

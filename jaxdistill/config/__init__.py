@@ -154,7 +154,7 @@ class Student:
     embedding_init: Literal["svd", "random"] = "svd"
     """Initial values of compact tables: truncated singular value decomposition of the model's (`svd`), or `random`
     (SimTDE)."""
-    pooling: str = "mean"
+    pooling: str = ""
     """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's, or the teacher's if `model` is `teacher`.
     Required if the checkpoint states none."""
     prompt: str = ""

@@ -259,7 +259,10 @@ def _is_cross_encoder(modules: Modules, pooling: str, folder: Path) -> bool:
 def _definition(architecture: Architecture, modules: Modules, pooling: str, folder: Path) -> EncoderDefinition:
     chosen = Pooling.parse(pooling) if pooling else modules.pooling
     if chosen is None:
-        raise InputError(f"{folder} does not say how to pool token vectors; set pooling to one of {POOLING_HELP}.")
+        raise InputError(
+            f"{folder} does not say how to pool token vectors; give one of {POOLING_HELP}, as --config.student.pooling or "
+            "--config.teacher.pooling in training, --pooling elsewhere."
+        )
     if modules.pooling is not None and chosen != modules.pooling:
         logger.warning("%s: pooling %s instead of the checkpoint's own %s, as asked", folder, chosen, modules.pooling)
     if chosen.tokens == "pooler":
