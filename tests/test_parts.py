@@ -71,7 +71,7 @@ EVALUATIONS = [
         measure="my measure",
         units=units,
         averages=lambda scores: {"mine/half": scores["mine/spearman"] / 2},
-        headings=lambda measured: {"mine/spearman": "my pairs"},
+        headings=lambda measured: {"mine/spearman": "my pairs", "mine/absent": "never measured"},
     )
 ]
 """
@@ -150,7 +150,8 @@ def test_an_own_evaluation_is_scored_printed_and_reported_and_knows_its_source(f
         found[name] = content["models"][0]["scores"]
         assert content["protocol"] == {"mine": "Spearman of cosine similarity and score"}
         assert "my measure" in capsys.readouterr().out
-        assert ">my pairs</button>" in (folder / name / "index.html").read_text()
+        page = (folder / name / "index.html").read_text()
+        assert ">my pairs</button>" in page and "never measured" not in page
     assert list(found["one"]) == ["mine/spearman", "mine/pairs", "mine/half"]
     assert found["two"]["mine/spearman"] == 0.5 * found["one"]["mine/spearman"] == found["one"]["mine/half"]
 

@@ -131,7 +131,8 @@ def headings(measured: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for evaluation in evaluations():
         own = [name for name in measured if evaluation.owns(name) and name not in evaluation.dev_headings]
-        found |= evaluation.headings(own)
+        # A part's own function may name a score that no model has.
+        found |= {name: heading for name, heading in evaluation.headings(own).items() if name in own}
     for evaluation in evaluations():
         found |= {name: heading for name, heading in evaluation.dev_headings.items() if name in measured}
     return found
