@@ -8,7 +8,9 @@ turns; float32 on both sides, or bfloat16 and autocast.
 
 With --one, each sentence is a call of its own, the first of each length included: every side of every round is a new process
 that makes one call to start up and then takes sentences that no round before took. This project takes them twice, with an empty
-cache folder and with the one that this leaves. `ratio` is that of the filled folder, `cold_ratio` that of the empty one.
+cache folder and with the one that this leaves. `ratio` is that of the filled folder, `cold_ratio` that of the empty one. With
+--warm_up, this project compiles what it needs for one sentence at the start. `start_s` is the time to load the model and make the
+first call, in seconds.
 """
 
 import contextlib
@@ -54,11 +56,14 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--sentences", type=positive, default=20000, help="of a round")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of both sides")
     parser.add_argument("--one", action="store_true", help="one sentence a call, in new processes")
+    parser.add_argument("--warm_up", action="store_true", help="with --one: calls warm_up() at the start")
     parser.add_argument("--batch_size", type=positive, default=32, help="of sentence-transformers")
     parser.add_argument("--rounds", type=positive, default=5)
     add_device_option(parser)
     parser.add_argument("--out", default="", help="file for the result")
     given = parser.parse_args(arguments)
+    if given.warm_up and not given.one:
+        raise InputError("--warm_up prepares calls of one sentence; add --one, or drop it.")
     given.device = torch_device(given.device)
     needed = given.sentences * (given.rounds if given.one else 1)
     texts = list(islice((row[0] for row in sources.rows(given.text) if row[0].strip()), needed))
@@ -91,12 +96,13 @@ def torch_encoding(given, texts: Sequence[str]) -> Work:
 def one_by_one(given, texts: Sequence[str]) -> Mapping[str, object]:
     """Rates of calls with one sentence, in new processes."""
     found = {name: Rates([], []) for name in (COLD, OURS, THEIRS)}
-    cosines = []
+    starts, cosines = {name: [] for name in found}, []
     for start in range(0, len(texts), given.sentences):
         part, vectors = texts[start : start + given.sentences], {}
         with tempfile.TemporaryDirectory() as cache:
             for name, rate in found.items():  # the first fills the cache folder for the second
-                vectors[name], *seconds = in_new_process(calls, name, given, part, cache)
+                start_s, vectors[name], *seconds = in_new_process(calls, name, given, part, cache)
+                starts[name].append(start_s)
                 rate.add(len(part), *seconds)
         cosines.append(lowest_cosine(vectors[OURS], vectors[THEIRS]))
     return {
@@ -104,6 +110,7 @@ def one_by_one(given, texts: Sequence[str]) -> Mapping[str, object]:
         **{f"cold_{name}": ratio for name, ratio in ratios(found, COLD, THEIRS).items()},
         "sentences_per_s": medians(found),
         "processor_ms_per_sentence": {name: 1000.0 / statistics.median(rate.processor) for name, rate in found.items()},
+        "start_s": {name: statistics.median(each) for name, each in starts.items()},
         "lowest_cosine": min(cosines),
         "rounds": found,
     }
@@ -114,17 +121,27 @@ def in_new_process(function: Callable, *arguments):
         return process.submit(function, *arguments).result()
 
 
-def calls(name: str, given, texts: Sequence[str], cache: str) -> tuple[np.ndarray, float, float]:
-    """Vectors of the sentences by one call each, and the seconds of these calls, after a first one."""
+def calls(name: str, given, texts: Sequence[str], cache: str) -> tuple[float, np.ndarray, float, float]:
+    """Seconds to start, vectors of the sentences by one call each, and the seconds of these calls, after a first one."""
     os.environ["JAX_COMPILATION_CACHE_DIR"] = cache
     keep_compiled()
-    encode = encode_of(name, given)
-    encode(["a first call"])
-    return timed(lambda: np.concatenate([encode([text]) for text in texts]))
+
+    def started() -> Encode:
+        encode = encode_of(name, given)
+        encode(["a first call"])
+        return encode
+
+    encode, start_s, _ = timed(started)
+    return start_s, *timed(lambda: np.concatenate([encode([text]) for text in texts]))
 
 
 def encode_of(name: str, given) -> Encode:
-    return torch_encode(given) if name == THEIRS else load(given.model, precision=given.precision).encode
+    if name == THEIRS:
+        return torch_encode(given)
+    embedder = load(given.model, precision=given.precision)
+    if given.warm_up:
+        embedder.warm_up()
+    return embedder.encode
 
 
 def torch_encode(given) -> Encode:

@@ -183,6 +183,17 @@ class Embedder:
             return _PairScorer(partial(self.score, params=params, progress=progress), self.encode)
         return partial(self.encode, params=params, progress=progress)
 
+    def warm_up(self, longest: int = SERVED[-1]) -> None:
+        """Compiles what requests of one sentence need, so that none of them waits for the compiler.
+
+        Args:
+          longest: in tokens; sentences beyond it compile when they come.
+        """
+        most = min(longest, self.model.max_length)
+        for tokens in sorted({min(length, most) for length in SERVED}):
+            firsts = np.array([tokens]) if self.model.definition.reads_pairs else None
+            self.encode_ids([np.zeros(tokens, np.int32)], firsts=firsts)
+
     def encode_ids(
         self,
         ids: Sequence[np.ndarray],

@@ -1,5 +1,7 @@
 """Requests of few sentences: few programs, kept in the cache folder, and the vectors of large requests."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -17,11 +19,23 @@ def embedder(tmp_path_factory):
     return Embedder(tiny_model(tmp_path_factory.mktemp("model")))
 
 
-def test_sentences_of_any_length_alone_need_few_programs_and_have_the_same_vectors(tmp_path, monkeypatch):
+@pytest.fixture
+def traced(monkeypatch):
+    """Grows by one with each program that is compiled."""
     inference.make_embed.cache_clear()  # other tests have models of the same definition
     traced, embed = [], inference.embed
     monkeypatch.setattr(inference, "embed", lambda *given, **options: traced.append(1) or embed(*given, **options))
+    return traced
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_sentences_of_any_length_alone_need_few_programs_and_have_the_same_vectors(tmp_path, traced, warm):
     embedder = Embedder(tiny_model(tmp_path, max_length=64))
+    if warm:
+        embedder.warm_up(longest=20)
+        assert len(traced) == 2, "of 16 and 32 tokens"
+        embedder.warm_up()
+        assert len(traced) == 3, "all that requests of one sentence need"
     sentences = ["rain " * count for count in range(1, 60)]
     alone = np.concatenate([embedder.encode([sentence]) for sentence in sentences])
     assert len(traced) == 3, "of 16, 32 and 64 tokens"
@@ -55,6 +69,15 @@ def test_anything_but_several_texts_is_one_clear_line(embedder, sentences, words
     for call in (embedder.encode, lambda given: embedder.score(given, ["a", "b"])):
         with pytest.raises(InputError, match=words):
             call(sentences)
+
+
+def test_a_cross_encoder_is_warm_for_pairs(tmp_path, traced):
+    encoder = tiny_model(tmp_path, max_length=64)
+    embedder = Embedder(replace(encoder, definition=replace(encoder.definition, reads_pairs=True)))
+    embedder.warm_up()
+    before = len(traced)
+    embedder.score(["rain " * 20], ["snow " * 20])
+    assert len(traced) == before == 3
 
 
 def test_pairs_have_two_sentences_and_any_iterable_is_a_list(embedder):
