@@ -23,7 +23,6 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 
 import numpy as np
-import torch
 from interleaved import (
     Elsewhere,
     Rates,
@@ -145,6 +144,7 @@ def encode_of(name: str, given) -> Encode:
 
 
 def torch_encode(given) -> Encode:
+    import torch
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(locate(given.model)), device=given.device)

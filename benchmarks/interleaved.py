@@ -1,8 +1,8 @@
 """Times several programs for the same work in turn, so that other load on the machine meets all of them alike.
 
-PyTorch's side runs in a process of its own (`Elsewhere`), so that it has the allocator's settings that a user's loop has.
-
-Benchmarks without PyTorch import this file too, so that it imports PyTorch only where a benchmark asks for its device.
+PyTorch's side runs in a process of its own (`Elsewhere`), so that it has the allocator's settings that a user's loop has. This
+project's process does not import PyTorch, because its programs do not: threads that PyTorch starts make glibc open further
+heaps, which return memory to the system whatever `memory.keep_freed` asks for.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -55,6 +55,9 @@ def timed(work: Callable[[], Value]) -> tuple[Value, float, float]:
 class Elsewhere:
     """Work in a process of its own, which waits until `timed` asks for a round."""
 
+    torch: ClassVar[dict[str, Any]] = {}
+    """PyTorch's version and number of threads, once a process has used it."""
+
     def __init__(self, make: Callable[..., Work], *arguments, **named):
         """
         Args:
@@ -64,7 +67,7 @@ class Elsewhere:
         self._connection, theirs = context.Pipe()
         context.Process(target=_serve, args=(theirs, make, arguments, named), daemon=True).start()
         theirs.close()
-        self._connection.recv()
+        self.torch.update(self._connection.recv())
 
     def timed(self) -> tuple[float, float, float]:
         """The amount of a round, and its seconds of wall time and of the processor; EOFError if the process has ended."""
@@ -74,7 +77,8 @@ class Elsewhere:
 
 def _serve(connection: Connection, make: Callable[..., Work], arguments: tuple, named: dict[str, Any]) -> None:
     work = make(*arguments, **named)
-    connection.send("ready")
+    torch = sys.modules.get("torch")
+    connection.send({"torch": torch.__version__, "torch_threads": torch.get_num_threads()} if torch else {})
     while True:
         try:
             connection.recv()
@@ -118,8 +122,6 @@ def torch_device(named: str) -> str:
 
     Called before JAX starts, which would otherwise take most of a GPU's memory from PyTorch.
     """
-    import torch
-
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     backend = jax.default_backend()
     if backend not in DEVICES:
@@ -129,10 +131,13 @@ def torch_device(named: str) -> str:
     device = DEVICES[backend]
     if named not in ("", device):
         raise InputError(f"--device={named}, but JAX runs on {backend}; give --device={device}, or set JAX_PLATFORMS.")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InputError(
-            "JAX runs on gpu, but this PyTorch finds no GPU; install one with CUDA, or set JAX_PLATFORMS=cpu."
-        )
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise InputError(
+                "JAX runs on gpu, but this PyTorch finds no GPU; install one with CUDA, or set JAX_PLATFORMS=cpu."
+            )
     return device
 
 
@@ -146,14 +151,13 @@ def wait_for(device: str) -> None:
 
 def machine() -> dict[str, Any]:
     """What a timing depends on; PyTorch's version and threads if the benchmark has it."""
-    torch = sys.modules.get("torch")
     return {
         "device": jax.devices()[0].device_kind,
         "cores": len(os.sched_getaffinity(0)),
         "load_average": {"before": LOAD_BEFORE, "after": os.getloadavg()[0]},
         "python": platform.python_version(),
         "jax": jax.__version__,
-        **({"torch": torch.__version__, "torch_threads": torch.get_num_threads()} if torch else {}),
+        **Elsewhere.torch,
         "date": time.strftime("%Y-%m-%d %H:%M"),
     }
 

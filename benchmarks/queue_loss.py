@@ -14,7 +14,6 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from interleaved import Elsewhere, Work, add_device_option, medians, rates, ratios, torch_device, wait_for, write
 
 from jaxdistill.cli import Parser, positive, run
@@ -103,6 +102,8 @@ def torch_call(
     seeds: np.ndarray, student: np.ndarray, teacher: np.ndarray, *, precision: str, device: str
 ) -> Callable[[], float]:
     """A call that returns the loss; the gradient is computed too."""
+    import torch
+
     queue = torch.tensor(seeds, device=device, dtype=getattr(torch, precision))
     targets = torch.tensor(teacher[:, 0], device=device)
     flat = student.swapaxes(0, 1).reshape(-1, student.shape[-1])

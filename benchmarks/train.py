@@ -28,7 +28,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import torch
 import tpu_plan
 from interleaved import (
     Elsewhere,
@@ -42,8 +41,6 @@ from interleaved import (
     wait_for,
     write,
 )
-from opponent import Batch as TorchBatch
-from opponent import Opponent, ahead
 
 from jaxdistill import config
 from jaxdistill.cli import Parser, positive, run
@@ -201,6 +198,9 @@ def torch_training(
     batch_size: int, sort_by_length: bool, steps: int,
 ) -> Work:  # fmt: skip
     """Steps of the opponent with these options."""
+    import torch
+    from opponent import Opponent, ahead
+
     opponent = Opponent(**options)
     batches = ahead(
         opponent.batches(texts, targets, batch_size=batch_size, max_length=128, sort_by_length=sort_by_length)
@@ -250,6 +250,8 @@ def made_per_second(job: Run, steps: int = 50) -> float:
 
 def agreement(given, job: Run, folder: Path) -> Mapping[str, object]:
     """Losses of both sides on the same batches, and their largest relative difference."""
+    from opponent import Opponent
+
     opponent = Opponent(**opponent_options(given, job, folder))
     state, losses, theirs = job.first_state(job.seeds()), [], []
     for step in range(given.agreement):
@@ -263,8 +265,10 @@ def agreement(given, job: Run, folder: Path) -> Mapping[str, object]:
     return {"largest_difference": float(np.max(apart)), "losses": {"jaxdistill": losses, "torch": theirs}}
 
 
-def as_torch(batch: Batch) -> TorchBatch:
-    """A batch of this project for the opponent."""
+def as_torch(batch: Batch):
+    """A batch of this project for the opponent, as its `Batch`."""
+    import torch
+
     assert batch.targets is not None
     examples = len(batch.targets)
     sentences = unpacked(batch.student)
