@@ -232,6 +232,16 @@ def test_a_file_that_is_read_is_not_written(tiny, tiny_data, tmp_path, capsys):
     assert own.read_bytes() == before
 
 
+def test_the_results_of_a_training_are_not_overwritten(tmp_path, monkeypatch):
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    (tmp_path / "results.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    for out in (str(tmp_path), f"{tmp_path}/", "results.json"):
+        with pytest.raises(InputError, match="holds the results of a training; name another"):
+            results_path(out)
+    assert results_path(f"{tmp_path}/export/") and (tmp_path / "results.json").read_text() == "{}"
+
+
 def test_a_link_or_a_device_as_the_results_file_stays_what_it_is(tiny, tiny_data, tmp_path):
     (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
     os.mkfifo(tmp_path / "pipe")

@@ -16,6 +16,8 @@ from jaxdistill.reporting.plots import read_curves
 
 RESULTS = "results.json"
 """Name of the results file in a folder."""
+METRICS = "metrics.jsonl"
+"""Name of the file that marks the folder of a training, whose results have the same name."""
 
 
 def write_evaluation(
@@ -60,7 +62,7 @@ def write_evaluation(
 
 
 def _entry(name: str, row: Mapping[str, Any], scored_pairs: ScoredPairs | None, run_folder: Path | None) -> Entry:
-    metrics = run_folder / "metrics.jsonl" if run_folder else None
+    metrics = run_folder / METRICS if run_folder else None
     return Entry(
         name=name,
         scores=row["scores"],
@@ -104,6 +106,8 @@ def results_path(out: str) -> Path | None:
     if not out:
         return None
     path = Path(out) / RESULTS if is_folder(out) else Path(out)
+    if path.name == RESULTS and (path.parent / METRICS).is_file():
+        raise InputError(f"--out={out}: {path} holds the results of a training; name another file or folder.")
     try:
         try_writing(path)
     except OSError as error:
