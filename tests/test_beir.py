@@ -7,7 +7,7 @@ import pytest
 from pyarrow import parquet
 
 from jaxdistill.core import InputError
-from jaxdistill.evals.beir import read_set, set_files
+from jaxdistill.evals.beir import named_sets, read_set, set_files
 
 from eval_cases import DOCUMENTS, QRELS, QUERIES, write_set
 
@@ -125,6 +125,8 @@ def test_a_parquet_table_needs_ids_and_text_but_no_titles(tmp_path):
     for path in (folder / "corpus").glob("corpus*"):
         parquet.write_table(parquet.read_table(path).drop_columns("title"), path)
     assert read_set(set_files(str(folder))).documents["d3"] == "It rains in May."
+    crossed = f"{folder}+{write_set(tmp_path / 'other')}"
+    assert read_set(set_files(crossed)).documents["d3"] == "Rain It rains in May."
     first = next(iter(sorted((folder / "queries").iterdir())))
     parquet.write_table(parquet.read_table(first).rename_columns(["query-id", "text"]), first)
     with pytest.raises(InputError, match=r"00000-of-00002.parquet has no column '_id'; _id, text are expected"):
@@ -173,3 +175,9 @@ def test_judgements_that_the_hub_does_not_have_are_one_line(hub):
         InputError, match=r"tiny has no judgements \(qrels/test.tsv\), and ORG/tiny-qrels cannot be fetched"
     ):
         set_files("ORG/tiny")
+
+
+def test_a_path_may_contain_the_sign_that_crosses_sets(tmp_path):
+    one, other = (write_set(tmp_path / "c++" / "data" / name) for name in ("x-de", "x-en"))
+    assert named_sets([f"{one}+{other}"]) == {f"{one}+{other}": "x-de+x-en"}
+    assert read_set(set_files(f"{one}+{other}")).name == "x-de+x-en"

@@ -140,7 +140,7 @@ def read_set(files: SetFiles) -> RetrievalSet:
             also_documents.add(name)
     if files.asked_corpus:
         asked = _texts(files.asked_corpus, ("title", "text"), may_be_empty=True)
-        also_documents |= {name for name, (_, text) in asked if name in documents and _is_query(name, text, queries)}
+        also_documents |= {name for name, cells in asked if name in documents and _is_query(name, cells[-1], queries)}
     if not any(documents.values()):
         raise InputError(
             f"{_shown(files.corpus)}: none of its {len(documents):,} documents has text; at least one must have."
@@ -306,8 +306,11 @@ def _is_number(text: str) -> bool:
 
 
 def _parts(spec: str) -> list[str]:
-    """The folder or hub name of the queries and, of `A+B`, that of the documents."""
-    return [spec] if Path(spec).is_dir() else spec.split("+", 1)
+    """The folder or hub name of the queries and, of `A+B`, that of the documents. A path may contain `+` too."""
+    if Path(spec).is_dir():
+        return [spec]
+    cuts = [[spec[:place], spec[place + 1 :]] for place, letter in enumerate(spec) if letter == "+"]
+    return next((cut for cut in cuts if all(Path(part).is_dir() for part in cut)), spec.split("+", 1))
 
 
 def _names(spec: str) -> list[str]:
