@@ -9,7 +9,7 @@ from jaxdistill import evaluate
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.evals import flow
-from jaxdistill.evals.postprocess import FittedTransform, fitted_whitening
+from jaxdistill.evals.postprocess import FittedTransform, Postprocessing, fitted_whitening
 from jaxdistill.evals.similarity import similarities, spearman
 
 from eval_cases import GRADED, run, write
@@ -124,3 +124,16 @@ def test_a_short_text_and_an_ensemble_are_refused(given, tmp_path, capsys):
     options = [ensemble, *given[1:], "--postprocess=whiten", f"--postprocess_text={tmp_path / 'text.txt'}"]
     _, errors = run(options, capsys, status=2)
     assert "cross-encoders and ensembles have none" in errors[0]
+
+
+def test_a_text_that_has_changed_is_fitted_again(tmp_path):
+    text, fitted = tmp_path / "text.txt", []
+
+    def embed(sentences):
+        fitted.append(sentences[0])
+        return skewed(len(sentences), seed=len(sentences[0]))
+
+    for first in ("a", "longer"):
+        text.write_text("\n".join([first, *made_up(60)]) + "\n")
+        Postprocessing("whiten", (str(text),)).of(embed)(embed)(["x", "y"])
+    assert {"a", "longer"} <= set(fitted)

@@ -98,12 +98,18 @@ class Postprocessing(NamedTuple):
             raise InputError(
                 f"--postprocess={self.method} transforms vectors; cross-encoders and ensembles have none, so leave it out."
             )
-        return FittedTransform(self.method, embed, partial(fitting_text, self.sources)).after
+        return FittedTransform(
+            self.method, embed, partial(fitting_text, self.sources, content_digest(self.sources))
+        ).after
 
 
 @cache
-def fitting_text(specs: Sequence[str]) -> list[str]:
-    """Distinct sentences of a text; a random `FITTING_SENTENCES` of them if there are more."""
+def fitting_text(specs: Sequence[str], digest: str) -> list[str]:
+    """Distinct sentences of a text; a random `FITTING_SENTENCES` of them if there are more.
+
+    Args:
+      digest: of the text's content, so that a text that has changed is read again.
+    """
     sentences = list(dict.fromkeys(sentence for (sentence,) in read(specs)))
     if len(sentences) <= FITTING_SENTENCES:
         return sentences
