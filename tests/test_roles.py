@@ -178,6 +178,10 @@ def test_trimming_and_pruning_read_a_text_behind_the_prompts_of_its_roles(folder
     ]
     sides = [[f"do{text}" for text in (*QUERIES, "the same")], [f"rain. {text}" for text in ("the same", *DOCUMENTS)]]
     assert list(prompted_sentences(config, whole)) == sides[0] + sides[1]
+    (tmp_path / "tests.txt").write_text(f" {QUERIES[0].upper()}\nthe same\n")
+    config = config_of(folder, student__query_prompt="do", data__exclude=str(tmp_path / "tests.txt"))
+    kept = [[text for text in side if not text.endswith(("the same", QUERIES[0]))] for side in sides]
+    assert list(prompted_sentences(config, whole)) == kept[0] + kept[1]
 
 
 @pytest.fixture(scope="module")

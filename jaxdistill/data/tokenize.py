@@ -9,7 +9,7 @@ import json
 import logging
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice, tee
 from pathlib import Path
@@ -81,7 +81,7 @@ def build_store(
     roles = roles or (dict.fromkeys(wanted, ""),) * len(specs)
     prompts = {role: prompts[role] for role in sorted({role for source in roles for role in source.values()})}
     _check(specs, wanted, tokenizer, max_length, prompts, weights)
-    identity = {name: wanted[name] for name in IDENTITY[: 1 if chunking else None] if name in wanted}
+    identity = {name: wanted[name] for name in identifying(wanted, chunked=chunking is not None)}
     text, excluded = sources.Watched(specs, wanted), _exclusion(exclude, identity)
     parts = [watched.digest for watched in excluded] + ([list(roles)] if prompts.keys() - {""} else [])
     parts += [chunking.digest] if chunking else ["whole rows"] if dedupe and len(wanted) > len(identity) else []
@@ -136,7 +136,7 @@ class _Draft:
         self.truncated = dict.fromkeys(self.columns, 0)
         self.unknown, self.unknown_id = dict.fromkeys(self.columns, Unknown()), unknown_id(self.tokenizer)
         source_rows, portion_rows = np.zeros(len(specs), np.int64), np.zeros(len(text), np.int64)
-        elsewhere, seen = self._elsewhere(), set[bytes]()
+        elsewhere, seen = excluded_rows(self.exclude, self.identity, self.line_bytes), set[bytes]()
         with _Files(folder) as files, tqdm(desc="tokenising", unit=" rows", disable=not progress) as bar:
             for column in range(len(self.columns)):
                 files.append(f"{column}.starts", np.zeros(1, np.int64))
@@ -167,22 +167,17 @@ class _Draft:
         info = {"checksum": description_checksum(info)} | info
         (folder / "store.json").write_text(json.dumps(info, indent=1))
 
-    def _elsewhere(self) -> set[bytes]:
-        """Keys of the rows in `exclude`."""
-        with _excluding():
-            return {_row_key(row) for row in sources.read(self.exclude, self.identity, self.line_bytes)}
-
     def _rows_to_keep(
         self, spec: str, portion: Portion, elsewhere: set[bytes], seen: set[bytes]
     ) -> Iterator[tuple[int, list[str]]]:
         """Yields the rows to keep, stripped, with their index in the input."""
-        identity = [place for place, column in enumerate(self.columns) if column in IDENTITY]
+        identity = list(map(self.columns.index, identifying(self.columns, chunked=self.chunking is not None)))
         others = [place for place in range(len(self.columns)) if place not in identity]
         rows = self._filled(spec, portion, identity, elsewhere)
         for number, cells in self._split(rows) if self.chunking else rows:
             if self.dedupe:
                 sides = [f"{portion.roles[place]}\0{cells[place]}" for place in identity]
-                key = _row_key(sides, [cells[place] for place in others])
+                key = row_key(sides, [cells[place] for place in others])
                 if key in seen:
                     self.duplicates += 1
                     continue
@@ -198,7 +193,7 @@ class _Draft:
             cells = [cell.strip() for cell in row]
             if not all(cells):
                 self.empty += 1
-            elif elsewhere and _row_key([cells[place] for place in identity]) in elsewhere:
+            elif elsewhere and row_key([cells[place] for place in identity]) in elsewhere:
                 self.excluded += 1
             else:
                 yield number, cells
@@ -274,6 +269,17 @@ def _check(
         )
 
 
+def identifying(columns: Collection[str], *, chunked: bool) -> list[str]:
+    """The columns that tell whether two rows are the same; the chunks of a text are rows of one column."""
+    return [name for name in IDENTITY[: 1 if chunked else None] if name in columns]
+
+
+def excluded_rows(specs: Sequence[str], identity: Mapping[str, str], line_bytes: int) -> set[bytes]:
+    """The `row_key` of each row of `data.exclude`, by its columns `identity`."""
+    with _excluding():
+        return {row_key(row) for row in sources.read(specs, identity, line_bytes)}
+
+
 def _exclusion(exclude: Sequence[str], identity: Mapping[str, str]) -> list[sources.Watched]:
     """The sources of excluded rows, which are part of the digest; empty without any."""
     with _excluding():
@@ -289,7 +295,7 @@ def _excluding() -> Iterator[None]:
         raise InputError(f"data.exclude: {error}") from None
 
 
-def _row_key(cells: Sequence[str], ordered: Sequence[str] = ()) -> bytes:
+def row_key(cells: Sequence[str], ordered: Sequence[str] = ()) -> bytes:
     """Hash of a row's sentences that ignores surrounding white space, case, and the order of `cells`."""
     folded = [[cell.strip().casefold() for cell in part] for part in (cells, ordered)]
     return _key("\0".join([*sorted(folded[0]), *folded[1]]))

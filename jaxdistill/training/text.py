@@ -168,14 +168,23 @@ def sampled_ids(config: Config, model: SentenceModel, most: int) -> list[Integer
 
 
 def prompted_sentences(config: Config, model: SentenceModel) -> Iterator[str]:
-    """The sentences of the text that the student's views read, behind the model's prompts."""
-    specs, read = split_specs(config.data.text), columns_read(config.data, make_objective(config))
-    for portion in text_portions(config.data):
-        roles_of = dict(zip(portion.columns, portion.roles, strict=True))
-        columns = {name: column for name, column in portion.columns.items() if config.data.chunk_tokens or name in read}
-        prompts = [model.role_prompts[roles_of[name]] for name in columns]
-        for row in sources.rows(specs[portion.source], columns, config.data.max_line_bytes):
-            yield from (prompt + cell for prompt, cell in zip(prompts, row, strict=True) if cell.strip())
+    """The sentences of the text that the student's views read, behind the model's prompts; not those of `data.exclude`."""
+    data, chunked = config.data, config.data.chunk_tokens > 0
+    specs, read = split_specs(data.text), columns_read(data, make_objective(config))
+    columns = dict(data.columns) or {TEXT: TEXT}
+    identity = {name: columns[name] for name in tokenize.identifying(columns, chunked=chunked)}
+    excluded = tokenize.excluded_rows(split_specs(data.exclude), identity, data.max_line_bytes)
+    for portion in text_portions(data):
+        names = list(portion.columns)
+        own = list(map(names.index, tokenize.identifying(names, chunked=chunked))) or [0]
+        prompts = [
+            (place, model.role_prompts[role])
+            for place, (name, role) in enumerate(zip(names, portion.roles, strict=True))
+            if chunked or name in read
+        ]
+        for row in sources.rows(specs[portion.source], portion.columns, data.max_line_bytes):
+            if not excluded or tokenize.row_key([row[place] for place in own]) not in excluded:
+                yield from (prompt + row[place] for place, prompt in prompts if row[place].strip())
 
 
 def evenly_sampled(items: Iterable[str], most: int) -> list[str]:
