@@ -9,12 +9,15 @@ ones (`run.keep`).
 
 import argparse
 import dataclasses
+import operator
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from jaxdistill.cli import Parser, any_path, make_callable, run
 from jaxdistill.core import InputError
-from jaxdistill.files import is_remote
+from jaxdistill.files import is_remote, local
 from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.paths import delivered
 from jaxdistill.reporting.model_card import Facts, averaged_steps, read_facts
@@ -44,11 +47,22 @@ def export_checkpoint(workdir: str | Path, *, step: int | Sequence[int], out: st
     workdir = fetched_copy(workdir)
     if not workdir.is_dir():
         raise InputError(f"{workdir} does not exist; --workdir is the folder of a run.")
-    out = Path(out).resolve()
+    out = local(out, "out").resolve()
     refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
-    steps = sorted({step} if isinstance(step, int) else set(step))
+    steps = _whole_numbers(step)
     model = restored_student(workdir, steps)
     return export(model, out, facts=checkpoint_facts(workdir, steps, out.name))
+
+
+def _whole_numbers(step: int | Sequence[int]) -> list[int]:
+    """The different steps, ascending; NumPy's integers are allowed."""
+    try:
+        found = sorted({operator.index(one) for one in (step if np.iterable(step) else [step])})
+    except TypeError:
+        found = []
+    if not found:
+        raise InputError(f"step={step!r} must be a whole number or several, such as 500 or [500, 600].")
+    return found
 
 
 def step_numbers(text: str) -> list[int]:

@@ -373,6 +373,9 @@ def load(
       precision: of matrix products. `auto`: bfloat16 where the hardware multiplies it natively; `float32` gives the vectors
         of sentence-transformers to 1e-5. Vectors are float32 either way.
     """
+    for option, value in (("max_length", max_length), ("batch_size", batch_size)):
+        if not isinstance(value, int | np.integer) or value < (option == "batch_size"):
+            raise InputError(f"{option}={value!r} must be a whole number, at least {int(option == 'batch_size')}.")
     dtype = dtype_of(precision)
     if not jax.config.values["jax_compilation_cache_dir"]:
         keep_compiled()

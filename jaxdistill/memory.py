@@ -46,7 +46,8 @@ def keep_freed() -> None:
     """Makes glibc reuse freed memory, and return it to the system while memory is scarce; once in a process.
 
     A thread watches, because steps end while the program waits elsewhere. Does nothing with another C library, or if a
-    variable `MALLOC_*` is set.
+    variable `MALLOC_*` is set. Call it before other libraries start threads (importing PyTorch does): glibc gives threads
+    heaps of their own, which it returns to the system whatever these settings say.
     """
     libc = _glibc()
     if libc is None or any(name.startswith("MALLOC_") for name in os.environ):

@@ -1,6 +1,7 @@
 """The Python API, as a notebook uses it: distill, load, evaluate, export, and errors that are raised."""
 
 import json
+import pathlib
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import jaxdistill
+from jaxdistill import memory
 from jaxdistill.training.api import with_options
 
 from program import environment, write_teacher
@@ -29,8 +31,12 @@ def result(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("JAXDISTILL_DATA", raising=False)
         patch.setenv("JAXDISTILL_CACHE", str(folder / "cache"))
+        asked = []
+        patch.setattr(memory, "keep_freed", lambda: asked.append("keep"))
         teacher = write_teacher(folder)
-        return jaxdistill.distill(teacher=teacher, text=text, layers=1, workdir=folder / "run", options=options)
+        found = jaxdistill.distill(teacher=teacher, text=text, layers=1, workdir=folder / "run", options=options)
+        assert asked == ["keep"]
+        return found
 
 
 def test_distill_returns_model_scores_and_export(result):
@@ -54,6 +60,16 @@ def test_export_is_a_function_and_a_program(result, tmp_path):
     assert jaxdistill.load(str(folder)).encode(["A cat."]).shape == (1, 16)
     with pytest.raises(jaxdistill.InputError, match="step 3"):
         jaxdistill.export(result.workdir, step=3, out=tmp_path / "other")
+    for step in ("2", [], None):
+        with pytest.raises(jaxdistill.InputError, match="must be a whole number or several"):
+            jaxdistill.export(result.workdir, step=step, out=tmp_path / "other")
+    with pytest.raises(jaxdistill.InputError, match="out=s3://b/x is an address"):
+        jaxdistill.export(result.workdir, step=2, out="s3://b/x")
+
+
+def test_home_folders_are_expanded(result, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(result.workdir.parent))
+    assert jaxdistill.export("~/run", step=np.int64(2), out="~/at-home") == result.workdir.parent / "at-home"
 
 
 def test_evaluate_is_a_function_and_a_program(result, tmp_path):
@@ -102,6 +118,11 @@ def test_wrong_input_raises(tmp_path):
         jaxdistill.distill(text=["a"], workdir=tmp_path, options={"run.step": 5})
     with pytest.raises(jaxdistill.InputError, match="not a string"):
         jaxdistill.distill(text=["a", None], workdir=tmp_path)
+    with pytest.raises(jaxdistill.InputError, match="text is None; give sentences"):
+        jaxdistill.distill(text=None, workdir=tmp_path, config=pathlib.Path("configs/l2.py"))
+    for option in ({"max_length": "256"}, {"max_length": -1}, {"batch_size": 0}, {"batch_size": "x"}):
+        with pytest.raises(jaxdistill.InputError, match="must be a whole number, at least"):
+            jaxdistill.load("absent", **option)
 
 
 def test_options_reach_later_stages():

@@ -6,9 +6,10 @@ import json
 import logging
 import pathlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from jaxdistill import memory
 from jaxdistill.cli import did_you_mean
 from jaxdistill.config import Config, flat, parse_config
 from jaxdistill.core import InputError
@@ -50,11 +51,14 @@ def distill(
     workdir: str | pathlib.Path,
     teacher: str | pathlib.Path = "",
     layers: int | str = "",
-    config: str = "configs/l2.py:cosine",
+    config: str | pathlib.Path = "configs/l2.py:cosine",
     options: Mapping[str, Any] | None = None,
     dry_run: bool = False,
 ) -> Result | None:
     """Trains a student and exports it; calling it again with the same arguments resumes.
+
+    The process keeps the memory that a step frees for the next one, and returns it while memory is scarce
+    (`memory.keep_freed`), as the program does: steps on CPUs are faster.
 
     Args:
       text: sentences, or sources as `data.text` takes them (files, globs, `hf:NAME:SPLIT:COLUMN`).
@@ -75,9 +79,11 @@ def distill(
         "student.layers": f"even:{layers}" if isinstance(layers, int) else layers,
     }
     given = {name: value for name, value in given.items() if value} | dict(options or {})
+    config = str(config)
     parsed = parse_config(with_options(read_config_file(config), given))
     folder = local_folder(workdir)
     _show_log()
+    memory.keep_freed()
     warn_of_unread(parsed, given)
     run_stages(parsed, workdir, dry_run=dry_run, command=_call(config, parsed))
     return None if dry_run else result_of(folder, parsed)
@@ -116,6 +122,8 @@ def _sources(text: str | pathlib.Path | Sequence[str]) -> str:
     """`data.text` of the sources or sentences; sentences become a file of the cache, named by their digest."""
     if isinstance(text, str | pathlib.Path):
         return str(text)
+    if not isinstance(text, Iterable):
+        raise InputError(f"text is {text!r:.40}; give sentences, or the path of a file.")
     text = list(text)
     if not text:
         raise InputError("text is an empty list; give sentences, or the path of a file.")

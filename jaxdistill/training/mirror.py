@@ -121,7 +121,7 @@ def copy_from_first(folder: Path, *, copies: bool) -> None:
 def fetched_copy(workdir: str | Path) -> Path:
     """A local copy of a workdir in a bucket, to read; a local one is returned as it is."""
     if not is_remote(workdir):
-        return Path(workdir)
+        return Path(workdir).expanduser()
     bucket = Bucket(workdir)
     if bucket.read(MANIFEST) is None:
         raise InputError(f"{bucket.address} is no workdir of a training: it has no {MANIFEST}.")
