@@ -184,7 +184,7 @@ def main(arguments: Sequence[str]) -> None:
         options = {"limits": limits, "count": given.num_negatives, "sampling": given.sampling_strategy}
         options |= {"seed": given.seed, "scorer": scorer, "logits": given.logits, "widens": _widens(given)}
         found, scores = mined(known, queries, documents, **options, progress=not given.quiet)
-        _write(table, list(table_rows(known, found, scores, output_format=given.output_format)))
+        _write(table, list(table_rows(known, found, scores, output_format=given.output_format)), found)
         _report(known, found, scores, given.num_negatives, is_bounded=not _widens(given))
     rows, queries, documents = table.counts["rows"], len(known.queries), len(known.documents)
     print(f"{output}: {rows:,} rows; {queries:,} queries, {documents:,} documents")
@@ -289,10 +289,16 @@ def _scored_pairs(
     return np.array(cached_vectors(_folder(), of, score, pairs, 1, what=what, progress=progress))[:, 0]  # pyright: ignore
 
 
-def _write(table: ResumableTable, rows: list[list[str]]) -> None:
+def _write(table: ResumableTable, rows: list[list[str]], found: Negatives) -> None:
     if not rows:
         table.file.unlock()
-        raise InputError("no document is within the limits of any query; relax them, or raise --range_max.")
+        most, wanted = int(np.isfinite(found.scores).sum(axis=1).max()), found.scores.shape[1]
+        if not most:
+            raise InputError("no document is within the limits of any query; relax them, or raise --range_max.")
+        raise InputError(
+            f"no query has {wanted} negatives within the limits, the most is {most}; relax the limits, give "
+            f"--num_negatives={most}, or --output_format=triplet, which has a row for each negative."
+        )
     table.begin()
     for at in range(table.counts["rows"], len(rows), BLOCK_ROWS):
         table.append(rows[at : at + BLOCK_ROWS], {})

@@ -137,6 +137,8 @@ def test_scores_are_read_from_columns_of_the_text(kind, model, tmp_path):
         labels.own_scores("columns:score_positive,score_negative", data, store, count=2, largest=0.8)
     with pytest.raises(InputError, match="no column 'margin'"):
         labels.own_scores("columns:score_negative,margin", data, store, count=2)
+    with pytest.raises(InputError, match="names the column 'score_positive' twice"):
+        labels.own_scores("columns:score_positive,score_positive", data, store, count=2)
 
 
 @pytest.mark.parametrize(

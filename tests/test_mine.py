@@ -260,6 +260,10 @@ def test_a_column_of_what_is_not_given_is_refused(tmp_path, capsys, option, read
     [
         (["--num_negatives=9", "--range_max=5"], "--range_max must be at least 9"),
         (["--max_score=-2"], "relax them"),
+        (
+            ["--num_negatives=9", "--output_format=n-tuple", "--min_score=0.99"],
+            "no query has 9 negatives within the limits, the most is",
+        ),
         (["--num_negatives=99", "--output_format=n-tuple"], "the corpus has too few documents: --num_negatives=99"),
         (
             ["--range_min=80"],

@@ -145,7 +145,8 @@ def test_csv_has_scores_and_means_and_latex_a_line_for_each_choice_of_options():
     assert float(first["score_mean"]) == pytest.approx(0.82) and first["sts_average_sd"] == "0.0"
     assert (failed["status"], failed["score"], failed["score_mean"]) == ("2", "", "0.9")
     assert (unborn["status"], unborn["score_mean"]) == ("", "")
-    assert comparison.sweep_tex([row({"config": "x_y:50%"}, seed, 0.8 + seed / 100) for seed in (0, 1)]) == (
+    seeds = [row({"config": "x_y:50%"}, seed, score) for seed, score in enumerate((0.8, 0.81, None))]
+    assert comparison.sweep_tex(seeds) == (
         "\\begin{tabular}{lrr}\n\\toprule\n"
         "config & seeds & pairs/spearman $\\times$ 100 \\\\\n\\midrule\n"
         "x\\_y:50\\% & 2 & 80.50 $\\pm$ 0.71 \\\\\n"

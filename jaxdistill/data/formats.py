@@ -113,8 +113,8 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
         if found is None:
             raise MissingColumn(
                 f"{place} has no column {source!r}; it has {', '.join(map(repr, available)) or 'none'}. "
-                f'Name the column: --config.data.columns=\'(("{name}","COLUMN"),)\' in training, '
-                "--column in other programs."
+                f'Name the column: --config.data.columns=\'(("{name}","COLUMN"),)\' in training, and in other programs '
+                "the option that --help lists for it."
             )
         if list(available).count(found) > 1:
             raise InputError(f"{place} has the column {found!r} twice; rename one of them.")

@@ -101,11 +101,13 @@ def sweep_csv(rows: Sequence[Row]) -> str:
 
 
 def sweep_tex(rows: Sequence[Row]) -> str:
-    """A LaTeX table for the package booktabs: a line for each choice of options with means and deviations over seeds."""
+    """A LaTeX table for the package booktabs: a line for each choice of options with means and deviations over the
+    seeds that did not fail."""
     names, options = shown_scores(rows), list(rows[0]["options"])
     lines = [[*options, "seeds", *(heading(name, rows) for name in names)]]
-    for group in means(rows):
-        lines.append([*group["options"].values(), len(group["seeds"]), *(mean_text(group[name]) for name in names)])
+    for summary, group in zip(means(rows), _groups(rows), strict=True):
+        scored = sum(row["score"] is not None for row in group)
+        lines.append([*summary["options"].values(), scored, *(mean_text(summary[name]) for name in names)])
     head, *body = [" & ".join(in_latex(str(cell)) for cell in line) + r" \\" for line in lines]
     columns = "l" * len(options) + "r" * (1 + len(names))
     begin = rf"\begin{{tabular}}{{{columns}}}"

@@ -284,7 +284,7 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         teacher=", ".join(map(public_name, sources.split_specs(teacher))),
         student=without_folders(run.student.source, origins),
         licences=licences,
-        objective=f"{name} ({', '.join(f'{key} {value}' for key, value in objective.items())})",
+        objective=f"{public_name(name)} ({', '.join(f'{key} {value}' for key, value in objective.items())})",
         data=", ".join(map(public_name, sources.split_specs(run.config.data.text))),
         data_digest=run.store.content_digest,
         sentences=run.batches.training_rows,

@@ -142,7 +142,12 @@ def own_scores(spec: str, data: Data, store: TokenStore, *, count: int, largest:
       InputError: another number of scores, a row without one, a score that is too large, or the same score everywhere.
     """
     if spec.startswith(COLUMNS):
-        array = scores_of_columns(sources.split_specs(spec.removeprefix(COLUMNS)), data, store)
+        names = sources.split_specs(spec.removeprefix(COLUMNS))
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise InputError(
+                f"teacher.model={spec} names the column {twice[0]!r} twice; name one for each pair of a row."
+            )
+        array = scores_of_columns(names, data, store)
     else:
         array = targets.checked_own_vectors(spec, store.input_rows)
     if array.shape[1] != count:
