@@ -26,6 +26,7 @@ from jaxdistill.training.objective import (
     check_accumulation,
     check_form,
     check_same_tokens,
+    check_views_differ,
     make_objective,
     sizes_of,
     with_teachers,
@@ -59,6 +60,8 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     own_dev = read_own_sets(config)  # read before labels and targets are made, which takes long
     store = student_text(config, objective, student, progress=progress)
     check_form(objective, student)
+    dropping = with_dropout(student, config.student.dropout, drophead=config.student.drophead)
+    check_views_differ(objective, dropping, store.columns)
     targets = Targets(
         config, objective, teachers=teachers, labellers=labellers, store=store, compute_dtype=dtype, progress=progress,
         computed=absent is None,

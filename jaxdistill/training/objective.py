@@ -33,6 +33,7 @@ def make_objective(config: Config) -> Objective:
             f"--config.teacher.targets={'store' if config.teacher.targets == 'labels' else 'labels'}."
         )
     check_several(config)
+    _check_targets(config, objective)
     if config.student.dims:
         _check_dims(config)
         objective = Nested(objective=objective, dims=config.student.dims, targets=config.student.dims_targets)
@@ -45,6 +46,28 @@ def make_objective(config: Config) -> Objective:
         if wanted and (config.teacher.targets != "live" or config.teacher.model.startswith("vectors:")):
             raise InputError(f"{option} needs targets that {why}; set teacher.targets=live and name one teacher model.")
     return objective
+
+
+def _check_targets(config: Config, objective: Objective) -> None:
+    """Raises `InputError` for forms of stored targets that the objective cannot read, or would misread."""
+    spec, name = config.teacher, config.objective["name"]
+    whitens = spec.whiten > 0.0 or spec.components > 0
+    if whitens and (objective.reads or not objective.teacher_views or spec.targets == "labels"):
+        raise InputError(
+            f"teacher.whiten and teacher.components change stored vectors of a teacher, which objective {name} does not read; "
+            "set both to 0."
+        )
+    columns = [view for view in dict.fromkeys(objective.teacher_views) if view in dict(config.data.columns)]
+    if whitens and len(columns) > 1:
+        raise InputError(
+            f"teacher.whiten and teacher.components transform each column by itself, and objective {name} compares the teacher's "
+            f"vectors of {', '.join(columns)} with each other; set both to 0."
+        )
+    if spec.model.startswith("vectors:") and len(columns) > 1:
+        raise InputError(
+            f"teacher.model={spec.model} has one vector for each row, and the teacher of objective {name} reads "
+            f"{', '.join(columns)}; name a teacher model."
+        )
 
 
 def _check_dims(config: Config) -> None:
@@ -94,6 +117,23 @@ def check_form(objective: Objective, student: SentenceModel) -> None:
         raise InputError(
             f"the student is {are}, and the objective's views are {', '.join(objective.student_views)}; student.head=pair "
             "makes a cross-encoder for views of pairs, and student.pooling a sentence encoder of a cross-encoder."
+        )
+
+
+def check_views_differ(objective: Objective, student: SentenceModel, columns: Sequence[str]) -> None:
+    """Raises `InputError` if an objective without a teacher compares a sentence with itself and nothing makes them differ.
+
+    Args:
+      student: with the dropout of the training.
+      columns: of the text; other views change its sentences.
+    """
+    plain = [view for view in objective.student_views if view in columns]
+    a = student.definition.architecture
+    drops = not a.is_static and (a.hidden_dropout or a.attention_dropout or a.drophead)
+    if not objective.teacher_views and len(set(plain)) < len(plain) and not drops:
+        raise InputError(
+            f"objective.views={tuple(objective.student_views)} reads a sentence twice, and without dropout both vectors are "
+            "equal, so that the loss has no positives; set --config.student.dropout=0.1, or make one view delete_words."
         )
 
 

@@ -1,0 +1,74 @@
+"""Targets and views that an objective would misread are refused before anything is trained."""
+
+import dataclasses
+
+import pytest
+
+from jaxdistill.config import parse_config
+from jaxdistill.core import InputError
+from jaxdistill.training.config_file import read_config_file
+from jaxdistill.training.objective import check_views_differ, make_objective
+from jaxdistill.training.student import with_dropout
+
+from tiny_models import tiny_model
+
+BOTH = (("text", "text"), ("positive", "positive"))
+
+
+def objective_of(preset, **changed):
+    raw = read_config_file(preset)
+    for name, value in changed.items():
+        section, option = name.split("__")
+        raw[section][option] = value
+    return make_objective(parse_config(raw))
+
+
+@pytest.mark.parametrize(
+    ("preset", "changed", "words"),
+    [
+        ("configs/gist.py:minilm-l3", {"teacher__whiten": 1.0, "teacher__targets": "store"}, "each column by itself"),
+        ("configs/gist.py:minilm-l3", {"teacher__components": 8, "teacher__targets": "store"}, "each column by itself"),
+        (
+            "configs/gist.py:minilm-l3",
+            {"teacher__model": "vectors:v.npy", "teacher__targets": "store"},
+            "one vector for each row, and the teacher of objective gist reads text, positive; name a teacher model",
+        ),
+        ("configs/simtde.py:minilm-128-l3", {"teacher__whiten": 1.0}, "which objective simtde does not read"),
+        ("configs/cosent.py:minilm-l3", {"teacher__components": 8}, "which objective cosent does not read"),
+        ("configs/simcse.py:minilm-l3", {"teacher__components": 8}, "which objective simcse does not read"),
+    ],
+)
+def test_a_form_of_targets_that_the_objective_misreads_is_refused(preset, changed, words):
+    with pytest.raises(InputError, match=words):
+        objective_of(preset, **changed)
+
+
+@pytest.mark.parametrize(
+    ("preset", "changed"),
+    [
+        ("configs/l2.py:cosine", {"teacher__whiten": 1.0, "teacher__targets": "store", "data__columns": BOTH}),
+        ("configs/congen.py:minilm-l3", {"teacher__model": "vectors:v.npy", "teacher__targets": "store"}),
+        ("configs/gist.py:minilm-l3", {"teacher__targets": "store"}),
+    ],
+)
+def test_one_column_may_be_whitened_or_given(preset, changed):
+    assert objective_of(preset, **changed).teacher_views
+
+
+def test_a_sentence_is_not_its_own_positive_without_dropout(tmp_path):
+    student = tiny_model(tmp_path)
+    simcse = objective_of("configs/simcse.py:minilm-l3")
+    for still in (with_dropout(student, 0.0), static_like(student)):
+        with pytest.raises(InputError, match="reads a sentence twice.*student.dropout=0.1"):
+            check_views_differ(simcse, still, ["text"])
+    check_views_differ(simcse, with_dropout(student, 0.1), ["text"])
+    check_views_differ(simcse, with_dropout(student, 0.0, drophead=0.2), ["text"])
+    deleting = objective_of("configs/simcse.py:minilm-l3", objective__views=("text", "delete_words"))
+    check_views_differ(deleting, with_dropout(student, 0.0), ["text"])
+    check_views_differ(objective_of("configs/dual_l2.py:minilm-l3"), with_dropout(student, 0.0), ["text"])
+
+
+def static_like(student):
+    """A model without layers, whose dropout rates have no effect."""
+    architecture = dataclasses.replace(with_dropout(student, 0.5).definition.architecture, family="static", layers=0)
+    return dataclasses.replace(student, definition=dataclasses.replace(student.definition, architecture=architecture))
