@@ -215,6 +215,23 @@ def test_a_later_stage_has_the_prompt_of_the_student_it_goes_on_with(model, prom
     given = ["--config=configs/recommended.py:l6:retrieval", "--workdir=w", "--config.student.prompt=a: "]
     given += ["--config.then.student.prompt=b: ", f"--config.then.then.student.model={model}"]
     assert in_order(parse_config(main.parse_flags(given).config))[2].student.prompt == prompt
+    for option, value in (("head", "pair"), ("static", 256)):
+        none = [*given, f"--config.then.then.student.{option}={value}"]
+        assert in_order(parse_config(main.parse_flags(none).config))[2].student.prompt == ""
+
+
+@pytest.mark.parametrize(
+    ("model", "prompt"), [("previous", "b: "), ("stage1,stage2", "a: |b: "), ("stage1,other", "a: |"), ("other", "")]
+)
+def test_a_later_stage_has_the_prompt_of_the_stages_that_teach_it(model, prompt):
+    given = ["--config=configs/recommended.py:l6:documents", "--workdir=w", "--config.student.prompt=a: "]
+    given += ["--config.then.student.prompt=b: "]
+    first, second = in_order(parse_config(main.parse_flags(given).config))
+    third = dataclasses.replace(second, teacher=dataclasses.replace(second.teacher, model=model))
+    chain = dataclasses.replace(first, then=dataclasses.replace(second, then=third))
+    assert in_order(chain)[2].teacher.prompt == prompt
+    own = dataclasses.replace(third, teacher=dataclasses.replace(third.teacher, prompt="c: "))
+    assert in_order(dataclasses.replace(first, then=dataclasses.replace(second, then=own)))[2].teacher.prompt == "c: "
 
 
 def test_a_later_stage_has_the_retrieval_sets_of_the_one_before_unless_it_trains_a_cross_encoder():
@@ -226,3 +243,6 @@ def test_a_later_stage_has_the_retrieval_sets_of_the_one_before_unless_it_trains
     assert [
         stage.evals.retrieval for stage in in_order(dataclasses.replace(after, evals=stages[0].evals, then=crossing))
     ] == ["sets", ""]
+    back = dataclasses.replace(crossing, then=after)
+    chain = dataclasses.replace(after, evals=stages[0].evals, then=back)
+    assert [stage.evals.retrieval for stage in in_order(chain)] == ["sets", "", "sets"]

@@ -25,7 +25,7 @@ from jaxdistill.reporting.tables import StageRow, as_text, stage_table
 from jaxdistill.training import lock, mirror
 from jaxdistill.training.job import run_training
 from jaxdistill.training.objective import plain_objective
-from jaxdistill.training.several import names_models
+from jaxdistill.training.several import SEPARATOR, names_models
 from jaxdistill.training.stage_checks import check_stages
 from jaxdistill.training.workdir import (
     CHECKPOINTS,
@@ -128,30 +128,47 @@ def in_order(config: Config) -> list[Config]:
     """The stages, each without those that follow it.
 
     `INHERITED` options that one does not name are those of the stage before. So are the columns, weights, roles and chunks of
-    an inherited text, the prompt of a student that an earlier stage trained, and the teacher, with its prompts and the form of
-    its vectors as far as the stage does not set these.
+    an inherited text, the prompt of a student or teacher that an earlier stage trained, and the teacher, with its prompts and
+    the form of its vectors as far as the stage does not set these.
     """
     stages = []
     rest: Config | None = config
     while rest is not None:
         stage = dataclasses.replace(rest, then=None)
         same_text = bool(stages) and not stage.data.text
-        has_vectors = stage.student.head != "pair"
-        for section, option in (*INHERITED, *OF_VECTORS * has_vectors, *WITH_TEXT * same_text) if stages else ():
-            options = getattr(stage, section)
-            if not getattr(options, option):
-                before = getattr(getattr(stages[-1], section), option)
-                stage = dataclasses.replace(stage, **{section: dataclasses.replace(options, **{option: before})})
+        for section, option in (*INHERITED, *WITH_TEXT * same_text) if stages else ():
+            stage = _with_option(stage, section, option, of=stages[-1])
+        for section, option in OF_VECTORS if stage.student.head != "pair" else ():
+            for before in reversed(stages):  # not the last one alone: a cross-encoder between them has none
+                stage = _with_option(stage, section, option, of=before)
         if stages and _lacks_teacher(stage) and _fits_any_stage(stages[-1].teacher):
             stage = dataclasses.replace(stage, teacher=_inherited(stages[-1].teacher, stage.teacher))
-        origin = stage_named(stage.student.model, len(stages) + 1)
-        if 0 < origin <= len(stages) and not stage.student.prompt:
-            # The export of that stage has the prompt, but not as its default.
-            prompt = stages[origin - 1].student.prompt
+        if not stage.student.prompt and stage.student.head != "pair" and not stage.student.static:
+            prompt = _prompt_of_stage(stage.student.model, stages)
             stage = dataclasses.replace(stage, student=dataclasses.replace(stage.student, prompt=prompt))
+        if not stage.teacher.prompt and names_models(stage.teacher):
+            prompts = [_prompt_of_stage(name, stages) for name in split_specs(stage.teacher.model)]
+            prompt = SEPARATOR.join(prompts) if any(prompts) else ""
+            stage = dataclasses.replace(stage, teacher=dataclasses.replace(stage.teacher, prompt=prompt))
         stages.append(stage)
         rest = rest.then
     return stages
+
+
+def _with_option(stage: Config, section: str, option: str, *, of: Config) -> Config:
+    """The stage with an option of another one, if its own is empty."""
+    options = getattr(stage, section)
+    if getattr(options, option):
+        return stage
+    changed = {option: getattr(getattr(of, section), option)}
+    return dataclasses.replace(stage, **{section: dataclasses.replace(options, **changed)})
+
+
+def _prompt_of_stage(model: str, stages: Sequence[Config]) -> str:
+    """The prompt that the student of an earlier stage was trained with, if `model` names one: its export has the prompt, but
+    not as its default."""
+    origin = stage_named(model, len(stages) + 1)
+    return stages[origin - 1].student.prompt if 0 < origin <= len(stages) else ""
 
 
 def _inherited(before: Teacher, own: Teacher) -> Teacher:
