@@ -34,6 +34,8 @@ def test_the_spread_of_vectors_by_hand():
     cosines = np.array([0.0, -1.0, 0.0])
     assert spread[SPREAD] == pytest.approx(np.std(cosines))
     assert spread["vectors/uniformity"] == pytest.approx(np.log(np.mean(np.exp(-2 * (2 - 2 * cosines)))))
+    unknown = {**vectors, "\N{GRINNING FACE}": [0.0, 0.0]}  # of a static student
+    assert measured_spread(lambda texts: np.array([unknown[text] for text in texts]), list(unknown)) == spread
     with pytest.raises(InputError, match="zero vector"):
         measured_spread(lambda texts: np.zeros((len(texts), 2)), ["a", "b"])
 

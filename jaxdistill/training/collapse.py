@@ -18,7 +18,7 @@ from jaxtyping import Float
 from jaxdistill.core import Embed
 from jaxdistill.data.store import TokenStore
 from jaxdistill.evals.geometry import pairwise_cosines, uniformity
-from jaxdistill.evals.similarity import unit_vectors
+from jaxdistill.evals.similarity import unit_or_zero_vectors
 
 SAMPLE = 256
 """Sentences of the training text on which the spread is measured."""
@@ -39,8 +39,12 @@ def sample_of(store: TokenStore) -> list[str]:
 
 
 def measured_spread(embed: Embed, sentences: Sequence[str]) -> dict[str, float]:
-    """The three numbers for a model; raises `InputError` for vectors that are NaN, infinite or zero."""
-    vectors = unit_vectors(embed, sentences)
+    """The three numbers for a model; raises `InputError` for vectors that are NaN or infinite, or if all are zero.
+
+    Zero vectors are left out: a static student has them for sentences of unknown words.
+    """
+    vectors = unit_or_zero_vectors(embed, sentences)
+    vectors = vectors[np.any(vectors, axis=1)]
     cosines = pairwise_cosines(vectors)
     return {
         SPREAD: float(np.std(cosines)),

@@ -67,9 +67,9 @@ def dev_agreement(config: Config, targets: Targets, held_out: Integer[np.ndarray
         first, second = (tuple(targets.text.text(column, row) for row in held_out) for column in pair)
         roles = (targets.text.roles(pair[0], held_out), targets.text.roles(pair[1], held_out))
         return agreement.AgreementTask(first=first, second=second, teacher=targets.rows(held_out)[:, 0], roles=roles)
-    texts = [targets.text.text("text", row) for row in held_out]
+    texts = [targets.text.text(targets.column, row) for row in held_out]
     vectors = dict(zip(texts, targets.rows(held_out)[:, compared], strict=True))
-    roles = dict(zip(texts, targets.text.roles("text", held_out), strict=True))
+    roles = dict(zip(texts, targets.text.roles(targets.column, held_out), strict=True))
     return agreement.held_out_task(vectors, seed=config.run.seed, roles=roles)
 
 

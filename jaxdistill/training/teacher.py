@@ -226,11 +226,16 @@ class Targets:
             progress=progress,
         )
 
+    @property
+    def column(self) -> str:
+        """The column of the text that the teacher reads, for the first of its views."""
+        return self.views[0] if self.views and self.views[0] in self.text.columns else "text"
+
     def rows(self, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
         """The teacher's embeddings of some rows of the text, for the first teacher view."""
         if self.arrays:
             return np.asarray(self.arrays[0][rows], np.float32)
-        view = self.views[0] if self.views and self.views[0] in self.text.columns else "text"
+        view = self.column
         assert self.embed is not None  # without a teacher model, `arrays` has its vectors
         log.info("teacher embeddings of %d reserved sentences", len(rows))
         texts = [self.text.text(view, row) for row in rows]
