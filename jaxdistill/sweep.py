@@ -1,16 +1,18 @@
-"""Trains configs, or one config with each combination of a grid of options, one after another, and compares them.
+"""Trains several configs, or one config with each combination of a grid of options, in sequence, and compares them.
 
   python -m jaxdistill.sweep --config=l2.py:tiny,congen.py:tiny --seeds=0,1,2 --workdir=runs/methods
   python -m jaxdistill.sweep --grid=congen_alpha --workdir=runs/alpha --seeds=0,1,2 --config.data.text=TEXT
   python -m jaxdistill.sweep --config=configs/congen.py:quickstart --workdir=runs/queue \\
     --grid='objective.queue_size=64,2048;optimizer.learning_rate=1e-4,5e-4'
 
---config.SECTION.OPTION=VALUE applies to every point. Running the same command again resumes the sweep, also with more
-points or seeds. DIR gets a table (sweep.md, sweep.csv, sweep.tex), the numbers (sweep.json) and a plot (sweep.png); each
-point gets a log and a workdir. Checkpoints of a finished point are removed, since its export holds the best student.
+--config.SECTION.OPTION=VALUE applies to every point. Running the same command again resumes the sweep; points and seeds
+may be added. The workdir gets a table (sweep.md, sweep.csv, sweep.tex), the numbers (sweep.json) and a plot
+(sweep.png). Each point gets a log and a workdir of its own. The checkpoints of a finished point are removed; its export
+holds the best student.
 """
 
 import fcntl
+import functools
 import hashlib
 import itertools
 import json
@@ -28,6 +30,8 @@ from typing import Any, NamedTuple
 from jaxdistill import config as configs
 from jaxdistill.cli import Interrupted, Interrupts, Parser, did_you_mean, local_path, run
 from jaxdistill.core import InputError
+from jaxdistill.data import sources
+from jaxdistill.data.sources import split_specs
 from jaxdistill.files import refuse_no_folder
 from jaxdistill.files.reading import read_json
 from jaxdistill.main import parse_flags
@@ -36,6 +40,7 @@ from jaxdistill.reporting import sweep as comparison
 from jaxdistill.reporting.sweep import Row, hundred
 from jaxdistill.training.config_file import first_line, load_config_module, shipped_configs
 from jaxdistill.training.lock import locked
+from jaxdistill.training.stage_checks import refuse_changed_text
 from jaxdistill.training.stages import in_order, is_finished
 from jaxdistill.training.unread import training_of, unread
 from jaxdistill.training.workdir import RESULTS, drop_checkpoints, stage_folder
@@ -86,6 +91,7 @@ def main(arguments: Sequence[str]) -> None:
     folder = pathlib.Path(options.workdir)
     refuse_several_tasks("a sweep")
     refuse_other_sweep(folder, planned)
+    refuse_other_text(planned, folder)
     if options.dry_run:
         for number, point in enumerate(planned, start=1):
             print(f"point {number} of {len(planned)}: {point.shown}{', done before' if scores(point, folder) else ''}")
@@ -108,7 +114,10 @@ def _parser() -> Parser:
     )
     parser.add_argument("--grid", default="", help="study file, name of a study, or 'option=value,value;option=...'")
     parser.add_argument(
-        "--seeds", default="", help="seeds of each point, such as 0,1,2: short for run.seed=0,1,2 in --grid"
+        "--seeds",
+        default="",
+        help="seeds of each point, such as 0,1,2; short for run.seed=0,1,2 in --grid; seeds the first stage, "
+        "later stages keep then.run.seed",
     )
     parser.add_argument("--workdir", type=local_path, required=True, help="folder of the sweep")
     parser.add_argument("--dry_run", action="store_true", help="list the points and stop")
@@ -297,6 +306,20 @@ def scores(point: Point, folder: pathlib.Path) -> Row | None:
         return None
     metric, named = results["best_metric"], results["scores"]["student after"]
     return {"metric": metric, "score": named.get(metric), "sts_average": named.get("average")}
+
+
+def refuse_other_text(planned: Sequence[Point], folder: pathlib.Path) -> None:
+    """Raises `InputError` if a finished point was trained on other text than there is now: scores on two texts are not
+    comparable."""
+    for point in planned:
+        if scores(point, folder):
+            for stage, workdir in zip(in_order(point.config), stage_folders(point, folder), strict=True):
+                refuse_changed_text(stage, workdir, _digest_of_text)
+
+
+@functools.cache
+def _digest_of_text(text: str) -> str:
+    return sources.content_digest(split_specs(text))
 
 
 def stage_folders(point: Point, folder: pathlib.Path) -> list[pathlib.Path]:

@@ -317,6 +317,14 @@ def test_a_finished_sweep_trains_nothing_again(finished, capsys, monkeypatch):
     assert report_of(folder) == before
 
 
+def test_points_of_another_text_are_not_compared(finished, capsys, monkeypatch):
+    folder, _ = finished
+    monkeypatch.setattr(sweep, "_digest_of_text", lambda text: "of another text")
+    before = report_of(folder)
+    line = refused(sweep, arguments(folder, "--grid=objective.alpha=0.25,0.75"), capsys)
+    assert "has changed since" in line and "--workdir" in line and report_of(folder)["points"][1] == before["points"][1]
+
+
 def test_a_finished_point_has_no_checkpoints_and_says_so(finished, tmp_path, capsys):
     folder, _ = finished
     point = folder / "sweep" / "objective.alpha=0.25,run.seed=0"

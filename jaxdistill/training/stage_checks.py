@@ -28,7 +28,7 @@ def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pa
     for number, (stage, done) in enumerate(zip(stages, finished, strict=True), start=1):
         try:
             if done:
-                _refuse_changed_text(stage, stage_folder(workdir, number), digest)
+                refuse_changed_text(stage, stage_folder(workdir, number), digest)
             else:
                 _check(stage)
                 _refuse_descendants(workdir, number)
@@ -64,7 +64,12 @@ def _check_source(option: str, spec: str) -> None:
             raise InputError(f"{option}: {error}") from None
 
 
-def _refuse_changed_text(stage: Config, folder: pathlib.Path, digest: Callable[[str], str]) -> None:
+def refuse_changed_text(stage: Config, folder: pathlib.Path, digest: Callable[[str], str]) -> None:
+    """Raises `InputError` if the text of a stage is not that which the training in `folder` read.
+
+    Args:
+      digest: of the content of `data.text`.
+    """
     noted = read_note(folder / INPUTS).get(TEXT_FILES)
     if noted and noted != digest(stage.data.text):
         raise InputError(
