@@ -1,4 +1,4 @@
-"""Shared by the config files: the defaults, and the settings that several methods are compared in."""
+"""Shared by the config files: the defaults, and the setting in which all methods are compared."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType

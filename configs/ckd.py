@@ -1,26 +1,26 @@
-"""CKD of DistilCSE (Xu et al., 2021): the student picks its own teacher vector out of batch and queue.
+"""CKD of DistilCSE (Xu et al., 2021): contrasts the student's vector with the teacher's, over the batch and a queue.
 
     python -m jaxdistill.main --config=configs/ckd.py:PRESET --workdir=runs/NAME
 
 minilm-l3   3 layers of all-MiniLM-L6-v2 on your text; fixed temperature, no projection (the student starts aligned)
-two-stage   the same, then supervised contrastive fine-tuning of the best student:
-            --config.then.data.text=TRIPLETS.tsv with the columns text, positive, negative
-tiny        the path from text to export in a minute; proves nothing about quality
-tiny-two-stage   likewise, both stages
-paper:STUDENT   from sup-SimCSE-RoBERTa-large, with the paper's settings: batch 512, fixed temperature 0.05, no dropout in
-            the teacher; then stage 2 at batch 128. STUDENT is bert-base (its Table 2: 83.45, after stage 2 85.04),
-            tinybert-l6 (83.17, 84.58) or tinybert-l4 (81.16, 82.84); `paper` alone is bert-base
-code:STUDENT    the same as the code has it: batch 8 x 512, learned temperature from 0.368, the teacher's dropout on; stage 2
-            at batch 4 x 128 with a learned scale from 20. Negatives are the whole batch and one queue, 4,096 + 65,536; in the
-            code each of eight processes has 512 + 65,536
-paper-simcse:STUDENT   as paper, from a student that is trained by SimCSE first (its Table 3, STS-B dev: 89.03, 88.70, 87.21);
-            BERT-base has a checkpoint on the hub, the TinyBERTs get a stage of their own before the two
-congen:STUDENT  as ConGen's authors adapted it: unsupervised teacher, their text; `congen` alone is bert-base. Their Table 1
-            has 76.19 (bert-tiny), 76.59 (bert-mini), 77.48 (tinybert-l4), 77.14 (minilm-l3), 77.90 (minilm-l6), 76.97
-            (bert-small), 77.92 (minilm-l12), 78.29 (tinybert-l6), 78.54 (bert-base) and 78.34 (roberta-base)
+two-stage   the same, then supervised contrastive fine-tuning of the best student on
+            --config.then.data.text=TRIPLETS.tsv, with the columns text, positive, negative
+tiny        a one-minute smoke test from text to export; says nothing about quality
+tiny-two-stage   the same for both stages
+paper:STUDENT   the paper's settings: teacher sup-SimCSE-RoBERTa-large without dropout, batch 512, fixed temperature
+            0.05; then stage 2 at batch 128. STUDENT is bert-base (Table 2: 83.45, after stage 2 85.04), tinybert-l6
+            (83.17, 84.58) or tinybert-l4 (81.16, 82.84); `paper` alone is bert-base
+code:STUDENT    the released code's settings: batch 8 x 512, a learned temperature that starts at 0.368, the teacher's
+            dropout on; stage 2 at batch 4 x 128 with a learned scale that starts at 20. One difference: negatives are
+            the whole batch and one queue (4,096 + 65,536), while each of the code's eight processes has 512 + 65,536
+paper-simcse:STUDENT   as `paper`, but the student is first trained by SimCSE (Table 3, STS-B dev: 89.03, 88.70, 87.21).
+            BERT-base starts from a checkpoint on the hub; each TinyBERT gets an extra stage before the two
+congen:STUDENT  as adapted by ConGen's authors: unsupervised teacher, their text; `congen` alone is bert-base. ConGen's
+            Table 1: 76.19 (bert-tiny), 76.59 (bert-mini), 77.48 (tinybert-l4), 77.14 (minilm-l3), 77.90 (minilm-l6),
+            76.97 (bert-small), 77.92 (minilm-l12), 78.29 (tinybert-l6), 78.54 (bert-base), 78.34 (roberta-base)
 
-Text: NEWS5M (`ffgcc/NEWS5M` on the hub); triplets: SimCSE's `nli_for_simcse.csv`, which you download and name with
---config.then.data.text (of the TinyBERTs in paper-simcse: --config.data.text and --config.then.then.data.text).
+Text: NEWS5M (`ffgcc/NEWS5M` on the hub). Triplets: download SimCSE's `nli_for_simcse.csv` and name it with
+--config.then.data.text (TinyBERTs of paper-simcse: --config.data.text and --config.then.then.data.text).
 """
 
 from _presets import TEACHER, chosen, minilm_l3, options, tiny

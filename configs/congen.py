@@ -1,21 +1,22 @@
-"""ConGen (Limkonchotiwat et al., Findings of EMNLP 2022): control and generalization distillation over an instance queue.
+"""ConGen (Limkonchotiwat et al., Findings of EMNLP 2022): control and generalization distillation with a queue.
 
     python -m jaxdistill.main --config=configs/congen.py:PRESET --workdir=runs/NAME
 
 quickstart   3 layers of all-MiniLM-L6-v2 on the embedded text; no network
-tiny         the path from text to export in a minute; proves nothing about quality
+tiny         a one-minute smoke test from text to export; says nothing about quality
 minilm-l3    3 layers of all-MiniLM-L6-v2 (17M parameters) on your text: --config.data.text=PATH_OR_GLOB
-paper:STUDENT   the rows of the paper's Tables 1 and 7, teacher unsup-SimCSE-RoBERTa-large from the hub; `paper` alone is
-             bert-base. Expected STS averages (x 100), means of 3 seeds; single runs of its released models lie within 0.3:
-             bert-tiny 76.85, bert-mini 78.09, tinybert-l4 78.54, minilm-l3 78.22, minilm-l6 79.10, bert-small 78.91,
-             minilm-l12 79.68, tinybert-l6 79.73, bert-base 80.06, roberta-base 79.78; not yet measured here
+paper:STUDENT   the rows of the paper's Tables 1 and 7; teacher unsup-SimCSE-RoBERTa-large from the hub; `paper` alone
+             is bert-base. The paper's STS averages (x 100), means of 3 seeds: bert-tiny 76.85, bert-mini 78.09,
+             tinybert-l4 78.54, minilm-l3 78.22, minilm-l6 79.10, bert-small 78.91, minilm-l12 79.68, tinybert-l6
+             79.73, bert-base 80.06, roberta-base 79.78. Single runs of its released models lie within 0.3 of these.
+             Not yet measured here
 paper:mdistilbert paper:mminilm-l12
-             its multilingual students (Table 3: 80.17 and 78.02 on AR-AR, 87.10 and 87.36 on EN-EN): English and its
-             translations in the parallel files of JAXDISTILL_DATA; for others --config.data.text=FILE.tsv
+             the multilingual students (Table 3: 80.17 and 78.02 on AR-AR, 87.10 and 87.36 on EN-EN). They read English
+             and its translations in the parallel files of JAXDISTILL_DATA. For other files: --config.data.text=FILE.tsv
              --config.data.columns='(("text", "en"), ("translation", "de"))'
 
-The paper's text is a back-translated NLI file that is not public: the monolingual rows read SNLI and MultiNLI from the hub and
-take word deletion as the second view, which its Table 6 puts within 0.7 points. Give a back-translated file with
+The paper's text, a back-translated NLI file, is not public. The monolingual rows therefore read SNLI and MultiNLI from
+the hub, with word deletion as the second view; Table 6 puts that within 0.7 points. To use a back-translated file:
 `--config.data.text=FILE.tsv --config.data.columns='(("text", "FIRST"), ("translation", "SECOND"))'
 --config.objective.generalize_view=translation`.
 """

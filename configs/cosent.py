@@ -1,14 +1,15 @@
-"""CoSENT (Huang et al., 2024): cosines of pairs in the order of a teacher's scores. docs/results.md has a run on gte-small.
+"""CoSENT (Huang et al., 2024): ranks the cosines of pairs as a teacher's scores rank the pairs.
 
     python -m jaxdistill.main --config=configs/cosent.py:PRESET --workdir=runs/NAME --config.data.text=PAIRS.tsv
 
-minilm-l3   3 layers of all-MiniLM-L6-v2, on pairs (columns sentence1 and sentence2, or premise and hypothesis) that it scores
-            itself; --config.teacher.model=MODEL for another teacher: sentence encoders, or cross-encoders, or several of one
-            kind with commas between them; vectors:SCORES.npy for scores of your own, one per row: a float array [rows, 1]
-tiny        the path from text to export in a minute; proves nothing about quality
+minilm-l3   3 layers of all-MiniLM-L6-v2 on pairs (columns sentence1 and sentence2, or premise and hypothesis), which
+            all-MiniLM-L6-v2 scores. Other teachers: --config.teacher.model=MODEL, also several sentence encoders or
+            several cross-encoders, separated by commas. Your own scores: vectors:SCORES.npy, a float array [rows, 1]
+tiny        a one-minute smoke test from text to export; says nothing about quality
 
-The scores are those that trans_encoder.py regresses; here only their order counts. Most pairs of random sentences are in
-no telling order: a text of pairs with all degrees of similarity is worth more than a large one.
+trans_encoder.py regresses the same scores; here only their order counts. Most pairs of random sentences have no
+meaningful order, so pairs of all degrees of similarity matter more than a large text. docs/results.md has a run on
+gte-small.
 """
 
 from _presets import TEACHER, chosen, minilm_l3, tiny

@@ -1,26 +1,28 @@
-"""Dual-L2: the student's vectors of two views equal the teacher's of the first one.
+"""Dual-L2: matches the student's vectors of two views to the teacher's vector of the first view.
 
     python -m jaxdistill.main --config=configs/dual_l2.py:PRESET --workdir=runs/NAME
 
-minilm-l3   3 layers of all-MiniLM-L6-v2 on your text, word deletion as the second view
-tiny        the path from text to export in a minute; proves nothing about quality
-paper:STUDENT   ConGen's baseline, teacher and student from the hub; `paper` alone is bert-base. Its Table 1 has 70.76
-            (bert-tiny), 74.42 (bert-mini), 76.39 (tinybert-l4), 75.34 (minilm-l3), 74.74 (minilm-l6), 76.92 (bert-small),
-            76.91 (minilm-l12), 78.67 (tinybert-l6), 78.07 (bert-base) and 79.06 (roberta-base); its Table 3 has mdistilbert
-            and mminilm-l12, which read translations as the second view (see configs/congen.py)
-en-de       a bilingual student without any checkpoint of its own, from English sentences and their translations
+minilm-l3   3 layers of all-MiniLM-L6-v2 on your text; word deletion as the second view
+tiny        a one-minute smoke test from text to export; says nothing about quality
+paper:STUDENT   ConGen's baseline; teacher and student from the hub; `paper` alone is bert-base. ConGen's Table 1: 70.76
+            (bert-tiny), 74.42 (bert-mini), 76.39 (tinybert-l4), 75.34 (minilm-l3), 74.74 (minilm-l6), 76.92
+            (bert-small), 76.91 (minilm-l12), 78.67 (tinybert-l6), 78.07 (bert-base), 79.06 (roberta-base). Its Table 3
+            has mdistilbert and mminilm-l12, which read translations as the second view (see configs/congen.py)
+en-de       a bilingual student, trained from scratch on English sentences and their translations
 
-Reimers and Gurevych, EMNLP 2020, for translations: the student reads a sentence and its translation, and both vectors are
-to equal the teacher's of the English one. `en-de` makes a fresh encoder of 2 layers and a tokenizer of 16,000 entries that
-is trained on both columns:
+With translations this is the method of Reimers and Gurevych (EMNLP 2020): the student reads a sentence and its
+translation, and both vectors learn to match the teacher's vector of the English one. `en-de` trains a fresh encoder of
+2 layers with a tokenizer of 16,000 entries, which is learned from both columns:
 
     --config=configs/dual_l2.py:en-de --config.data.text=$JAXDISTILL_DATA/parallel/en-de.tsv.gz
 
-with the columns `en` and `de`; for others `--config.data.columns='(("text", "en"), ("translation", "fr"))'`. To see what the
-translations teach, the same without them, and with a tokenizer of English alone: `--config.objective.second_view=''`.
+It reads the columns `en` and `de`; for others, `--config.data.columns='(("text", "en"), ("translation", "fr"))'`. To
+measure what the translations add, train without them, and with a tokenizer of English only:
+`--config.objective.second_view=''`.
 
-Then `python -m jaxdistill.evaluate --model=runs/NAME/export --tasks=bitext,sts`. About 10 minutes on 2 CPU cores with 50,000
-pairs, teacher's targets included; docs/results.md has the scores. The authors' students are XLM-R, on millions of pairs.
+Then run `python -m jaxdistill.evaluate --model=runs/NAME/export --tasks=bitext,sts`. 50,000 pairs take about 10 minutes
+on 2 CPU cores, including the teacher's targets; docs/results.md has the scores. The authors' students are XLM-R,
+trained on millions of pairs.
 """
 
 from _presets import TEACHER, chosen, minilm_l3, options, tiny

@@ -1,11 +1,13 @@
-"""GIST (Solatorio, 2024): contrast labelled pairs, without false negatives that a guide finds. docs/results.md has a run on gte-small.
+"""GIST (Solatorio, 2024): contrasts labelled pairs, and masks the negatives that a guide model finds to be false.
 
     python -m jaxdistill.main --config=configs/gist.py:PRESET --workdir=runs/NAME --config.data.text=FILE.tsv
 
-minilm-l3       3 layers of all-MiniLM-L6-v2, which is the guide too, on a file with the columns text, positive;
-                --config.teacher.model=MODEL for another guide, of any width
+minilm-l3       3 layers of all-MiniLM-L6-v2, which is also the guide, on a file with the columns text, positive. For
+                another guide, of any width: --config.teacher.model=MODEL
 minilm-l3-sup   the same with hard negatives: text, positive, negative
-tiny            the path from text to export in a minute; proves nothing about quality
+tiny            a one-minute smoke test from text to export; says nothing about quality
+
+docs/results.md has a run on gte-small.
 """
 
 from functools import partial

@@ -1,14 +1,16 @@
-"""Jasper's and Luxical's losses: similarities inside the batch follow the teacher's. docs/results.md has a run on gte-small.
+"""Jasper's and Luxical's losses: match the similarities inside a batch to the teacher's.
 
     python -m jaxdistill.main --config=configs/gram.py:PRESET --workdir=runs/NAME
 
 jasper      3 layers of all-MiniLM-L6-v2 on your text (--config.data.text=PATH_OR_GLOB), by cosine, pair similarity and
             triplet order with Jasper's weights (Zhang et al., 2024, arXiv 2412.19048)
-luxical     the same by the divergence of Gram matrices alone at temperature 3 (Merrick et al., 2025, arXiv 2512.09015)
-tiny        jasper's path from text to export in a minute; proves nothing about quality
+luxical     the same student by the divergence of Gram matrices alone, at temperature 3 (Merrick et al., 2025, arXiv
+            2512.09015)
+tiny        a one-minute smoke test of jasper from text to export; says nothing about quality
 
-Both papers train other students on other text, Jasper over nested widths (`--config.student.dims`), Luxical with batches
-of 12,288: `luxical` has 512. Without the cosine, student and teacher may have different widths.
+Both papers train other students on other text. Jasper also trains nested widths (`--config.student.dims`). Luxical uses
+batches of 12,288; `luxical` uses 512. Without the cosine term, student and teacher may differ in width. docs/results.md
+has a run on gte-small.
 """
 
 from _presets import chosen, minilm_l3, tiny

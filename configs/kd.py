@@ -1,15 +1,16 @@
-"""KD of DistilCSE (Xu et al., 2021): the student's vector, through a linear layer, equals the teacher's.
+"""KD of DistilCSE (Xu et al., 2021): matches the student's vector, through a linear layer, to the teacher's.
 
     python -m jaxdistill.main --config=configs/kd.py:PRESET --workdir=runs/NAME
 
-minilm-l3   3 layers of all-MiniLM-L6-v2 on your text; the linear layer starts as the identity and is dropped at the end
-tiny        the path from text to export in a minute; proves nothing about quality
-paper:STUDENT   from sup-SimCSE-RoBERTa-large, batch 512, then stage 2 at batch 128. STUDENT is bert-base (its Table 2: 83.05,
-            after stage 2 84.57), tinybert-l6 (82.29, 83.85) or tinybert-l4 (80.43, 82.56); `paper` alone is bert-base
-paper-nli:STUDENT   stage 1 alone, on SNLI and MultiNLI (its Table 4: 81.95, 81.75, 79.20)
+minilm-l3   3 layers of all-MiniLM-L6-v2 on your text; the linear layer starts as the identity and is not exported
+tiny        a one-minute smoke test from text to export; says nothing about quality
+paper:STUDENT   teacher sup-SimCSE-RoBERTa-large, batch 512, then stage 2 at batch 128. STUDENT is bert-base (Table 2:
+            83.05, after stage 2 84.57), tinybert-l6 (82.29, 83.85) or tinybert-l4 (80.43, 82.56); `paper` alone is
+            bert-base
+paper-nli:STUDENT   stage 1 only, on SNLI and MultiNLI (Table 4: 81.95, 81.75, 79.20)
 code:STUDENT    both stages with the code's batches of 8 x 512 and 4 x 128, and a learned scale in stage 2
 
-Text: NEWS5M (`ffgcc/NEWS5M` on the hub); triplets: SimCSE's `nli_for_simcse.csv`, which you download and name with
+Text: NEWS5M (`ffgcc/NEWS5M` on the hub). Triplets: download SimCSE's `nli_for_simcse.csv` and name it with
 --config.then.data.text.
 """
 

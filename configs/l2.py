@@ -1,20 +1,22 @@
-"""L2: the student's vector equals the teacher's, by the mean squared difference of their numbers.
+"""L2: the student's vector learns to equal the teacher's, by the mean squared difference of their components.
 
     python -m jaxdistill.main --config=configs/l2.py:PRESET --workdir=runs/NAME
 
 minilm-l3   3 layers of all-MiniLM-L6-v2 on your text: --config.data.text=PATH_OR_GLOB
 cosine      the same with 1 - cosine as the distance, which sentence-transformers recommends
-leaf        LEAF (Vujanic and Rueckstiess, 2025, arXiv 2509.12539): a 23M BERT in the 768 numbers of snowflake-arctic-embed-m-v1.5,
-            through a linear layer that is kept; both from the hub. Their model has 53.55 on BEIR, and 54.03 where the teacher
-            embeds the documents (docs/guide/evaluation.md); text, lengths and rates here are ours: not yet measured
-tiny        the path from text to export in a minute; proves nothing about quality
-paper:STUDENT   ConGen's baseline, teacher and student from the hub; `paper` alone is bert-base. Its Table 1 has 73.32
-            (bert-tiny), 76.07 (bert-mini), 77.03 (tinybert-l4), 76.66 (minilm-l3), 77.51 (minilm-l6), 77.30 (bert-small),
-            78.79 (minilm-l12), 78.95 (tinybert-l6), 78.97 (bert-base) and 79.00 (roberta-base); its Table 3 has mdistilbert
-            and mminilm-l12, which read English alone here
+leaf        LEAF (Vujanic and Rueckstiess, 2025, arXiv 2509.12539): a BERT of 23M parameters learns the 768-dimensional
+            space of snowflake-arctic-embed-m-v1.5, through a linear layer that is kept; both from the hub. Their model
+            scores 53.55 on BEIR, and 54.03 if the teacher embeds the documents (docs/guide/evaluation.md). Text,
+            lengths and rates here are ours: not yet measured
+tiny        a one-minute smoke test from text to export; says nothing about quality
+paper:STUDENT   ConGen's baseline; teacher and student from the hub; `paper` alone is bert-base. ConGen's Table 1: 73.32
+            (bert-tiny), 76.07 (bert-mini), 77.03 (tinybert-l4), 76.66 (minilm-l3), 77.51 (minilm-l6), 77.30
+            (bert-small), 78.79 (minilm-l12), 78.95 (tinybert-l6), 78.97 (bert-base), 79.00 (roberta-base). Its Table 3
+            has mdistilbert and mminilm-l12, which read only English here
 
-The code of the baselines is not public: that vectors are of unit length is in the paper's section 3.1, the head in 4.1;
-learning rates are those of ConGen's own rows. Adam's eps is 1e-8: with 1e-6, ConGen's, mean squares of unit vectors hardly move.
+The code of ConGen's baselines is not public. Unit-length vectors are from the paper's section 3.1, the head from 4.1,
+and learning rates from ConGen's own rows. Adam's eps is 1e-8: with ConGen's 1e-6, the small gradients of mean squares
+of unit vectors hardly move the student.
 """
 
 from _presets import chosen, minilm_l3, tiny

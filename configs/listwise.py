@@ -1,19 +1,21 @@
-"""Margin and listwise distillation: candidates of a query are scored as a teacher scored them. docs/results.md has a run on gte-small.
+"""Margin and listwise distillation: the student scores the candidates of a query as a teacher scored them.
 
     python -m jaxdistill.main --config=configs/listwise.py:PRESET --workdir=runs/NAME --config.data.text=FILE.tsv
 
-minilm-l3   3 layers of all-MiniLM-L6-v2 on a file with the columns text, positive, negative, whose candidates all-MiniLM-L6-v2 scores
-            itself, once; --config.teacher.model=MODEL for another teacher: sentence encoders, or cross-encoders, or several
-            of one kind with commas between them. The loss is the divergence of both distributions over the candidates (Lin
-            et al., 2020, arXiv 2010.11386; RocketQAv2; ColBERTv2)
+minilm-l3   3 layers of all-MiniLM-L6-v2 on a file with the columns text, positive, negative, whose candidates
+            all-MiniLM-L6-v2 scores once. Other teachers: --config.teacher.model=MODEL, also several sentence encoders
+            or several cross-encoders, separated by commas. The loss is the divergence of the two distributions over
+            the candidates (Lin et al., 2020, arXiv 2010.11386; RocketQAv2; ColBERTv2)
 margin      MarginMSE (Hofstätter et al., 2020, arXiv 2010.02666): dot products, and scores from the file's columns
             score_positive and score_negative
-mined       a trained student (--config.student.model=FOLDER) on the rows of `mine --num_negatives=2 --output_format=n-tuple`: 60
-            small steps with the miner's scores, the last stage of the best student for retrieval in docs/results.md
-tiny        the path from text to export in a minute; proves nothing about quality
+mined       a trained student (--config.student.model=FOLDER) on the rows of `mine --num_negatives=2
+            --output_format=n-tuple`: 60 small steps with the miner's scores. It is the last stage of the best student
+            for retrieval in docs/results.md
+tiny        a one-minute smoke test from text to export; says nothing about quality
 
-More candidates are more columns: --config.data.columns='(("text","text"),("positive","positive"),("a","negative1"),("b","negative2"))'
---config.objective.views='("text","positive","a","b")'. A query may have several rows.
+For more candidates, add columns and views; a query may have several rows:
+--config.data.columns='(("text","text"),("positive","positive"),("a","negative_1"),("b","negative_2"))'
+--config.objective.views='("text","positive","a","b")'. docs/results.md has a run on gte-small.
 """
 
 from _presets import TEACHER, chosen, minilm_l3, tiny

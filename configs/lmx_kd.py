@@ -1,13 +1,13 @@
-"""LMX-KD, SimTDE's comparison: a narrower student, whose embeddings and layers follow the teacher's through matrices.
+"""LMX-KD, a baseline of SimTDE: a narrower student's embeddings and layers learn the teacher's through matrices.
 
     python -m jaxdistill.main --config=configs/lmx_kd.py:PRESET --workdir=runs/NAME
 
-minilm-l3   a fresh encoder of 3 layers and width 384 on your text; as wide as all-MiniLM-L6-v2, so without matrices
+minilm-l3   a fresh encoder of 3 layers and width 384 on your text; as wide as all-MiniLM-L6-v2, so it needs no matrices
 minilm-192  a fresh encoder of 3 layers and width 192, with matrices
-tiny        the path from text to export in a minute; proves nothing about quality
-paper       LMX-KD-384-L12(384) of SimTDE's Table 2: 79.11; settings that the paper does not give as in configs/simtde.py
+tiny        a one-minute smoke test from text to export; says nothing about quality
+paper       LMX-KD-384-L12(384) of SimTDE's Table 2: 79.11. Settings that the paper omits are those of configs/simtde.py
 
-After TinyBERT (Jiao et al., Findings of EMNLP 2020) without its attention loss, as SimTDE's section 4 says.
+TinyBERT (Jiao et al., Findings of EMNLP 2020) without its attention loss, as described in SimTDE's section 4.
 """
 
 from _presets import chosen, minilm_l3, tiny

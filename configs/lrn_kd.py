@@ -1,13 +1,13 @@
-"""LRN-KD, SimTDE's comparison: the teacher's last layers at full width, trained on sentences and layers' outputs.
+"""LRN-KD, a baseline of SimTDE: layers of the teacher at full width, trained on sentence vectors and layer outputs.
 
     python -m jaxdistill.main --config=configs/lrn_kd.py:PRESET --workdir=runs/NAME
 
 minilm-l3   layers 1, 3, 5 of all-MiniLM-L6-v2 on your text, compared with the teacher's layers 1, 3, 5
-tiny        the path from text to export in a minute; proves nothing about quality
-paper       LRN-KD-768-L2(768) of SimTDE's Table 2: 79.53; settings that the paper does not give as in configs/simtde.py
+tiny        a one-minute smoke test from text to export; says nothing about quality
+paper       LRN-KD-768-L2(768) of SimTDE's Table 2: 79.53. Settings that the paper omits are those of configs/simtde.py
 
-After BERT-PKD (Sun et al., EMNLP 2019) without its soft targets, as SimTDE's section 4 says; the weight of the layers is
-not in its text.
+BERT-PKD (Sun et al., EMNLP 2019) without its soft targets, as described in SimTDE's section 4, which does not give the
+weight of the layers.
 """
 
 from _presets import chosen, minilm_l3, tiny

@@ -3,29 +3,30 @@
     python -m jaxdistill.main --config=configs/recommended.py --workdir=runs/NAME \\
       --config.data.text=TEXT --config.then.data.text=TRIPLETS.tsv
 
-l6, l3, compact   the reference students of gte-small: six of its twelve layers, which the text chooses, all-MiniLM-L6-v2's shape
-            (22.6M parameters), distilled on sentences, titles and passages; three of those (17.2M), or all six with narrow
-            feed-forward networks and compact tables (9.4M), are distilled from the same stored vectors in a second stage.
-            benchmarks/reference_text.py writes the text: --config.data.text=mixture.txt
-l6:documents   for retrieval: l6, then 600 steps of 64 texts, passages of up to 256 tokens and code among them:
+l6, l3, compact   the reference students of gte-small. l6 keeps six of the teacher's twelve layers, chosen on the text:
+            the shape of all-MiniLM-L6-v2 (22.6M parameters), distilled on sentences, titles and passages. l3 (three of
+            those layers, 17.2M) and compact (all six, with narrow feed-forward networks and compact tables, 9.4M) are
+            distilled from the same stored vectors in a second stage. benchmarks/reference_text.py writes the text:
+            --config.data.text=mixture.txt
+l6:documents   for retrieval: l6, then 600 steps of 64 texts, including passages of up to 256 tokens and code:
             --config.then.data.text=documents.txt. The student is the mean of both stages
-l6:retrieval   a third stage of 60 steps of mined negatives: --config.then.then.data.text=margin.tsv, written by
+l6:retrieval   adds a third stage of 60 steps on mined negatives: --config.then.then.data.text=margin.tsv, written by
             `jaxdistill.mine`. The best student for retrieval in docs/results.md
-l6:e5, l6:mpnet   the same, as l3:e5, compact:mpnet, static:e5 and so on, from e5-small behind its prompt `query: `, or from
-            all-mpnet-base-v2 (another tokenizer and width)
-l6:gte+e5, l6:gte+mpnet, l6:gte+e5+mpnet   from several teachers together, also l3 and compact
-l6:labelled, l3:labelled, compact:labelled   with CoSENT on graded pairs as the last stage, here of l6 (the others have one
-            `then.` more): --config.then.data.text=pairs.tsv --config.then.teacher.model=vectors:scores.npy
-two-stage   3 layers of all-MiniLM-L6-v2: ConGen on 115,200 sentences of your text, then the best student is fine-tuned on
-            triplets with the columns text, positive, negative (a premise, what it entails, what contradicts it)
-simtde      half the size again, 9.3M parameters: SimTDE on 115,200 sentences, then the triplets (TRIPLETS.tsv as above)
-short       cosine distillation instead, which learns faster at first: 52,000 sentences, triplets included
-unlabelled  the first stage alone, for when there are no triplets: congen.py:minilm-l3
-static      no encoder but a table of token vectors, 256 wide, from gte-small (or static:e5, static:mpnet): cosine distillation towards its whitened vectors;
-            sentence-transformers and model2vec load it
-tiny        the path from text to export in a minute; proves nothing about quality
+l6:e5, l6:mpnet   the same from e5-small with its prompt `query: `, or from all-mpnet-base-v2 (another tokenizer and
+            width); likewise l3:e5, compact:mpnet, static:e5 and so on
+l6:gte+e5, l6:gte+mpnet, l6:gte+e5+mpnet   from several teachers together; likewise l3 and compact
+l6:labelled, l3:labelled, compact:labelled   adds CoSENT on graded pairs as the last stage. For l6 (the others take one
+            more `then.`): --config.then.data.text=pairs.tsv --config.then.teacher.model=vectors:scores.npy
+two-stage   3 layers of all-MiniLM-L6-v2: ConGen on 115,200 sentences of your text, then fine-tuning of the best student
+            on triplets with the columns text, positive, negative (a premise, a sentence it entails, one it contradicts)
+simtde      about half that size, 9.3M parameters: SimTDE on 115,200 sentences, then TRIPLETS.tsv as above
+short       cosine distillation instead, which learns faster at first: 52,000 sentences including the triplets
+unlabelled  the first stage alone, if you have no triplets: congen.py:minilm-l3
+static      a table of token vectors of width 256 instead of an encoder, from gte-small (or static:e5, static:mpnet):
+            cosine distillation towards whitened vectors. sentence-transformers and model2vec load it
+tiny        a one-minute smoke test from text to export; says nothing about quality
 
-docs/results.md has what each ingredient brought, and what brought nothing.
+docs/results.md says what each ingredient gained, and which ones gained nothing.
 """
 
 from collections.abc import Callable

@@ -1,16 +1,16 @@
-"""SEED (Fang et al., ICLR 2021): ConGen's control term alone, over the own positive and a queue without the batch.
+"""SEED (Fang et al., ICLR 2021): ConGen's control term alone, over each sentence's own positive and a queue.
 
     python -m jaxdistill.main --config=configs/seed.py:PRESET --workdir=runs/NAME
 
 minilm-l3   3 layers of all-MiniLM-L6-v2 on your text, temperatures of 0.1
-tiny        the path from text to export in a minute; proves nothing about quality
-code        SEED's released code: temperatures 0.2 and 0.0001, a queue that starts with random vectors
-            and ConGen's teacher, student BERT-base and text
-congen:STUDENT   what ConGen's paper calls SEED (alpha = 1 of its Table 5): its own keys, temperatures and initialisation, for
-            each student of its Table 1; `congen` alone is bert-base
+tiny        a one-minute smoke test from text to export; says nothing about quality
+code        SEED's released code: temperatures 0.2 and 0.0001, a queue that starts with random vectors; with ConGen's
+            teacher, student BERT-base and text
+congen:STUDENT   what ConGen's paper calls SEED (alpha = 1 in its Table 5): ConGen's own keys, temperatures and
+            initialisation, for each student of its Table 1; `congen` alone is bert-base
 
-SEED was made for images. ConGen's Table 5 has 76.25 (bert-tiny), 78.10 (tinybert-l4), 79.36 (minilm-l12) and 79.29 (bert-base)
-for its form of it, below ConGen's own 76.85, 78.54, 79.68 and 80.06.
+SEED was designed for images. For its form of SEED, ConGen's Table 5 has 76.25 (bert-tiny), 78.10 (tinybert-l4), 79.36
+(minilm-l12) and 79.29 (bert-base), below ConGen's own 76.85, 78.54, 79.68 and 80.06.
 """
 
 from _presets import chosen, minilm_l3, tiny

@@ -1,34 +1,36 @@
-"""SimCSE (Gao et al., EMNLP 2021), unsupervised and supervised, Mirror-BERT and DistilFACE. No teacher.
+"""SimCSE (Gao et al., EMNLP 2021), unsupervised and supervised, Mirror-BERT and DistilFACE; none has a teacher.
 
     python -m jaxdistill.main --config=configs/simcse.py:PRESET --workdir=runs/NAME --config.data.text=FILE
 
 minilm-l3       unsupervised, from layers 1, 3, 5 of all-MiniLM-L6-v2, on your text
-minilm-l3-sup   supervised: a file with the columns text, positive, negative
-minilm-l3-mirror   Mirror-BERT's random span masking and loss
-tiny            the path from text to export in a minute; proves nothing about quality
+minilm-l3-sup   supervised, on a file with the columns text, positive, negative
+minilm-l3-mirror   with Mirror-BERT's random span masking and loss
+tiny            a one-minute smoke test from text to export; says nothing about quality
 unsup-bert unsup-bert-large unsup-roberta unsup-roberta-large
-                SimCSE's rows on wiki1m_for_simcse.txt; 76.25 for BERT-base in its Table 5, users report 73.5 to 75.3
+                SimCSE's rows, on wiki1m_for_simcse.txt. Its Table 5 has 76.25 for BERT-base; users report 73.5 to 75.3
 sup-bert sup-bert-large
-                on nli_for_simcse.csv; 81.57 for BERT-base
+                SimCSE's rows, on nli_for_simcse.csv; 81.57 for BERT-base
 sup-tinybert-l6 sup-tinybert-l4
-                likewise, as DistilCSE trains them for comparison; its Table 2: 81.09 and 77.19
+                likewise, as DistilCSE trains them for comparison (its Table 2: 81.09 and 77.19)
 congen-unsup:STUDENT congen-sup:STUDENT
-                the comparisons of ConGen's Table 1 for each of its students, on NLI from the hub and on nli_for_simcse.csv:
-                64.47 and 72.35 for bert-tiny, 55.10 and 76.49 for minilm-l3, and so on; alone, bert-base
-simtde-teacher  SimTDE's teacher: supervised, mean-pooled, no MLP; its text is a mix of pair sets of your choice
+                the baselines of ConGen's Table 1 for each of its students, on NLI from the hub and on
+                nli_for_simcse.csv: 64.47 and 72.35 for bert-tiny, 55.10 and 76.49 for minilm-l3, and so on; without
+                STUDENT, bert-base
+simtde-teacher  SimTDE's teacher: supervised, mean pooling, no MLP. Its text is a mix of pair sets; choose your own
 mirror mirror-roberta
-                Mirror-BERT (Liu et al., EMNLP 2021): one view with a span masked, 10,000 sentences of STS-B, 50 steps;
-                its authors' models have 74.51 (BERT) and 75.08 (RoBERTa)
+                Mirror-BERT (Liu et al., EMNLP 2021): one view has a masked span; 10,000 sentences of STS-B, 50 steps.
+                Its authors' models score 74.51 (BERT) and 75.08 (RoBERTa)
 mirror-drophead mirror-roberta-drophead
-                with dropped heads instead of dropout: 75.16 and 76.67
-distilface      DistilFACE (Lim and others): DistilBERT, mean of the last four layers, 20,000 steps; its paper has 72.10,
-                and a second run of its authors with the same settings and seed 70.58
+                with DropHead instead of dropout: 75.16 and 76.67
+distilface      DistilFACE (Lim and others): DistilBERT, mean of the last four layers, 20,000 steps. Its paper has
+                72.10; a second run of its authors, with the same settings and seed, has 70.58
 distilface-alternative   batch 64, learning rate 5e-5, 30,000 steps: 72.17 in its authors' notebook
 
 DistilFACE's quantisation after training (its section 4.2: 48 % of the bytes, 6.9 % of the score lost):
     python -m jaxdistill.quantize --model=runs/NAME/export --out=runs/NAME/int8
 
-The MLP is the student's head: dropped at the end without labels, kept with them. Text files: see the papers' repositories.
+The MLP is the student's head. As in the paper, unsupervised training discards it, and supervised training keeps it.
+The papers' repositories link the text files.
 """
 
 from functools import partial

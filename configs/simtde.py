@@ -2,24 +2,24 @@
 
     python -m jaxdistill.main --config=configs/simtde.py:PRESET --workdir=runs/NAME
 
-minilm-128-l3   SIMTDE-128-L3(384) of all-MiniLM-L6-v2 on your text, tables from the teacher's by SVD (ours): 9.5M
-                parameters as the paper counts them, with a pooler; its Table 2 has 78.09
-tiny            the path from text to export in a minute; proves nothing about quality
+minilm-128-l3   SIMTDE-128-L3(384) of all-MiniLM-L6-v2 on your text, with tables from the teacher's by SVD (ours): 9.5M
+                parameters as the paper counts them, with a pooler. Its Table 2 has 78.09
+tiny            a one-minute smoke test from text to export; says nothing about quality
 paper-384-l3 paper-384-l12 paper-128-l3
-                the paper's rows: 34.1M parameters (its Tables 1 and 2 have 80.47), 97.9M (80.51), 9.5M (78.09); random
-                tables, alpha 0.5
+                the paper's rows: 34.1M parameters (Tables 1 and 2: 80.47), 97.9M (80.51), 9.5M (78.09); random tables,
+                alpha 0.5
 paper-no-tokens paper-hidden paper-kl paper-cosine-mse paper-cosine-mae
-                the ablations of its Table 2, on paper-384-l3; paper-hidden has three fresh layers of the teacher's width,
-                which follow its last three, instead of copies of those
+                ablations of paper-384-l3, from Table 2 and section 4.3. In paper-hidden, three fresh layers of the
+                teacher's width learn the outputs of its last three layers, instead of being copies of them
 paper-64-l2 paper-32-l2
-                entity resolution (its Table 3), 2.4M and 1.4M parameters: BERT-Tiny learns from your pairs of a query and
-                the entity that it means (--config.data.text=PAIRS.tsv with the columns query and entity), and teaches the
-                student on the queries, or on --config.then.data.text=SENTENCES.txt;
-                evaluate with --tasks=retrieval --entities=de.tsv,fr.tsv
+                entity resolution (Table 3), 2.4M and 1.4M parameters. First, BERT-Tiny learns from your pairs of a
+                query and the entity it means (--config.data.text=PAIRS.tsv with the columns query and entity). It then
+                teaches the student on the queries, or on --config.then.data.text=SENTENCES.txt. Evaluate with
+                --tasks=retrieval --entities=de.tsv,fr.tsv
 
-The paper's BERT teacher is the authors' own, not public (a mean-pooled supervised SimCSE, configs/simcse.py:simtde-teacher);
-the presets name the public one. The paper has no learning rate, batch, epochs or text: those are ours.
-Exported as ELECTRA, which sentence-transformers and AutoModel load as it is.
+The paper's BERT teacher is the authors' own and not public (a mean-pooled supervised SimCSE,
+configs/simcse.py:simtde-teacher); the presets use the public one. The paper gives no learning rate, batch, epochs or
+text: those are ours. The export is an ELECTRA model, which sentence-transformers and AutoModel load as it is.
 """
 
 from functools import partial

@@ -1,50 +1,50 @@
-"""Trans-Encoder (Liu et al., ICLR 2022): a bi- and a cross-encoder label pairs of sentences for each other, in turn.
+"""Trans-Encoder (Liu et al., ICLR 2022): a bi- and a cross-encoder label sentence pairs for each other, in turn.
 
     python -m jaxdistill.main --config=configs/trans_encoder.py:PRESET --workdir=runs/NAME --config.data.text=PAIRS.tsv
 
-Odd stages train a cross-encoder on the bi-encoder's labels, even ones a bi-encoder on the cross-encoder's; two of them
-are a cycle. PAIRS.tsv has the columns sentence1 and sentence2, or premise and hypothesis; a second file behind a comma
-adds its pairs. What text, exclude and columns say holds for all stages. With JAXDISTILL_DATA, the best checkpoint of
-each stage is that with the best score on STS-B dev; with --config.evals.pairs on your own graded pairs; without either,
-the one that agrees best with the labels of pairs kept out of training. The best bi- and the best cross-encoder of all
-stages are DIR/best-bi and DIR/best-cross. PRESET:N makes N cycles instead, as in sts:2, up to 5.
+Odd stages train a cross-encoder on the bi-encoder's labels, even stages a bi-encoder on the cross-encoder's; a cycle is
+two stages. PAIRS.tsv has the columns sentence1 and sentence2, or premise and hypothesis; more files can follow after a
+comma. The options text, exclude and columns apply to all stages. The best checkpoint of a stage is chosen by
+--config.evals.pairs, your own graded pairs; else by STS-B dev if JAXDISTILL_DATA is set; else by agreement with the
+labels of held-out pairs. The best encoders of all stages are DIR/best-bi and DIR/best-cross. Many presets take the
+number of cycles (1 to 5), as in sts:2.
 
-minilm      all-MiniLM-L6-v2 is the first bi-encoder, and where every stage starts; three cycles
-reranker    the first half of a cycle on queries and passages (columns title and text, or text and positive), for `evaluate
-            --reranker`: all-MiniLM-L6-v2 labels, and starts the cross-encoder. A plain BERT as its student needs
-            --config.student.pooling=pooler
-tiny        the path from text to both exports in about a minute; proves nothing about quality
+minilm      all-MiniLM-L6-v2 is the first bi-encoder, and the start of every stage; three cycles
+reranker    the first half of a cycle on queries and passages (columns title and text, or text and positive), for
+            `evaluate --reranker`. all-MiniLM-L6-v2 labels the pairs and starts the cross-encoder. To start from a plain
+            BERT, set --config.student.pooling=pooler
+tiny        a smoke test from text to both exports in about a minute; says nothing about quality
 
-The same on a task's pairs, which JAXDISTILL_DATA has, without their labels; a labelled dev set chooses:
-sts         all pairs of STS12-16, STS-B and SICK-R, tests among them, as in the paper; STS-B dev
-clean       pairs of NLI instead, but those that are in any test or dev file; STS-B dev
+The same on a task's pairs from JAXDISTILL_DATA, without their labels; a labelled dev set chooses the checkpoint:
+sts         all pairs of STS12-16, STS-B and SICK-R, including the tests, as in the paper; chosen on STS-B dev
+clean       pairs of NLI instead, without those in any test or dev file; STS-B dev
 sick        all pairs of SICK-R; its trial set
-qnli        the official dev set; by AUC of its first 1,000 pairs. Five cycles, as the next two
-mrpc        train and test; by AUC of the first 408 pairs of train
-qqp         the test sample and duplicates, for as many steps as the paper's 21,000 pairs take; STS-B dev, as there are no
-            more pairs with both labels
+qnli        the official dev set; AUC of its first 1,000 pairs. Five cycles, as for mrpc and qqp
+mrpc        train and test; AUC of the first 408 pairs of train
+qqp         the test sample and duplicates, for as many steps as the paper's 21,000 pairs take; STS-B dev, since no
+            other pairs have both labels
 
-The paper's rows. PRESET:MODEL is one of another checkpoint, as in paper:roberta-large; --help lists them:
-paper       from SimCSE, Mirror-BERT, Contrastive Tension or DeCLUTR on STS pairs (Tables 1 and 4); each cross-encoder
+The paper's rows. PRESET:MODEL starts from another checkpoint, as in paper:roberta-large; --help lists them:
+paper       from SimCSE, Mirror-BERT, Contrastive Tension or DeCLUTR on STS pairs (Tables 1 and 4). Each cross-encoder
             starts from the plain model (refreshing); clipped labels; three cycles
 paper-sick paper-qqp paper-qnli paper-mrpc
-            on a task's pairs, as above; QNLI with the first 10,000 of train, from the hub (Tables 5, 7 and 11)
-code        paper with labels below 0 as they are
+            on a task's pairs, as above; QNLI also reads the first 10,000 of train, from the hub (Tables 5, 7 and 11)
+code        `paper` without clipping labels below 0
 sequential  each stage starts from the one before, poolers included (section 5.2, Table 13)
-mutual      mutual:base is SimCSE-BERT-base and SimCSE-RoBERTa-base, mutual:large the large ones: both label together, by
-            the mean of their scores; best-bi-1 is BERT's, best-bi-2 RoBERTa's (Table 1)
+mutual      mutual:base is SimCSE-BERT-base and SimCSE-RoBERTa-base, mutual:large the large ones. The mean of both
+            models' scores is the label; best-bi-1 is BERT's, best-bi-2 RoBERTa's (Table 1)
 mutual-qqp mutual-qnli mutual-mrpc
             on a task's pairs (Table 11)
 alternating one cycle of BERT, one of RoBERTa (footnote 5, the sequential ensemble, which the paper finds worse)
-bi-to-bi    standard self-distillation: bi-encoders on the labels of the one before, three of them (Table 14)
-contrastive every pair is a positive one for SimCSE's loss (Table 9)
+bi-to-bi    standard self-distillation: three bi-encoders, each on the labels of the one before (Table 14)
+contrastive every pair is a positive pair for SimCSE's loss (Table 9)
 simcse-first mirror-first
-            BERT-base becomes a bi-encoder by SimCSE or Mirror-BERT on the pairs' first sentences, then `paper`; with
-            --config.data.text=FILE.txt --config.data.columns='()' --config.then.data.text=PAIRS.tsv on others
+            SimCSE or Mirror-BERT first makes BERT-base a bi-encoder on the pairs' first sentences, then as `paper`. On
+            other text: --config.data.text=FILE.txt --config.data.columns='()' --config.then.data.text=PAIRS.tsv
 
-Of STS, a data folder has the scored pairs alone: 23,602 distinct ones where the paper has 37,081. The others belong to
-STS15 and STS16; a file of them in its sts folder, such as sts15.unscored.tsv.gz, is read too. Two starts on pairs of STS
-and of NLI are measured in docs/results.md; the paper's models are not.
+A data folder has only STS's scored pairs: 23,602 distinct ones, where the paper has 37,081. The others belong to STS15
+and STS16; a file of them in its sts folder, such as sts15.unscored.tsv.gz, is also read. docs/results.md has runs from
+two starts, on pairs of STS and of NLI; the paper's models are not measured.
 """
 
 import math

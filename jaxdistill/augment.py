@@ -1,4 +1,4 @@
-"""Writes a second view of a text: a table of sentences beside rewritten ones, for `objective.generalize_view`.
+"""Writes a second view of a text: a table of sentences and their rewritten forms, for `objective.generalize_view`.
 
   python -m jaxdistill.augment --method=synonyms --input=text.txt --output=synonyms.tsv
   python -m jaxdistill.augment --method=mlm --model=bert-folder --input='texts/*.gz' --output=mlm.tsv
@@ -8,8 +8,8 @@ Training reads the table with
   --config.data.text=synonyms.tsv --config.data.columns='(("text","text"),("synonyms","synonyms"))'
   --config.objective.generalize_view=synonyms
 
-Running the same command again resumes a killed program. A row depends only on the seed, the method, its text and its
-number (for mlm and translate up to rounding).
+If the program is killed, the same command resumes it. A row depends only on the seed, the method, its text and its
+number (mlm and translate: up to rounding).
 
 Source: Limkonchotiwat et al., ConGen, Findings of EMNLP 2022, whose Table 6 compares these views.
 """
@@ -196,7 +196,7 @@ def _parser() -> Parser:
         "--input", required=True, action="append", help="text as for training: file, glob, hf:..., tfds:...; repeatable"
     )
     parser.add_argument("--output", type=local_path, required=True, help="the .tsv file to write")
-    parser.add_argument("--text_column", default=TEXT, help="column of a table that holds the sentences")
+    parser.add_argument("--text_column", default=TEXT, help="column of the sentences in a table; default: text")
     parser.add_argument(
         "--column", default="", help="name of the second column; default: the kind of view, such as synonyms"
     )

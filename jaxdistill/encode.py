@@ -1,18 +1,18 @@
-"""Encodes the sentences of a text into a file of vectors, one row per sentence, in order and in bounded memory.
+"""Encodes the sentences of a text into a file of vectors: one row per sentence, in order, in bounded memory.
 
   python -m jaxdistill.encode --model=runs/l3/export --input=sentences.txt --output=vectors.npy
   python -m jaxdistill.encode --model=runs/l3/export --input='texts/*.gz' --output=vectors.parquet --keep_text
 
-Text, model and output may lie in a bucket (`s3://...`, `gs://...`).
+Text, model and output may be in a bucket (`s3://...`, `gs://...`).
 
 `np.load(FILE, mmap_mode="r")` opens a `.npy` file of any size; a `.parquet` file has the vectors in the column
-`embedding`. Rows are first written to OUTPUT.partial. Running the same command again resumes a killed program and gives
-the same bytes as an uninterrupted run (on other devices: up to rounding); another model, text or option starts over.
+`embedding`. Rows are first written to OUTPUT.partial. If the program is killed, the same command resumes it and gives
+the same bytes as an uninterrupted run (on other devices: up to rounding). Another model, text or option starts over.
 
-Several processes, started as for training, compute a part each; OUTPUT must be in a bucket, or on a file system that all of
-them see.
+Several processes, started as for training, each compute a part. OUTPUT must then be in a bucket, or on a file system
+that all of them see.
 
-An empty line keeps its row: it is encoded as an empty sentence. Sentences that are too long for the model are
+An empty line keeps its row and is encoded as an empty sentence. Sentences that are too long for the model are
 truncated, and their number is printed.
 """
 
@@ -293,15 +293,13 @@ def _parser() -> Parser:
     )
     parser.add_argument("--output", type=any_path, required=True, help="the .npy or .parquet file to write")
     parser.add_argument(
-        "--keep_text", action="store_true", help="write the sentences too, as the column text of a .parquet file"
+        "--keep_text", action="store_true", help="also write the sentences, as the column text of a .parquet file"
     )
-    parser.add_argument("--column", default=TEXT, help="column of a table that holds the sentences")
+    parser.add_argument("--column", default=TEXT, help="column of the sentences in a table; default: text")
     parser.add_argument(
         "--prompt", default="", help="name of a prompt of the checkpoint, or none; default: the checkpoint's default"
     )
-    parser.add_argument(
-        "--role", default="", choices=list(ROLES), help="put the checkpoint's prompt for this role first"
-    )
+    parser.add_argument("--role", default="", choices=list(ROLES), help="prepend the checkpoint's prompt for this role")
     add_reading_options(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser

@@ -1,8 +1,8 @@
-"""Evaluates sentence encoders on the papers' benchmarks, or on your own pairs and entities.
+"""Evaluates sentence encoders on the papers' benchmarks, or on your own pairs, entities and retrieval sets.
 
   python -m jaxdistill.evaluate --model=runs/l3/export --tasks=sts --data=DATA
-  python -m jaxdistill.evaluate --model=A --model=B --tasks=sts,multilingual,transfer,nli,pairs,retrieval,geometry,speed \\
-    --data=DATA --out=report/
+  python -m jaxdistill.evaluate --model=A --model=B --data=DATA --out=report/ \\
+    --tasks=sts,multilingual,transfer,nli,pairs,retrieval,geometry,speed
   python -m jaxdistill.evaluate --model=runs/a/export+runs/b/export --tasks=sts,pairs --data=DATA    # their mean scores
 
 Tasks, separated by commas:
@@ -13,25 +13,27 @@ Tasks, separated by commas:
   nli            SICK-E, and SNLI with another training set: likewise
   pairs          AUC on QQP, QNLI, MRPC; with --pairs=FILE the correlation with your own graded pairs instead
   retrieval      translations among other sentences (alone: bitext), entities (--entities=FILE), and the neighbours of
-                 random captions; with --index_model=TEACHER also in an index that the teacher made
-  documents      nDCG@10, recall, MRR@10 and MAP of documents (--retrieval=FOLDER, in BEIR's form); with --index_model also
-                 in that model's index, with --reranker after a cross-encoder. --model=bm25 is the lexical baseline.
-                 --max_length and --document_prompt are also the index model's; the reranker keeps its own length
+                 random captions; with --index_model=TEACHER also in an index of the teacher's vectors
+  documents      nDCG@10, recall, MRR@10 and MAP of documents (--retrieval=FOLDER, in BEIR's format); with --index_model
+                 also in that model's index, with --reranker after a cross-encoder. --model=bm25 is the lexical
+                 baseline. --max_length and --document_prompt also apply to the index model; the reranker keeps its own
+                 length
   geometry       alignment, uniformity, anisotropy, edit distance, an out-of-domain example
   speed          sentences/s at batch 1 and 128, parameters, bytes
 
-Sets that are not in the data folder are skipped with a line, or refused with --strict. Scores of the same model and files
-are cached, except speed. An evaluation that fails prints a line; the others continue, and the program exits with status 2.
-Cross-encoders and ensembles (`A+B`) score pairs; they have no vectors for other tasks. --parts=FILE adds evaluations.
+Sets that the data folder lacks are skipped with a message; --strict refuses to start instead. Scores of the same model
+and files are cached, except speed. If an evaluation fails, a line says why, the others continue, and the program exits
+with status 2. Cross-encoders and ensembles (`A+B`) score pairs directly and have no vectors for other tasks.
+--parts=FILE adds evaluations.
 
---postprocess=whiten scores vectors transformed by BERT-whitening, flow those transformed by BERT-flow's normalizing flow.
-Both are fitted on the model's vectors of --postprocess_text, a text as for training, of which at most 100,000 distinct
-sentences are drawn. A file that is itself scored is refused.
+--postprocess=whiten scores vectors transformed by BERT-whitening, flow those transformed by BERT-flow's normalizing
+flow. Both are fitted on the model's vectors of at most 100,000 distinct sentences of --postprocess_text, given as text
+for training is. A file that is itself scored is refused.
 
-If --out is a folder, its index.html shows tables and plots without a network.
+If --out is a folder, its index.html shows tables and plots, and needs no network.
 
-Several processes, started as for training, encode a part each; the first one prints and writes. All must see the same
-sets and models; a set that one of them cannot read fails for all. Each measures speed on its own devices.
+Several processes, started as for training, each encode a part; the first one prints and writes. All must see the same
+sets and models: a set that one of them cannot read fails for all. Each measures speed on its own devices.
 """
 
 import argparse
@@ -319,7 +321,7 @@ def _parser() -> Parser:
     )
     options.add_options(parser)
     parser.add_argument(
-        "--postprocess", choices=tuple(METHODS), default="", help="transform of vectors before they are scored"
+        "--postprocess", choices=tuple(METHODS), default="", help="transform of the vectors before scoring"
     )
     parser.add_argument(
         "--postprocess_text",
@@ -331,9 +333,9 @@ def _parser() -> Parser:
     add_reading_options(parser, precision="float32")  # scores must not depend on the machine
     parser.add_argument("--prompt", default="", help="name of a prompt of the checkpoint, or the text itself")
     for role in ROLES:
-        also = ", also by the index model" if role == "document" else ""
+        also = ", and for the index model" if role == "document" else ""
         parser.add_argument(
-            f"--{role}_prompt", default="", help=f"the same for the task documents, before each {role}{also}"
+            f"--{role}_prompt", default="", help=f"the same for each {role} in the task documents{also}"
         )
     parser.add_argument(
         "--out",

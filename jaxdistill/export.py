@@ -3,8 +3,8 @@
   python -m jaxdistill.export --workdir=runs/l3 --step=600 --out=runs/l3-step600
   python -m jaxdistill.export --workdir=runs/l3 --step=500,550,600 --out=runs/l3-mean
 
-A run exports its best checkpoint itself, or the mean of those that `evals.average` names; it keeps these and the latest
-ones (`run.keep`).
+A run itself exports its best checkpoint, or the mean of those that `evals.average` names. It keeps these checkpoints
+and the latest ones (`run.keep`).
 """
 
 import argparse
@@ -81,8 +81,8 @@ def main(arguments: Sequence[str]) -> None:
         "--step",
         required=True,
         type=step_numbers,
-        help="step of a kept checkpoint, or several separated by commas, whose mean is exported; an error for any other "
-        "lists the kept ones",
+        help="step of a kept checkpoint, or several separated by commas, whose mean is exported; any other step is an "
+        "error that lists the kept ones",
     )
     parser.add_argument(
         "--out", type=any_path, required=True, help="folder to write; an earlier export there is replaced"

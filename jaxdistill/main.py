@@ -1,4 +1,4 @@
-"""Trains a student: reads the command line, builds the run, trains, exports, and prints the results."""
+"""Trains a student: parses the command line, builds the run, trains, exports, and prints the results."""
 
 import logging
 import os
@@ -27,12 +27,14 @@ USAGE = """usage: python -m jaxdistill.main --config=FILE[:PRESET] --workdir=DIR
 
 Trains a student and exports it to DIR/export. Running the same command again resumes training.
 
-  --config=FILE[:PRESET]   configs/congen.py:quickstart, or a file of your own; shipped ones are found from any folder.
+  --config=FILE[:PRESET]   configs/congen.py:quickstart, or your own file; shipped configs are found from any folder.
                            Some presets take an argument, such as a paper's student: l2.py:paper:minilm-l6
-  --workdir=DIR            checkpoints, metrics, plot and export go here; a folder, or s3://BUCKET/PATH or gs://BUCKET/PATH
-  --dry_run                build everything (stored targets and labels too), print sizes, memory, steps and estimated time, and stop before step 1
-  --compile_for=SLICE      with --dry_run: compile the step for TPUs that are not there (v5e-16, v5p-64, v6e-8), and print memory,
-                           arithmetic, traffic and the least time; needs the TPU compiler (pip install libtpu) and no TPU
+  --workdir=DIR            for checkpoints, metrics, plot and export: a folder, s3://BUCKET/PATH or gs://BUCKET/PATH
+  --dry_run                build everything, including stored targets and labels; print sizes, memory, steps and
+                           estimated time; stop before step 1
+  --compile_for=SLICE      with --dry_run: compile the step for absent TPUs (v5e-16, v5p-64, v6e-8), and print memory,
+                           arithmetic, traffic and the minimum time; needs the TPU compiler (pip install libtpu) but
+                           no TPU
   --profile=FIRST:LAST     trace these steps into DIR/profile, for xprof
   --help                   this text; with --config, the description of that config
 """

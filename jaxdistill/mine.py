@@ -1,4 +1,4 @@
-"""Finds hard negatives: for each query the nearest documents that do not answer it.
+"""Finds hard negatives: for each query, the nearest documents that are not among its positives.
 
   python -m jaxdistill.mine --model=TEACHER --pairs=pairs.tsv --output=negatives.tsv --relative_margin=0.05
   python -m jaxdistill.mine --model=TEACHER --pairs='passages/*.tsv.gz' --column=title --positive_column=text \\
@@ -6,16 +6,17 @@
   python -m jaxdistill.mine --model=TEACHER --retrieval=sets/nfcorpus --qrels=sets/nfcorpus/qrels/train.tsv \\
       --output=negatives.tsv --max_score=0.9 --range_min=10 --sampling_strategy=random
 
-Writes a table with a row for each query, positive and negative: `text`, `positive`, `negative`, `score_positive`,
-`score_negative`. `--output_format=n-tuple` writes a row for each query and positive that has all its negatives:
-`negative_1`, `score_negative_1` and so on. Scores are cosines of the model, or those of `--cross_encoder`, in (0, 1). With
-`--logits` these are its logits, which still differ where sigmoid scores round to 1: MarginMSE learns their differences.
+Writes a table with one row per query, positive and negative: `text`, `positive`, `negative`, `score_positive`,
+`score_negative`. `--output_format=n-tuple` writes one row per query and positive, with all negatives (`negative_1`,
+`score_negative_1` and so on), and leaves out queries with too few. Scores are cosines of --model, or scores in (0, 1)
+of `--cross_encoder`. With `--logits` they are the cross-encoder's logits, which still differ where sigmoids round to 1;
+MarginMSE learns from such differences.
 
-Documents are all different positives, or all documents of `--retrieval`, and those of `--corpus`. A query that appears with
-several positives has them all. A document with the text of the query or of one of its positives, in any case and white space,
-is no negative. The search is exact and runs on the devices. Vectors are stored in the cache folder by model, prompt and text,
-and resumed; an output that was begun is continued. The limits have the names and the meaning of sentence-transformers'
-`mine_hard_negatives`.
+Documents are all distinct positives or all documents of `--retrieval`, plus those of `--corpus`. A query with several
+positives keeps all of them. A document with the text of the query or of one of its positives is never a negative; case
+and white space are ignored. The search is exact and runs on the devices. Vectors are cached by model, prompt and text.
+If the program is killed, the same command resumes it. The limits have the names and meaning of
+sentence-transformers' `mine_hard_negatives`.
 """
 
 import argparse
@@ -49,8 +50,8 @@ FORMATS = ("triplet", "n-tuple")
 COLUMNS = {"column": "text", "positive_column": "positive", "corpus_column": "text"}
 """Options that name columns, and their defaults."""
 RANGE_MAX = (
-    "candidates of each query; default: as many as it needs; with random sampling or --cross_encoder ten per negative where "
-    "limits may leave some out"
+    "candidates per query; default: as many as needed; with random sampling or --cross_encoder, ten per negative if "
+    "limits may exclude some, else one"
 )
 BLOCK_ROWS = 8192
 """Documents compared, and rows written at a time."""
@@ -352,27 +353,27 @@ def _count(text: str) -> int:
 def _parser() -> Parser:
     parser = Parser(prog="python -m jaxdistill.mine", description=__doc__)
     add = parser.add_argument
-    add("--model", required=True, help="teacher that reads all texts: folder, package:NAME/PATH or hub name")
-    add("--pairs", action="append", default=[], help="table of queries and positives, as training text; repeatable")
+    add("--model", required=True, help="teacher that encodes all texts: folder, package:NAME/PATH or hub name")
+    add("--pairs", action="append", default=[], help="table of queries and positives, as for training; repeatable")
     add("--column", default=COLUMNS["column"], help="column of the queries; default: text")
     add("--positive_column", default=COLUMNS["positive_column"], help="column of the positives; default: positive")
     add("--corpus", action="append", default=[], help="more documents, as text for training; repeatable")
     add("--corpus_column", default=COLUMNS["corpus_column"], help="column of --corpus; default: text")
-    add("--retrieval", type=local_path, default="", help="a set in BEIR's form instead of --pairs: folder or hub name")
-    add("--qrels", default="", help="of --retrieval, such as FOLDER/qrels/train.tsv; default: those of the test")
+    add("--retrieval", type=local_path, default="", help="set in BEIR's format, instead of --pairs: folder or hub name")
+    add("--qrels", default="", help="relevance judgements, such as FOLDER/qrels/train.tsv; default: the test's")
     add("--output", type=local_path, required=True, help="the .tsv file to write")
-    add("--output_format", choices=FORMATS, default=FORMATS[0], help="a negative a row, or all; default: triplet")
-    add("--num_negatives", type=positive, default=3, help="negatives of each query; default: 3")
+    add("--output_format", choices=FORMATS, default=FORMATS[0], help="one negative per row, or all; default: triplet")
+    add("--num_negatives", type=positive, default=3, help="negatives per query; default: 3")
     add("--range_min", type=_count, default=0, help="nearest remaining candidates to skip; default: 0")
     add("--range_max", type=_count, default=0, help=RANGE_MAX)
     add("--max_score", type=_finite, help="highest score of a negative")
     add("--min_score", type=_finite, help="lowest score of a negative")
-    add("--absolute_margin", type=_finite, help="least difference to the query's lowest positive")
-    add("--relative_margin", type=_finite, help="the same as a share of the positive's score, such as 0.05")
-    add("--sampling_strategy", choices=get_args(Sampling), default="top", help="of negatives; default: top")
-    add("--seed", type=_count, default=0, help="of random sampling")
-    add("--cross_encoder", default="", help="model that scores candidates and positives instead of --model")
-    add("--logits", action="store_true", help="scores of --cross_encoder before the sigmoid, limits too; for MarginMSE")
+    add("--absolute_margin", type=_finite, help="minimum difference to the query's lowest positive")
+    add("--relative_margin", type=_finite, help="the same, as a share of that positive's score, such as 0.05")
+    add("--sampling_strategy", choices=get_args(Sampling), default="top", help="nearest or random; default: top")
+    add("--seed", type=_count, default=0, help="seed of random sampling; default: 0")
+    add("--cross_encoder", default="", help="cross-encoder that scores instead of --model")
+    add("--logits", action="store_true", help="use logits of --cross_encoder, also for limits; for MarginMSE")
     add("--prompt", default="", help="name of a prompt of --model for the queries, or none; default: query")
     add("--corpus_prompt", default="", help="the same for the documents; default: document")
     add_reading_options(parser)

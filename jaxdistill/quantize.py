@@ -1,16 +1,17 @@
-"""Quantises an exported model to 8-bit weights for ONNX Runtime, a quarter of its size.
+"""Quantises an exported model to 8-bit weights for ONNX Runtime, at a quarter of its size.
 
   python -m jaxdistill.quantize --model=runs/l3/export --out=runs/l3/int8
   JAXDISTILL_DATA=data python -m jaxdistill.quantize --model=runs/l3/export --out=runs/l3/int8
 
   vectors = jaxdistill.quantize.load_quantized("runs/l3/int8").encode(["A cat sleeps."])
 
-The folder holds `model.onnx` (pooling, dense layers and normalisation included), `tokenizer.json` and `quantized.json`.
-The program ends with the loss of quality: of the score on STS-B dev if JAXDISTILL_DATA is set, otherwise of the
-agreement with the float32 model on the sentences of `--text`. Needs the packages onnx (to write) and onnxruntime.
+The folder holds `model.onnx` (including pooling, dense layers and normalisation), `tokenizer.json` and
+`quantized.json`. At the end, the program prints the loss of quality: the drop of the STS-B dev score if JAXDISTILL_DATA
+is set, otherwise the agreement with the float32 model on the sentences of `--text`. Needs the packages onnx (to write)
+and onnxruntime.
 
-Source: DistilFACE, section 4.2, whose code uses torch's dynamic quantisation: files of 48 % of the size, and 6.9 % of
-the score lost. Embedding tables are rounded here too, which torch leaves in float32.
+Source: DistilFACE, section 4.2, whose code uses torch's dynamic quantisation: 48 % of the bytes, and 6.9 % of the score
+lost. Embedding tables are also quantised here; torch leaves them in float32.
 """
 
 import importlib
@@ -192,7 +193,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--text",
         default=TEXT,
-        help="sentences of the comparison if JAXDISTILL_DATA is not set; default: a held-out text of this package",
+        help="sentences to compare the models on without JAXDISTILL_DATA; default: a held-out text of this package",
     )
     return parser
 

@@ -4,11 +4,11 @@
   python -m jaxdistill.search --model=runs/l3/export --corpus=text.parquet --vectors=text.parquet --queries=queries.txt
   python -m jaxdistill.search --model=runs/l3/export --corpus_model=TEACHER --corpus=sentences.txt --query="Rain."
 
-Prints a table per query: rank, cosine similarity, row of the corpus from 1 (the line of a .txt file), sentence.
+Prints a table per query: rank, cosine similarity, row of the corpus counted from 1 (the line of a .txt file), sentence.
 
-The corpus's vectors are read from a file of `jaxdistill.encode` (`--vectors`), or computed and cached for the next
-search. `--corpus_model` encodes the corpus with another model than the queries, so that a small student searches its
-teacher's index, as in LEAF (arXiv 2509.12539).
+The corpus's vectors are read from a file that `jaxdistill.encode` wrote (`--vectors`), or computed and cached for the
+next search. With `--corpus_model`, another model encodes the corpus than the queries, so that a small student can
+search its teacher's index, as in LEAF (arXiv 2509.12539).
 """
 
 import hashlib
@@ -202,20 +202,20 @@ def _parser() -> Parser:
         help="text as for training: file, glob, hf:..., tfds:...; repeatable",
     )
     parser.add_argument("--query", action="append", default=[], help="a query; repeatable")
-    parser.add_argument("--queries", default="", help="a file of queries: text, or a table with the column text")
+    parser.add_argument("--queries", default="", help="file of queries: one per line, or a table with the column text")
     parser.add_argument("--top", type=int, help=f"sentences shown per query; default: {TOP}, or all if there are fewer")
     parser.add_argument(
         "--vectors",
         type=any_path,
         default="",
-        help="vectors of the corpus that jaxdistill.encode wrote, .npy or .parquet",
+        help="file of the corpus's vectors that jaxdistill.encode wrote, .npy or .parquet",
     )
     parser.add_argument(
         "--corpus_model",
         default="",
         help="model that encodes the corpus, with its own pooling and length; default: --model",
     )
-    parser.add_argument("--column", default=TEXT, help="column of a table that holds the corpus's sentences")
+    parser.add_argument("--column", default=TEXT, help="column of the corpus's sentences in a table; default: text")
     parser.add_argument(
         "--prompt", default="", help="name of a prompt of --model for the queries, or none; default: query"
     )

@@ -11,8 +11,8 @@ STS averages (x 100) in the paper, teacher unsup-SimCSE-RoBERTa-large; 1 is cont
     MiniLM-L12   79.36  79.56  79.68  79.52  79.37
     BERT-base    79.29  80.03  80.06  80.02  79.72
 
-0.5 is best for every student; between 0.25 and 0.75 the score moves by 0.23 at most. Single models of the paper
-differ from its means of three seeds by up to 0.3, so that a sweep needs several: --seeds=0,1,2.
+0.5 is best for every student; between 0.25 and 0.75 the score changes by at most 0.23. Single models of the paper
+differ from its means of three seeds by up to 0.3, so run several seeds: --seeds=0,1,2.
 """
 
 CONFIG = "configs/congen.py:minilm-l3"

@@ -15,8 +15,8 @@ STS averages (x 100) in the paper:
     word deletion, 10 %                76.15      80.06
     delete one word                    76.14      80.02
 
-The last three are made while training, and are the grid, with both terms of the loss (alpha 0.5), of which
-`minilm-l3` has the control term alone. The others are a column of your file:
+The grid has the last three, which are computed during training, with both terms of the loss (alpha 0.5); `minilm-l3`
+alone has only the control term. The others are read from a column of your file:
 
     --grid='objective.alpha=0.5;objective.generalize_view=translation,delete_words' --config.data.text=FILE.tsv
     --config.data.columns='(("text", "FIRST"), ("translation", "SECOND"))'

@@ -3,11 +3,10 @@
     python -m jaxdistill.sweep --grid=congen_queue --workdir=runs/queue --config.data.text=TEXT
     python -m jaxdistill.sweep --grid=congen_queue --workdir=runs/queue-base --config=configs/congen.py:paper:bert-base
 
-The paper tries these four sizes for BERT-base and RoBERTa-base. The figure has no numbers; its text says that the
-largest is not always best, that 1024 is for RoBERTa-base, and that the differences are relatively small. Its Table 7
-has 65536 for BERT-base. The points have both terms of the loss (alpha 0.5), as in the paper; `minilm-l3` has the control
-term alone. The queue starts with sentences that are then no anchors, so that the text must have more
-than 65536.
+The paper tries these four sizes for BERT-base and RoBERTa-base. The figure has no numbers. The text says that the
+largest is not always best, that 1024 suits RoBERTa-base, and that the differences are relatively small; Table 7 has
+65536 for BERT-base. As in the paper, the points have both terms of the loss (alpha 0.5); `minilm-l3` alone has only
+the control term. The queue first holds sentences that are never anchors, so the text needs more than 65536.
 """
 
 CONFIG = "configs/congen.py:minilm-l3"

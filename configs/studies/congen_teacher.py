@@ -1,4 +1,4 @@
-"""ConGen's teacher, and how its tokens are pooled (its Table 4).
+"""ConGen's teacher and its pooling (its Table 4).
 
     python -m jaxdistill.sweep --grid=congen_teacher --workdir=runs/teacher
 
@@ -13,12 +13,12 @@ STS averages (x 100) in the paper:
     TinyBERT-L6      76.87       73.44       79.73
     BERT-base        77.03       72.87       80.06
 
-A better teacher makes a better student; from ConSERT's and SimCSE's, larger students come out above the teacher.
+A better teacher makes a better student. With ConSERT and SimCSE as teachers, larger students exceed their teacher.
 
-SimCSE's 78.90 is that of the first token (`cls`). The code's loader pools this checkpoint by `mean`, of which the
-paper says nothing; the grid has both. The other two are not on the hub: ConSERT's authors link `unsup-consert-large`
-from their repository (mean of the last two layers), BSL's repository holds the code alone (mean). With folders of
-your own:
+SimCSE's 78.90 is with the first token (`cls`). The code's loader pools this checkpoint by `mean`, which the paper does
+not mention; the grid has both. The other two teachers are not on the hub: ConSERT's authors link
+`unsup-consert-large` from their repository (mean of the last two layers), and BSL's repository has only the code
+(mean). With your own folders:
 
     --config=configs/congen.py:paper:bert-tiny --config.teacher.pooling=mean:last2 --grid='teacher.model=FOLDER'
 """

@@ -12,8 +12,8 @@ STS-B dev (x 100) in the paper, BERT-Tiny / BERT-base:
     teacher 0.01   84.08 / 86.22  84.18 / 86.23  84.16 / 86.09  83.79 / 85.19
 
 The best student temperature is 0.05 for BERT-Tiny and 0.07 for BERT-base, both with 0.05 for the teacher. A student
-that is sharper than a teacher of 0.1 loses most. The points have both terms of the loss (alpha 0.5), as in the paper;
-`minilm-l3` has the control term alone.
+with a lower temperature than a teacher at 0.1 loses most. As in the paper, the points have both terms of the loss
+(alpha 0.5); `minilm-l3` alone has only the control term.
 """
 
 CONFIG = "configs/congen.py:minilm-l3"

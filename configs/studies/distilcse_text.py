@@ -1,6 +1,7 @@
-"""DistilCSE's KD on the teacher's labelled text alone, against five million sentences of news (its Tables 2 and 4).
+"""DistilCSE's KD on the teacher's labelled text alone, against five million sentences of news (Tables 2 and 4).
 
-    python -m jaxdistill.sweep --grid=distilcse_text --workdir=runs/kd-text [--config=configs/kd.py:paper-nli:tinybert-l6]
+    python -m jaxdistill.sweep --grid=distilcse_text --workdir=runs/kd-text \\
+      [--config=configs/kd.py:paper-nli:tinybert-l6]
 
 STS averages (x 100) in the paper, one stage of KD, teacher sup-SimCSE-RoBERTa-large (83.76):
 
@@ -9,9 +10,9 @@ STS averages (x 100) in the paper, one stage of KD, teacher sup-SimCSE-RoBERTa-l
     Tiny-L6     81.75    82.29
     Tiny-L4     79.20    80.43
 
-The students of the labelled text stay 1.81 (BERT-base) to 4.56 points below the teacher, which is why DistilCSE
-distils on unlabelled text first. The paper's NLI set is SimCSE's, 275K triplets; the grid has all sentences of SNLI
-and MultiNLI, from which that was made.
+Students trained on the labelled text stay 1.81 (BERT-base) to 4.56 points below the teacher, so DistilCSE distils on
+unlabelled text first. The paper's NLI set is SimCSE's 275K triplets; the grid has all sentences of SNLI and MultiNLI,
+from which SimCSE's set was made.
 """
 
 CONFIG = "configs/kd.py:paper-nli"

@@ -11,9 +11,9 @@ r"""Trans-Encoder's number of training pairs (its Figure 5).
     done
     python -m jaxdistill.sweep --grid=trans_encoder_pairs --workdir=runs/pairs
 
-The paper: from SimCSE-BERT-base, means of three seeds on the seven STS tests. More pairs of STS are usually better, up
-to all 37,081; up to 30,000 of SNLI beside them bring more, and beyond that the score slowly falls. The figure has no
-other numbers. A data folder has 23,694 pairs of STS, and for SNLI the pairs of its nli/train.tsv.gz, SNLI and MultiNLI.
+In the paper: from SimCSE-BERT-base, means of three seeds on the seven STS tests. More STS pairs usually help, up to all
+37,081. Up to 30,000 additional SNLI pairs help further; beyond that the score slowly falls. The figure has no other
+numbers. A data folder has 23,694 STS pairs; in place of SNLI, its nli/train.tsv.gz has pairs of SNLI and MultiNLI.
 """
 
 CONFIG = "configs/trans_encoder.py:paper"

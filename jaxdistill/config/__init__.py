@@ -18,49 +18,49 @@ from jaxdistill.core import InputError, Precision
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Data:
-    """The training text, and how it is batched."""
+    """The training text and its batches."""
 
     text: str = ""
-    """Sources, separated by commas: paths and globs, also at `s3://` and `gs://`, `hf:name:split:column`,
-    `tfds:name:split:column`, `package:NAME/PATH`, or `data:PATH` for a file or glob in the folder that JAXDISTILL_DATA
+    """Sources, separated by commas: paths or globs (local, `s3://` or `gs://`), `hf:NAME[:CONFIG]:SPLIT:COLUMN`,
+    `tfds:NAME:SPLIT:COLUMN`, `package:NAME/PATH`, or `data:PATH`, a file or glob in the folder that JAXDISTILL_DATA
     names."""
     exclude: str = ""
-    """Sources, as for `text`, whose sentences are excluded from training. Pairs are excluded in either order. Case is
+    """Sources, as for `text`, whose sentences or pairs (in either order) are excluded from training; case is
     ignored."""
     weights: tuple[Positive, ...] = ()
     """Relative sampling weight of each source; empty: all sentences are sampled equally often."""
     columns: Columns = ()
-    """(view, column of the file) pairs for tables, for instance `(("text", "en"), ("translation", "de"))`. A single
-    word, such as `body`, names the column of the sentences. `sentence1|premise` uses the first of these columns that
+    """For tables: pairs of a view and the file's column, such as `(("text", "en"), ("translation", "de"))`. A single
+    word, such as `body`, names the column of the sentences. `sentence1|premise` reads the first of these columns that
     the file has. Empty: files have one column."""
     roles: str = ""
-    """Which sentences are queries and which are documents; teacher and student each prepend their own prompt for the role.
-    Values: `query` or `document` for the whole text, a role for each source (`query,document`) or for columns
-    (`text=query,second=document`). `none`: no role. A sentence without a role has `prompt`."""
+    """Which sentences are queries and which are documents; teacher and student each prepend their own prompt for the
+    role. Values: `query` or `document` for the whole text, one role per source (`query,document`) or per column
+    (`text=query,second=document`). `none`: no role. Sentences without a role get `prompt`."""
     chunk_tokens: CountOrNone = 0
-    """Above 0: splits texts of any length at sentence ends into chunks of at most this many tokens of the student, its
-    special tokens and prompt included. Every column of `columns` is then a text of its own, with its own role, and
-    sources may lack all but `text`. 0: each row is one sentence."""
+    """Above 0: splits texts of any length at sentence ends into chunks of at most this many student tokens, including
+    special tokens and the prompt. Each column of `columns` then counts as a separate text with its own role, and a
+    source may lack any column but `text`. 0: each row is one sentence."""
     chunk_least: CountOrNone = 0
-    """Above 0: the length at which a chunk ends is drawn between this many tokens and `chunk_tokens`, so that the student
-    reads short and long texts. The same text always has the same chunks. 0: chunks are as long as fits."""
+    """Above 0: draws each chunk's target length from this many tokens up to `chunk_tokens`, so that the student reads
+    short and long texts. The same text always gives the same chunks. 0: chunks are as long as possible."""
     dedupe: bool = True
-    """Keep only the first of repeated rows. All columns are compared, pairs in either order; case is ignored."""
+    """Keep only the first of duplicate rows. All columns are compared, pairs in either order; case is ignored."""
     max_length: Count = 128
-    """Maximum tokens per sentence in training, special tokens included; longer sentences are truncated. The exported student
-    reads at least as many, up to its number of positions."""
+    """Maximum tokens per sentence in training, including special tokens; longer sentences are truncated. The exported
+    student reads at least this many, up to its number of positions."""
     batch_size: Count = 128
     """Sentences per step, over all devices."""
     max_line_bytes: Count = 16 << 20
     """Maximum bytes of a line or table cell. Protects against files without line ends, which would fill the memory."""
     max_unknown: Fraction = 0.05
-    """Maximum share of unknown tokens, or of characters in them, per column and tokenizer; above it the run is
-    refused."""
+    """Maximum share of unknown tokens, or characters in them, per column and tokenizer; a larger share is an error."""
     pack_groups: Count = 8
-    """Number of groups in which a batch is packed independently. If it is no multiple of the devices that split the batch,
-    it is raised to one; otherwise results do not depend on the number of devices."""
+    """Number of groups of a batch, each packed independently. It is reduced to a divisor of `batch_size`, and then
+    raised to a multiple of the devices that split the batch. Unless it is raised, results do not depend on the number
+    of devices."""
     pack_shapes: Annotated[int, Range(least=2, most=4)] = 4
-    """Maximum number of batch shapes, each compiled once; more shapes mean less padding."""
+    """Maximum number of batch shapes, each compiled once. More shapes mean less padding."""
     cache_folder: str = ""
     """Folder that caches tokenised text and teacher targets; empty: $JAXDISTILL_CACHE or ~/.cache/jaxdistill."""
 
@@ -71,44 +71,43 @@ class Teacher:
 
     model: str = ""
     """Folder, also at `s3://` or `gs://`, `package:NAME/PATH`, hub name, an earlier stage (`previous`, `stage2`), or
-    `vectors:FILE.npy` with one row per sentence of the text. Empty for an objective without a teacher; a later stage that needs one but
-    names none uses that of the previous stage, with its prompts. With `targets=store`: also several models, separated by commas, of any
-    width and tokenizer. For labels: one or several models, or your own scores:
-    `vectors:FILE.npy` with one number for each pair, of shape [rows, pairs], or `columns:NAME,NAME`, columns of the text.
-    With several models, `pooling`, `prompt`, `query_prompt` and `document_prompt` hold for all of them, or have a part for
-    each, separated by `|`: `--config.teacher.prompt="none|query: "`."""
+    `vectors:FILE.npy` with one row per sentence of the text. Empty if the objective needs no teacher; a later stage
+    that needs one inherits the previous stage's, with its prompts. With `targets=store`: also several models, separated
+    by commas, of any width and tokenizer. With `targets=labels`: one or several models, or your own scores, as
+    `vectors:FILE.npy` of shape [rows, pairs] or as columns of the text, `columns:NAME,NAME`. With several models,
+    `pooling`, `prompt`, `query_prompt` and `document_prompt` apply to all of them or list one value per model,
+    separated by `|`: `--config.teacher.prompt="none|query: "`."""
     weights: tuple[Positive, ...] = ()
     """Relative weight of each of several teachers; empty: equal weights."""
     combine: Literal["concatenate", "each"] = "concatenate"
-    """How several teachers are combined. `concatenate`: the target is one vector, in which the teachers' unit vectors lie
-    side by side; its cosines are the weighted mean of theirs. `each`: the objective compares each teacher with its own
-    numbers of the student's vector, and the loss is the weighted mean; with `student.head=linear`, that is a head for each
-    teacher."""
+    """How several teachers are combined. `concatenate`: the target is one vector, the concatenation of the teachers'
+    unit vectors; its cosines are the weighted mean of theirs. `each`: the student's vector has a segment per teacher
+    (with `student.head=linear`, a head per teacher). The objective compares each segment with its teacher, and the loss
+    is the weighted mean."""
     pooling: str = ""
-    """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's. Required if the checkpoint states
-    none."""
+    """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's. Required if it states none."""
     max_length: CountOrNone = 0
     """Maximum tokens per sentence; longer sentences are truncated. 0: the checkpoint's."""
     dims: CountOrNone = 0
-    """Above 0: truncates the teacher's vectors to this width and normalises them again if the teacher normalises. For
+    """Above 0: truncates the teacher's vectors to this width, and normalises them again if the teacher normalises. For
     teachers trained with nested widths (Matryoshka); a narrow student then needs no head."""
     prompt: str = ""
-    """Name of a prompt of the checkpoint, or a text, prepended to every sentence without a role; empty: the checkpoint's
-    default prompt. In a text, `\\n` is a line break."""
+    """Name of a prompt of the checkpoint, or a text, prepended to every sentence without a role; `none`: no prompt;
+    empty: the checkpoint's default prompt. In a text, `\\n` is a line break."""
     query_prompt: str = ""
-    """Name of a prompt of the checkpoint, or a text, prepended to queries (see `data.roles`); empty: the checkpoint's prompt
-    `query`; `none`: no prompt."""
+    """Name of a prompt of the checkpoint, or a text, prepended to queries (see `data.roles`); `none`: no prompt; empty:
+    the checkpoint's prompt `query`, if it has one."""
     document_prompt: str = ""
-    """The same for documents; empty: the checkpoint's prompt `document`, `passage` or `corpus`."""
+    """The same for documents; empty: the checkpoint's prompt `document`, `passage` or `corpus`, if it has one."""
     targets: Literal["live", "store", "labels"] = "live"
     """`live`: the teacher runs inside the training step. `store`: its embeddings are computed once and cached on disk.
-    `labels`: caches the mean of the scores that one or several models give to the pairs in the columns `text` and
-    `second`, or to a query and each of its candidates (`listwise`)."""
+    `labels`: caches the mean score that one or several models give to each pair of the columns `text` and `second`, or
+    to a query and each of its candidates (`listwise`)."""
     whiten: Fraction = 0.0
-    """Above 0: centres stored targets and divides each of their principal components by its standard deviation to this
-    power, 1 being whitening. For teachers whose vectors lie in a cone, such as GTE's and E5's."""
+    """Above 0: centres stored targets and divides each principal component by its standard deviation to this power; 1
+    is full whitening. For teachers whose vectors lie in a narrow cone, such as GTE and E5."""
     components: CountOrNone = 0
-    """Above 0: keep only this many leading principal components of the centred targets, for a narrower student without a head."""
+    """Above 0: keeps this many leading principal components of centred targets, for narrow students without a head."""
     dropout: bool = False
     """Run the live teacher with its own dropout, as DistilCSE's code does for CKD."""
 
@@ -118,70 +117,69 @@ class Student:
     """The model to train."""
 
     model: str = ""
-    """Folder, also at `s3://` or `gs://`, `package:NAME/PATH` or hub name. `teacher`: initialised from the teacher.
-    `previous` or `stage2`: the best student of an earlier stage, in the options of a later one."""
+    """Folder, also at `s3://` or `gs://`, `package:NAME/PATH` or hub name. `teacher`: starts from the teacher's
+    weights. `previous` or `stage2`, in a later stage: the best student of an earlier stage."""
     layers: str = ""
-    """Layers to keep: empty for all, `last:3`, `first:3`, `even:3`, a list such as `1,3,5`, or `greedy:3`: drops one layer
-    at a time, always the one whose removal changes the model's vectors of up to 512 sentences of `data.text` least, then swaps
-    single layers as long as that helps."""
+    """Layers to keep: empty for all, `last:3`, `first:3`, `even:3`, a list such as `1,3,5`, or `greedy:3`. `greedy`
+    drops one layer at a time, the one whose removal changes the model's vectors of up to 512 sentences of `data.text`
+    least. It then swaps kept and dropped layers while that helps."""
     width: CountOrNone = 0
     """Above 0: a fresh, randomly initialised encoder of this width with `depth` layers and the family and tokenizer of
     `model`."""
     depth: CountOrNone = 0
     """Number of layers of a fresh encoder."""
     heads: CountOrNone = 0
-    """Attention heads of each layer: of a fresh encoder (0: one for every 64 of `width`), or to which a model is pruned
-    (0: all stay). Pruned heads keep their size, which only families with a head size of their own can express."""
+    """Attention heads per layer: of a fresh encoder (0: one per 64 of `width`), or left after pruning the model (0:
+    all). Pruned heads keep their size, which only families that state a head size of their own allow."""
     intermediate: CountOrNone = 0
-    """Width inside the feed-forward networks: of a fresh encoder (0: four times `width`), or to which a model is pruned
-    (0: as it is)."""
+    """Width of the feed-forward networks: of a fresh encoder (0: four times `width`), or left after pruning the model
+    (0: the model's own)."""
     prune_by: Literal["magnitude", "activation"] = "activation"
-    """Criterion for pruning heads and feed-forward units: the norm of their output weights, or the size of their contribution
-    to the hidden states on 1,024 sentences of `data.text`."""
+    """Criterion for pruning heads and feed-forward units: the norm of their output weights, or the size of their
+    contribution to the hidden states on up to 1,024 sentences of `data.text`."""
     vocabulary: str = ""
     """Empty: the tokenizer of `model`. `trim:TEXT`: that tokenizer, reduced to the tokens of a text (sources as in
-    `data.text`, all of `data.columns`), special tokens and single characters. It tokenises this text as before, and other
-    text into more tokens.
-    A number such as `16000`: the fresh encoder is a BERT with a WordPiece tokenizer of this many entries, trained on
-    all columns of `data.text` that the student's views read. It lower-cases text and keeps accents. In text without
-    spaces (Thai), it splits long runs of characters and makes rare characters tokens of their own."""
+    `data.text`, all of `data.columns`), their single characters and special tokens. It tokenises this text as before,
+    and other text into more tokens. A number such as `16000`: the fresh encoder is a BERT with a new WordPiece
+    tokenizer of this many entries, trained on the columns of `data.text` that the student reads. It lower-cases text
+    and keeps accents. For text without spaces (Thai), it splits long runs of characters and isolates rare
+    characters."""
     static: CountOrNone = 0
-    """Above 0: a static encoder instead, a table of token vectors of this width without layers; a sentence's vector is the
-    mean of its tokens'. The table starts from the vectors that `model` gives to single tokens: their principal
-    components, smaller for tokens that are frequent in `data.text`. Text of any length is read whole."""
+    """Above 0: a static encoder instead, a table of token vectors of this width without layers; a sentence's vector is
+    the mean of its tokens' vectors. The table starts from the leading principal components of `model`'s vectors of
+    single tokens, scaled down for tokens that are frequent in `data.text`. The export does not truncate long text."""
     embedding: CountOrNone = 0
     """Above 0: width of the embedding tables, projected to the width of the layers (SimTDE); exported as ELECTRA."""
     embedding_init: Literal["svd", "random"] = "svd"
-    """Initial values of compact tables: truncated singular value decomposition of the model's (`svd`), or `random`
-    (SimTDE)."""
+    """Initial compact tables: `svd`, a truncated singular value decomposition of the model's, or `random` (SimTDE)."""
     pooling: str = ""
-    """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's, or the teacher's if `model` is `teacher`.
-    Required if the checkpoint states none."""
+    """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's, or the teacher's if `model` is
+    `teacher`. Required if the checkpoint states none."""
     prompt: str = ""
     """Name of a prompt of the checkpoint, or a text, prepended to every sentence without a role, in training and
     evaluation; empty: the checkpoint's default prompt. The export lists it among its prompts."""
     query_prompt: str = ""
-    """Prompt of queries, as for the teacher. The export has it as its prompt `query`."""
+    """Prompt of queries, as for the teacher. The export stores it as its prompt `query`."""
     document_prompt: str = ""
-    """Prompt of documents, as for the teacher. The export has it as its prompt `document`."""
+    """Prompt of documents, as for the teacher. The export stores it as its prompt `document`."""
     export_prompt: bool = False
     """Make `prompt` the export's default prompt, which sentence-transformers prepends to all sentences, queries and
     documents alike. False: keep the checkpoint's default."""
     dims: tuple[Count, ...] = ()
-    """Nested widths to train besides the full width, such as (64, 128, 256) (Matryoshka)."""
+    """Nested widths to train besides the full width, in rising order, such as (64, 128, 256) (Matryoshka)."""
     dims_targets: Literal["truncated", "projected"] = "projected"
-    """Target of a nested width: `truncated`, the teacher's vectors cut to that width, or `projected`, the teacher's
-    full vectors through one matrix per width, which is not exported."""
+    """Target of a nested width. `truncated`: the teacher's vectors cut to that width. `projected`: the teacher's full
+    vectors, reached through one matrix per width that is not exported."""
     head: Literal["none", "tanh", "linear", "pair"] = "none"
-    """`none`, or a Dense layer to the teacher's width: `tanh` (ConGen) or `linear`. `pair`: a cross-encoder's head,
+    """`none`, or a dense layer to the teacher's width: `tanh` (ConGen) or `linear`. `pair`: a cross-encoder's head,
     which scores a sentence pair with one number; a model that is a cross-encoder keeps its trained head."""
     head_init: Literal["uniform", "normal", "identity", "fitted"] = "uniform"
-    """Initial values of the head: `uniform` (PyTorch's default, ConGen), `normal` (standard deviation 0.02, SimCSE),
-    `identity`, for a student that starts aligned with the teacher, or `fitted`: a linear head by least squares from the
-    student's vectors to the teacher's on 4,096 sentences of the text, for a student of another model."""
+    """Initial values of the head. `uniform`: PyTorch's default (ConGen). `normal`: standard deviation 0.02 (SimCSE).
+    `identity`: for a student that starts aligned with the teacher. `fitted`: a linear head, fitted by least squares
+    from the student's to the teacher's vectors on up to 4,096 sentences of the text, for a student of another model."""
     head_of: CountOrNone = 0
     """Above 0, with several teachers: evaluate and export only that teacher's part of the head, for instance 2 for the
-    second, whose index the student then searches. 0: the whole head."""
+    second, so that the student searches that teacher's index. 0: the whole head."""
     keep_head: bool = True
     """Evaluate and export the student with its head, as ConGen does; False: without it."""
     dropout: Annotated[float, Range(below=1)] = -1.0
@@ -192,7 +190,7 @@ class Student:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """AdamW with a warm-up and a schedule."""
+    """AdamW with a warm-up and a learning-rate schedule."""
 
     learning_rate: Positive = 5e-4
     """Peak learning rate, at the end of the warm-up."""
@@ -205,20 +203,20 @@ class Optimizer:
     weight_decay: NotNegative = 0.01
     """Decoupled weight decay; multiplied by the learning rate."""
     decay: Literal["matrices", "all"] = "matrices"
-    """Parameters that decay: `matrices` excludes biases, norms and learned temperatures (BERT, ConGen); `all` is
-    PyTorch's AdamW."""
+    """Parameters that decay. `matrices`: all but biases, norms and learned temperatures (BERT, ConGen). `all`: every
+    parameter, as in PyTorch's AdamW."""
     b1: Rate = 0.9
     """Adam's decay rate of the mean gradient."""
     b2: Rate = 0.999
     """Adam's decay rate of the mean squared gradient."""
     eps: Positive = 1e-6
-    """Adam's epsilon, added to the root of the mean squared gradient. NOTE: gradients below it hardly move their
-    parameters."""
+    """Adam's epsilon, added to the root of the mean squared gradient. NOTE: gradients smaller than this hardly move
+    their parameters."""
     bias_correction: bool = True
-    """Adam's bias correction. False: without it, as in BERT's and ConGen's code."""
+    """Adam's bias correction. False: none, as in BERT's and ConGen's code."""
     eps_before_correction: bool = False
-    """True: eps is added before the bias correction, as in transformers' `AdamW` (SimCSE, DistilCSE, Trans-Encoder);
-    False: after it, as in PyTorch's."""
+    """True: adds epsilon before the bias correction, as in transformers' `AdamW` (SimCSE, DistilCSE, Trans-Encoder).
+    False: after it, as in PyTorch."""
     clip_norm: NotNegative = 1.0
     """Maximum global gradient norm; 0: no clipping."""
 
@@ -232,29 +230,29 @@ class Evals:
     best: str = ""
     """Metric that selects the best checkpoint. Empty: the first available of pairs/spearman (pairs/auc if all scores
     are 0 or 1), retrieval/ndcg@10, sts-b-dev/spearman and agreement/spearman. With a data folder, qnli-dev/auc and
-    mrpc-dev/auc are available too."""
+    mrpc-dev/auc are also available."""
     pairs: str = ""
     """Your own graded pairs: a .tsv or .csv file with the columns score, sentence1 and sentence2; empty: none."""
     retrieval: str = ""
-    """Your own retrieval sets in BEIR's form, folders or hub names separated by commas, whose mean nDCG@10 is measured;
-    empty: none."""
+    """Your own retrieval sets in BEIR's format: folders or hub names, separated by commas. Their mean nDCG@10 is
+    measured. Empty: none."""
     agreement: str = ""
-    """Text on which agreement with the teacher is measured; adjacent lines form pairs. Empty: sentences held out of
-    training."""
+    """Text on which agreement with the teacher is measured; lines 1 and 2 form a pair, lines 3 and 4 the next. Empty:
+    sentences are held out of training for it if no other metric chooses the checkpoint."""
     patience: CountOrNone = 0
     """Stop after this many evaluations without improvement; 0: never."""
     patience_epochs: NotNegative = 0.0
-    """Stop after this many epochs without improvement; 0: never. ConGen's code has 7, DistilCSE's 3."""
+    """Stop after this many epochs without improvement; 0: never. ConGen's code uses 7, DistilCSE's 3."""
     untrained: bool = True
     """Whether the student before step 1 may be the best checkpoint. False, as in the code of Trans-Encoder and SimCSE:
-    a trained checkpoint is exported even if training gained nothing."""
+    a trained checkpoint is exported even if training improved nothing."""
     average: tuple[CountOrNone, ...] = ()
-    """Steps such as (0,600), whose checkpoints stay: the mean of their parameters is evaluated and exported instead of the
-    best checkpoint. Empty: the best one."""
+    """Steps such as (0,600) whose checkpoints are kept and averaged: the mean of their parameters is evaluated and
+    exported instead of the best checkpoint. Empty: the best checkpoint."""
     collapse: Literal["warn", "stop", "off"] = "warn"
     """What to do if the student's vectors collapse. Each evaluation measures their `vectors/spread` and `vectors/rank`
-    (metrics.jsonl). If either falls below a quarter of its highest value in the run, `warn` logs a line and `stop` ends
-    the run with an error that names the last checkpoint; `off` measures nothing."""
+    (metrics.jsonl). If either falls below a quarter of its highest value in the run, `warn` logs a line, and `stop`
+    ends the run with an error that names the last checkpoint. `off` measures nothing."""
     sts: bool = True
     """Score the seven STS sets after training if JAXDISTILL_DATA names a data folder."""
 
@@ -268,38 +266,39 @@ class RunOptions:
     epochs: NotNegative = 1.0
     """Passes over the text, used if `steps` is 0."""
     seed: Annotated[int, Range(least=0, most=2**32 - 1)] = 0
-    """Seed of all random choices."""
+    """Seed of all random choices, except which sentences are reserved for the first queue and for evaluation."""
     precision: Precision = "auto"
-    """Precision of matrix products, in evaluations during training too; sums, softmax, norms and losses stay float32. `auto`:
-    bfloat16 where the hardware supports it."""
+    """Precision of matrix products, also in evaluations during training. Sums, softmax, norms and losses stay float32.
+    `auto`: bfloat16 where the hardware supports it."""
     accumulate: Count = 1
-    """Gradient accumulation: parts into which a batch is split to save memory. If an example's loss depends on the
-    rest of its batch, the parts are computed twice and the whole batch is compared (gradient cache)."""
+    """Gradient accumulation: number of parts into which a batch is split to save memory. If the loss compares examples,
+    each part is computed twice and the loss still compares the whole batch (gradient cache)."""
     remat: bool = False
     """Recompute activations in the backward pass, which saves memory and costs about a third more computation."""
     model_axis: Count = 1
-    """Devices over which one copy of the parameters is sharded; the batch is split over the remaining axes."""
+    """Devices over which `sharding=tensor` or rules split parameters. The mesh's other axes split the batch."""
     slices: CountOrNone = 0
-    """Groups of devices with fast links, such as TPU slices or GPU hosts; `zero` and `fsdp` split parameters inside each
-    group, so that only gradients cross between groups. 0: as the devices report; one group on CPUs."""
+    """Number of groups of devices with fast links, such as TPU slices or GPU hosts. `zero` and `fsdp` split parameters
+    inside each group, so that only gradients cross between groups. 0: as the devices report; one group on CPUs."""
     sharding: Sharding = ()
-    """How parameters, optimizer state and a live teacher are split over devices. `zero`: the student's large matrices and their optimizer
-    state over the devices of a slice that split the batch. `fsdp`: the teacher's too. `tensor`: attention heads and feed-forward networks
-    over `model_axis`. Or rules: (regular expression on a parameter's path, its axes such as `("model", "")`). The rest is replicated."""
+    """How parameters, optimizer state and a live teacher are split over devices. `zero`: the student's large matrices
+    and their optimizer state, over the devices of a slice that split the batch. `fsdp`: the teacher's too. `tensor`:
+    attention heads, feed-forward networks and word embeddings, over `model_axis`. Or rules: (regular expression on a
+    parameter's path, its axes such as `("model", "")`). The rest is replicated."""
     log_every: Count = 50
     """Steps between logged metrics."""
     save_every: CountOrNone = 0
     """Steps between additional checkpoints, besides those of the evaluations; 0: none."""
     profile: str = ""
-    """`10:20`: trace steps 10 to 20 of the first process into `profile/` of the workdir, for xprof; empty: no trace. The flag
-    `--profile=10:20` is short for it."""
+    """`10:20`: the first process traces steps 10 to 20 into `profile/` in the workdir, for xprof; empty: no trace.
+    `--profile=10:20` is the short form."""
     wandb: bool = False
     """Also log to Weights & Biases, with the account configured for it."""
     parts: str = ""
-    """Python modules or files, separated by commas, with views, readers or encoder families of your own
+    """Your own Python modules or files, separated by commas, with views, readers or encoder families
     (docs/extending.md)."""
     keep: Annotated[int, Range(least=2)] = 2
-    """Number of latest checkpoints to keep besides the best one. At least two, so that a damaged one has a
+    """Number of latest checkpoints to keep besides the best one. At least 2, so that a damaged one has a
     predecessor."""
 
 
@@ -315,7 +314,7 @@ class Config:
     evals: Evals = Evals()
     run: RunOptions = RunOptions()
     then: "Config | None" = None
-    """Options of the next stage, if there is one; its student and teacher may name earlier stages."""
+    """Options of the next stage, if any; its student and teacher may name earlier stages."""
 
 
 WITHOUT_EFFECT = (
