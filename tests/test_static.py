@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import safetensors.numpy
+import tokenizers
 from tokenizers import Tokenizer
 
 from jaxdistill import export as export_command
@@ -13,7 +14,7 @@ from jaxdistill import main
 from jaxdistill.core import InputError
 from jaxdistill.encoders import static
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
-from jaxdistill.encoders.folder import check_exportable
+from jaxdistill.encoders.folder import check_exportable, save
 from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.encoders.onnx_graph import quantized_graph
 from jaxdistill.inference import Embedder
@@ -101,6 +102,30 @@ def test_a_folder_saved_by_sentence_transformers_is_read(tmp_path):
     ours = load_model(str(tmp_path / "saved"))
     assert list(ours.licences.values()) == ["mit"]
     np.testing.assert_allclose(Embedder(ours).encode(TEXTS), theirs.encode(TEXTS), atol=1e-6)
+
+
+def test_a_table_reads_its_tokenizer_file_alone_with_its_length(tmp_path):
+    """As both packages do: the settings of tokenizer_config.json would lower-case, and a longer text is cut."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    tokenizer = tiny_tokenizer(tmp_path / "tokenizer")
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=False)
+    tokenizer.enable_truncation(8)
+    SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=6)], device="cpu").save(
+        str(tmp_path / "saved")
+    )
+    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
+    (tmp_path / "saved" / "tokenizer_config.json").write_text(json.dumps(settings))
+    texts = ["The Cat sleeps", "the cat sleeps " * 5]
+    theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(texts)
+    ours = load_model(str(tmp_path / "saved"))
+    assert ours.max_length == 8
+    np.testing.assert_allclose(Embedder(ours).encode(texts), theirs, atol=1e-6)
+    save(load_model(str(tmp_path / "saved"), max_length=3), tmp_path / "short")
+    again = SentenceTransformer(str(tmp_path / "short"), device="cpu").encode(texts)
+    np.testing.assert_allclose(Embedder(load_model(str(tmp_path / "short"))).encode(texts), again, atol=1e-6)
+    assert not np.allclose(again[1], theirs[1])
 
 
 def write_model2vec(folder, tensors, **config):

@@ -240,7 +240,11 @@ def _sentence_module_config(part: Dense | SentenceNorm) -> dict[str, Any]:
 
 
 def _write_tokenizer(model: SentenceModel, folder: Path) -> None:
-    content = json.loads(model.tokenizer.to_str()) | {"truncation": None, "padding": None}
+    truncation = None
+    if model.definition.architecture.is_static and model.max_length < static.LONGEST:
+        # The packages that read a table know no other place for its length.
+        truncation = {"direction": "Right", "max_length": model.max_length, "strategy": "LongestFirst", "stride": 0}
+    content = json.loads(model.tokenizer.to_str()) | {"truncation": truncation, "padding": None}
     (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), "utf-8")
 
 

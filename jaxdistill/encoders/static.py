@@ -17,7 +17,7 @@ from jaxtyping import Float
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.settings import read_settings, setting
-from jaxdistill.encoders.tokenizer import read_tokenizer, tokenizer_json
+from jaxdistill.encoders.tokenizer import own_limit, read_tokenizer, tokenizer_json
 from jaxdistill.encoders.weights import read_checkpoint
 from jaxdistill.ops.unknown import unknown_id
 
@@ -77,9 +77,12 @@ def read(folder: Path) -> Static:
     """Reads either kind of folder; raises `InputError` for tensors that make no table."""
     of_model2vec = is_model2vec(folder)
     table = _table(read_checkpoint(folder), folder)
-    tokenizer = without_special_tokens(read_tokenizer(folder, vocab_size=len(table), lower_case=False))
+    # Both packages read tokenizer.json alone, with its truncation.
+    read_from = read_tokenizer(folder, vocab_size=len(table), lower_case=False, settings=False)
+    tokenizer = without_special_tokens(read_from)
     architecture = architecture_of(table, dropped=unknown_id(tokenizer) if of_model2vec else None)
-    return Static(architecture, table, tokenizer, _max_length(folder) if of_model2vec else LONGEST)
+    longest = min(own_limit(folder) or LONGEST, _max_length(folder) if of_model2vec else LONGEST)
+    return Static(architecture, table, tokenizer, longest)
 
 
 def without_special_tokens(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:

@@ -30,13 +30,16 @@ OFFSETS = sorted(range(-32, 33), key=abs)
 """How far from the nearest digits of a score to look for those that are read as it."""
 
 
-def read_tokenizer(folder: Path, *, vocab_size: int | None, lower_case: bool) -> tokenizers.Tokenizer:
+def read_tokenizer(
+    folder: Path, *, vocab_size: int | None, lower_case: bool, settings: bool = True
+) -> tokenizers.Tokenizer:
     """The tokenizer in `folder`; its own padding and truncation are switched off.
 
     Args:
       folder: with `tokenizer.json`, or older files that transformers can convert.
       vocab_size: rows of the word embedding; a tokenizer that needs more is refused. None: there is none yet.
       lower_case: lower-case the text first (`do_lower_case` of sentence-transformers).
+      settings: whether those of `tokenizer_config.json` override `tokenizer.json`, as in transformers.
     """
     path = folder / "tokenizer.json"
     with reading.foreign_errors(f"{path} is not a tokenizer that can be read"):
@@ -47,7 +50,8 @@ def read_tokenizer(folder: Path, *, vocab_size: int | None, lower_case: bool) ->
         else:
             tokenizer = _converted(folder)
     _refuse_left_truncation(tokenizer, folder)
-    _apply_config(tokenizer, folder)
+    if settings:
+        _apply_config(tokenizer, folder)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
@@ -62,6 +66,13 @@ def read_tokenizer(folder: Path, *, vocab_size: int | None, lower_case: bool) ->
         before = [tokenizers.normalizers.Lowercase()] + ([tokenizer.normalizer] if tokenizer.normalizer else [])
         tokenizer.normalizer = tokenizers.normalizers.Sequence(before)
     return tokenizer
+
+
+def own_limit(folder: Path) -> int:
+    """The length at which `tokenizer.json` itself truncates; 0 where it does not. Its file has been read before."""
+    path = folder / "tokenizer.json"
+    truncation = tokenizers.Tokenizer.from_file(str(path)).truncation if path.exists() else None
+    return truncation["max_length"] if truncation else 0
 
 
 def length_limit(folder: Path) -> int:
