@@ -328,6 +328,8 @@ def test_null_is_absent_where_published_models_have_it(tmp_path, bert_folder):
     cases.edit_json(tmp_path / "config.json", pad_token_id=None, architectures=None)
     again = load_model(str(tmp_path))
     assert (again.max_length, again.prompt) == (model.max_length, "")
+    cases.edit_json(tmp_path / "config_sentence_transformers.json", default_prompt_name="document")
+    assert load_model(str(tmp_path)).prompt == ""  # sentence-transformers has both roles, empty
 
 
 def test_an_unknown_dense_activation_is_refused(tmp_path, bert_folder):

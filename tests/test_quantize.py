@@ -11,7 +11,9 @@ from onnx import numpy_helper
 
 from jaxdistill import quantize
 from jaxdistill.core import InputError
+from jaxdistill.encoders import surgery
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
+from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.onnx_graph import quantized_graph, rounded
 from jaxdistill.encoders.sentence import init_params
@@ -120,6 +122,9 @@ def test_what_cannot_be_quantised_is_refused_in_one_line(tmp_path, capsys, monke
     missing = program.refused(quantize, ["--model=nowhere", f"--out={tmp_path / 'int8'}"], capsys)
     assert "no local folder" in missing
     assert "not empty" in program.refused(quantize, [f"--model={teacher}", f"--out={teacher}"], capsys)
+    save(surgery.cross_encoder(load_model(str(teacher)), key=jax.random.key(0)), tmp_path / "cross")
+    line = program.refused(quantize, [f"--model={tmp_path / 'cross'}", f"--out={tmp_path / 'int8'}"], capsys)
+    assert "a cross-encoder cannot be quantised" in line and not (tmp_path / "int8").exists()
     assert "modle" in program.refused(quantize, ["--modle=x"], capsys)
     with pytest.raises(InputError, match="model.onnx"):
         quantize.load_quantized(teacher)

@@ -103,6 +103,15 @@ def test_a_fresh_student_has_the_size_asked_for(teacher):
     assert {path: array.shape for path, array in student.params.items()} == param_shapes(student.definition)
 
 
+def test_a_fresh_student_of_an_albert_can_be_exported(tmp_path):
+    cases.write_encoder(tmp_path / "albert", "albert")
+    albert = load_model(str(tmp_path / "albert"), pooling="mean")
+    student = surgery.fresh(albert, jax.random.key(0), width=24, depth=2, heads=2)
+    save(student, tmp_path / "student")
+    again = load_model(str(tmp_path / "student"))
+    assert again.params.keys() == student.params.keys()
+
+
 def test_a_fresh_student_with_narrow_embeddings_is_an_electra(teacher):
     student = surgery.fresh(teacher, jax.random.key(0), width=32, depth=1, embedding=8)
     assert student.definition.architecture.family == "electra"

@@ -152,6 +152,12 @@ def test_a_lora_adapter_beside_a_checkpoint_is_merged(original, copy, tmp_path, 
     rewritten(original, copy, lambda tensors: None)
     state = write_adapter(copy, original, prefix="base_model.model.bert.")
     merged = load_model(str(copy), pooling="mean", frozen=frozen)
+    (copy / "config.json").rename(copy / "moved.json")
+    with pytest.raises(
+        InputError, match="holds a LoRA adapter without its base model: copy the base model's config.json"
+    ):
+        load_model(str(copy))
+    (copy / "moved.json").rename(copy / "config.json")
     (copy / "adapter_config.json").unlink()
     safetensors.numpy.save_file(state, copy / "model.safetensors")
     expected = load_model(str(copy), pooling="mean")

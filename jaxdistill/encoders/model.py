@@ -347,6 +347,8 @@ def _prompts(modules: Modules, asked: str, folder: Path) -> tuple[dict[str, str]
     prompts, default = modules.prompts, modules.default_prompt
     if asked:
         return _with_prompt(prompts, asked)
+    if default in ROLES and default not in prompts:
+        return prompts | {default: ""}, default  # sentence-transformers always has these two
     if default is not None and default not in prompts:
         raise InputError(f"{folder}: default_prompt_name {default!r} is not one of its prompts: {', '.join(prompts)}.")
     return prompts, default

@@ -236,9 +236,8 @@ def _pooling(places: Mapping[str, Path]) -> Pooling | None:
         return None
     path, layers_folder = places["Pooling"] / "config.json", places.get("WeightedLayerPooling")
     config = read_settings(path)
-    flagged = [mode for flag, mode in OLD_POOLING_FLAGS.items() if config.get(flag)]
-    stated = any(flag in config for flag in OLD_POOLING_FLAGS)
-    modes = setting(config, "pooling_mode", str | list, flagged if stated else "mean", file=path)
+    flagged = [mode for flag, mode in OLD_POOLING_FLAGS.items() if config.get(flag)] or ["mean"]
+    modes = setting(config, "pooling_mode", str | list, flagged, file=path)
     modes = [modes] if isinstance(modes, str) else [str(mode) for mode in modes]
     if len(modes) != 1 or modes[0] not in POOLING_MODES:
         raise InputError(
@@ -246,7 +245,10 @@ def _pooling(places: Mapping[str, Path]) -> Pooling | None:
         )
     if config.get("include_prompt") is False:
         raise InputError(f"{path} has include_prompt=false: pooling without the prompt's tokens is not supported.")
-    return Pooling(tokens=POOLING_MODES[modes[0]], layers=_layers(layers_folder) if layers_folder else "last")
+    # sentence-transformers skips the module unless the transformer gives the outputs of all layers.
+    settings = read_settings(places["Transformer"] / "config.json") if layers_folder else {}
+    averages = layers_folder is not None and settings.get("output_hidden_states") is True
+    return Pooling(tokens=POOLING_MODES[modes[0]], layers=_layers(layers_folder) if averages else "last")
 
 
 def _layers(folder: Path) -> str:

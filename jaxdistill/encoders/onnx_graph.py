@@ -213,6 +213,10 @@ def quantized_graph(definition: EncoderDefinition, params: Params):
     """
     from onnx import TensorProto, checker, helper
 
+    if definition.reads_pairs:
+        raise InputError(
+            "a cross-encoder cannot be quantised: it has no vectors of sentences; use its folder as it is."
+        )
     if definition.architecture.is_static:
         raise InputError(
             "a static encoder cannot be quantised: it has no layers, only a table; use its folder as it is."

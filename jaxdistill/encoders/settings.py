@@ -11,6 +11,7 @@ from jaxdistill.core import InputError
 from jaxdistill.files import reading
 
 QUANTIZED = "quantized.json"
+ADAPTER = "adapter_config.json"
 """A file that only folders of `jaxdistill.quantize` have."""
 NEEDED = object()
 """Instead of a default: the key is required."""
@@ -32,6 +33,11 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise InputError(
             f"{path.parent} is a quantised model, which runs in ONNX Runtime alone: load it with "
             "jaxdistill.quantize.load_quantized, or name the export that it was made from."
+        )
+    if not path.exists() and (path.parent / ADAPTER).exists():
+        raise InputError(
+            f"{path.parent} holds a LoRA adapter without its base model: copy the base model's config.json and weights into "
+            "it, or merge them (merge_and_unload) and save again."
         )
     if not path.exists():
         raise InputError(f"{path} is missing; the folder is not a complete model.")

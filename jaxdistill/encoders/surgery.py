@@ -161,7 +161,9 @@ def fresh(
     else:
         # Layers alternate as the template's first ones do; the heads have new widths, and keys as many as queries.
         repeated = old.with_layers([layer % old.layers for layer in range(depth)])
-        architecture = dataclasses.replace(repeated, **sizes, head_size=0, key_heads=0, attention_scale=0.0)
+        own = dict(head_size=0, key_heads=0, attention_scale=0.0)
+        projected = old.embedding_projected or old.shared_layers  # an ALBERT's files always have the projection
+        architecture = dataclasses.replace(repeated, **sizes, **own, embedding_projected=projected)
     definition = EncoderDefinition(architecture=architecture, pooling=chosen, normalize=template.definition.normalize)
     params = {path: np.asarray(array) for path, array in init_params(definition, key).items()}
     source = f"fresh {architecture.family} of width {width} and depth {depth}, tokenizer of {template.source}"
