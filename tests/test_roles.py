@@ -184,6 +184,16 @@ def test_trimming_and_pruning_read_a_text_behind_the_prompts_of_its_roles(folder
     assert list(prompted_sentences(config, whole)) == kept[0] + kept[1]
 
 
+def test_deleting_words_of_text_without_spaces_is_warned_of(folder, tmp_path, caplog):
+    model = load_model(str(folder / "model"))
+    for name, lines, warned in (("ja", [f"{'g' * n}" for n in range(1, 9)], True), ("en", QUERIES, False)):
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines) + "\n")
+        data = config_of(folder, data__text=str(tmp_path / f"{name}.txt"), data__roles="", data__max_unknown=1.0).data
+        caplog.clear()
+        tokenised_text(data, model, ("text", "delete_words:0.5"), max_length=32, progress=False)
+        assert ("view delete_words:0.5 leaves 100 % of the sentences" in caplog.text) == warned
+
+
 @pytest.fixture(scope="module")
 def exported(folder):
     """The export of a run whose student has other prompts than its teacher, and what the program said."""

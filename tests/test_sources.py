@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.data import sources
+from jaxdistill.data import hub, sources
 from jaxdistill.files import reading
 
 ROWS = [("The cat sleeps.", "Die Katze schläft."), ('He said "no", twice', "Er sagte nein"), ("a\u2028b", "c\x0bd")]
@@ -250,6 +250,14 @@ def test_hub_sets_are_read_through_datasets(tmp_path):
         list(sources.read([f"hf:{tmp_path}:train:text"]))
     assert sources.content_digest([f"hf:{tmp_path}:train:premise"])
     assert list(sources.read([f"hf:{tmp_path}:train[:1]:premise"])) == [("x",)]
+
+
+def test_bytes_of_a_hub_set_are_text_or_one_clear_line(monkeypatch):
+    monkeypatch.setattr(hub, "_hf", lambda *_: ([{"a": "caf\u00e9".encode()}, {"a": b"\xff"}], ["a"]))
+    rows = sources.read(["hf:o/s:train:a"])
+    assert next(rows) == ("caf\u00e9",)
+    with pytest.raises(InputError, match="row 2: column 'a' has bytes that are not UTF-8"):
+        next(rows)
 
 
 def test_a_hub_set_that_cannot_be_had_says_how_to_use_a_copy():

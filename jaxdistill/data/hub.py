@@ -29,11 +29,19 @@ def rows(spec: str, columns: Mapping[str, str], line_bytes: int, *, cell: format
     names = formats.chosen_columns(available, wanted, spec)
     count = 0
     for count, row in enumerate(table, start=1):
-        values = (row[name].decode() if isinstance(row[name], bytes) else row[name] for name in names)
         place = f"{spec} row {count}"
+        values = (_decoded(row[name], name, place) for name in names)
         yield tuple(cell(value, place, name, line_bytes) for value, name in zip(values, names, strict=True))
     if not count:
         raise InputError(f"{spec} is empty: it has no rows of text.")
+
+
+def _decoded(value: Any, column: str, place: str) -> Any:
+    """Bytes as text; other values as they are."""
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        raise InputError(f"{place}: column {column!r} has bytes that are not UTF-8; name a column of text.") from None
 
 
 def _hf(spec: str, name: str, *options: str) -> tuple[Iterable[Mapping[str, Any]], list[str]]:

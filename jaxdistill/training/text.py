@@ -14,7 +14,7 @@ from jaxdistill.data.chunks import Chunking
 from jaxdistill.data.packing import pad
 from jaxdistill.data.portions import Portion, portions
 from jaxdistill.data.sources import TEXT, split_specs
-from jaxdistill.data.views import PAIRS
+from jaxdistill.data.views import PAIRS, RATES
 from jaxdistill.encoders import pruning
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.ops.unknown import unknown_id
@@ -23,6 +23,10 @@ from jaxdistill.training.objective import make_objective
 
 SAMPLE = 4096
 """Sentences on which `check_reads` judges a tokenizer, instead of the whole text."""
+DELETING = (*RATES, "delete_one_word")
+"""Views that leave a sentence of one word as it is."""
+MOST_SINGLE = 0.5
+"""Share of such sentences from which on a run warns."""
 PRUNING_SAMPLE, PRUNING_BATCH = 1024, 32
 """Sentences on which activations are measured, and how many at a time."""
 
@@ -126,7 +130,24 @@ def tokenised_text(
         )
     for column in _columns_read(store, views):
         _check_unknown(data, model, column, store.unknown(column))
+    for view in dict.fromkeys(views):
+        _warn_of_single_words(store, view)
     return store
+
+
+def _warn_of_single_words(store: tokenize.TokenStore, view: str) -> None:
+    """Logs a warning if a view deletes words and most sentences have no second one, such as those of Chinese."""
+    if view in store.columns or view.partition(":")[0] not in DELETING:
+        return
+    rows = np.arange(0, len(store), -(-len(store) // SAMPLE))
+    share = float(np.mean(store.counts_of(TEXT, rows).words < 2))
+    if share > MOST_SINGLE:
+        log.warning(
+            "warning: the view %s leaves %.0f %% of the sentences as they are, because they have one word between spaces; "
+            "use mask_span, or another view",
+            view,
+            100 * share,
+        )
 
 
 def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: tokenize.TokenStore) -> None:
