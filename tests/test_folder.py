@@ -332,6 +332,14 @@ def test_null_is_absent_where_published_models_have_it(tmp_path, bert_folder):
     assert load_model(str(tmp_path)).prompt == ""  # sentence-transformers has both roles, empty
 
 
+def test_layers_are_averaged_only_if_the_transformer_gives_them(tmp_path, bert_folder):
+    """As in sentence-transformers, which passes the last layer on otherwise."""
+    save(load_model(str(bert_folder), pooling="mean:first_last"), tmp_path)
+    assert load_model(str(tmp_path)).definition.pooling.layers == "first_last"
+    cases.edit_json(tmp_path / "config.json", output_hidden_states=False)
+    assert load_model(str(tmp_path)).definition.pooling.layers == "last"
+
+
 def test_an_unknown_dense_activation_is_refused(tmp_path, bert_folder):
     path = saved(tmp_path, bert_folder) / "2_Dense" / "config.json"
     path.write_text(path.read_text().replace("Tanh", "Mish"))

@@ -245,10 +245,11 @@ def _pooling(places: Mapping[str, Path]) -> Pooling | None:
         )
     if config.get("include_prompt") is False:
         raise InputError(f"{path} has include_prompt=false: pooling without the prompt's tokens is not supported.")
-    # sentence-transformers skips the module unless the transformer gives the outputs of all layers.
-    settings = read_settings(places["Transformer"] / "config.json") if layers_folder else {}
-    averages = layers_folder is not None and settings.get("output_hidden_states") is True
-    return Pooling(tokens=POOLING_MODES[modes[0]], layers=_layers(layers_folder) if averages else "last")
+    if layers_folder is None:
+        return Pooling(tokens=POOLING_MODES[modes[0]], layers="last")
+    # sentence-transformers skips this module unless the transformer gives the outputs of all layers.
+    gives_all = read_settings(places["Transformer"] / "config.json").get("output_hidden_states") is True
+    return Pooling(tokens=POOLING_MODES[modes[0]], layers=_layers(layers_folder) if gives_all else "last")
 
 
 def _layers(folder: Path) -> str:
