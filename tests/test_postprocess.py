@@ -137,3 +137,11 @@ def test_a_text_that_has_changed_is_fitted_again(tmp_path):
         text.write_text("\n".join([first, *made_up(60)]) + "\n")
         Postprocessing("whiten", (str(text),)).of(embed)(embed)(["x", "y"])
     assert {"a", "longer"} <= set(fitted)
+
+
+@pytest.mark.parametrize("method", ["whiten", "flow"])
+def test_a_model_with_nan_is_one_clear_line(method):
+    damaged = skewed(40)
+    damaged[3, 0] = np.nan
+    with pytest.raises(InputError, match="NaN or infinity for 1 of 40"):
+        FittedTransform(method, lambda texts: damaged, lambda: made_up(40)).after(None)(["a"])

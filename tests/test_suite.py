@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from jaxdistill.evals.beir import set_files
 from jaxdistill.evals.documents import specs
 from jaxdistill.evals.embedding_cache import EmbeddingCache, ScoreCache
 from jaxdistill.evals.evaluation import Sources
+from jaxdistill.paths import public_name
 from jaxdistill.reporting.model_card import Facts, write_facts
+from jaxdistill.reporting.tables import as_text, score_table
 
 from eval_cases import GRADED, run, write
 from tiny_models import tiny_model
@@ -292,7 +295,7 @@ def test_real_tracks_of_sts_2017_have_250_pairs(data_folder):
 def test_a_folder_has_a_report_that_compares_an_export_with_the_teacher_of_its_run(tiny, data, tmp_path, capsys):
     workdir = tmp_path / "runs" / "l3"
     save(tiny_model(tmp_path / "tokenizer", seed=1), workdir / "export")
-    write_facts(workdir, Facts(name="l3", teacher=tiny, teacher_scores={"sts-b-dev": 0.5}))
+    write_facts(workdir, Facts(name="l3", teacher=public_name(tiny), teacher_scores={"sts-b-dev": 0.5}))
     lines = [{"step": 0, "pairs/spearman": 0.5}, {"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]
     (workdir / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     options = ["--tasks=sts-b-dev,geometry", f"--data={data}", f"--out={tmp_path}/report/"]
@@ -309,8 +312,14 @@ def test_a_folder_has_a_report_that_compares_an_export_with_the_teacher_of_its_r
     )
     out, _ = run([f"--model={workdir / 'export'}", *options], capsys)
     page = (tmp_path / "report" / "index.html").read_text()
-    assert f"<small>{score / 0.5:.1%}</small>" in page and f"{tiny} (by its student" in page
+    assert f"<small>{score / 0.5:.1%}</small>" in page and ">tiny (by its student" in page
     assert "report: " in out and "index.html" in out
+    (workdir / "card.json").write_text('{"of_another_version": 1}')
+    (workdir / "metrics.jsonl").write_bytes(b'{"step": 1, \xff')
+    (tmp_path / "report" / "index.html").unlink()
+    _, errors = run([f"--model={workdir / 'export'}", *options], capsys)
+    assert [("card.json" in line, "metrics.jsonl:1" in line) for line in errors] == [(False, True), (True, False)]
+    assert (tmp_path / "report" / "index.html").exists()
 
 
 def test_a_teacher_that_is_named_is_scored_too(tiny, data, tmp_path, capsys):
@@ -320,3 +329,20 @@ def test_a_teacher_that_is_named_is_scored_too(tiny, data, tmp_path, capsys):
     models = json.loads((tmp_path / "results.json").read_text())["models"]
     assert [model["model"] for model in models] == [tiny, str(tmp_path / "student")]
     assert not (tmp_path / "index.html").exists()
+
+
+def test_scores_are_plain_finite_numbers(tmp_path):
+    def values(score):
+        unit = SimpleNamespace(name="mine", run=lambda model: {"scores": {"mine/a": score}}, is_repeatable=False)
+        return suite.unit_values(unit, None, [], tmp_path)["scores"]["mine/a"]
+
+    assert type(values(np.float32(0.5))) is float and values(np.float32(0.5)) == 0.5
+    for wrong in (float("nan"), np.float32("inf"), "high", None):
+        with pytest.raises(InputError, match="mine: the score 'mine/a' is .*, no finite number"):
+            values(wrong)
+
+
+def test_names_of_scores_stay_whole_beside_long_names_of_models():
+    models = [f"/home/user/projects/distillation/runs/minilm-l3-seed{seed}/export" for seed in range(4)]
+    table = score_table({"transfer/mr": dict.fromkeys(models, 0.8)}, models)
+    assert "transfer/mr" in as_text(table, width=160)

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.data.sources import content_digest, read
 from jaxdistill.evals.flow import fitted_flow
+from jaxdistill.evals.similarity import finite_vectors
 
 Transform = Callable[[Float[np.ndarray, "n e"]], Float[np.ndarray, "n o"]]
 
@@ -63,8 +64,8 @@ class FittedTransform:
 
     @cached_property
     def transform(self) -> Transform:
-        """The fitted transform; raises `InputError` if the text is too short."""
-        vectors = np.asarray(self._embed(self._sentences()))
+        """The fitted transform; raises `InputError` if the text is too short, or for vectors with NaN or infinity."""
+        vectors = finite_vectors(self._embed, self._sentences())
         if len(vectors) <= vectors.shape[1]:
             raise InputError(
                 f"--postprocess={self._method} needs more distinct sentences than the {vectors.shape[1]} numbers of a vector; "

@@ -94,8 +94,22 @@ def unit_values(unit: Unit, model: Model, digests: Sequence[str], cache_folder: 
     Raises:
       InputError: in every process, if the set cannot be read in one.
     """
-    run = partial(together, partial(unit.run, model))
+    run = partial(together, partial(_finite, unit, model))
     return cached_scores(cache_folder / "scores", [unit.digest(), *digests], run) if unit.is_repeatable else run()
+
+
+def _finite(unit: Unit, model: Model) -> dict[str, Any]:
+    """The unit's result with its scores as plain numbers; raises `InputError` for one that is no finite number."""
+    found = unit.run(model)
+    scores = {}
+    for name, value in found.get("scores", {}).items():
+        try:
+            scores[name] = float(value)
+        except (TypeError, ValueError):
+            scores[name] = math.nan
+        if not math.isfinite(scores[name]):
+            raise InputError(f"{unit.name}: the score {name!r} is {value!r:.60}, no finite number.")
+    return {**found, "scores": scores} if "scores" in found else found
 
 
 def measure(score: str) -> str:

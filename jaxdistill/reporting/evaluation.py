@@ -1,19 +1,23 @@
 """Builds the report of an evaluation from its results file and the curves of the runs that made the models."""
 
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jaxdistill.core import InputError
 from jaxdistill.evals import speed
 from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.files import try_writing
+from jaxdistill.paths import public_name
 from jaxdistill.reporting import page as report
 from jaxdistill.reporting.figures import Entry
 from jaxdistill.reporting.model_card import FACTS_FILE, read_facts
 from jaxdistill.reporting.plots import read_curves
 
+Value = TypeVar("Value")
 RESULTS = "results.json"
 """Name of the results file in a folder."""
 METRICS = "metrics.jsonl"
@@ -37,8 +41,11 @@ def write_evaluation(
     entries = [_entry(names[spec], row, scored_pairs[spec], runs.get(spec)) for spec, row in rows.items()]
     entries += [Entry(name=names[spec], scores={}, failed={"model": why}) for spec, why in content["failed"].items()]
     if not teacher:
-        taught = {facts.teacher: facts for run in runs.values() if (facts := read_facts(run)) and facts.teacher}
-        teacher = next(iter(taught)) if len(taught) == 1 else ""
+        known = [_readable(partial(read_facts, run)) for run in runs.values()]
+        taught = {facts.teacher: facts for facts in known if facts and facts.teacher}
+        named = next(iter(taught)) if len(taught) == 1 else ""
+        scored = [spec for spec in rows if public_name(spec) == named]  # facts have no folders
+        teacher = scored[0] if len(scored) == 1 else named
         if teacher and teacher not in names:
             names[teacher] = f"{teacher} (by its student's run)"
             entries.insert(0, Entry(name=names[teacher], scores=taught[teacher].teacher_scores))
@@ -71,9 +78,18 @@ def _entry(name: str, row: Mapping[str, Any], scored_pairs: ScoredPairs | None, 
         sentences_per_s=row["scores"].get(speed.RATE),
         scored_pairs=scored_pairs,
         neighbours=row["neighbours"],
-        curves=read_curves(metrics) if metrics and metrics.is_file() else None,
+        curves=_readable(partial(read_curves, metrics)) if metrics and metrics.is_file() else None,
         failed=row["failed"],
     )
+
+
+def _readable(read: Callable[[], Value]) -> Value | None:
+    """What `read` returns; None, with a line on the error stream, if the file of a run cannot be read: the scores need no run."""
+    try:
+        return read()
+    except InputError as error:
+        print(f"the report goes without a file of a run: {error}", file=sys.stderr)
+        return None
 
 
 def _readings(content: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:

@@ -139,7 +139,7 @@ def _rows(path: Path) -> list[dict]:
     if not path.is_file():
         raise InputError(f"{path}: no such file; a run writes metrics.jsonl into its workdir.")
     rows = []
-    for line, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for line, text in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         try:
             rows.append(json.loads(text))
         except json.JSONDecodeError as error:

@@ -135,7 +135,7 @@ def score_table(
     table = Table(box=SIMPLE_HEAD)
     table.add_column(what, overflow="fold")
     for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
+        table.add_column(column, justify="right", overflow="fold", min_width=6)
     for model, named in scores.items():
         table.add_row(model, *(shown(named[column]) if column in named else "-" for column in columns))
     return table
