@@ -93,7 +93,7 @@ class Teacher:
     teachers trained with nested widths (Matryoshka); a narrow student then needs no head."""
     prompt: str = ""
     """Name of a prompt of the checkpoint, or a text, prepended to every sentence without a role; `none`: no prompt;
-    empty: the checkpoint's default prompt. In a text, `\\n` is a line break."""
+    empty: the checkpoint's default prompt, or that of an earlier stage's student. In a text, `\\n` is a line break."""
     query_prompt: str = ""
     """Name of a prompt of the checkpoint, or a text, prepended to queries (see `data.roles`); `none`: no prompt; empty:
     the checkpoint's prompt `query`, if it has one."""
