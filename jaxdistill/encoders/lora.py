@@ -11,9 +11,9 @@ import numpy as np
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders.safetensors_file import read_safetensors
-from jaxdistill.encoders.settings import read_settings, setting
+from jaxdistill.encoders.settings import ADAPTER, read_settings, setting
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+WEIGHTS = "adapter_model.safetensors"
 PREFIX = "base_model.model."
 """Prefix that peft adds to the names of a model's modules."""
 REFUSED = ("use_dora", "fan_in_fan_out", "modules_to_save", "rank_pattern", "alpha_pattern", "lora_bias")
@@ -26,7 +26,7 @@ def with_adapter(tensors: dict[str, np.ndarray], folder: Path) -> dict[str, np.n
     Raises:
       InputError: an adapter of another kind, or one that does not fit the tensors.
     """
-    file = folder / CONFIG
+    file = folder / ADAPTER
     if not file.exists():
         return tensors
     scale = _scale(read_settings(file), file)

@@ -11,8 +11,9 @@ from jaxdistill.core import InputError
 from jaxdistill.files import reading
 
 QUANTIZED = "quantized.json"
-ADAPTER = "adapter_config.json"
 """A file that only folders of `jaxdistill.quantize` have."""
+ADAPTER = "adapter_config.json"
+"""peft's settings of a LoRA adapter."""
 NEEDED = object()
 """Instead of a default: the key is required."""
 KINDS = {
