@@ -18,7 +18,7 @@ from numbers import Real
 from typing import Any, get_args
 
 from jaxdistill import memory
-from jaxdistill.core import InputError, Precision, TemporaryError
+from jaxdistill.core import InputError, InUseError, Precision, TemporaryError
 from jaxdistill.files import buckets, is_remote, parts
 from jaxdistill.paths import cache_folder
 
@@ -27,6 +27,8 @@ INTERRUPTED = 130
 AGAIN = 75
 """Exit status after which the same command continues, EX_TEMPFAIL of sysexits.h: SIGTERM, SIGHUP, or the loss of another process
 or of the network."""
+IN_USE = 73
+"""Exit status where another process writes the same workdir, EX_CANTCREAT of sysexits.h: it goes on undisturbed."""
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 """OS errors caused by the user's disk, reported as one line wherever they occur; other OS errors are bugs."""
 LOOKALIKES = {"\u2500": "-", "\u00d7": "x", "\u2026": "...", "\u2013": "-"}
@@ -168,6 +170,8 @@ def _status(number: int) -> int:
 
 def error_status(error: InputError) -> int:
     """Exit status after an error of one line."""
+    if isinstance(error, InUseError):
+        return IN_USE
     return AGAIN if isinstance(error, TemporaryError) else BAD_INPUT
 
 

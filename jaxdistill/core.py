@@ -42,6 +42,10 @@ class TemporaryError(InputError):
     """Raised where the same command may succeed later: a network fails. Programs exit with status 75."""
 
 
+class InUseError(InputError):
+    """Raised where another process writes the same workdir. Programs exit with status 73."""
+
+
 class Tokens(NamedTuple):
     """Tokenised sentences, packed: each row holds several sentences in sequence.
 

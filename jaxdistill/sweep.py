@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from jaxdistill import config as configs
 from jaxdistill.cli import Interrupted, Interrupts, Parser, did_you_mean, local_path, run
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, InUseError
 from jaxdistill.data import sources
 from jaxdistill.data.sources import split_specs
 from jaxdistill.files import refuse_no_folder
@@ -280,7 +280,7 @@ def train_point(point: Point, folder: pathlib.Path) -> int:
             # The training inherits the lock: a sweep that was killed may have left it running.
             fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(f"{folder / point.name} is being trained by another process; end that first.") from None
+            raise InUseError(f"{folder / point.name} is being trained by another process; end that first.") from None
         # A session of its own: the terminal would send it a second Ctrl-C, on which it leaves without saving.
         unbuffered = os.environ | {"PYTHONUNBUFFERED": "1"}
         process = subprocess.Popen(command, stdout=log, stderr=log, env=unbuffered, start_new_session=True)

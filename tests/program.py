@@ -164,13 +164,13 @@ def series(workdir: pathlib.Path, name: str) -> dict[int, float]:
     return {line["step"]: line[name] for line in lines if name in line}
 
 
-def refused(module, arguments: Sequence[str], capsys) -> str:
+def refused(module, arguments: Sequence[str], capsys, *, status: int = cli.BAD_INPUT) -> str:
     """The one line of a program that refuses its input, run in this process."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as stopped:
         cli.run(module.main, [str(argument) for argument in arguments])
     captured = capsys.readouterr().err
     lines = [line for line in captured.splitlines() if "tokenising" not in line and line.strip()]
-    assert stopped.value.code == cli.BAD_INPUT
+    assert stopped.value.code == status
     assert len(lines) == 1 and lines[0].startswith("error: "), captured
     return lines[0]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxdistill import cli, paths
-from jaxdistill.core import InputError, TemporaryError
+from jaxdistill.core import InputError, InUseError, TemporaryError
 from jaxdistill.data import spread
 from jaxdistill.data.sources import read, source_files
 from jaxdistill.encoders.locate import locate
@@ -262,7 +262,7 @@ def test_one_run_holds_a_lease_and_a_dead_one_is_taken_over(monkeypatch):
     monkeypatch.setattr(lease, "DEAD_SECONDS", 0.8)
     there = Bucket(f"s3://{bucket.NAME}/runs/lease")
     first = lease.Lease(there)
-    with pytest.raises(InputError, match=f"in use by another run .pid {os.getpid()}"):
+    with pytest.raises(InUseError, match=f"in use by another run .pid {os.getpid()}"):
         lease.Lease(there)
     first.check()
     first._ended.set()  # it dies, or its machine sleeps

@@ -13,7 +13,7 @@ import types
 import pytest
 
 from jaxdistill import main, sweep
-from jaxdistill.cli import AGAIN, BAD_INPUT
+from jaxdistill.cli import AGAIN, BAD_INPUT, IN_USE
 from jaxdistill.core import InputError
 from jaxdistill.processes import FAILED, channel, launch
 from jaxdistill.processes.launch import Place
@@ -394,5 +394,6 @@ def test_a_folder_is_locked_for_one_run_and_the_lock_of_a_killed_one_is_taken_ov
 def test_a_training_in_a_folder_in_use_is_refused(tmp_path, capsys):
     arguments = tiny_arguments(tmp_path)
     with lock.held(tmp_path / "w"):
-        assert "in use by another run" in refused(main, [*arguments, f"--workdir={tmp_path / 'w'}"], capsys)
+        given = [*arguments, f"--workdir={tmp_path / 'w'}"]
+        assert "in use by another run" in refused(main, given, capsys, status=IN_USE)
         assert [path.name for path in (tmp_path / "w").iterdir()] == [".lock"]

@@ -13,7 +13,7 @@ import pytest
 from rich.box import MARKDOWN
 
 from jaxdistill import export, main, sweep
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, InUseError
 from jaxdistill.reporting import sweep as comparison
 from jaxdistill.reporting.tables import as_text
 
@@ -359,7 +359,7 @@ def test_a_training_that_still_runs_is_not_joined_by_another(tmp_path):
     (point,) = sweep.plan([TINY], [], [{"objective.alpha": 0.5}])
     with (tmp_path / f"{point.name}.log").open("ab") as log:
         sweep.fcntl.flock(log, sweep.fcntl.LOCK_EX)
-        with pytest.raises(InputError, match="is being trained by another process"):
+        with pytest.raises(InUseError, match="is being trained by another process"):
             sweep.train_point(point, tmp_path)
 
 

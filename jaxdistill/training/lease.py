@@ -16,7 +16,7 @@ import threading
 import time
 from typing import Any
 
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, InUseError
 from jaxdistill.files.buckets import Bucket, address_digest
 from jaxdistill.files.reading import parsed_json
 
@@ -29,7 +29,7 @@ LOOK_SECONDS = 2.0
 log = logging.getLogger(__name__)
 
 
-class LeaseLost(InputError):
+class LeaseLost(InUseError):
     """Raised when another run has taken the lease."""
 
 
@@ -40,7 +40,7 @@ class Lease:
         """Takes the lease; waits where it cannot tell at once whether the run that holds it lives.
 
         Raises:
-          InputError: another run holds it (names its host, pid and start).
+          InUseError: another run holds it (names its host, pid and start).
         """
         self._bucket = bucket
         self._note = {"host": socket.gethostname(), "pid": os.getpid(), "space": _process_space(), "started": _now()}
@@ -80,7 +80,7 @@ class Lease:
         return highest + 1
 
     def _await_end(self, number: int) -> None:
-        """Returns when the lease is released or dead; raises `InputError` when it is renewed."""
+        """Returns when the lease is released or dead; raises `InUseError` when it is renewed."""
         first = noted = self._read(number)
         if noted.get("released") or _is_dead(noted):
             return
@@ -90,7 +90,7 @@ class Lease:
             time.sleep(LOOK_SECONDS)
             noted = self._read(number)
             if noted != first and not noted.get("released"):
-                raise InputError(
+                raise InUseError(
                     f"{self._bucket.address} is in use by {_holder(noted)}; wait for its end, or give another --workdir."
                 )
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 
 from jaxdistill import processes
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, InUseError
 from jaxdistill.training.workdir import LOCK
 
 SEEN_SECONDS = 60.0
@@ -29,7 +29,8 @@ def held(folder: pathlib.Path, *, shared: bool = True) -> Iterator[None]:
       shared: whether all processes must see the folder; else each has one of its own.
 
     Raises:
-      InputError: another run holds it (names its host, pid and start), or a process does not see the folder of the first.
+      InUseError: another run holds it (names its host, pid and start).
+      InputError: a process does not see the folder of the first.
     """
     with contextlib.ExitStack() as stack:
         token = stack.enter_context(locked(folder)) if processes.is_first() else ""
@@ -47,7 +48,7 @@ def locked(folder: pathlib.Path) -> Iterator[str]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(
+            raise InUseError(
                 f"{folder} is in use by {holder(folder)}; wait for its end, or give another folder."
             ) from None
         except OSError as error:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from jaxdistill.cli import AGAIN, BAD_INPUT
+from jaxdistill.cli import AGAIN, BAD_INPUT, IN_USE
 
 import program
 from faults.harness import TIMEOUT_S, Case, Ended, Room
@@ -138,7 +138,9 @@ PAIRS: list[tuple[str, Callable[[Room], list[Ended]], str]] = [
 CASES = [
     Case("`JAX_COORDINATOR_ADDRESS=nonsense`", _no_coordinator, says="JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT"),
     Case("four tasks of SLURM that JAX cannot find", _slurm_without_its_nodes, says="SLURM has started 4 tasks"),
-    Case("a workdir in which another run trains", _in_use, says=r"in use by another run \(pid", left=RUN),
+    Case(
+        "a workdir in which another run trains", _in_use, says=r"in use by another run \(pid", status=IN_USE, left=RUN
+    ),
     Case("`--workdir=ftp://host/run`", _remote_workdir, says="use s3:// or gs://", quick=True),
     Case("`encode --output=/proc/x.npy`", partial(_encode_to, output="/proc/x.npy"), says="/proc/x.npy", quick=True),
     Case(
