@@ -23,7 +23,7 @@ ALLOWED = {
     "could not convert string to float": "a number",
 }
 """What the flag libraries say of a value of the wrong type, and what is allowed."""
-USAGE = """usage: python -m jaxdistill.main --config=FILE[:PRESET] --workdir=DIR [--dry_run [--compile_for=SLICE]] [--config.SECTION.OPTION=VALUE ...]
+USAGE = """usage: python -m jaxdistill.main --config=FILE[:PRESET] --workdir=DIR [--dry_run [--compile_for=SLICE] | --check=WHERE] [--config.SECTION.OPTION=VALUE ...]
 
 Trains a student and exports it to DIR/export. Running the same command again resumes training.
 
@@ -35,6 +35,8 @@ Trains a student and exports it to DIR/export. Running the same command again re
   --compile_for=SLICE      with --dry_run: compile the step for absent TPUs (v5e-16, v5p-64, v6e-8), and print memory,
                            arithmetic, traffic and the minimum time; needs the TPU compiler (pip install libtpu) but
                            no TPU
+  --check=here|elsewhere   check options, text and models, without loading or reading them, and stop; elsewhere: for machines
+                           that see no files of this one, only buckets and hubs. The launchers do this first
   --profile=FIRST:LAST     trace these steps into DIR/profile, for xprof
   --help                   this text; with --config, the description of that config
 """
@@ -50,11 +52,14 @@ def main(arguments: Sequence[str]) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
     from jaxdistill.training.plan import print_plan
+    from jaxdistill.training.stage_checks import check_launch
     from jaxdistill.training.stages import in_order, run_stages
     from jaxdistill.training.unread import warn_of_unread
 
     warn_of_unread(config, _overridden(arguments))
-    if given.compile_for:
+    if given.check:
+        check_launch(in_order(config), given.workdir, given.check)
+    elif given.compile_for:
         stages = in_order(config)
         if len(stages) > 1:
             print(f"stage 1 of {len(stages)}")
@@ -81,6 +86,8 @@ class Flags(NamedTuple):
     dry_run: bool
     compile_for: str
     """A TPU slice; empty: this machine's devices."""
+    check: str
+    """Where the training is to run; empty: it is run, not checked."""
 
 
 def parse_flags(arguments: Sequence[str]) -> Flags:
@@ -96,6 +103,7 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
     flags.DEFINE_string("workdir", None, "", flag_values=values)
     flags.DEFINE_bool("dry_run", False, "", flag_values=values)
     flags.DEFINE_string("compile_for", "", "", flag_values=values)
+    flags.DEFINE_enum("check", None, ["here", "elsewhere"], "", flag_values=values)
     program = sys.argv
     try:
         rest = [_as_tuple(argument) for argument in arguments if not re.match(r"--?config=", argument)]
@@ -114,7 +122,7 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
     if values.compile_for and not values.dry_run:
         raise InputError(f"--compile_for={values.compile_for} plans a run and trains nothing; add --dry_run.")
     workdir = os.path.expanduser(values.workdir)
-    return Flags(values.config.to_dict(), workdir, values.dry_run, values.compile_for)
+    return Flags(values.config.to_dict(), workdir, values.dry_run, values.compile_for, values.check or "")
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:
@@ -123,7 +131,7 @@ def _joined(arguments: Sequence[str]) -> list[str]:
     for argument in arguments:
         if (
             joined
-            and re.fullmatch(r"--?(config|workdir|compile_for|profile)[\w.]*", joined[-1])
+            and re.fullmatch(r"--?(config|workdir|compile_for|check|profile)[\w.]*", joined[-1])
             and not re.match(r"-\D", argument)
         ):
             joined[-1] += f"={argument}"
@@ -143,7 +151,7 @@ def _as_tuple(argument: str) -> str:
 
 
 def _refuse_unknown_flags(arguments: Sequence[str]) -> None:
-    known = ("--config", "--workdir", "--dry_run", "--compile_for", "--profile", "--help")
+    known = ("--config", "--workdir", "--dry_run", "--compile_for", "--check", "--profile", "--help")
     for argument in arguments:
         name = argument.partition("=")[0]
         if name.startswith("--") and name not in (*known, "--nodry_run") and not name.startswith("--config."):
@@ -190,7 +198,7 @@ def _clear(error: Exception) -> str:
             return f"{mistyped[1]}={mistyped[2]!r} must be {allowed}."
     unknown = re.search(r"Unknown command line flag '([^']+)'", text)
     if unknown:
-        meant = did_you_mean(unknown[1], ("config", "workdir", "dry_run", "compile_for", "profile", "help"))
+        meant = did_you_mean(unknown[1], ("config", "workdir", "dry_run", "compile_for", "check", "profile", "help"))
         return f"unknown option --{unknown[1]}.{meant} --help lists the options."
     return text
 

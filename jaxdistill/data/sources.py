@@ -98,6 +98,12 @@ def local_files(specs: Sequence[str]) -> list[Path]:
     return [path for spec in specs if not hub.is_hub(spec) for path in source_files(spec)]
 
 
+def check_given(specs: Sequence[str]) -> None:
+    """Raises `InputError` if there is no text to train on."""
+    if not specs:
+        raise InputError("no text is given; set --config.data.text to at least one file, glob or data set.")
+
+
 def check_weights(weights: Sequence[float], *, sources: int) -> None:
     """Raises `InputError` unless weights are empty or one positive number per source."""
     if weights and (len(weights) != sources or not all(0 < weight < float("inf") for weight in weights)):

@@ -256,8 +256,7 @@ class _Files(ExitStack):
 def _check(
     specs, wanted: Mapping[str, str], tokenizer: Tokenizer, max_length: int, prompts: Mapping[str, str], weights
 ) -> None:
-    if not specs:
-        raise InputError("no text is given; set --config.data.text to at least one file, glob or data set.")
+    sources.check_given(specs)
     if "text" not in wanted:
         raise InputError(f"data.columns names {', '.join(wanted) or 'no column'}; one of them must be 'text'.")
     sources.check_weights(weights, sources=len(specs))

@@ -1,21 +1,92 @@
-"""Checks of a chain of trainings that need no training: what is wrong with a later stage appears before the first one runs."""
+"""Checks that need no training: what is wrong with a later stage of a chain appears before the first one runs, and what is wrong
+with a training before a launcher pays for its machines."""
 
 import functools
+import logging
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+import jax
+from jax.sharding import Mesh
+
+from jaxdistill import mesh as meshes
 from jaxdistill.config import Config
 from jaxdistill.core import InputError
 from jaxdistill.data import hub, sources
 from jaxdistill.data.sources import split_specs
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.encoders.locate import locate
+from jaxdistill.files import buckets, is_remote, parts
 from jaxdistill.training.build import checked_setup
 from jaxdistill.training.dev import read_own_sets
 from jaxdistill.training.several import each_teacher, names_models
 from jaxdistill.training.student import refuse_contradictions
 from jaxdistill.training.text import text_portions
 from jaxdistill.training.workdir import INPUTS, STAGE_NAME, TEXT_FILES, made_of, read_note, stage_folder
+
+HERE, ELSEWHERE = "here", "elsewhere"
+"""Where a launcher starts a training: on machines that see the files of this one, or that see buckets and hubs alone."""
+
+log = logging.getLogger(__name__)
+
+
+def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
+    """Raises `InputError` for options, text and models with which the training would end as soon as it is launched.
+
+    Loads no model, reads no text, and downloads nothing. An address whose store cannot be reached from here is not checked.
+
+    Args:
+      where: `HERE` or `ELSEWHERE`.
+    """
+    if is_remote(workdir):
+        buckets.checked_address(workdir)
+    elif where == ELSEWHERE:
+        raise _local("--workdir", workdir)
+    mesh = meshes.make_mesh(devices=jax.devices()[:1])  # what devices the training will have is not known
+    for number, stage in enumerate(stages, start=1):
+        try:
+            parts.use(stage.run.parts)
+            _check_options(stage, mesh)
+            for option in ("data.text", "data.exclude", "evals.agreement"):
+                section, _, name = option.partition(".")
+                for spec in split_specs(getattr(getattr(stage, section), name)):
+                    _check_place(option, spec, where)
+            for option, name in _models(stage):
+                _check_place(option, name, where)
+        except InputError as error:
+            raise InputError(f"stage {number}: {error}" if len(stages) > 1 else str(error)) from None
+
+
+def _check_place(option: str, spec: str, where: str) -> None:
+    """Raises `InputError` for text or a model that is not where the training will look for it."""
+    is_model = option.endswith(".model")
+    if is_remote(spec):
+        buckets.checked_address(spec)
+        try:
+            bucket = buckets.Bucket(spec)
+            found = bucket.versions() if is_model else bucket.matching()
+        except buckets.MissingObject as error:
+            raise InputError(f"{option}: {error}") from None
+        except InputError as error:
+            log.warning("%s is not checked: %s", option, error)
+            return
+        if not found:
+            raise InputError(f"{option}: no object matches {spec}; check the address, and quote the glob.")
+    elif is_model and not (spec.startswith(("package:", ".", "/", "~")) or pathlib.Path(spec).exists()):
+        return  # of the hub
+    elif where == HERE and is_model:
+        locate(spec)
+    elif where == HERE:
+        _check_source(option, spec)
+    elif not (hub.is_hub(spec) or spec.startswith("package:")):
+        raise _local(f"--config.{option}", spec)
+
+
+def _local(option: str, path: str) -> InputError:
+    return InputError(
+        f"{option}={path} is on this machine, and the training runs on others; give the address of a bucket, such as "
+        f"{option}=gs://BUCKET/{pathlib.Path(path).name}."
+    )
 
 
 def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pathlib.Path) -> None:
@@ -36,24 +107,36 @@ def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pa
             raise InputError(f"stage {number}: {error}") from None
 
 
-def _check(stage: Config) -> None:
-    checked_setup(stage)
+def _check_options(stage: Config, absent: Mesh | None = None) -> None:
+    checked_setup(stage, absent)
     gives_vectors = bool(stage.teacher.model) and names_models(stage.teacher) and stage.teacher.targets != "labels"
     refuse_contradictions(stage.student, has_teacher=gives_vectors)
     if stage.student.pooling:
         Pooling.parse(stage.student.pooling)
     specs = split_specs(stage.data.text)
+    sources.check_given(specs)
     sources.check_weights(stage.data.weights, sources=len(specs))
+
+
+def _models(stage: Config) -> Iterator[tuple[str, str]]:
+    """Options that name models, with those that exist before the chain is trained."""
+    teachers = [teacher.model for teacher in each_teacher(stage.teacher)] if names_models(stage.teacher) else []
+    for option, name in (*(("teacher.model", name) for name in teachers), ("student.model", stage.student.model)):
+        if name not in ("", "teacher") and not STAGE_NAME.fullmatch(name):
+            yield option, name
+
+
+def _check(stage: Config) -> None:
+    _check_options(stage)
+    specs = split_specs(stage.data.text)
     for portion in text_portions(stage.data):
         next(sources.rows(specs[portion.source], portion.columns, stage.data.max_line_bytes), None)
     for option, given in (("data.exclude", stage.data.exclude), ("evals.agreement", stage.evals.agreement)):
         for spec in split_specs(given):
             _check_source(option, spec)
     read_own_sets(stage)
-    teachers = [teacher.model for teacher in each_teacher(stage.teacher)] if names_models(stage.teacher) else []
-    for name in (*teachers, stage.student.model):
-        if name not in ("", "teacher") and not STAGE_NAME.fullmatch(name):
-            locate(name)
+    for _, name in _models(stage):
+        locate(name)
 
 
 def _check_source(option: str, spec: str) -> None:
