@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Shared by the launchers: one-line errors, and commands that a dry run prints instead of running.
+# Shared by the launchers: one-line errors, the check of a training, and commands that a dry run prints instead of running.
 DRY_RUN=${DRY_RUN:-}
 SCRIPT=$(realpath "$0")
 
@@ -16,6 +16,13 @@ usage() {
 # needs COMMAND HOW_TO_GET_IT; a dry run needs nothing.
 needs() {
   [ -n "$DRY_RUN" ] || command -v "$1" >/dev/null || fail "$1 is not installed; $2"
+}
+
+# checked here|elsewhere ARGUMENTS: checks a training with the Python of this machine, before anything is created.
+checked() {
+  local python=${PYTHON:-python3}
+  "$python" -c 'import jaxdistill.main' 2>/dev/null || fail "$python has no jaxdistill; run pip install -e . in the clone, or set PYTHON."
+  JAX_PLATFORMS=cpu "$python" -m jaxdistill.main --check="$1" "${@:2}" >&2 || exit
 }
 
 # The words as a shell reads them back.

@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # Trains on a SLURM cluster; JAX finds the tasks. The clone, its Python and --workdir lie on a file system that all nodes see.
 #
-#   launch/slurm.sh --nodes=2 --gpus=8 [--per=node|gpu] [SBATCH OPTIONS] -- --config=configs/congen.py:minilm-l3 --workdir=runs/l3
+#   launch/slurm.sh --nodes=2 --gpus=8 --cpus-per-task=32 --time=04:00:00 \
+#     -- --config=configs/congen.py:minilm-l3 --config.data.text='texts/*.txt.gz' --workdir=runs/l3
 #
 #   --nodes=N     default 1
 #   --gpus=N      of each node; default 0: CPUs
 #   --per=node    one task on each node, which uses all of its GPUs (default); --per=gpu: one task for each GPU
 #   --restarts=N  times the job may start again, lost nodes included; default 100
-#   --dry_run     print the sbatch command and stop
+#   --dry_run     check the training, print the sbatch command and stop
 #   PYTHON        in the environment: the Python to use, default python3
 #
-# Other options go to sbatch as they are, such as --time=04:00:00 --partition=NAME. SLURM sends SIGTERM two minutes before the time is over;
+# Other options go to sbatch as they are, such as --partition=NAME, and --cpus-per-task=N, without which a task may get one CPU. The
+# options of the training, its text and its teacher are checked before the job is submitted. SLURM sends SIGTERM two minutes before the time is over;
 # the training saves and ends with status 75, and the job goes back into the queue, where it continues. It does so too after another process
 # or the network was lost (75 too), and after a SIGTERM that came before or after the training's loop (143), --restarts times in all.
 #SBATCH --signal=TERM@120
@@ -23,7 +25,8 @@ set -euo pipefail
 if [[ ${1:-} == --job_with_restarts=* ]]; then
   restarts=${1#*=} status=0
   shift
-  srun "${PYTHON:-python3}" -m jaxdistill.main "$@" || status=$?
+  # SLURM 22.05 and later: srun does not take the CPUs of a task from sbatch.
+  srun ${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"} "${PYTHON:-python3}" -m jaxdistill.main "$@" || status=$?
   case $status in 75 | 143) ;; *) exit "$status" ;; esac
   # Neither proves progress: a bucket that cannot be reached gives 75 at each start.
   [ "${SLURM_RESTART_COUNT:-0}" -ge "$restarts" ] || exec scontrol requeue "$SLURM_JOB_ID"
@@ -50,7 +53,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ $# -gt 0 ] || fail "the training has no arguments; give them after --, such as -- --config=configs/congen.py:minilm-l3 --workdir=runs/l3."
+[ $# -gt 0 ] || fail "the training has no arguments; give them after --; see --help."
 [[ $nodes =~ ^[1-9][0-9]*$ ]] || fail "--nodes=$nodes must be a number of at least 1."
 [[ $gpus =~ ^[0-9]+$ ]] || fail "--gpus=$gpus must be a number."
 [[ $restarts =~ ^[0-9]+$ ]] || fail "--restarts=$restarts must be a number; 0: never."
@@ -61,5 +64,6 @@ case $per in
 esac
 [ "$tasks" -gt 0 ] || fail "--per=gpu needs --gpus=N of at least 1."
 [ "$gpus" = 0 ] || options+=(--gpus-per-node="$gpus") # not --gpus-per-task: JAX takes each task's GPU from all of the node's
+checked here "$@"
 needs sbatch "start this on a login node of the cluster."
 run sbatch --nodes="$nodes" --ntasks-per-node="$tasks" "${options[@]}" launch/slurm.sh --job_with_restarts="$restarts" "$@"
