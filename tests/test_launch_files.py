@@ -130,7 +130,7 @@ def trainings(command):
             return [["--check=here", *words[words.index("train") + 1 :]]]
         case ["gcloud", *words]:
             remote = shlex.split(words[-1].removeprefix("--command=").replace("\\\n", " "))
-            return [["--check=elsewhere", *remote[remote.index("jaxdistill.main") + 1 : remote.index(">log")]]]
+            return [["--check=elsewhere", *remote[remote.index("jaxdistill.main") + 1 : remote.index(">>log")]]]
         case ["kubectl", "apply", *_, path]:
             (job,) = yaml.safe_load((ROOT / path).read_text())["spec"]["replicatedJobs"]
             (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
