@@ -170,9 +170,7 @@ def _status(number: int) -> int:
 
 def error_status(error: InputError) -> int:
     """Exit status after an error of one line."""
-    if isinstance(error, InUseError):
-        return IN_USE
-    return AGAIN if isinstance(error, TemporaryError) else BAD_INPUT
+    return AGAIN if isinstance(error, TemporaryError) else IN_USE if isinstance(error, InUseError) else BAD_INPUT
 
 
 def error_of_input(error: BaseException) -> InputError | None:
