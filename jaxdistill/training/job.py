@@ -2,36 +2,32 @@
 
 import dataclasses
 import json
-import logging
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
 
 from jaxdistill import processes
 from jaxdistill.config import Config, flat
-from jaxdistill.core import InputError
 from jaxdistill.data import hub, sources
 from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.evals import agreement, auc, documents, evaluation, pairs, sts, suite
-from jaxdistill.evals.score_cache import cached_scores
+from jaxdistill.evals import agreement, auc, documents, pairs, sts
 from jaxdistill.files import write_atomic
 from jaxdistill.files.folders import refuse_foreign
-from jaxdistill.paths import cache_folder, public_name, without_folders
+from jaxdistill.paths import public_name, without_folders
 from jaxdistill.reporting.model_card import Facts, averaged_steps, public_command, write_facts
 from jaxdistill.reporting.plots import training_plot
 from jaxdistill.reporting.tables import Measured, as_text, comparison_table, no_gain
 from jaxdistill.training import lock
 from jaxdistill.training import report as run_report
 from jaxdistill.training.build import build
-from jaxdistill.training.dev import retrieval_files, sts_data_folder
+from jaxdistill.training.dev import retrieval_files
 from jaxdistill.training.export import export, weights_bytes
+from jaxdistill.training.final_scores import Found, final_models, found_of
 from jaxdistill.training.layer_choice import keep_layers
 from jaxdistill.training.loop import train
 from jaxdistill.training.outcome import Outcome
 from jaxdistill.training.overview import print_overview
 from jaxdistill.training.run import Run
-from jaxdistill.training.sharding import sharded_embedder
-from jaxdistill.training.student import as_evaluated, as_exported, widths_of
+from jaxdistill.training.student import as_exported
 from jaxdistill.training.vocabulary import keep_tokenizer, refuse_other_text
 from jaxdistill.training.workdir import (
     DEV_SCORE,
@@ -47,8 +43,6 @@ from jaxdistill.training.workdir import (
 from jaxdistill.versions import versions
 
 FORM = "the layers and tokenizer of student.model"
-
-log = logging.getLogger(__name__)
 
 
 def run_training(config: Config, workdir: pathlib.Path, *, shared: bool, dry_run: bool, command: str) -> None:
@@ -81,7 +75,7 @@ def run_training(config: Config, workdir: pathlib.Path, *, shared: bool, dry_run
         processes.gathered("the workdir is claimed")
         outcome = train(run, progress=leads, shared=shared)
         models = final_models(run, outcome)
-        found = {name: _found(run, model) for name, model in models.items()}
+        found = {name: found_of(run, model) for name, model in models.items()}
         if leads:
             finish(run, outcome, models, teacher_scores, found, command)
         processes.gathered("finished")
@@ -117,27 +111,6 @@ def inputs_of(run: Run, read: Mapping[str, str]) -> dict[str, str]:
     if not any(map(hub.is_hub, sources.split_specs(run.config.data.text))) and run.store.source_digest:
         inputs[TEXT_FILES] = run.store.source_digest
     return inputs | {DEV_SCORE: run.best or "none"}
-
-
-class Found(NamedTuple):
-    """What the devices of all processes measured of a model at the end."""
-
-    on_sts: dict[str, Any]
-    """What `sts.sts_values` gives of the seven tests; empty where the run does not want them."""
-    reading: run_report.Reading
-    geometry: dict[str, float]
-    """Alignment, uniformity and the like, as `evaluate` has them; empty where the run scores no STS."""
-
-
-def _found(run: Run, model: SentenceModel) -> Found:
-    return Found(_on_sts(run, model), run_report.reading(run, model), _geometry(run, model))
-
-
-def final_models(run: Run, outcome: Outcome) -> dict[str, SentenceModel]:
-    """The models that the run ends with, by name; without a teacher model two."""
-    before = as_evaluated(run.config.student, run.student, widths_of(run.teachers))
-    students = {"student before": before, "student after": outcome.student}
-    return ({"teacher": run.teacher} if run.teacher else {}) | students
 
 
 def finish(
@@ -209,45 +182,6 @@ def _ending(run: Run, outcome: Outcome, lost: str) -> str:
         lost += f"; try another optimizer.learning_rate than {run.config.optimizer.learning_rate:g}"
     minutes = f"trained for {outcome.seconds / 60:.1f} minutes in this process"
     return "\n".join(filter(None, [lost, f"{chosen}; {minutes}"]))
-
-
-def _sts_folder(run: Run) -> pathlib.Path | None:
-    """The data folder, where there is one and the run scores STS."""
-    return sts_data_folder() if run.config.evals.sts else None
-
-
-def _on_sts(run: Run, model: SentenceModel) -> dict[str, Any]:
-    folder = _sts_folder(run)
-    if folder is None:
-        return {}
-    return cached_scores(
-        cache_folder(run.config.data.cache_folder) / "scores",
-        [model.digest(), sts.digest(folder)],
-        lambda: sts.sts_values(
-            sharded_embedder(model, run.config.run, mesh=run.mesh).as_embed(), folder, sts.TESTS, subsets=False
-        ),
-    )
-
-
-def _geometry(run: Run, model: SentenceModel) -> dict[str, float]:
-    folder = _sts_folder(run)
-    if folder is None or model.definition.reads_pairs:
-        return {}
-    known = evaluation.Model(
-        embed=sharded_embedder(model, run.config.run, mesh=run.mesh).as_embed(),
-        embed_in_batches=lambda size: sharded_embedder(model, run.config.run, batch_size=size).as_embed(),
-        parameters=model.parameter_count,
-        size_bytes=0,  # geometry does not depend on it
-    )
-    scores: dict[str, float] = {}
-    for unit in suite.planned(["geometry"], evaluation.Sources(data=str(folder))).units:
-        try:
-            scores |= suite.unit_values(unit, known, [model.digest()], cache_folder(run.config.data.cache_folder))[
-                "scores"
-            ]
-        except InputError as error:  # the report is there without it
-            log.warning("%s: not in the report (%s)", unit.name, error)
-    return scores
 
 
 def _measured(
