@@ -27,6 +27,7 @@ from jaxdistill.training.loop import train
 from jaxdistill.training.outcome import Outcome
 from jaxdistill.training.overview import print_overview
 from jaxdistill.training.run import Run
+from jaxdistill.training.said import kept, say
 from jaxdistill.training.student import as_exported
 from jaxdistill.training.vocabulary import keep_tokenizer, refuse_other_text
 from jaxdistill.training.workdir import (
@@ -52,33 +53,34 @@ def run_training(config: Config, workdir: pathlib.Path, *, shared: bool, dry_run
       shared: whether all processes must see the workdir; else each has a copy of its own.
     """
     leads = processes.is_first()
-    say = print if leads else (lambda line: None)
-    with processes.agreed() as facts:
-        claim_workdir(workdir, config, write=False)
-        refuse_other_text(config, workdir)
-        refuse_foreign(workdir / EXPORT, advice="Move it, or give another --workdir.")
-        run = build(config, workdir, progress=leads)
-        read = digests(run)
-        inputs = inputs_of(run, read)
-        refuse_other_inputs(workdir, inputs)
-        facts.update(read)
-    teacher_scores = print_overview(run, say)
-    if dry_run:
-        say("dry run: stopped before step 1")
-        return
-    with lock.held(workdir, shared=shared):
-        if leads:
-            claim_workdir(workdir, config, write=True)
-            note_inputs(workdir, inputs)
-            keep_tokenizer(config.student.vocabulary, run.student, workdir)
-            keep_layers(config.student.layers, run.student, workdir)
-        processes.gathered("the workdir is claimed")
-        outcome = train(run, progress=leads, shared=shared)
-        models = final_models(run, outcome)
-        found = {name: found_of(run, model) for name, model in models.items()}
-        if leads:
-            finish(run, outcome, models, teacher_scores, found, command)
-        processes.gathered("finished")
+    with kept(command) as keep_in:
+        with processes.agreed() as facts:
+            claim_workdir(workdir, config, write=False)
+            refuse_other_text(config, workdir)
+            refuse_foreign(workdir / EXPORT, advice="Move it, or give another --workdir.")
+            run = build(config, workdir, progress=leads)
+            read = digests(run)
+            inputs = inputs_of(run, read)
+            refuse_other_inputs(workdir, inputs)
+            facts.update(read)
+        teacher_scores = print_overview(run)
+        if dry_run:
+            say("dry run: stopped before step 1")
+            return
+        with lock.held(workdir, shared=shared):
+            if leads:
+                claim_workdir(workdir, config, write=True)
+                note_inputs(workdir, inputs)
+                keep_tokenizer(config.student.vocabulary, run.student, workdir)
+                keep_layers(config.student.layers, run.student, workdir)
+                keep_in(workdir)
+            processes.gathered("the workdir is claimed")
+            outcome = train(run, progress=leads, shared=shared)
+            models = final_models(run, outcome)
+            found = {name: found_of(run, model) for name, model in models.items()}
+            if leads:
+                finish(run, outcome, models, teacher_scores, found, command)
+            processes.gathered("finished")
 
 
 def digests(run: Run) -> dict[str, str]:
@@ -150,13 +152,13 @@ def finish(
         "measured": {name: dataclasses.asdict(value) for name, value in measured.items()},
         "versions": versions(),
     }
-    print(as_text(comparison_table(measured)))
+    say(as_text(comparison_table(measured)))
     for name, named in scores.items():
         if "average" in named:
-            print(f"{name}: " + ", ".join(f"{key} {100 * named[key]:.2f}" for key in (*sts.TESTS, "average")))
-    print(_ending(run, outcome, lost))
-    print(f"export (reloaded and compared): {folder}")
-    print(f"plot: {plot}")
+            say(f"{name}: " + ", ".join(f"{key} {100 * named[key]:.2f}" for key in (*sts.TESTS, "average")))
+    say(_ending(run, outcome, lost))
+    say(f"export (reloaded and compared): {folder}")
+    say(f"plot: {plot}")
     page = run_report.write_report(
         run,
         title=_title(run),
@@ -169,8 +171,8 @@ def finish(
         geometry={name: one.geometry for name, one in found.items()},
     )
     write_atomic(run.workdir / RESULTS, json.dumps(results, indent=2) + "\n")  # last: with it the run is finished
-    print(f"results: {run.workdir / RESULTS}")
-    print(f"report: {page}")
+    say(f"results: {run.workdir / RESULTS}")
+    say(f"report: {page}")
 
 
 def _ending(run: Run, outcome: Outcome, lost: str) -> str:

@@ -30,6 +30,7 @@ from jaxdistill.training.metrics import Progress, Writers
 from jaxdistill.training.outcome import Outcome, open_checkpoints, outcome_of
 from jaxdistill.training.profile import Profile
 from jaxdistill.training.run import Run
+from jaxdistill.training.said import say
 from jaxdistill.training.student import as_evaluated, evaluated_params, widths_of
 from jaxdistill.training.workdir import refuse_other_dev_score
 
@@ -148,9 +149,7 @@ class _Loop:
                 if evaluated or (options.save_every and step % options.save_every == 0):
                     self.save(state)
                 if evaluated and not last and self.out_of_patience:
-                    self.bar.say(
-                        f"stopped at step {step:,}: {self.track['since_best']} evaluations without a better {run.best}"
-                    )
+                    say(f"stopped at step {step:,}: {self.track['since_best']} evaluations without a better {run.best}")
                     break
                 if status := self.interrupted(interrupts, step):
                     self.save_and_exit(state, step, status)
@@ -204,7 +203,7 @@ class _Loop:
             self.compare(step, scores)
         best_now = self.track["best"] is not None and self.track["best_step"] == step
         shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items())
-        self.bar.say(f"step {step:,}: {shown}{' (best)' if best_now else ''}")
+        say(f"step {step:,}: {shown}{' (best)' if best_now else ''}")
         if self.writers:
             self.writers.write(step, scores | spread)
         self.bar.restart(step)
@@ -284,7 +283,7 @@ class _Loop:
         """Saves an interrupted run and raises `Interrupted`."""
         self.save(state)
         self.checkpoints.wait()
-        self.bar.say(f"interrupted: step {step:,} is saved; the same command continues from there")
+        say(f"interrupted: step {step:,} is saved; the same command continues from there")
         raise Interrupted(status)
 
     def close(self) -> None:

@@ -143,10 +143,5 @@ class Progress:
     def show(self, loss: float, sentences_per_s: float) -> None:
         self._bar.set_postfix_str(f"loss {loss:.4g}, {sentences_per_s:,.0f} sentences/s")
 
-    def say(self, line: str) -> None:
-        """A line above the bar, where there is one."""
-        if not self._bar.disable:
-            self._bar.write(line)
-
     def close(self) -> None:
         self._bar.close()

@@ -1,7 +1,6 @@
 """Prints what a run is about to train: devices, models, text, memory and time."""
 
 import time
-from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -16,6 +15,7 @@ from jaxdistill.encoders.architecture import Dense
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import agreement
 from jaxdistill.training.run import Run
+from jaxdistill.training.said import say
 from jaxdistill.training.sharding import held_share, sharded_embedder
 from jaxdistill.training.teacher import joint_embed
 
@@ -23,7 +23,7 @@ PADDING_STEPS = 8
 """Batches that the share of padding is measured on."""
 
 
-def print_overview(run: Run, say: Callable[[str], None]) -> dict[str, float]:
+def print_overview(run: Run) -> dict[str, float]:
     """Says everything; returns the teacher's dev scores."""
     device = jax.devices()[0]
     say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}, config {config_digest(run.config)}")

@@ -25,6 +25,7 @@ from jaxdistill.reporting.tables import StageRow, as_text, stage_table
 from jaxdistill.training import lock, mirror
 from jaxdistill.training.job import run_training
 from jaxdistill.training.objective import plain_objective
+from jaxdistill.training.said import say
 from jaxdistill.training.several import SEPARATOR, names_models
 from jaxdistill.training.stage_checks import check_stages
 from jaxdistill.training.workdir import (
@@ -67,7 +68,7 @@ def run_stages(config: Config, workdir: str | pathlib.Path, *, dry_run: bool, co
 def _run_stages(stages: Sequence[Config], place: mirror.Opened, *, dry_run: bool, command: str) -> None:
     workdir, shared, _ = place
     if _is_dropped(stages, workdir):
-        _say(f"{workdir} is finished: {workdir / EXPORT}; a sweep removed its checkpoints")
+        say(f"{workdir} is finished: {workdir / EXPORT}; a sweep removed its checkpoints")
     elif len(stages) == 1:
         run_training(stages[0], workdir, shared=shared, dry_run=dry_run, command=command)
     else:
@@ -112,9 +113,9 @@ def _run_chain(stages: Sequence[Config], place: mirror.Opened, *, dry_run: bool,
                 note_students(folder, students, write=not dry_run and processes.is_first())
                 facts |= students
             if finished[number - 1]:
-                _say(f"stage {number} of {len(stages)} is finished: {folder / EXPORT}")
+                say(f"stage {number} of {len(stages)} is finished: {folder / EXPORT}")
                 continue
-            _say(f"stage {number} of {len(stages)}: {stage.objective['name']} in {folder}")
+            say(f"stage {number} of {len(stages)}: {stage.objective['name']} in {folder}")
             run_training(stage, folder, shared=shared, dry_run=dry_run, command=command)
             if dry_run:
                 return  # the next stage's student is not there yet
@@ -230,15 +231,15 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
                 no_gain=results.get("no_gain", ""),
             )
         )
-    print(as_text(stage_table(rows)))
+    say(as_text(stage_table(rows)))
     for row in rows:
         if row.no_gain:
-            print(f"stage {row.number}: {row.no_gain}")
-    print(f"plot: {stage_plot(rows, workdir / 'stages.png')}")
+            say(f"stage {row.number}: {row.no_gain}")
+    say(f"plot: {stage_plot(rows, workdir / 'stages.png')}")
     for name, numbers in rivals(stages).items():
         best = max((row for row in rows if row.number in numbers), key=lambda row: row.after)
         folder = copied(stage_folder(workdir, best.number) / EXPORT, workdir / f"best-{name}")
-        print(f"best {best.form}-encoder: stage {best.number}, {100 * best.after:.2f} {best.metric}: {folder}")
+        say(f"best {best.form}-encoder: stage {best.number}, {100 * best.after:.2f} {best.metric}: {folder}")
 
 
 def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:
@@ -284,8 +285,3 @@ def is_finished(folder: pathlib.Path, config: Config) -> bool:
         for options in (flat(before), dict(read_note(folder / RESULTS).get("config") or {}), flat(config))
     )
     return begun == wanted == ended
-
-
-def _say(line: str) -> None:
-    if processes.is_first():
-        print(line)

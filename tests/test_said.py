@@ -1,0 +1,52 @@
+"""What a run says, printed and kept with times."""
+
+import logging
+import re
+
+import pytest
+
+from jaxdistill.core import InputError
+from jaxdistill.training import said
+
+
+def lines_of(workdir):
+    """The lines of a log without their times, which must be there."""
+    lines = (workdir / "train.log").read_text(encoding="utf-8").splitlines()
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", line) for line in lines)
+    return [line[20:] for line in lines]
+
+
+def test_each_run_of_a_workdir_appends_what_it_says_to_its_log(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("jaxdistill"), "level", logging.INFO)
+    with said.kept("first") as keep_in:
+        said.say("100% before the workdir is there")
+        logging.getLogger("jaxdistill.data").warning("%d damaged", 2)
+        assert not list(tmp_path.iterdir())
+        keep_in(tmp_path)
+        said.say("step 1")
+        assert lines_of(tmp_path)[-1] == "step 1"
+    said.say("of no run")
+    with pytest.raises(InputError), said.kept("second") as keep_in:
+        keep_in(tmp_path)
+        raise InputError("training diverged")
+    with pytest.raises(KeyboardInterrupt), said.kept("third") as keep_in:
+        keep_in(tmp_path)
+        raise KeyboardInterrupt
+    first = ["$ first", "100% before the workdir is there", "2 damaged", "step 1"]
+    assert lines_of(tmp_path) == [*first, "$ second", "training diverged", "$ third", "interrupted"]
+    assert capsys.readouterr().out == "100% before the workdir is there\nstep 1\nof no run\n"
+
+
+def test_a_run_that_ends_before_it_has_its_workdir_keeps_nothing(tmp_path):
+    with pytest.raises(InputError), said.kept("command"):
+        raise InputError("no such file")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_costs_the_line_and_not_the_run(tmp_path, capsys):
+    (tmp_path / "train.log").symlink_to("/dev/full")
+    with said.kept("command") as keep_in:
+        keep_in(tmp_path)
+        said.say("step 1")
+    captured = capsys.readouterr()
+    assert captured.out == "step 1\n" and not captured.err
