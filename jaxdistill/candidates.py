@@ -16,7 +16,8 @@ from jaxdistill.evals import bm25
 from jaxdistill.evals.embedding_cache import EmbeddingCache, ScoreCache
 from jaxdistill.evals.evaluation import Model, Unit
 from jaxdistill.evals.postprocess import Postprocessing
-from jaxdistill.inference import Embedder, Ensemble
+from jaxdistill.inference import Embedder
+from jaxdistill.inference.ensemble import Ensemble
 from jaxdistill.training.export import weights_bytes
 
 

@@ -33,7 +33,8 @@ from jaxdistill.data import spread
 from jaxdistill.data.sources import TEXT, Watched, local_files, read
 from jaxdistill.data.vectors import VectorFile, note_of, write_parquet
 from jaxdistill.files import is_remote, is_special, local, refuse_overwriting, unwritable, without_links
-from jaxdistill.inference import Embedder, load, progress_bar
+from jaxdistill.inference import Embedder, load
+from jaxdistill.inference.sentences import progress_bar
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import delivered
 from jaxdistill.versions import source_digest

@@ -33,7 +33,8 @@ from jaxdistill.evals.agreement import METRIC, held_out_task
 from jaxdistill.evals.sts import DEV_METRIC, StsDevTask, read_set
 from jaxdistill.files.folders import replacing
 from jaxdistill.files.reading import foreign_errors
-from jaxdistill.inference import Embedder, checked_sentences, prompt_text
+from jaxdistill.inference import Embedder
+from jaxdistill.inference.sentences import checked_sentences, prompt_text
 from jaxdistill.paths import public_name
 from jaxdistill.training.dev import sts_data_folder
 

@@ -11,7 +11,8 @@ from jaxdistill import evaluate
 from jaxdistill.core import InputError, Scorer
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import SentenceModel, load_model
-from jaxdistill.inference import Embedder, Ensemble
+from jaxdistill.inference import Embedder
+from jaxdistill.inference.ensemble import Ensemble
 
 import encoder_cases as cases
 from eval_cases import GRADED, run, write

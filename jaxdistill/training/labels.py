@@ -24,7 +24,8 @@ from jaxdistill.data import formats, sources, targets
 from jaxdistill.data.sources import TEXT
 from jaxdistill.data.tokenize import TokenStore
 from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.inference import Embedder, refuse_mixed
+from jaxdistill.inference import Embedder
+from jaxdistill.inference.ensemble import refuse_mixed
 
 ROUNDING = 1e-6
 """Share by which a score may exceed its limit."""

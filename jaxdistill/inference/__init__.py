@@ -4,9 +4,9 @@ Sentences are grouped by length and padded to one of a few shapes, so that littl
 compiled. The result does not depend on the order of the sentences beyond rounding.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,15 +15,15 @@ import tokenizers
 from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
-from tqdm.auto import tqdm
 
-from jaxdistill.cli import did_you_mean, keep_compiled
+from jaxdistill.cli import keep_compiled
 from jaxdistill.core import ROLES, Array, Embed, InputError, Params, Precision, Tokens
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
-from jaxdistill.encoders.model import NO_PROMPT, SentenceModel, load_model
+from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.evals.similarity import cosines
+from jaxdistill.inference.sentences import checked_sentences, progress_bar, prompt_text
 from jaxdistill.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, replicated
 from jaxdistill.ops.dense import dtype_of
 
@@ -248,30 +248,6 @@ class Embedder:
             start += most
 
 
-def checked_sentences(given: Iterable[str], caller: str) -> list[str]:
-    """The sentences as a list; raises `InputError` for anything but several texts."""
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise InputError(
-            f"{caller} takes a list of sentences, not {type(given).__name__}; put a single sentence in a list."
-        )
-    sentences = list(given)
-    for index, sentence in enumerate(sentences):
-        if not isinstance(sentence, str):
-            raise InputError(f"{caller}: sentence {index} is {sentence!r:.40}; it must be a text.")
-        try:
-            sentence.encode()
-        except UnicodeEncodeError:
-            raise InputError(
-                f"{caller}: sentence {index} has half of a surrogate pair, which no tokenizer can read."
-            ) from None
-    return sentences
-
-
-def progress_bar(sentences: int, *, shown: bool) -> tqdm:
-    """Counts sentences on a line of the terminal."""
-    return tqdm(total=sentences, unit="sentence", disable=not shown, dynamic_ncols=True)
-
-
 class _PairScorer(NamedTuple):
     """A cross-encoder for evaluations; raises `InputError` for those that need vectors."""
 
@@ -281,36 +257,6 @@ class _PairScorer(NamedTuple):
 
     def __call__(self, sentences: Sequence[str]):
         return self.encode(sentences)
-
-
-class Ensemble:
-    """Several models that judge pairs together: the mean of their scores (Trans-Encoder, arXiv 2109.13059, Table 1)."""
-
-    def __init__(self, members: Sequence[Embedder], *, progress: bool = False):
-        """
-        Args:
-          members: sentence encoders, or cross-encoders; cosines and a cross-encoder's scores have other scales.
-          progress: show a bar for each.
-        """
-        refuse_mixed([member.model for member in members])
-        self._members, self._progress = tuple(members), progress
-
-    def score(self, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
-        """Mean of the members' cosine similarities, or of cross-encoders' scores."""
-        scores = [member.score(first, second, progress=self._progress) for member in self._members]
-        return np.mean(np.stack(scores).astype(np.float64), axis=0)
-
-    def __call__(self, sentences: Sequence[str]):
-        """Refuses: evaluations that need vectors call it."""
-        names = "+".join(member.model.source for member in self._members)
-        raise InputError(f"{names} is an ensemble: it has no vectors of sentences; score pairs.")
-
-
-def refuse_mixed(models: Sequence[SentenceModel]) -> None:
-    """Raises `InputError` if sentence encoders and cross-encoders are mixed: their scores have different scales."""
-    if len({model.definition.reads_pairs for model in models}) > 1:
-        names = "+".join(model.source for model in models)
-        raise InputError(f"{names} has sentence encoders and cross-encoders; an ensemble is of one kind.")
 
 
 def _fetch(vectors: np.ndarray, rows: np.ndarray, result: Array) -> int:
@@ -323,33 +269,6 @@ def padded_length(tokens: int, max_length: int, lengths: Sequence[int] = LENGTHS
     longer = [length for length in lengths if length >= tokens]
     length = longer[0] if longer else -(-tokens // lengths[-1]) * lengths[-1]
     return max(min(length, max_length), tokens)
-
-
-@runtime_checkable
-class Prompted(Protocol):
-    """A model with named prompts."""
-
-    @property
-    def source(self) -> str: ...
-
-    @property
-    def prompts(self) -> Mapping[str, str]: ...
-
-    @property
-    def default_prompt(self) -> str | None: ...
-
-
-def prompt_text(model: Prompted, name: str | None) -> str:
-    """The text that a named prompt puts before a sentence; `none` is no prompt."""
-    name = model.default_prompt if name is None else name
-    if not name or (name == NO_PROMPT and name not in model.prompts):
-        return ""
-    if name not in model.prompts:
-        known = ", ".join(model.prompts) or "none"
-        raise InputError(
-            f"prompt {name!r} is unknown to {model.source}; it has: {known}.{did_you_mean(name, list(model.prompts))}"
-        )
-    return model.prompts[name]
 
 
 def load(
