@@ -10,6 +10,7 @@ LAYERS = (
     ("__init__", "core", "memory", "versions"),
     ("files",),
     ("mesh", "ops", "assets", "paths"),
+    ("compile_cache",),
     ("cli",),
     ("config", "processes"),
     ("data", "encoders"),
