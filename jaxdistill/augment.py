@@ -24,6 +24,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from jaxdistill.augmentation import wordnet
+from jaxdistill.bars import progress_bar
 from jaxdistill.cli import Parser, did_you_mean, local_path, run
 from jaxdistill.core import InputError
 from jaxdistill.data.resumable import ResumableTable, one_line
@@ -147,7 +148,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     total = sum(1 for _ in text.rows())
     rewrite = METHODS[given.method](options | {name: str(folder) for name, folder in folders.items()})
-    with tqdm(total=total, unit="sentence", disable=given.quiet, dynamic_ncols=True) as bar:
+    with progress_bar(total, "sentences", shown=not given.quiet) as bar:
         augment_file(rewrite, table, text, method=given.method, seed=given.seed, bar=bar)
     counts = table.counts
     print(f"{given.output}: {counts['rows']:,} rows with the columns {TEXT} and {column}")

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxdistill import processes
+from jaxdistill.bars import progress_bar
 from jaxdistill.cli import Interrupted, Interrupts, Parser, add_reading_options, any_path, reading_options, run
 from jaxdistill.core import ROLES, InputError
 from jaxdistill.data import spread
@@ -34,7 +35,6 @@ from jaxdistill.data.sources import TEXT, Watched, local_files, read
 from jaxdistill.data.vectors import VectorFile, note_of, write_parquet
 from jaxdistill.files import is_remote, is_special, local, refuse_overwriting, unwritable, without_links
 from jaxdistill.inference import Embedder, load
-from jaxdistill.inference.sentences import progress_bar
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import delivered
 from jaxdistill.versions import source_digest
@@ -179,7 +179,7 @@ def vectors_of_text(
     found = spread.opened(open_file, path.parent if shared else None)
     if shared and not found.shared:
         raise InputError(f"{path.parent} must be on a file system that all processes share; choose another --output.")
-    with Interrupts() as interrupts, progress_bar(found.rows, shown=progress) as bar:
+    with Interrupts() as interrupts, progress_bar(found.rows, "sentences", shown=progress) as bar:
 
         def advance(rows: int) -> None:
             bar.update(rows)

@@ -7,7 +7,7 @@ import pytest
 
 PACKAGE = pathlib.Path(__file__).parent.parent / "jaxdistill"
 LAYERS = (
-    ("__init__", "core", "memory", "versions"),
+    ("__init__", "bars", "core", "memory", "versions"),
     ("files",),
     ("mesh", "ops", "assets", "paths"),
     ("compile_cache",),

@@ -9,6 +9,7 @@ from jaxdistill.core import InputError
 from jaxdistill.training import collapse, loop
 from jaxdistill.training.checkpoint import Restored
 from jaxdistill.training.goodput import Goodput
+from jaxdistill.training.metrics import Progress
 
 
 def test_a_run_beyond_the_steps_asked_for_is_refused():
@@ -41,6 +42,28 @@ def test_a_report_has_the_means_of_its_steps_and_the_rate_of_the_last():
     loop._Loop.report(state, 5)
     assert (written[5]["loss"], written[5]["learning_rate"], written[5]["sentences_per_s"]) == (3.0, 0.5, 7.0)
     assert not state.pending
+
+
+def test_the_time_left_counts_evaluations_apart_from_steps():
+    goodput = Goodput()
+    goodput.total |= {"data": 1.0, "steps": 9.0, "evaluation": 1000.0, "compile": 50.0}
+    goodput.last |= {"evaluation": 5.0, "checkpoints": 1.0}
+    config = SimpleNamespace(evals=SimpleNamespace(every=30), run=SimpleNamespace(save_every=0))
+    state = SimpleNamespace(goodput=goodput, first_step=0, run=SimpleNamespace(steps=100, config=config))
+    assert loop._Loop.seconds_left(state, 10) == 90 * 1.0 + 4 * (5.0 + 1.0)  # after steps 30, 60, 90 and 100
+    assert loop._Loop.seconds_left(state, 100) == 0.0
+    config.run.save_every = 20
+    assert loop._Loop.seconds_left(state, 10) == 90 * 1.0 + 4 * (5.0 + 1.0) + 5 * 1.0
+    assert loop._Loop.seconds_left(state, 0) == 0.0  # no step has been timed
+
+
+def test_the_bar_shows_the_time_left_and_the_rate_of_the_steps(capsys):
+    bar = Progress(first_step=0, steps=100, batch_size=2, shown=True, seconds_left=lambda step: 114.0)
+    bar.advance()
+    bar.show(0.5, 68.0)
+    bar.close()
+    last = capsys.readouterr().err.splitlines()[-1].rpartition("\r")[2]
+    assert "1/100 steps [00:00<01:54, 68 sentences/s, loss 0.5]" in last and "/step" not in last
 
 
 def test_vectors_that_gather_slowly_collapse_too(monkeypatch, caplog):

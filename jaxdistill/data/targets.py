@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float, Integer
-from tqdm.auto import tqdm
 
+from jaxdistill.bars import progress_bar
 from jaxdistill.core import InputError
 from jaxdistill.data import spread
 from jaxdistill.data import vectors as vector_files
@@ -70,7 +70,7 @@ def cached_vectors(
     digest = hashlib.sha256(of.encode()).hexdigest()[:32]
     found = spread.opened(partial(open_targets, folder, digest, len(texts), width), Path(folder))
     shown = progress and found.done < found.rows
-    with tqdm(total=found.rows, desc=what, unit="row", disable=not shown, dynamic_ncols=True) as bar:
+    with progress_bar(found.rows, "rows", shown=shown and what) as bar:
         fill_vectors(found, embed, texts, advance=bar.update)
     return vector_files.open_vectors(found.path)
 

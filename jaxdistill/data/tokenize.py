@@ -17,8 +17,8 @@ from types import MappingProxyType
 
 import numpy as np
 from tokenizers import Tokenizer
-from tqdm.auto import tqdm
 
+from jaxdistill.bars import progress_bar
 from jaxdistill.core import SECOND, InputError
 from jaxdistill.data import sources
 from jaxdistill.data.chunks import Chunking
@@ -137,7 +137,7 @@ class _Draft:
         self.unknown, self.unknown_id = dict.fromkeys(self.columns, Unknown()), unknown_id(self.tokenizer)
         source_rows, portion_rows = np.zeros(len(specs), np.int64), np.zeros(len(text), np.int64)
         elsewhere, seen = excluded_rows(self.exclude, self.identity, self.line_bytes), set[bytes]()
-        with _Files(folder) as files, tqdm(desc="tokenising", unit=" rows", disable=not progress) as bar:
+        with _Files(folder) as files, progress_bar(None, "rows", shown=progress and "tokenising") as bar:
             for column in range(len(self.columns)):
                 files.append(f"{column}.starts", np.zeros(1, np.int64))
                 files.append(f"{column}.text_starts", np.zeros(1, np.int64))

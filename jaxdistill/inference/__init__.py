@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
+from jaxdistill.bars import progress_bar
 from jaxdistill.compile_cache import keep_compiled
 from jaxdistill.core import ROLES, Array, Embed, InputError, Params, Precision, Tokens
 from jaxdistill.data.packing import pad
@@ -23,7 +24,7 @@ from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.evals.similarity import cosines
-from jaxdistill.inference.sentences import checked_sentences, progress_bar, prompt_text
+from jaxdistill.inference.sentences import checked_sentences, prompt_text
 from jaxdistill.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, replicated
 from jaxdistill.ops.dense import dtype_of
 
@@ -100,7 +101,7 @@ class Embedder:
         *,
         prompt: str | None = None,
         role: str | Sequence[str] = "",
-        progress: bool = False,
+        progress: bool | str = False,
         params: Params | None = None,
     ) -> Float[np.ndarray, "n e"]:
         """Vectors of `sentences`, one row each, in their order.
@@ -110,7 +111,7 @@ class Embedder:
           prompt: name of one of the model's prompts; None: its default one, if it has one; empty: none.
           role: `query` or `document`, or one for each sentence: the model's prompt for it goes before the sentence, and
             none if it has no such prompt. Empty: no role.
-          progress: show a bar.
+          progress: show a bar; a text is its title.
           params: other parameters of the same model, on the same mesh (a student in training).
 
         Raises:
@@ -126,7 +127,7 @@ class Embedder:
         of_sentences = [role] * len(sentences) if isinstance(role, str) else role
         texts = [prefixes[one] + sentence for one, sentence in zip(of_sentences, sentences, strict=True)]
         ids = [np.asarray(encoding.ids, np.int32) for encoding in self._encodings(texts)]
-        with progress_bar(len(ids), shown=progress) as bar:
+        with progress_bar(len(ids), "sentences", shown=progress) as bar:
             return self.encode_ids(ids, advance=bar.update, params=params)
 
     def encode_query(self, sentences: Sequence[str], *, progress: bool = False) -> Float[np.ndarray, "n e"]:
@@ -143,7 +144,7 @@ class Embedder:
         second: Sequence[str],
         *,
         logits: bool = False,
-        progress: bool = False,
+        progress: bool | str = False,
         params: Params | None = None,
     ) -> Float[np.ndarray, " n"]:
         """Similarity of the two sentences of each pair: cosine in [-1, 1], or a cross-encoder's score in (0, 1).
@@ -173,11 +174,11 @@ class Embedder:
         for encoding in self._encodings(pairs):
             ids.append(np.asarray(encoding.ids, np.int32))
             firsts.append(encoding.type_ids.count(0))
-        with progress_bar(len(ids), shown=progress) as bar:
+        with progress_bar(len(ids), "sentences", shown=progress) as bar:
             scores = self.encode_ids(ids, firsts=np.array(firsts, np.int64), advance=bar.update, params=params)[:, 0]
         return scores if logits else np.exp(-np.logaddexp(0.0, -scores.astype(np.float64)))
 
-    def as_embed(self, params: Params | None = None, *, progress: bool = False) -> Embed:
+    def as_embed(self, params: Params | None = None, *, progress: bool | str = False) -> Embed:
         """The model as evaluations see it: the function `encode`, or a scorer of pairs for a cross-encoder."""
         if self.model.definition.reads_pairs:
             return _PairScorer(partial(self.score, params=params, progress=progress), self.encode)

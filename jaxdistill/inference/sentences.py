@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Protocol, runtime_checkable
 
-from tqdm.auto import tqdm
-
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError
 from jaxdistill.encoders.model import NO_PROMPT
@@ -27,11 +25,6 @@ def checked_sentences(given: Iterable[str], caller: str) -> list[str]:
                 f"{caller}: sentence {index} has half of a surrogate pair, which no tokenizer can read."
             ) from None
     return sentences
-
-
-def progress_bar(sentences: int, *, shown: bool) -> tqdm:
-    """Counts sentences on a line of the terminal."""
-    return tqdm(total=sentences, unit="sentence", disable=not shown, dynamic_ncols=True)
 
 
 @runtime_checkable

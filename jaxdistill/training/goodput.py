@@ -26,6 +26,8 @@ class Goodput:
     def __init__(self) -> None:
         self.total: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
         """Since the training began."""
+        self.last: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
+        """Of the latest time that it was done."""
         self._reported = dict(self.total)
         self._flops = 0.0
         self._flops_of: dict[Any, float] = {}
@@ -37,7 +39,8 @@ class Goodput:
         try:
             yield
         finally:
-            self.total[activity] += time.monotonic() - begun
+            self.last[activity] = time.monotonic() - begun
+            self.total[activity] += self.last[activity]
 
     @contextlib.contextmanager
     def step(self, train_step: Any, *arguments: Any) -> Iterator[None]:

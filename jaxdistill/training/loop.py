@@ -115,7 +115,14 @@ class _Loop:
         leads = processes.is_first()
         written = -1 if self.is_new else first_step  # a killed run may have written step 0 without saving it
         self.writers = Writers(run.workdir, last_step=written, config=flat(run.config)) if leads else None
-        self.bar = Progress(first_step=first_step, steps=run.steps, batch_size=run.batches.batch_size, shown=shown)
+        self.first_step = first_step
+        self.bar = Progress(
+            first_step=first_step,
+            steps=run.steps,
+            batch_size=run.batches.batch_size,
+            shown=shown,
+            seconds_left=self.seconds_left,
+        )
         evaluated = as_evaluated(run.config.student, run.student, widths_of(run.teachers))
         self.embedder = Embedder(evaluated, mesh=run.mesh, compute_dtype=run.compute_dtype, params={})
         watches = run.config.evals.collapse != "off" and not run.student.definition.reads_pairs
@@ -242,6 +249,17 @@ class _Loop:
         self.track["since_best"] = 0 if best is None or score > best else self.track["since_best"] + 1
         if best is None or score >= best:  # of equals the later, which was trained for longer
             self.track |= {"best": score, "best_step": step, "scores": scores}
+
+    def seconds_left(self, step: int) -> float:
+        """Time of the training after `step`: the remaining steps at the mean of those so far, compilation not counted, and
+        the remaining evaluations and checkpoints as the latest ones. 0: not known yet."""
+        goodput, options, every = self.goodput, self.run.config.run, self.run.config.evals.every
+        taken = goodput.total["data"] + goodput.total["steps"]
+        steps = self.run.steps
+        evaluations = -(-steps // every) - step // every if step < steps else 0
+        saves = steps // options.save_every - step // options.save_every if options.save_every else 0
+        apart = evaluations * goodput.last["evaluation"] + (evaluations + saves) * goodput.last["checkpoints"]
+        return taken / (step - self.first_step) * (steps - step) + apart if step > self.first_step else 0.0
 
     @property
     def is_new(self) -> bool:

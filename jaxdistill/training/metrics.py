@@ -9,11 +9,12 @@ import pathlib
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tqdm.auto import tqdm
 
+from jaxdistill.bars import seconds_between
 from jaxdistill.core import InputError
 from jaxdistill.files import unwritable, write_atomic
 from jaxdistill.training.workdir import STAGE_NAME
@@ -111,19 +112,36 @@ def _wandb_run(folder: pathlib.Path, config: Mapping[str, Any]):
     return wandb.init(project="jaxdistill", name=name, id=own, resume="allow", dir=str(folder), config=dict(config))
 
 
-class Progress:
-    """A bar with loss, sentences per second and the time left."""
+class _Bar(tqdm):
+    """Shows the time left that the training knows: tqdm's own would count evaluations as steps."""
 
-    def __init__(self, *, first_step: int, steps: int, batch_size: int, shown: bool):
-        self._bar = tqdm(
+    seconds_left: Callable[[int], float] = staticmethod(lambda step: 0.0)
+
+    @property
+    def format_dict(self) -> dict[str, Any]:
+        left = self.seconds_left(self.n)
+        return {**super().format_dict, "left": f"<{self.format_interval(left)}" if left else ""}
+
+
+class Progress:
+    """A bar with the time left, loss and sentences per second."""
+
+    def __init__(
+        self, *, first_step: int, steps: int, batch_size: int, shown: bool, seconds_left: Callable[[int], float]
+    ):
+        """
+        Args:
+          seconds_left: of the training after a step; 0 if it is not known yet.
+        """
+        self._bar = _Bar(
             initial=first_step,
             total=steps,
-            unit="step",
             disable=not shown,
             dynamic_ncols=True,
-            mininterval=1.0 if sys.stderr.isatty() else 30.0,
-            smoothing=0.1,
+            mininterval=seconds_between(),
+            bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}{left}{postfix}]",
         )
+        self._bar.seconds_left = seconds_left
         self._batch_size = batch_size
         self._since = (time.monotonic(), first_step)
 
@@ -141,7 +159,7 @@ class Progress:
         self._since = (time.monotonic(), step)
 
     def show(self, loss: float, sentences_per_s: float) -> None:
-        self._bar.set_postfix_str(f"loss {loss:.4g}, {sentences_per_s:,.0f} sentences/s")
+        self._bar.set_postfix_str(f"{sentences_per_s:,.0f} sentences/s, loss {loss:.4g}", refresh=sys.stderr.isatty())
 
     def close(self) -> None:
         self._bar.close()

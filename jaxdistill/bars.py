@@ -1,0 +1,32 @@
+"""Progress bars on standard error: lively on a terminal, twice a minute in a log."""
+
+import sys
+
+from tqdm.auto import tqdm
+
+
+def progress_bar(total: int | None, unit: str, *, shown: bool | str) -> tqdm:
+    """A bar that counts `unit`s.
+
+    Args:
+      total: None if it is not known.
+      shown: whether it is shown. A text is its title: such a bar is part of a program's output, comes only if the work takes a
+        while, and goes with its end.
+    """
+    seconds, options = seconds_between(), {}
+    if isinstance(shown, str):
+        options = {"desc": shown, "leave": False, "delay": seconds}
+    return tqdm(total=total, unit=f" {unit}", disable=not shown, dynamic_ncols=True, mininterval=seconds, **options)
+
+
+def seconds_between() -> float:
+    """Least time between two states of a bar."""
+    return 0.5 if sys.stderr.isatty() else 30.0
+
+
+def duration(seconds: float) -> str:
+    """A time as a reader plans with it: `40 s`, `2.4 minutes`, `3.1 hours`."""
+    for unit, size in (("hours", 3600), ("minutes", 60)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.0f} s"
