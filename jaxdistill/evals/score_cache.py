@@ -24,8 +24,7 @@ def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapp
       digests: of everything that determines the result: the model and the sets. The code's state and library versions are added.
       score: computes the result.
     """
-    key = json.dumps([source_digest(*SCORING), *digests, versions()], sort_keys=True)
-    path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    path = _entry(folder, digests)
     found = processes.gathered(_read(path))[0]
     if found is not None:
         return found
@@ -38,6 +37,16 @@ def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapp
     except OSError:
         pass  # the scores are valid, only the cache lacks them
     return scores
+
+
+def is_cached(folder: Path, digests: Sequence[str]) -> bool:
+    """Whether `cached_scores` has the result already; all processes call this together."""
+    return processes.gathered(_read(_entry(folder, digests)) is not None)[0]
+
+
+def _entry(folder: Path, digests: Sequence[str]) -> Path:
+    key = json.dumps([source_digest(*SCORING), *digests, versions()], sort_keys=True)
+    return folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
 def _read(path: Path) -> dict[str, Any] | None:

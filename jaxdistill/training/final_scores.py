@@ -1,18 +1,25 @@
-"""Measures the models that a run ends with: the STS tests, speed, and the geometry of their vectors."""
+"""Measures the models that a run ends with: speed, the STS tests, and the geometry of their vectors.
+
+Each part is announced, the tests with the time that they take at the speed just measured.
+"""
 
 import logging
 import pathlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from jaxdistill.core import InputError
+from jaxdistill import processes
+from jaxdistill.bars import duration
+from jaxdistill.core import Embed, InputError
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import evaluation, sts, suite
-from jaxdistill.evals.score_cache import cached_scores
+from jaxdistill.evals.score_cache import cached_scores, is_cached
 from jaxdistill.paths import cache_folder
 from jaxdistill.training import report as run_report
 from jaxdistill.training.dev import sts_data_folder
 from jaxdistill.training.outcome import Outcome
 from jaxdistill.training.run import Run
+from jaxdistill.training.said import say
 from jaxdistill.training.sharding import sharded_embedder
 from jaxdistill.training.student import as_evaluated, widths_of
 
@@ -29,15 +36,65 @@ class Found(NamedTuple):
     """Alignment, uniformity and the like, as `evaluate` has them; empty where the run scores no STS."""
 
 
-def found_of(run: Run, model: SentenceModel) -> Found:
-    return Found(_on_sts(run, model), run_report.reading(run, model), _geometry(run, model))
+def planned(run: Run) -> str:
+    """The line that says what follows the last step, and how long the tests take at the speed measured here. All processes
+    call this together."""
+    folder, rest = _sts_folder(run), "speed, export, plot and report"
+    if folder is None:
+        return f"after the last step: {rest}"
+    before = _student_before(run)
+    known = {"teacher": run.teacher, "student before": before}
+    models = {name: model for name, model in known.items() if model and not is_cached(*_sts_cache(run, model, folder))}
+    models["student after"] = before  # as fast
+    seconds: dict[int, float] = {}
+    for model in models.values():
+        if id(model) not in seconds:
+            seconds[id(model)] = _Work.of(model, folder).seconds(run_report.reading(run, model))
+    total = sum(seconds[id(model)] for model in models.values())
+    return (
+        f"after the last step: {len(sts.TESTS)} STS tests of {_listed(list(models))}, {_Work.of(before, folder).words} "
+        f"each, about {duration(total)}; geometry, {rest}"
+    )
 
 
 def final_models(run: Run, outcome: Outcome) -> dict[str, SentenceModel]:
     """The models that the run ends with, by name; without a teacher model two."""
-    before = as_evaluated(run.config.student, run.student, widths_of(run.teachers))
-    students = {"student before": before, "student after": outcome.student}
+    students = {"student before": _student_before(run), "student after": outcome.student}
     return ({"teacher": run.teacher} if run.teacher else {}) | students
+
+
+def found_of(run: Run, name: str, model: SentenceModel) -> Found:
+    """Measures a model; all processes call this together."""
+    say(f"{name}: measuring the speed")
+    reading = run_report.reading(run, model, progress=processes.is_first() and f"{name}, speed")
+    return Found(_on_sts(run, name, model, reading), reading, _geometry(run, name, model))
+
+
+class _Work(NamedTuple):
+    """What a model reads for the STS tests."""
+
+    words: str
+    characters: int
+
+    @classmethod
+    def of(cls, model: SentenceModel, folder: pathlib.Path) -> "_Work":
+        sets = [sts.read_set(name, folder) for name in sts.TESTS]
+        texts = [text for pairs in sets for text in (*pairs.first, *pairs.second)]
+        if model.definition.reads_pairs:
+            return cls(f"{len(texts) // 2:,} pairs", sum(map(len, texts)))
+        distinct = dict.fromkeys(texts)
+        return cls(f"{len(distinct):,} sentences", sum(map(len, distinct)))
+
+    def seconds(self, reading: run_report.Reading) -> float:
+        return self.characters / reading.characters_per_s
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _student_before(run: Run) -> SentenceModel:
+    return as_evaluated(run.config.student, run.student, widths_of(run.teachers))
 
 
 def _sts_folder(run: Run) -> pathlib.Path | None:
@@ -45,26 +102,37 @@ def _sts_folder(run: Run) -> pathlib.Path | None:
     return sts_data_folder() if run.config.evals.sts else None
 
 
-def _on_sts(run: Run, model: SentenceModel) -> dict[str, Any]:
+def _sts_cache(run: Run, model: SentenceModel, folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
+    """Where the model's STS scores are kept, and the digests of what they come from."""
+    return cache_folder(run.config.data.cache_folder) / "scores", [model.digest(), sts.digest(folder)]
+
+
+def _embed(run: Run, model: SentenceModel, title: str, **options: Any) -> Embed:
+    return sharded_embedder(model, run.config.run, **options).as_embed(progress=processes.is_first() and title)
+
+
+def _on_sts(run: Run, name: str, model: SentenceModel, reading: run_report.Reading) -> dict[str, Any]:
     folder = _sts_folder(run)
     if folder is None:
         return {}
-    return cached_scores(
-        cache_folder(run.config.data.cache_folder) / "scores",
-        [model.digest(), sts.digest(folder)],
-        lambda: sts.sts_values(
-            sharded_embedder(model, run.config.run, mesh=run.mesh).as_embed(), folder, sts.TESTS, subsets=False
-        ),
-    )
+
+    def score() -> dict[str, Any]:
+        work = _Work.of(model, folder)
+        say(f"{name}: {len(sts.TESTS)} STS tests, {work.words}, about {duration(work.seconds(reading))}")
+        return sts.sts_values(_embed(run, model, f"{name}, STS", mesh=run.mesh), folder, sts.TESTS, subsets=False)
+
+    return cached_scores(*_sts_cache(run, model, folder), score)
 
 
-def _geometry(run: Run, model: SentenceModel) -> dict[str, float]:
+def _geometry(run: Run, name: str, model: SentenceModel) -> dict[str, float]:
     folder = _sts_folder(run)
     if folder is None or model.definition.reads_pairs:
         return {}
+    say(f"{name}: geometry of the vectors")
+    title = f"{name}, geometry"
     known = evaluation.Model(
-        embed=sharded_embedder(model, run.config.run, mesh=run.mesh).as_embed(),
-        embed_in_batches=lambda size: sharded_embedder(model, run.config.run, batch_size=size).as_embed(),
+        embed=_embed(run, model, title, mesh=run.mesh),
+        embed_in_batches=lambda size: _embed(run, model, title, batch_size=size),
         parameters=model.parameter_count,
         size_bytes=0,  # geometry does not depend on it
     )

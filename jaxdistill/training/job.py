@@ -77,7 +77,7 @@ def run_training(config: Config, workdir: pathlib.Path, *, shared: bool, dry_run
             processes.gathered("the workdir is claimed")
             outcome = train(run, progress=leads, shared=shared)
             models = final_models(run, outcome)
-            found = {name: found_of(run, model) for name, model in models.items()}
+            found = {name: found_of(run, name, model) for name, model in models.items()}
             if leads:
                 finish(run, outcome, models, teacher_scores, found, command)
             processes.gathered("finished")
@@ -129,6 +129,7 @@ def finish(
     scores = {name: dev[name] | one.on_sts.get("scores", {}) for name, one in found.items()}
     facts = _facts(run, outcome, scores, command)
     write_facts(run.workdir, facts)
+    say("writing the export; reloading and comparing it")
     student = as_exported(run.config.student, outcome.student)
     export(student, folder, facts=facts)
     plot = training_plot(run.workdir / METRICS, run.workdir / "training.png", title=_title(run))

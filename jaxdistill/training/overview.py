@@ -9,11 +9,13 @@ from jax.sharding import Mesh
 
 import jaxdistill
 from jaxdistill import mesh as meshes
+from jaxdistill.bars import duration
 from jaxdistill.config import config_digest
 from jaxdistill.data.batches import padding_share
 from jaxdistill.encoders.architecture import Dense
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import agreement
+from jaxdistill.training import final_scores
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import say
 from jaxdistill.training.sharding import held_share, sharded_embedder
@@ -58,7 +60,9 @@ def print_overview(run: Run) -> dict[str, float]:
     say(
         f"steps: {run.steps:,} of {run.batches.batch_size} sentences; a step takes {seconds:.3f} s, {rate:,.0f} sentences/s"
     )
-    say(f"estimated time: {total / 60:,.1f} minutes for all steps, evaluations not counted")
+    evaluations = -(-run.steps // run.config.evals.every) + 1
+    say(f"estimated time: {duration(total)} for all steps; {evaluations} evaluations are not counted")
+    say(final_scores.planned(run))
     return scores
 
 

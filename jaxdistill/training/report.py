@@ -35,24 +35,31 @@ class Reading(NamedTuple):
 
     rate: float
     """Sentences (a cross-encoder: pairs) in a second on all devices of the run, compilation not counted."""
+    characters_per_s: float
     vectors: Mapping[str, Float[np.ndarray, " e"]]
     """Of each sentence; empty for a cross-encoder."""
 
 
-def reading(run: Run, model: SentenceModel) -> Reading:
-    """Reads `READ_SENTENCES` of the training text, twice; all processes call this together."""
+def reading(run: Run, model: SentenceModel, *, progress: bool | str = False) -> Reading:
+    """Reads `READ_SENTENCES` of the training text, twice; all processes call this together.
+
+    Args:
+      progress: as `Embedder.encode` takes it.
+    """
     embedder = sharded_embedder(model, run.config.run, mesh=run.mesh)
     sentences = run.store.texts("text")[:READ_SENTENCES]
+    others = run.store.texts(SECOND)[:READ_SENTENCES] if model.definition.reads_pairs else []
     if model.definition.reads_pairs:
-        timed = partial(embedder.score, run.store.texts(SECOND)[:READ_SENTENCES])
+        timed = partial(embedder.score, others, progress=progress)
     else:
-        timed = partial(embedder.encode, role=run.store.roles("text", range(len(sentences))))
+        timed = partial(embedder.encode, role=run.store.roles("text", range(len(sentences))), progress=progress)
     timed(sentences)
     begun = time.monotonic()
     values = timed(sentences)
-    rate = len(sentences) / (time.monotonic() - begun)
+    seconds = time.monotonic() - begun
     vectors = {} if model.definition.reads_pairs else dict(zip(sentences, values, strict=True))
-    return Reading(rate=rate, vectors=vectors)
+    characters = sum(map(len, [*sentences, *others]))
+    return Reading(rate=len(sentences) / seconds, characters_per_s=characters / seconds, vectors=vectors)
 
 
 def write_report(
