@@ -5,6 +5,7 @@ import sys
 from types import ModuleType
 
 from jaxdistill.cli import BAD_INPUT, did_you_mean, run
+from jaxdistill.versions import version_text
 
 PROGRAMS = {
     "train": ("main", "trains a student and exports it"),
@@ -24,8 +25,11 @@ def main() -> None:
     """Runs the program that the first argument names, with the others."""
     name, *arguments = sys.argv[1:] or ["--help"]
     if name in ("--help", "-h"):
-        print("usage: jaxdistill PROGRAM [OPTIONS]; each program has --help\n")
+        print("usage: jaxdistill PROGRAM [OPTIONS]; each program has --help and --version\n")
         print("\n".join(f"  {program:10}{what}" for program, (_, what) in PROGRAMS.items()))
+        return
+    if name == "--version":
+        print(version_text())
         return
     if name not in PROGRAMS:
         known = ", ".join(PROGRAMS)

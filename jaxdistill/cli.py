@@ -20,6 +20,7 @@ from jaxdistill import memory
 from jaxdistill.compile_cache import keep_compiled
 from jaxdistill.core import InputError, InUseError, Precision, TemporaryError
 from jaxdistill.files import buckets, is_remote, parts
+from jaxdistill.versions import version_text
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -44,11 +45,21 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
     return f" Did you mean {close[0]}?" if close else ""
 
 
+class _PrintVersion(argparse.Action):
+    def __call__(self, parser, namespace, values, option_string=None):
+        print(version_text())
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
-    """An argument parser without abbreviations that suggests the closest option for an unknown one."""
+    """An argument parser without abbreviations that suggests the closest option for an unknown one, with `--version`."""
 
     def __init__(self, **options):
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+        nowhere = {"dest": argparse.SUPPRESS, "default": argparse.SUPPRESS}
+        self.add_argument(
+            "--version", action=_PrintVersion, nargs=0, help="print versions and devices, and stop", **nowhere
+        )
 
     def parse_args(self, args=None, namespace=None):
         options = [option for action in self._actions for option in action.option_strings]

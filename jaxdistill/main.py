@@ -16,6 +16,7 @@ from jaxdistill import config as configs
 from jaxdistill.cli import did_you_mean, run
 from jaxdistill.core import InputError
 from jaxdistill.training.config_file import read_config_file
+from jaxdistill.versions import version_text
 
 ALLOWED = {
     "Non-boolean argument": "true or false",
@@ -23,21 +24,26 @@ ALLOWED = {
     "could not convert string to float": "a number",
 }
 """What the flag libraries say of a value of the wrong type, and what is allowed."""
-USAGE = """usage: python -m jaxdistill.main --config=FILE[:PRESET] --workdir=DIR [--dry_run [--compile_for=SLICE] | --check=WHERE] [--config.SECTION.OPTION=VALUE ...]
+USAGE = """usage: python -m jaxdistill.main --config=FILE[:PRESET] --workdir=DIR
+           [--dry_run [--compile_for=SLICE] | --check=WHERE] [--config.SECTION.OPTION=VALUE ...]
 
 Trains a student and exports it to DIR/export. Running the same command again resumes training.
 
-  --config=FILE[:PRESET]   configs/congen.py:quickstart, or your own file; shipped configs are found from any folder.
-                           Some presets take an argument, such as a paper's student: l2.py:paper:minilm-l6
-  --workdir=DIR            for checkpoints, metrics, plot and export: a folder, s3://BUCKET/PATH or gs://BUCKET/PATH
-  --dry_run                build everything, including stored targets and labels; print sizes, memory, steps and
-                           estimated time; stop before step 1
-  --compile_for=SLICE      with --dry_run: compile the step for absent TPUs (v5e-16, v5p-64, v6e-8), and print memory,
-                           arithmetic, traffic and the minimum time; needs the TPU compiler (pip install libtpu) but
-                           no TPU
-  --check=here|elsewhere   check options, text and models, without loading or reading them, and stop; elsewhere: for machines
-                           that see no files of this one, only buckets and hubs. The launchers do this first
+  --config=FILE[:PRESET]   configs/congen.py:quickstart, or your own file; shipped configs are found
+                           from any folder. Some presets take an argument, such as a paper's
+                           student: l2.py:paper:minilm-l6
+  --workdir=DIR            for checkpoints, metrics, log, plot and export: a folder,
+                           s3://BUCKET/PATH or gs://BUCKET/PATH
+  --dry_run                build everything, including stored targets and labels; print sizes,
+                           memory, steps and estimated time; stop before step 1
+  --compile_for=SLICE      with --dry_run: compile the step for absent TPUs (v5e-16, v5p-64, v6e-8),
+                           and print memory, arithmetic, traffic and the minimum time; needs the
+                           TPU compiler (pip install libtpu) but no TPU
+  --check=here|elsewhere   check options, text and models, without loading or reading them, and
+                           stop; elsewhere: for machines that see no files of this one, only buckets
+                           and hubs. The launchers do this first
   --profile=FIRST:LAST     trace these steps into DIR/profile, for xprof
+  --version                print versions and devices, and stop
   --help                   this text; with --config, the description of that config
 """
 
@@ -46,6 +52,9 @@ def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.main`."""
     if not arguments or any(argument in ("--help", "-h", "--helpfull") for argument in arguments):
         print(help_text(arguments))
+        return
+    if "--version" in arguments:
+        print(version_text())
         return
     given = parse_flags(arguments)
     config = configs.parse_config(given.config)

@@ -10,6 +10,7 @@ from pathlib import Path
 import jaxdistill
 
 PACKAGES = ("jax", "flax", "numpy", "tokenizers", "safetensors")
+DRIVERS = ("jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
 
 
 def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
@@ -21,6 +22,18 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def version_text() -> str:
+    """What `--version` prints: the versions of `versions` and of what drives the devices, and the devices."""
+    import jax  # imported here: it takes a second
+
+    found = versions((*PACKAGES, *DRIVERS))
+    try:
+        devices = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+    except RuntimeError as error:
+        devices = f"none ({str(error).splitlines()[0]})"
+    return f"{', '.join(f'{name} {version}' for name, version in found.items())}\ndevices: {devices}"
 
 
 @cache

@@ -2,10 +2,12 @@
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 
+import jax
 import pytest
 
 from jaxdistill import encode, export, main, sweep
@@ -153,6 +155,16 @@ def test_what_a_terminal_cannot_show_has_lookalikes(tmp_path):
     variables = environment() | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
     done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "---- 3 x 4... ?\n")
+
+
+def test_every_program_prints_versions_and_devices(capsys):
+    main.main(["--version"])
+    shown = capsys.readouterr().out
+    assert re.match(rf"jaxdistill \S+, python .*jax {re.escape(jax.__version__)}, .*\ndevices: 8 x cpu\n$", shown)
+    for program in (encode, export, sweep):
+        with pytest.raises(SystemExit) as stopped:
+            program.main(["--version"])
+        assert not stopped.value.code and capsys.readouterr().out == shown
 
 
 def test_an_argument_that_is_no_text_is_refused(capsys):

@@ -179,6 +179,13 @@ def test_a_config_file_of_ones_own_states_what_differs(tmp_path):
 def test_help_shows_every_option_with_its_default_and_a_configs_docstring(capsys):
     main.main(["--help"])
     shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 100
+    assert (
+        shown.index("configs/congen.py: quickstart")
+        < shown.index("Options (")
+        < shown.index("Options of each objective")
+    )
+    shown = re.sub(r"\n {8,}", " ", shown)  # each option in one line
     for section in SECTIONS:
         for field in dataclasses.fields(section):
             assert re.search(rf"^    {field.name}: .*default .*  \S", shown, re.MULTILINE), field.name

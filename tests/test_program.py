@@ -234,8 +234,13 @@ def test_with_a_data_folder_sts_is_scored_and_the_vectors_geometry_drawn(folder,
     results = json.loads((tmp_path / "w" / "results.json").read_text())
     assert results["best_metric"] == "sts-b-dev/spearman" and "average" in results["scores"]["student after"]
     said = capsys.readouterr().out
-    assert "after the last step: 7 STS tests of teacher, student before and student after, 16 sentences each, about" in said
-    announced = re.findall(r"^[\w ]+: (?:measuring the speed|7 STS tests, 16 sentences, about \d+ s|geometry)", said, re.M)
+    assert (
+        "after the last step: 7 STS tests of teacher, student before and student after, 16 sentences each, about"
+        in said
+    )
+    announced = re.findall(
+        r"^[\w ]+: (?:measuring the speed|7 STS tests, 16 sentences, about \d+ s|geometry)", said, re.M
+    )
     assert len(announced) == 3 * 3 and "student after: sts12" in said
     drawn = drawn_in(tmp_path / "w" / "report.html")
     assert drawn["geometry"] == [1, 1, 1] and drawn["gold-2"] == [15]

@@ -13,6 +13,12 @@ from jaxdistill.training.config_file import find_config, first_line, load_config
 SECTIONS = (config.Data, config.Teacher, config.Student, config.Optimizer, config.Evals, config.RunOptions)
 
 
+OBJECTIVE = "objective ("
+"""Beginning of the names of sections that each describe an objective."""
+WIDTH = 100
+"""Columns of the help."""
+
+
 class Option(NamedTuple):
     """One option of a section."""
 
@@ -28,7 +34,7 @@ def sections() -> Iterator[tuple[str, str, list[Option]]]:
         yield kind.__name__.lower().removesuffix("options"), first_line(kind), options_of(kind)
     for name in objectives.available():
         kind = objectives.options_class(name)
-        yield f"objective ({name})", first_line(kind), options_of(kind)
+        yield f"{OBJECTIVE}{name})", first_line(kind), options_of(kind)
 
 
 def options_of(kind: type) -> list[Option]:
@@ -75,14 +81,31 @@ def all_configs() -> str:
     parts = ["Configs and their presets:\n"]
     for path in shipped_configs():
         module = load_config_module(path)
-        parts.append(f"  configs/{path.name}: {', '.join(module.PRESETS)}\n      {first_line(module)}")
+        parts.append(_wrapped(f"configs/{path.name}: {', '.join(module.PRESETS)}", indent=2))
+        parts.append(_wrapped(first_line(module), indent=6))
+        taken: dict[tuple[str, ...], list[str]] = {}
         for preset, arguments in getattr(module, "ARGUMENTS", {}).items():
-            parts.append(f"      {preset}:ARGUMENT with {', '.join(arguments)}")
-    parts.append("\nOptions (--config.SECTION.OPTION=VALUE):")
-    for name, summary, options in sections():
-        parts.append(f"\n  {name}: {summary}")
-        parts += [f"    {o.name}: {o.type}, default {o.default}  {o.meaning}".rstrip() for o in options]
+            taken.setdefault(arguments, []).append(f"{preset}:ARGUMENT")
+        for arguments, presets in taken.items():
+            parts.append(_wrapped(f"{', '.join(presets)} with {', '.join(arguments)}", indent=6))
+    found = list(sections())
+    for heading, of_objective in (
+        ("Options (--config.SECTION.OPTION=VALUE):", False),
+        ("Options of each objective (--config.objective.OPTION=VALUE):", True),
+    ):
+        parts.append(f"\n{heading}")
+        for name, summary, options in found:
+            if name.startswith(OBJECTIVE) == of_objective:
+                title = name.removeprefix(OBJECTIVE).removesuffix(")") if of_objective else name
+                parts.append("\n" + _wrapped(f"{title}: {summary}", indent=2))
+                parts += [_wrapped(f"{o.name}: {o.type}, default {o.default}  {o.meaning}", indent=4) for o in options]
     return "\n".join(parts)
+
+
+def _wrapped(text: str, *, indent: int) -> str:
+    """A paragraph of the help, whose further lines are indented more."""
+    indents = {"initial_indent": " " * indent, "subsequent_indent": " " * (indent + 4)}
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False, **indents)
 
 
 def one_config(spec: str) -> str:
