@@ -14,8 +14,10 @@ def progress_bar(total: int | None, unit: str, *, shown: bool | str) -> tqdm:
         while, and goes with its end.
     """
     seconds, options = seconds_between(), {}
+    if total is not None:  # tqdm's own form shows seconds a unit where that is more than one
+        options["bar_format"] = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
     if isinstance(shown, str):
-        options = {"desc": shown, "leave": False, "delay": seconds}
+        options |= {"desc": shown, "leave": False, "delay": seconds}
     return tqdm(total=total, unit=f" {unit}", disable=not shown, dynamic_ncols=True, mininterval=seconds, **options)
 
 

@@ -54,11 +54,11 @@ def counted(monkeypatch):
 def test_a_run_says_where_its_time_goes_and_traces_the_steps_asked_for(tmp_path, counted):
     write_text(tmp_path)
     workdir = tmp_path / "w"
-    given = tiny_arguments(tmp_path, run__steps=6, run__log_every=2, evals__every=6)
+    given = tiny_arguments(tmp_path, run__steps=6, run__log_every=50, evals__every=6)
     main.main([*given, f"--workdir={workdir}", "--profile=3:4"])
     lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
     logged = [line for line in lines if "loss" in line]
-    assert [line["step"] for line in logged] == [2, 4, 6]
+    assert [line["step"] for line in logged] == [2, 4, 6]  # a short run has a curve all the same
     for line in logged:
         assert all(line[f"seconds/{name}"] >= 0 for name in ACTIVITIES)
         assert 0 < line["goodput"] < 1

@@ -109,6 +109,8 @@ def test_a_run_ends_with_a_report_of_what_it_has_evaluated(finished):
     assert drawn["loss"] == [20] and drawn["dev"] == [5] and len(drawn["size"]) == 3
     assert drawn["gold-2"] == [512] and "among 256 sentences of the training text" in page
     assert f"report: {workdir / 'report.html'}" in out
+    title = re.search(r"<title>(.*)</title>", page)[1]
+    assert re.fullmatch(r"congen: student .*model, layers 1 \(finished\)", title) and title in out
 
 
 def test_secrets_of_the_environment_are_neither_printed_nor_written(folder, finished):

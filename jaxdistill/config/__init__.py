@@ -286,7 +286,7 @@ class RunOptions:
     attention heads, feed-forward networks and word embeddings, over `model_axis`. Or rules: (regular expression on a
     parameter's path, its axes such as `("model", "")`). The rest is replicated."""
     log_every: Count = 50
-    """Steps between logged metrics."""
+    """Steps between logged metrics; at most a third of the run's."""
     save_every: CountOrNone = 0
     """Steps between additional checkpoints, besides those of the evaluations; 0: none."""
     profile: str = ""

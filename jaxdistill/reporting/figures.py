@@ -23,6 +23,8 @@ BINS = 40
 LOG_TICKS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 HOVER_WIDTH = 60
 """Characters in a line of a sentence that is shown at a point."""
+HOVER_LINES = 4
+"""Lines of it; the rest is cut."""
 ALIGNMENT, UNIFORMITY = "geometry/alignment", "geometry/uniformity"
 DOCUMENTS = "documents/"
 """Before the name of a set in a score of retrieval; its measure follows."""
@@ -283,4 +285,4 @@ def _plain(text: str) -> str:
 
 
 def _folded(sentence: str) -> str:
-    return "<br>".join(map(_plain, textwrap.wrap(sentence, HOVER_WIDTH)))
+    return "<br>".join(map(_plain, textwrap.wrap(sentence, HOVER_WIDTH, max_lines=HOVER_LINES, placeholder=" …")))

@@ -90,7 +90,7 @@ def _figure(loss, metrics, title):
     figure = Figure(figsize=(8.0, 6.4), layout="constrained")
     FigureCanvasAgg(figure)
     top, bottom = figure.subplots(2, 1, sharex=True)
-    figure.suptitle(title, fontweight="bold")
+    figure.suptitle(title, fontweight="bold", fontsize=11, wrap=True)
     _draw_loss(top, loss)
     _draw_metrics(bottom, metrics)
     bottom.set_xlabel("step (updates of the student)")

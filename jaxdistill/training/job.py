@@ -132,7 +132,8 @@ def finish(
     say("writing the export; reloading and comparing it")
     student = as_exported(run.config.student, outcome.student)
     export(student, folder, facts=facts)
-    plot = training_plot(run.workdir / METRICS, run.workdir / "training.png", title=_title(run))
+    title = _title(run, facts)
+    plot = training_plot(run.workdir / METRICS, run.workdir / "training.png", title=title)
     measured = {
         name: _measured(run, model, scores[name], folder, found[name].reading.rate) for name, model in models.items()
     }
@@ -153,7 +154,7 @@ def finish(
         "measured": {name: dataclasses.asdict(value) for name, value in measured.items()},
         "versions": versions(),
     }
-    say(as_text(comparison_table(measured)))
+    say(as_text(comparison_table(measured, title=title)))
     for name, named in scores.items():
         if "average" in named:
             say(f"{name}: " + ", ".join(f"{key} {100 * named[key]:.2f}" for key in (*sts.TESTS, "average")))
@@ -162,7 +163,7 @@ def finish(
     say(f"plot: {plot}")
     page = run_report.write_report(
         run,
-        title=_title(run),
+        title=title,
         facts=facts,
         warning=lost,
         scores=scores,
@@ -246,5 +247,7 @@ def teachers_by_name(teachers: Sequence[SentenceModel]) -> dict[str, SentenceMod
     return {f"teacher {number}": teacher for number, teacher in enumerate(teachers, start=1)}
 
 
-def _title(run: Run) -> str:
-    return f"{run.config.objective['name']}: {run.workdir.resolve().name}"
+def _title(run: Run, facts: Facts) -> str:
+    """The method, the student, and the folder that the user gave them."""
+    student = facts.student.removeprefix("package:")
+    return f"{public_name(run.config.objective['name'])}: student {student} ({facts.name})"

@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 STEPS_IN_FLIGHT = 8
 """Steps that may be waiting on the devices. NOTE: without a bound, several CPU devices deadlock in a collective."""
 
+LEAST_POINTS = 3
+"""Logged metrics of a short run, whose curves would be a single point otherwise."""
+
 
 class Diverged(InputError):
     """The loss is not finite, or the student is of no use any more."""
@@ -134,7 +137,7 @@ class _Loop:
     def run_steps(self, state: TrainState, interrupts: Interrupts) -> TrainState:
         """Runs the remaining steps; returns the last state."""
         run, evals, options = self.run, self.run.config.evals, self.run.config.run
-        start = int(state.step)
+        start, log_every = int(state.step), min(options.log_every, max(run.steps // LEAST_POINTS, 1))
         if self.is_new:
             self.evaluate(0, state)
             self.save(state)
@@ -148,7 +151,7 @@ class _Loop:
                 state = self.train_step(step, state, placed)
                 self.bar.advance()
                 last = step == run.steps
-                if step % options.log_every == 0 or last:
+                if step % log_every == 0 or last:
                     self.report(step)
                 evaluated = step % evals.every == 0 or last
                 if evaluated:
