@@ -91,7 +91,8 @@ def test_long_sentences_are_cut_counted_and_reported(tmp_path):
     assert store.lengths("text").tolist() == [4, 6, 6, 6]
     assert store.ids("text", 1)[-1] == word_piece().token_to_id("[SEP]")
     assert store.ids("text", 3)[1] == word_piece().token_to_id("cat"), "they are cut at their end"
-    assert "50.00% of sentences truncated at 6 tokens" in "\n".join(store.report())
+    report = "\n".join(store.report())
+    assert "50.00% of sentences truncated at 6 tokens" in report and "left out" not in report
 
 
 def test_empty_sentences_are_left_out_and_counted(tmp_path):
@@ -133,7 +134,7 @@ def test_sentences_of_other_files_are_left_out_counted_and_in_the_digest(tmp_pat
     plain = store_of(tmp_path, lines)
     store = store_of(tmp_path, lines, exclude=[str(tmp_path / "test.txt")])
     assert list(store.texts()) == ["The cat", "rain"] and store.input_row.tolist() == [0, 4]
-    assert "0 duplicates, 2 in data.exclude" in "\n".join(store.report())
+    assert "left out: 1 with an empty sentence, 2 in data.exclude" in "\n".join(store.report())
     assert "data.exclude" not in "\n".join(plain.report())
     (tmp_path / "test.txt").write_text("rain\n")
     changed = store_of(tmp_path, lines, exclude=[str(tmp_path / "test.txt")])

@@ -219,10 +219,12 @@ class TokenStore:
         """Lines about the text for the run's log."""
         info = self._info
         lines = [f"text: {self.rows:,} rows of {len(self.source_rows)} sources, digest {self.digest[:12]}"]
-        excluded = f", {info['excluded']:,} in data.exclude" if "excluded" in info else ""
         if info.get("chunked"):
             lines.append(f"split: {info['input_rows'] - info['empty']:,} texts into chunks")
-        lines.append(f"left out: {info['empty']:,} with an empty sentence, {info['duplicates']:,} duplicates{excluded}")
+        left_out = {"empty": "with an empty sentence", "duplicates": "duplicates", "excluded": "in data.exclude"}
+        found = [f"{info[key]:,} {what}" for key, what in left_out.items() if info.get(key)]
+        if found or "excluded" in info:
+            lines.append(f"left out: {', '.join(found) or 'nothing, no row is in data.exclude'}")
         for name in self.columns:
             tokens, truncated = len(self._of(name, "ids")), info["truncated"][name]
             lines.append(

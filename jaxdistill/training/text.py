@@ -226,7 +226,8 @@ def _columns_read(store: tokenize.TokenStore, views: Sequence[str]) -> list[str]
 
 
 def _check_unknown(data: Data, model: SentenceModel, column: str, unknown: words.Unknown) -> None:
-    log.info("column %s, tokenizer of %s: %s unknown", column, model.source, unknown)
+    if unknown.share:
+        log.info("column %s, tokenizer of %s: %s unknown", column, model.source, unknown)
     if unknown.share > data.max_unknown:
         raise InputError(
             f"the tokenizer of {model.source} does not know the text of column {column}: {unknown} are unknown. Use a model "
