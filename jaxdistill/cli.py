@@ -56,9 +56,13 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options):
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
-        nowhere = {"dest": argparse.SUPPRESS, "default": argparse.SUPPRESS}
         self.add_argument(
-            "--version", action=_PrintVersion, nargs=0, help="print versions and devices, and stop", **nowhere
+            "--version",
+            action=_PrintVersion,
+            nargs=0,
+            dest=argparse.SUPPRESS,
+            default=argparse.SUPPRESS,
+            help="print versions and devices, and stop",
         )
 
     def parse_args(self, args=None, namespace=None):

@@ -104,8 +104,14 @@ def all_configs() -> str:
 
 def _wrapped(text: str, *, indent: int) -> str:
     """A paragraph of the help, whose further lines are indented more."""
-    indents = {"initial_indent": " " * indent, "subsequent_indent": " " * (indent + 4)}
-    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False, **indents)
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + 4),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def one_config(spec: str) -> str:
