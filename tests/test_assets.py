@@ -1,14 +1,14 @@
 """Is the embedded text what it claims to be: distinct, well formed, varied and truly held out?"""
 
 import collections
-import pathlib
 import re
 
 import pytest
 
-from jaxdistill.assets import compose, patterns, vocabulary
+from conftest import ROOT
+from quickstart_text import compose, patterns, vocabulary
 
-FOLDER = pathlib.Path(compose.__file__).parent
+FOLDER = ROOT / "jaxdistill" / "assets"
 VOWEL_LETTER_WITH_A = re.compile(r"\ba (?!one\b|us|uni|eu|uku)[aeiou]", re.IGNORECASE)
 CONSONANT_LETTER_WITH_AN = re.compile(r"\ban (?!hour|heir|honest|x-ray)[^aeiou\W]", re.IGNORECASE)
 

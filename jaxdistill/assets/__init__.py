@@ -1,1 +1,1 @@
-"""Embedded text: training sentences, held-out pairs, graded pairs and their generator."""
+"""Embedded text: training sentences, held-out pairs and graded pairs."""

@@ -2,7 +2,7 @@
 
 Sentences are made by filling the slots of patterns with typed vocabulary, so that every
 sentence is grammatical and sensible without being copied from anywhere.  Running
-`python -m jaxdistill.assets.compose --out DIR` writes `train.txt` and `heldout.txt`, always
+`python -m quickstart_text.compose --out DIR` in `tests` writes `train.txt` and `heldout.txt`, always
 the same bytes for the same vocabulary and patterns.
 """
 
@@ -13,7 +13,7 @@ import pathlib
 import random
 import re
 
-from jaxdistill.assets import patterns, vocabulary
+from quickstart_text import patterns, vocabulary
 
 SEED = 20
 TRAIN_COUNT = 26000
@@ -231,7 +231,7 @@ def write_lines(path, lines):
 def main(arguments=None):
     """Rewrite the composed files."""
     parser = argparse.ArgumentParser(description="Compose the embedded training and held-out text.")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
     out = parser.parse_args(arguments).out
     out.mkdir(parents=True, exist_ok=True)
     train = compose_train()
