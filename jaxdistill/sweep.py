@@ -35,7 +35,7 @@ from jaxdistill.data.sources import split_specs
 from jaxdistill.files import refuse_no_folder
 from jaxdistill.files.reading import read_json
 from jaxdistill.main import parse_flags
-from jaxdistill.processes.launch import refuse_several_tasks
+from jaxdistill.processes import refuse_several_tasks
 from jaxdistill.reporting import sweep as comparison
 from jaxdistill.reporting.sweep import Row, hundred
 from jaxdistill.training.config_file import first_line, load_config_module, shipped_configs

@@ -131,6 +131,7 @@ class _Loop:
         watches = run.config.evals.collapse != "off" and not run.student.definition.reads_pairs
         self.watched = collapse.sample_of(run.store) if watches else []
         self.profile = Profile(run.config.run.profile if leads else "", run.workdir)
+        self.stop_vote = processes.StopVote(run.mesh, delay=STEPS_IN_FLIGHT)
         self.pending: list[tuple[int, Mapping[str, Array]]] = []
         """Steps whose metrics are still on the devices."""
 
@@ -161,7 +162,7 @@ class _Loop:
                 if evaluated and not last and self.out_of_patience:
                     say(f"stopped at step {step:,}: {self.track['since_best']} evaluations without a better {run.best}")
                     break
-                if status := self.interrupted(interrupts, step):
+                if status := self.stop_vote.after_step(interrupts.status):
                     self.save_and_exit(state, step, status)
         return state
 
@@ -294,11 +295,6 @@ class _Loop:
             f"training diverged, {what}; {good}. Use another --workdir with a lower optimizer.learning_rate (it is "
             f"{options.learning_rate:g}), optimizer.clip_norm above 0 (it is {options.clip_norm:g}) or run.precision=float32."
         )
-
-    def interrupted(self, interrupts: Interrupts, step: int) -> int:
-        """Exit status with which to stop after this step, or 0."""
-        # A process waits for the step STEPS_IN_FLIGHT before its last one, so that no other is further ahead than that.
-        return processes.stop_status(interrupts.status, step, min(step + STEPS_IN_FLIGHT + 1, self.run.steps))
 
     def save_and_exit(self, state: TrainState, step: int, status: int) -> NoReturn:
         """Saves an interrupted run and raises `Interrupted`."""

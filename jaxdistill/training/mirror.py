@@ -227,10 +227,9 @@ class _Publisher:
 
     def end(self) -> None:
         """Publishes the rest; raises `InputError` if that fails, or if another run has taken the lease."""
-        with processes.finishing():  # uploads, which the end of another process would cut off
-            self._ended.set()
-            self._thread.join()
-            self._publish()
+        self._ended.set()
+        self._thread.join()
+        self._publish()
         log.info("%s has all files of this run", self._mirror.bucket.address)
 
     def _publish(self) -> None:

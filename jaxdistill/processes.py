@@ -1,0 +1,229 @@
+"""Joins the processes of a run through JAX's distributed runtime, and lets them agree before anything is written.
+
+A run on several hosts is one program in several processes. Each sees the same text and plans the same batches, of which it
+reads its part; the first one writes. JAX connects the processes, notices when one dies, and then ends the others.
+"""
+
+import collections
+import contextlib
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Integer
+
+from jaxdistill.cli import error_of_input, error_status, status_of
+from jaxdistill.core import InputError
+
+JOIN_SECONDS = 60
+"""How long processes wait for each other at the start, unless JAXDISTILL_JOIN_SECONDS says otherwise."""
+HEARTBEAT_SECONDS = 20
+"""Silence after which JAX counts a process as dead and ends the others."""
+SHUTDOWN_SECONDS = 24 * 60 * 60
+"""How long processes that are done wait for the first one, which may still upload files."""
+LAST_SECONDS = 3.0
+"""How long process 0 outlives an error: its end is the end of the others, which print theirs first."""
+FAILED = 1
+"""Exit status after an error that is no `InputError`."""
+LEAST_BYTES = 1 << 12
+"""Smallest message; sizes are powers of two, so that few are compiled."""
+
+TASKS = {
+    "SLURM": "SLURM_STEP_NUM_TASKS",
+    "Open MPI": "OMPI_COMM_WORLD_SIZE",
+    "MPI": "PMI_SIZE",
+}
+"""Launcher to the variable in which it says how many tasks it has started."""
+POD = "JOB_COMPLETION_INDEX"
+"""In it, Kubernetes numbers the pods of an indexed job."""
+TPU_DEVICES = ("/dev/accel0", "/dev/vfio/0")
+WHAT_TO_SET = (
+    "set JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT and JAX_NUM_PROCESSES, the same for all, and for each its own JAX_PROCESS_ID "
+    "from 0; or JAX_NUM_PROCESSES=1 for tasks that train on their own"
+)
+
+
+@contextlib.contextmanager
+def joined(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
+    """Joins the processes of the run, if there are several; to be entered before JAX's devices are used.
+
+    Args:
+      facts: gives what must be the same in all of them; not called if there is one process.
+
+    Raises:
+      InputError: JAX does not find the others, or, in every process, the facts differ. If one does not come, JAX aborts.
+    """
+    if jax.distributed.is_initialized() or not may_have_others():
+        yield
+        return
+    _initialize()
+    if count() == 1:
+        yield
+        return
+    try:
+        with agreed() as own:
+            own.update(facts())
+        yield
+    except BaseException as error:
+        _end(error)
+
+
+def _initialize() -> None:
+    """Connects to the others, which JAX finds by its own variables, SLURM's, Open MPI's, Kubernetes', or on TPU hosts."""
+    # JAX's preemption service would take SIGTERM from the program in all phases, and knows no other signal.
+    jax.config.update("jax_enable_preemption_service", False)
+    launcher, tasks = launched()
+    seconds = _number("JAXDISTILL_JOIN_SECONDS") or JOIN_SECONDS
+    # JAX aborts, with a stack trace, if one does not come; this line says what it has waited for.
+    print(f"joining the other processes, for at most {seconds} s (JAXDISTILL_JOIN_SECONDS)", file=sys.stderr, flush=True)
+    try:
+        jax.distributed.initialize(
+            num_processes=_number("JAX_NUM_PROCESSES"),
+            process_id=_number("JAX_PROCESS_ID"),
+            initialization_timeout=seconds,
+            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+            shutdown_timeout_seconds=SHUTDOWN_SECONDS,
+        )
+    except InputError:
+        raise
+    except Exception as error:  # JAX asks servers, and those packages' errors have no common base
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        started = f"{launcher} has started {tasks} tasks, and " if tasks > 1 else ""
+        raise InputError(f"{started}JAX cannot join the processes of this run ({reason}); {WHAT_TO_SET}.") from error
+    if tasks > 1 and tasks != jax.process_count():
+        raise InputError(
+            f"{launcher} has started {tasks} tasks, and JAX sees {jax.process_count()} processes; {WHAT_TO_SET}."
+        )
+
+
+def _number(variable: str) -> int | None:
+    text = os.environ.get(variable)
+    if text and not text.isdigit():
+        raise InputError(f"{variable}={text} is not a number; {WHAT_TO_SET}.")
+    return int(text) if text else None
+
+
+def may_have_others() -> bool:
+    """Whether a launcher or the host says that this process may be one of several."""
+    if os.environ.get("JAX_NUM_PROCESSES") == "1":
+        return False
+    on_tpus = os.environ.get("JAX_PLATFORMS", "").lower() != "cpu" and any(map(os.path.exists, TPU_DEVICES))
+    return bool(os.environ.get("JAX_COORDINATOR_ADDRESS") or launched()[1] > 1 or POD in os.environ or on_tpus)
+
+
+def launched() -> tuple[str, int]:
+    """The launcher and how many tasks of this program it has started; one if no launcher says so."""
+    for launcher, variable in TASKS.items():
+        if os.environ.get(variable, "").isdigit():
+            return launcher, int(os.environ[variable])
+    return "", 1
+
+
+def refuse_several_tasks(what: str) -> None:
+    """Raises `InputError` if `what`, which runs in one process, was started several times by a launcher."""
+    launcher, tasks = launched()
+    if tasks > 1 and os.environ.get("JAX_NUM_PROCESSES") != "1":
+        raise InputError(
+            f"{launcher} has started {tasks} tasks of {what}, which needs one; start it with --ntasks=1 or -n 1."
+        )
+
+
+def _end(error: BaseException) -> NoReturn:
+    """Says why this process ends, and ends it at once: Python's own end would wait for the others, which JAX ends."""
+    known = error_of_input(error)
+    if isinstance(error, KeyboardInterrupt):
+        line, status = f"interrupted{error}", status_of(error)
+    elif known:
+        line, status = f"error: {known}", error_status(known)
+    else:
+        line, status = "".join(traceback.format_exception(error)), FAILED
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    os.write(2, f"\n{line.rstrip()}\n".encode())
+    if is_first():
+        time.sleep(LAST_SECONDS)
+    os._exit(status)
+
+
+@contextlib.contextmanager
+def agreed() -> Iterator[dict[str, Any]]:
+    """Yields facts for its body to fill, name to value as JSON can hold it; they must be the same in every process.
+
+    Raises:
+      InputError: in every process, with the facts that differ.
+    """
+    facts: dict[str, Any] = {}
+    yield facts
+    everyones = gathered(facts)
+    for number, others in enumerate(everyones):
+        keys = [key for key in {**everyones[0], **others} if everyones[0].get(key) != others.get(key)]
+        if keys:
+            shown = "; ".join(
+                f"{key} is {everyones[0].get(key)!r} in the first, {others.get(key)!r} in the other" for key in keys
+            )
+            raise InputError(
+                f"process 0 and process {number} do not run the same training ({shown}); start all with the same command, "
+                "files and version, or with JAX_NUM_PROCESSES=1 for trainings of their own."
+            )
+
+
+def gathered(value: Any) -> list[Any]:
+    """What each process gives, as JSON can hold it; waits for all, which must call this together."""
+    if count() == 1:
+        return [value]
+    content = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    sizes = multihost_utils.process_allgather(np.array([len(content)], np.int32)).ravel()
+    padded = np.zeros(max(1 << (int(sizes.max()) - 1).bit_length(), LEAST_BYTES), np.uint8)
+    padded[: len(content)] = content
+    rows = multihost_utils.process_allgather(padded)
+    return [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
+
+
+class StopVote:
+    """Agrees on the step after which all processes stop, without a step that waits for another process.
+
+    Every step computes the highest exit status with which a process asks to stop. It is read `delay` steps later, when it
+    is known anyway, so all processes read the same status after the same step.
+    """
+
+    def __init__(self, mesh: Mesh, *, delay: int):
+        self._sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+        self._delay = delay
+        self._votes: collections.deque[Integer[jax.Array, ""]] = collections.deque()
+        self._highest = jax.jit(jnp.max, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+    def after_step(self, asked: int) -> int:
+        """Exit status with which to stop after this step, or 0; all processes call this after every step.
+
+        Args:
+          asked: exit status with which this process was asked to stop, by a signal; 0: it was not.
+        """
+        if count() == 1:
+            return asked
+        own = np.full(len(self._sharding.addressable_devices), asked, np.int32)
+        self._votes.append(self._highest(jax.make_array_from_process_local_data(self._sharding, own)))
+        return int(self._votes.popleft()) if len(self._votes) > self._delay else 0
+
+
+def is_first() -> bool:
+    """Whether this process writes and talks for all."""
+    return index() == 0
+
+
+def index() -> int:
+    """The number of this process among those of the run."""
+    return jax.process_index() if jax.distributed.is_initialized() else 0
+
+
+def count() -> int:
+    """How many processes the run has."""
+    return jax.process_count() if jax.distributed.is_initialized() else 1
