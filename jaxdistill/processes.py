@@ -84,7 +84,9 @@ def _initialize() -> None:
     launcher, tasks = launched()
     seconds = _number("JAXDISTILL_JOIN_SECONDS") or JOIN_SECONDS
     # JAX aborts, with a stack trace, if one does not come; this line says what it has waited for.
-    print(f"joining the other processes, for at most {seconds} s (JAXDISTILL_JOIN_SECONDS)", file=sys.stderr, flush=True)
+    print(
+        f"joining the other processes, for at most {seconds} s (JAXDISTILL_JOIN_SECONDS)", file=sys.stderr, flush=True
+    )
     try:
         jax.distributed.initialize(
             num_processes=_number("JAX_NUM_PROCESSES"),

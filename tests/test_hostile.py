@@ -5,6 +5,7 @@ import os
 import pickle
 import shutil
 import struct
+import sys
 import zipfile
 
 import ml_dtypes
@@ -13,11 +14,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from jaxdistill.core import InputError
-from jaxdistill.encoders import pickle_check
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.safetensors_file import read_safetensors
-from jaxdistill.encoders.torch_file import read_torch_file
+from jaxdistill.encoders.weights import read_torch_file
 
 from tiny_models import tiny_model
 
@@ -226,37 +226,26 @@ def test_a_header_longer_than_the_file_is_refused(tmp_path):
         read_safetensors(tmp_path / "a.safetensors")
 
 
-NESTED = b"\x80\x02)" + b"\x85" * 600 + b"."  # a tuple in a tuple in a tuple
-DOUBLED = b"\x80\x02)" + b"".join(b"q" + bytes([n]) + b"h" + bytes([n]) + b"\x86" for n in range(40)) + b"."
-HOSTILE = [
-    (b"\x80\x02}r\xff\xff\xff\x7f.", "the memo index 2,147,483,647 after 3 opcodes"),
-    (NESTED, "a tuple of more than 500 values"),
-    (DOUBLED, "a tuple of more than 500 values"),
-    (b"\x80\x02\x8b\x04\x00\x00\x00\x01\x00\x00\x00.", "the opcode LONG4"),
-    (b"\x80\x02cposix\nsystem\nU\x02ls\x85R.", "the file asks for posix.system"),
-    (b"\x80\x0200.", "truncated or damaged"),
+PICKLED = [
+    b"\x80\x02}r\xff\xff\xff\x7f.",  # a memo of 2 billion entries
+    b"\x80\x02cposix\nsystem\nU\x02ls\x85R.",
+    b"\x80\x0200.",
 ]
 
 
-@pytest.mark.parametrize(("content", "message"), HOSTILE, ids=[message for _, message in HOSTILE])
-def test_pickles_that_would_crash_the_unpickler_are_refused(tmp_path, content, message):
+@pytest.mark.parametrize("content", PICKLED)
+def test_pickles_of_anything_but_tensors_are_refused(tmp_path, content):
     with zipfile.ZipFile(tmp_path / "archive.bin", "w") as archive:
         archive.writestr("archive/data.pkl", content)
     (tmp_path / "legacy.bin").write_bytes(pickle.dumps(0x1950A86A20F9469CFC6C, 2) + content)
     for name in ("archive.bin", "legacy.bin"):
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(
+            InputError, match="truncated or damaged, or no state dict|asks for posix.system, which is no tensor"
+        ):
             read_torch_file(tmp_path / name)
 
 
-def test_a_pickle_is_read_up_to_a_limit(monkeypatch):
-    monkeypatch.setattr(pickle_check, "PICKLE_BYTES", 1000)
-    assert pickle_check.pickle_length(b"\x80\x02" + b"}0" * 400 + b"}.") == 804
-    with pytest.raises(ValueError):
-        pickle_check.pickle_length(b"\x80\x02" + b"}0" * 500 + b"}.")
-
-
-def test_a_compressed_archive_is_refused(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.bin", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("archive/data.pkl", b"\0" * (4 << 20))
-    with pytest.raises(InputError, match="compressed or encrypted, which torch.save does not do"):
-        read_torch_file(tmp_path / "a.bin")
+def test_a_torch_file_without_torch_says_how_to_convert_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)  # its import fails
+    with pytest.raises(InputError, match="pip install torch, or use a checkpoint with model.safetensors"):
+        read_torch_file(tmp_path / "pytorch_model.bin")

@@ -20,7 +20,7 @@ import torch
 from jaxdistill.core import InputError
 from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.sentence import embed
-from jaxdistill.encoders.torch_file import read_torch_file
+from jaxdistill.encoders.weights import read_torch_file
 from jaxdistill.mesh import place_frozen
 
 import encoder_cases as cases
@@ -202,8 +202,8 @@ class Hostile:
     ("payload", "name"),
     [
         (Hostile(os.system, "touch {}"), "(posix|nt).system"),
-        (Hostile(eval, "open('{}', 'w')"), "__builtin__.eval"),
-        (Hostile(getattr, OrderedDict, "fromkeys"), "__builtin__.getattr"),
+        (Hostile(eval, "open('{}', 'w')"), "eval"),
+        (Hostile(getattr, OrderedDict, "fromkeys"), "getattr"),
         (Hostile(np.dtype, "f4"), r"numpy.*dtype"),
     ],
 )
@@ -212,14 +212,14 @@ def test_a_pickle_that_asks_for_anything_else_is_refused_by_name(copy, zipped, p
     trace = copy / "executed"
     arguments = [a.format(trace) if isinstance(a, str) else a for a in arguments]
     torch.save({"x": Hostile(function, *arguments)}, copy / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
-    with pytest.raises(InputError, match=f"asks for {name}, which is no part of a tensor: refused"):
+    with pytest.raises(InputError, match=f"it asks for {name}, which is no tensor"):
         load_model(str(copy), pooling="mean")
     assert not trace.exists()
 
 
 def test_a_plain_pickle_is_not_a_weight_file(copy):
     (copy / "pytorch_model.bin").write_bytes(pickle.dumps({"x": 1}))
-    with pytest.raises(InputError, match="not a file of torch.save"):
+    with pytest.raises(InputError, match="truncated or damaged, or no state dict"):
         load_model(str(copy), pooling="mean")
 
 
@@ -233,7 +233,7 @@ def test_a_tensor_cannot_reach_beyond_its_storage(tmp_path):
             # The pickle says `K\x04\x85` for the shape (4,): make it (200,).
             new.writestr(name, content.replace(b"K\x04\x85", b"K\xc8\x85") if name.endswith("data.pkl") else content)
     path.write_bytes(buffer.getvalue())
-    with pytest.raises(InputError, match="reaches beyond its storage"):
+    with pytest.raises(InputError, match="truncated or damaged"):
         read_torch_file(path)
 
 
@@ -246,7 +246,7 @@ def test_a_truncated_file_is_said_to_be_damaged(original, copy, name, share):
     else:
         torch.save(original[1], path, _use_new_zipfile_serialization=name != "legacy")
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    with pytest.raises(InputError, match="truncated|damaged|not a file of torch.save"):
+    with pytest.raises(InputError, match="truncated or damaged|which is no tensor"):
         load_model(str(copy), pooling="mean")
 
 

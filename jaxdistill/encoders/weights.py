@@ -7,6 +7,7 @@ keeps `[out, in]`.
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,7 +18,6 @@ from jaxdistill.encoders.architecture import SHORTEST, Architecture
 from jaxdistill.encoders.hugging_face import Part
 from jaxdistill.encoders.lora import with_adapter
 from jaxdistill.encoders.safetensors_file import mapped_safetensors, read_safetensors, shapes_of_safetensors
-from jaxdistill.encoders.torch_file import read_torch_file, shapes_of_torch_file
 from jaxdistill.files import reading
 
 WEIGHT_FILES = (
@@ -60,8 +60,53 @@ def checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """Names and shapes of all tensors, from the headers of the files alone."""
     shapes: dict[str, tuple[int, ...]] = {}
     for path in _weight_files(folder):
-        shapes |= shapes_of_safetensors(path) if path.suffix == ".safetensors" else shapes_of_torch_file(path)
+        if path.suffix == ".safetensors":
+            shapes |= shapes_of_safetensors(path)
+        else:
+            shapes |= {name: tuple(tensor.shape) for name, tensor in _torch_tensors(path).items()}
     return shapes
+
+
+def read_torch_file(path: Path) -> dict[str, np.ndarray]:
+    """Tensors of a `torch.save`d state dict, which PyTorch reads without running code of the file.
+
+    Raises:
+      InputError: PyTorch is not installed, or the file is damaged or asks for anything that is not a tensor.
+    """
+    # NumPy knows no bfloat16, and float32 holds all of its values.
+    return {
+        name: tensor.detach().float().numpy() if str(tensor.dtype) == "torch.bfloat16" else tensor.detach().numpy()
+        for name, tensor in _torch_tensors(path).items()
+    }
+
+
+def _torch_tensors(path: Path) -> dict[str, Any]:
+    try:
+        import torch
+    except ImportError:
+        raise InputError(
+            f"{path} is a file of PyTorch, which only PyTorch reads: pip install torch, or use a checkpoint with "
+            'model.safetensors (where torch is installed: safetensors.torch.save_file(torch.load("pytorch_model.bin"), '
+            '"model.safetensors")).'
+        ) from None
+    with reading.open_regular(path) as file:
+        try:
+            content = torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:  # damaged files raise errors of many kinds
+            # PyTorch's own text advises to read the file without its protection.
+            asked = re.search(r"GLOBAL ([\w.]+)", str(error))
+            what = (
+                f"it asks for {asked[1]}, which is no tensor"
+                if asked
+                else "it is truncated or damaged, or no state dict"
+            )
+            raise InputError(
+                f"{path} cannot be read: {what}; fetch it again, or ask its author for safetensors."
+            ) from None
+    content = content.get("state_dict", content) if isinstance(content, dict) else content
+    if not isinstance(content, dict):
+        raise InputError(f"{path} holds a {type(content).__name__}, not a dictionary of tensors.")
+    return {str(name): value for name, value in content.items() if isinstance(value, torch.Tensor)}
 
 
 def check_sizes(architecture: Architecture, shapes: Mapping[str, tuple[int, ...]], *, source: str) -> None:

@@ -4,9 +4,6 @@ import gzip
 import io
 import json
 import math
-import pickle
-import struct
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +14,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 
 from jaxdistill.core import InputError
 from jaxdistill.data import formats, vectors, words
-from jaxdistill.encoders import modules, pair_head, safetensors_file, settings, tokenizer, torch_file, weights
+from jaxdistill.encoders import modules, pair_head, safetensors_file, settings, tokenizer, weights
 from jaxdistill.encoders.model import read_architecture
 from jaxdistill.evals import read_table
 
@@ -100,41 +97,6 @@ def _safetensors(data: bytes, folder: Path) -> None:
     for name, array in safetensors_file.read_safetensors(path).items():
         array.astype(np.float32)
         assert array.shape == safetensors_file.shapes_of_safetensors(path)[name]
-
-
-def _torch(data: bytes, folder: Path) -> None:
-    """A whole file, or where the first byte is odd the pickle of an archive with one storage of 8 floats."""
-    path = folder / "a.bin"
-    path.write_bytes(data[1:])
-    if data[:1] and data[0] % 2:
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("archive/data.pkl", data[1:])
-            archive.writestr("archive/data/0", bytes(32))
-    shapes = torch_file.shapes_of_torch_file(path)
-    tensors = torch_file.read_torch_file(path)
-    assert {name: tensor.shape for name, tensor in tensors.items()} == shapes
-
-
-PICKLED = (
-    b"\x80\x02}q\x00X\x01\x00\x00\x00wq\x01ctorch._utils\n_rebuild_tensor_v2\nq\x02((X\x07\x00\x00\x00storageq\x03"
-    b"ctorch\nFloatStorage\nq\x04X\x01\x00\x00\x000q\x05X\x03\x00\x00\x00cpuq\x06K\x08tQK\x00K\x02K\x04\x86K\x04K\x01\x86"
-    b"\x89ccollections\nOrderedDict\nq\x07)Rtq\x08Rs."
-)
-"""The state dict of one tensor `w` of shape [2, 4]."""
-
-
-def _torch_seeds() -> list[bytes]:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("archive/data.pkl", PICKLED)
-        archive.writestr("archive/data/0", bytes(32))
-    head = [
-        pickle.dumps(part, 2) for part in (torch_file.LEGACY_MAGIC, torch_file.LEGACY_PROTOCOL, {"little_endian": True})
-    ]
-    legacy = b"".join(
-        [*head, PICKLED.replace(b"K\x08tQ", b"K\x08NtQ"), pickle.dumps(["0"], 2), struct.pack("<q", 8), bytes(32)]
-    )
-    return [b"\1" + PICKLED, b"\0" + file.getvalue(), b"\0" + legacy]
 
 
 def _safetensors_seeds() -> list[bytes]:
@@ -296,9 +258,6 @@ TARGETS = {
         _gzip, lambda: [bytes([k]) + gzip.compress(d, mtime=0) for k, d in enumerate((b"x\n" * 9, _CSV, _JSONL))]
     ),
     "safetensors": Target(_safetensors, _safetensors_seeds, [b'"F8_E4M3"', b'"F4"', b"99999999999", b"-1", b"[" * 40]),
-    "torch": Target(
-        _torch, _torch_seeds, [b"torch._utils", b"(", b"\x8a\x08", b"r\xff\xff\xff\x7f", b"\x85", b"\x94", b"2"]
-    ),
     "json": Target(
         _model_json, _model_json_seeds, [b"null", b"true", b"1e999", b"[]", b"{}", b"9" * 30, b"../", b'"\\u0000"']
     ),
