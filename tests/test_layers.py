@@ -71,7 +71,9 @@ def modules_of(path: pathlib.Path, modules) -> set[str]:
     return found
 
 
-def test_no_file_is_called_utils_and_none_imports_torch():
+def test_no_file_is_called_utils_and_none_imports_torch_at_its_start():
     for path in PACKAGE.rglob("*.py"):
         assert path.stem not in ("utils", "helpers", "common")
-        assert "import torch" not in path.read_text(encoding="utf-8")
+        code = path.read_text(encoding="utf-8")
+        imported = {alias.name for node in ast.parse(code).body if isinstance(node, ast.Import) for alias in node.names}
+        assert "torch" not in imported and "from torch" not in code
