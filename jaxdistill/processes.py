@@ -26,12 +26,14 @@ from jaxdistill.core import InputError
 
 JOIN_SECONDS = 60
 """How long processes wait for each other at the start, unless JAXDISTILL_JOIN_SECONDS says otherwise."""
-HEARTBEAT_SECONDS = 20
+HEARTBEAT_SECONDS = 15
 """Silence after which JAX counts a process as dead and ends the others."""
 SHUTDOWN_SECONDS = 24 * 60 * 60
 """How long processes that are done wait for the first one, which may still upload files."""
 LAST_SECONDS = 3.0
 """How long process 0 outlives an error: its end is the end of the others, which print theirs first."""
+VERDICT_SECONDS = HEARTBEAT_SECONDS + 5.0
+"""Time in which JAX ends this process if the error is a consequence of the death of another one."""
 FAILED = 1
 """Exit status after an error that is no `InputError`."""
 LEAST_BYTES = 1 << 12
@@ -84,9 +86,7 @@ def _initialize() -> None:
     launcher, tasks = launched()
     seconds = _number("JAXDISTILL_JOIN_SECONDS") or JOIN_SECONDS
     # JAX aborts, with a stack trace, if one does not come; this line says what it has waited for.
-    print(
-        f"joining the other processes, for at most {seconds} s (JAXDISTILL_JOIN_SECONDS)", file=sys.stderr, flush=True
-    )
+    print(f"joining the other processes, for at most {seconds} s (JAXDISTILL_JOIN_SECONDS)", flush=True)
     try:
         jax.distributed.initialize(
             num_processes=_number("JAX_NUM_PROCESSES"),
@@ -140,20 +140,34 @@ def refuse_several_tasks(what: str) -> None:
 
 
 def _end(error: BaseException) -> NoReturn:
-    """Says why this process ends, and ends it at once: Python's own end would wait for the others, which JAX ends."""
+    """Says why this process ends, and ends it at once: Python's own end would wait for the others, which JAX ends.
+
+    An error of the program may be a collective that fails because another process has died. JAX then ends this process too,
+    with a status after which a launcher starts it again.
+    """
     known = error_of_input(error)
+    if not known and isinstance(error, Exception):
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        _write(
+            f"{type(error).__name__}: {reason:.300}; JAX says within {VERDICT_SECONDS:.0f} s if another process has died"
+        )
+        time.sleep(VERDICT_SECONDS)
     if isinstance(error, KeyboardInterrupt):
         line, status = f"interrupted{error}", status_of(error)
     elif known:
         line, status = f"error: {known}", error_status(known)
     else:
         line, status = "".join(traceback.format_exception(error)), FAILED
-    with contextlib.suppress(Exception):
-        sys.stdout.flush()
-    os.write(2, f"\n{line.rstrip()}\n".encode())
+    _write(line)
     if is_first():
         time.sleep(LAST_SECONDS)
     os._exit(status)
+
+
+def _write(line: str) -> None:
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    os.write(2, f"\n{line.rstrip()}\n".encode())
 
 
 @contextlib.contextmanager

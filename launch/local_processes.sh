@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Starts N processes of one run on this machine, to try what several hosts do. They end together; the exit status is the highest.
+# Starts N processes of one run on this machine, to try what several hosts do. They end together; the exit status is the highest, without 134,
+# with which JAX ends processes after another one has ended.
 #
 #   launch/local_processes.sh [--gpus] [--port=PORT] [--dry_run] N COMMAND...
 #   launch/local_processes.sh 2 python -m jaxdistill.main --config=configs/congen.py:tiny --workdir=runs/two
@@ -58,6 +59,7 @@ for pid in "${pids[@]}"; do
     signalled="" status=0
     wait "$pid" || status=$?
   done
-  [ "$status" -le "$worst" ] || worst=$status
+  if [ "$status" = 134 ]; then lost=134; else [ "$status" -le "$worst" ] || worst=$status; fi
 done
+[ "$worst" -gt 0 ] || worst=${lost:-0}
 exit "$worst"

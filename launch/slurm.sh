@@ -14,7 +14,8 @@
 # Other options go to sbatch as they are, such as --partition=NAME, and --cpus-per-task=N, without which a task may get one CPU. The
 # options of the training, its text and its teacher are checked before the job is submitted. SLURM sends SIGTERM two minutes before the time is over;
 # the training saves and ends with status 75, and the job goes back into the queue, where it continues. It does so too after another process
-# or the network was lost (75 too), and after a SIGTERM that came before or after the training's loop (143), --restarts times in all.
+# was lost (134, with which JAX ends the others), and after a SIGTERM that came before or after the training's loop (143), --restarts
+# times in all.
 #SBATCH --signal=TERM@120
 #SBATCH --requeue
 #SBATCH --open-mode=append
@@ -25,10 +26,15 @@ set -euo pipefail
 if [[ ${1:-} == --job_with_restarts=* ]]; then
   restarts=${1#*=} status=0
   shift
+  # JAX gives a task the device of its number on the node; one that is alone there takes all of them.
+  if [ "${SLURM_NTASKS_PER_NODE:-}" = 1 ] && [ -n "${SLURM_GPUS_ON_NODE:-}" ]; then
+    JAX_LOCAL_DEVICE_IDS=$(seq -s, 0 $((SLURM_GPUS_ON_NODE - 1)))
+    export JAX_LOCAL_DEVICE_IDS
+  fi
   # SLURM 22.05 and later: srun does not take the CPUs of a task from sbatch.
   srun ${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"} "${PYTHON:-python3}" -m jaxdistill.main "$@" || status=$?
-  case $status in 75 | 143) ;; *) exit "$status" ;; esac
-  # Neither proves progress: a bucket that cannot be reached gives 75 at each start.
+  case $status in 75 | 134 | 143) ;; *) exit "$status" ;; esac
+  # None of them proves progress: a bucket that cannot be reached gives 75 at each start.
   [ "${SLURM_RESTART_COUNT:-0}" -ge "$restarts" ] || exec scontrol requeue "$SLURM_JOB_ID"
   echo "error: the training ended with status $status, and --restarts=$restarts allows no further start of the job;" \
     "see the cause above, and give the same command again, which continues the training." >&2

@@ -110,6 +110,8 @@ def main(arguments):
             raise KeyError("lost")
         if arguments[1] == "sleep":
             time.sleep(100)
+        if arguments[1] == "gather":
+            processes.gathered(1)
 cli.run(main, sys.argv[1:])
 """
 ABORTED = -signal.SIGABRT
@@ -155,9 +157,10 @@ def test_processes_with_other_options_are_refused_alike():
     assert "run.steps is 5 in the first, 6 in the other" in line
 
 
-@pytest.mark.parametrize("dies", [0, 1])
-def test_the_death_of_one_process_ends_the_other(dies):
-    both = start_both(["5", "sleep"], ["5", "sleep"])
+@pytest.mark.parametrize("dies, does", [(0, "sleep"), (1, "sleep"), (1, "gather")])
+def test_the_death_of_one_process_ends_the_other(dies, does):
+    """Also where the other one is in a collective, which fails at once."""
+    both = start_both(["5", "sleep" if dies == 0 else does], ["5", "sleep"])
     for process in both:
         while not (line := process.stdout.readline()).startswith("joined"):
             assert line
@@ -176,8 +179,7 @@ def test_the_death_of_one_process_ends_the_other(dies):
 def test_an_error_in_one_process_is_one_line_there_and_ends_the_other(does, words, wanted):
     (status, _, lines), (other, _, _) = said_by(start_both(["5", does], ["5", "sleep"]))
     assert status == wanted and other == ABORTED
-    (line,) = lines
-    assert words in line
+    assert words in lines[-1]
 
 
 def test_a_run_of_which_a_process_never_comes_is_aborted_and_says_how_long_it_waited(monkeypatch):
@@ -186,9 +188,9 @@ def test_a_run_of_which_a_process_never_comes_is_aborted_and_says_how_long_it_wa
     for number, pair in enumerate(pairs):
         pair[number].kill()
     for number, pair in enumerate(pairs):
-        _, err = pair[1 - number].communicate(timeout=60)
+        out, _ = pair[1 - number].communicate(timeout=60)
         assert pair[1 - number].returncode == ABORTED
-        assert "joining the other processes, for at most 3 s (JAXDISTILL_JOIN_SECONDS)" in err
+        assert "joining the other processes, for at most 3 s (JAXDISTILL_JOIN_SECONDS)" in out
 
 
 HOLDS = "import sys, pathlib, time\nfrom jaxdistill.training import lock\nwith lock.held(pathlib.Path(sys.argv[1])):\n    print(1, flush=True); time.sleep(100)"
