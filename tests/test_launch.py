@@ -154,7 +154,7 @@ def slurm_job(machine, *options):
 @pytest.mark.parametrize(
     "status, restarts, goes_back",
     [(0, "", False), (2, "", False), (cli.IN_USE, "", False), (137, "", False), (cli.AGAIN, "", True), (143, "", True), (cli.AGAIN, "4", True),
-     (cli.AGAIN, "5", False), (143, "5", False)],
+     (cli.AGAIN, "5", False), (143, "5", False), (134, "4", True)],
 )  # fmt: skip
 def test_a_slurm_job_goes_back_into_the_queue_where_it_can_continue(machine, monkeypatch, status, restarts, goes_back):
     job = slurm_job(machine, "--restarts=5")

@@ -53,7 +53,10 @@ def test_the_jobset_has_a_pod_for_each_host_of_the_slice_and_restarts_what_can_g
 
 def test_the_sky_task_joins_its_nodes_and_goes_on_after_a_preemption(tmp_path):
     task = loaded("sky.yaml")
-    assert task["resources"]["use_spot"] and task["resources"]["job_recovery"]["recover_on_exit_codes"] == [cli.AGAIN]
+    assert task["resources"]["use_spot"] and task["resources"]["job_recovery"]["recover_on_exit_codes"] == [
+        cli.AGAIN,
+        134,
+    ]
     assert {name for name, value in task["envs"].items() if value is None} == {
         "EXTRA",
         "ARGUMENTS",
