@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 from jaxdistill import config as configs
 from jaxdistill.cli import Interrupted, Interrupts, Parser, did_you_mean, local_path, run
+from jaxdistill.config.resuming import refuse_other_training
 from jaxdistill.core import InputError, InUseError
 from jaxdistill.data import sources
 from jaxdistill.data.sources import split_specs
@@ -241,7 +242,7 @@ def refuse_other_sweep(folder: pathlib.Path, planned: Sequence[Point]) -> None:
         options = dict(row["options"])
         base = before["base"][options.pop(CONFIG)] if CONFIG in options else before["base"]
         there = base | options | {SEED: row["seed"]}
-        configs.refuse_other_training(there, configs.flat(now[row["point"]].config), workdir=str(folder))
+        refuse_other_training(there, configs.flat(now[row["point"]].config), workdir=str(folder))
 
 
 def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[str, Any]) -> list[Row]:

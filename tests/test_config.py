@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from jaxdistill import config as configs
 from jaxdistill import main, objectives
 from jaxdistill import mesh as meshes
+from jaxdistill.config import resuming
 from jaxdistill.core import InputError
 from jaxdistill.data import batches
 from jaxdistill.mesh import batch_sharding, place
@@ -96,7 +97,7 @@ def test_every_option_is_read_somewhere():
 
 def test_extensions_are_options_that_exist():
     known = configs.flat(configs.parse_config(load(ROOT / "configs" / "congen.py", "tiny").to_dict()))
-    assert set(configs.EXTENSIONS) <= set(known)
+    assert set(resuming.EXTENSIONS) <= set(known)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +131,9 @@ def test_options_that_are_not_given_have_their_defaults():
 
 def test_a_changed_option_is_an_extension_or_another_training():
     before = configs.flat(configs.parse_config(load(ROOT / "configs" / "congen.py", "tiny").to_dict()))
-    configs.refuse_other_training(before, before | {"run.steps": 999, "evals.every": 3}, workdir="w")
+    resuming.refuse_other_training(before, before | {"run.steps": 999, "evals.every": 3}, workdir="w")
     with pytest.raises(InputError, match=r"objective\.alpha: 1\.0 there, 0\.6 now"):
-        configs.refuse_other_training(before, before | {"objective.alpha": 0.6}, workdir="w")
+        resuming.refuse_other_training(before, before | {"objective.alpha": 0.6}, workdir="w")
 
 
 def test_graded_pairs_of_two_files_are_refused(tmp_path):

@@ -317,18 +317,6 @@ class Config:
     """Options of the next stage, if any; its student and teacher may name earlier stages."""
 
 
-WITHOUT_EFFECT = (
-    "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding", "run.slices", "run.profile",
-    "run.wandb", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
-)  # fmt: skip
-"""Options that do not change the student, rounding apart."""
-EXTENSIONS = (
-    *WITHOUT_EFFECT, "run.steps", "run.epochs", "evals.every", "evals.patience", "evals.patience_epochs", "evals.average",
-    "evals.sts", "student.export_prompt",
-)  # fmt: skip
-"""Options that may change when a run is resumed: they do not affect the steps already trained."""
-
-
 def defaults() -> dict[str, dict[str, Any]]:
     """Default options of every section as plain data; the objective's section is empty."""
     return {
@@ -386,13 +374,3 @@ def flat(config: Config) -> dict[str, Any]:
 def config_digest(config: Config) -> str:
     """Short digest of the whole config."""
     return hashlib.sha256(json.dumps(flat(config), sort_keys=True).encode()).hexdigest()[:12]
-
-
-def refuse_other_training(before: Mapping[str, Any], now: Mapping[str, Any], *, workdir: str) -> None:
-    """Raises `InputError` with the differences if the workdir belongs to a run with incompatible options."""
-    changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key) and key not in EXTENSIONS]
-    if changed:
-        shown = "; ".join(f"{key}: {before.get(key)!r} there, {now.get(key)!r} now" for key in changed)
-        raise InputError(
-            f"{workdir} was made with another config ({shown}). Use the same options or another --workdir."
-        )

@@ -13,7 +13,8 @@ from typing import Any
 import jax
 
 from jaxdistill import processes
-from jaxdistill.config import WITHOUT_EFFECT, Config, Teacher, flat
+from jaxdistill.config import Config, Teacher, flat
+from jaxdistill.config.resuming import WITHOUT_EFFECT
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import sts
