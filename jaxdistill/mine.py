@@ -40,7 +40,8 @@ from jaxdistill.data.negatives import Limits, Negatives, Sampling, hard_negative
 from jaxdistill.data.questions import Pairs, Questions, questions
 from jaxdistill.data.resumable import ResumableTable
 from jaxdistill.data.targets import cached_vectors
-from jaxdistill.evals.beir import read_set, set_files
+from jaxdistill.evals.beir import read_set
+from jaxdistill.evals.beir_files import set_files
 from jaxdistill.files import local, refuse_overwriting, try_writing
 from jaxdistill.inference import Embedder, load
 from jaxdistill.ops.nearest import cosines_of_pairs, nearest

@@ -7,7 +7,8 @@ import pytest
 from pyarrow import parquet
 
 from jaxdistill.core import InputError
-from jaxdistill.evals.beir import named_sets, read_set, set_files
+from jaxdistill.evals.beir import read_set
+from jaxdistill.evals.beir_files import named_sets, set_files
 
 from eval_cases import DOCUMENTS, QRELS, QUERIES, write_set
 

@@ -15,8 +15,9 @@ from jaxdistill.config import Config, Evals
 from jaxdistill.core import InputError, Scorer
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load_model
-from jaxdistill.evals import beir, bm25, dev_metric, documents, suite
-from jaxdistill.evals.beir import read_set, set_files
+from jaxdistill.evals import beir, beir_files, bm25, dev_metric, documents, suite
+from jaxdistill.evals.beir import read_set
+from jaxdistill.evals.beir_files import set_files
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.evals.ranking import measures, ordered
 from jaxdistill.inference import Embedder
@@ -262,15 +263,15 @@ def test_sets_of_a_data_folder_and_across_languages(tmp_path):
 
 def test_sets_of_one_name_are_told_apart_by_their_folders(tmp_path, monkeypatch):
     a, b, inner = (str(write_set(tmp_path / name)) for name in ("a/plain", "b/plain", "c/a/plain"))
-    assert beir.named_sets([a, f"{a}/", b]) == {a: "a/plain", b: "b/plain"}
-    assert list(beir.named_sets([a, inner]).values()) == [f"{tmp_path.name}/a/plain", "c/a/plain"]
-    assert beir.named_sets([f"{a}+{b}", "ONE/x", "TWO/x"]) == {
+    assert beir_files.named_sets([a, f"{a}/", b]) == {a: "a/plain", b: "b/plain"}
+    assert list(beir_files.named_sets([a, inner]).values()) == [f"{tmp_path.name}/a/plain", "c/a/plain"]
+    assert beir_files.named_sets([f"{a}+{b}", "ONE/x", "TWO/x"]) == {
         f"{a}+{b}": "plain+plain",
         "ONE/x": "ONE/x",
         "TWO/x": "TWO/x",
     }
     monkeypatch.chdir(a)
-    assert beir.named_sets([".", a, "../../b/plain"]) == {".": "a/plain", "../../b/plain": "b/plain"}
+    assert beir_files.named_sets([".", a, "../../b/plain"]) == {".": "a/plain", "../../b/plain": "b/plain"}
     assert set_files(".").name == "plain"
     units = suite.planned(["documents"], Sources(retrieval=(a, b, a))).units
     assert [unit.name for unit in units] == ["documents/a/plain", "documents/b/plain"]

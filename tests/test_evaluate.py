@@ -13,7 +13,8 @@ from jaxdistill import evaluate
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.evals import documents, sts
-from jaxdistill.evals.beir import read_set, set_files
+from jaxdistill.evals.beir import read_set
+from jaxdistill.evals.beir_files import set_files
 from jaxdistill.inference import Embedder
 from jaxdistill.reporting.evaluation import results_path
 

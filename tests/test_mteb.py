@@ -15,7 +15,8 @@ import pytest
 
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load_model
-from jaxdistill.evals.beir import read_set, set_files
+from jaxdistill.evals.beir import read_set
+from jaxdistill.evals.beir_files import set_files
 from jaxdistill.evals.documents import ranked_by_vectors, scored
 from jaxdistill.evals.pairs import pairs_spearman, read_pairs
 from jaxdistill.inference import Embedder

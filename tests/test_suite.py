@@ -11,7 +11,7 @@ from jaxdistill import evaluate
 from jaxdistill.core import InputError, Scorer
 from jaxdistill.encoders.folder import save
 from jaxdistill.evals import bitext, multilingual, sts, suite
-from jaxdistill.evals.beir import set_files
+from jaxdistill.evals.beir_files import set_files
 from jaxdistill.evals.documents import specs
 from jaxdistill.evals.embedding_cache import EmbeddingCache, ScoreCache
 from jaxdistill.evals.evaluation import Sources

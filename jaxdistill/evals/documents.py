@@ -16,8 +16,9 @@ from typing import cast
 import numpy as np
 
 from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer
-from jaxdistill.evals import beir
-from jaxdistill.evals.beir import RetrievalSet, SetFiles
+from jaxdistill.evals import beir, beir_files
+from jaxdistill.evals.beir import RetrievalSet
+from jaxdistill.evals.beir_files import SetFiles
 from jaxdistill.evals.evaluation import (
     ASYMMETRIC,
     RERANKED,
@@ -131,7 +132,7 @@ def specs(sources: Sources) -> Sequence[str]:
     if sources.retrieval or not sources.data:
         return sources.retrieval
     inside = Path(sources.data) / "retrieval"
-    folders = sorted(folder for folder in inside.glob("*/") if beir.is_set(folder))
+    folders = sorted(folder for folder in inside.glob("*/") if beir_files.is_set(folder))
     english = {
         folder.name.removesuffix(f"-{ENGLISH}"): folder for folder in folders if folder.name.endswith(f"-{ENGLISH}")
     }
@@ -153,7 +154,7 @@ def _answers_are_those_of(folder: Path, english: Path) -> bool:
 
 
 def _units(sources: Sources) -> Iterable[Unit | str]:
-    named = beir.named_sets(specs(sources))
+    named = beir_files.named_sets(specs(sources))
     if not named:
         begin = f"{sources.data} has no sets in retrieval/" if sources.data else "no set is named"
         yield f"documents: {begin}; name sets in BEIR's form with --retrieval=FOLDER, or put them into retrieval/ of --data."
@@ -168,14 +169,14 @@ def _units(sources: Sources) -> Iterable[Unit | str]:
                 run=partial(_values, files, prefix),
                 asks_index=asymmetric,
                 asks_reranker=is_reranked,
-                is_averaged=not beir.is_crossing(spec),
+                is_averaged=not beir_files.is_crossing(spec),
             )
 
 
 def _files(spec: str, name: str) -> SetFiles | InputError:
     """The files of a set; if it lacks one the error, which its units raise when they run, so that others are scored."""
     try:
-        return replace(beir.set_files(spec), name=name)
+        return replace(beir_files.set_files(spec), name=name)
     except InputError as error:
         return error
 

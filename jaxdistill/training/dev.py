@@ -14,8 +14,9 @@ from jaxdistill.config import Config, Evals
 from jaxdistill.core import LABELS, InputError, Task
 from jaxdistill.data import sources
 from jaxdistill.data.sources import split_specs
-from jaxdistill.evals import agreement, beir, dev_metric, pairs, sts
-from jaxdistill.evals.beir import RetrievalSet, SetFiles
+from jaxdistill.evals import agreement, beir, beir_files, dev_metric, pairs, sts
+from jaxdistill.evals.beir import RetrievalSet
+from jaxdistill.evals.beir_files import SetFiles
 from jaxdistill.training.student import numbers_of
 from jaxdistill.training.teacher import Targets
 
@@ -86,7 +87,7 @@ def read_own_sets(config: Config) -> OwnSets:
 def retrieval_files(evals: Evals) -> list[SetFiles]:
     """The files of the sets that `evals.retrieval` names."""
     specs = [os.path.expanduser(spec) for spec in split_specs(evals.retrieval)]
-    return [replace(beir.set_files(spec), name=name) for spec, name in beir.named_sets(specs).items()]
+    return [replace(beir_files.set_files(spec), name=name) for spec, name in beir_files.named_sets(specs).items()]
 
 
 def _graded_pairs(evals: Evals) -> pairs.GradedPairs | None:

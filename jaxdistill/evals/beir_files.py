@@ -1,0 +1,140 @@
+"""Finds the files of retrieval sets in BEIR's form, in folders and on the hub; `beir.py` says what they hold."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from jaxdistill.core import InputError
+from jaxdistill.files.reading import foreign_errors
+
+CORPUS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.tsv", "corpus.tsv.gz", "corpus/*.parquet")
+QUERIES = ("queries.jsonl", "queries.jsonl.gz", "queries.tsv", "queries.tsv.gz", "queries/*.parquet")
+QRELS = ("qrels/test.tsv", "qrels/test.tsv.gz", "qrels.tsv", "qrels.tsv.gz")
+BESIDE = "-qrels"
+"""Ends the name of a data set with the judgements of another, where they are in one of `QRELS_BESIDE`."""
+QRELS_BESIDE = ("test.tsv", "test.tsv.gz")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetFiles:
+    """The files of a set."""
+
+    name: str
+    corpus: Sequence[Path]
+    """One file, or the parts of a Parquet table; likewise `queries`."""
+    queries: Sequence[Path]
+    qrels: Path
+    asked_corpus: Sequence[Path] = ()
+    """Of `A+B`, the documents of A, which tell the queries that are documents; empty if A has none."""
+
+    def __iter__(self) -> Iterator[Path]:
+        return iter((*self.corpus, *self.queries, self.qrels, *self.asked_corpus))
+
+
+def is_set(folder: Path) -> bool:
+    """Whether a folder holds a corpus in one of the forms."""
+    return bool(_found(folder, CORPUS))
+
+
+def is_crossing(spec: str) -> bool:
+    """Whether a spec asks the queries of one set in the documents of another."""
+    return len(_parts(spec)) > 1
+
+
+def set_files(spec: str, qrels: Path | None = None) -> SetFiles:
+    """The files of a set, fetched if it is one of the hub; raises `InputError` if the folder or one of them does not exist.
+
+    Args:
+      spec: a folder, the name `ORG/NAME` of a data set on the hub, or `A+B`: the queries and judgements of A, the documents
+        of B.
+      qrels: judgements instead of the set's own, which it then need not have.
+    """
+    parts = _parts(spec)
+    folders = [_folder(part, spec) for part in parts]
+    return SetFiles(
+        name=_names(spec)[0],
+        corpus=_files(folders[-1], CORPUS),
+        queries=_files(folders[0], QUERIES),
+        qrels=qrels or _qrels(parts[0], folders[0], spec),
+        asked_corpus=_found(folders[0], CORPUS) if len(parts) > 1 else (),
+    )
+
+
+def named_sets(specs: Sequence[str]) -> dict[str, str]:
+    """Maps each different set to its name: its folder's, behind as many parent folders as tell it from the others."""
+    different: dict[tuple[str, ...], str] = {}
+    for spec in specs:
+        different.setdefault(tuple(map(os.path.realpath, _parts(spec))), spec)
+    names = {spec: _names(spec) for spec in different.values()}
+    return {
+        spec: next((name for name in own if sum(name in others for others in names.values()) == 1), spec)
+        for spec, own in names.items()
+    }
+
+
+def _parts(spec: str) -> list[str]:
+    """The folder or hub name of the queries and, of `A+B`, that of the documents. A path may contain `+` too."""
+    if Path(spec).is_dir():
+        return [spec]
+    cuts = [[spec[:place], spec[place + 1 :]] for place, letter in enumerate(spec) if letter == "+"]
+    return next((cut for cut in cuts if all(Path(part).is_dir() for part in cut)), spec.split("+", 1))
+
+
+def _names(spec: str) -> list[str]:
+    """Names for a set, the shortest first: of its folder alone, with the one above, and so on."""
+    folders = [PurePath(os.path.abspath(part)).parts for part in _parts(spec)]
+    depths = range(1, 1 + max(map(len, folders)))
+    return ["+".join(str(PurePath(*parts[-depth:])) for parts in folders) for depth in depths]
+
+
+def _found(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    """The files of the first pattern that any file has; hidden ones, such as macOS's `._x.parquet`, are none."""
+    found = (
+        sorted(path for path in folder.glob(pattern) if path.is_file() and not path.name.startswith("."))
+        for pattern in patterns
+    )
+    return next(filter(None, found), [])
+
+
+def _files(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    found = _found(folder, patterns)
+    if not found:
+        raise InputError(f"{folder} is no retrieval set in BEIR's form: it has none of {', '.join(patterns)}.")
+    return found
+
+
+def _qrels(name: str, folder: Path, spec: str) -> Path:
+    """The judgements in a set's folder, or those of the set beside it."""
+    found = _found(folder, QRELS)
+    if found:
+        return found[0]
+    if Path(name).is_dir():
+        beside = folder.resolve().parent / f"{folder.resolve().name}{BESIDE}"
+    else:
+        lacking = f"retrieval set {spec}: {name} has no judgements ({QRELS[0]}), and"
+        beside = _fetched(f"{name}{BESIDE}", QRELS_BESIDE, lacking)
+    found = _found(beside, QRELS_BESIDE)
+    if not found:
+        raise InputError(
+            f"{folder} is no retrieval set in BEIR's form: it has none of {', '.join(QRELS)}, and {beside} has no "
+            f"{QRELS_BESIDE[0]}."
+        )
+    return found[0]
+
+
+def _folder(name: str, spec: str) -> Path:
+    """The folder of a set, fetched from the hub if it is none here."""
+    if Path(name).is_dir():
+        return Path(name)
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise InputError(f"retrieval set {spec}: {name or 'nothing'} is no folder, and no name ORG/SET of the hub.")
+    return _fetched(name, (*CORPUS, *QUERIES, *QRELS, "qrels/*"), f"retrieval set {spec}:")
+
+
+def _fetched(name: str, patterns: Sequence[str], begin: str) -> Path:
+    """The folder of a data set of the hub with the files of these patterns; `begin` is the begin of an error."""
+    from huggingface_hub import snapshot_download
+
+    with foreign_errors(f"{begin} {name} cannot be fetched from the hub"):
+        return Path(snapshot_download(name, repo_type="dataset", allow_patterns=list(patterns)))
