@@ -24,6 +24,9 @@ Params = Mapping[str, Array]
 """Parameters, flat: path such as `transformer/layers/0/attention/query/kernel` to array."""
 
 
+Split = Literal["train", "dev", "test"]
+"""Part of a retrieval set's judgements: for training, for choosing, for reporting."""
+
 Precision = Literal["auto", "float32", "bfloat16"]
 """Precision of matrix products; `auto` is bfloat16 where the hardware multiplies it natively, else float32."""
 

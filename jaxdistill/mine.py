@@ -3,8 +3,8 @@
   python -m jaxdistill.mine --model=TEACHER --pairs=pairs.tsv --output=negatives.tsv --relative_margin=0.05
   python -m jaxdistill.mine --model=TEACHER --pairs='passages/*.tsv.gz' --column=title --positive_column=text \\
       --output=negatives.tsv --relative_margin=0.05 --num_negatives=5
-  python -m jaxdistill.mine --model=TEACHER --retrieval=sets/nfcorpus --qrels=sets/nfcorpus/qrels/train.tsv \\
-      --output=negatives.tsv --max_score=0.9 --range_min=10 --sampling_strategy=random
+  python -m jaxdistill.mine --model=TEACHER --retrieval=sets/nfcorpus --split=train --output=negatives.tsv \\
+      --max_score=0.9 --range_min=10 --sampling_strategy=random
 
 Writes a table with one row per query, positive and negative: `text`, `positive`, `negative`, `score_positive`,
 `score_negative`. `--output_format=n-tuple` writes one row per query and positive, with all negatives (`negative_1`,
@@ -34,14 +34,14 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.cli import Parser, add_reading_options, local_path, positive, reading_options, run
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, Split
 from jaxdistill.data import sources
 from jaxdistill.data.negatives import Limits, Negatives, Sampling, hard_negatives
 from jaxdistill.data.questions import Pairs, Questions, questions
 from jaxdistill.data.resumable import ResumableTable
 from jaxdistill.data.targets import cached_vectors
 from jaxdistill.evals.beir import read_set
-from jaxdistill.evals.beir_files import set_files
+from jaxdistill.evals.beir_files import SPLITS, set_files
 from jaxdistill.files import local, refuse_overwriting, try_writing
 from jaxdistill.inference import Embedder, load
 from jaxdistill.ops.nearest import cosines_of_pairs, nearest
@@ -50,6 +50,8 @@ from jaxdistill.paths import cache_folder
 FORMATS = ("triplet", "n-tuple")
 COLUMNS = {"column": "text", "positive_column": "positive", "corpus_column": "text"}
 """Options that name columns, and their defaults."""
+SPLIT: Split = "train"
+"""Judgements that negatives are mined for by default: they are for training."""
 RANGE_MAX = (
     "candidates per query; default: as many as needed; with random sampling or --cross_encoder, ten per negative if "
     "limits may exclude some, else one"
@@ -60,10 +62,9 @@ MOST_CANDIDATES = 1 << 27
 """Scores held at a time where queries look further: 1.6 GB with their rows."""
 
 
-def of_retrieval_set(spec: str, qrels: str = "", more: Iterable[str] = ()) -> Questions:
-    """The judged queries and all documents of a set in BEIR's form, and `more` documents; other judgements than its own with
-    `qrels`."""
-    known = read_set(set_files(spec, local(qrels, "--qrels") if qrels else None))
+def of_retrieval_set(spec: str, split: Split, more: Iterable[str] = ()) -> Questions:
+    """The judged queries of a split and all documents of a set in BEIR's form, and `more` documents."""
+    known = read_set(set_files(spec, split=split))
     pairs = (
         (text, known.documents[document])
         for query, text in known.queries.items()
@@ -227,8 +228,8 @@ def _output(given: argparse.Namespace) -> Path:
         raise InputError(f"--output={output} must end in .tsv.")
     if bool(given.pairs) == bool(given.retrieval):
         raise InputError("give either --pairs=FILE or --retrieval=FOLDER.")
-    if given.qrels and not given.retrieval:
-        raise InputError(f"--qrels={given.qrels} is for --retrieval; --pairs has its positives in a column.")
+    if given.split and not given.retrieval:
+        raise InputError(f"--split={given.split} is for --retrieval; --pairs has its positives in a column.")
     for option, read_from in (("column", "pairs"), ("positive_column", "pairs"), ("corpus_column", "corpus")):
         named = getattr(given, option)
         if named != COLUMNS[option] and not getattr(given, read_from):
@@ -239,7 +240,9 @@ def _output(given: argparse.Namespace) -> Path:
 
 def _questions(given: argparse.Namespace) -> Questions:
     corpus = (text for (text,) in sources.read(given.corpus, {sources.TEXT: given.corpus_column}))
-    known = of_retrieval_set(given.retrieval, given.qrels, corpus) if given.retrieval else _of_pairs(given, corpus)
+    known = (
+        of_retrieval_set(given.retrieval, given.split or SPLIT, corpus) if given.retrieval else _of_pairs(given, corpus)
+    )
     most = len(known.documents) - min(map(len, known.excluded()))
     if not most:
         raise InputError(
@@ -361,7 +364,7 @@ def _parser() -> Parser:
     add("--corpus", action="append", default=[], help="more documents, as text for training; repeatable")
     add("--corpus_column", default=COLUMNS["corpus_column"], help="column of --corpus; default: text")
     add("--retrieval", type=local_path, default="", help="set in BEIR's format, instead of --pairs: folder or hub name")
-    add("--qrels", default="", help="relevance judgements, such as FOLDER/qrels/train.tsv; default: the test's")
+    add("--split", choices=SPLITS, default="", help=f"its judgements, FOLDER/qrels/SPLIT.tsv; default: {SPLIT}")
     add("--output", type=local_path, required=True, help="the .tsv file to write")
     add("--output_format", choices=FORMATS, default=FORMATS[0], help="one negative per row, or all; default: triplet")
     add("--num_negatives", type=positive, default=3, help="negatives per query; default: 3")

@@ -9,6 +9,8 @@ import pytest
 from pyarrow import parquet
 
 from jaxdistill import cli, evaluate
+from jaxdistill.evals.beir import read_set
+from jaxdistill.evals.beir_files import set_files
 
 GRADED = ["subset\tscore\tsentence1\tsentence2"] + [
     f"{'ab'[number % 2]}\t{number % 6}\tthe cat sleeps {number}\tthe dog sleeps {number * number}"
@@ -73,6 +75,18 @@ def write_set(folder, form="tsv", *, corpus=DOCUMENTS, queries=QUERIES, qrels=QR
     )
     (folder / "qrels").mkdir()
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + as_tsv(qrels))
+    return folder
+
+
+def read_test(spec):
+    """The set with its test judgements."""
+    return read_set(set_files(str(spec), split="test"))
+
+
+def with_dev(folder, rows):
+    """Gives a set judgements for the split dev, which name other documents than its test's."""
+    (folder / "qrels").mkdir(exist_ok=True)
+    (folder / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\n" + as_tsv(rows))
     return folder
 
 

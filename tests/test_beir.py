@@ -10,12 +10,12 @@ from jaxdistill.core import InputError
 from jaxdistill.evals.beir import read_set
 from jaxdistill.evals.beir_files import named_sets, set_files
 
-from eval_cases import DOCUMENTS, QRELS, QUERIES, write_set
+from eval_cases import DOCUMENTS, QRELS, QUERIES, read_test, with_dev, write_set
 
 
 @pytest.mark.parametrize("form", ["tsv", "jsonl", "parquet"])
 def test_all_forms_give_the_same_set(tmp_path, form):
-    known = read_set(set_files(str(write_set(tmp_path / "tiny", form))))
+    known = read_test(write_set(tmp_path / "tiny", form))
     assert known.name == "tiny"
     assert known.documents == {"d1": "Cats They sleep.", "d2": "Dogs run in the park.", "d3": "Rain It rains in May."}
     assert list(known.queries) == ["q1", "q2", "q4"]  # that are judged
@@ -66,39 +66,37 @@ def test_all_forms_give_the_same_set(tmp_path, form):
 )
 def test_a_faulty_set_is_one_line_with_its_place(tmp_path, changed, words):
     with pytest.raises(InputError, match=words) as error:
-        read_set(set_files(str(write_set(tmp_path / "bad", **changed))))
+        read_test(write_set(tmp_path / "bad", **changed))
     assert "\n" not in str(error.value)
 
 
 def test_judgements_are_read_as_trec_eval_reads_them(tmp_path):
     rows = [("q1", "d1", "1.0"), ("q1", "d1", "1"), ("q1", "unknown", "0"), ("q2", "d2", "-1")]
-    known = read_set(set_files(str(write_set(tmp_path / "tiny", qrels=rows))))
+    known = read_test(write_set(tmp_path / "tiny", qrels=rows))
     assert known.judged == {"q1": {"d1": 1, "unknown": 0}, "q2": {"d2": -1}}
 
 
 def test_a_header_of_a_table_is_no_record(tmp_path):
     headers = {"corpus": [("_id", "title", "text"), *DOCUMENTS], "queries": [("ID", "Text"), *QUERIES]}
-    assert list(read_set(set_files(str(write_set(tmp_path / "a", **headers)))).documents) == [
-        row[0] for row in DOCUMENTS
-    ]
+    assert list(read_test(write_set(tmp_path / "a", **headers)).documents) == [row[0] for row in DOCUMENTS]
     with pytest.raises(InputError, match="judges the query 'ID'"):
-        read_set(set_files(str(write_set(tmp_path / "b", **headers, qrels=[*QRELS, ("ID", "d1", 1)]))))
+        read_test(write_set(tmp_path / "b", **headers, qrels=[*QRELS, ("ID", "d1", 1)]))
     swapped = [("_id", "text", "title"), *((name, text, title) for name, title, text in DOCUMENTS)]
-    found = read_set(set_files(str(write_set(tmp_path / "swapped", corpus=swapped))))
+    found = read_test(write_set(tmp_path / "swapped", corpus=swapped))
     assert found.documents["d1"] == "Cats They sleep."
     kept = write_set(tmp_path / "kept", corpus=[*DOCUMENTS, ("id", "title", "text")])
-    assert "id" in read_set(set_files(str(kept))).documents
+    assert "id" in read_test(kept).documents
 
 
 def test_records_of_which_none_has_text_are_no_documents_of_titles_alone(tmp_path):
     path = write_set(tmp_path / "tiny", "jsonl") / "corpus.jsonl"
     path.write_text(path.read_text().replace('"text": "They sleep."', '"text": null'))
-    assert read_set(set_files(str(path.parent))).documents["d1"] == "Cats"
+    assert read_test(path.parent).documents["d1"] == "Cats"
     path.write_text(path.read_text().replace('"text"', '"contents"'))
     with pytest.raises(
         InputError, match="corpus.jsonl: no record has the field 'text'; they have _id, title, contents, m"
     ):
-        read_set(set_files(str(path.parent)))
+        read_test(path.parent)
 
 
 @pytest.mark.parametrize("header", ["corpus-id\tquery-id\tscore", "score\tqid\tdocid", "query-id\tcorpus-id\tscore"])
@@ -109,7 +107,7 @@ def test_judgements_are_read_in_the_order_of_their_header(tmp_path, header):
     )
     row = {name: {"q": "1", "c": "2", "d": "2", "s": "1"}[name[0]] for name in header.split("\t")}
     (spec / "qrels" / "test.tsv").write_text(f"{header}\n" + "\t".join(row.values()) + "\n")
-    assert read_set(set_files(str(spec))).judged == {"1": {"2": 1}}
+    assert read_test(spec).judged == {"1": {"2": 1}}
 
 
 def test_a_header_may_follow_blank_lines_and_ids_may_be_numbers(tmp_path):
@@ -117,7 +115,7 @@ def test_a_header_may_follow_blank_lines_and_ids_may_be_numbers(tmp_path):
     folder = write_set(tmp_path / "tiny", "jsonl", corpus=corpus, queries=queries, qrels=[(1, 7, 1)])
     path = folder / "qrels" / "test.tsv"
     path.write_text("\n \n" + path.read_text() + "\n")
-    assert read_set(set_files(str(folder))).judged == {"1": {"7": 1}}
+    assert read_test(folder).judged == {"1": {"7": 1}}
 
 
 def test_a_parquet_table_needs_ids_and_text_but_no_titles(tmp_path):
@@ -125,16 +123,16 @@ def test_a_parquet_table_needs_ids_and_text_but_no_titles(tmp_path):
     (folder / "corpus" / "._corpus-00000-of-00002.parquet").write_bytes(b"hidden")
     for path in (folder / "corpus").glob("corpus*"):
         parquet.write_table(parquet.read_table(path).drop_columns("title"), path)
-    assert read_set(set_files(str(folder))).documents["d3"] == "It rains in May."
+    assert read_test(folder).documents["d3"] == "It rains in May."
     crossed = f"{folder}+{write_set(tmp_path / 'other')}"
-    assert read_set(set_files(crossed)).documents["d3"] == "Rain It rains in May."
+    assert read_test(crossed).documents["d3"] == "Rain It rains in May."
     first = next(iter(sorted((folder / "queries").iterdir())))
     parquet.write_table(parquet.read_table(first).rename_columns(["query-id", "text"]), first)
     with pytest.raises(InputError, match=r"00000-of-00002.parquet has no column '_id'; _id, text are expected"):
-        read_set(set_files(str(folder)))
+        read_test(folder)
     first.write_bytes(first.read_bytes()[:-8])
     with pytest.raises(InputError, match="is not a complete Parquet file"):
-        read_set(set_files(str(folder)))
+        read_test(folder)
 
 
 @pytest.fixture
@@ -159,26 +157,46 @@ def hub(tmp_path, monkeypatch):
 @pytest.mark.parametrize("form", ["tsv", "jsonl", "parquet"])
 def test_a_set_of_the_hub_is_fetched_with_its_judgements(hub, tmp_path, form):
     (write_set(hub / "ORG" / "tiny", form) / "corpus-embeddings.npy").write_bytes(b"large")
-    known = read_set(set_files("ORG/tiny"))
+    known = read_test("ORG/tiny")
     assert known.name == "tiny" and known.judged == {"q1": {"d1": 2, "d3": 1}, "q2": {"d2": 1}, "q4": {"d1": 0}}
     assert not list(tmp_path.glob("snapshots/**/*.npy"))
     write_set(hub / "ORG" / "other", form)
-    assert set_files("ORG/tiny+ORG/other").name == "tiny+other"
+    assert set_files("ORG/tiny+ORG/other", split="test").name == "tiny+other"
 
 
 def test_judgements_that_the_hub_does_not_have_are_one_line(hub):
     write_set(hub / "ORG" / "tiny", "parquet")
     (hub / "ORG" / "tiny-qrels" / "test.tsv").rename(hub / "ORG" / "tiny-qrels" / "train.tsv")
-    with pytest.raises(InputError, match=r"it has none of qrels/test.tsv.*0a1b2c has no test.tsv"):
-        set_files("ORG/tiny")
+    with pytest.raises(
+        InputError, match=r"no judgements of the split test \(qrels/test.tsv\), only of train \(train.tsv\)"
+    ):
+        set_files("ORG/tiny", split="test")
+    assert set_files("ORG/tiny", split="train").qrels.name == "train.tsv"
     shutil.rmtree(hub / "ORG" / "tiny-qrels")
     with pytest.raises(
         InputError, match=r"tiny has no judgements \(qrels/test.tsv\), and ORG/tiny-qrels cannot be fetched"
     ):
-        set_files("ORG/tiny")
+        set_files("ORG/tiny", split="test")
+
+
+def test_each_split_has_its_own_judgements_and_a_lone_file_counts_as_test(tmp_path):
+    folder = with_dev(write_set(tmp_path / "tiny"), [("q2", "d2", 1)])
+    dev, test = (set_files(str(folder), split=split) for split in ("dev", "test"))
+    assert (dev.qrels.name, test.qrels.name) == ("dev.tsv", "qrels.tsv")
+    assert (read_set(dev).split, read_set(dev).judged) == ("dev", {"q2": {"d2": 1}})
+    error = r"tiny has no judgements of the split train \(qrels/train.tsv\), only of dev \(dev.tsv\), test \(qrels.tsv\); add"
+    with pytest.raises(InputError, match=f"{error} them, or give --split=dev.$"):
+        set_files(str(folder), split="train")
+    beside = write_set(tmp_path / "hub", "parquet")
+    (tmp_path / "hub-qrels" / "dev.tsv").write_text("q1\td2\t1\n")
+    assert read_set(set_files(str(beside), split="dev")).judged == {"q1": {"d2": 1}}
+    (folder / "qrels.tsv").unlink()
+    (folder / "qrels" / "dev.tsv").unlink()
+    with pytest.raises(InputError, match=r"it has no judgements \(qrels/dev.tsv\), and neither has \S*tiny-qrels"):
+        set_files(str(folder), split="dev")
 
 
 def test_a_path_may_contain_the_sign_that_crosses_sets(tmp_path):
     one, other = (write_set(tmp_path / "c++" / "data" / name) for name in ("x-de", "x-en"))
     assert named_sets([f"{one}+{other}"]) == {f"{one}+{other}": "x-de+x-en"}
-    assert read_set(set_files(f"{one}+{other}")).name == "x-de+x-en"
+    assert read_test(f"{one}+{other}").name == "x-de+x-en"

@@ -10,11 +10,9 @@ from test_documents import Reranker
 from jaxdistill import evaluate
 from jaxdistill.core import InputError
 from jaxdistill.evals import bm25, documents
-from jaxdistill.evals.beir import read_set
-from jaxdistill.evals.beir_files import set_files
 from jaxdistill.evals.ranking import ordered
 
-from eval_cases import write_set
+from eval_cases import read_test, write_set
 
 
 def test_bm25_reads_words_as_bm25s_does_and_scripts_without_spaces_in_pairs():
@@ -49,7 +47,7 @@ def test_bm25_weighs_words_and_lengths_as_lucene_does():
 def test_bm25_finds_only_documents_that_share_a_word_with_the_query(tmp_path):
     queries = [("q1", "Do cats sleep?"), ("q2", "Who is the?"), ("q3", "unheard")]
     qrels = [("q1", "d1", 1), ("q2", "d2", 1), ("q3", "d3", 1)]
-    known = read_set(set_files(str(write_set(tmp_path / "tiny", queries=queries, qrels=qrels))))
+    known = read_test(write_set(tmp_path / "tiny", queries=queries, qrels=qrels))
     ranking = bm25.rank(list(known.queries.values()), list(known.documents.values()), 3)
     assert ordered(*ranking, list(known.documents)) == [["d1"], [], []]
     for found in (ranking, documents.reranked(ranking, Reranker(), known)):

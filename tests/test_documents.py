@@ -14,15 +14,14 @@ from jaxdistill.config import Config, Evals
 from jaxdistill.core import InputError, Scorer
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load_model
-from jaxdistill.evals import beir, beir_files, dev_metric, documents, suite
-from jaxdistill.evals.beir import read_set
+from jaxdistill.evals import beir_files, dev_metric, documents, suite
 from jaxdistill.evals.beir_files import set_files
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.evals.ranking import measures, ordered
 from jaxdistill.inference import Embedder
 from jaxdistill.training import dev
 
-from eval_cases import DOCUMENTS, write_set
+from eval_cases import DOCUMENTS, read_test, with_dev, write_set
 from tiny_models import tiny_model
 
 
@@ -67,7 +66,7 @@ def embed(texts):
 
 
 def test_a_ranking_by_hand(tmp_path):
-    known = read_set(set_files(str(write_set(tmp_path / "tiny"))))
+    known = read_test(write_set(tmp_path / "tiny"))
     ranking = documents.ranked_by_vectors(embed, embed, known)
     scores = documents.scored(ranking, known)
     # q1: d1, d3, d2; q2: d3, d1, d2; q4 has no relevant document.
@@ -101,7 +100,7 @@ class Given(Scorer):
 
 
 def test_a_reranker_orders_by_scores_however_small_and_keeps_its_ties(tmp_path, monkeypatch):
-    known = read_set(set_files(str(write_set(tmp_path / "tiny"))))
+    known = read_test(write_set(tmp_path / "tiny"))
     ranking = documents.ranked_by_vectors(embed, embed, known)
     cats, dogs, rain = known.documents.values()
     for given, order in (
@@ -124,7 +123,7 @@ def test_a_reranker_orders_by_scores_however_small_and_keeps_its_ties(tmp_path, 
 
 
 def test_only_a_model_that_gives_nothing_but_zero_vectors_is_refused(tmp_path):
-    known = read_set(set_files(str(write_set(tmp_path / "tiny"))))
+    known = read_test(write_set(tmp_path / "tiny"))
 
     def without(*unknown):
         return lambda texts: np.array([(0, 0) if text in unknown else VECTORS[text] for text in texts], np.float32)
@@ -142,7 +141,7 @@ def test_a_model_that_gives_all_documents_one_vector_is_refused_unless_they_are_
     def one_vector(texts):
         return np.ones((len(texts), 2), np.float32)
 
-    known = read_set(set_files(str(write_set(tmp_path / "tiny"))))
+    known = read_test(write_set(tmp_path / "tiny"))
     with pytest.raises(InputError, match="tiny: the model finds all 3 documents equally alike .1.: it has collapsed"):
         documents.ranked_by_vectors(embed, one_vector, known)
     same = replace(known, documents=dict.fromkeys(map(str, range(1001)), "one text"))
@@ -154,7 +153,7 @@ def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
     queries = [("q1", "Do cats sleep?"), ("q2", "Where do dogs run?"), ("q3", "Who?")]
     qrels = [("q1", "d1", 1), ("q2", "q2", 1), ("q3", "q3", 1)]
     folder = str(write_set(tmp_path / "tiny", corpus=corpus, queries=queries, qrels=qrels))
-    known = read_set(set_files(folder))
+    known = read_test(folder)
     assert known.also_documents == {"q1", "q3"}  # q2 has the id of another text
     ranking = np.array([[0.9, 0.3, 0.2, 0.8]] * 3), np.array([[0, 1, 2, 3]] * 3)
     scores, rows = documents.without_itself(ranking, known)
@@ -168,7 +167,7 @@ def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
             [(1.0, 0.1 * text.startswith("They")) if "sleep" in text else (-1.0, "Who" in text) for text in texts]
         )
 
-    assert documents.DocumentsTask(sets=[known])(by_topic) == {documents.METRIC: 1.0}
+    assert documents.DocumentsTask(sets=[known])(by_topic) == {"retrieval-test/ndcg@10": 1.0}
     (unit,) = documents.EVALUATION.units(Sources(retrieval=(folder,)))
     model = SimpleNamespace(rank=None, reranker=None, embed_query=by_topic, embed_document=by_topic)
     assert unit.run(model)["scores"]["documents/tiny ndcg@10"] == 1.0
@@ -180,11 +179,11 @@ def test_a_query_of_another_language_does_not_find_its_own_translation(tmp_path)
     asked = write_set(tmp_path / "de", corpus=[*german, ("d1", "", "Ja.")], queries=queries, qrels=[("q1", "d1", 1)])
     english = [("q1", "Topic", "Do cats sleep?"), ("q2", "", "Dogs"), ("d1", "", "Yes.")]
     spec = f"{asked}+{write_set(tmp_path / 'en', corpus=english, queries=queries)}"
-    known = read_set(set_files(spec))
+    known = read_test(spec)
     assert known.also_documents == {"q1"} and known.documents["q1"] == "Topic Do cats sleep?"
-    assert mine.of_retrieval_set(spec).excluded() == [[0, 2]]
+    assert mine.of_retrieval_set(spec, "test").excluded() == [[0, 2]]
     (asked / "corpus.tsv.gz").unlink()  # the queries of A suffice
-    assert not read_set(set_files(spec)).also_documents
+    assert not read_test(spec).also_documents
 
 
 def test_sets_of_a_data_folder_and_across_languages(tmp_path):
@@ -194,10 +193,10 @@ def test_sets_of_a_data_folder_and_across_languages(tmp_path):
     write_set(tmp_path / "retrieval" / "news-hard", qrels=[("q1", "d2", 1), ("q2", "d2", 1), ("q3", "d3", 1)])
     (write_set(tmp_path / "retrieval" / "news-fr") / "qrels.tsv").write_text("damaged")
     specs = documents.specs(Sources(data=str(tmp_path)))
-    names = [set_files(spec).name for spec in specs]
+    names = [set_files(spec, split="test").name for spec in specs]
     assert names == ["news-de", "news-en", "news-fr", "news-hard", "one", "news-de+news-en"]
     assert documents.specs(Sources(data=str(tmp_path), retrieval=("mine",))) == ("mine",)
-    assert beir.read_set(set_files(specs[-1])).name == "news-de+news-en"
+    assert read_test(specs[-1]).name == "news-de+news-en"
 
 
 def test_sets_of_one_name_are_told_apart_by_their_folders(tmp_path, monkeypatch):
@@ -211,7 +210,7 @@ def test_sets_of_one_name_are_told_apart_by_their_folders(tmp_path, monkeypatch)
     }
     monkeypatch.chdir(a)
     assert beir_files.named_sets([".", a, "../../b/plain"]) == {".": "a/plain", "../../b/plain": "b/plain"}
-    assert set_files(".").name == "plain"
+    assert set_files(".", split="test").name == "plain"
     units = suite.planned(["documents"], Sources(retrieval=(a, b, a))).units
     assert [unit.name for unit in units] == ["documents/a/plain", "documents/b/plain"]
 
@@ -255,7 +254,7 @@ def test_evaluate_scores_documents_beside_bm25_and_in_anothers_index(tmp_path):
     sets = ",".join(map(str, [*bad, tmp_path / "data" / "retrieval" / "tiny"]))
     row = evaluate(tmp_path / "model", tasks="documents", retrieval=sets)["models"][0]
     assert list(row["failed"]) == [f"documents/{path.name}" for path in bad] and "documents/tiny map" in row["scores"]
-    assert "it has none of qrels/test.tsv" in row["failed"]["documents/train"]
+    assert "only of train (train.tsv); add them, or give --split=train" in row["failed"]["documents/train"]
     assert "is no folder" in row["failed"]["documents/missing"]
     both = evaluate(
         ["bm25", tmp_path / "model"], tasks="documents", retrieval=f"{sets},{write_set(tmp_path / 'other')}"
@@ -299,15 +298,29 @@ def test_queries_and_documents_are_read_behind_prompts_of_their_own(tmp_path):
         )
     ]  # fmt: skip
     embed = Embedder(load_model(str(tmp_path / "model"))).encode
-    known = read_set(set_files(folder))
+    known = read_test(folder)
     in_roles = (lambda texts, prompt=prompt: embed([prompt + text for text in texts]) for prompt in ("cat: ", "dog: "))
     assert scores[1] == documents.scored(documents.ranked_by_vectors(*in_roles, known), known) != scores[0]
     assert scores[2] == scores[3]
 
 
+def test_documents_are_scored_by_the_judgements_of_the_named_split(tmp_path):
+    folder = str(with_dev(write_set(tmp_path / "tiny"), [("q2", "d1", 1)]))
+    found = {split: evaluate("bm25", tasks="documents", retrieval=folder, split=split) for split in ("test", "dev")}
+    scores = {split: content["models"][0]["scores"] for split, content in found.items()}
+    assert scores["test"]["documents/tiny ndcg@10"] > scores["dev"]["documents/tiny-dev ndcg@10"] == 0
+    assert found["dev"]["protocol"]["documents/tiny-dev"].endswith("; judgements of the split dev")
+
+
 def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path, monkeypatch):
-    sets = ",".join(str(write_set(tmp_path / name, form)) for name, form in (("own", "tsv"), ("more", "jsonl")))
+    folders = [write_set(tmp_path / name, form) for name, form in (("own", "tsv"), ("more", "jsonl"))]
+    sets = ",".join(map(str, folders))
     monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
+    lone = r"own has no judgements of the split dev \(qrels/dev.tsv\), only of test \(qrels.tsv\); add them, or give"
+    with pytest.raises(InputError, match=f"{lone} --config.evals.retrieval_split=test.$"):
+        dev.read_own_sets(Config(objective={}, evals=Evals(retrieval=sets)))
+    for folder in folders:
+        with_dev(folder, [("q1", "d3", 1), ("q2", "d1", 1)])
     config = Config(objective={}, evals=Evals(retrieval=sets))
     own = dev.read_own_sets(config)
     tasks = dev_metric.available_tasks(data_folder=None, graded=own.pairs, agreement_task=None, retrieval=own.retrieval)
@@ -326,11 +339,14 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path, monkey
     asked.clear()
     chosen = dev_metric.choose(tasks)
     assert chosen.task(embed) == {
-        "retrieval/ndcg@10": pytest.approx(
+        "retrieval-dev/ndcg@10": pytest.approx(
             np.mean([score[f"documents/{name} ndcg@10"] for score, name in zip(expected, ("own", "more"), strict=True)])
         )
     }
     assert asked == ["query", "document"] * 2
+    on_test = dev.read_own_sets(Config(objective={}, evals=Evals(retrieval=sets, retrieval_split="test"))).retrieval
+    assert documents.DocumentsTask(sets=on_test)(embed).keys() == {"retrieval-test/ndcg@10"}
+    assert suite.headings(["retrieval-dev/ndcg@10"]) == {"retrieval-dev/ndcg@10": "retrieval dev, nDCG@10"}
     assert dev.held_out_rows(Evals(retrieval=sets), rows=1000) == 0
     assert chosen.task(Reranker()) == {}
     with pytest.raises(InputError, match="student.head=pair is a cross-encoder; leave it out"):

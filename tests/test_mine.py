@@ -136,12 +136,17 @@ def test_vectors_are_stored_once_for_each_prompt_and_a_finished_table_is_kept(fo
 
 def test_a_retrieval_set_gives_its_judged_queries_and_all_documents(folder, tmp_path):
     spec = write_set(tmp_path / "tiny")
-    (tmp_path / "train.tsv").write_text("q1\td1\t1\nq2\td2\t1\nq2\td1\t0\n")
-    known = mine.of_retrieval_set(str(spec), str(tmp_path / "train.tsv"))
+    with pytest.raises(
+        InputError, match=r"no judgements of the split train .*, only of test \(qrels.tsv\); .*--split=test"
+    ):
+        mine.of_retrieval_set(str(spec), "train")
+    (spec / "qrels").mkdir()
+    (spec / "qrels" / "train.tsv").write_text("q1\td1\t1\nq2\td2\t1\nq2\td1\t0\n")
+    known = mine.of_retrieval_set(str(spec), "train")
     assert len(known.documents) == 3 and known.positives == [[0], [1]]
-    assert mine.of_retrieval_set(str(spec)).positives == [[0, 2], [1]]
+    assert mine.of_retrieval_set(str(spec), "test").positives == [[0, 2], [1]]
     (spec / "qrels.tsv").unlink()
-    more = mine.of_retrieval_set(str(spec), str(tmp_path / "train.tsv"), ["another document"])
+    more = mine.of_retrieval_set(str(spec), "train", ["another document"])
     assert more.positives == [[0], [1]] and more.documents[3:] == ["another document"]
 
 
@@ -231,7 +236,7 @@ def test_a_query_that_is_a_document_with_a_title_is_no_negative_of_itself(tmp_pa
     corpus.append(("q2", "animals", "cats are good"))
     queries = [("q1", "cats are good"), ("q2", "cats are good")]
     spec = write_set(tmp_path / "argu", corpus=corpus, queries=queries, qrels=[("q1", "d2", 1), ("q2", "d2", 1)])
-    known = mine.of_retrieval_set(str(spec))
+    known = mine.of_retrieval_set(str(spec), "test")
     assert known.documents[0] == "pets cats are good" and list(map(sorted, known.excluded())) == [[0, 1, 3]]
 
 
@@ -240,10 +245,11 @@ def test_a_corpus_without_other_documents_is_told_before_the_model_is_read(tmp_p
     write_pairs(tmp_path / "pairs.tsv", [("query", "answer"), ("answer", "query")])
     write_set(tmp_path / "retrieval", corpus=[("d1", "", "answer")], queries=[("q1", "query")], qrels=[("q1", "d1", 1)])
     source = tmp_path / ("pairs.tsv" if set_of == "pairs" else "retrieval")
-    error = refused(mine, ["--model=absent", f"--{set_of}={source}", f"--output={tmp_path / 'out.tsv'}"], capsys)
+    given = ["--model=absent", f"--{set_of}={source}", *(["--split=test"] if set_of == "retrieval" else [])]
+    error = refused(mine, [*given, f"--output={tmp_path / 'out.tsv'}"], capsys)
     assert "no query has a document that may be a negative" in error and "add others with --corpus=FILE" in error
     (tmp_path / "more.txt").write_text("more\n")
-    begin = ["--model=absent", f"--{set_of}={source}", f"--corpus={tmp_path / 'more.txt'}"]
+    begin = [*given, f"--corpus={tmp_path / 'more.txt'}"]
     assert "absent" in refused(mine, [*begin, f"--output={tmp_path / 'out.tsv'}"], capsys)
 
 
@@ -270,7 +276,7 @@ def test_a_column_of_what_is_not_given_is_refused(tmp_path, capsys, option, read
             "--output_format=triplet need 81 that may be negatives of a query, and none has more than 72",
         ),
         (["--retrieval=x"], "either --pairs"),
-        (["--qrels=x"], "--qrels=x is for --retrieval"),
+        (["--split=dev"], "--split=dev is for --retrieval"),
         (["--column=nothing"], "has no column 'nothing'"),
         (["--cross_encoder=MODEL"], "is no cross-encoder"),
         (["--logits"], "--logits is for --cross_encoder"),

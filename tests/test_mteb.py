@@ -15,13 +15,11 @@ import pytest
 
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load_model
-from jaxdistill.evals.beir import read_set
-from jaxdistill.evals.beir_files import set_files
 from jaxdistill.evals.documents import ranked_by_vectors, scored
 from jaxdistill.evals.pairs import pairs_spearman, read_pairs
 from jaxdistill.inference import Embedder
 
-from eval_cases import GRADED, write, write_orders
+from eval_cases import GRADED, read_test, write, write_orders
 from program import ROOT, environment
 from tiny_models import tiny_model
 
@@ -71,7 +69,7 @@ def test_the_documented_snippet_scores_an_export_as_we_do(tmp_path):
     code, replaced = re.subn(r"mteb\.get_tasks\(.*?\)", "[Local(), LocalRetrieval()]", code)
     assert replaced == 1
     script = tmp_path / "run.py"
-    known = read_set(set_files(str(write_orders(tmp_path / "documents"))))
+    known = read_test(write_orders(tmp_path / "documents"))
     corpus = [{"id": name, "title": "", "text": text} for name, text in known.documents.items()]
     queries = [{"id": name, "text": text} for name, text in known.queries.items()]
     tasks = LOCAL_TASKS.replace("FILE", repr(str(pairs))).replace("SET", repr((corpus, queries, known.judged)))

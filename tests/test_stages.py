@@ -237,7 +237,9 @@ def test_a_later_stage_has_the_prompt_of_the_stages_that_teach_it(model, prompt)
 def test_a_later_stage_has_the_retrieval_sets_of_the_one_before_unless_it_trains_a_cross_encoder():
     given = ["--config=configs/trans_encoder.py:clean:1", "--workdir=w", "--config.evals.retrieval=sets"]
     stages = in_order(parse_config(main.parse_flags(given).config))
+    sets = dataclasses.replace(stages[0].evals, retrieval_split="test")
     after = dataclasses.replace(stages[1], evals=dataclasses.replace(stages[1].evals, retrieval=""))
+    assert in_order(dataclasses.replace(stages[0], evals=sets, then=after))[1].evals.retrieval_split == "test"
     assert [stage.evals.retrieval for stage in in_order(dataclasses.replace(stages[0], then=after))] == ["sets", "sets"]
     crossing = dataclasses.replace(after, student=dataclasses.replace(after.student, head="pair"))
     assert [

@@ -57,7 +57,12 @@ def test_every_name_has_its_units(data_folder):
         *(f"transfer/{name}" for name in ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")),
         *("nli/sick-e", "nli/snli", "auc/qqp", "auc/qnli", "auc/mrpc"),
         *(f"bitext/{name}" for name in bitext.SETS),
-        *("nearest", *(f"documents/{set_files(spec).name}" for spec in specs(sources)), "geometry", "speed"),
+        *(
+            "nearest",
+            *(f"documents/{set_files(spec, split='test').name}" for spec in specs(sources)),
+            "geometry",
+            "speed",
+        ),
     ]
     assert not suite.planned(suite.groups(), Sources(data=str(data_folder))).absent
     assert all(unit.protocol for unit in suite.planned(suite.groups(), Sources(data=str(data_folder))).units)

@@ -59,7 +59,7 @@ def test_a_resumed_run_draws_each_step_once_and_skips_what_is_not_finite():
 
 def test_the_curves_of_a_run_are_its_loss_and_every_dev_score(tmp_path):
     rows = [
-        {"step": 0, "qnli-dev/auc": 0.5, "sts-b-dev/spearman": 0.1, "retrieval/ndcg@10": 0.2},
+        {"step": 0, "qnli-dev/auc": 0.5, "sts-b-dev/spearman": 0.1, "retrieval-dev/ndcg@10": 0.2},
         {"step": 2, "loss": 3.0, "sentences_per_s": 9.0},
     ]
     (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -68,7 +68,7 @@ def test_the_curves_of_a_run_are_its_loss_and_every_dev_score(tmp_path):
     assert curves.metrics == {
         "qnli-dev/auc": [(0, 0.5)],
         "sts-b-dev/spearman": [(0, 0.1)],
-        "retrieval/ndcg@10": [(0, 0.2)],
+        "retrieval-dev/ndcg@10": [(0, 0.2)],
     }
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, cast
 from jaxdistill.cli import did_you_mean
 from jaxdistill.config.ranges import Count, CountOrNone, Fraction, NotNegative, Positive, Range, Rate
 from jaxdistill.config.values import Columns, Sharding, typed
-from jaxdistill.core import InputError, Precision
+from jaxdistill.core import InputError, Precision, Split
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -229,13 +229,17 @@ class Evals:
     """Steps between evaluations. Each evaluation saves a checkpoint; the last step is always evaluated."""
     best: str = ""
     """Metric that selects the best checkpoint. Empty: the first available of pairs/spearman (pairs/auc if all scores
-    are 0 or 1), retrieval/ndcg@10, sts-b-dev/spearman and agreement/spearman. With a data folder, qnli-dev/auc and
+    are 0 or 1), retrieval-dev/ndcg@10, sts-b-dev/spearman and agreement/spearman. With a data folder, qnli-dev/auc and
     mrpc-dev/auc are also available."""
     pairs: str = ""
     """Your own graded pairs: a .tsv or .csv file with the columns score, sentence1 and sentence2; empty: none."""
     retrieval: str = ""
     """Your own retrieval sets in BEIR's format: folders or hub names, separated by commas. Their mean nDCG@10 is
     measured. Empty: none."""
+    retrieval_split: Literal["", Split] = ""
+    """Split of their judgements that chooses the checkpoint, read from `qrels/SPLIT.tsv`; empty: `dev`. A lone
+    `qrels.tsv` counts as `test`. The test score of a checkpoint that was chosen on test is too high. The metric's name
+    has the split: `retrieval-dev/ndcg@10`."""
     agreement: str = ""
     """Text on which agreement with the teacher is measured; lines 1 and 2 form a pair, lines 3 and 4 the next. Empty:
     sentences are held out of training for it if no other metric chooses the checkpoint."""

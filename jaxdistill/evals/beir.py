@@ -4,12 +4,12 @@ A set is a folder with
 
 - `corpus.jsonl` (`_id`, `title`, `text`) or `corpus.tsv` (id, title, text, or a header of these names in any order),
 - `queries.jsonl` (`_id`, `text`) or `queries.tsv` (id, text, likewise),
-- `qrels/test.tsv` or `qrels.tsv` (query-id, corpus-id, score; a first line whose third field is no number is a header,
-  whose names may have any order),
+- `qrels/train.tsv`, `qrels/dev.tsv` and `qrels/test.tsv`, or some of them (query-id, corpus-id, score; a first line whose
+  third field is no number is a header, whose names may have any order); a lone `qrels.tsv` counts as test,
 
 each plain or `.gz` (BEIR, Thakur et al., NeurIPS Datasets 2021, https://arxiv.org/abs/2104.08663); or, as BEIR's sets lie on
 the Hugging Face hub, `corpus/*.parquet` and `queries/*.parquet` with these columns. The judgements of a set NAME may also be
-`test.tsv` of a set NAME-qrels beside it. A set may be the name of such a data set on the hub. `A+B` asks the queries of A in the
+`test.tsv` and so on of a set NAME-qrels beside it. A set may be the name of such a data set on the hub. `A+B` asks the queries of A in the
 documents of B, which needs the same ids: a set in two languages measures retrieval across them.
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, Split
 from jaxdistill.data.formats import checked_text, rows
 from jaxdistill.data.sources import column_map
 from jaxdistill.evals.beir_files import SetFiles, set_files
@@ -38,6 +38,8 @@ class RetrievalSet:
     """Documents, judged queries, and the judgements."""
 
     name: str
+    split: Split
+    """Which of the set's judgements these are."""
     documents: Mapping[str, str]
     """Id to title and text."""
     queries: Mapping[str, str]
@@ -48,12 +50,12 @@ class RetrievalSet:
     """Ids of queries whose text is also that of the document with the same id, as in ArguAna and Quora; of `A+B`, that of A's."""
 
 
-def judges_alike(first: Path, second: Path) -> bool:
+def judges_alike(first: Path, second: Path, *, split: Split) -> bool:
     """Whether more than half of the relevant documents that a set's folder names are those of the other's too, by their ids."""
     one, other = (
         {
             (query, document)
-            for _, query, document, relevance in _judgements(set_files(str(folder)).qrels)
+            for _, query, document, relevance in _judgements(set_files(str(folder), split=split).qrels)
             if relevance > 0
         }
         for folder in (first, second)
@@ -87,6 +89,7 @@ def read_set(files: SetFiles) -> RetrievalSet:
         raise InputError(f"{files.qrels}: no query has a relevant document; at least one judgement must be above 0.")
     return RetrievalSet(
         name=files.name,
+        split=files.split,
         documents=documents,
         queries={query: text for query, text in queries.items() if query in judged},
         judged={query: judged[query] for query in queries if query in judged},

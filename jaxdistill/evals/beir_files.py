@@ -4,16 +4,18 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import get_args
 
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, Split
 from jaxdistill.files.reading import foreign_errors
 
 CORPUS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.tsv", "corpus.tsv.gz", "corpus/*.parquet")
 QUERIES = ("queries.jsonl", "queries.jsonl.gz", "queries.tsv", "queries.tsv.gz", "queries/*.parquet")
-QRELS = ("qrels/test.tsv", "qrels/test.tsv.gz", "qrels.tsv", "qrels.tsv.gz")
+SPLITS: tuple[Split, ...] = get_args(Split)
+WITHOUT_SPLIT = ("qrels.tsv", "qrels.tsv.gz")
+"""Judgements that name no split; they count as test."""
 BESIDE = "-qrels"
-"""Ends the name of a data set with the judgements of another, where they are in one of `QRELS_BESIDE`."""
-QRELS_BESIDE = ("test.tsv", "test.tsv.gz")
+"""Ends the name of a data set with the judgements of another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,8 @@ class SetFiles:
     """One file, or the parts of a Parquet table; likewise `queries`."""
     queries: Sequence[Path]
     qrels: Path
+    split: Split
+    """Which judgements `qrels` holds."""
     asked_corpus: Sequence[Path] = ()
     """Of `A+B`, the documents of A, which tell the queries that are documents; empty if A has none."""
 
@@ -42,13 +46,14 @@ def is_crossing(spec: str) -> bool:
     return len(_parts(spec)) > 1
 
 
-def set_files(spec: str, qrels: Path | None = None) -> SetFiles:
+def set_files(spec: str, *, split: Split, option: str = "--split") -> SetFiles:
     """The files of a set, fetched if it is one of the hub; raises `InputError` if the folder or one of them does not exist.
 
     Args:
       spec: a folder, the name `ORG/NAME` of a data set on the hub, or `A+B`: the queries and judgements of A, the documents
         of B.
-      qrels: judgements instead of the set's own, which it then need not have.
+      split: of the judgements, `qrels/SPLIT.tsv`; a set need not have the others.
+      option: that names the split, for errors.
     """
     parts = _parts(spec)
     folders = [_folder(part, spec) for part in parts]
@@ -56,7 +61,8 @@ def set_files(spec: str, qrels: Path | None = None) -> SetFiles:
         name=_names(spec)[0],
         corpus=_files(folders[-1], CORPUS),
         queries=_files(folders[0], QUERIES),
-        qrels=qrels or _qrels(parts[0], folders[0], spec),
+        qrels=_qrels(parts[0], folders[0], spec, split, option),
+        split=split,
         asked_corpus=_found(folders[0], CORPUS) if len(parts) > 1 else (),
     )
 
@@ -104,23 +110,35 @@ def _files(folder: Path, patterns: Sequence[str]) -> list[Path]:
     return found
 
 
-def _qrels(name: str, folder: Path, spec: str) -> Path:
-    """The judgements in a set's folder, or those of the set beside it."""
-    found = _found(folder, QRELS)
-    if found:
-        return found[0]
-    if Path(name).is_dir():
-        beside = folder.resolve().parent / f"{folder.resolve().name}{BESIDE}"
-    else:
-        lacking = f"retrieval set {spec}: {name} has no judgements ({QRELS[0]}), and"
-        beside = _fetched(f"{name}{BESIDE}", QRELS_BESIDE, lacking)
-    found = _found(beside, QRELS_BESIDE)
+def _qrels(name: str, folder: Path, spec: str, split: Split, option: str) -> Path:
+    """The judgements of a split in a set's folder, or in that of the data set beside it."""
+    found, wanted = _splits(folder, "qrels/"), f"qrels/{split}.tsv"
+    beside = folder.resolve().parent / f"{folder.resolve().name}{BESIDE}"
+    if not found and not Path(name).is_dir():
+        lacking = f"retrieval set {spec}: {name} has no judgements ({wanted}), and"
+        beside = _fetched(f"{name}{BESIDE}", ("*.tsv", "*.tsv.gz"), lacking)
+    found = _splits(beside, "") | found
     if not found:
         raise InputError(
-            f"{folder} is no retrieval set in BEIR's form: it has none of {', '.join(QRELS)}, and {beside} has no "
-            f"{QRELS_BESIDE[0]}."
+            f"{folder} is no retrieval set in BEIR's form: it has no judgements ({wanted}), and neither has {beside}."
         )
-    return found[0]
+    if split not in found:
+        others = ", ".join(f"{other} ({path.name})" for other, path in found.items())
+        raise InputError(
+            f"{folder} has no judgements of the split {split} ({wanted}), only of {others}; add them, or give "
+            f"{option}={next(iter(found))}."
+        )
+    return found[split]
+
+
+def _splits(folder: Path, inside: str) -> dict[Split, Path]:
+    """The splits that a folder has to their files."""
+    found: dict[Split, Path] = {}
+    for split in SPLITS:
+        without = WITHOUT_SPLIT if inside and split == "test" else ()
+        if paths := _found(folder, (f"{inside}{split}.tsv", f"{inside}{split}.tsv.gz", *without)):
+            found[split] = paths[0]
+    return found
 
 
 def _folder(name: str, spec: str) -> Path:
@@ -129,7 +147,7 @@ def _folder(name: str, spec: str) -> Path:
         return Path(name)
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise InputError(f"retrieval set {spec}: {name or 'nothing'} is no folder, and no name ORG/SET of the hub.")
-    return _fetched(name, (*CORPUS, *QUERIES, *QRELS, "qrels/*"), f"retrieval set {spec}:")
+    return _fetched(name, (*CORPUS, *QUERIES, *WITHOUT_SPLIT, "qrels/*"), f"retrieval set {spec}:")
 
 
 def _fetched(name: str, patterns: Sequence[str], begin: str) -> Path:

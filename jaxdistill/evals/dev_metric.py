@@ -43,7 +43,8 @@ def available_tasks(
         else:
             tasks[pairs.METRIC] = pairs.PairsTask(pairs=graded)
     if retrieval:
-        tasks[documents.METRIC] = documents.DocumentsTask(sets=retrieval)
+        task = documents.DocumentsTask(sets=retrieval)
+        tasks[task.metric] = task
     if best in auc.DEV_METRICS:
         if not data_folder:
             raise InputError(

@@ -15,7 +15,7 @@ from typing import cast
 
 import numpy as np
 
-from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer
+from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer, Split
 from jaxdistill.evals import beir, beir_files
 from jaxdistill.evals.beir import RetrievalSet
 from jaxdistill.evals.beir_files import SetFiles
@@ -43,7 +43,8 @@ RERANKING = f"; the first {RERANKED_DOCUMENTS} by the rank of a cross-encoder's 
 BLOCK_DOCUMENTS = 50_000
 """Documents compared at a time."""
 ENGLISH = "en"
-METRIC = "retrieval/ndcg@10"
+METRICS: Mapping[str, str] = {split: f"retrieval-{split}/ndcg@10" for split in beir_files.SPLITS}
+"""Split to the score that chooses checkpoints by its judgements."""
 
 
 def ranked_by_vectors(embed_query: Embed, embed_document: Embed, known: RetrievalSet) -> Ranking:
@@ -112,15 +113,19 @@ class DocumentsTask:
     sets: Sequence[RetrievalSet]
 
     def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
-        """`retrieval/ndcg@10`, in [0, 1], the mean over the sets; nothing of a cross-encoder. `embed` must be a `RoleEmbed`."""
+        """`retrieval-dev/ndcg@10`, in [0, 1], the mean over the sets; nothing of a cross-encoder. `embed` must be a `RoleEmbed`."""
         if isinstance(embed, Scorer):
             return {}
         query, document = (partial(cast(RoleEmbed, embed), role=role) for role in ("query", "document"))
         rankings = [without_itself(ranked_by_vectors(query, document, known), known) for known in self.sets]
         found = [scored(ranking, known) for ranking, known in zip(rankings, self.sets, strict=True)]
-        return {
-            METRIC: float(np.mean([score for of_set in found for name, score in of_set.items() if name.endswith(NDCG)]))
-        }
+        mean = np.mean([score for of_set in found for name, score in of_set.items() if name.endswith(NDCG)])
+        return {self.metric: float(mean)}
+
+    @property
+    def metric(self) -> str:
+        """Name of the score; all sets are of one split."""
+        return METRICS[self.sets[0].split]
 
 
 def specs(sources: Sources) -> Sequence[str]:
@@ -141,14 +146,14 @@ def specs(sources: Sources) -> Sequence[str]:
         for folder in folders
         if (name := folder.name.rpartition("-")[0]) in english
         and folder != english[name]
-        and _answers_are_those_of(folder, english[name])
+        and _answers_are_those_of(folder, english[name], sources.split)
     ]
     return [*map(str, folders), *crossed]
 
 
-def _answers_are_those_of(folder: Path, english: Path) -> bool:
+def _answers_are_those_of(folder: Path, english: Path, split: Split) -> bool:
     try:
-        return beir.judges_alike(folder, english)
+        return beir.judges_alike(folder, english, split=split)
     except InputError:  # the unit of the set itself says it
         return False
 
@@ -159,12 +164,13 @@ def _units(sources: Sources) -> Iterable[Unit | str]:
         begin = f"{sources.data} has no sets in retrieval/" if sources.data else "no set is named"
         yield f"documents: {begin}; name sets in BEIR's form with --retrieval=FOLDER, or put them into retrieval/ of --data."
     for spec, name in named.items():
-        files = _files(spec, name)
+        name = name if sources.split == "test" else f"{name}-{sources.split}"
+        files = _files(spec, name, sources.split)
         for asymmetric, is_reranked in product(index_ways(sources), (False, True) if sources.reranked else (False,)):
             prefix = RERANKED * is_reranked + ASYMMETRIC * asymmetric
             yield Unit(
                 name=f"{prefix}documents/{name}",
-                protocol=f"{PROTOCOL}{RERANKING * is_reranked}",
+                protocol=f"{PROTOCOL}; judgements of the split {sources.split}{RERANKING * is_reranked}",
                 files=() if isinstance(files, InputError) else tuple(files),
                 run=partial(_values, files, prefix),
                 asks_index=asymmetric,
@@ -173,10 +179,10 @@ def _units(sources: Sources) -> Iterable[Unit | str]:
             )
 
 
-def _files(spec: str, name: str) -> SetFiles | InputError:
+def _files(spec: str, name: str, split: Split) -> SetFiles | InputError:
     """The files of a set; if it lacks one the error, which its units raise when they run, so that others are scored."""
     try:
-        return replace(beir_files.set_files(spec), name=name)
+        return replace(beir_files.set_files(spec, split=split), name=name)
     except InputError as error:
         return error
 
@@ -230,4 +236,5 @@ EVALUATION = Evaluation(
     units=_units,
     averages=_averages,
     headings=_headings,
+    dev_headings={metric: f"retrieval {split}, nDCG@10" for split, metric in METRICS.items()},
 )

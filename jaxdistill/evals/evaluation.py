@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Integer
 
-from jaxdistill.core import Embed, Scorer
+from jaxdistill.core import Embed, Scorer, Split
 
 Scoring = Callable[[Embed], Mapping[str, float]]
 """A `core.Task`, or one that needs vectors: from `embed` to named scores."""
@@ -94,6 +94,8 @@ class Sources:
     """The user's files of `query, entity, label`."""
     retrieval: tuple[str, ...] = ()
     """Sets of documents in BEIR's form; empty: those of the data folder."""
+    split: Split = "test"
+    """Which of their judgements are used."""
     asymmetric: bool = False
     """Whether retrieval is also measured in an index that another model made."""
     reranked: bool = False

@@ -8,16 +8,20 @@ from pathlib import Path
 
 from jaxdistill import processes
 from jaxdistill.cli import Parser, any_path, local_path
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, Split
 from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import suite
+from jaxdistill.evals.beir_files import SPLITS
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.paths import fetched
 
+SPLIT: Split = "test"
+"""Judgements that documents are scored by, by default."""
 READ_BY = {
     "pairs": ("pairs",),
     "entities": ("retrieval",),
     "retrieval": ("documents",),
+    "split": ("documents",),
     "reranker": ("documents",),
     "query_prompt": ("documents",),
     "document_prompt": ("documents",),
@@ -49,6 +53,9 @@ def add_options(parser: Parser) -> None:
         "--retrieval",
         default="",
         help="folders or hub names in BEIR's form, separated by commas; A+B: A's queries, B's documents; default: DATA/retrieval/*",
+    )
+    parser.add_argument(
+        "--split", choices=SPLITS, default="", help=f"judgements of the sets of documents; default: {SPLIT}"
     )
     parser.add_argument(
         "--reranker",
@@ -83,6 +90,7 @@ def planned(given: argparse.Namespace) -> suite.Suite:
             pairs=pairs,
             entities=entities,
             retrieval=tuple(map(os.path.expanduser, split_specs(given.retrieval))),
+            split=given.split or SPLIT,
             asymmetric=bool(given.index_model),
             reranked=bool(given.reranker),
         ),

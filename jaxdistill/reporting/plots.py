@@ -1,7 +1,7 @@
 """Plots loss and dev scores of a training against step, as one PNG made from `metrics.jsonl`.
 
 Every line of that file is a JSON object with `step` and named numbers: `loss` at log steps, dev scores such as
-`agreement/spearman`, `pairs/auc` or `retrieval/ndcg@10` at evaluation steps.
+`agreement/spearman`, `pairs/auc` or `retrieval-dev/ndcg@10` at evaluation steps.
 """
 
 import json

@@ -87,7 +87,9 @@ def read_own_sets(config: Config) -> OwnSets:
 def retrieval_files(evals: Evals) -> list[SetFiles]:
     """The files of the sets that `evals.retrieval` names."""
     specs = [os.path.expanduser(spec) for spec in split_specs(evals.retrieval)]
-    return [replace(beir_files.set_files(spec), name=name) for spec, name in beir_files.named_sets(specs).items()]
+    split, option = evals.retrieval_split or "dev", "--config.evals.retrieval_split"
+    named = beir_files.named_sets(specs).items()
+    return [replace(beir_files.set_files(spec, split=split, option=option), name=name) for spec, name in named]
 
 
 def _graded_pairs(evals: Evals) -> pairs.GradedPairs | None:

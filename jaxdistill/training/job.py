@@ -195,7 +195,7 @@ def _measured(
     return Measured(
         agreement=scores.get(agreement.METRIC),
         pairs=scores.get(pairs.METRIC),
-        retrieval=scores.get(documents.METRIC),
+        retrieval=scores.get(documents.METRICS[run.config.evals.retrieval_split or "dev"]),
         auc=scores.get(run.best) if run.best in (auc.PAIRS_METRIC, *auc.DEV_METRICS) else None,
         sts=scores.get("average"),
         parameters=model.parameter_count,

@@ -64,7 +64,7 @@ def type_words(kind: Any) -> str:
         plain, allowed = get_args(kind)
         return f"{plain.__name__}, {allowed}"
     if get_origin(kind) is Literal:
-        return " | ".join(map(str, get_args(kind)))
+        return " | ".join(str(value) or "empty" for value in get_args(kind))
     if get_origin(kind) is Union:
         return " | ".join(map(type_words, get_args(kind)))
     if get_origin(kind) is tuple:
