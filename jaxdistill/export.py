@@ -27,12 +27,13 @@ from jaxdistill.training.outcome import restored_student
 
 
 def checkpoint_facts(workdir: str | Path, steps: Sequence[int], name: str) -> Facts:
-    """What the run's `card.json` says about the checkpoint of a step, or the mean of several; its scores only if they are
-    of that step."""
+    """What the run's `card.json` says about the checkpoint of a step, or the mean of several; its scores, and what chose it,
+    only if they are of that step."""
     facts = read_facts(workdir) or Facts(name=name)
     averaged = averaged_steps(steps)
-    scores = facts.scores if (facts.steps, facts.averaged) == (max(steps), averaged) else {}
-    return dataclasses.replace(facts, name=name, steps=max(steps), averaged=averaged, scores=scores)
+    if (facts.steps, facts.averaged) != (max(steps), averaged):
+        facts = dataclasses.replace(facts, scores={}, chosen_by="")
+    return dataclasses.replace(facts, name=name, steps=max(steps), averaged=averaged)
 
 
 def export_checkpoint(workdir: str | Path, *, step: int | Sequence[int], out: str | Path) -> Path:

@@ -286,11 +286,12 @@ def test_steps_that_are_none_are_refused_with_examples(tmp_path, steps):
 
 
 def test_facts_of_a_run_are_read_back_and_scores_belong_to_their_step(tmp_path):
-    facts = Facts(name="l3", teacher="T", steps=500, scores={"pairs/spearman": 0.5})
+    facts = Facts(name="l3", teacher="T", steps=500, scores={"pairs/spearman": 0.5}, chosen_by="pairs/spearman")
     write_facts(tmp_path, facts)
     assert read_facts(tmp_path) == facts
     assert checkpoint_facts(tmp_path, [500], "out") == dataclasses.replace(facts, name="out")
-    assert checkpoint_facts(tmp_path, [400], "out") == dataclasses.replace(facts, name="out", steps=400, scores={})
+    other = dataclasses.replace(facts, name="out", steps=400, scores={}, chosen_by="")
+    assert checkpoint_facts(tmp_path, [400], "out") == other
     assert checkpoint_facts(tmp_path, [400, 500], "out").scores == {}
     write_facts(tmp_path, dataclasses.replace(facts, averaged="400, 500"))
     assert checkpoint_facts(tmp_path, [500], "out").scores == {}

@@ -396,7 +396,11 @@ def test_training_stops_without_a_better_score_and_a_killed_run_keeps_its_best(f
     assert (results["best_step"], results["last_step"]) == (0, 10)
     assert results["scores"]["student after"] == results["scores"]["student before"]
     assert results["no_gain"].startswith("NO GAIN: ") and results["no_gain"].endswith("the untrained student")
-    assert results["no_gain"] in out and results["no_gain"] in (workdir / "report.html").read_text()
+    page = (workdir / "report.html").read_text()
+    assert results["no_gain"] in out and results["no_gain"] in page
+    assert "10 steps are too few to tell: continue with a larger --config.run.steps" in out
+    assert f"<dt>Checkpoint</dt><dd>step 0, chosen by {results['best_metric']}</dd>" in page
+    assert f"| Checkpoint chosen by | {results['best_metric']} |" in (workdir / "export" / "README.md").read_text()
 
 
 def test_the_untrained_student_is_no_candidate_where_only_trained_ones_are(folder, capsys):

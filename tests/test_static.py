@@ -65,6 +65,9 @@ def test_an_export_gives_the_same_vectors_in_both_packages(tmp_path, dense):
     ):
         np.testing.assert_allclose(vectors, expected, atol=1e-6)
     np.testing.assert_allclose(in_model2vec(folder), expected, atol=1e-6)
+    held = sum(tensor.size for tensor in safetensors.numpy.load_file(folder / "model.safetensors").values())
+    assert model.parameter_count == load_model(str(folder)).parameter_count == held
+    assert f"| Parameters | {held:,} |" in (folder / "README.md").read_text()
 
 
 def in_model2vec(folder):

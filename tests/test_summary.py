@@ -1,6 +1,7 @@
 """The plot of a training and the table that compares models."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from jaxdistill.reporting.tables import (
     score_table,
     stage_table,
 )
+from jaxdistill.training.job import _ending
 
 
 def write_metrics(path, steps=500):
@@ -126,6 +128,18 @@ def test_brackets_and_colons_are_shown_as_they_are():
         stage_table([StageRow(number=1, form="bi", student=name, metric=name, before=None, after=None, sts=None)]),
     ]
     assert [as_text(table, width=200).count(name) for table in tables] == [3, 2, 2]
+
+
+def test_advice_after_no_gain_fits_the_length_of_the_training():
+    config = SimpleNamespace(optimizer=SimpleNamespace(learning_rate=0.01))
+    run = SimpleNamespace(best="dev", config=config)
+
+    def ending(last_step):
+        outcome = SimpleNamespace(best_step=0, averaged=[], seconds=6.0, last_step=last_step)
+        return _ending(run, outcome, "NO GAIN: dev")
+
+    assert "NO GAIN: dev; 6 steps are too few to tell: continue with a larger --config.run.steps\n" in ending(6)
+    assert "NO GAIN: dev; try another optimizer.learning_rate than 0.01\n" in ending(500)
 
 
 def test_a_stage_that_gained_nothing_says_so():

@@ -78,7 +78,9 @@ class SentenceModel:
 
     @property
     def parameter_count(self) -> int:
-        """Number of parameters."""
+        """Number of parameters. A static encoder's dense layers count in its table, into which an export folds them."""
+        if self.definition.architecture.is_static:
+            return self.definition.architecture.vocab_size * self.definition.embedding_width
         return sum(array.size for array in self.params.values())
 
     def encodings(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[tokenizers.Encoding]:

@@ -34,6 +34,8 @@ class Facts:
     data_digest: str = ""
     sentences: int = 0
     steps: int = 0
+    chosen_by: str = ""
+    """The dev score that chose this step's checkpoint."""
     averaged: str = ""
     """Steps of the checkpoints whose mean the student is; empty: it is one checkpoint."""
     batch_size: int = 0
@@ -161,6 +163,7 @@ def _how_made(facts: Facts) -> dict[str, str]:
         "Digest of the text": facts.data_digest,
         "Sentences": f"{facts.sentences:,}" if facts.sentences else "",
         "Steps": f"{facts.steps:,}" if facts.steps else "",
+        "Checkpoint chosen by": facts.chosen_by,
         "Mean of the checkpoints of steps": facts.averaged,
         "Batch size": f"{facts.batch_size:,}" if facts.batch_size else "",
         "Seed": str(facts.seed) if facts.steps else "",

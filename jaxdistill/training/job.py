@@ -43,6 +43,8 @@ from jaxdistill.training.workdir import (
 )
 from jaxdistill.versions import versions
 
+FEW_STEPS = 50
+"""A training of fewer steps that gains nothing may just have been too short."""
 FORM = "the layers and tokenizer of student.model"
 
 
@@ -183,7 +185,9 @@ def _ending(run: Run, outcome: Outcome, lost: str) -> str:
     if outcome.averaged:
         chosen = f"the student is the mean of the checkpoints of steps {', '.join(map(str, outcome.averaged))}"
     elif lost:
-        lost += f"; try another optimizer.learning_rate than {run.config.optimizer.learning_rate:g}"
+        too_short = f"{outcome.last_step} steps are too few to tell: continue with a larger --config.run.steps"
+        other_rate = f"try another optimizer.learning_rate than {run.config.optimizer.learning_rate:g}"
+        lost += f"; {too_short if outcome.last_step < FEW_STEPS else other_rate}"
     minutes = f"trained for {outcome.seconds / 60:.1f} minutes in this process"
     return "\n".join(filter(None, [lost, f"{chosen}; {minutes}"]))
 
@@ -227,6 +231,7 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         data_digest=run.store.content_digest,
         sentences=run.batches.training_rows,
         steps=max(outcome.averaged, default=outcome.best_step),
+        chosen_by="" if outcome.averaged else run.best,
         averaged=averaged_steps(outcome.averaged),
         batch_size=run.batches.batch_size,
         seed=run.config.run.seed,

@@ -96,6 +96,8 @@ def write_report(
         for name in scores
     ]
     said = {"Command": facts.command, "Text": facts.data, "Objective": facts.objective, "Student": facts.student}
+    chosen = f"step {facts.steps:,}" + (f", chosen by {facts.chosen_by}" if facts.chosen_by else "")
+    said["Checkpoint"] = f"mean of steps {facts.averaged}" if facts.averaged else chosen
     return report.write_page(
         report.Report(
             title=title,
