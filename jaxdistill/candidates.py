@@ -1,23 +1,28 @@
 """The models that `evaluate` scores: sentence encoders, ensembles, cross-encoders and BM25, as its units see them."""
 
+import argparse
 import hashlib
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from jaxdistill import processes
 from jaxdistill.cli import BATCH_SIZE
-from jaxdistill.core import ROLES, Embed, RoleEmbed, Scorer
+from jaxdistill.core import ROLES, Embed, InputError, RoleEmbed, Scorer
+from jaxdistill.data.sources import local_files
 from jaxdistill.data.spread import over_processes
 from jaxdistill.encoders.locate import locate
-from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.evals import bm25
 from jaxdistill.evals.embedding_cache import EmbeddingCache, ScoreCache
 from jaxdistill.evals.evaluation import Model, Unit
 from jaxdistill.evals.postprocess import Postprocessing
 from jaxdistill.inference import Embedder
 from jaxdistill.inference.ensemble import Ensemble
+from jaxdistill.ops.dense import dtype_of
 from jaxdistill.training.export import weights_bytes
 
 
@@ -125,3 +130,67 @@ def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
         index_document=index_document,
         reranker=others.scorer,
     )
+
+
+def candidate_of(spec: str, given: argparse.Namespace, postprocessing: Postprocessing) -> Candidate:
+    """The model, or an ensemble if the spec is `A+B`; a folder may have a + in its name. `bm25` is BM25."""
+    if spec == bm25.NAME:
+        return Candidate(spec, ())
+    names = [spec] if Path(spec).exists() else spec.split("+")
+    if not all(names):
+        raise InputError(f"{spec!r} has an empty name beside a +; write an ensemble as A+B.")
+    reading = {"pooling": given.pooling, "max_length": given.max_length, "prompt": given.prompt}
+    wanted = {role: getattr(given, f"{role}_prompt") or given.prompt for role in ROLES}
+    prompts = {role: prompt for role, prompt in wanted.items() if prompt}
+    members = tuple(load_model(name, **reading).with_role_prompts(prompts) for name in names)
+    return Candidate(spec, members, dtype_of(given.precision).name, postprocessing)
+
+
+def postprocessing_of(given: argparse.Namespace, units: Sequence[Unit]) -> Postprocessing:
+    """The transform that `--postprocess` names; raises `InputError` if its text is a test set."""
+    if not given.postprocess:
+        if given.postprocess_text:
+            raise InputError("--postprocess_text needs --postprocess=whiten or --postprocess=flow; add one of them.")
+        return Postprocessing()
+    if not given.postprocess_text:
+        raise InputError(f"--postprocess={given.postprocess} is fitted on a text; add --postprocess_text=FILE.")
+    if given.index_model:
+        raise InputError("--postprocess fits one transform per model, so it excludes --index_model; drop one of them.")
+    scored = {path.resolve() for unit in units for path in unit.files}
+    for path in local_files(given.postprocess_text):
+        if path.resolve() in scored:
+            raise InputError(f"--postprocess_text={path} is a test set of this evaluation; fit on another text.")
+    return Postprocessing(given.postprocess, tuple(given.postprocess_text))
+
+
+def index_model_of(given: argparse.Namespace, precision: str) -> Candidate | None:
+    """It reads as many tokens of a document as the models that search its index, behind `--document_prompt`."""
+    spec = given.index_model
+    if not spec:
+        return None
+    begin = f"--index_model={spec}"
+    if _is_no_single_model(spec):
+        raise InputError(f"{begin}: an index needs one sentence encoder; give its folder or hub name.")
+    try:
+        model = load_model(spec, max_length=given.max_length)
+    except InputError as error:
+        raise type(error)(f"{begin}: {error}") from None
+    if model.definition.reads_pairs:
+        raise InputError(f"{begin} is a cross-encoder; an index needs one sentence encoder.")
+    prompts = {"document": given.document_prompt} if given.document_prompt else {}
+    return Candidate(spec, (model.with_role_prompts(prompts),), precision)
+
+
+def reranker_of(spec: str, precision: str) -> Candidate | None:
+    """It reads pairs, at its own length."""
+    if not spec:
+        return None
+    model = None if _is_no_single_model(spec) else load_model(spec)
+    if model is None or not model.definition.reads_pairs:
+        raise InputError(f"--reranker={spec} is no cross-encoder; give one model that scores pairs.")
+    return Candidate(spec, (model,), precision)
+
+
+def _is_no_single_model(spec: str) -> bool:
+    """Whether a spec stands for BM25 or an ensemble; a folder may have a + in its name."""
+    return not Path(spec).exists() and (spec == bm25.NAME or "+" in spec)

@@ -46,15 +46,21 @@ from pathlib import Path
 from typing import Any
 
 from jaxdistill import processes
-from jaxdistill.candidates import Candidate, Others, model_of
+from jaxdistill.candidates import (
+    Candidate,
+    Others,
+    candidate_of,
+    index_model_of,
+    model_of,
+    postprocessing_of,
+    reranker_of,
+)
 from jaxdistill.cli import Parser, add_reading_options, any_path, did_you_mean, make_callable, run
 from jaxdistill.core import ROLES, InputError
-from jaxdistill.data.sources import local_files
-from jaxdistill.encoders.model import load_model
-from jaxdistill.evals import bm25, options, probe, suite
+from jaxdistill.evals import options, probe, suite
 from jaxdistill.evals.evaluation import Unit
 from jaxdistill.evals.pairs import ScoredPairs
-from jaxdistill.evals.postprocess import METHODS, Postprocessing
+from jaxdistill.evals.postprocess import METHODS
 from jaxdistill.files import is_remote, refuse_overwriting, write_atomic
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.paths import cache_folder, delivered
@@ -197,15 +203,15 @@ def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Scored
     out = evaluation_report.results_path(given.out)
     if out:
         refuse_overwriting(out, [path for unit in plan.units for path in unit.files])
-    postprocessing = _postprocessing(given, plan.units)
+    postprocessing = postprocessing_of(given, plan.units)
     precision = dtype_of(given.precision).name
-    others = Others(_index_model(given, precision), _reranker(given.reranker, precision))
+    others = Others(index_model_of(given, precision), reranker_of(given.reranker, precision))
     specs = list(dict.fromkeys([*filter(None, [given.teacher]), *given.model]))
     evaluated, unloaded = [], {}
     for spec in specs:
         try:
             with processes.agreed() as facts:
-                candidate = _candidate(spec, given, postprocessing)
+                candidate = candidate_of(spec, given, postprocessing)
                 facts[spec] = candidate.digest() if processes.count() > 1 else ""
             evaluated.append(score(candidate, plan.units, others, batch_size=given.batch_size))
         except InputError as error:
@@ -238,70 +244,6 @@ def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Scored
 def _is_of_hub(unit: Unit) -> bool:
     """Whether a unit fetches its sets when it runs: it has no file here, and its scores are not remembered."""
     return not unit.files and not unit.is_repeatable
-
-
-def _candidate(spec: str, given: argparse.Namespace, postprocessing: Postprocessing) -> Candidate:
-    """The model, or an ensemble if the spec is `A+B`; a folder may have a + in its name. `bm25` is BM25."""
-    if spec == bm25.NAME:
-        return Candidate(spec, ())
-    names = [spec] if Path(spec).exists() else spec.split("+")
-    if not all(names):
-        raise InputError(f"{spec!r} has an empty name beside a +; write an ensemble as A+B.")
-    reading = {"pooling": given.pooling, "max_length": given.max_length, "prompt": given.prompt}
-    wanted = {role: getattr(given, f"{role}_prompt") or given.prompt for role in ROLES}
-    prompts = {role: prompt for role, prompt in wanted.items() if prompt}
-    members = tuple(load_model(name, **reading).with_role_prompts(prompts) for name in names)
-    return Candidate(spec, members, dtype_of(given.precision).name, postprocessing)
-
-
-def _postprocessing(given: argparse.Namespace, units: Sequence[Unit]) -> Postprocessing:
-    """The transform that `--postprocess` names; raises `InputError` if its text is a test set."""
-    if not given.postprocess:
-        if given.postprocess_text:
-            raise InputError("--postprocess_text needs --postprocess=whiten or --postprocess=flow; add one of them.")
-        return Postprocessing()
-    if not given.postprocess_text:
-        raise InputError(f"--postprocess={given.postprocess} is fitted on a text; add --postprocess_text=FILE.")
-    if given.index_model:
-        raise InputError("--postprocess fits one transform per model, so it excludes --index_model; drop one of them.")
-    scored = {path.resolve() for unit in units for path in unit.files}
-    for path in local_files(given.postprocess_text):
-        if path.resolve() in scored:
-            raise InputError(f"--postprocess_text={path} is a test set of this evaluation; fit on another text.")
-    return Postprocessing(given.postprocess, tuple(given.postprocess_text))
-
-
-def _index_model(given: argparse.Namespace, precision: str) -> Candidate | None:
-    """It reads as many tokens of a document as the models that search its index, behind `--document_prompt`."""
-    spec = given.index_model
-    if not spec:
-        return None
-    begin = f"--index_model={spec}"
-    if _is_no_single_model(spec):
-        raise InputError(f"{begin}: an index needs one sentence encoder; give its folder or hub name.")
-    try:
-        model = load_model(spec, max_length=given.max_length)
-    except InputError as error:
-        raise type(error)(f"{begin}: {error}") from None
-    if model.definition.reads_pairs:
-        raise InputError(f"{begin} is a cross-encoder; an index needs one sentence encoder.")
-    prompts = {"document": given.document_prompt} if given.document_prompt else {}
-    return Candidate(spec, (model.with_role_prompts(prompts),), precision)
-
-
-def _reranker(spec: str, precision: str) -> Candidate | None:
-    """It reads pairs, at its own length."""
-    if not spec:
-        return None
-    model = None if _is_no_single_model(spec) else load_model(spec)
-    if model is None or not model.definition.reads_pairs:
-        raise InputError(f"--reranker={spec} is no cross-encoder; give one model that scores pairs.")
-    return Candidate(spec, (model,), precision)
-
-
-def _is_no_single_model(spec: str) -> bool:
-    """Whether a spec stands for BM25 or an ensemble; a folder may have a + in its name."""
-    return not Path(spec).exists() and (spec == bm25.NAME or "+" in spec)
 
 
 def _parser() -> Parser:

@@ -12,6 +12,7 @@ from test_sts import ROWS, write_tsv
 from jaxdistill import evaluate
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
+from jaxdistill.encoders.model import load_model
 from jaxdistill.evals import documents, sts
 from jaxdistill.inference import Embedder
 from jaxdistill.reporting.evaluation import results_path
@@ -52,9 +53,9 @@ def test_scores_are_printed_and_written(tiny, tiny_data, tmp_path, capsys):
     evaluate.main([f"--model={tiny}", "--tasks=sts,pairs", *files])
     report = json.loads(out.read_text())
     (result,) = report["models"]
-    expected = sts.sts(Embedder(evaluate.load_model(str(tiny))).encode, tiny_data)
+    expected = sts.sts(Embedder(load_model(str(tiny))).encode, tiny_data)
     assert result["scores"] == pytest.approx(expected | {"pairs": expected["sts12"]})
-    assert (result["digest"], result["pooling"]) == (evaluate.load_model(str(tiny)).digest(), "mean")
+    assert (result["digest"], result["pooling"]) == (load_model(str(tiny)).digest(), "mean")
     assert "SimCSE" in report["protocol"]["sts12"] and {"jaxdistill", "jax", "python"} <= set(report["versions"])
     printed = capsys.readouterr().out
     assert f"{100 * expected['average']:.2f}" in printed and "sick-r" in printed
@@ -66,7 +67,7 @@ def test_the_precision_is_in_the_results_and_in_the_key_of_cached_scores(tiny, t
         content = evaluate.evaluate(str(tiny), tasks="sts-b", data=str(tiny_data), precision=precision)
         assert content["precision"] == precision
         found[precision] = content["models"][0]["digest"]
-    assert found["float32"] == evaluate.load_model(str(tiny)).digest() != found["bfloat16"]
+    assert found["float32"] == load_model(str(tiny)).digest() != found["bfloat16"]
 
 
 def test_results_say_how_each_model_reads(tmp_path, capsys):
@@ -83,7 +84,7 @@ def test_results_say_how_each_model_reads(tmp_path, capsys):
     (_, row), index, reranker = found["models"], found["index_model_reading"], found["reranker_reading"]
     assert (row["max_length"], row["role_prompts"]) == (6, {"query": "cat: ", "document": "dog: "})
     assert (index["max_length"], index["role_prompts"]) == (6, {"query": "the cat ", "document": "dog: "})
-    assert reranker["max_length"] == evaluate.load_model(str(tmp_path / "cross")).max_length != 6
+    assert reranker["max_length"] == load_model(str(tmp_path / "cross")).max_length != 6
     assert reranker["role_prompts"] == {}
     assert (found["data"], found["sets"]) == ("", {"retrieval": str(folder)})
     page = (tmp_path / "report" / "index.html").read_text()
@@ -96,7 +97,7 @@ def test_results_say_how_each_model_reads(tmp_path, capsys):
         assert line in page
     known = read_test(folder)
     asked, *indices = (
-        Embedder(evaluate.load_model(str(tmp_path / name), prompt=prompt, max_length=length)).encode
+        Embedder(load_model(str(tmp_path / name), prompt=prompt, max_length=length)).encode
         for name, prompt, length in (
             ("student", "cat: ", 6), ("teacher", "dog: ", 6), ("teacher", "dog: ", 16), ("teacher", "none", 6)
         )

@@ -8,6 +8,7 @@ import pytest
 from jaxdistill import evaluate
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
+from jaxdistill.encoders.model import load_model
 from jaxdistill.evals import flow
 from jaxdistill.evals.postprocess import FittedTransform, Postprocessing, fitted_whitening
 from jaxdistill.evals.similarity import similarities, spearman
@@ -80,7 +81,7 @@ def given(tmp_path, monkeypatch):
 
 
 def test_the_program_scores_whitened_vectors_and_does_not_mistake_them_for_others(given, tmp_path, capsys):
-    embed = evaluate.Candidate("tiny", (evaluate.load_model(str(tmp_path / "tiny")),)).embed(128)
+    embed = evaluate.Candidate("tiny", (load_model(str(tmp_path / "tiny")),)).embed(128)
     white = FittedTransform("whiten", embed, lambda: made_up(60)).after(embed)
     first, second, scores = ([line.split("\t")[column] for line in GRADED[1:]] for column in (2, 3, 1))
     expected = [

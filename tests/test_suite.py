@@ -10,6 +10,7 @@ import pytest
 from jaxdistill import evaluate
 from jaxdistill.core import InputError, Scorer
 from jaxdistill.encoders.folder import save
+from jaxdistill.encoders.model import load_model
 from jaxdistill.evals import bitext, multilingual, sts, suite
 from jaxdistill.evals.beir_files import set_files
 from jaxdistill.evals.documents import specs
@@ -258,7 +259,7 @@ def test_a_bad_set_of_sts_or_bitext_costs_itself_and_the_average(tiny, tmp_path,
 def test_what_is_drawn_of_sts_is_sts_b_dev_where_it_was_scored(tiny, data, capsys):
     write(data / "sts" / "stsb.test.tsv.gz", GRADED[:-1])
     plan = suite.planned(["sts"], Sources(data=str(data)))
-    candidate = evaluate.Candidate(spec=tiny, members=(evaluate.load_model(tiny),))
+    candidate = evaluate.Candidate(spec=tiny, members=(load_model(tiny),))
     others = evaluate.Others(index=None, reranker=None)
     for units, count in ((plan.units, len(GRADED) - 1), (plan.units[:1], len(GRADED) - 2)):
         _, drawn = evaluate.score(candidate, units, others, batch_size=4)
