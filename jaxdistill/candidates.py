@@ -3,7 +3,7 @@
 import argparse
 import hashlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -132,17 +132,24 @@ def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
     )
 
 
-def candidate_of(spec: str, given: argparse.Namespace, postprocessing: Postprocessing) -> Candidate:
-    """The model, or an ensemble if the spec is `A+B`; a folder may have a + in its name. `bm25` is BM25."""
+def candidate_of(
+    spec: str, given: argparse.Namespace, postprocessing: Postprocessing, loaded: Mapping[str, Embedder]
+) -> Candidate:
+    """The model, or an ensemble if the spec is `A+B`; a folder may have a + in its name. `bm25` is BM25.
+
+    Args:
+      loaded: models that are in memory already.
+    """
     if spec == bm25.NAME:
         return Candidate(spec, ())
+    roles = {role: getattr(given, f"{role}_prompt") or given.prompt for role in ROLES}
+    prompts = {role: prompt for role, prompt in roles.items() if prompt}
     names = [spec] if Path(spec).exists() else spec.split("+")
     if not all(names):
         raise InputError(f"{spec!r} has an empty name beside a +; write an ensemble as A+B.")
     reading = {"pooling": given.pooling, "max_length": given.max_length, "prompt": given.prompt}
-    wanted = {role: getattr(given, f"{role}_prompt") or given.prompt for role in ROLES}
-    prompts = {role: prompt for role, prompt in wanted.items() if prompt}
-    members = tuple(load_model(name, **reading).with_role_prompts(prompts) for name in names)
+    models = [loaded[spec].model] if spec in loaded else [load_model(name, **reading) for name in names]
+    members = tuple(model.with_role_prompts(prompts) for model in models)
     return Candidate(spec, members, dtype_of(given.precision).name, postprocessing)
 
 

@@ -37,79 +37,29 @@ sets and models: a set that one of them cannot read fails for all. Each measures
 """
 
 import argparse
-import json
 import os
-import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from jaxdistill import processes
-from jaxdistill.candidates import (
-    Candidate,
-    Others,
-    candidate_of,
-    index_model_of,
-    model_of,
-    postprocessing_of,
-    reranker_of,
-)
-from jaxdistill.cli import Parser, add_reading_options, any_path, did_you_mean, make_callable, run
-from jaxdistill.core import ROLES, InputError
-from jaxdistill.evals import options, probe, suite
-from jaxdistill.evals.evaluation import Unit
-from jaxdistill.evals.pairs import ScoredPairs
+from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, any_path, make_callable, run
+from jaxdistill.core import ROLES, InputError, Precision, Split
+from jaxdistill.evals import options
+from jaxdistill.evals.in_memory import PARTS, InMemory, graded_pairs, retrieval_set
 from jaxdistill.evals.postprocess import METHODS
-from jaxdistill.files import is_remote, refuse_overwriting, write_atomic
-from jaxdistill.ops.dense import dtype_of
-from jaxdistill.paths import cache_folder, delivered
+from jaxdistill.files import is_remote
+from jaxdistill.inference import Embedder
+from jaxdistill.paths import delivered
 from jaxdistill.reporting import evaluation as evaluation_report
 from jaxdistill.reporting.page import PAGE
 from jaxdistill.reporting.tables import as_text, result_tables
-from jaxdistill.versions import source_digest, versions
+from jaxdistill.scoring import Scored, scored
+from jaxdistill.versions import source_digest
 
 JOINED, REPEATED = ("tasks", "parts", "entities", "retrieval"), ("model", "postprocess_text")
 """Options that a call from Python may give as lists: on the command line commas join the values, or the flag is repeated."""
-
-
-def score(
-    candidate: Candidate, units: Sequence[Unit], others: Others, *, batch_size: int
-) -> tuple[dict[str, Any], ScoredPairs | None]:
-    """A model's row of the results file (its description, scores, failed units and seconds), and graded pairs to draw.
-
-    Args:
-      batch_size: number of sentences of 32 tokens that are computed together.
-    """
-    start, digest, spec = time.perf_counter(), candidate.digest(), candidate.spec
-    known = model_of(candidate, others, batch_size=batch_size)
-    found, failed, seconds = {}, {}, {}
-    for unit in units:
-        begun = time.perf_counter()
-        try:
-            found[unit.name] = suite.unit_values(unit, known, [digest, *others.digests(unit)], cache_folder())
-            seconds[unit.name] = round(time.perf_counter() - begun, 1)
-        except InputError as error:
-            failed[unit.name] = str(error)
-            _complain(f"failed: {unit.name} of {spec}: {error}")
-    scores = {name: float(score) for values in found.values() for name, score in values["scores"].items()}
-    single = [unit.name for unit in units if not unit.is_averaged]
-    apart = {*single, *(name for unit in single for name in found.get(unit, {"scores": ()})["scores"])}
-    described = candidate.reading()
-    row = {
-        "model": spec,
-        "digest": digest,
-        "parameters": known.parameters,
-        "size_bytes": known.size_bytes,
-        **(described[0] if len(described) == 1 else {"members": described}),
-        "seconds": round(time.perf_counter() - start, 1),
-        "seconds_of_task": seconds,
-        "scores": suite.with_averages(scores, failed, apart),
-        "failed": failed,
-        "neighbours": {name: values["neighbours"] for name, values in found.items() if "neighbours" in values},
-    }
-    drawn = [ScoredPairs(**found[name]["scored_pairs"]) for name in suite.drawn_units() if name in found]
-    return row, drawn[0] if drawn else None
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -126,7 +76,7 @@ def _delivered(given: argparse.Namespace) -> int:
     """Scores; the first process prints, and writes to a path or a bucket. Returns how many evaluations and models failed."""
     if not processes.is_first():
         given.out = ""
-        return _failures(_scored(given)[0])
+        return len(scored(given, InMemory(), {}).failed())
     address = given.out if is_remote(given.out) else ""
     with delivered(given.out) as given.out:
         failures = _reported(given, said=not address)
@@ -141,109 +91,138 @@ def _reported(given: argparse.Namespace, *, said: bool) -> int:
     Args:
       said: whether to print where the files are.
     """
-    content, scored_pairs = _scored(given)
-    for table in result_tables({row["model"]: row["scores"] for row in content["models"]}):
+    found = scored(given, InMemory(), {})
+    for table in result_tables({row["model"]: row["scores"] for row in found.content["models"]}):
         print(as_text(table, width=160))
     if given.postprocess:
-        print(f"vectors transformed by {content['postprocess']}")
-    out = evaluation_report.results_path(given.out)
-    if out and said:
-        print(f"written to {out}")
-    if out and evaluation_report.is_folder(given.out):
-        page = evaluation_report.write_evaluation(content, scored_pairs, out.with_name(PAGE), teacher=given.teacher)
-        if said:
-            print(f"report: {page}")
-    return _failures(content)
+        print(f"vectors transformed by {found.content['postprocess']}")
+    if found.file and said:
+        print(f"written to {found.file}")
+    page = found.page(given)
+    if page and said:
+        print(f"report: {page}")
+    return len(found.failed())
 
 
-def _failures(content: Mapping[str, Any]) -> int:
-    return len(content["failed"]) + sum(len(row["failed"]) for row in content["models"])
+@dataclass(frozen=True, kw_only=True)
+class EvaluationResult:
+    """Result of `jaxdistill.evaluate`."""
+
+    scores: Mapping[str, Mapping[str, float]]
+    """Model to its scores by their names, in [-1, 1]; those of the task `speed` are in units of their own."""
+    results: Mapping[str, Any] = field(repr=False)
+    """Content of `results.json`: a row for each model, protocols, digests, versions."""
+    results_file: Path | None
+    """The file with `results`, if `out` named one."""
+    report: Path | None
+    """The report, if `out` is a folder."""
 
 
-def _complain(line: str) -> None:
-    if processes.is_first():
-        print(line, file=sys.stderr)
+class EvaluationFailed(InputError):
+    """Raised after everything else was scored; `result` has those scores."""
+
+    def __init__(self, line: str, result: EvaluationResult):
+        super().__init__(line)
+        self.result = result
 
 
 def evaluate(
-    models: str | Path | Sequence[str | Path], *, tasks: str | Sequence[str] = "sts", **options: Any
-) -> dict[str, Any]:
-    """Scores models; `jaxdistill.evaluate` is this function.
+    models: str | Path | Embedder | Sequence[str | Path | Embedder],
+    *,
+    tasks: str | Sequence[str] = "",
+    data: str | Path | None = None,
+    strict: bool = False,
+    pairs: str | Path | Sequence[tuple[str, str, float]] = "",
+    queries: Mapping[str, str] | None = None,
+    corpus: Mapping[str, str | Mapping[str, str]] | None = None,
+    relevant_docs: Mapping[str, Collection[str] | Mapping[str, int]] | None = None,
+    entities: str | Path | Sequence[str | Path] = (),
+    retrieval: str | Path | Sequence[str | Path] = (),
+    split: Split = "test",
+    index_model: str | Path = "",
+    reranker: str | Path = "",
+    teacher: str | Path = "",
+    postprocess: str = "",
+    postprocess_text: str | Path | Sequence[str | Path] = (),
+    parts: str | Path | Sequence[str | Path] = (),
+    pooling: str = "",
+    max_length: int = 0,
+    prompt: str = "",
+    query_prompt: str = "",
+    document_prompt: str = "",
+    batch_size: int = BATCH_SIZE,
+    precision: Precision = "float32",
+    out: str | Path = "",
+) -> EvaluationResult:
+    """Scores models; `jaxdistill.evaluate` is this function, and `python -m jaxdistill.evaluate --help` explains the tasks.
 
     Args:
-      models: folders, `package:NAME/PATH` or hub names; `A+B` for the mean of several models' scores.
-      tasks: as `--tasks`.
-      options: the program's other options by their names (`data`, `pairs`, `parts`, `batch_size` and so on), checked as on the
-        command line. Those that take several values, such as `retrieval`, also take a list. `out` is a local path and gets the
-        results without the report.
+      models: one or several: what `jaxdistill.load` returns, or folders, `package:NAME/PATH` or hub names; `A+B` is the mean
+        of several models' scores. `pooling`, `max_length` and `prompt` are for names alone.
+      tasks: names, also as one text with commas; empty: those that read the sets that are given, or `sts`.
+      data: the data folder; None: $JAXDISTILL_DATA.
+      pairs: graded pairs `(sentence1, sentence2, score)`, or a file of them.
+      queries, corpus, relevant_docs: a retrieval set in memory: id to text, id to text (or `title` and `text`), and id of a
+        query to the ids of its documents, or to their relevance by id. Its scores begin with `documents/in-memory`.
+      retrieval: sets of documents in BEIR's form, with the judgements of `split`.
+      out: results file, or a folder (ending in /) for results and report; empty: nothing is written.
 
-    Returns:
-      The content of a results file: `models` has a row for each, with `scores` in [-1, 1] and the units that `failed`.
+    Raises:
+      InputError: an option or a set in memory cannot be used.
+      EvaluationFailed: an evaluation or one of several models failed; the others were scored, and are in its `result`.
     """
-    parser = _parser()
-    known = parser.defaults().keys() - {"model"}
-    unknown = [name for name in options if name not in known]
-    if unknown:
-        raise InputError(f"option {unknown[0]!r} is unknown.{did_you_mean(unknown[0], sorted({*known, 'models'}))}")
-    chosen = {"model": models, "tasks": tasks, "out": ""} | options
-    given = parser.parse_call(chosen, joined=JOINED, repeated=REPEATED)
+    options = {name: value for name, value in locals().items() if value is not None}
+    own = _in_memory(options)
+    loaded = _loaded(options)
+    given = _parser().parse_call(options, joined=JOINED, repeated=REPEATED)
     if is_remote(given.out):
         raise InputError(
             f"out={given.out!r} is an address; give a local path, or run `python -m jaxdistill.evaluate --out`."
         )
-    return _scored(given)[0]
+    given.out = given.out if processes.is_first() else ""
+    return _result(scored(given, own, loaded), given)
 
 
-def _scored(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, ScoredPairs | None]]:
-    """Evaluates, and writes the results file if `--out` names one; returns its content, and graded pairs to draw by model."""
-    with processes.agreed() as facts:
-        plan = options.planned(given)
-        if processes.count() > 1:
-            facts |= {unit.name: unit.digest()[:12] for unit in plan.units} | {"absent": list(plan.absent)}
-    out = evaluation_report.results_path(given.out)
-    if out:
-        refuse_overwriting(out, [path for unit in plan.units for path in unit.files])
-    postprocessing = postprocessing_of(given, plan.units)
-    precision = dtype_of(given.precision).name
-    others = Others(index_model_of(given, precision), reranker_of(given.reranker, precision))
-    specs = list(dict.fromkeys([*filter(None, [given.teacher]), *given.model]))
-    evaluated, unloaded = [], {}
-    for spec in specs:
-        try:
-            with processes.agreed() as facts:
-                candidate = candidate_of(spec, given, postprocessing)
-                facts[spec] = candidate.digest() if processes.count() > 1 else ""
-            evaluated.append(score(candidate, plan.units, others, batch_size=given.batch_size))
-        except InputError as error:
-            if len(specs) == 1:
-                raise
-            unloaded[spec] = str(error)
-            _complain(f"failed: model {spec}: {error}")
-    content = {
-        "protocol": {unit.name: unit.protocol for unit in plan.units},
-        "files": {unit.name: unit.digest() for unit in plan.units},
-        "seed": probe.SEED,
-        "data": given.data or ("Hugging Face hub" if any(map(_is_of_hub, plan.units)) else ""),
-        "sets": {option: spec for option in ("pairs", "entities", "retrieval") if (spec := getattr(given, option))},
-        "index_model": given.index_model,
-        "index_model_reading": others.index.reading()[0] if others.index else {},
-        "reranker": given.reranker,
-        "reranker_reading": others.reranker.reading()[0] if others.reranker else {},
-        "precision": precision,
-        "postprocess": str(postprocessing),
-        "versions": versions(),
-        "absent": plan.absent,
-        "failed": unloaded,
-        "models": [row for row, _ in evaluated],
-    }
-    if out:
-        write_atomic(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-    return content, {row["model"]: pairs for row, pairs in evaluated}
+def _in_memory(options: dict[str, Any]) -> InMemory:
+    """Takes the sets in memory out of the arguments of `evaluate`."""
+    parts = [options.pop(name, None) for name in PARTS]
+    is_file = isinstance(options.get("pairs", ""), str | Path)
+    return InMemory(
+        pairs=None if is_file else graded_pairs(options.pop("pairs")),
+        retrieval=retrieval_set(*parts) if any(part is not None for part in parts) else None,
+    )
 
 
-def _is_of_hub(unit: Unit) -> bool:
-    """Whether a unit fetches its sets when it runs: it has no file here, and its scores are not remembered."""
-    return not unit.files and not unit.is_repeatable
+def _loaded(options: dict[str, Any]) -> dict[str, Embedder]:
+    """The models in memory by their names, which take their place among the arguments of `evaluate`."""
+    models = options.pop("models", [])
+    is_list = isinstance(models, Iterable) and not isinstance(models, str | Path)
+    models = list(models) if is_list else [models]
+    names = [model.model.source if isinstance(model, Embedder) else model for model in models]
+    loaded = {model.model.source: model for model in models if isinstance(model, Embedder)}
+    for name in loaded:
+        if [str(one) for one in names].count(name) > 1:
+            raise InputError(f"models has {name!r} twice, and results go by this name; score one of them at a time.")
+    for option in ("pooling", "max_length", "prompt"):
+        if loaded and options[option]:
+            raise InputError(f"{option}={options[option]!r} is for models given by name; give it to jaxdistill.load.")
+    options["model"] = names
+    return loaded
+
+
+def _result(found: Scored, given: argparse.Namespace) -> EvaluationResult:
+    """The result for Python; raises `EvaluationFailed` if something failed."""
+    result = EvaluationResult(
+        scores={row["model"]: row["scores"] for row in found.content["models"]},
+        results=found.content,
+        results_file=found.file,
+        report=found.page(given),
+    )
+    if failed := found.failed():
+        what, why = next(iter(failed.items()))
+        more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
+        raise EvaluationFailed(f"{what} failed: {why}{more} The other scores are in this error's `result`.", result)
+    return result
 
 
 def _parser() -> Parser:

@@ -18,6 +18,7 @@ from jaxdistill.evals import beir_files, dev_metric, documents, suite
 from jaxdistill.evals.beir_files import set_files
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.evals.ranking import measures, ordered
+from jaxdistill.evaluate import EvaluationFailed
 from jaxdistill.inference import Embedder
 from jaxdistill.training import dev
 
@@ -229,7 +230,7 @@ def test_only_sets_across_languages_are_left_out_of_the_average_whatever_their_f
     one, other = write_set(tmp_path / "c++"), write_set(tmp_path / "plain", qrels=[("q1", "d2", 1)])
     scores = evaluate(
         ["bm25"], tasks=["documents"], retrieval=[one, other, f"{one}+{other}"], max_length="8", reranker=None
-    )["models"][0]["scores"]
+    ).scores["bm25"]
     both = [scores[f"documents/{name} ndcg@10"] for name in ("c++", "plain")]
     assert scores["documents/average ndcg@10"] == pytest.approx(np.mean(both))
 
@@ -247,19 +248,23 @@ def test_evaluate_scores_documents_beside_bm25_and_in_anothers_index(tmp_path):
     bad += [tmp_path / "train", tmp_path / "missing"]
     options = {"tasks": "documents", "data": str(tmp_path / "data"), "index_model": str(tmp_path / "model")}
     found = evaluate(["bm25", str(tmp_path / "model")], **options)
-    lexical, model = (row["scores"] for row in found["models"])
+    lexical, model = found.scores.values()
     assert not [name for name in lexical if "asymmetric" in name]
     assert lexical["documents/tiny ndcg@10"] == pytest.approx((1 + 2 / (2 + 1 / np.log2(3))) / 3)
     assert model["asymmetric documents/tiny ndcg@10"] == model["documents/tiny ndcg@10"]
     sets = ",".join(map(str, [*bad, tmp_path / "data" / "retrieval" / "tiny"]))
-    row = evaluate(tmp_path / "model", tasks="documents", retrieval=sets)["models"][0]
+    with pytest.raises(
+        EvaluationFailed, match=r"^documents/no-text of \S*model failed: .* \(4 more failed\) The other"
+    ) as failed:
+        evaluate(tmp_path / "model", retrieval=sets)
+    (row,) = failed.value.result.results["models"]
     assert list(row["failed"]) == [f"documents/{path.name}" for path in bad] and "documents/tiny map" in row["scores"]
     assert "only of train (train.tsv); add them, or give --split=train" in row["failed"]["documents/train"]
     assert "is no folder" in row["failed"]["documents/missing"]
-    both = evaluate(
-        ["bm25", tmp_path / "model"], tasks="documents", retrieval=f"{sets},{write_set(tmp_path / 'other')}"
-    )
-    assert not any("documents/average ndcg@10" in row["scores"] for row in both["models"])
+    with pytest.raises(EvaluationFailed, match="9 more failed") as failed:
+        evaluate(["bm25", tmp_path / "model"], tasks="documents", retrieval=f"{sets},{write_set(tmp_path / 'other')}")
+    both = failed.value.result.scores.values()
+    assert len(both) == 2 and not any("documents/average ndcg@10" in scores for scores in both)
     assert not any("\n" in line for line in row["failed"].values())
     with pytest.raises(InputError, match="is no cross-encoder"):
         evaluate(tmp_path / "model", tasks="documents", retrieval=sets, reranker=str(tmp_path / "model"))
@@ -283,7 +288,7 @@ def test_the_index_is_encoded_once_for_all_models(tmp_path, monkeypatch):
     monkeypatch.setattr(candidates.Candidate, "embed", counting)
     students = [tmp_path / "one", tmp_path / "two"]
     found = evaluate(students, tasks="documents", retrieval=folder, index_model=str(tmp_path / "index"))
-    assert all("asymmetric documents/tiny ndcg@10" in row["scores"] for row in found["models"])
+    assert all("asymmetric documents/tiny ndcg@10" in scores for scores in found.scores.values())
     assert encoded.count("one") == encoded.count("two") == 2  # queries and documents
     assert encoded.count("index") == 1
 
@@ -292,7 +297,7 @@ def test_queries_and_documents_are_read_behind_prompts_of_their_own(tmp_path):
     folder = str(write_set(tmp_path / "tiny"))
     save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
     scores = [
-        evaluate(tmp_path / "model", tasks="documents", retrieval=folder, **prompts)["models"][0]["scores"]
+        evaluate(tmp_path / "model", tasks="documents", retrieval=folder, **prompts).scores[str(tmp_path / "model")]
         for prompts in (
             {}, {"query_prompt": "cat: ", "document_prompt": "dog: "}, {"prompt": "cat: "}, {"query_prompt": "cat: ", "document_prompt": "cat: "},
         )
@@ -307,9 +312,9 @@ def test_queries_and_documents_are_read_behind_prompts_of_their_own(tmp_path):
 def test_documents_are_scored_by_the_judgements_of_the_named_split(tmp_path):
     folder = str(with_dev(write_set(tmp_path / "tiny"), [("q2", "d1", 1)]))
     found = {split: evaluate("bm25", tasks="documents", retrieval=folder, split=split) for split in ("test", "dev")}
-    scores = {split: content["models"][0]["scores"] for split, content in found.items()}
+    scores = {split: result.scores["bm25"] for split, result in found.items()}
     assert scores["test"]["documents/tiny ndcg@10"] > scores["dev"]["documents/tiny-dev ndcg@10"] == 0
-    assert found["dev"]["protocol"]["documents/tiny-dev"].endswith("; judgements of the split dev")
+    assert found["dev"].results["protocol"]["documents/tiny-dev"].endswith("; judgements of the split dev")
 
 
 def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path, monkeypatch):

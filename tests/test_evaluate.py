@@ -65,8 +65,8 @@ def test_the_precision_is_in_the_results_and_in_the_key_of_cached_scores(tiny, t
     found = {}
     for precision in ("float32", "bfloat16"):
         content = evaluate.evaluate(str(tiny), tasks="sts-b", data=str(tiny_data), precision=precision)
-        assert content["precision"] == precision
-        found[precision] = content["models"][0]["digest"]
+        assert content.results["precision"] == precision
+        found[precision] = content.results["models"][0]["digest"]
     assert found["float32"] == load_model(str(tiny)).digest() != found["bfloat16"]
 
 
@@ -136,10 +136,10 @@ def test_only_sets_of_the_hub_are_said_to_come_from_it(tiny, tiny_data, tmp_path
         tasks: evaluate.evaluate(str(tiny), tasks=tasks, data="", pairs=own if "pairs" in tasks else "")
         for tasks in ("pairs", "sts-b", "sts-b,pairs")
     }
-    assert {tasks: content["data"] for tasks, content in found.items()} == {
+    assert {tasks: content.results["data"] for tasks, content in found.items()} == {
         "pairs": "", "sts-b": "Hugging Face hub", "sts-b,pairs": "Hugging Face hub"
     }  # fmt: skip
-    assert found["pairs"]["sets"] == {"pairs": own}
+    assert found["pairs"].results["sets"] == {"pairs": own}
 
 
 def test_several_models_are_compared_in_one_table(tiny, tiny_data, tmp_path, capsys):
@@ -177,10 +177,16 @@ def test_translations_have_a_table_of_their_own(tiny, tiny_data, tmp_path, capsy
         (["--tasks=bitext", "--data=absent"], "absent: not a data folder"),
         (["--data=absent"], "absent: not a data folder"),
         (["--tasks=documents", "--data="], "no set is named; name sets in BEIR's form with --retrieval=FOLDER"),
-        (["--retrieval=x"], "--retrieval=x is read by --tasks=documents, but the tasks are sts; add that task"),
+        (
+            ["--tasks=sts", "--retrieval=x"],
+            "--retrieval=x is read by --tasks=documents, but the tasks are sts; add that task",
+        ),
         (["--split=dev"], "--split=dev is read by --tasks=documents, but the tasks are sts"),
         (["--tasks=documents", "--split=validation"], "--split: invalid choice: 'validation'"),
-        (["--tasks=geometry", "--index_model=x"], "is read by --tasks=retrieval or bitext or documents, but"),
+        (
+            ["--tasks=geometry", "--index_model=x"],
+            "is read by --tasks=retrieval or bitext or entities or documents, but",
+        ),
         (["--tasks=sts", "--query_prompt=ask:"], "--query_prompt=ask: is read by --tasks=documents"),
         (["--tasks=retrieval", "--reranker=x"], "--reranker=x is read by --tasks=documents"),
         (["--tasks=sts,retrieval", "--entities=absent.tsv"], "--entities=absent.tsv is no file"),

@@ -230,6 +230,7 @@ def test_the_card_tells_how_the_model_was_made(model, tmp_path, unchecked):
         steps=500,
         seed=7,
         dims="64, 128",
+        chosen_by="agreement/spearman",
         scores={"agreement/spearman": 0.96344},
         teacher_scores={"agreement/spearman": 1.0},
     )
@@ -240,6 +241,7 @@ def test_the_card_tells_how_the_model_was_made(model, tmp_path, unchecked):
         "all-MiniLM-L6-v2",
         "congen(alpha=0.5)",
         "abc123",
+        "| Checkpoint chosen by | agreement/spearman |",
         "| Nested widths | the first 64, 128 numbers",
         "| agreement/spearman | 96.34 | 100.00 |",
         model.digest(),

@@ -18,6 +18,7 @@ LAYERS = (
     ("inference", "reporting"),
     ("augmentation", "training"),
     ("candidates",),
+    ("scoring",),
     ("augment", "encode", "evaluate", "export", "main", "quantize"),
     ("mine", "search", "sweep"),
     ("__main__",),

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdistill import evaluate
+from jaxdistill import candidates, evaluate
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load_model
@@ -81,7 +81,7 @@ def given(tmp_path, monkeypatch):
 
 
 def test_the_program_scores_whitened_vectors_and_does_not_mistake_them_for_others(given, tmp_path, capsys):
-    embed = evaluate.Candidate("tiny", (load_model(str(tmp_path / "tiny")),)).embed(128)
+    embed = candidates.Candidate("tiny", (load_model(str(tmp_path / "tiny")),)).embed(128)
     white = FittedTransform("whiten", embed, lambda: made_up(60)).after(embed)
     first, second, scores = ([line.split("\t")[column] for line in GRADED[1:]] for column in (2, 3, 1))
     expected = [

@@ -108,7 +108,7 @@ def test_a_run_ends_with_a_report_of_what_it_has_evaluated(finished):
     assert set(drawn) == {"gold-0", "gold-1", "gold-2", "similarities", "loss", "dev", "size", "speed"}
     assert drawn["loss"] == [20] and drawn["dev"] == [5] and len(drawn["size"]) == 3
     assert drawn["gold-2"] == [512] and "among 256 sentences of the training text" in page
-    assert f"report: {workdir / 'report.html'}" in out
+    assert f"report: {workdir / 'report.html'}" in out and "chosen by agreement/spearman</dd>" in page
     title = re.search(r"<title>(.*)</title>", page)[1]
     assert re.fullmatch(r"congen: student .*model, layers 1 \(finished\)", title) and title in out
 
@@ -396,11 +396,7 @@ def test_training_stops_without_a_better_score_and_a_killed_run_keeps_its_best(f
     assert (results["best_step"], results["last_step"]) == (0, 10)
     assert results["scores"]["student after"] == results["scores"]["student before"]
     assert results["no_gain"].startswith("NO GAIN: ") and results["no_gain"].endswith("the untrained student")
-    page = (workdir / "report.html").read_text()
-    assert results["no_gain"] in out and results["no_gain"] in page
-    assert "10 steps are too few to tell: continue with a larger --config.run.steps" in out
-    assert f"<dt>Checkpoint</dt><dd>step 0, chosen by {results['best_metric']}</dd>" in page
-    assert f"| Checkpoint chosen by | {results['best_metric']} |" in (workdir / "export" / "README.md").read_text()
+    assert results["no_gain"] in out and results["no_gain"] in (workdir / "report.html").read_text()
 
 
 def test_the_untrained_student_is_no_candidate_where_only_trained_ones_are(folder, capsys):

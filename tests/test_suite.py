@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jaxdistill import evaluate
+from jaxdistill import candidates, scoring
 from jaxdistill.core import InputError, Scorer
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load_model
@@ -185,7 +185,7 @@ def test_a_finished_unit_is_not_run_twice(tiny, data, capsys, monkeypatch):
     def never(*_, **__):
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(evaluate.Candidate, "embed", lambda *_, **__: never)
+    monkeypatch.setattr(candidates.Candidate, "embed", lambda *_, **__: never)
     again, _ = run(options, capsys)
     assert again == before
 
@@ -259,16 +259,16 @@ def test_a_bad_set_of_sts_or_bitext_costs_itself_and_the_average(tiny, tmp_path,
 def test_what_is_drawn_of_sts_is_sts_b_dev_where_it_was_scored(tiny, data, capsys):
     write(data / "sts" / "stsb.test.tsv.gz", GRADED[:-1])
     plan = suite.planned(["sts"], Sources(data=str(data)))
-    candidate = evaluate.Candidate(spec=tiny, members=(load_model(tiny),))
-    others = evaluate.Others(index=None, reranker=None)
+    candidate = candidates.Candidate(spec=tiny, members=(load_model(tiny),))
+    others = candidates.Others(index=None, reranker=None)
     for units, count in ((plan.units, len(GRADED) - 1), (plan.units[:1], len(GRADED) - 2)):
-        _, drawn = evaluate.score(candidate, units, others, batch_size=4)
+        _, drawn = scoring.score(candidate, units, others, batch_size=4)
         assert len(drawn.gold) == count
 
 
 def test_vectors_that_are_not_numbers_are_a_line_each_and_are_not_remembered(tiny, data, tmp_path, capsys, monkeypatch):
     useless = lambda texts: np.full((len(texts), 4), np.nan)  # noqa: E731 - stands in for a function
-    monkeypatch.setattr(evaluate.Candidate, "embed", lambda *_, **__: useless)
+    monkeypatch.setattr(candidates.Candidate, "embed", lambda *_, **__: useless)
     options = [f"--model={tiny}", "--tasks=sts-b-dev,transfer,geometry", f"--data={data}", "--out="]
     _, errors = run(options, capsys, status=2)
     failed = [line for line in errors if line.startswith("failed: ")]

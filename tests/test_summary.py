@@ -138,7 +138,7 @@ def test_advice_after_no_gain_fits_the_length_of_the_training():
         outcome = SimpleNamespace(best_step=0, averaged=[], seconds=6.0, last_step=last_step)
         return _ending(run, outcome, "NO GAIN: dev")
 
-    assert "NO GAIN: dev; 6 steps are too few to tell: continue with a larger --config.run.steps\n" in ending(6)
+    assert "NO GAIN: dev; 6 steps are too few to tell: train for more (--config.run.steps)\n" in ending(6)
     assert "NO GAIN: dev; try another optimizer.learning_rate than 0.01\n" in ending(500)
 
 

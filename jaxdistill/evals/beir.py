@@ -14,10 +14,10 @@ documents of B, which needs the same ids: a set in two languages measures retrie
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from jaxdistill.core import InputError, Split
 from jaxdistill.data.formats import checked_text, rows
@@ -31,6 +31,20 @@ SCORE_NAMES = ("score", "relevance", "rel", "label")
 ID = "_id"
 RELEVANCE = re.compile(r"([+-]?\d{1,9})(?:\.0*)?")
 """A whole number that fits trec_eval's integers, also as `1.0`."""
+
+
+class Record(NamedTuple):
+    """A query or a document."""
+
+    place: str
+    """Where it stands, for errors."""
+    name: str
+    cells: list[str]
+    """The text; of a document, its title first."""
+
+
+Judgement = tuple[str, str, str, int]
+"""Where it stands, the ids of query and document, and the relevance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,53 +78,79 @@ def judges_alike(first: Path, second: Path, *, split: Split) -> bool:
 
 
 def read_set(files: SetFiles) -> RetrievalSet:
-    """Reads a set.
+    """Reads a set; raises `InputError` with file and line for a bad row, and for what `set_of` refuses."""
+    return set_of(
+        files.name,
+        files.split,
+        queries=_records(files.queries, ("text",)),
+        corpus=_records(files.corpus, ("title", "text")),
+        judgements=(
+            (f"{files.qrels}:{line}", query, document, relevance)
+            for line, query, document, relevance in _judgements(files.qrels)
+        ),
+        places=(_shown(files.queries), _shown(files.corpus), str(files.qrels)),
+        asked_corpus=_records(files.asked_corpus, ("title", "text")),
+    )
+
+
+def set_of(
+    name: str,
+    split: Split,
+    *,
+    queries: Iterable[Record],
+    corpus: Iterable[Record],
+    judgements: Iterable[Judgement],
+    places: Sequence[str],
+    asked_corpus: Iterable[Record] = (),
+) -> RetrievalSet:
+    """The set with these records.
+
+    Args:
+      places: what errors call queries, corpus and judgements.
+      asked_corpus: of `A+B`, the documents of A.
 
     Raises:
-      InputError: with file and line, for a bad row, an id that appears twice, a query that is empty, two judgements that
-        contradict each other, a judgement of a query that the set does not have, or a relevant document that it does not
-        have; or if no document has text, or no query a relevant document.
+      InputError: with the place, for an id that appears twice, a query that is empty, two judgements that contradict each
+        other, a judgement of a query that the set does not have, or a relevant document that it does not have; or if no
+        document has text, or no query a relevant document.
     """
-    queries = {name: _joined(cells) for name, cells in _texts(files.queries, ("text",), may_be_empty=False)}
+    texts = {name: _joined(cells) for name, cells in _texts(queries, places[0], may_be_empty=False)}
     documents, also_documents = {}, set()
-    for name, cells in _texts(files.corpus, ("title", "text"), may_be_empty=True):
-        documents[name] = _joined(cells)
-        if _is_query(name, cells[-1], queries):
-            also_documents.add(name)
-    if files.asked_corpus:
-        asked = _texts(files.asked_corpus, ("title", "text"), may_be_empty=True)
-        also_documents |= {name for name, cells in asked if name in documents and _is_query(name, cells[-1], queries)}
+    for document, cells in _texts(corpus, places[1], may_be_empty=True):
+        documents[document] = _joined(cells)
+        if _is_query(document, cells[-1], texts):
+            also_documents.add(document)
+    for _, document, cells in asked_corpus:
+        if document in documents and _is_query(document, cells[-1], texts):
+            also_documents.add(document)
     if not any(documents.values()):
-        raise InputError(
-            f"{_shown(files.corpus)}: none of its {len(documents):,} documents has text; at least one must have."
-        )
-    judged = _judged(files, queries, documents)
+        raise InputError(f"{places[1]}: none of its {len(documents):,} documents has text; at least one must have.")
+    judged = _judged(judgements, texts, documents, places)
     if not any(relevance > 0 for of_query in judged.values() for relevance in of_query.values()):
-        raise InputError(f"{files.qrels}: no query has a relevant document; at least one judgement must be above 0.")
+        raise InputError(f"{places[2]}: no query has a relevant document; at least one judgement must be above 0.")
     return RetrievalSet(
-        name=files.name,
-        split=files.split,
+        name=name,
+        split=split,
         documents=documents,
-        queries={query: text for query, text in queries.items() if query in judged},
-        judged={query: judged[query] for query in queries if query in judged},
+        queries={query: text for query, text in texts.items() if query in judged},
+        judged={query: judged[query] for query in texts if query in judged},
         also_documents=also_documents,
     )
 
 
 def _judged(
-    files: SetFiles, queries: Mapping[str, str], documents: Mapping[str, str]
+    judgements: Iterable[Judgement], queries: Mapping[str, str], documents: Mapping[str, str], places: Sequence[str]
 ) -> Mapping[str, Mapping[str, int]]:
     judged: dict[str, dict[str, int]] = {}
-    for line, query, document, relevance in _judgements(files.qrels):
-        place = f"{files.qrels}:{line} judges"
+    for place, query, document, relevance in judgements:
         if query not in queries:
-            raise InputError(f"{place} the query {query!r:.60}, which {_shown(files.queries)} does not have.")
+            raise InputError(f"{place} judges the query {query!r:.60}, which {places[0]} does not have.")
         if relevance > 0 and document not in documents:
-            raise InputError(f"{place} the document {document!r:.60}, which {_shown(files.corpus)} does not have.")
+            raise InputError(f"{place} judges the document {document!r:.60}, which {places[1]} does not have.")
         before = judged.setdefault(query, {}).setdefault(document, relevance)
         if before != relevance:
             raise InputError(
-                f"{place} query {query!r:.60} and document {document!r:.60} twice, as {before} and {relevance}; "
+                f"{place} judges query {query!r:.60} and document {document!r:.60} twice, as {before} and {relevance}; "
                 "keep one of the lines."
             )
     return judged
@@ -125,10 +165,10 @@ def _joined(cells: Sequence[str]) -> str:
     return " ".join(cell for cell in cells if cell)
 
 
-def _texts(paths: Sequence[Path], fields: Sequence[str], *, may_be_empty: bool) -> Iterator[tuple[str, list[str]]]:
+def _texts(records: Iterable[Record], where: str, *, may_be_empty: bool) -> Iterator[tuple[str, list[str]]]:
     """`(id, cells)` of each record without outer white space; raises `InputError` for an id that appears twice."""
     seen: set[str] = set()
-    for place, name, cells in chain.from_iterable(_records(path, fields) for path in paths):
+    for place, name, cells in records:
         if not name.strip():
             raise InputError(f"{place} has an empty id; each record needs one of its own.")
         if name in seen:
@@ -139,16 +179,17 @@ def _texts(paths: Sequence[Path], fields: Sequence[str], *, may_be_empty: bool) 
             raise InputError(f"{place}: the query {name!r:.60} has no text.")
         yield name, cells
     if not seen:
-        raise InputError(f"{_shown(paths)} is empty: it has no record.")
+        raise InputError(f"{where} is empty: it has no record.")
 
 
-def _records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
-    """`(place, id, cells)` of each record of a file; a first row of the fields' names is a header."""
+def _records(paths: Sequence[Path], fields: Sequence[str]) -> Iterator[Record]:
+    """Each record of the files; a first row of the fields' names is a header."""
     of_suffix = {".parquet": _parquet_records, ".tsv": _tsv_records}
-    yield from of_suffix.get(table_suffix(path), _json_records)(path, fields)
+    for path in paths:
+        yield from of_suffix.get(table_suffix(path), _json_records)(path, fields)
 
 
-def _tsv_records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
+def _tsv_records(path: Path, fields: Sequence[str]) -> Iterator[Record]:
     order = range(1 + len(fields))
     for place, line, text in _lines(path):
         cells = text.split("\t")
@@ -158,7 +199,7 @@ def _tsv_records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str, 
             order = named
             continue
         name, *rest = (cells[column] for column in order)
-        yield place, name, rest
+        yield Record(place, name, rest)
 
 
 def _named_order(header: Sequence[str], fields: Sequence[str]) -> list[int]:
@@ -169,7 +210,7 @@ def _named_order(header: Sequence[str], fields: Sequence[str]) -> list[int]:
     return [names.index(name) for name in (*others, *fields)] if is_header else []
 
 
-def _json_records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
+def _json_records(path: Path, fields: Sequence[str]) -> Iterator[Record]:
     known: dict[str, None] = {}
     for place, _, text in _lines(path):
         record = parsed_json(text, place)
@@ -177,7 +218,7 @@ def _json_records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str,
             raise InputError(f"{place}: a record is a JSON object with {ID}, {' and '.join(fields)}.")
         known |= dict.fromkeys(record)
         name, *cells = (_cell(record.get(field), place, field) for field in (ID, *fields))
-        yield place, name, cells
+        yield Record(place, name, cells)
     if known and fields[-1] not in known:
         raise InputError(f"{path}: no record has the field {fields[-1]!r}; they have {', '.join(known):.80}.")
 
@@ -187,7 +228,7 @@ def _lines(path: Path) -> Iterator[tuple[str, int, str]]:
     return ((f"{path}:{line}", line, text) for line, text in text_lines(path) if text.strip())
 
 
-def _parquet_records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
+def _parquet_records(path: Path, fields: Sequence[str]) -> Iterator[Record]:
     from pyarrow import parquet
 
     with foreign_errors(f"{path} is not a complete Parquet file"):
@@ -197,7 +238,7 @@ def _parquet_records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, s
         raise InputError(f"{path} has no column {lacking[0]!r}; {ID}, {' and '.join(fields)} are expected.")
     columns = [ID, *(field for field in fields if field in available)]
     for number, (name, *cells) in enumerate(rows(path, column_map(columns), cell=_cell), start=1):
-        yield f"{path} row {number}", name, cells
+        yield Record(f"{path} row {number}", name, cells)
 
 
 def _cell(value: object, place: str, column: str, limit_bytes: int = LINE_BYTES) -> str:

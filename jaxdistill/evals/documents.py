@@ -6,7 +6,7 @@ puts the first documents of each query in order.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -27,6 +27,7 @@ from jaxdistill.evals.evaluation import (
     Ranking,
     Sources,
     Unit,
+    content_digest,
     index_ways,
 )
 from jaxdistill.evals.ranking import DEPTH, NDCG, measures, ordered
@@ -165,18 +166,28 @@ def _units(sources: Sources) -> Iterable[Unit | str]:
         yield f"documents: {begin}; name sets in BEIR's form with --retrieval=FOLDER, or put them into retrieval/ of --data."
     for spec, name in named.items():
         name = name if sources.split == "test" else f"{name}-{sources.split}"
-        files = _files(spec, name, sources.split)
-        for asymmetric, is_reranked in product(index_ways(sources), (False, True) if sources.reranked else (False,)):
-            prefix = RERANKED * is_reranked + ASYMMETRIC * asymmetric
-            yield Unit(
-                name=f"{prefix}documents/{name}",
-                protocol=f"{PROTOCOL}; judgements of the split {sources.split}{RERANKING * is_reranked}",
-                files=() if isinstance(files, InputError) else tuple(files),
-                run=partial(_values, files, prefix),
-                asks_index=asymmetric,
-                asks_reranker=is_reranked,
-                is_averaged=not beir_files.is_crossing(spec),
-            )
+        yield from units_of(
+            _files(spec, name, sources.split), name, sources, is_averaged=not beir_files.is_crossing(spec)
+        )
+
+
+def units_of(
+    known: SetFiles | RetrievalSet | InputError, name: str, sources: Sources, *, is_averaged: bool = True
+) -> Iterator[Unit]:
+    """The units of a set, in files or in memory: by the model alone, in another model's index, and after a reranker."""
+    in_memory = [known.documents, known.queries, known.judged] if isinstance(known, RetrievalSet) else None
+    for asymmetric, is_reranked in product(index_ways(sources), (False, True) if sources.reranked else (False,)):
+        prefix = RERANKED * is_reranked + ASYMMETRIC * asymmetric
+        yield Unit(
+            name=f"{prefix}documents/{name}",
+            protocol=f"{PROTOCOL}; judgements of the split {sources.split}{RERANKING * is_reranked}",
+            files=tuple(known) if isinstance(known, SetFiles) else (),
+            content=content_digest(in_memory) if in_memory else "",
+            run=partial(_values, known, prefix),
+            asks_index=asymmetric,
+            asks_reranker=is_reranked,
+            is_averaged=is_averaged,
+        )
 
 
 def _files(spec: str, name: str, split: Split) -> SetFiles | InputError:
@@ -187,10 +198,10 @@ def _files(spec: str, name: str, split: Split) -> SetFiles | InputError:
         return error
 
 
-def _values(files: SetFiles | InputError, prefix: str, model: Model) -> dict[str, dict[str, float]]:
-    if isinstance(files, InputError):
-        raise files
-    known = beir.read_set(files)
+def _values(known: SetFiles | RetrievalSet | InputError, prefix: str, model: Model) -> dict[str, dict[str, float]]:
+    if isinstance(known, InputError):
+        raise known
+    known = beir.read_set(known) if isinstance(known, SetFiles) else known
     if model.rank is not None and ASYMMETRIC in prefix:
         return {"scores": {}}  # it has no vectors to ask another model's index with
     if model.rank is not None:

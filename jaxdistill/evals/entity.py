@@ -102,4 +102,6 @@ def _headings(measured: Collection[str]) -> Mapping[str, str]:
     return {name: name for name in measured if name.endswith(f" recall@{RANKS[0]}")}
 
 
-EVALUATION = Evaluation(group="retrieval", scores=("entity",), measure="recall × 100", units=_units, headings=_headings)
+EVALUATION = Evaluation(
+    group="retrieval", names=("entities",), scores=("entity",), measure="recall × 100", units=_units, headings=_headings
+)

@@ -5,6 +5,7 @@ brings its own in a list, `EVALUATIONS`.
 """
 
 import hashlib
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -70,12 +71,14 @@ class Unit:
     """Whether the result also depends on the reranker."""
     is_averaged: bool = True
     """Whether its scores are part of averages."""
+    content: str = ""
+    """Digest of what it reads besides files."""
     source: str = ""
     """Digest of the code, for evaluations from outside the package."""
 
     def digest(self) -> str:
-        """SHA-256 of the name, the protocol, and the names and contents of the files."""
-        sha = hashlib.sha256(f"{self.name}\n{self.protocol}{self.source}".encode())
+        """SHA-256 of the name, the protocol, the content, and the names and contents of the files."""
+        sha = hashlib.sha256(f"{self.name}\n{self.protocol}{self.source}{self.content}".encode())
         for path in self.files:
             sha.update(path.name.encode(errors="surrogateescape"))
             sha.update(hashlib.sha256(path.read_bytes()).digest())
@@ -102,6 +105,11 @@ class Sources:
     """Whether documents are also measured after a cross-encoder has put the first ones in order."""
     tasks: tuple[str, ...] = ()
     """The names in `--tasks`."""
+
+
+def content_digest(content: Any) -> str:
+    """SHA-256 of plain data."""
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def no_units(sources: Sources) -> Iterable["Unit | str"]:

@@ -3,36 +3,44 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from jaxdistill import processes
 from jaxdistill.cli import Parser, any_path, local_path
 from jaxdistill.core import InputError, Split
 from jaxdistill.data.sources import split_specs
-from jaxdistill.evals import suite
+from jaxdistill.evals import documents, pairs, suite
 from jaxdistill.evals.beir_files import SPLITS
-from jaxdistill.evals.evaluation import Sources
+from jaxdistill.evals.evaluation import Sources, Unit
+from jaxdistill.evals.in_memory import InMemory
 from jaxdistill.paths import fetched
 
 SPLIT: Split = "test"
 """Judgements that documents are scored by, by default."""
+TASK_OF = {"pairs": "pairs", "entities": "entities", "retrieval": "documents"}
+"""Options that name sets to the task that reads them, which is the default if one of them is given."""
 READ_BY = {
     "pairs": ("pairs",),
-    "entities": ("retrieval",),
+    "entities": ("retrieval", "entities"),
     "retrieval": ("documents",),
     "split": ("documents",),
     "reranker": ("documents",),
     "query_prompt": ("documents",),
     "document_prompt": ("documents",),
-    "index_model": ("retrieval", "bitext", "documents"),
+    "index_model": ("retrieval", "bitext", "entities", "documents"),
 }
 """The tasks that read an option; those of `--parts` may read any."""
 
 
 def add_options(parser: Parser) -> None:
     """Adds them to a parser whose description lists the tasks."""
-    parser.add_argument("--tasks", default="sts", help="names from the list above, separated by commas; default: sts")
+    parser.add_argument(
+        "--tasks",
+        default="",
+        help="names from the list above, separated by commas; default: those of the sets that are given, or sts",
+    )
     parser.add_argument(
         "--data",
         type=local_path,
@@ -55,7 +63,7 @@ def add_options(parser: Parser) -> None:
         help="folders or hub names in BEIR's form, separated by commas; A+B: A's queries, B's documents; default: DATA/retrieval/*",
     )
     parser.add_argument(
-        "--split", choices=SPLITS, default="", help=f"judgements of the sets of documents; default: {SPLIT}"
+        "--split", choices=SPLITS, default=SPLIT, help=f"judgements of the sets of documents; default: {SPLIT}"
     )
     parser.add_argument(
         "--reranker",
@@ -72,30 +80,28 @@ def add_options(parser: Parser) -> None:
     )
 
 
-def planned(given: argparse.Namespace) -> suite.Suite:
+def planned(given: argparse.Namespace, own: InMemory) -> suite.Suite:
     """The units that can run; raises `InputError` if there are none, or if --strict is set and a set is absent."""
-    names = split_specs(given.tasks)
-    if not names:
-        raise InputError(f"--tasks names no task; there are {', '.join(suite.tasks())}.")
-    pairs = str(fetched(given.pairs)) if given.pairs else ""
+    in_memory = [TASK_OF[option] for option in own.described()]
+    names = _tasks(given, default=() if in_memory else ("sts",))
+    graded = str(fetched(given.pairs)) if given.pairs else ""
     entities = tuple(map(os.path.expanduser, split_specs(given.entities)))
-    for option, paths in (("pairs", filter(None, [pairs])), ("entities", entities)):
+    for option, paths in (("pairs", filter(None, [graded])), ("entities", entities)):
         for path in paths:
             if not Path(path).is_file():
                 raise InputError(f"--{option}={path} is no file; give one that exists.")
-    plan = suite.planned(
-        names,
-        Sources(
-            data=given.data,
-            pairs=pairs,
-            entities=entities,
-            retrieval=tuple(map(os.path.expanduser, split_specs(given.retrieval))),
-            split=given.split or SPLIT,
-            asymmetric=bool(given.index_model),
-            reranked=bool(given.reranker),
-        ),
+    sources = Sources(
+        data=given.data,
+        pairs=graded,
+        entities=entities,
+        retrieval=tuple(map(os.path.expanduser, split_specs(given.retrieval))),
+        split=given.split,
+        asymmetric=bool(given.index_model),
+        reranked=bool(given.reranker),
     )
-    _refuse_unread(given, names)
+    plan = suite.planned(names, sources)
+    plan = replace(plan, units=(*_units_in_memory(own, sources), *plan.units))
+    _refuse_unread(given, [*names, *in_memory])
     if plan.absent and (given.strict or not plan.units):
         also = f" ({len(plan.absent)} sets are absent, and --strict refuses that.)" if given.strict else ""
         raise InputError(f"{plan.absent[0]}{also}")
@@ -104,12 +110,27 @@ def planned(given: argparse.Namespace) -> suite.Suite:
     return plan
 
 
+def _tasks(given: argparse.Namespace, *, default: Sequence[str]) -> Sequence[str]:
+    """The named tasks; else those of the sets that are given, or these."""
+    names = split_specs(given.tasks)
+    if given.tasks and not names:
+        raise InputError(f"--tasks names no task; there are {', '.join(suite.tasks())}.")
+    return names or [task for option, task in TASK_OF.items() if getattr(given, option)] or default
+
+
+def _units_in_memory(own: InMemory, sources: Sources) -> Iterator[Unit]:
+    if own.pairs:
+        yield pairs.own_unit(own.pairs)
+    if own.retrieval:
+        yield from documents.units_of(own.retrieval, own.retrieval.name, replace(sources, split=own.retrieval.split))
+
+
 def _refuse_unread(given: argparse.Namespace, names: Sequence[str]) -> None:
     """Raises `InputError` for an option that none of the tasks reads."""
     outside = suite.tasks_from_outside()
     for option, readers in READ_BY.items():
         value = getattr(given, option)
-        if value and not {*readers, *outside} & set(names):
+        if value and (option, value) != ("split", SPLIT) and not {*readers, *outside} & set(names):
             raise InputError(
                 f"--{option}={value} is read by --tasks={' or '.join(readers)}, but the tasks are {', '.join(names)}; add that "
                 f"task, or leave out --{option}."

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.evaluation import Evaluation, Model, Sources, Unit, absent
+from jaxdistill.evals.evaluation import Evaluation, Model, Sources, Unit, absent, content_digest
 from jaxdistill.evals.read_table import table_rows, table_suffix
 from jaxdistill.evals.similarity import similarities, spearman
 
@@ -124,18 +124,25 @@ def _units(sources: Sources) -> Iterable[Unit | str]:
     """The user's own pairs; without a data folder they are the only ones."""
     path = Path(sources.pairs)
     if sources.pairs:
-        yield absent("pairs", [path]) or Unit(
-            name="pairs",
-            protocol="Spearman of cosine similarity and score",
-            files=(path,),
-            run=partial(_values, path),
-        )
+        yield absent("pairs", [path]) or own_unit(path)
     elif not sources.data:
         yield "task pairs needs --pairs=FILE with score, sentence1, sentence2, or --data=FOLDER with QQP, QNLI and MRPC."
 
 
-def _values(path: Path, model: Model) -> dict[str, Any]:
-    pairs = read_pairs(path)
+def own_unit(known: Path | GradedPairs) -> Unit:
+    """The unit of the user's own pairs, in a file or in memory."""
+    is_file = isinstance(known, Path)
+    return Unit(
+        name="pairs",
+        protocol="Spearman of cosine similarity and score",
+        files=(known,) if is_file else (),
+        content="" if is_file else content_digest([known.first, known.second, known.scores.tolist()]),
+        run=partial(_values, known),
+    )
+
+
+def _values(known: Path | GradedPairs, model: Model) -> dict[str, Any]:
+    pairs = read_pairs(known) if isinstance(known, Path) else known
     found = similarities(model.embed, pairs.first, pairs.second)
     scores = {"pairs": spearman(pairs.scores, found, what=pairs.name)}
     return {"scores": scores, "scored_pairs": asdict(scored_pairs(pairs, found))}

@@ -185,7 +185,7 @@ def _ending(run: Run, outcome: Outcome, lost: str) -> str:
     if outcome.averaged:
         chosen = f"the student is the mean of the checkpoints of steps {', '.join(map(str, outcome.averaged))}"
     elif lost:
-        too_short = f"{outcome.last_step} steps are too few to tell: continue with a larger --config.run.steps"
+        too_short = f"{outcome.last_step} steps are too few to tell: train for more (--config.run.steps)"
         other_rate = f"try another optimizer.learning_rate than {run.config.optimizer.learning_rate:g}"
         lost += f"; {too_short if outcome.last_step < FEW_STEPS else other_rate}"
     minutes = f"trained for {outcome.seconds / 60:.1f} minutes in this process"

@@ -1,0 +1,158 @@
+"""Scores models by the units of an evaluation, and writes the results file and the report."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jaxdistill import processes
+from jaxdistill.candidates import (
+    Candidate,
+    Others,
+    candidate_of,
+    index_model_of,
+    model_of,
+    postprocessing_of,
+    reranker_of,
+)
+from jaxdistill.core import InputError
+from jaxdistill.evals import options, probe, suite
+from jaxdistill.evals.evaluation import Unit
+from jaxdistill.evals.in_memory import InMemory
+from jaxdistill.evals.pairs import ScoredPairs
+from jaxdistill.files import refuse_overwriting, write_atomic
+from jaxdistill.inference import Embedder
+from jaxdistill.ops.dense import dtype_of
+from jaxdistill.paths import cache_folder
+from jaxdistill.reporting import evaluation as evaluation_report
+from jaxdistill.reporting.page import PAGE
+from jaxdistill.versions import versions
+
+
+class Scored(NamedTuple):
+    """What an evaluation found."""
+
+    content: dict[str, Any]
+    """The content of the results file."""
+    scored_pairs: dict[str, ScoredPairs | None]
+    """Graded pairs to draw, by model."""
+    file: Path | None
+    """The results file, if one was written."""
+
+    def failed(self) -> dict[str, str]:
+        """What failed, `model NAME` or `UNIT of NAME`, to the reason."""
+        units = {
+            f"{unit} of {row['model']}": why for row in self.content["models"] for unit, why in row["failed"].items()
+        }
+        return {f"model {model}": why for model, why in self.content["failed"].items()} | units
+
+    def page(self, given: argparse.Namespace) -> Path | None:
+        """Writes the report beside the results if `--out` is a folder."""
+        if self.file is None or not evaluation_report.is_folder(given.out):
+            return None
+        path = self.file.with_name(PAGE)
+        return evaluation_report.write_evaluation(self.content, self.scored_pairs, path, teacher=given.teacher)
+
+
+def score(
+    candidate: Candidate, units: Sequence[Unit], others: Others, *, batch_size: int
+) -> tuple[dict[str, Any], ScoredPairs | None]:
+    """A model's row of the results file (its description, scores, failed units and seconds), and graded pairs to draw.
+
+    Args:
+      batch_size: number of sentences of 32 tokens that are computed together.
+    """
+    start, digest, spec = time.perf_counter(), candidate.digest(), candidate.spec
+    known = model_of(candidate, others, batch_size=batch_size)
+    found, failed, seconds = {}, {}, {}
+    for unit in units:
+        begun = time.perf_counter()
+        try:
+            found[unit.name] = suite.unit_values(unit, known, [digest, *others.digests(unit)], cache_folder())
+            seconds[unit.name] = round(time.perf_counter() - begun, 1)
+        except InputError as error:
+            failed[unit.name] = str(error)
+            _complain(f"failed: {unit.name} of {spec}: {error}")
+    scores = {name: float(score) for values in found.values() for name, score in values["scores"].items()}
+    single = [unit.name for unit in units if not unit.is_averaged]
+    apart = {*single, *(name for unit in single for name in found.get(unit, {"scores": ()})["scores"])}
+    described = candidate.reading()
+    row = {
+        "model": spec,
+        "digest": digest,
+        "parameters": known.parameters,
+        "size_bytes": known.size_bytes,
+        **(described[0] if len(described) == 1 else {"members": described}),
+        "seconds": round(time.perf_counter() - start, 1),
+        "seconds_of_task": seconds,
+        "scores": suite.with_averages(scores, failed, apart),
+        "failed": failed,
+        "neighbours": {name: values["neighbours"] for name, values in found.items() if "neighbours" in values},
+    }
+    drawn = [ScoredPairs(**found[name]["scored_pairs"]) for name in suite.drawn_units() if name in found]
+    return row, drawn[0] if drawn else None
+
+
+def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedder]) -> Scored:
+    """Evaluates, and writes the results file if `--out` names one.
+
+    Args:
+      own: sets in memory.
+      loaded: models in memory, by the names that they have in `--model`.
+    """
+    with processes.agreed() as facts:
+        plan = options.planned(given, own)
+        if processes.count() > 1:
+            facts |= {unit.name: unit.digest()[:12] for unit in plan.units} | {"absent": list(plan.absent)}
+    out = evaluation_report.results_path(given.out)
+    if out:
+        refuse_overwriting(out, [path for unit in plan.units for path in unit.files])
+    postprocessing = postprocessing_of(given, plan.units)
+    precision = dtype_of(given.precision).name
+    others = Others(index_model_of(given, precision), reranker_of(given.reranker, precision))
+    specs = list(dict.fromkeys([*filter(None, [given.teacher]), *given.model]))
+    evaluated, unloaded = [], {}
+    for spec in specs:
+        try:
+            with processes.agreed() as facts:
+                candidate = candidate_of(spec, given, postprocessing, loaded)
+                facts[spec] = candidate.digest() if processes.count() > 1 else ""
+            evaluated.append(score(candidate, plan.units, others, batch_size=given.batch_size))
+        except InputError as error:
+            if len(specs) == 1:
+                raise
+            unloaded[spec] = str(error)
+            _complain(f"failed: model {spec}: {error}")
+    content = {
+        "protocol": {unit.name: unit.protocol for unit in plan.units},
+        "files": {unit.name: unit.digest() for unit in plan.units},
+        "seed": probe.SEED,
+        "data": given.data or ("Hugging Face hub" if any(map(_is_of_hub, plan.units)) else ""),
+        "sets": {option: spec for option in options.TASK_OF if (spec := getattr(given, option))} | own.described(),
+        "index_model": given.index_model,
+        "index_model_reading": others.index.reading()[0] if others.index else {},
+        "reranker": given.reranker,
+        "reranker_reading": others.reranker.reading()[0] if others.reranker else {},
+        "precision": precision,
+        "postprocess": str(postprocessing),
+        "versions": versions(),
+        "absent": plan.absent,
+        "failed": unloaded,
+        "models": [row for row, _ in evaluated],
+    }
+    if out:
+        write_atomic(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    return Scored(content, {row["model"]: pairs for row, pairs in evaluated}, out)
+
+
+def _is_of_hub(unit: Unit) -> bool:
+    """Whether a unit fetches its sets when it runs: it has no file here, and its scores are not remembered."""
+    return not unit.files and not unit.is_repeatable
+
+
+def _complain(line: str) -> None:
+    if processes.is_first():
+        print(line, file=sys.stderr)
