@@ -1,4 +1,4 @@
-"""Evaluates sentence encoders on the papers' benchmarks, or on your own pairs, entities and retrieval sets.
+"""Evaluates sentence encoders on the papers' benchmarks, or on your own pairs, translations, entities and retrieval sets.
 
   python -m jaxdistill.evaluate --model=runs/l3/export --tasks=sts --data=DATA
   python -m jaxdistill.evaluate --model=A --model=B --data=DATA --out=report/ \\
@@ -12,12 +12,13 @@ Tasks, separated by commas:
   transfer       MR, CR, SUBJ, MPQA, SST2, TREC, MRPC: logistic regression on frozen vectors
   nli            SICK-E, and SNLI with another training set: likewise
   pairs          AUC on QQP, QNLI, MRPC; with --pairs=FILE the correlation with your own graded pairs instead
-  retrieval      translations among other sentences (alone: bitext), entities (--entities=FILE), and the neighbours of
-                 random captions; with --index_model=TEACHER also in an index of the teacher's vectors
+  retrieval      translations among other sentences (alone: bitext; --bitext=FOLDER: your own), entities (alone: entities;
+                 --entities=FILE), and the neighbours of random captions; with --index_model=TEACHER also in an index of
+                 the teacher's vectors
   documents      nDCG@10, recall, MRR@10 and MAP of documents (--retrieval=FOLDER, in BEIR's format); with --index_model
                  also in that model's index, with --reranker after a cross-encoder. --model=bm25 is the lexical
-                 baseline. --max_length and --document_prompt also apply to the index model; the reranker keeps its own
-                 length
+                 baseline. --split=dev uses the dev judgements. --max_length and --document_prompt also apply to the
+                 index model; the reranker keeps its own length
   geometry       alignment, uniformity, anisotropy, edit distance, an out-of-domain example
   speed          sentences/s at batch 1 and 128, parameters, bytes
 
@@ -58,7 +59,7 @@ from jaxdistill.reporting.tables import as_text, result_tables
 from jaxdistill.scoring import Scored, scored
 from jaxdistill.versions import source_digest
 
-JOINED, REPEATED = ("tasks", "parts", "entities", "retrieval"), ("model", "postprocess_text")
+JOINED, REPEATED = ("tasks", "parts", "bitext", "entities", "retrieval"), ("model", "postprocess_text")
 """Options that a call from Python may give as lists: on the command line commas join the values, or the flag is repeated."""
 
 
@@ -136,6 +137,7 @@ def evaluate(
     queries: Mapping[str, str] | None = None,
     corpus: Mapping[str, str | Mapping[str, str]] | None = None,
     relevant_docs: Mapping[str, Collection[str] | Mapping[str, int]] | None = None,
+    bitext: str | Path | Sequence[str | Path] = (),
     entities: str | Path | Sequence[str | Path] = (),
     retrieval: str | Path | Sequence[str | Path] = (),
     split: Split = "test",

@@ -1,12 +1,14 @@
 """Bitext retrieval, by hand and on files, with embeddings that need no model."""
 
 import gzip
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.evals import bitext
+from jaxdistill.evals import bitext, suite
+from jaxdistill.evals.evaluation import Sources
 
 EN, DE = ("one", "two", "three", "four"), ("eins", "zwei", "drei", "vier")
 ANGLES = {"one": 0, "two": 30, "three": 60, "four": 90, "eins": 5, "zwei": 50, "drei": 65, "vier": 70}
@@ -32,7 +34,7 @@ def table(first=EN, second=DE, header="en\tde"):
 def test_recall_by_hand():
     """Each English word is nearest to its own; `zwei` (at 50) and `vier` (at 70) are nearest to `three` (at 60)."""
     task = bitext.BitextTask(sets=(bitext.Bitext(name="x.en-de", first=EN, second=DE),))
-    assert task(on_a_circle) == {"x.en-de/en-de recall@1": 1.0, "x.en-de/de-en recall@1": 0.5}
+    assert task(on_a_circle) == {"bitext/x.en-de/en-de recall@1": 1.0, "bitext/x.en-de/de-en recall@1": 0.5}
 
 
 def test_equal_sentences_are_one_candidate_and_each_is_embedded_once():
@@ -45,8 +47,8 @@ def test_equal_sentences_are_one_candidate_and_each_is_embedded_once():
     repeated = bitext.Bitext(name="x.en-de", first=("one", "two"), second=("eins", "eins"))
     other = bitext.Bitext(name="y.en-de", first=EN, second=DE)
     scores = bitext.BitextTask(sets=(repeated, other))(embed)
-    assert scores["x.en-de/en-de recall@1"] == 1.0
-    assert scores["x.en-de/de-en recall@1"] == 0.5  # `eins` is nearer to `one`, and is asked for both
+    assert scores["bitext/x.en-de/en-de recall@1"] == 1.0
+    assert scores["bitext/x.en-de/de-en recall@1"] == 0.5  # `eins` is nearer to `one`, and is asked for both
     assert len(calls) == 1 and len(calls[0]) == len(set(calls[0])) == 8
 
 
@@ -59,8 +61,44 @@ def test_useless_vectors_are_an_error():
 def test_sets_are_read_from_a_data_folder_or_its_part(tmp_path):
     write(tmp_path / "multilingual" / "tatoeba.en-de.test.tsv.gz", table(DE, EN, header="de\ten"))
     for folder in (tmp_path, tmp_path / "multilingual"):
-        (found,) = bitext.bitext_task(folder, ["tatoeba.en-de"]).sets
+        found = bitext.read_bitext(bitext.files(folder)["tatoeba.en-de"], "tatoeba.en-de")
         assert (found.name, found.first, found.second) == ("tatoeba.en-de", EN, DE)
+
+
+def test_own_translations_are_files_whose_names_end_in_their_languages(tmp_path):
+    names = ("news.en-de.tsv", "en-fr.dev.csv.gz", "tatoeba.en-tr.test.tsv.gz", "x.en-en.tsv", "notes.txt", "en.tsv")
+    for name in names:
+        write(tmp_path / "own" / name, table())
+    alone = write(tmp_path / "law.pt_BR-zh.csv", table(header="zh,pt_BR"))
+    found = bitext.own_files([str(tmp_path / "own"), str(alone)])
+    assert {name: path.name for name, path in found.items()} == {
+        "en-fr": "en-fr.dev.csv.gz", "news.en-de": "news.en-de.tsv", "tatoeba.en-tr": "tatoeba.en-tr.test.tsv.gz",
+        "law.pt_BR-zh": "law.pt_BR-zh.csv",
+    }  # fmt: skip
+    (tmp_path / "empty").mkdir()
+    for spec, words in (
+        ("own/en.tsv", "does not name its two languages; call it NAME.en-de.tsv or .csv"),
+        ("empty", "has no file of translations; it is a file NAME.en-de.tsv, or a folder of such files"),
+        ("absent", "does not exist; it is a file NAME.en-de.tsv"),
+    ):
+        with pytest.raises(InputError, match=f"^--bitext={tmp_path}/{spec} {words}"):
+            bitext.own_files([str(tmp_path / spec)])
+    with pytest.raises(InputError, match=r"own/news.en-de.tsv and \S*/again/news.en-de.csv; rename one of them"):
+        bitext.own_files([str(tmp_path / "own"), str(write(tmp_path / "again" / "news.en-de.csv", table()))])
+
+
+def test_own_translations_are_scored_in_place_of_the_data_folders(tmp_path):
+    for name in ("news", "law"):
+        write(tmp_path / "own" / f"{name}.en-de.tsv", table())
+    plan = suite.planned(["bitext"], Sources(data=str(tmp_path), bitext=(str(tmp_path / "own"),)))
+    assert [unit.name for unit in plan.units] == ["bitext/law.en-de", "bitext/news.en-de"] and not plan.absent
+    scores = {}
+    for unit in plan.units:
+        scores |= unit.run(SimpleNamespace(embed=on_a_circle))["scores"]
+    assert scores["bitext/law.en-de/en-de recall@1"] == 1.0 and len(scores) == 4
+    assert {suite.measure(name) for name in scores} == {"recall × 100"}
+    assert suite.with_averages(scores)["bitext/average recall@1"] == 0.75
+    assert suite.with_averages(scores, ["bitext/other.en-de"]) == scores
 
 
 def test_the_index_of_another_model_is_looked_through():
@@ -68,7 +106,7 @@ def test_the_index_of_another_model_is_looked_through():
     backwards = dict(zip(DE, ("four", "three", "two", "one"), strict=True))
     pairs = bitext.Bitext(name="x.en-de", first=EN, second=DE)
     task = bitext.BitextTask(sets=(pairs,), index=lambda texts: on_a_circle([backwards.get(t, t) for t in texts]))
-    assert task(on_a_circle) == {"x.en-de/en-de recall@1": 0.0, "x.en-de/de-en recall@1": 0.5}
+    assert task(on_a_circle) == {"bitext/x.en-de/en-de recall@1": 0.0, "bitext/x.en-de/de-en recall@1": 0.5}
 
 
 @pytest.mark.parametrize(
@@ -91,6 +129,6 @@ def test_a_malformed_file_of_bitext_is_one_clear_error(tmp_path, content, messag
 
 
 def test_real_sets_have_1000_pairs(data_folder):
-    sets = bitext.bitext_task(data_folder).sets
+    sets = [bitext.read_bitext(path, name) for name, path in bitext.files(data_folder).items()]
     assert [found.name for found in sets] == list(bitext.SETS)
     assert all(len(found.first) == len(found.second) == 1000 for found in sets)

@@ -76,7 +76,9 @@ def test_the_signature_names_every_option():
     in_python = {"models", "queries", "corpus", "relevant_docs"}
     options = evaluate._parser().defaults()
     assert set(parameters) - in_python == options.keys() - {"model"}
-    for name in set(parameters) - in_python - {"data", "out", "parts", "postprocess_text", "entities", "retrieval"}:
+    for name in (
+        set(parameters) - in_python - {"data", "out", "parts", "postprocess_text", "bitext", "entities", "retrieval"}
+    ):
         assert parameters[name].default == options[name], name
 
 

@@ -5,9 +5,12 @@ translation; it is measured in both directions. The protocol is that of the Tato
 TACL 2019, https://arxiv.org/abs/1812.10464), which reports the error rate, one minus recall.
 
 The sets come from a data folder (`multilingual/tatoeba.en-de.test.tsv.gz` and so on; `--data` may name the folder or its
-`multilingual`). They are tables with one column for each language, whose rows are translations of each other.
+`multilingual`), or are the user's own. They are tables with one column for each language, whose rows are translations of each
+other. The name of an own file ends in its languages, which name the columns: `NAME.en-de.tsv`, or with `.test` or `.dev` before
+the suffix; `.tsv` or `.csv`, plain or `.gz`; `NAME.` may be lacking.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +21,7 @@ from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError
 from jaxdistill.evals.evaluation import (
+    ASYMMETRIC,
     Evaluation,
     Model,
     Sources,
@@ -44,6 +48,10 @@ SETS = (
     "tatoeba.en-ar",
 )
 """Names of sets; the part after the point names the columns of the file."""
+OWN = re.compile(r"(?P<name>(?:.*\.)?(?P<first>\w+)-(?!(?P=first)\.)\w+)(?:\.(?:test|dev))?\.[ct]sv(?:\.gz)?")
+"""Name of a file of translations."""
+OWN_PREFIX = "bitext/"
+"""Before the names of scores of own sets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +116,8 @@ def languages(name: str) -> tuple[str, str]:
 def score_names(name: str) -> tuple[str, str]:
     """Names of a set's two scores: from its first language to the second, and back."""
     first, second = languages(name)
-    return f"{name}/{first}-{second}{METRIC}", f"{name}/{second}-{first}{METRIC}"
+    begin = name if name in SETS else f"{OWN_PREFIX}{name}"
+    return f"{begin}/{first}-{second}{METRIC}", f"{begin}/{second}-{first}{METRIC}"
 
 
 def files(folder: str | Path) -> dict[str, Path]:
@@ -116,10 +125,26 @@ def files(folder: str | Path) -> dict[str, Path]:
     return {name: part_of(folder, "multilingual") / f"{name}.test.tsv.gz" for name in SETS}
 
 
-def bitext_task(folder: str | Path, names: Sequence[str] = SETS, index: Embed | None = None) -> BitextTask:
-    """The evaluation on the named sets of a data folder."""
-    paths = files(folder)
-    return BitextTask(sets=tuple(read_bitext(paths[name], name) for name in names), index=index)
+def own_files(specs: Sequence[str]) -> dict[str, Path]:
+    """Set name to file, of files and of folders, whose other files are left out.
+
+    Raises:
+      InputError: a path that does not exist, a file with another name, a folder without such files, or two of one name.
+    """
+    found: dict[str, Path] = {}
+    for spec in map(Path, specs):
+        paths = sorted(path for path in spec.iterdir() if OWN.fullmatch(path.name)) if spec.is_dir() else [spec]
+        if not paths or not spec.exists():
+            what = "has no file of translations" if spec.is_dir() else "does not exist"
+            raise InputError(f"--bitext={spec} {what}; it is a file NAME.en-de.tsv, or a folder of such files.")
+        for path in paths:
+            named = OWN.fullmatch(path.name)
+            if named is None:
+                raise InputError(f"--bitext={path} does not name its two languages; call it NAME.en-de.tsv or .csv.")
+            if named["name"] in found:
+                raise InputError(f"--bitext has {found[named['name']]} and {path}; rename one of them.")
+            found[named["name"]] = path
+    return found
 
 
 def read_bitext(path: str | Path, name: str) -> Bitext:
@@ -132,17 +157,29 @@ def read_bitext(path: str | Path, name: str) -> Bitext:
 
 
 def _units(sources: Sources) -> Iterable[Unit | str]:
-    if not sources.data:
+    if not sources.data and not sources.bitext:
         yield no_folder("bitext")
         return
+    paths = own_files(sources.bitext) if sources.bitext else files(sources.data)
     for asymmetric in index_ways(sources):
-        for name, path in files(sources.data).items():
-            make = partial(_task, sources.data, name, asymmetric)
+        for name, path in paths.items():
+            make = partial(_task, path, name, asymmetric)
             yield task_unit(f"bitext/{name}", PROTOCOL, [path], make, asymmetric=asymmetric)
 
 
-def _task(data: str, name: str, asymmetric: bool, model: Model) -> BitextTask:
-    return bitext_task(data, [name], model.index if asymmetric else None)
+def _task(path: Path, name: str, asymmetric: bool, model: Model) -> BitextTask:
+    return BitextTask(sets=(read_bitext(path, name),), index=model.index if asymmetric else None)
+
+
+def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
+    """The mean of the data folder's sets if all were measured; of the user's own if there are several and no others."""
+    published = [score for name in SETS for score in score_names(name)]
+    found = dict(average_of(AVERAGE, published)(measured))
+    for prefix in ("", ASYMMETRIC):
+        own = [value for name, value in measured.items() if name.startswith(f"{prefix}{OWN_PREFIX}")]
+        if len(own) > 2 and not any(f"{prefix}{name}" in measured for name in published):
+            found[f"{prefix}{AVERAGE}"] = float(np.mean(own))
+    return found
 
 
 AVERAGE = f"bitext/average{METRIC}"
@@ -152,6 +189,6 @@ EVALUATION = Evaluation(
     scores=("bitext", *SETS),
     measure="recall × 100",
     units=_units,
-    averages=average_of(AVERAGE, [score for name in SETS for score in score_names(name)]),
+    averages=_averages,
     headings=average_heading(AVERAGE, "translations, recall@1"),
 )

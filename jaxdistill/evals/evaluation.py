@@ -95,6 +95,8 @@ class Sources:
     """The user's graded pairs."""
     entities: tuple[str, ...] = ()
     """The user's files of `query, entity, label`."""
+    bitext: tuple[str, ...] = ()
+    """The user's files of translations, or folders of them; empty: those of the data folder."""
     retrieval: tuple[str, ...] = ()
     """Sets of documents in BEIR's form; empty: those of the data folder."""
     split: Split = "test"

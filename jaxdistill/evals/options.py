@@ -19,10 +19,11 @@ from jaxdistill.paths import fetched
 
 SPLIT: Split = "test"
 """Judgements that documents are scored by, by default."""
-TASK_OF = {"pairs": "pairs", "entities": "entities", "retrieval": "documents"}
+TASK_OF = {"pairs": "pairs", "bitext": "bitext", "entities": "entities", "retrieval": "documents"}
 """Options that name sets to the task that reads them, which is the default if one of them is given."""
 READ_BY = {
     "pairs": ("pairs",),
+    "bitext": ("retrieval", "bitext"),
     "entities": ("retrieval", "entities"),
     "retrieval": ("documents",),
     "split": ("documents",),
@@ -53,6 +54,11 @@ def add_options(parser: Parser) -> None:
         type=any_path,
         default="",
         help="your graded pairs for the task pairs, with columns score, sentence1, sentence2",
+    )
+    parser.add_argument(
+        "--bitext",
+        default="",
+        help="your translations: files NAME.en-de.tsv with columns en and de, or folders of them, separated by commas",
     )
     parser.add_argument(
         "--entities", default="", help="files with columns query, entity, label, one per language, separated by commas"
@@ -94,6 +100,7 @@ def planned(given: argparse.Namespace, own: InMemory) -> suite.Suite:
         data=given.data,
         pairs=graded,
         entities=entities,
+        bitext=tuple(map(os.path.expanduser, split_specs(given.bitext))),
         retrieval=tuple(map(os.path.expanduser, split_specs(given.retrieval))),
         split=given.split,
         asymmetric=bool(given.index_model),
