@@ -1,4 +1,4 @@
-"""CKD of DistilCSE (Xu et al., 2021): contrasts the student's vector with the teacher's, over the batch and a queue.
+"""CKD of DistilCSE (Gao et al., 2021): contrasts the student's vector with the teacher's, over the batch and a queue.
 
     python -m jaxdistill.main --config=configs/ckd.py:PRESET --workdir=runs/NAME
 

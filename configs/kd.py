@@ -1,4 +1,4 @@
-"""KD of DistilCSE (Xu et al., 2021): matches the student's vector, through a linear layer, to the teacher's.
+"""KD of DistilCSE (Gao et al., 2021): matches the student's vector, through a linear layer, to the teacher's.
 
     python -m jaxdistill.main --config=configs/kd.py:PRESET --workdir=runs/NAME
 

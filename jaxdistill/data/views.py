@@ -215,7 +215,7 @@ def span_masked(text: str, mask: str, *, characters: int, uniform: float) -> str
     As in Mirror-BERT's code, the first occurrence of the drawn characters is masked, and the last character never is.
     Unlike there, RoBERTa gets its own `<mask>`, not the text `[MASK]`, which its tokenizer splits.
 
-    Source: Liu et al., Mirror-BERT, EMNLP 2021, section 2.1; github.com/cambridgeltl/mirror-bert, `erase_and_mask`.
+    Source: Liu et al., Mirror-BERT, EMNLP 2021, section 2; github.com/cambridgeltl/mirror-bert, `erase_and_mask`.
 
     Args:
       text: the sentence.

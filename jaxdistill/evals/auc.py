@@ -1,6 +1,6 @@
 """Measures how well similarities separate pairs that belong together from others: AUC on QQP, QNLI and MRPC.
 
-Protocol of Trans-Encoder (Liu et al., ICLR 2022, https://arxiv.org/abs/2109.13059, section 4.1 and Table 2): the area
+Protocol of Trans-Encoder (Liu et al., ICLR 2022, https://arxiv.org/abs/2109.13059, section 3 and Table 2): the area
 under the ROC curve of cosine similarity against the binary label; nothing is trained.
 
 The sets come from a data folder. Splits, test and dev (for choosing models), which share no row:

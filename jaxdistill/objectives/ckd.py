@@ -1,6 +1,7 @@
 """CKD: contrasts the student's vector with its own teacher vector, the batch's others and a queue of earlier ones.
 
-Paper: Xu et al., DistilCSE: Effective Knowledge Distillation For Contrastive Sentence Embeddings, 2021, equation 5.
+Paper: Gao et al., DistilCSE: Effective Knowledge Distillation For Contrastive Sentence Embeddings, 2021 (arXiv 2112.05638),
+equations 5 and 6, which leave the temperature open; the default of 0.05 is SimCSE's.
 Code consulted: github.com/caskcsg/sentemb. The linear projection to the teacher's width is the student's head
 (`student.head=linear`, `student.keep_head=False`).
 

@@ -5,8 +5,8 @@
     SKD       and s(x1) = s(x2); with `third=teacher`, t(x2) = s(x1), as the code of CL-ReLKT has it
     KD        s(x1) W + b = t(x1): L2 with `student.head=linear`, `student.keep_head=False`
 
-Papers: ConGen (Limkonchotiwat et al., Findings of EMNLP 2022), section 4.1, for the first three, whose code is not
-public; DistilCSE (Xu et al., 2021), section 3.1, for KD. Neither states the weights of the terms; here they are equal.
+Papers: ConGen (Limkonchotiwat et al., Findings of EMNLP 2022), section 4.2, for the first three, whose code is not
+public; DistilCSE (Gao et al., 2021), section 3.1, for KD. Neither states the weights of the terms; here they are equal.
 
 Differences: a mean over numbers where DistilCSE's text has a sum, as its code has it; `distance=cosine` is what
 sentence-transformers recommends for embedding distillation, and in none of the papers.
@@ -78,7 +78,7 @@ class Embedding:
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
-        """Equations of ConGen's section 4.1 (its baselines)."""
+        """The baselines of ConGen's section 4.2, which has no equations."""
         mine, wanted = student.sentences, jax.lax.stop_gradient(teacher.sentences)
         if self.normalize:
             mine, wanted = unit(mine), unit(wanted)
