@@ -7,7 +7,8 @@ tiny        a one-minute smoke test from text to export; says nothing about qual
 paper:STUDENT   teacher sup-SimCSE-RoBERTa-large, batch 512, then stage 2 at batch 128. STUDENT is bert-base (Table 2:
             83.05, after stage 2 84.57), tinybert-l6 (82.29, 83.85) or tinybert-l4 (80.43, 82.56); `paper` alone is
             bert-base
-paper-nli:STUDENT   stage 1 only, on SNLI and MultiNLI (Table 4: 81.95, 81.75, 79.20)
+paper-nli:STUDENT   stage 1 only (Table 4: 81.95, 81.75, 79.20), on all 1,885,708 premises and hypotheses of SNLI and
+            MultiNLI; the paper's NLI set is SimCSE's 275K triplets, which were selected from them
 code:STUDENT    both stages with the code's batches of 8 x 512 and 4 x 128, and a learned scale in stage 2
 
 Text: NEWS5M (`ffgcc/NEWS5M` on the hub). Triplets: download SimCSE's `nli_for_simcse.csv` and name it with

@@ -11,8 +11,8 @@ r"""Trans-Encoder's number of training pairs (its Figure 5).
     done
     python -m jaxdistill.sweep --grid=trans_encoder_pairs --workdir=runs/pairs
 
-In the paper: from SimCSE-BERT-base, means of three seeds on the seven STS tests. More STS pairs usually help, up to all
-37,081. Up to 30,000 additional SNLI pairs help further; beyond that the score slowly falls. The figure has no other
+In the paper: from SimCSE-BERT-base, the average of the seven STS tests. Its text speaks of three runs with different
+seeds; each point of the figure is a single run. More STS pairs usually help, up to all 37,081. Up to 30,000 additional SNLI pairs help further; beyond that the score slowly falls. The figure has no other
 numbers. A data folder has 23,694 STS pairs; in place of SNLI, its nli/train.tsv.gz has pairs of SNLI and MultiNLI.
 """
 
