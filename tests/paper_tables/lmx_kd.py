@@ -15,6 +15,7 @@ TABLE = {
                 student__depth=12,
                 student__embedding=0,
             )
+            | cited("ours; BERT-base's, as Table 4 calls the form BERT-BASE-384-L12(384)", student__heads=12)
             | cited("SimTDE section 4.3: distilled each layer from the teacher", objective__hidden_map="last")
             | cited("ours; the paper does not weight the layers", objective__hidden_weight=1.0)
             | cited(
