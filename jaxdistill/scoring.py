@@ -28,6 +28,7 @@ from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.paths import cache_folder
 from jaxdistill.reporting import evaluation as evaluation_report
+from jaxdistill.reporting import papers
 from jaxdistill.reporting.page import PAGE
 from jaxdistill.versions import versions
 
@@ -111,6 +112,7 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
     if out:
         refuse_overwriting(out, [path for unit in plan.units for path in unit.files])
     postprocessing = postprocessing_of(given, plan.units)
+    cited = [papers.cited(reference, "--paper") for reference in given.paper]
     precision = dtype_of(given.precision).name
     others = Others(index_model_of(given, precision), reranker_of(given.reranker, precision))
     specs = list(dict.fromkeys([*filter(None, [given.teacher]), *given.model]))
@@ -126,6 +128,7 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
                 raise
             unloaded[spec] = str(error)
             _complain(f"failed: model {spec}: {error}")
+    measured = dict.fromkeys(name for row, _ in evaluated for name in row["scores"])
     content = {
         "protocol": {unit.name: unit.protocol for unit in plan.units},
         "files": {unit.name: unit.digest() for unit in plan.units},
@@ -142,6 +145,10 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
         "absent": plan.absent,
         "failed": unloaded,
         "models": [row for row, _ in evaluated],
+        "papers": [
+            {"label": row.label, "tables": row.tables, "scores": dict(row.scores)}
+            for row in (paper.only(measured) for paper in cited)
+        ],
     }
     if out:
         write_atomic(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

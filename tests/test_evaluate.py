@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -50,8 +51,10 @@ def tiny_data(tmp_path):
 def test_scores_are_printed_and_written(tiny, tiny_data, tmp_path, capsys):
     out = tmp_path / "results" / "results.json"
     files = [f"--data={tiny_data}", f"--pairs={tmp_path / 'own.tsv.gz'}", f"--out={out}"]
-    evaluate.main([f"--model={tiny}", "--tasks=sts,pairs", *files])
+    evaluate.main([f"--model={tiny}", "--tasks=sts,pairs", "--paper=congen:tinybert-l4", *files])
     report = json.loads(out.read_text())
+    (paper,) = report["papers"]
+    assert len(paper["scores"]) == 8 and paper["scores"]["sts12"] == 0.743
     (result,) = report["models"]
     expected = sts.sts(Embedder(load_model(str(tiny))).encode, tiny_data)
     assert result["scores"] == pytest.approx(expected | {"pairs": expected["sts12"]})
@@ -59,6 +62,7 @@ def test_scores_are_printed_and_written(tiny, tiny_data, tmp_path, capsys):
     assert "SimCSE" in report["protocol"]["sts12"] and {"jaxdistill", "jax", "python"} <= set(report["versions"])
     printed = capsys.readouterr().out
     assert f"{100 * expected['average']:.2f}" in printed and "sick-r" in printed
+    assert re.search(r"paper, congen:tinybert-l4 +74.30 .* 78.54", printed)
 
 
 def test_the_precision_is_in_the_results_and_in_the_key_of_cached_scores(tiny, tiny_data):

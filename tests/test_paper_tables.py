@@ -18,8 +18,8 @@ TABLES = {
     for path in sorted((ROOT / "tests" / "paper_tables").glob("[!_]*.py"))
 }
 DEFAULTS = configs.flat(configs.parse_config({"objective": {"name": "any"}}))
-SAID_OTHERWISE = {"objective.name", "optimizer.warmup_fraction"}
-"""By the objective's options, and by `derived.warmup_steps`."""
+SAID_OTHERWISE = {"objective.name", "optimizer.warmup_fraction", "run.paper"}
+"""By the objective's options, by `derived.warmup_steps`, and by `configs/papers`."""
 CASES = [(name, preset) for name, table in TABLES.items() for preset in table]
 
 

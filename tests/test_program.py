@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
 def finished(folder):
     """A run of 20 steps that nothing disturbed; dropout on, secrets in the environment."""
     workdir = folder / "finished"
-    arguments = [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={workdir}"]
+    arguments = [*tiny_arguments(folder, student__dropout=0.1, run__paper="congen:bert-mini"), f"--workdir={workdir}"]
     out, err = run("main", arguments, variables=dict.fromkeys(SECRETS, SECRET))
     return workdir, out, err
 
@@ -88,11 +88,11 @@ def test_a_run_ends_with_an_export_a_table_and_a_plot(finished):
     assert (workdir / "training.png").read_bytes()[:4] == b"\x89PNG"
     results = json.loads((workdir / "results.json").read_text())
     assert results["last_step"] == 20 and results["best_metric"] == "agreement/spearman"
-    assert "student after" in out and "agreement with the teacher" in out
+    assert re.search(r"student after +paper +\n", out) and "agreement with the teacher" in out
     assert set(series(workdir, "vectors/rank")) == {0, 5, 10, 15, 20} and "collapse" not in out + err
     assert "estimated time" in out and "teacher's own dev scores" in out
     assert "sentences/s" in err  # the progress bar
-    assert list((workdir / "tensorboard").iterdir())
+    assert list((workdir / "tensorboard").iterdir()) and "paper, congen:bert-mini: sts12 74.17, " in out
 
 
 def drawn_in(page):
@@ -109,6 +109,7 @@ def test_a_run_ends_with_a_report_of_what_it_has_evaluated(finished):
     assert drawn["loss"] == [20] and drawn["dev"] == [5] and len(drawn["size"]) == 3
     assert drawn["gold-2"] == [512] and "among 256 sentences of the training text" in page
     assert f"report: {workdir / 'report.html'}" in out and "chosen by agreement/spearman</dd>" in page
+    assert "paper, congen:bert-mini" in page
     title = re.search(r"<title>(.*)</title>", page)[1]
     assert re.fullmatch(r"congen: student .*model, layers 1 \(finished\)", title) and title in out
 

@@ -151,7 +151,9 @@ def test_a_stage_that_gained_nothing_says_so():
     shown = dict(form="bi", student="s", metric="dev", before=0.5, sts=None)
     rows = [StageRow(number=1, after=0.512, **shown), StageRow(number=2, after=0.5, no_gain=line, **shown)]
     text = as_text(stage_table(rows))
-    assert "+1.20" in text and text.count("NO GAIN") == 1
+    assert "+1.20" in text and text.count("NO GAIN") == 1 and "paper" not in text
+    rows = [StageRow(number=1, after=0.5, paper=0.7832, **shown), StageRow(number=2, after=0.5, **shown)]
+    assert "paper's STS" in (text := as_text(stage_table(rows))) and "78.32" in text
 
 
 def test_measures_have_decimals_by_their_size():

@@ -25,8 +25,7 @@ class Data:
     `tfds:NAME:SPLIT:COLUMN`, `package:NAME/PATH`, or `data:PATH`, a file or glob in the folder that JAXDISTILL_DATA
     names."""
     exclude: str = ""
-    """Sources, as for `text`, whose sentences or pairs (in either order) are excluded from training; case is
-    ignored."""
+    """Sources, as for `text`, whose sentences or pairs (in either order) are not trained on; case is ignored."""
     weights: tuple[Positive, ...] = ()
     """Relative sampling weight of each source; empty: all sentences are sampled equally often."""
     columns: Columns = ()
@@ -301,9 +300,11 @@ class RunOptions:
     parts: str = ""
     """Your own Python modules or files, separated by commas, with views, readers or encoder families
     (docs/extending.md)."""
+    paper: str = ""
+    """Row of a paper (docs/methods.md), such as `congen:tinybert-l4`, whose scores are shown beside the run's; empty: none.
+    Presets that repeat a row name it, and the options in which the run differs from them are shown too."""
     keep: Annotated[int, Range(least=2)] = 2
-    """Number of latest checkpoints to keep besides the best one. At least 2, so that a damaged one has a
-    predecessor."""
+    """Number of latest checkpoints to keep besides the best one; at least 2, so that a damaged one has a predecessor."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

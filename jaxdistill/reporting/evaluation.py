@@ -49,11 +49,13 @@ def write_evaluation(
         if teacher and teacher not in names:
             names[teacher] = f"{teacher} (by its student's run)"
             entries.insert(0, Entry(name=names[teacher], scores=taught[teacher].teacher_scores))
+    entries += [Entry(name=row["label"], scores=row["scores"], is_cited=True) for row in content["papers"]]
     said = {
         "Data": ", ".join(filter(None, [content["data"], *content["sets"].values()])),
         "Models": ", ".join(rows),
         **_readings(content, names),
         "Transform of vectors": content["postprocess"],
+        **{row["label"]: row["tables"] for row in content["papers"]},
         "Seed of the probes": str(content["seed"]),
         "Versions": ", ".join(f"{name} {version}" for name, version in content["versions"].items()),
     }

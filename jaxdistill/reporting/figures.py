@@ -47,6 +47,8 @@ class Entry:
     curves: Curves | None = None
     failed: Mapping[str, str] | None = None
     """Evaluation to the line that says why it failed."""
+    is_cited: bool = False
+    """Whether the scores are a paper's, and not measured here."""
 
 
 @dataclass(frozen=True, kw_only=True)

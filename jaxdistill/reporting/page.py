@@ -67,7 +67,8 @@ def html_page(report: Report) -> str:
     template = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined).get_template(
         "report.html"
     )
-    score = next((column for column in _score_columns(report.entries) if not suite.is_plain(column.name)), None)
+    measured = [entry for entry in report.entries if not entry.is_cited]  # a paper may have scores that no model has
+    score = next((column for column in _score_columns(measured) if not suite.is_plain(column.name)), None)
     drawn = figures(
         report.entries,
         teacher=report.teacher,
@@ -201,8 +202,8 @@ def _score(name: str, entry: Entry) -> float | None:
 
 def _column_cells(column: _Column, entries: Sequence[Entry], teacher: Entry | None) -> list[Cell]:
     values = [column.value(entry) for entry in entries]
-    known = [column.shown(value) for value in values if value is not None]
-    best = column.shown(column.best([value for value in values if value is not None]))
+    measured = [value for entry, value in zip(entries, values, strict=True) if value is not None and not entry.is_cited]
+    best = column.shown(column.best(measured)) if len(measured) > 1 else ""
     whole = column.value(teacher) if teacher and column.is_retained else None
     return [
         Cell(text="–")
@@ -211,8 +212,10 @@ def _column_cells(column: _Column, entries: Sequence[Entry], teacher: Entry | No
             text=column.shown(value),
             value=value,
             # Compares the printed values: models that differ in the third decimal are both best.
-            is_best=len(known) > 1 and column.shown(value) == best,
-            retention=f"{value / whole:.1%}" if whole and whole > 0 and entry is not teacher else "",
+            is_best=column.shown(value) == best and not entry.is_cited,
+            retention=f"{value / whole:.1%}"
+            if whole and whole > 0 and not (entry is teacher or entry.is_cited)
+            else "",
         )
         for entry, value in zip(entries, values, strict=True)
     ]

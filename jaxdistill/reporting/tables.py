@@ -83,6 +83,8 @@ class StageRow:
     """Average of the seven STS tests."""
     no_gain: str = ""
     """The line of `no_gain`."""
+    paper: float | None = None
+    """The paper's `sts`, if the stage repeats a row of one."""
 
 
 def no_gain(metric: str, before: float, after: float, *, step: int, averaged: Sequence[int] = ()) -> str:
@@ -102,19 +104,21 @@ def no_gain(metric: str, before: float, after: float, *, step: int, averaged: Se
 
 
 def stage_table(rows: Sequence[StageRow]) -> Table:
-    """A row for each stage."""
+    """A row for each stage; the paper's STS has a column if any stage repeats a paper."""
+    cites = any(row.paper is not None for row in rows)
     table = Table(box=SIMPLE_HEAD)
     for name in ("stage", "form", "student", "metric"):
         table.add_column(name, overflow="fold")
-    for name in ("before", "after", "gain", "STS"):
+    for name in ("before", "after", "gain", "STS", *["paper's STS"] * cites):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        before, after, sts = (
-            "-" if score is None else hundredfold(score) for score in (row.before, row.after, row.sts)
+        before, after, sts, paper = (
+            "-" if score is None else hundredfold(score) for score in (row.before, row.after, row.sts, row.paper)
         )
         gain = "-" if row.before is None or row.after is None else f"{100 * (row.after - row.before):+.2f}"
         gain = "NO GAIN" if row.no_gain else gain
-        table.add_row(str(row.number), row.form or "-", row.student, row.metric, before, after, gain, sts)
+        shown = [str(row.number), row.form or "-", row.student, row.metric, before, after, gain, sts]
+        table.add_row(*shown, *[paper] * cites)
     return table
 
 

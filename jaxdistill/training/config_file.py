@@ -11,6 +11,7 @@ from typing import Any
 from jaxdistill.cli import did_you_mean
 from jaxdistill.config import defaults
 from jaxdistill.core import InputError
+from jaxdistill.paths import configs_folder
 
 
 def read_config_file(spec: str) -> dict[str, Any]:
@@ -56,9 +57,7 @@ def find_config(name: str) -> pathlib.Path:
 
 def shipped_configs() -> list[pathlib.Path]:
     """The config files that come with the package, or lie beside it in a clone."""
-    package = pathlib.Path(__file__).parent.parent
-    folder = package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
-    return sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
+    return sorted(path for path in configs_folder().glob("*.py") if not path.name.startswith("_"))
 
 
 def load_config_module(path: pathlib.Path) -> ModuleType:

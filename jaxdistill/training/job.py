@@ -26,6 +26,7 @@ from jaxdistill.training.layer_choice import keep_layers
 from jaxdistill.training.loop import train
 from jaxdistill.training.outcome import Outcome
 from jaxdistill.training.overview import print_overview
+from jaxdistill.training.paper import Repeated, repeated
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import kept, say
 from jaxdistill.training.student import as_exported
@@ -62,6 +63,7 @@ def run_training(config: Config, workdir: pathlib.Path, *, shared: bool, dry_run
             refuse_foreign(workdir / EXPORT, advice="Move it, or give another --workdir.")
             run = build(config, workdir, progress=leads)
             read = digests(run)
+            paper = repeated(config)
             inputs = inputs_of(run, read)
             refuse_other_inputs(workdir, inputs)
             facts.update(read)
@@ -81,7 +83,7 @@ def run_training(config: Config, workdir: pathlib.Path, *, shared: bool, dry_run
             models = final_models(run, outcome)
             found = {name: found_of(run, name, model) for name, model in models.items()}
             if leads:
-                finish(run, outcome, models, teacher_scores, found, command)
+                finish(run, outcome, models, teacher_scores, found, paper, command)
             processes.gathered("finished")
 
 
@@ -123,6 +125,7 @@ def finish(
     models: Mapping[str, SentenceModel],
     teacher_scores: dict[str, float],
     found: Mapping[str, Found],
+    paper: Repeated | None,
     command: str,
 ) -> None:
     """Export, plot, scores of teacher and student before and after, one table, the report."""
@@ -154,12 +157,10 @@ def finish(
         "no_gain": lost,
         "scores": scores,
         "measured": {name: dataclasses.asdict(value) for name, value in measured.items()},
+        "paper": dataclasses.asdict(paper) if paper else None,
         "versions": versions(),
     }
-    say(as_text(comparison_table(measured, title=title)))
-    for name, named in scores.items():
-        if "average" in named:
-            say(f"{name}: " + ", ".join(f"{key} {100 * named[key]:.2f}" for key in (*sts.TESTS, "average")))
+    say(_scored(measured, scores, paper, title))
     say(_ending(run, outcome, lost))
     say(f"export (reloaded and compared): {folder}")
     say(f"plot: {plot}")
@@ -173,10 +174,23 @@ def finish(
         readings={name: one.reading for name, one in found.items()},
         on_sts={name: pairs.ScoredPairs(**one.on_sts["scored_pairs"]) for name, one in found.items() if one.on_sts},
         geometry={name: one.geometry for name, one in found.items()},
+        paper=paper,
     )
     write_atomic(run.workdir / RESULTS, json.dumps(results, indent=2) + "\n")  # last: with it the run is finished
     say(f"results: {run.workdir / RESULTS}")
     say(f"report: {page}")
+
+
+def _scored(
+    measured: Mapping[str, Measured], scores: Mapping[str, Mapping[str, float]], paper: Repeated | None, title: str
+) -> str:
+    """The final table, the STS tests of each model, and the row of a paper that the run repeats."""
+    cited = {"paper": Measured(sts=paper.row.scores.get("average"))} if paper else {}
+    lines = [as_text(comparison_table({**measured, **cited}, title=title))]
+    for name, named in scores.items():
+        if "average" in named:
+            lines.append(f"{name}: " + ", ".join(f"{key} {100 * named[key]:.2f}" for key in (*sts.TESTS, "average")))
+    return "\n".join([*lines, *([paper.line(scores["student after"])] if paper else [])])
 
 
 def _ending(run: Run, outcome: Outcome, lost: str) -> str:

@@ -20,6 +20,7 @@ from jaxdistill.reporting.figures import Entry
 from jaxdistill.reporting.model_card import Facts
 from jaxdistill.reporting.plots import read_curves
 from jaxdistill.reporting.tables import Measured
+from jaxdistill.training.paper import Repeated
 from jaxdistill.training.run import Run
 from jaxdistill.training.sharding import sharded_embedder
 from jaxdistill.versions import versions
@@ -73,6 +74,7 @@ def write_report(
     readings: Mapping[str, Reading],
     on_sts: Mapping[str, ScoredPairs],
     geometry: Mapping[str, Mapping[str, float]],
+    paper: Repeated | None,
 ) -> pathlib.Path:
     """The report of a finished run in its workdir: `teacher`, `student before` and `student after`.
 
@@ -80,6 +82,7 @@ def write_report(
       warning: a line at the top, or nothing.
       on_sts: pairs of STS-B as each model finds them; empty where the run scored no STS.
       geometry: alignment, uniformity and the like of each model; likewise.
+      paper: the row of a paper that the run repeats.
     """
     drawn = on_sts or _beside_teacher(readings, seed=run.config.run.seed)
     entries = [
@@ -95,9 +98,13 @@ def write_report(
         )
         for name in scores
     ]
+    if paper:
+        cited = paper.beside(scores["student after"])
+        entries.append(Entry(name=cited.label, scores=cited.scores, is_cited=True))
     said = {"Command": facts.command, "Text": facts.data, "Objective": facts.objective, "Student": facts.student}
     chosen = f"step {facts.steps:,}" + (f", chosen by {facts.chosen_by}" if facts.chosen_by else "")
     said["Checkpoint"] = f"mean of steps {facts.averaged}" if facts.averaged else chosen
+    said |= {"Paper": paper.line(scores["student after"])} if paper else {}
     return report.write_page(
         report.Report(
             title=title,

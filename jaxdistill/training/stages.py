@@ -230,6 +230,7 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
                 after=scores["student after"].get(metric),
                 sts=scores["student after"].get("average"),
                 no_gain=results.get("no_gain", ""),
+                paper=((results.get("paper") or {}).get("row") or {}).get("scores", {}).get("average"),
             )
         )
     say(as_text(stage_table(rows)))

@@ -1,0 +1,123 @@
+"""Reads the papers' own scores, which programs show beside measured ones.
+
+`configs/papers/NAME.toml` holds a paper's tables with the cells as printed. A reference such as `congen:tinybert-l4` names the
+file and the `key` of a row. In a table whose columns are models, `COLUMN` in a key stands for the column's entry in `keys`.
+`scores` names what each column measures, as `jaxdistill.evaluate` does; it is empty if nothing here measures it. `presets`
+names, for each preset, the rows that its stages repeat; with more stages than rows, the rows are taken in turn. `*` stands for
+the preset's argument.
+"""
+
+import functools
+import itertools
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jaxdistill.cli import did_you_mean
+from jaxdistill.core import InputError
+from jaxdistill.paths import configs_folder
+
+COLUMN = "COLUMN"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cited:
+    """The scores of one row of a paper."""
+
+    reference: str
+    """`PAPER:ROW`."""
+    scores: Mapping[str, float]
+    """Score name to the paper's value in [-1, 1]."""
+    sources: Mapping[str, str]
+    """Score name to the table that it is from."""
+
+    @property
+    def label(self) -> str:
+        """Name of the row in tables."""
+        return f"paper, {self.reference}"
+
+    def only(self, names: Iterable[str]) -> "Cited":
+        """The row with the scores of these names alone, in their order."""
+        scores = {name: self.scores[name] for name in names if name in self.scores}
+        return replace(self, scores=scores, sources={name: self.sources[name] for name in scores})
+
+    @property
+    def tables(self) -> str:
+        """The tables that the scores are from, in a line."""
+        return ", ".join(dict.fromkeys(self.sources.values()))
+
+
+@functools.cache
+def papers() -> Mapping[str, Mapping[str, Any]]:
+    """Paper to the content of its file; cells are text or whole numbers, as printed."""
+    files = sorted((configs_folder() / "papers").glob("*.toml"))
+    return {path.stem: tomllib.loads(path.read_text(encoding="utf-8"), parse_float=str) for path in files}
+
+
+def cells(paper: str) -> Iterator[tuple[str, str, str, str]]:
+    """Reference, score name, printed value and source of each cell of a paper's tables, in their order."""
+    for table in papers()[paper]["tables"]:
+        keys = table.get("keys", [""] * len(table["columns"]))
+        for row in table["rows"]:
+            for key, score, cell in zip(keys, table["scores"], row["cells"], strict=True):
+                yield f"{paper}:{row['key'].replace(COLUMN, key)}", score, str(cell), table["source"]
+
+
+@functools.cache
+def rows() -> Mapping[str, Cited]:
+    """Reference to row, of all papers. Where two tables of a paper disagree, the first one counts."""
+    found: dict[str, dict[str, tuple[float, str]]] = {}
+    for reference, score, printed, source in itertools.chain.from_iterable(map(cells, papers())):
+        if score:
+            found.setdefault(reference, {}).setdefault(score, (float(printed) / 100, source))
+    return {
+        reference: Cited(
+            reference=reference,
+            scores={score: value for score, (value, _) in by_score.items()},
+            sources={score: source for score, (_, source) in by_score.items()},
+        )
+        for reference, by_score in found.items()
+    }
+
+
+def cited(reference: str, option: str) -> Cited:
+    """The row of a reference; raises `InputError`, which names the option that gave it."""
+    known = rows()
+    if reference not in known:
+        raise InputError(
+            f"{option}={reference} is no row of {', '.join(papers())}; give PAPER:ROW, such as congen:tinybert-l4 "
+            f"(docs/methods.md lists all).{did_you_mean(reference, list(known))}"
+        )
+    return known[reference]
+
+
+def references_of(preset: str, stages: int) -> list[str]:
+    """The row that each stage of a preset (`FILE.py:PRESET:ARGUMENT`) repeats; empty for a stage that repeats none."""
+    for paper, content in papers().items():
+        for pattern, repeated in content["presets"].items():
+            argument = _argument(pattern, preset)
+            if argument is not None and repeated:
+                found = [f"{paper}:{row.replace('*', argument)}" for row in repeated]
+                return [row if row in rows() else "" for row in itertools.islice(itertools.cycle(found), stages)]
+            if argument is not None:
+                break
+    return [""] * stages
+
+
+def presets_of(reference: str) -> list[str]:
+    """The presets that may repeat a row; a preset of that name need not exist."""
+    paper, _, row = reference.partition(":")
+    return [
+        pattern.replace("*", argument)
+        for pattern, repeated in papers()[paper]["presets"].items()
+        for argument in (_argument(one, row) for one in repeated if one)
+        if argument is not None
+    ]
+
+
+def _argument(pattern: str, name: str) -> str | None:
+    """What `*` stands for if the name fits the pattern; empty if the pattern has none."""
+    found = re.fullmatch(re.escape(pattern).replace(r"\*", "([^:]+)"), name)
+    return found and (found[1] if found.groups() else "")

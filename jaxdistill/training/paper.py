@@ -1,0 +1,77 @@
+"""Finds the row of a paper that a run repeats, and the options in which the run differs from that row's preset."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from jaxdistill.config import Config, flat, parse_config
+from jaxdistill.config.resuming import WITHOUT_EFFECT
+from jaxdistill.core import InputError
+from jaxdistill.evals import sts
+from jaxdistill.reporting import papers
+from jaxdistill.reporting.papers import Cited
+from jaxdistill.reporting.tables import hundredfold
+from jaxdistill.training.config_file import read_config_file
+
+SHOWN = 6
+"""Differing options that a line names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeated:
+    """The row of `run.paper`, and how close the run is to it."""
+
+    row: Cited
+    preset: str
+    """The closest preset that repeats the row; empty if none does."""
+    changed: tuple[str, ...]
+    """Options in which the run differs from that preset."""
+
+    @property
+    def differences(self) -> str:
+        """A line that says how the run differs."""
+        if not self.preset:
+            return "no preset repeats this row"
+        shown = ", ".join(self.changed[:SHOWN])
+        more = f" and {len(self.changed) - SHOWN} others" if len(self.changed) > SHOWN else ""
+        return f"this run has the options of configs/{self.preset}" + (f" except {shown}{more}" if shown else "")
+
+    def beside(self, measured: Collection[str]) -> Cited:
+        """The row with the scores that the run has measured; without any, with its STS."""
+        return self.row.only(measured if {*measured} & {*self.row.scores} else (*sts.TESTS, "average"))
+
+    def line(self, measured: Collection[str]) -> str:
+        """The row's scores that the run has measured, their tables, and how the run differs."""
+        row = self.beside(measured)
+        values = ", ".join(f"{name} {hundredfold(value)}" for name, value in row.scores.items())
+        return f"{row.label}: {values or 'no score of this run'} ({row.tables}); {self.differences}"
+
+
+def repeated(config: Config) -> Repeated | None:
+    """The row of one stage's `run.paper`; None if it is empty. Raises `InputError` if there is no such row."""
+    if not config.run.paper:
+        return None
+    row = papers.cited(config.run.paper, "run.paper")
+    options = _compared(config)
+    found = [
+        (preset, tuple(name for name in options | stage if options.get(name) != stage.get(name)))
+        for preset in papers.presets_of(row.reference)
+        for stage in _stages_of(preset, row.reference)
+    ]
+    preset, changed = min(found, key=lambda one: len(one[1]), default=("", ()))
+    return Repeated(row=row, preset=preset, changed=changed)
+
+
+def _stages_of(preset: str, reference: str) -> list[dict[str, Any]]:
+    """The options of a preset's stages that repeat the row; none if there is no such preset."""
+    from jaxdistill.training.stages import in_order  # which runs trainings, and each of them asks for its row
+
+    try:
+        stages = in_order(parse_config(read_config_file(preset)))
+    except InputError:
+        return []
+    return [_compared(stage) for stage in stages if stage.run.paper == reference]
+
+
+def _compared(config: Config) -> dict[str, Any]:
+    return {name: value for name, value in flat(config).items() if name not in WITHOUT_EFFECT}

@@ -1,0 +1,145 @@
+"""The papers' own numbers: held cell by cell, linked to presets, shown beside measured ones, and printed in the docs."""
+
+import re
+
+import pytest
+
+from jaxdistill.config import parse_config
+from jaxdistill.core import InputError
+from jaxdistill.evals import auc, multilingual, nli, sts, transfer
+from jaxdistill.reporting import papers
+from jaxdistill.reporting.figures import Entry
+from jaxdistill.reporting.page import headline
+from jaxdistill.training import config_file, paper
+from jaxdistill.training.stages import in_order
+
+from conftest import ROOT
+
+AVERAGES = {"avg", "average"}
+OF_OTHER_SETS = {
+    ("distilface", "SimCSE-BERTbase"),
+    ("simtde", "SBERT-BASE"),
+    ("simtde", "LRN-KD-768-L2(768)"),
+    ("simtde", "- ENCODING LAYER REDUCTION"),
+    ("trans_encoder", "SimCSE-large ensemble"),
+    ("trans_encoder", "Mirror-RoBERTa-base-drophead"),
+    ("trans_encoder", "Mirror-RoBERTa-base-drophead + TENC (cross)"),
+}
+"""Rows whose printed average is no mean of the row's cells; a `note` of the table says so."""
+TABLES = [(name, table) for name, content in papers.papers().items() for table in content["tables"]]
+
+
+@pytest.mark.parametrize("name, table", TABLES, ids=[f"{name}-{table['source']}" for name, table in TABLES])
+def test_every_average_is_the_mean_of_its_row(name, table):
+    places = [place for place, column in enumerate(table["columns"]) if column.lower().rstrip(".") in AVERAGES]
+    wrong = set()
+    for row in table["rows"]:
+        for place in places:
+            values = [float(cell) for cell in row["cells"][:place] if re.fullmatch(r"\d+\.\d+", str(cell))]
+            if len(values) > 1 and abs(sum(values) / len(values) - float(row["cells"][place])) > 0.0201:
+                wrong.add((name, row["row"]))
+    assert wrong <= OF_OTHER_SETS and (not wrong or table["note"])
+
+
+def test_a_table_has_a_key_and_a_score_for_each_column():
+    for name, table in TABLES:
+        assert list(papers.cells(name))  # strict: no cell too many or too few
+        keyed = {papers.COLUMN in row["key"] for row in table["rows"]}
+        assert True in keyed if "keys" in table else keyed == {False}
+        assert len(table["columns"]) == len(table["scores"])
+
+
+def test_every_score_is_one_that_evaluate_measures():
+    tracks = (*multilingual.TRACKS, *multilingual.ADDED)
+    of_groups = {"transfer": transfer.SETS, "auc": auc.SETS, "sts17": tracks}
+    named = {f"{group}/{name}" for group, names in of_groups.items() for name in (*names, "average")}
+    assert {score for row in papers.rows().values() for score in row.scores} <= {
+        *sts.SETS,
+        "average",
+        *nli.SCORES.values(),
+        *named,
+    }
+
+
+def test_each_preset_repeats_rows_of_one_paper_and_exists():
+    patterns = [pattern for content in papers.papers().values() for pattern in content["presets"]]
+    assert len(patterns) == len(set(patterns))
+    for pattern in patterns:
+        if "*" not in pattern:
+            config_file.read_config_file(pattern)
+
+
+@pytest.mark.parametrize(
+    "preset, rows",
+    [
+        ("congen.py:paper", ["congen:bert-base"]),
+        ("congen.py:quickstart", [""]),
+        ("ckd.py:paper:tinybert-l4", ["distilcse:ckd:tinybert-l4", "distilcse:distilcse-ckd:tinybert-l4"]),
+        ("simcse.py:unsup-roberta", ["congen:unsup-simcse:roberta-base"]),
+        ("simcse.py:congen-unsup:roberta-base", [""]),
+        ("simcse.py:congen-unsup:minilm-l3", ["congen:unsup-simcse:minilm-l3"]),
+        ("trans_encoder.py:paper", 3 * ["trans_encoder:bert-base:sts-cross", "trans_encoder:bert-base:sts-bi"]),
+    ],
+)
+def test_the_stages_of_a_preset_name_the_rows_that_they_repeat(preset, rows):
+    stages = in_order(parse_config(config_file.read_config_file(preset)))
+    assert [stage.run.paper for stage in stages] == rows
+    for stage in stages:
+        found = paper.repeated(stage)
+        assert found is None if not stage.run.paper else found.changed == () and found.preset
+
+
+def test_a_run_names_the_options_in_which_it_differs_from_the_row():
+    raw = config_file.read_config_file("ckd.py:code:tinybert-l4")
+    raw["data"]["text"], raw["run"]["log_every"], raw["then"]["optimizer"]["learning_rate"] = "mine.txt", 7, 1e-4
+    first, second = map(paper.repeated, in_order(parse_config(raw)))
+    assert first and (first.preset, first.changed) == ("ckd.py:code:tinybert-l4", ("data.text",))
+    assert second and second.changed == ("data.text", "optimizer.learning_rate")  # it inherits the text
+    line = first.line({"average"})
+    assert line == (
+        "paper, distilcse:ckd:tinybert-l4: average 81.16 (Table 2); this run has the options of "
+        "configs/ckd.py:code:tinybert-l4 except data.text"
+    )
+    raw["run"]["paper"] = "distilcse:teacher"
+    assert "no preset repeats this row" in paper.repeated(parse_config(raw)).line(())
+
+
+def test_an_unknown_row_is_one_clear_error():
+    raw = config_file.read_config_file("congen.py:tiny")
+    raw["run"]["paper"] = "congen:tinybert-l5"
+    with pytest.raises(InputError, match=r"run.paper=congen:tinybert-l5 is no row .* Did you mean congen:tinybert-l"):
+        paper.repeated(parse_config(raw))
+
+
+def test_a_papers_row_is_neither_best_nor_a_share_of_the_teacher():
+    entries = [
+        Entry(name="teacher", scores={"average": 0.8}),
+        Entry(name="student", scores={"average": 0.76}),
+        Entry(name="paper", scores={"average": 0.9}, is_cited=True),
+    ]
+    (teacher, student, cited) = (cells[0] for _, cells in headline(entries, "teacher").rows)
+    assert (teacher.is_best, student.retention) == (True, "95.0%")
+    assert (cited.text, cited.is_best, cited.retention) == ("90.00", False, "")
+
+
+def test_the_docs_print_the_tables():
+    docs = config_file.load_config_module(ROOT / "docs" / "tables.py")
+    page = docs.PAGE.read_text(encoding="utf-8")
+    assert [found[1] for found in docs.MARKS.findall(page)] == [
+        "congen",
+        "distilcse",
+        "distilface",
+        "simtde",
+        "trans_encoder",
+    ]
+    assert docs.with_tables(page) == page, "run: python docs/tables.py"
+
+
+@pytest.mark.parametrize(
+    "name", ["ckd", "kd", "seed", "simtde", "lrn_kd", "lmx_kd", "studies/congen_*", "studies/distilcse_*"]
+)
+def test_the_numbers_that_configs_repeat_are_the_papers(name):
+    printed = {str(cell) for _, table in TABLES for row in table["rows"] for cell in row["cells"]}
+    for path in sorted((ROOT / "configs").glob(f"{name}.py")):
+        said = config_file.load_config_module(path).__doc__
+        assert set(re.findall(r"\b\d\d\.\d\d\b", said)) <= printed, path.name
