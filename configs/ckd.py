@@ -7,17 +7,15 @@ two-stage   the same, then supervised contrastive fine-tuning of the best studen
             --config.then.data.text=TRIPLETS.tsv, with the columns text, positive, negative
 tiny        a one-minute smoke test from text to export; says nothing about quality
 tiny-two-stage   the same for both stages
-paper:STUDENT   the paper's settings: teacher sup-SimCSE-RoBERTa-large without dropout, batch 512, fixed temperature
-            0.05; then stage 2 at batch 128. STUDENT is bert-base (Table 2: 83.45, after stage 2 85.04), tinybert-l6
-            (83.17, 84.58) or tinybert-l4 (81.16, 82.84); `paper` alone is bert-base
+paper:STUDENT   the paper's settings: teacher sup-SimCSE-RoBERTa-large without dropout, batch 512; then stage 2 at batch
+            128. STUDENT is bert-base (Table 2: 83.45, after stage 2 85.04), tinybert-l6 (83.17, 84.58) or tinybert-l4
+            (81.16, 82.84); `paper` alone is bert-base. The paper names no temperature: 0.05 is SimCSE's
 code:STUDENT    the released code's settings: batch 8 x 512, a learned temperature that starts at 0.368, the teacher's
             dropout on; stage 2 at batch 4 x 128 with a learned scale that starts at 20. One difference: negatives are
             the whole batch and one queue (4,096 + 65,536), while each of the code's eight processes has 512 + 65,536
 paper-simcse:STUDENT   as `paper`, but the student is first trained by SimCSE (Table 3, STS-B dev: 89.03, 88.70, 87.21).
             BERT-base starts from a checkpoint on the hub; each TinyBERT gets an extra stage before the two
-congen:STUDENT  as adapted by ConGen's authors: unsupervised teacher, their text; `congen` alone is bert-base. ConGen's
-            Table 1: 76.19 (bert-tiny), 76.59 (bert-mini), 77.48 (tinybert-l4), 77.14 (minilm-l3), 77.90 (minilm-l6),
-            76.97 (bert-small), 77.92 (minilm-l12), 78.29 (tinybert-l6), 78.54 (bert-base), 78.34 (roberta-base)
+congen:STUDENT  as adapted by ConGen's authors: unsupervised teacher, their text; `congen` alone is bert-base
 
 Text: NEWS5M (`ffgcc/NEWS5M` on the hub). Triplets: download SimCSE's `nli_for_simcse.csv` and name it with
 --config.then.data.text (TinyBERTs of paper-simcse: --config.data.text and --config.then.then.data.text).

@@ -6,10 +6,8 @@ quickstart   3 layers of all-MiniLM-L6-v2 on the embedded text; no network
 tiny         a one-minute smoke test from text to export; says nothing about quality
 minilm-l3    3 layers of all-MiniLM-L6-v2 (17M parameters) on your text: --config.data.text=PATH_OR_GLOB
 paper:STUDENT   the rows of the paper's Tables 1 and 7; teacher unsup-SimCSE-RoBERTa-large from the hub; `paper` alone
-             is bert-base. The paper's STS averages (x 100), means of 3 seeds: bert-tiny 76.85, bert-mini 78.09,
-             tinybert-l4 78.54, minilm-l3 78.22, minilm-l6 79.10, bert-small 78.91, minilm-l12 79.68, tinybert-l6
-             79.73, bert-base 80.06, roberta-base 79.78. Single runs of its released models lie within 0.3 of these.
-             Not yet measured here
+             is bert-base. The paper's scores (docs/methods.md, and beside those of the run) are means of 3 seeds; single
+             runs of its released models lie within 0.3 of them. Not yet measured here
 paper:mdistilbert paper:mminilm-l12
              the multilingual students (Table 3: 80.17 and 78.02 on AR-AR, 87.10 and 87.36 on EN-EN). They read English
              and its translations in the parallel files of JAXDISTILL_DATA. For other files: --config.data.text=FILE.tsv

@@ -4,10 +4,8 @@
 
 minilm-l3   3 layers of all-MiniLM-L6-v2 on your text; word deletion as the second view
 tiny        a one-minute smoke test from text to export; says nothing about quality
-paper:STUDENT   ConGen's baseline; teacher and student from the hub; `paper` alone is bert-base. ConGen's Table 1: 70.76
-            (bert-tiny), 74.42 (bert-mini), 76.39 (tinybert-l4), 75.34 (minilm-l3), 74.74 (minilm-l6), 76.92
-            (bert-small), 76.91 (minilm-l12), 78.67 (tinybert-l6), 78.07 (bert-base), 79.06 (roberta-base). Its Table 3
-            has mdistilbert and mminilm-l12, which read translations as the second view (see configs/congen.py)
+paper:STUDENT   ConGen's baseline; teacher and student from the hub; `paper` alone is bert-base. Its Table 3 has mdistilbert
+            and mminilm-l12, which read translations as the second view (see configs/congen.py)
 en-de       a bilingual student, trained from scratch on English sentences and their translations
 
 With translations this is the method of Reimers and Gurevych (EMNLP 2020): the student reads a sentence and its

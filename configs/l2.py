@@ -9,10 +9,8 @@ leaf        LEAF (Vujanic and Rueckstiess, 2025, arXiv 2509.12539): a BERT of 23
             scores 53.55 on BEIR, and 54.03 if the teacher embeds the documents (docs/guide/evaluation.md). Text,
             lengths and rates here are ours: not yet measured
 tiny        a one-minute smoke test from text to export; says nothing about quality
-paper:STUDENT   ConGen's baseline; teacher and student from the hub; `paper` alone is bert-base. ConGen's Table 1: 73.32
-            (bert-tiny), 76.07 (bert-mini), 77.03 (tinybert-l4), 76.66 (minilm-l3), 77.51 (minilm-l6), 77.30
-            (bert-small), 78.79 (minilm-l12), 78.95 (tinybert-l6), 78.97 (bert-base), 79.00 (roberta-base). Its Table 3
-            has mdistilbert and mminilm-l12, which read only English here
+paper:STUDENT   ConGen's baseline; teacher and student from the hub; `paper` alone is bert-base. Its Table 3 has mdistilbert
+            and mminilm-l12, which read only English here
 
 The code of ConGen's baselines is not public. Unit-length vectors are from the paper's section 3.1, the head from 4.1,
 and learning rates from ConGen's own rows. Adam's eps is 1e-8: with ConGen's 1e-6, the small gradients of mean squares

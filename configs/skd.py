@@ -4,10 +4,7 @@
 
 minilm-l3   3 layers of all-MiniLM-L6-v2 on your text; word deletion as the second view
 tiny        a one-minute smoke test from text to export; says nothing about quality
-paper:STUDENT   as in ConGen's paper: the third term compares the student's two views; `paper` alone is bert-base.
-            ConGen's Table 1: 68.83 (bert-tiny), 72.02 (bert-mini), 73.05 (tinybert-l4), 72.66 (minilm-l3), 73.59
-            (minilm-l6), 75.06 (bert-small), 74.58 (minilm-l12), 77.62 (tinybert-l6), 78.05 (bert-base), 77.44
-            (roberta-base)
+paper:STUDENT   as in ConGen's paper: the third term compares the student's two views; `paper` alone is bert-base
 code:STUDENT    as in the code of CL-ReLKT, the source of SKD: the third term compares the teacher's second view with
             the student's first
 
