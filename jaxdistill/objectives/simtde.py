@@ -9,6 +9,8 @@ table 2 for the comparisons and ablations. Its code is not public. Choices where
   * L_TE compares the outputs of the embedding blocks at the tokens of the batch (`token_loss=batch`), or the tables of
     word embeddings (`vocabulary`); its text types the matrix as width x vocabulary, and the input as a sentence.
   * L_TE is a mean over real tokens and numbers, L_SE over sentences and numbers.
+  * `cosine_mse` and `cosine_mae` are a reading of section 4.3's "MSE and MAE loss on the cosine similarity": the distance from
+    1 of the cosine between the student's vector and its teacher's.
   * Which layers LRN-KD and LMX-KD pair: `last` (the teacher's last ones) or `even`.
 """
 
