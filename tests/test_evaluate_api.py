@@ -77,7 +77,9 @@ def test_the_signature_names_every_option():
     options = evaluate._parser().defaults()
     assert set(parameters) - in_python == options.keys() - {"model"}
     for name in (
-        set(parameters) - in_python - {"data", "out", "parts", "postprocess_text", "bitext", "entities", "retrieval"}
+        set(parameters)
+        - in_python
+        - {"data", "out", "paper", "parts", "postprocess_text", "bitext", "entities", "retrieval"}
     ):
         assert parameters[name].default == options[name], name
 
