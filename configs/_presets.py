@@ -28,7 +28,6 @@ def minilm_l3(**objective) -> ConfigDict:
     A student cut from its teacher starts aligned with it: no head, which would throw that away, and no dropout.
     """
     config = options(**objective)
-    config.data.max_length = 64
     config.teacher.model = TEACHER
     config.student.model = "teacher"
     config.student.layers = "even:3"
@@ -46,6 +45,7 @@ def quickstart(config: ConfigDict) -> ConfigDict:
     config.data.columns = ()
     config.data.batch_size = 64
     config.data.max_length = 64
+    config.student.max_length = 256  # of the teacher
     config.data.pack_shapes = 3
     config.teacher.targets = "live"
     if "queue_size" in config.objective:

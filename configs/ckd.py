@@ -54,6 +54,7 @@ def distilcse(objective: dict, student: str, *, batch_size: int) -> ConfigDict:
     config.teacher.pooling = "pooler"
     config.teacher.max_length = 64
     config.student.model = model
+    config.student.max_length = 512  # as in SimCSE's code, on which theirs is built
     config.student.pooling = "pooler"
     config.student.head = "linear"
     config.student.keep_head = False
@@ -82,6 +83,7 @@ def second_stage(config: ConfigDict, *, batch_size: int, learned_scale: str = "n
     then.data.batch_size = batch_size
     then.teacher.model = ""
     then.student.model = "previous"
+    then.student.max_length = config.student.max_length
     then.student.dropout = config.student.dropout
     then.optimizer = config.optimizer.copy_and_resolve_references()
     then.optimizer.learning_rate = 5e-5

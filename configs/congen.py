@@ -67,6 +67,7 @@ def of_student(row: str, objective: dict) -> ConfigDict:
     config = options(**objective)
     config.data.text = NLI
     config.data.dedupe = False
+    config.data.max_length = 128
     if row in MULTILINGUAL:
         config.data.text = "data:parallel/en-*.tsv.gz"
         config.data.columns = (("text", "en"), ("translation", "ar|de|es|fr|tr"))

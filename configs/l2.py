@@ -46,7 +46,6 @@ def paper(student: str = "bert-base", **changed) -> ConfigDict:
 def leaf() -> ConfigDict:
     """Any text serves: there are no labels, pairs or negatives, and small batches are enough."""
     config = minilm_l3(**l2())
-    config.data.max_length = 256
     config.teacher.model = "Snowflake/snowflake-arctic-embed-m-v1.5"
     config.student.model = "nreimers/MiniLM-L6-H384-uncased"
     config.student.layers = ""

@@ -55,6 +55,7 @@ def mined() -> ConfigDict:
     config.data.columns = (("text", "text"), ("positive", "positive"), ("a", "negative_1"), ("b", "negative_2"))
     config.data.batch_size, config.data.pack_groups, config.data.max_length = 32, 4, 160
     config.teacher.model = "columns:score_positive,score_negative_1,score_negative_2"
+    config.student.max_length = 256  # of the measured evaluations
     config.student.layers = ""
     config.student.dropout = 0.0
     config.optimizer.learning_rate = 5e-6

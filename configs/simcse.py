@@ -71,6 +71,7 @@ def papers(student: str, *, batch_size: int, learning_rate: float, supervised: b
     config.data.dedupe = False
     config.data.columns = TRIPLETS if supervised else ()
     config.student.model = student
+    config.student.max_length = 512  # the code's evaluation truncates nothing
     config.student.pooling = "cls"
     config.student.head = "tanh"
     config.student.head_init = "normal"

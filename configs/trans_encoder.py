@@ -133,6 +133,7 @@ def stage(
     config.teacher.pooling = begun["pooling"] if begun["bi"] in labellers else ""  # exports of stages say their own
     config.teacher.max_length = LENGTHS[labelled_by]
     config.student.model = model or (begun["plain"] if form == "cross" else begun["bi"])
+    config.student.max_length = 512  # evaluations read more than training does
     config.student.pooling = begun["plain_pooling"] if form == "cross" else begun["pooling"]
     config.student.head = "pair" if form == "cross" else "none"
     config.student.head_init = "normal"

@@ -10,6 +10,7 @@ import pytest
 
 import jaxdistill
 from jaxdistill import memory
+from jaxdistill.training import lengths
 from jaxdistill.training.api import with_options
 
 from program import environment, write_teacher
@@ -23,7 +24,6 @@ def result(tmp_path_factory):
         "run.steps": 4,
         "evals.every": 2,
         "data.batch_size": 16,
-        "data.max_length": 24,
         "run.precision": "float32",
     }
     options["data.cache_folder"] = str(folder / "cache")
@@ -42,6 +42,7 @@ def result(tmp_path_factory):
 def test_distill_returns_model_scores_and_export(result):
     assert result.export_folder.is_dir() and result.results["config"]["run.steps"] == 4
     assert result.results["config"]["student.layers"] == "even:1"
+    assert result.results["max_length"] == result.model.model.max_length == 32  # chosen from the text
     assert set(result.teacher_scores) == set(result.scores) and all(abs(score) <= 1 for score in result.scores.values())
     vectors = result.model.encode(["A cat sleeps.", "A cat naps."])
     np.testing.assert_array_equal(
@@ -55,9 +56,11 @@ def test_the_card_has_the_call(result):
     assert str(result.workdir.parent) not in card
 
 
-def test_export_is_a_function_and_a_program(result, tmp_path):
+def test_export_is_a_function_and_a_program(result, tmp_path, monkeypatch):
+    monkeypatch.setattr(lengths, "evenly_sampled", None)  # it reads no text
     folder = jaxdistill.export(result.workdir, step=2, out=tmp_path / "exported")
-    assert jaxdistill.load(str(folder)).encode(["A cat."]).shape == (1, 16)
+    exported = jaxdistill.load(str(folder))
+    assert exported.encode(["A cat."]).shape == (1, 16) and exported.model.max_length == 32
     with pytest.raises(jaxdistill.InputError, match="step 3"):
         jaxdistill.export(result.workdir, step=3, out=tmp_path / "other")
     for step in ("2", [], None):

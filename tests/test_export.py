@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxdistill import export as export_command
-from jaxdistill.config import parse_config
+from jaxdistill.config import Student, parse_config
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.licences import licences_of
@@ -19,7 +19,8 @@ from jaxdistill.inference import Embedder
 from jaxdistill.reporting.model_card import Facts, read_facts, write_facts
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import export, largest_difference, weights_bytes
-from jaxdistill.training.student import make_student, reading_training_length
+from jaxdistill.training.lengths import training_length
+from jaxdistill.training.student import make_student, with_length
 from jaxdistill.training.teacher import load_teachers
 
 from tiny_models import tiny_model
@@ -76,47 +77,49 @@ def exported_length(student, folder):
     return stated
 
 
-def stage_student(folder, source, *, trained_on, teacher_reads=0):
+def stage_student(folder, source, *, trained_on, teacher_reads=0, asked=0):
     """(teacher, untrained student) of a stage."""
     config = parse_config(
         dict(
             data=dict(max_length=trained_on),
             teacher=dict(model=str(folder / "teacher"), max_length=teacher_reads),
-            student=dict(model=source, pooling="", head="none"),
+            student=dict(model=source, pooling="", head="none", max_length=asked),
             objective=dict(name="embedding"),
         )
     )
     teachers = load_teachers(config, folder)
-    return teachers[0], make_student(config, teachers, folder)
+    student = make_student(config, teachers, folder)
+    return teachers[0], with_length(config.student, student, training_length(config, student, teachers, folder))
 
 
-@pytest.mark.parametrize(("trained_on", "length"), [(8, 16), (16, 16), (24, 24), (128, 32)])
-def test_an_export_reads_what_its_student_was_trained_on_and_never_less_than_it_read(
-    tmp_path, unchecked, trained_on, length
+@pytest.mark.parametrize(
+    ("trained_on", "asked", "length"), [(8, 0, 8), (8, 24, 24), (24, 0, 24), (24, 8, 8), (128, 0, 32), (8, 128, 32)]
+)
+def test_an_export_reads_what_its_student_was_trained_on_unless_asked_otherwise(
+    tmp_path, unchecked, trained_on, asked, length
 ):
     """The teacher reads 16 tokens and has positions for 32."""
     save(tiny_model(tmp_path / "tokenizer"), tmp_path / "teacher")
-    teacher, student = stage_student(tmp_path, "teacher", trained_on=trained_on)
+    teacher, student = stage_student(tmp_path, "teacher", trained_on=trained_on, asked=asked)
     assert exported_length(student, tmp_path / "export") == length
     assert teacher.max_length == len(teacher.encodings(["cat " * 99])[0].ids) == 16
 
 
-def test_a_second_stage_on_longer_text_exports_a_longer_student(tmp_path, unchecked):
+def test_each_stage_exports_its_own_length(tmp_path, unchecked):
     save(tiny_model(tmp_path / "tokenizer", max_length=32), tmp_path / "teacher")
     _, first = stage_student(tmp_path, "teacher", trained_on=12, teacher_reads=12)
     assert exported_length(first, tmp_path / "first") == 12
     _, second = stage_student(tmp_path, str(tmp_path / "first"), trained_on=24, teacher_reads=24)
     assert exported_length(second, tmp_path / "second") == 24
     _, third = stage_student(tmp_path, str(tmp_path / "second"), trained_on=8)
-    assert exported_length(third, tmp_path / "third") == 24
+    assert exported_length(third, tmp_path / "third") == 8
 
 
 def test_rows_of_the_position_table_that_no_token_has_are_not_read(model):
     """RoBERTa's table has 32 rows, of which the first token has the third."""
     architecture = dataclasses.replace(model.definition.architecture, family="roberta", position_offset=2, pad_id=1)
     roberta = dataclasses.replace(model, definition=dataclasses.replace(model.definition, architecture=architecture))
-    config = parse_config(dict(objective=dict(name="embedding"), data=dict(max_length=128)))
-    assert reading_training_length(config, roberta).max_length == 30
+    assert with_length(Student(), roberta, 128).max_length == 30
 
 
 def test_an_earlier_export_is_replaced(model, tmp_path, unchecked):

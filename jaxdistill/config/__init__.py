@@ -45,9 +45,11 @@ class Data:
     short and long texts. The same text always gives the same chunks. 0: chunks are as long as possible."""
     dedupe: bool = True
     """Keep only the first of duplicate rows. All columns are compared, pairs in either order; case is ignored."""
-    max_length: Count = 128
-    """Maximum tokens per sentence in training, including special tokens; longer sentences are truncated. The exported
-    student reads at least this many, up to its number of positions."""
+    max_length: CountOrNone = 0
+    """Maximum tokens per sentence in training, including special tokens and the prompt; longer sentences are truncated,
+    and a column of which more than 5 % are truncated is reported. 0: chosen from the text. It is then the 0.99 quantile
+    of the lengths of up to 4,096 rows, rounded up to a multiple of 16, and at most 512, the tokens that the teacher
+    reads and the student's positions; with `chunk_tokens`, it is that number."""
     batch_size: Count = 128
     """Sentences per step, over all devices."""
     max_line_bytes: Count = 16 << 20
@@ -151,6 +153,9 @@ class Student:
     """Above 0: width of the embedding tables, projected to the width of the layers (SimTDE); exported as ELECTRA."""
     embedding_init: Literal["svd", "random"] = "svd"
     """Initial compact tables: `svd`, a truncated singular value decomposition of the model's, or `random` (SimTDE)."""
+    max_length: CountOrNone = 0
+    """Maximum tokens per sentence that the student reads after training, in evaluations and as exported, up to its
+    number of positions. 0: as many as in training; a static student reads all."""
     pooling: str = ""
     """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's, or the teacher's if `model` is
     `teacher`. Required if the checkpoint states none."""

@@ -49,12 +49,12 @@ class Chunking:
     @property
     def digest(self) -> str:
         """Digest of everything but the text."""
-        parts = [VERSION, _bare(self.tokenizer).to_str(), self.most, self.least]
+        parts = [VERSION, bare(self.tokenizer).to_str(), self.most, self.least]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
     def split(self, texts: Iterable[str]) -> Iterator[list[str]]:
         """Yields the chunks of each text, none of them empty."""
-        tokenizer = _bare(self.tokenizer)
+        tokenizer = bare(self.tokenizer)
         for batch in _batches(texts):
             with foreign_errors("the tokenizer cannot read the text"):
                 encodings = tokenizer.encode_batch(batch, add_special_tokens=False)
@@ -103,7 +103,8 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _bare(tokenizer: Tokenizer) -> Tokenizer:
+def bare(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy that neither pads nor truncates."""
     copy = Tokenizer.from_str(tokenizer.to_str())
     copy.no_padding()
     copy.no_truncation()

@@ -123,6 +123,10 @@ class TokenStore:
         """Counts of unknown tokens and characters in a column."""
         return Unknown(*self._info["unknown"][column])
 
+    def truncated(self, column: str) -> float:
+        """Share of truncated sentences in a column."""
+        return self._info["truncated"][column] / self.rows
+
     def ids(self, column: str, row: int) -> Integer[np.ndarray, " l"]:
         """Token ids of a sentence, special tokens included."""
         starts = self._of(column, "starts")
@@ -226,10 +230,10 @@ class TokenStore:
         if found or "excluded" in info:
             lines.append(f"left out: {', '.join(found) or 'nothing, no row is in data.exclude'}")
         for name in self.columns:
-            tokens, truncated = len(self._of(name, "ids")), info["truncated"][name]
+            tokens = len(self._of(name, "ids"))
             lines.append(
                 f"column {name}: {tokens:,} tokens, {tokens / self.rows:.1f} per sentence, "
-                f"{truncated / self.rows:.2%} of sentences truncated at {self.max_length} tokens"
+                f"{self.truncated(name):.2%} of sentences truncated at {self.max_length} tokens"
             )
         return lines
 

@@ -22,6 +22,7 @@ from jaxdistill.evals import dev_metric
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.training import optim, step
 from jaxdistill.training.dev import dev_tasks, held_out_rows, read_own_sets
+from jaxdistill.training.lengths import training_length
 from jaxdistill.training.objective import (
     check_accumulation,
     check_form,
@@ -35,7 +36,7 @@ from jaxdistill.training.profile import profiled_steps
 from jaxdistill.training.prompts import check_roles
 from jaxdistill.training.run import Run
 from jaxdistill.training.sharding import frozen_shardings, sharding_rules
-from jaxdistill.training.student import make_student, widths_of, with_dropout
+from jaxdistill.training.student import make_student, widths_of, with_dropout, with_length
 from jaxdistill.training.teacher import Targets, load_labellers, load_teachers
 from jaxdistill.training.text import student_text
 
@@ -56,9 +57,11 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     objective = with_teachers(config, objective, widths_of(teachers))
     teacher = teachers[0] if len(teachers) == 1 else None
     student = make_student(config, teachers, workdir, computed=absent is None)
+    length = training_length(config, student, teachers, workdir)
+    student = with_length(config.student, student, length)
     check_roles(config, [*labellers, *teachers, student])
     own_dev = read_own_sets(config)  # read before labels and targets are made, which takes long
-    store = student_text(config, objective, student, progress=progress)
+    store = student_text(config, objective, student, length, progress=progress)
     check_form(objective, student)
     dropping = with_dropout(student, config.student.dropout, drophead=config.student.drophead)
     check_views_differ(objective, dropping, store.columns)

@@ -34,6 +34,7 @@ from jaxdistill.training.vocabulary import keep_tokenizer, refuse_other_text
 from jaxdistill.training.workdir import (
     DEV_SCORE,
     EXPORT,
+    LENGTH,
     METRICS,
     RESULTS,
     TEXT_FILES,
@@ -116,7 +117,7 @@ def inputs_of(run: Run, read: Mapping[str, str]) -> dict[str, str]:
     inputs = {name: digest for name, digest in read.items() if name != "content of student.model"}
     if not any(map(hub.is_hub, sources.split_specs(run.config.data.text))) and run.store.source_digest:
         inputs[TEXT_FILES] = run.store.source_digest
-    return inputs | {DEV_SCORE: run.best or "none"}
+    return inputs | {LENGTH: str(run.store.max_length), DEV_SCORE: run.best or "none"}
 
 
 def finish(
@@ -148,6 +149,7 @@ def finish(
     results = {
         "command": command,
         "config": flat(run.config),
+        "max_length": run.store.max_length,
         "seconds_in_this_process": outcome.seconds,
         "seconds_of_activities": outcome.spent,
         "best_metric": run.best,

@@ -12,9 +12,10 @@ from jaxdistill.config import Config
 from jaxdistill.core import InputError, Params
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.training.checkpoint import Checkpoints, Restored
+from jaxdistill.training.lengths import training_length
 from jaxdistill.training.run import Run
 from jaxdistill.training.sharding import sharded_embedder
-from jaxdistill.training.student import as_evaluated, as_exported, make_student, widths_of
+from jaxdistill.training.student import as_evaluated, as_exported, make_student, widths_of, with_length
 from jaxdistill.training.teacher import load_teachers
 from jaxdistill.training.workdir import CHECKPOINTS, EXPORT, read_config
 
@@ -128,6 +129,7 @@ def restored_student(workdir: str | pathlib.Path, steps: Sequence[int]) -> Sente
         )
     teachers = load_teachers(config, workdir)
     student = make_student(config, teachers, workdir, computed=False)  # the weights are the checkpoint's
+    student = with_length(config.student, student, training_length(config, student, teachers, workdir))
     checkpoints = Checkpoints(workdir, read_only=True)
     params = _mean(checkpoints.restore_alone(step).params["student"] for step in steps)
     return as_exported(config.student, trained_student(config, student, params, teachers))

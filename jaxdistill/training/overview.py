@@ -16,6 +16,7 @@ from jaxdistill.encoders.architecture import Dense
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import agreement
 from jaxdistill.training import final_scores
+from jaxdistill.training.lengths import truncation_warnings
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import say
 from jaxdistill.training.sharding import held_share, sharded_embedder
@@ -36,7 +37,7 @@ def print_overview(run: Run) -> dict[str, float]:
     for teacher in run.teachers:
         say(f"teacher: {model_line(teacher)}")
     say(f"student: {model_line(run.student)}")
-    for line in run.store.report():
+    for line in [*run.store.report(), *truncation_warnings(run.objective, run.student, run.teachers, run.store)]:
         say(line)
     if run.config.run.sharding:
         trained = held_share(run.like.params, run.shardings.params)

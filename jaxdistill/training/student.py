@@ -61,7 +61,6 @@ def make_student(
         model = surgery.with_pooling(teacher, pooling) if pooling else teacher
     else:
         model = load_model(source, pooling=pooling)
-    model = reading_training_length(config, model)
     if spec.prompt:
         model = model.with_prompt(spec.prompt)
     if spec.head != "pair":
@@ -132,17 +131,19 @@ def refuse_contradictions(spec: Student, *, has_teacher: bool) -> None:
         refuse_role_prompts(spec, "student", "is for a sentence encoder; student.head=pair makes a cross-encoder")
 
 
-def reading_training_length(config: Config, model: SentenceModel) -> SentenceModel:
-    """The model with a maximum length of at least that of its training, as far as it has positions.
+def with_length(spec: Student, student: SentenceModel, trained: int) -> SentenceModel:
+    """The student with the maximum length that it has after training, as far as it has positions.
 
-    A longer one of its own stays: shorter sentences in training do not take away what it reads.
+    Args:
+      trained: maximum tokens per sentence in training.
     """
-    length = min(config.data.max_length, model.definition.architecture.longest)
-    if length <= model.max_length:
-        return model
-    tokenizer = tokenizers.Tokenizer.from_str(model.tokenizer.to_str())  # the teacher keeps its own
+    architecture = student.definition.architecture
+    length = min(spec.max_length or (student.max_length if architecture.is_static else trained), architecture.longest)
+    if length == student.max_length:
+        return student
+    tokenizer = tokenizers.Tokenizer.from_str(student.tokenizer.to_str())  # the teacher keeps its own
     tokenizer.enable_truncation(length)
-    return dataclasses.replace(model, tokenizer=tokenizer, max_length=length)
+    return dataclasses.replace(student, tokenizer=tokenizer, max_length=length)
 
 
 def with_pair_head(spec: Student, model: SentenceModel, key: jax.Array) -> SentenceModel:

@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -30,6 +32,8 @@ MOST_SINGLE = 0.5
 PRUNING_SAMPLE, PRUNING_BATCH = 1024, 32
 """Sentences on which activations are measured, and how many at a time."""
 
+Item = TypeVar("Item")
+
 log = logging.getLogger(__name__)
 
 
@@ -53,13 +57,12 @@ def text_portions(data: Data) -> list[Portion]:
 
 
 def student_text(
-    config: Config, objective: Objective, student: SentenceModel, *, progress: bool
+    config: Config, objective: Objective, student: SentenceModel, length: int, *, progress: bool
 ) -> tokenize.TokenStore:
-    """The text in the student's tokens, in chunks where the options ask for them."""
-    longest = min(config.data.max_length, student.definition.architecture.longest)
-    chunking = _chunking_of(config, objective, student, longest)
+    """The text in the student's tokens, at most `length` a sentence, in chunks where the options ask for them."""
+    chunking = _chunking_of(config, objective, student, length)
     views = objective.student_views
-    return tokenised_text(config.data, student, views, max_length=longest, chunking=chunking, progress=progress)
+    return tokenised_text(config.data, student, views, max_length=length, chunking=chunking, progress=progress)
 
 
 def _chunking_of(config: Config, objective: Objective, student: SentenceModel, max_length: int) -> Chunking | None:
@@ -86,8 +89,8 @@ def _chunking_of(config: Config, objective: Objective, student: SentenceModel, m
 def _chunking(data: Data, student: SentenceModel, max_length: int) -> Chunking:
     if data.chunk_tokens > max_length:
         raise InputError(
-            f"data.chunk_tokens={data.chunk_tokens} is more than the student reads, {max_length} tokens; reduce it, or raise "
-            "--config.data.max_length."
+            f"data.chunk_tokens={data.chunk_tokens} is more than the student reads, {max_length} tokens; reduce it"
+            + (", or raise --config.data.max_length." if data.max_length else ".")
         )
     prompts = [student.role_prompts[role] for portion in text_portions(data) for role in portion.roles]
     around = student.tokenizer.num_special_tokens_to_add(False)
@@ -128,7 +131,7 @@ def tokenised_text(
             line_bytes=data.max_line_bytes,
             progress=progress,
         )
-    for column in _columns_read(store, views):
+    for column in columns_of_views(store, views):
         _check_unknown(data, model, column, store.unknown(column))
     for view in dict.fromkeys(views):
         _warn_of_single_words(store, view)
@@ -153,7 +156,7 @@ def _warn_of_single_words(store: tokenize.TokenStore, view: str) -> None:
 def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: tokenize.TokenStore) -> None:
     """Like the check of `tokenised_text`, for a model that reads the raw text: tests sentences drawn evenly from it."""
     tokenizer = model.tokenizer
-    for column in _columns_read(store, views):
+    for column in columns_of_views(store, views):
         rows = range(0, len(store), -(-len(store) // SAMPLE))
         texts = [store.text(column, row) for row in rows]
         prompts = [model.role_prompts[role] for role in store.roles(column, rows)]
@@ -162,15 +165,17 @@ def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: t
 
 
 def columns_read(data: Data, objective: Objective) -> dict[str, str]:
-    """Of the text's columns, the sentences and those that are views of the student."""
+    """Of the text's columns, the sentences and those that are views of the student, or parts of a pair that it reads."""
     columns = dict(data.columns) or {TEXT: TEXT}
-    return {name: column for name, column in columns.items() if name in (TEXT, *objective.student_views)}
+    pairs = any(view in PAIRS for view in objective.student_views)
+    read = (TEXT, *objective.student_views, *([SECOND] if pairs else []))
+    return {name: column for name, column in columns.items() if name in read}
 
 
 def activation_moments(config: Config, model: SentenceModel) -> pruning.Moments:
     """What the model's units read on sentences drawn evenly from the text, see `pruning`."""
     ids = sorted(sampled_ids(config, model, PRUNING_SAMPLE), key=len)
-    longest = min(config.data.max_length, model.max_length)
+    longest = _cut_at(config, model)
     total: dict[str, np.ndarray] = {}
     for start in range(0, len(ids), PRUNING_BATCH):
         batch = ids[start : start + PRUNING_BATCH]
@@ -182,14 +187,24 @@ def activation_moments(config: Config, model: SentenceModel) -> pruning.Moments:
 
 
 def sampled_ids(config: Config, model: SentenceModel, most: int) -> list[Integer[np.ndarray, " tokens"]]:
-    """The tokens of at most `most` sentences drawn evenly from the text, each cut where the training cuts it."""
-    longest = min(config.data.max_length, model.max_length)
+    """The tokens of at most `most` sentences drawn evenly from the text, each cut at what the model reads, or earlier where
+    `data.max_length` says so."""
+    longest = _cut_at(config, model)
     texts = evenly_sampled(prompted_sentences(config, model), most)
     return [np.asarray(one.ids[:longest], np.int32) for one in model.encodings(texts)]
 
 
+def _cut_at(config: Config, model: SentenceModel) -> int:
+    return min(config.data.max_length or model.max_length, model.max_length)
+
+
 def prompted_sentences(config: Config, model: SentenceModel) -> Iterator[str]:
     """The sentences of the text that the student's views read, behind the model's prompts; not those of `data.exclude`."""
+    return chain.from_iterable(prompted_rows(config, model))
+
+
+def prompted_rows(config: Config, model: SentenceModel) -> Iterator[list[str]]:
+    """The same, row by row."""
     data, chunked = config.data, config.data.chunk_tokens > 0
     specs, read = split_specs(data.text), columns_read(data, make_objective(config))
     columns = dict(data.columns) or {TEXT: TEXT}
@@ -205,10 +220,10 @@ def prompted_sentences(config: Config, model: SentenceModel) -> Iterator[str]:
         ]
         for row in sources.rows(specs[portion.source], portion.columns, data.max_line_bytes):
             if not excluded or tokenize.row_key([row[place] for place in own]) not in excluded:
-                yield from (prompt + row[place] for place, prompt in prompts if row[place].strip())
+                yield [prompt + row[place] for place, prompt in prompts if row[place].strip()]
 
 
-def evenly_sampled(items: Iterable[str], most: int) -> list[str]:
+def evenly_sampled(items: Iterable[Item], most: int) -> list[Item]:
     """Every n-th of the items, for the smallest power of 2 that leaves at most `most`."""
     kept, step = [], 1
     for number, item in enumerate(items):
@@ -219,7 +234,7 @@ def evenly_sampled(items: Iterable[str], most: int) -> list[str]:
     return kept
 
 
-def _columns_read(store: tokenize.TokenStore, views: Sequence[str]) -> list[str]:
+def columns_of_views(store: tokenize.TokenStore, views: Sequence[str]) -> list[str]:
     """A view that is not a column is made of the sentences, or of both sentences of a pair."""
     made = any(view not in store.columns for view in views)
     return [name for name in store.columns if name in views or (made and name in (TEXT, SECOND))]

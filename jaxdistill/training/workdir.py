@@ -34,6 +34,8 @@ INPUTS = "inputs.json"
 """Digests of what the run reads, and what chooses its best checkpoint."""
 TEXT_FILES, DEV_SCORE = "content of the files of data.text", "dev score"
 """Names of two of the inputs."""
+LENGTH = "data.max_length"
+"""Name of another: the number of tokens, where the text chose it too."""
 STUDENTS = "students.json"
 """In a workdir of several stages: for each stage that was begun, the digests of the earlier exports it was made of."""
 

@@ -14,7 +14,7 @@ def option(name: str, value: object, says: str = "") -> Case:
 
 NUMBERS = {
     "data.batch_size": (0, -1, 10**20),
-    "data.max_length": (-1, 0),
+    "data.max_length": (-1,),
     "data.pack_groups": (0,),
     "data.pack_shapes": (1, 5),
     "teacher.max_length": (-1,),

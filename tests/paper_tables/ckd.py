@@ -32,6 +32,7 @@ def optimizer(source: str, **changed) -> dict[str, Fact]:
     return facts | cited("ours: nothing is decayed", optimizer__decay="matrices") | cited(source, **changed)
 
 
+WHOLE = cited("ours: no sentence of an evaluation is longer", student__max_length=512)
 STAGE_1 = NONE_CUT | {
     **optimizer("sentemb: kd_distillation.py, ckd_contrastive.py"),
     **cited(
@@ -41,6 +42,7 @@ STAGE_1 = NONE_CUT | {
         student__head="linear", student__head_init="uniform", student__keep_head=False, student__dropout=-1.0,
         student__drophead=0.0, evals__every=125,
     ),
+    **WHOLE,
     **cited("DistilCSE 4.1: News-5m", data__text="hf:ffgcc/NEWS5M:train:text"),
     **cited("DistilCSE 4.2", run__epochs=20.0, run__steps=0),
     **cited("DistilCSE 4.2 and scripts: 3 epochs without gain", evals__patience=0, evals__patience_epochs=3.0),
@@ -54,6 +56,7 @@ STAGE_2 = NONE_CUT | {
         student__dropout=-1.0, student__drophead=0.0, evals__every=125, evals__untrained=False, evals__patience=0, evals__patience_epochs=0.0, run__epochs=5.0, run__steps=0,
         run__seed=1111,
     ),
+    **WHOLE,
     **cited("sentemb: nli_finetune.py, its pooler is what the stage before hands on", student__pooling=""),
     **cited("ours: there is no teacher", teacher__model="", teacher__targets="live", teacher__dropout=False),
     **cited("ours: there is no teacher, not read", teacher__pooling="", teacher__max_length=0),

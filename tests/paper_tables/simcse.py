@@ -24,6 +24,7 @@ ROBERTA, ROBERTA_LARGE = "FacebookAI/roberta-base", "FacebookAI/roberta-large"
 SIMCSE = COMMON | {
     **cited("SimCSE: train.py, blank lines apart nothing is left out", data__dedupe=False),
     **cited("SimCSE: run_*_example.sh", data__max_length=32, evals__every=125),
+    **cited("SimCSE: evaluation.py, nothing is truncated", student__max_length=512),
     **cited("SimCSE: models.py, the MLP of --pooler_type cls", student__pooling="cls", student__head="tanh"),
     **cited("SimCSE: models.py, BertModel's _init_weights", student__head_init="normal"),
     **cited("SimCSE: the checkpoint's own 0.1", student__dropout=-1.0, student__drophead=0.0),
@@ -84,6 +85,7 @@ def mirror(student: str, script: str, *, pooling: str, dropout: float, drophead:
         "Mirror-BERT eq. 1; mirror-bert: pytorch_metric_learning's NTXentLoss",
         objective__views=("text", "mask_span"), objective__among="both",
     )  # fmt: skip
+    facts |= cited("ours: no sentence of an evaluation is longer", student__max_length=512)
     facts |= cited("ours: one form here", objective__learned_scale="none", objective__negative_weight=1.0)
     facts |= cited("ours: there is no head, not read", student__head_init="normal", student__keep_head=False)
     facts["evals.every"] = Fact(50, "ours", "the code never evaluates and keeps the last step, which is step 50")

@@ -37,7 +37,8 @@ MODELS = {
 SIMCSE = ("bert-base", "roberta-base", "bert-large", "roberta-large")
 
 COMMON = (
-    cited(
+    cited("ours: no sentence of an evaluation is longer", student__max_length=512)
+    | cited(
         CODE,
         teacher__targets="labels",
         teacher__dropout=False,

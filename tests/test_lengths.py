@@ -1,0 +1,121 @@
+"""How many tokens a student reads: chosen from the text, kept by the workdir, and reported where it truncates much."""
+
+import dataclasses
+import json
+import logging
+
+import jax
+import pytest
+
+from jaxdistill import config as configs
+from jaxdistill import objectives
+from jaxdistill.encoders import surgery
+from jaxdistill.training import lengths
+
+from tiny_models import tiny_model
+from tiny_text import store_of
+
+SHORT, LONG = "a" * 6, "a" * 25
+"""Words of as many tokens, between two special ones."""
+PAIRS = (("text", "sentence1"), ("second", "sentence2"))
+
+
+@pytest.fixture(scope="module")
+def student(tmp_path_factory):
+    """Positions for 32 tokens."""
+    return tiny_model(tmp_path_factory.mktemp("student"))
+
+
+def config_of(path, **data) -> configs.Config:
+    return configs.parse_config(dict(objective=dict(name="simcse"), data=dict(text=str(path)) | data))
+
+
+def text_of(folder, *, long: int, rows: int = 200):
+    path = folder / "text.txt"
+    path.write_text("\n".join([LONG] * long + [SHORT] * (rows - long)) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(("long", "length"), [(0, 16), (1, 16), (10, 32)])
+def test_a_length_suits_the_text(student, tmp_path, long, length, caplog):
+    """Of 200 rows, one may be longer."""
+    config = config_of(text_of(tmp_path, long=long))
+    with caplog.at_level(logging.INFO, "jaxdistill"):
+        assert lengths.training_length(config, student, (), tmp_path) == length
+    assert f"data.max_length: {length}, because 99 % of the rows have at most {length} tokens\n" in caplog.text
+
+
+def test_a_length_is_at_most_what_the_teacher_reads_and_the_student_has_positions_for(student, tmp_path, caplog):
+    config = config_of(text_of(tmp_path, long=100))
+    teacher = dataclasses.replace(student, max_length=16)
+    with caplog.at_level(logging.INFO, "jaxdistill"):
+        assert lengths.training_length(config, student, (teacher,), tmp_path) == 16
+    assert (
+        "data.max_length: 16, because 99 % of the rows have at most 32 tokens; a choice is at most 16 here"
+        in caplog.text
+    )
+    longer = config_of(tmp_path / "text.txt", max_length=99)
+    assert lengths.training_length(longer, student, (teacher,), tmp_path) == 32
+
+
+def test_rows_are_sampled_whole_so_that_no_column_is_left_out(student, tmp_path, monkeypatch):
+    """Every second sentence of such a text is a short one."""
+    monkeypatch.setattr(lengths, "SAMPLE", 8)
+    lines = ["\t".join(pair) for pair in [("sentence1", "sentence2"), *[(SHORT, LONG)] * 64]]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
+    config = config_of(tmp_path / "pairs.tsv", columns=PAIRS)
+    views = dict(name="simcse", views=("text", "second"))
+    assert lengths.training_length(dataclasses.replace(config, objective=views), student, (), tmp_path) == 32
+    alone = dict(name="simcse", views=("text", "text"))
+    assert lengths.training_length(dataclasses.replace(config, objective=alone), student, (), tmp_path) == 16
+
+
+def test_the_length_of_a_cross_encoder_is_of_both_sentences(student, tmp_path):
+    lines = ["\t".join(pair) for pair in [("sentence1", "sentence2"), *[(SHORT, "a" * 8)] * 20]]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
+    config = dataclasses.replace(
+        config_of(tmp_path / "pairs.tsv", columns=PAIRS),
+        objective=dict(name="trans_encoder", form="cross"),
+        teacher=configs.Teacher(model="any", targets="labels"),
+    )
+    cross = surgery.cross_encoder(student, key=jax.random.key(0))
+    assert lengths.training_length(config, cross, (), tmp_path) == 32
+
+
+def test_chunks_are_read_whole_and_a_begun_run_keeps_its_length_without_its_text(student, tmp_path):
+    assert lengths.training_length(config_of("nowhere.txt", chunk_tokens=20), student, (), tmp_path) == 20
+    (tmp_path / "inputs.json").write_text(json.dumps({"data.max_length": "24"}))
+    assert lengths.training_length(config_of("nowhere.txt"), student, (), tmp_path) == 24
+    assert lengths.training_length(config_of("nowhere.txt", max_length=12), student, (), tmp_path) == 12
+
+
+@pytest.mark.parametrize(
+    ("long", "length", "words"),
+    [
+        (8, 16, ""),
+        (
+            100,
+            16,
+            "truncates 50 % of the sentences of column text; set --config.data.max_length=32 to read 99 % of them whole",
+        ),
+        (100, 20, "data.max_length=20 truncates 50 %"),
+    ],
+)
+def test_a_column_of_which_much_is_truncated_is_reported(student, tmp_path, long, length, words):
+    text = text_of(tmp_path, long=long).read_text().split()
+    store = store_of(tmp_path, text, tokenizer=student.tokenizer, max_length=length)
+    found = lengths.truncation_warnings(objectives.make("embedding", {}), student, (), store)
+    assert len(found) == bool(words) and words in "".join(found)
+
+
+def test_where_the_student_reads_no_more_the_advice_is_to_split(student, tmp_path):
+    store = store_of(tmp_path, ["a" * 50] * 20, tokenizer=student.tokenizer, max_length=32)
+    (line,) = lengths.truncation_warnings(objectives.make("embedding", {}), student, (), store)
+    assert "100 % of the sentences of column text; the models read no more" in line
+    assert "--config.data.chunk_tokens=32 splits long texts" in line
+    store = store_of(tmp_path, ["a" * 50] * 20, tokenizer=student.tokenizer, max_length=24)
+    (line,) = lengths.truncation_warnings(objectives.make("embedding", {}), student, (), store)
+    assert "set --config.data.max_length=32 to read more of them" in line
+    teacher = dataclasses.replace(student, max_length=16)
+    (line,) = lengths.truncation_warnings(objectives.make("embedding", {}), student, (teacher,), store)
+    assert "set --config.data.max_length=32 --config.teacher.max_length=32 to read more of them" in line
