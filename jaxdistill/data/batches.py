@@ -307,7 +307,7 @@ def _split(store: TokenStore, reserve_rows: int, reserve_seed: int, batch_size: 
     if store.rows < reserve_rows + batch_size:
         raise InputError(
             f"the text has {store.rows} sentences, but {reserve_rows} reserved ones and one batch of {batch_size} need "
-            f"{reserve_rows + batch_size}; add text, or reduce objective.queue_size or data.batch_size."
+            f"{reserve_rows + batch_size}; add text, or reduce --config.data.batch_size."
         )
     drawn = np.random.RandomState(reserve_seed).permutation(store.rows)[:reserve_rows]
     reserved = np.sort(drawn)
@@ -315,7 +315,7 @@ def _split(store: TokenStore, reserve_rows: int, reserve_seed: int, batch_size: 
     if len(rows) < batch_size:
         raise InputError(
             f"only {len(rows)} of {store.rows} sentences remain without the {reserve_rows} reserved ones and their "
-            f"repeats; one batch needs {batch_size}: add text, or reduce objective.queue_size or data.batch_size."
+            f"repeats; one batch needs {batch_size}: add text, or reduce --config.data.batch_size."
         )
     return reserved, rows
 

@@ -40,8 +40,8 @@ class CKD:
     """How 1 / temperature is learned with the student: `none`, by its logarithm (`log`, as in the code) or directly
     (`linear`)."""
     queue_size: CountOrNone = 65536
-    """Number of earlier teacher sentences used as negatives besides the batch's. The queue starts empty. 0: the batch
-    alone."""
+    """Number of earlier teacher sentences used as negatives besides the batch's. The queue starts empty. On a small
+    text, a quarter of its rows at most. 0: the batch alone."""
     view: str = "text"
     """View that teacher and student read."""
 

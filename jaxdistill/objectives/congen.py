@@ -40,7 +40,8 @@ class ConGen:
     teacher_temperature: Positive = 0.05
     """Divides the teacher's similarities; lower values sharpen the target distribution."""
     queue_size: Count = 16384
-    """Number of teacher sentences in the queue (k), of any size; the ring holds up to two batches more."""
+    """Number of teacher sentences in the queue (k), of any size; the ring holds up to two batches more. On a small text,
+    a quarter of its rows at most."""
     key_set: Literal["queue+batch", "queue", "queue+own"] = "queue+batch"
     """Keys of the similarities: `queue+batch` (code), `queue` (paper) or `queue+own` (SEED)."""
     queue_init: Literal["sentences", "random"] = "sentences"

@@ -29,6 +29,7 @@ from jaxdistill.training.objective import (
     check_same_tokens,
     check_views_differ,
     make_objective,
+    sized_to_text,
     sizes_of,
     with_teachers,
 )
@@ -62,6 +63,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     check_roles(config, [*labellers, *teachers, student])
     own_dev = read_own_sets(config)  # read before labels and targets are made, which takes long
     store = student_text(config, objective, student, length, progress=progress)
+    objective = sized_to_text(objective, store.rows)
     check_form(objective, student)
     dropping = with_dropout(student, config.student.dropout, drophead=config.student.drophead)
     check_views_differ(objective, dropping, store.columns)

@@ -43,6 +43,7 @@ from jaxdistill.training.workdir import (
     refuse_other_inputs,
     stage_export,
 )
+from jaxdistill.training.wrapped import innermost
 from jaxdistill.versions import versions
 
 FEW_STEPS = 50
@@ -227,6 +228,8 @@ def _measured(
 def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
     objective = dict(run.config.objective)
     name = objective.pop("name")
+    if "queue_size" in objective:
+        objective["queue_size"] = vars(innermost(run.objective))["queue_size"]  # a small text has a smaller one
     teacher = ",".join(model.source for model in run.teachers) or run.config.teacher.model
     origins = [*sources.split_specs(teacher), stage_export(run.config.student.model, run.workdir)]
     made_from = run.teachers if run.config.student.model == "teacher" else [*run.teachers, run.student]

@@ -1,6 +1,9 @@
 """Builds the objective of a run and checks that it fits the rest of the options."""
 
+import dataclasses
+import logging
 from collections.abc import Sequence
+from typing import Any, cast
 
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -15,6 +18,13 @@ from jaxdistill.mesh import batch_devices
 from jaxdistill.training.each_teacher import EachTeacher
 from jaxdistill.training.nested import Nested
 from jaxdistill.training.several import check_several, shares_of
+from jaxdistill.training.wrapped import Wrapped
+
+QUEUE_SHARE = 0.25
+"""Largest share of a text's rows in a queue. The rows of its start are not trained on, and a longer one would hold the same
+sentences again and again."""
+
+log = logging.getLogger(__name__)
 
 
 def plain_objective(config: Config) -> Objective:
@@ -90,6 +100,20 @@ def with_teachers(config: Config, objective: Objective, widths: Sequence[int]) -
     if len(widths) < 2 or config.teacher.combine == "concatenate":
         return objective
     return EachTeacher(objective=objective, widths=tuple(widths), shares=shares_of(config.teacher))
+
+
+def sized_to_text(objective: Objective, rows: int) -> Objective:
+    """The objective with a queue of at most `QUEUE_SHARE` of the text's rows."""
+    if isinstance(objective, Wrapped):
+        return dataclasses.replace(objective, objective=sized_to_text(objective.objective, rows))
+    size, most = getattr(objective, "queue_size", 0), max(1, int(QUEUE_SHARE * rows))
+    if size <= most:
+        return objective
+    log.info(
+        "objective.queue_size: %s instead of %s: at most a quarter of the text's %s rows",
+        *map("{:,}".format, (most, size, rows)),
+    )
+    return dataclasses.replace(cast(Any, objective), queue_size=most)
 
 
 def check_accumulation(config: Config, objective: Objective, groups: int, mesh: Mesh) -> None:

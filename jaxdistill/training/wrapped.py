@@ -39,3 +39,10 @@ class Wrapped:
     @property
     def any_width(self) -> bool:
         return getattr(self.objective, "any_width", False)
+
+
+def innermost(objective: Objective) -> Objective:
+    """The objective inside all wrappers, which has the options."""
+    while isinstance(objective, Wrapped):
+        objective = objective.objective
+    return objective

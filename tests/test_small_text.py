@@ -1,0 +1,47 @@
+"""A text of a few hundred sentences trains: the queue shrinks with it."""
+
+import logging
+
+import pytest
+
+from jaxdistill import config as configs
+from jaxdistill import objectives
+from jaxdistill.core import InputError
+from jaxdistill.training import build as build_module
+from jaxdistill.training.config_file import read_config_file
+from jaxdistill.training.each_teacher import EachTeacher
+from jaxdistill.training.objective import sized_to_text
+from jaxdistill.training.wrapped import innermost
+
+from program import write_teacher
+from tiny_text import made_up
+
+
+def small_run(folder, rows: int):
+    (folder / "text.txt").write_text("\n".join(made_up(rows, words=4)) + "\n")
+    raw = read_config_file("configs/congen.py:minilm-l3")
+    raw["data"] |= dict(text=str(folder / "text.txt"), batch_size=16, cache_folder=str(folder / "cache"))
+    raw["teacher"]["model"] = str(folder / "model")
+    raw["student"]["layers"] = "1"
+    return build_module.build(configs.parse_config(raw), folder / "w", progress=False)
+
+
+def test_a_preset_trains_on_a_small_text_with_a_smaller_queue(tmp_path, monkeypatch, caplog):
+    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
+    write_teacher(tmp_path)
+    with caplog.at_level(logging.INFO, "jaxdistill"):
+        run = small_run(tmp_path, 200)
+    assert "objective.queue_size: 50 instead of 16,384: at most a quarter of the text's 200 rows" in caplog.text
+    assert run.objective.reserve_rows == 50 and len(run.seeds()) == 50
+    assert (run.batches.training_rows, run.batches.steps_per_epoch) == (200 - 50 - 20, 8)  # 20 for the agreement
+    with pytest.raises(InputError, match="has 20 sentences, but 7 reserved ones and one batch of 16 need 23"):
+        small_run(tmp_path, 20)
+
+
+@pytest.mark.parametrize("name", ["congen", "ckd"])
+def test_a_queue_is_at_most_a_quarter_of_the_text(name):
+    objective = objectives.make(name, dict(queue_size=1000))
+    assert sized_to_text(objective, 4000) is objective
+    wrapped = EachTeacher(objective=objective, widths=(4, 4), shares=(0.5, 0.5))
+    assert vars(innermost(sized_to_text(wrapped, 3999)))["queue_size"] == 999
+    assert vars(sized_to_text(objective, 3))["queue_size"] == 1
