@@ -137,8 +137,7 @@ def finish(
     facts = _facts(run, outcome, scores, command)
     write_facts(run.workdir, facts)
     say("writing the export; reloading and comparing it")
-    student = as_exported(run.config.student, outcome.student)
-    export(student, folder, facts=facts)
+    export(as_exported(run.config.student, outcome.student), folder, facts=facts)
     title = _title(run, facts)
     plot = training_plot(run.workdir / METRICS, run.workdir / "training.png", title=title)
     measured = {
