@@ -44,7 +44,7 @@ from jaxdistill.training.lock import locked
 from jaxdistill.training.stage_checks import refuse_changed_text
 from jaxdistill.training.stages import in_order, is_finished
 from jaxdistill.training.unread import training_of, unread
-from jaxdistill.training.workdir import RESULTS, drop_checkpoints, refuse_other_training, stage_folder
+from jaxdistill.training.workdir import RESULTS, drop_checkpoints, stage_folder
 
 SEED = "run.seed"
 CONFIG = "config"
