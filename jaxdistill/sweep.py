@@ -31,8 +31,6 @@ from jaxdistill import config as configs
 from jaxdistill.cli import Interrupted, Interrupts, Parser, did_you_mean, local_path, run
 from jaxdistill.config.resuming import refuse_other_training
 from jaxdistill.core import InputError, InUseError
-from jaxdistill.data import sources
-from jaxdistill.data.sources import split_specs
 from jaxdistill.files import refuse_no_folder
 from jaxdistill.files.reading import read_json
 from jaxdistill.main import parse_flags
@@ -41,7 +39,7 @@ from jaxdistill.reporting import sweep as comparison
 from jaxdistill.reporting.sweep import Row, hundred
 from jaxdistill.training.config_file import first_line, load_config_module, shipped_configs
 from jaxdistill.training.lock import locked
-from jaxdistill.training.stage_checks import refuse_changed_text
+from jaxdistill.training.stage_checks import refuse_changed_text, text_digest
 from jaxdistill.training.stages import in_order, is_finished
 from jaxdistill.training.unread import training_of, unread
 from jaxdistill.training.workdir import RESULTS, drop_checkpoints, stage_folder
@@ -312,15 +310,11 @@ def scores(point: Point, folder: pathlib.Path) -> Row | None:
 def refuse_other_text(planned: Sequence[Point], folder: pathlib.Path) -> None:
     """Raises `InputError` if a finished point was trained on other text than there is now: scores on two texts are not
     comparable."""
+    digest = functools.cache(text_digest)  # points share texts
     for point in planned:
         if scores(point, folder):
             for stage, workdir in zip(in_order(point.config), stage_folders(point, folder), strict=True):
-                refuse_changed_text(stage, workdir, _digest_of_text)
-
-
-@functools.cache
-def _digest_of_text(text: str) -> str:
-    return sources.content_digest(split_specs(text))
+                refuse_changed_text(stage, workdir, digest)
 
 
 def stage_folders(point: Point, folder: pathlib.Path) -> list[pathlib.Path]:

@@ -6,16 +6,18 @@ import pathlib
 import pytest
 
 import jaxdistill
-from jaxdistill import cli, config, evaluate, objectives
+from jaxdistill import cli, config, evaluate, objectives, search
 from jaxdistill.core import InputError
+from jaxdistill.data import sources, tokenize
 from jaxdistill.encoders.folder import save
 from jaxdistill.evals import suite
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.files import parts
+from jaxdistill.training import stage_checks
 from jaxdistill.training.workdir import claim_workdir
 
 from program import write_teacher
-from tiny_models import tiny_model
+from tiny_models import tiny_model, tiny_tokenizer
 from tiny_text import made_up
 
 OBJECTIVE = """
@@ -80,7 +82,7 @@ EVALUATIONS = [
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
-    for registry in (parts.families, parts.views, parts.readers, parts.evaluations):
+    for registry in (parts.families, parts.views, parts.readers, parts.reader_sources, parts.evaluations):
         monkeypatch.setattr(parts, next(name for name, value in vars(parts).items() if value is registry), {})
     (tmp_path / "loss.py").write_text(OBJECTIVE)
     (tmp_path / "others.py").write_text(OTHERS)
@@ -122,6 +124,57 @@ def test_a_changed_source_is_refused(folder):
     (folder / "others.py").write_text(OTHERS + "\n")
     with pytest.raises(InputError, match="others.py has changed since .*run was begun"):
         claim_workdir(folder / "run", parsed, write=False)
+
+
+READING = """
+def read_lines(path, columns):
+    for line in path.read_text().splitlines():
+        yield (MADE,) * len(columns)
+
+READERS = {".lines": read_lines}
+"""
+
+
+def use_reader(folder: pathlib.Path, made: str) -> None:
+    """The same file of parts, with a reader that makes something else of a line."""
+    (folder / "reader.py").write_text(READING.replace("MADE", made))
+    parts.use(str(folder / "reader.py"))
+
+
+def test_tokens_and_vectors_of_a_changed_reader_are_made_anew(folder, monkeypatch, capsys):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(folder / "cache"))
+    save(tiny_model(folder / "tokenizer"), folder / "tiny")
+    text, reader = folder / "text.lines", folder / "reader.py"
+    text.write_text("the cat#rain\ndog#sleeps\n")
+    found = []
+    for made in ("line.partition('#')[0]", "line.partition('#')[2]"):
+        use_reader(folder, made)
+        store = tokenize.build_store(
+            [str(text)], tokenizer=tiny_tokenizer(folder / "tokenizer"), max_length=16, cache_folder=folder / "tokens"
+        )
+        asked = [
+            f"--parts={reader}",
+            f"--model={folder}/tiny",
+            f"--corpus={text}",
+            "--query=rain",
+            "--prompt=none",
+            "--quiet",
+        ]
+        cli.run(search.main, asked)
+        found.append((list(store.texts()), capsys.readouterr().out.split()))
+    assert [texts for texts, _ in found] == [["the cat", "dog"], ["rain", "sleeps"]]
+    assert "1.0000" not in found[0][1] and found[1][1][found[1][1].index("1.0000") :][:3] == ["1.0000", "1", "rain"]
+
+
+def test_a_finished_point_of_a_sweep_is_compared_as_its_reader_reads_it(folder):
+    """A sweep itself loads no parts before it looks at finished points."""
+    use_reader(folder, "line")
+    text, reader = str(folder / "text.lines"), str(folder / "reader.py")
+    noted = sources.content_digest([text])
+    parts.readers.clear(), parts.reader_sources.clear()
+    assert stage_checks.text_digest(text, reader) == noted
+    (folder / "reader.py").write_text(READING.replace("MADE", "line[1:]"))
+    assert stage_checks.text_digest(text, reader) != noted
 
 
 def test_own_families_views_and_readers_are_found(folder):

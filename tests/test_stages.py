@@ -8,6 +8,7 @@ import pytest
 
 from jaxdistill import main
 from jaxdistill.config import parse_config
+from jaxdistill.files import parts
 from jaxdistill.training import stage_checks
 from jaxdistill.training.stages import in_order, rivals
 
@@ -188,6 +189,18 @@ def test_models_of_all_stages_are_looked_for_but_no_stages_and_columns(tmp_path,
     stages = in_order(parse_config(main.parse_flags(given).config))
     stage_checks.check_stages(stages, [False] * 3, tmp_path)
     assert looked_for == ["A/a", "B/b"] * 2
+
+
+def test_the_text_of_a_later_stage_is_read_by_its_own_reader(tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "readers", {})
+    monkeypatch.setattr(stage_checks, "locate", lambda name: None)
+    (tmp_path / "own.py").write_text("READERS = {'.lines': lambda path, columns: [('a cat',) * len(columns)]}")
+    for name in ("t.txt", "t.lines"):
+        (tmp_path / name).write_text("a cat\n")
+    given = ["--config=configs/ckd.py:two-stage", "--workdir=w", f"--config.data.text={tmp_path / 't.txt'}"]
+    given += [f"--config.then.data.text={tmp_path / 't.lines'}", f"--config.then.run.parts={tmp_path / 'own.py'}"]
+    stage_checks.check_stages(in_order(parse_config(main.parse_flags(given).config)), [False] * 2, tmp_path)
+    assert ".lines" in parts.readers
 
 
 def test_a_later_stage_that_needs_a_teacher_has_the_one_before_it():

@@ -84,13 +84,21 @@ def rows(
         raise InputError(f"{path} is empty: it has no rows of text.")
 
 
+def reader_source(path: Path) -> str:
+    """Digest of the source of the user's own reader of a file; empty for files that this module reads."""
+    return parts.reader_sources.get(_known_suffix(path), "")
+
+
 def suffix(path: Path) -> str:
     """The format by the file's name, without `.gz`."""
-    name = path.name.lower().removesuffix(".gz")
-    for known in (*SUFFIXES, *parts.readers):
-        if name.endswith(known):
-            return known
+    if known := _known_suffix(path):
+        return known
     raise InputError(f"{path} has an unknown format; use {', '.join((*SUFFIXES, *parts.readers))}, plain or .gz.")
+
+
+def _known_suffix(path: Path) -> str:
+    name = path.name.lower().removesuffix(".gz")
+    return next((known for known in (*SUFFIXES, *parts.readers) if name.endswith(known)), "")
 
 
 def _from_outside(path: Path, kind: str, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:

@@ -112,7 +112,8 @@ def check_weights(weights: Sequence[float], *, sources: int) -> None:
 
 
 def content_digest(specs: Sequence[str], columns: Mapping[str, str] | Sequence[str] = (TEXT,)) -> str:
-    """SHA-256 of the current content of the specs: bytes of files, texts of hub data sets. Names do not matter."""
+    """SHA-256 of the current content of the specs: bytes of files, texts of hub data sets. Names do not matter; the source of
+    a user's own reader does, because the same bytes give other rows after it has changed."""
     digest = hashlib.sha256()
     for spec in specs:
         digest.update(b"source")
@@ -121,6 +122,7 @@ def content_digest(specs: Sequence[str], columns: Mapping[str, str] | Sequence[s
                 digest.update("\0".join(row).encode() + b"\n")
             continue
         for path in source_files(spec):
+            digest.update(formats.reader_source(path).encode())
             with reading.open_regular(path) as file:
                 digest.update(f"file {''.join(path.suffixes[-2:])} {os.fstat(file.fileno()).st_size}".encode())
                 try:

@@ -9,6 +9,7 @@ are dictionaries of a module that `run.parts`, or `--parts` of `evaluate`, `enco
     EVALUATIONS = [Evaluation(group="mine", ...)]         # see evals/evaluation.py
 """
 
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -24,6 +25,8 @@ families: dict[str, Any] = {}
 """Encoder families from outside by their model type; likewise the following by their names."""
 views: dict[str, Callable[[str, float], str]] = {}
 readers: dict[str, Callable[..., Iterable[tuple[str, ...]]]] = {}
+reader_sources: dict[str, str] = {}
+"""Digest of the source of each reader; part of every key of what is made from rows that it reads."""
 evaluations: dict[str, tuple[Any, ...]] = {}
 """Evaluations from outside by the digest of the source that defines them."""
 
@@ -39,8 +42,10 @@ def use(specs: str) -> None:
             )
         for registry, parts in zip((families, views, readers), found, strict=False):
             registry.update(parts or {})
+        source = _source_digest(module)
+        reader_sources.update(dict.fromkeys(found[2] or {}, source))
         if found[3]:
-            evaluations[source_digests([spec])[spec]] = tuple(found[3])
+            evaluations[source] = tuple(found[3])
 
 
 def is_outside(name: str) -> bool:
@@ -58,14 +63,14 @@ def load_attribute(spec: str) -> Any:
 
 
 def load_module(spec: str) -> ModuleType:
-    """A module by its dotted name, or a file by its path; a file is loaded once."""
+    """A module by its dotted name, or a file by its path; a file is loaded once, and again after it has changed."""
     path = Path(spec).expanduser()
     try:
         if path.suffix != ".py":
-            return importlib.import_module(spec)
+            return _noted(importlib.import_module(spec))
         if not path.is_file():
             raise InputError(f"{spec} does not exist; name a Python file or an installed module.")
-        name = f"jaxdistill_part_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+        name = f"jaxdistill_part_{hashlib.sha256(f'{path.resolve()} '.encode() + path.read_bytes()).hexdigest()[:12]}"
         if name not in sys.modules:
             found = importlib.util.spec_from_file_location(name, path)
             assert found is not None and found.loader is not None  # a file named .py always has them
@@ -75,18 +80,25 @@ def load_module(spec: str) -> ModuleType:
             except BaseException:
                 del sys.modules[name]
                 raise
-        return sys.modules[name]
+        return _noted(sys.modules[name])
     except InputError:
         raise
     except Exception as error:  # whatever a user's file raises
         raise InputError(f"{spec} cannot be imported ({type(error).__name__}: {error}).") from error
 
 
+def _noted(module: ModuleType) -> ModuleType:
+    """The module, with the digest of the source that was loaded: Python does not load an installed module again."""
+    _source_digest(module)
+    return module
+
+
 def source_digests(specs: Iterable[str]) -> dict[str, str]:
     """SHA-256 of the source of each module or file, by its spec."""
-    found = {}
-    for spec in specs:
-        module = load_module(spec)
-        path = getattr(module, "__file__", None)
-        found[spec] = hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""
-    return found
+    return {spec: _source_digest(load_module(spec)) for spec in specs}
+
+
+@functools.cache
+def _source_digest(module: ModuleType) -> str:
+    path = getattr(module, "__file__", None)
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""

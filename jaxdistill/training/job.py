@@ -10,7 +10,7 @@ from jaxdistill.config import Config, flat
 from jaxdistill.data import hub, sources
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import agreement, auc, documents, pairs, sts
-from jaxdistill.files import write_atomic
+from jaxdistill.files import parts, write_atomic
 from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.paths import public_name, without_folders
 from jaxdistill.reporting.model_card import Facts, averaged_steps, public_command, write_facts
@@ -60,6 +60,7 @@ def run_training(config: Config, workdir: pathlib.Path, *, shared: bool, dry_run
     leads = processes.is_first()
     with kept(command) as keep_in:
         with processes.agreed() as facts:
+            parts.use(config.run.parts)
             claim_workdir(workdir, config, write=False)
             refuse_other_text(config, workdir)
             refuse_foreign(workdir / EXPORT, advice="Move it, or give another --workdir.")

@@ -45,7 +45,6 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
     mesh = meshes.make_mesh(devices=jax.devices()[:1])  # what devices the training will have is not known
     for number, stage in enumerate(stages, start=1):
         try:
-            parts.use(stage.run.parts)
             _check_options(stage, mesh)
             for option in ("data.text", "data.exclude", "evals.agreement"):
                 section, _, name = option.partition(".")
@@ -95,7 +94,7 @@ def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pa
     A finished stage must have been trained on the text that is there now, and one that is not finished must not have
     students of its own students.
     """
-    digest = functools.cache(lambda text: sources.content_digest(split_specs(text)))  # stages share texts
+    digest = functools.cache(text_digest)  # stages share texts
     for number, (stage, done) in enumerate(zip(stages, finished, strict=True), start=1):
         try:
             if done:
@@ -108,6 +107,7 @@ def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pa
 
 
 def _check_options(stage: Config, absent: Mesh | None = None) -> None:
+    parts.use(stage.run.parts)
     checked_setup(stage, absent)
     gives_vectors = bool(stage.teacher.model) and names_models(stage.teacher) and stage.teacher.targets != "labels"
     refuse_contradictions(stage.student, has_teacher=gives_vectors)
@@ -147,14 +147,20 @@ def _check_source(option: str, spec: str) -> None:
             raise InputError(f"{option}: {error}") from None
 
 
-def refuse_changed_text(stage: Config, folder: pathlib.Path, digest: Callable[[str], str]) -> None:
+def text_digest(text: str, own_parts: str) -> str:
+    """Digest of the content of `data.text`, as the readers of `run.parts` read it."""
+    parts.use(own_parts)
+    return sources.content_digest(split_specs(text))
+
+
+def refuse_changed_text(stage: Config, folder: pathlib.Path, digest: Callable[[str, str], str]) -> None:
     """Raises `InputError` if the text of a stage is not that which the training in `folder` read.
 
     Args:
-      digest: of the content of `data.text`.
+      digest: `text_digest`, or a cache of it.
     """
     noted = read_note(folder / INPUTS).get(TEXT_FILES)
-    if noted and noted != digest(stage.data.text):
+    if noted and noted != digest(stage.data.text, stage.run.parts):
         raise InputError(
             f"data.text={stage.data.text} has changed since {folder} was trained; remove that folder and those of later stages "
             "to train them anew, restore the text, or give another --workdir."

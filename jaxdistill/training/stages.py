@@ -18,7 +18,7 @@ from jaxdistill.config.resuming import WITHOUT_EFFECT
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import sts
-from jaxdistill.files import folder_digest, is_remote, parts, write_atomic
+from jaxdistill.files import folder_digest, is_remote, write_atomic
 from jaxdistill.files.folders import MARK, refuse_foreign, replacing
 from jaxdistill.paths import data_folder
 from jaxdistill.reporting.plots import stage_plot
@@ -58,7 +58,6 @@ def run_stages(config: Config, workdir: str | pathlib.Path, *, dry_run: bool, co
     A stage whose `student.model` is `previous` begins with the export of the stage before. A finished stage is not run
     again. A stage that was made from an earlier one is refused if that one has been trained anew since.
     """
-    parts.use(config.run.parts)
     with processes.joined(partial(_facts, config, workdir, dry_run)):
         if not processes.is_first():
             logging.getLogger("jaxdistill").setLevel(logging.WARNING)
