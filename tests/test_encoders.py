@@ -9,8 +9,9 @@ import torch
 import transformers
 
 from jaxdistill.core import InputError, Tokens
-from jaxdistill.encoders import hugging_face
+from jaxdistill.encoders import families, hugging_face
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, LayerKind, Pooling
+from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS
 from jaxdistill.encoders.model import load_model, read_architecture
 from jaxdistill.encoders.pooling import pooled
@@ -127,6 +128,68 @@ def test_a_file_says_what_transformers_makes_of_it(tmp_path, family, changes):
     cases.edit_json(tmp_path / "config.json", **changes)
     transformers.AutoConfig.from_pretrained(tmp_path).save_pretrained(tmp_path / "written out")
     assert read_architecture(tmp_path) == read_architecture(tmp_path / "written out") != plain
+
+
+SLIDING_FIRST = ["sliding_attention", "full_attention", "full_attention"]
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("distilbert", dict(num_attention_heads=8)),
+        ("mistral", dict(layer_types=SLIDING_FIRST)),
+    ],
+)
+def test_a_changed_file_gives_transformers_vectors(tmp_path, family, changes):
+    cases.write_encoder(tmp_path, family)
+    plain = load_model(str(tmp_path), pooling="mean")
+    cases.edit_json(tmp_path / "config.json", **changes)
+    theirs, ours = transformers.AutoModel.from_pretrained(tmp_path).eval(), load_model(str(tmp_path), pooling="mean")
+    sequences = cases.random_sequences(3)
+    expected = unit(np.stack([cases.torch_states(theirs, sequence).numpy()[-1].mean(0) for sequence in sequences]))
+    assert np.abs(sentences(ours, cases.padded(sequences)) - expected).max() <= TOLERANCE
+    assert ours.definition != plain.definition
+    save(ours, tmp_path / "saved")
+    assert read_architecture(tmp_path / "saved") == ours.definition.architecture
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "tensor"),
+    [
+        ("distilbert", dict(num_hidden_layers=2), "transformer.layer.2"),
+        ("llama", dict(model_type="mistral", sliding_window=7), "layers.0.mlp.down_proj.bias"),  # it has no biases
+    ],
+)
+def test_weights_that_transformers_would_leave_out_are_refused(tmp_path, family, changes, tensor):
+    cases.write_encoder(tmp_path, family)
+    cases.edit_json(tmp_path / "config.json", **changes)
+    with pytest.raises(InputError, match=f"config.json leaves no place for tensor {tensor}"):
+        load_model(str(tmp_path), pooling="mean")
+
+
+def test_positions_by_their_older_name_count_in_older_files_alone(tmp_path):
+    cases.write_config(tmp_path, "nomic-bert")
+    today = read_architecture(tmp_path)
+    cases.edit_json(tmp_path / "config.json", n_positions=5)
+    assert read_architecture(tmp_path) == today
+
+
+@pytest.mark.parametrize("family", cases.CONFIGS)
+def test_general_names_are_those_of_transformers(family):
+    kind = cases.CONFIGS[family][0]
+    assert getattr(families.family(kind.model_type), "GENERAL_NAMES", {}) == kind.attribute_map
+
+
+def test_a_cut_that_transformers_alone_does_not_make_is_said(tmp_path, caplog):
+    cases.write_encoder(tmp_path, "eurobert")
+    load_model(str(tmp_path), pooling="mean")
+    assert not caplog.records
+    cases.edit_json(tmp_path / "config.json", max_position_embeddings=7)
+    assert load_model(str(tmp_path), pooling="mean").max_length == 7
+    assert "texts are cut at 7 tokens, its max_position_embeddings" in caplog.text
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 30}')
+    caplog.clear()
+    assert load_model(str(tmp_path), pooling="mean").max_length == 30 and not caplog.records
 
 
 @pytest.mark.parametrize(

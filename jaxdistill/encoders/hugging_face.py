@@ -57,6 +57,16 @@ size = partial(value, kind=int, least=1)
 """A number of rows, layers or the like; required in `config.json` unless there is a default."""
 
 
+def with_own_names(config: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """A `config.json` in which a family's own names replace the general ones; where a file has both, the general one counts.
+
+    Args:
+      names: general name to the family's own, `attribute_map` of transformers.
+    """
+    own = {key: value for key, value in config.items() if key not in names}
+    return own | {names[key]: value for key, value in config.items() if key in names}
+
+
 def layer_count(config: Mapping[str, Any]) -> int:
     """Number of layers, bounded because each gets a description before the weights are checked."""
     layers = size(config, "num_hidden_layers")
@@ -164,6 +174,18 @@ def layer_types(config: Mapping[str, Any], default: Sequence[str]) -> list[str]:
             f" {len(default)} layers."
         )
     return types
+
+
+def types_of(architecture: Architecture) -> list[str]:
+    """The inverse."""
+    return [SLIDING if kind.window else FULL for kind in architecture.kinds]
+
+
+def with_windows(plain: Architecture, types: Sequence[str], window: int) -> Architecture:
+    """The architecture with this window in its layers of the type `sliding_attention`."""
+    windows = [window if kind == SLIDING else 0 for kind in types]
+    kinds = zip(plain.kinds, windows, strict=True)
+    return dataclasses.replace(plain, kinds=tuple(dataclasses.replace(kind, window=window) for kind, window in kinds))
 
 
 def head_sizes(config: Mapping[str, Any]) -> dict[str, int]:

@@ -151,7 +151,14 @@ def load_model(
     tokenizer = read_tokenizer(modules.transformer, vocab_size=architecture.vocab_size, lower_case=modules.lower_case)
     check_sizes(architecture, checkpoint_shapes(modules.transformer), source=str(folder))
     architecture = _with_positions(architecture, modules.max_length, folder)
-    stated = modules.max_length or length_limit(modules.transformer) or architecture.longest
+    limit = modules.max_length or length_limit(modules.transformer)
+    if not (architecture.position_table or 0 < limit <= architecture.longest or max_length or modules.max_length):
+        logger.warning(
+            "%s: texts are cut at %d tokens, its max_position_embeddings, as in sentence-transformers; transformers alone reads on. "
+            'For more, set "max_seq_length" in sentence_bert_config.json.',
+            folder, architecture.longest,
+        )  # fmt: skip
+    stated = limit or architecture.longest
     length = _max_length(max_length, architecture.longest) or min(stated, architecture.longest)
     tokenizer.enable_truncation(length)
     prompts = _prompts(modules, prompt, folder)

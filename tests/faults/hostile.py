@@ -7,6 +7,7 @@ import struct
 import zipfile
 from collections.abc import Callable
 
+import encoder_cases
 from faults.harness import Case, Ended, Room
 
 
@@ -19,6 +20,19 @@ def _model(change: Callable[[pathlib.Path], object]) -> Callable[[Room], Ended]:
         return room.train(teacher__model=folder)
 
     return do
+
+
+def _distilbert(room: Room) -> Ended:
+    """A folder in which a general name of `config.json` contradicts the family's own, beside weights of the latter."""
+    encoder_cases.write_encoder(room.folder, "distilbert")
+    encoder_cases.edit_json(room.folder / "config.json", num_hidden_layers=2)
+    return room.run(
+        "encode",
+        f"--model={room.folder}",
+        "--pooling=mean",
+        f"--input={room.text()}",
+        f"--output={room.folder / 'v.npy'}",
+    )
 
 
 def _settings(file: str, **values: object) -> Callable[[pathlib.Path], object]:
@@ -127,6 +141,12 @@ CASES = [
     ),
     Case("a module path outside the model's folder", _model(_outside), says=OUT),
     Case("`num_hidden_layers` of 10**9", _model(_settings("config.json", num_hidden_layers=10**9)), says="tensors.$"),
+    Case(
+        "a DistilBERT of `n_layers` 4 with `num_hidden_layers` 2",
+        _distilbert,
+        says=r"no place for tensor transformer\.layer\.2",
+        quick=True,
+    ),
     Case("`vocab_size` of 10**12", _model(_settings("config.json", vocab_size=10**12)), says="no axis longer than"),
     Case("`config.json` is `[]`", _model(_content("config.json", b"[]")), says="must hold a JSON object"),
     Case("`config.json` nested 100,000 deep", _model(_content("config.json", b"[" * 10**5)), says="nested too deeply"),

@@ -11,9 +11,13 @@ PREFIXES = ("distilbert.",)
 PAIR_HEAD = PairHead("classifier", "pre_classifier", "relu", drops_input=False)
 WORD_HEAD = WordHead("vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector")
 
+GENERAL_NAMES = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
+"""`attribute_map` of transformers."""
+
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
+    config = hugging_face.with_own_names(config, GENERAL_NAMES)
     hugging_face.refuse_variants(config)
     size, value = hugging_face.size, hugging_face.value
     return Architecture(

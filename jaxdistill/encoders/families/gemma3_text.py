@@ -33,7 +33,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     full = hugging_face.rotary(config, 1_000_000.0, of=FULL)
     config = {"head_dim": 256, "num_key_value_heads": 4} | dict(config)
     return llama.architecture(
-        config | {"rope_parameters": None, "rope_scaling": None},
+        config | {"rope_parameters": None, "rope_scaling": None, "mlp_bias": False},
         family="gemma3_text",
         activation=hugging_face.activation(config, "hidden_activation", default="gelu_pytorch_tanh"),
         kinds=tuple(local if kind == SLIDING else full for kind in types),
@@ -64,7 +64,7 @@ def config(architecture: Architecture) -> dict[str, Any]:
         "query_pre_attn_scalar": round((a.attention_scale or a.head_width**-0.5) ** -2),
         "use_bidirectional_attention": not a.causal,
         "sliding_window": local.window + 1 if a.causal else 2 * local.window,
-        "layer_types": [SLIDING if kind.window else FULL for kind in a.kinds],
+        "layer_types": hugging_face.types_of(a),
         "rope_theta": full.theta,
         "rope_local_base_freq": local.theta,
         "rope_parameters": {FULL: hugging_face.rope_parameters(full), SLIDING: hugging_face.rope_parameters(local)},

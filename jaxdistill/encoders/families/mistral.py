@@ -1,6 +1,5 @@
 """Mistral: Llama with a window; E5-Mistral and other decoders that give sentence vectors."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,14 +8,15 @@ from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import llama
 from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
 from jaxdistill.encoders.families.llama import names as names
+from jaxdistill.encoders.hugging_face import FULL, SLIDING
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
-    """Reads a `config.json`."""
-    plain = llama.architecture(config, family="mistral")
+    """Reads a `config.json`; one with `layer_types` is what transformers loads as Ministral."""
+    plain = llama.architecture({**config, "attention_bias": False, "mlp_bias": False}, family="mistral")
     window = hugging_face.window(config, causal=plain.causal)
-    kinds = tuple(dataclasses.replace(kind, window=window) for kind in plain.kinds)
-    return dataclasses.replace(plain, kinds=kinds)
+    types = hugging_face.layer_types(config, [SLIDING if window else FULL] * plain.layers)
+    return hugging_face.with_windows(plain, types, window)
 
 
 def config(architecture: Architecture) -> dict[str, Any]:
@@ -26,4 +26,5 @@ def config(architecture: Architecture) -> dict[str, Any]:
         "architectures": ["MistralModel"],
         "sliding_window": hugging_face.sliding_window(architecture),
     }
-    return llama.config(architecture) | special
+    mixed = {"layer_types": hugging_face.types_of(architecture)} if len({*architecture.kinds}) > 1 else {}
+    return llama.config(architecture) | special | mixed

@@ -73,7 +73,7 @@ def config(architecture: Architecture) -> dict[str, Any]:
         "attention_bias": a.attention_bias,
         "mlp_bias": a.output_bias,
         "local_attention": 2 * local.window,
-        "layer_types": [SLIDING if kind.window else FULL for kind in a.kinds],
+        "layer_types": hugging_face.types_of(a),
         **_period(a),
         "global_rope_theta": full.theta,
         "local_rope_theta": local.theta,

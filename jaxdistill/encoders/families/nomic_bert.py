@@ -40,11 +40,12 @@ OLD_VALUES = {
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`, of today's form or of the older one."""
+    is_old = "n_embd" in config
     for key, only in OLD_VALUES.items():
-        if "n_embd" in config and config.get(key, only) != only:
+        if is_old and config.get(key, only) != only:
             raise InputError(f"config.json has {key}={config[key]!r}; only {only!r} can be read.")
     config = {OLD_NAMES.get(key, key): value for key, value in config.items()}
-    if "n_positions" in config:
+    if is_old and "n_positions" in config:
         # Beyond these, their code stretches rotary positions as the text grows.
         longest = hugging_face.size(config, "max_trained_positions", default=config["n_positions"])
         config |= {"max_position_embeddings": longest, "hidden_act": "silu"}

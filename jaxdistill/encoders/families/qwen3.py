@@ -1,6 +1,5 @@
 """Qwen3: Llama with norms of queries and keys, and windows in its upper layers where a checkpoint asks for them."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,8 @@ from jaxdistill.encoders.hugging_face import FULL, SLIDING
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
-    return with_windows(llama.architecture({"head_dim": 128, **config}, family="qwen3", query_key_norm=True), config)
+    plain = {"head_dim": 128, **config, "mlp_bias": False}
+    return with_windows(llama.architecture(plain, family="qwen3", query_key_norm=True), config)
 
 
 def with_windows(plain: Architecture, config: Mapping[str, Any]) -> Architecture:
@@ -25,9 +25,7 @@ def with_windows(plain: Architecture, config: Mapping[str, Any]) -> Architecture
     window = hugging_face.window(config, causal=plain.causal)
     first = value(config, "max_window_layers", int, 28, least=0)
     types = hugging_face.layer_types(config, [SLIDING if layer >= first else FULL for layer in range(plain.layers)])
-    windows = [window if kind == SLIDING else 0 for kind in types]
-    kinds = zip(plain.kinds, windows, strict=True)
-    return dataclasses.replace(plain, kinds=tuple(dataclasses.replace(kind, window=window) for kind, window in kinds))
+    return hugging_face.with_windows(plain, types, window)
 
 
 def config(architecture: Architecture) -> dict[str, Any]:
@@ -41,9 +39,9 @@ def config(architecture: Architecture) -> dict[str, Any]:
 
 def window_settings(architecture: Architecture) -> dict[str, Any]:
     """What a `config.json` says of windows."""
-    windows = [kind.window for kind in architecture.kinds]
+    types = hugging_face.types_of(architecture)
     return {
-        "use_sliding_window": any(windows),
+        "use_sliding_window": SLIDING in types,
         "sliding_window": hugging_face.sliding_window(architecture),
-        "layer_types": [SLIDING if window else FULL for window in windows],
+        "layer_types": types,
     }
