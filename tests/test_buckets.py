@@ -256,6 +256,26 @@ def test_an_address_with_other_objects_is_no_workdir(tmp_path):
     assert names("runs/mine") == {"notes.txt"}
 
 
+LEASE = "jaxdistill-lease-000003.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (UNFINISHED, "5"), (UNFINISHED, "[5]"), (UNFINISHED, r'["a\u0000b"]'), (mirror.MANIFEST, "5"),
+        (mirror.MANIFEST, '{"files": {"a": 5}}'), (mirror.MANIFEST, r'{"files": {"a\u0000b": "x"}}'), (LEASE, "5"),
+        (LEASE, "\0"), (LEASE, '{"pid": "7", "released": true}'), (LEASE, '{"started": 5}'),
+    ],
+)  # fmt: skip
+def test_a_note_that_this_program_has_not_written_is_one_line(name, content, monkeypatch):
+    monkeypatch.setattr(lease, "DEAD_SECONDS", 0.0)
+    address = bucket.put(f"runs/{abs(hash((name, content)))}/{name}", content).rpartition("/")[0]
+    words = f"{name} (does not hold what this program writes|is not valid JSON)|name of an object that no local file can"
+    with pytest.raises(InputError, match=words) as error, mirror.opened(address, dry_run=False):
+        pass
+    assert "\n" not in str(error.value)
+
+
 def test_one_run_holds_a_lease_and_a_dead_one_is_taken_over(monkeypatch):
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.1)
     monkeypatch.setattr(lease, "LOOK_SECONDS", 0.3)

@@ -15,7 +15,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jaxdistill.core import InputError, TemporaryError
 from jaxdistill.files import make_folder_atomic
@@ -31,6 +31,7 @@ UNFINISHED = "jaxdistill-unfinished.json"
 """Object with the names of objects that are being replaced; removed at the end."""
 LEVELS = 3
 """How many folders above an object may hold the note that it is being replaced: `run/stage1/export`."""
+Note = TypeVar("Note", list, dict)
 VERSIONS = ("ETag", "etag", "md5Hash", "generation", "LastModified", "mtime")
 """Fields of a listing that differ between versions of an object; the first that there is counts."""
 
@@ -63,7 +64,7 @@ class Bucket:
         with self._errors():
             found = self._files.find(self._root, detail=True)
         inside = {path[len(self._root) + 1 :]: _version(info) for path, info in found.items() if path != self._root}
-        return {_safe(name): version for name, version in sorted(inside.items()) if name and not name.endswith("/")}
+        return {safe_name(name): version for name, version in sorted(inside.items()) if name and not name.endswith("/")}
 
     def matching(self) -> dict[str, str]:
         """Addresses and versions of the objects that the address names, which may be a glob."""
@@ -125,7 +126,30 @@ class Bucket:
 
     def unfinished(self) -> list[str]:
         """Names of objects whose replacement has not ended, or was cut off."""
-        return list(parsed_json(self.read(UNFINISHED) or "[]", f"{self.address}/{UNFINISHED}"))
+        listed = self.note(UNFINISHED, list) or []
+        if not all(isinstance(name, str) for name in listed):
+            raise self.no_note(UNFINISHED)
+        return [safe_name(name) for name in listed]
+
+    def note(self, name: str, kind: type[Note]) -> Note | None:
+        """What an object of this program's own says, in JSON; None if it does not exist.
+
+        Raises:
+          InputError: it holds something else than a `kind`.
+        """
+        content = self.read(name)
+        if content is None:
+            return None
+        said = parsed_json(content, f"{self.address}/{name}")
+        if not isinstance(said, kind):
+            raise self.no_note(name)
+        return said
+
+    def no_note(self, name: str) -> InputError:
+        """The error for such an object that this program has not written."""
+        return InputError(
+            f"{self.address}/{name} does not hold what this program writes there; remove that object, or use another address."
+        )
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
@@ -163,7 +187,7 @@ def checked_address(address: str) -> str:
         raise InputError(f"{scheme}: is not a supported address; use {' or '.join(f'{one}://' for one in PACKAGES)}.")
     if "@" in bucket or re.search(r"[?&][\w-]+=", address):
         raise InputError(f"the {scheme}:// address holds a key or a signature; give the plain address, and sign in.")
-    _safe(path)
+    safe_name(path)
     if not bucket:
         raise InputError(f"{address} names no bucket; give {scheme}://BUCKET/PATH.")
     return f"{scheme}://{bucket}/{path}".rstrip("/")
@@ -252,7 +276,7 @@ def _refuse_unfinished(bucket: Bucket) -> None:
         place, below = Bucket(above), f"{name}/{below}"
 
 
-def _safe(name: str) -> str:
+def safe_name(name: str) -> str:
     """The name; raises `InputError` if it would lead out of a local folder."""
     if name.startswith("/") or "\0" in name or {"..", "."} & set(name.split("/")):
         raise InputError(f"{name!r} is the name of an object that no local file can have.")

@@ -18,7 +18,6 @@ from typing import Any
 
 from jaxdistill.core import InputError, InUseError
 from jaxdistill.files.buckets import Bucket, address_digest
-from jaxdistill.files.reading import parsed_json
 
 NAME = re.compile(r"jaxdistill-lease-(\d{6})\.json")
 RENEW_SECONDS, DEAD_SECONDS = 15.0, 60.0
@@ -105,8 +104,17 @@ class Lease:
         return json.dumps(self._note | {"renewed": _now(), "released": released}).encode()
 
     def _read(self, number: int) -> dict[str, Any]:
-        """What a lease says; one that was removed meanwhile is released."""
-        return parsed_json(self._bucket.read(_name(number)) or '{"released": true}', _name(number))
+        """What a lease says; one that was removed meanwhile is released.
+
+        Raises:
+          InputError: it is not what `_content` writes.
+        """
+        noted = self._bucket.note(_name(number), dict)
+        if noted is None:
+            return {"released": True}
+        if any(type(noted.get(key, own)) is not type(own) for key, own in self._note.items()):
+            raise self._bucket.no_note(_name(number))
+        return noted
 
 
 def is_lease(name: str) -> bool:
@@ -141,6 +149,6 @@ def _process_space() -> str:
 
 def _is_dead(note: dict[str, Any]) -> bool:
     """Whether the run of a lease is known to be dead, because it was one of this machine."""
-    if not note.get("space") or note["space"] != _process_space() or note["pid"] == os.getpid():
+    if not note.get("space") or note["space"] != _process_space() or note.get("pid") in (None, os.getpid()):
         return False
-    return not pathlib.Path(f"/proc/{note['pid']}").exists()
+    return not os.path.exists(f"/proc/{note['pid']}")

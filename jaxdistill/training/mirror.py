@@ -27,7 +27,7 @@ from jaxdistill import processes
 from jaxdistill.core import InputError
 from jaxdistill.data import spread
 from jaxdistill.files import UNFINISHED_SUFFIX, file_digest, is_remote, write_atomic
-from jaxdistill.files.buckets import UNFINISHED, Bucket, MissingObject, address_digest
+from jaxdistill.files.buckets import UNFINISHED, Bucket, MissingObject, address_digest, safe_name
 from jaxdistill.files.folders import WORKING
 from jaxdistill.files.reading import parsed_json
 from jaxdistill.mesh import broadcast
@@ -187,11 +187,11 @@ class Mirror:
 
     def _listed(self, content: bytes) -> dict[str, str]:
         """Files and digests of a manifest."""
-        place = f"{self.bucket.address}/{MANIFEST}"
-        listed = parsed_json(content, place)
-        if not isinstance(listed, dict) or not isinstance(listed.get("files"), dict):
-            raise InputError(f"{place} lists no files; use another --workdir.")
-        return listed["files"]
+        listed = parsed_json(content, f"{self.bucket.address}/{MANIFEST}")
+        files = listed.get("files") if isinstance(listed, dict) else None
+        if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
+            raise self.bucket.no_note(MANIFEST)
+        return {safe_name(name): digest for name, digest in files.items()}
 
     def _fetch_file(self, name: str, digest: str) -> None:
         path = self.folder / name
