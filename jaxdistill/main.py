@@ -169,7 +169,7 @@ def _refuse_unknown_flags(arguments: Sequence[str]) -> None:
 
 def _refuse_unknown_overrides(arguments: Sequence[str], config: ConfigDict) -> None:
     """`--config.section.option` must be an option of the config that the command line names."""
-    known = [f"config.{option}" for option in _option_names(config.to_dict())]
+    known = [f"config.{option}" for option in option_names(config.to_dict())]
     for name in (f"config.{option}" for option in _overridden(arguments)):
         if name not in known:
             raise InputError(f"unknown option --{name}.{_likely_option(name, known)} --help lists the options.")
@@ -191,11 +191,11 @@ def _overridden(arguments: Sequence[str]) -> list[str]:
     return [name.removeprefix("config.") for name in names if name.startswith("config.")]
 
 
-def _option_names(options: dict[str, Any]) -> list[str]:
+def option_names(options: dict[str, Any]) -> list[str]:
     """`section.option` of a nested config."""
     names: list[str] = []
     for key, value in options.items():
-        names += [f"{key}.{name}" for name in _option_names(value)] if isinstance(value, dict) else [key]
+        names += [f"{key}.{name}" for name in option_names(value)] if isinstance(value, dict) else [key]
     return names
 
 

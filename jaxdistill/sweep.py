@@ -33,13 +33,13 @@ from jaxdistill.config.resuming import refuse_other_training
 from jaxdistill.core import InputError, InUseError
 from jaxdistill.files import refuse_no_folder
 from jaxdistill.files.reading import read_json
-from jaxdistill.main import parse_flags
+from jaxdistill.main import option_names, parse_flags
 from jaxdistill.processes import refuse_several_tasks
 from jaxdistill.reporting import sweep as comparison
 from jaxdistill.reporting.sweep import Row, hundred
 from jaxdistill.training.config_file import first_line, load_config_module, shipped_configs
 from jaxdistill.training.lock import locked
-from jaxdistill.training.stage_checks import refuse_changed_text, text_digest
+from jaxdistill.training.stage_checks import HERE, check_launch, refuse_changed_text, text_digest
 from jaxdistill.training.stages import in_order, is_finished
 from jaxdistill.training.unread import training_of, unread
 from jaxdistill.training.workdir import RESULTS, drop_checkpoints, stage_folder
@@ -47,6 +47,8 @@ from jaxdistill.training.workdir import RESULTS, drop_checkpoints, stage_folder
 SEED = "run.seed"
 CONFIG = "config"
 """Column of the config's name, in sweeps over several."""
+LACKS = "-"
+"""Instead of the value of an option that a config does not have."""
 POINT_FAILED = 1
 POLL_SECONDS = 0.1
 """Interval at which a training and interrupts are polled."""
@@ -86,14 +88,14 @@ def main(arguments: Sequence[str]) -> None:
     if not options.grid and not seeds and len(specs) == 1:
         raise InputError("a sweep needs --grid, --seeds or several configs (--config=A,B).")
     chosen = points(grid, seeds) if options.grid else [{SEED: seed} for seed in seeds] or [{}]
+    say_who_takes(specs, list(dict.fromkeys([*map(_named, given), *(name for point in chosen for name in point)])))
     base, planned = base_options(specs, given), plan(specs, given, chosen)
     folder = pathlib.Path(options.workdir)
     refuse_several_tasks("a sweep")
     refuse_other_sweep(folder, planned)
     refuse_other_text(planned, folder)
     if options.dry_run:
-        for number, point in enumerate(planned, start=1):
-            print(f"point {number} of {len(planned)}: {point.shown}{', done before' if scores(point, folder) else ''}")
+        list_points(planned, folder)
         return
     named = {"--config": ",".join(specs), "--grid": options.grid, "--seeds": options.seeds}
     said = shlex.join([*(f"{name}={value}" for name, value in named.items() if value), *given])
@@ -119,13 +121,28 @@ def _parser() -> Parser:
         "later stages keep then.run.seed",
     )
     parser.add_argument("--workdir", type=local_path, required=True, help="folder of the sweep")
-    parser.add_argument("--dry_run", action="store_true", help="list the points and stop")
+    parser.add_argument("--dry_run", action="store_true", help="check and list the points, and stop")
     return parser
 
 
 def studies() -> dict[str, pathlib.Path]:
     """Name to file of the studies that come with the package, or lie beside it in a clone."""
     return {path.stem: path for path in sorted((shipped_configs()[0].parent / "studies").glob("*.py"))}
+
+
+def list_points(planned: Sequence[Point], folder: pathlib.Path) -> None:
+    """Prints the points; raises `InputError` if some would end as soon as they are started, whose lines say why."""
+    failing = 0
+    for number, point in enumerate(planned, start=1):
+        note = ", done before" if scores(point, folder) else ""
+        try:
+            if not note:
+                check_launch(in_order(point.config), str(folder / point.name), HERE)
+        except InputError as error:
+            note, failing = f": error: {error}", failing + 1
+        print(f"point {number} of {len(planned)}: {point.shown}{note}")
+    if failing:
+        raise InputError(f"{failing} of {len(planned)} points would fail; the lines above say why.")
 
 
 def read_grid(text: str) -> tuple[str, Any]:
@@ -184,20 +201,49 @@ def config_names(specs: Sequence[str]) -> dict[str, str]:
 def base_options(specs: Sequence[str], given: Sequence[str]) -> dict[str, Any]:
     """All options before the grid changes them; those of each config under its name in sweeps over several."""
     of_names = {
-        name: configs.flat(whole_config([f"--config={spec}", *given])) for spec, name in config_names(specs).items()
+        name: configs.flat(
+            whole_config([f"--config={spec}", *(flag for flag in given if takes(spec, _named(flag), specs))])
+        )
+        for spec, name in config_names(specs).items()
     }
     return of_names.get("", of_names)
 
 
+@functools.cache
+def _options_of(spec: str) -> frozenset[str]:
+    return frozenset(option_names(parse_flags([f"--config={spec}", "--workdir=unused"]).config))
+
+
+def takes(spec: str, option: str, specs: Sequence[str]) -> bool:
+    """Whether a config gets an option that is meant for all of `specs`: those that have it do; if none has, each refuses it."""
+    having = [one for one in specs if option in _options_of(one)] if len(specs) > 1 else []
+    return not having or spec in having
+
+
+def _named(flag: str) -> str:
+    """The option that a flag such as `--config.run.steps=3` sets."""
+    return flag.split("=")[0].removeprefix("--config.")
+
+
+def say_who_takes(specs: Sequence[str], options: Sequence[str]) -> None:
+    """Prints a line for each option that only some of the configs have."""
+    for option in options:
+        without = [name for spec, name in config_names(specs).items() if not takes(spec, option, specs)]
+        if without:
+            print(f"{option} is given to the configs that have it, not to {', '.join(without)}")
+
+
 def plan(specs: Sequence[str], given: Sequence[str], chosen: Sequence[Mapping[str, Any]]) -> list[Point]:
     """The trainings of each config with the chosen options, each once; all command lines are read before the first runs."""
-    for name in (argument.split("=")[0].removeprefix("--config.") for argument in given):
+    for name in map(_named, given):
         if any(name in options for options in chosen):
             raise InputError(f"{name} is in the grid and on the command line; give it once.")
     planned: dict[str, Point] = {}
     names = config_names(specs)
     for spec, options in itertools.product(specs, chosen):
-        arguments = (f"--config={spec}", *given, *(f"--config.{name}={value}" for name, value in options.items()))
+        options = {name: value for name, value in options.items() if takes(spec, name, specs)}
+        flags = [flag for flag in given if takes(spec, _named(flag), specs)]
+        arguments = (f"--config={spec}", *flags, *(f"--config.{name}={value}" for name, value in options.items()))
         try:
             whole = whole_config(arguments)
         except InputError as error:
@@ -239,7 +285,7 @@ def refuse_other_sweep(folder: pathlib.Path, planned: Sequence[Point]) -> None:
     for row in before["points"]:
         options = dict(row["options"])
         base = before["base"][options.pop(CONFIG)] if CONFIG in options else before["base"]
-        there = base | options | {SEED: row["seed"]}
+        there = base | {name: value for name, value in options.items() if name in base} | {SEED: row["seed"]}
         refuse_other_training(there, configs.flat(now[row["point"]].config), workdir=str(folder))
 
 
@@ -247,7 +293,10 @@ def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[st
     """Trains what is not done, removes what only a resumed training needs, and writes the report after each point."""
     swept = dict.fromkeys(name for point in planned for name in point.options)
     rows = [
-        {"point": point.name, "options": {name: (configs.flat(point.config) | point.options)[name] for name in swept}}
+        {
+            "point": point.name,
+            "options": {name: (configs.flat(point.config) | point.options).get(name, LACKS) for name in swept},
+        }
         | {"seed": point.config.run.seed, "status": None, "failure": None}
         | {"metric": None, "score": None, "sts_average": None}
         for point in planned

@@ -153,7 +153,7 @@ def test_command_line_values_reach_the_config(monkeypatch):
         "--config.objective.alpha=0.25",
         "--config.data.weights=(1.0,2.0)",
     ]
-    raw, workdir, dry_run, _ = main.parse_flags(given)
+    raw, workdir, dry_run, *_ = main.parse_flags(given)
     assert (raw["objective"]["alpha"], tuple(raw["data"]["weights"]), str(workdir), dry_run) == (
         0.25,
         (1.0, 2.0),

@@ -85,8 +85,33 @@ def test_several_configs_are_a_column_of_the_grid():
     assert [point.config.objective["name"] for point in planned] == ["congen", "congen", "embedding", "embedding"]
     assert [*sweep.base_options([TINY, "l2.py:tiny"], [])] == ["congen:tiny", "l2:tiny"]
     assert sweep.config_names(["a/x.py", "b/x.py"]) == {"a/x.py": "a/x.py", "b/x.py": "b/x.py"}
-    with pytest.raises(InputError, match=r"^l2.py:tiny: unknown option --config.objective.alpha"):
-        sweep.plan([TINY, "l2.py:tiny"], [], [{"objective.alpha": 0.5}])
+    with pytest.raises(InputError, match=r"^configs/congen.py:tiny: unknown option --config.objective.alhpa"):
+        sweep.plan([TINY, "l2.py:tiny"], [], [{"objective.alhpa": 0.5}])
+
+
+def test_an_option_that_one_of_several_configs_lacks_is_given_to_the_others_and_that_is_said(capsys):
+    specs = [TINY, "l2.py:tiny"]
+    given, chosen = ["--config.objective.queue_size=8"], [{"objective.alpha": alpha} for alpha in (0.5, 0.25)]
+    planned = sweep.plan(specs, given, chosen)
+    assert [point.shown for point in planned] == [
+        "config=congen:tiny objective.alpha=0.5 run.seed=0",
+        "config=congen:tiny objective.alpha=0.25 run.seed=0",
+        "config=l2:tiny run.seed=0",
+    ]
+    assert planned[0].config.objective["queue_size"] == 8 and len(sweep.base_options(specs, given)) == 2
+    sweep.say_who_takes(specs, ["objective.alpha", "run.steps"])
+    line = "objective.alpha is given to the configs that have it, not to l2:tiny\n"
+    assert capsys.readouterr().out == line
+
+
+def test_a_dry_run_says_which_points_would_fail(tmp_path, capsys):
+    plain = tiny_arguments(tmp_path)
+    arguments = [
+        *plain,
+        f"--workdir={tmp_path / 'w'}",
+        "--grid=optimizer.learning_rate=0.1;student.model=/absent,teacher",
+    ]
+    assert "1 of 2 points would fail" in refused(sweep, [*arguments, "--dry_run"], capsys)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +344,7 @@ def test_a_finished_sweep_trains_nothing_again(finished, capsys, monkeypatch):
 
 def test_points_of_another_text_are_not_compared(finished, capsys, monkeypatch):
     folder, _ = finished
-    monkeypatch.setattr(sweep, "_digest_of_text", lambda text: "of another text")
+    monkeypatch.setattr(sweep, "text_digest", lambda text, own_parts: "of another text")
     before = report_of(folder)
     line = refused(sweep, arguments(folder, "--grid=objective.alpha=0.25,0.75"), capsys)
     assert "has changed since" in line and "--workdir" in line and report_of(folder)["points"][1] == before["points"][1]
