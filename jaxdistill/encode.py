@@ -31,7 +31,7 @@ from jaxdistill.bars import progress_bar
 from jaxdistill.cli import Interrupted, Interrupts, Parser, add_reading_options, any_path, reading_options, run
 from jaxdistill.core import ROLES, InputError
 from jaxdistill.data import spread
-from jaxdistill.data.sources import TEXT, Watched, local_files, read
+from jaxdistill.data.sources import TEXT, Watched, local_files, read, refuse_unread
 from jaxdistill.data.vectors import VectorFile, note_of, write_parquet
 from jaxdistill.files import is_remote, is_special, local, refuse_overwriting, unwritable, without_links
 from jaxdistill.inference import Embedder, load
@@ -260,6 +260,7 @@ def _facts(given: argparse.Namespace) -> Mapping[str, object]:
 
 def _encode(given: argparse.Namespace) -> None:
     """Writes the file, and prints what it holds."""
+    refuse_unread(given.column, given.input, "--column")
     embedder = load(given.model, **reading_options(given))
     shared = processes.count() == 1 or not is_remote(given.output)
     with delivered(given.output, upload=processes.is_first()) as output:

@@ -28,7 +28,7 @@ from rich.table import Table
 from jaxdistill.cli import Parser, add_reading_options, any_path, reading_options, run
 from jaxdistill.core import InputError
 from jaxdistill.data.resumable import one_line
-from jaxdistill.data.sources import TEXT, Watched
+from jaxdistill.data.sources import TEXT, Watched, refuse_unread
 from jaxdistill.data.vectors import blocks, shape
 from jaxdistill.encode import origin_of, sentences, vectors_of_text
 from jaxdistill.evals.similarity import unit_vectors
@@ -109,6 +109,7 @@ def main(arguments: Sequence[str]) -> None:
         )
     if given.top is not None and given.top < 1:
         raise InputError(f"--top={given.top} must be at least 1.")
+    refuse_unread(given.column, given.corpus, "--column")
     embedder = load(given.model, **reading_options(given))
     asked = unit_vectors(partial(embedder.encode, **_reads_as(given.prompt, "query")), queries)
     vectors = fetched(given.vectors) if given.vectors else _computed(embedder, given)

@@ -1,13 +1,14 @@
 """Retrieval sets in BEIR's forms, in folders and on the hub, and what is wrong with them."""
 
 import fnmatch
+import json
 import shutil
 
 import pytest
-from pyarrow import parquet
+from pyarrow import Table, parquet
 
 from jaxdistill.core import InputError
-from jaxdistill.evals.beir import read_set
+from jaxdistill.evals.beir import _records, read_set
 from jaxdistill.evals.beir_files import named_sets, set_files
 
 from eval_cases import DOCUMENTS, QRELS, QUERIES, read_test, with_dev, write_set
@@ -110,6 +111,17 @@ def test_judgements_are_read_in_the_order_of_their_header(tmp_path, header):
     assert read_test(spec).judged == {"1": {"2": 1}}
 
 
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_an_id_may_be_named_without_its_underscore(tmp_path, form):
+    rows = [{"id": 7, "text": "a"}]
+    if form == "jsonl":
+        (tmp_path / "queries.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    else:
+        parquet.write_table(Table.from_pylist(rows), tmp_path / "queries.parquet")
+    (record,) = _records([tmp_path / f"queries.{form}"], ("text",))
+    assert (record.name, list(record.cells)) == ("7", ["a"])
+
+
 def test_a_header_may_follow_blank_lines_and_ids_may_be_numbers(tmp_path):
     corpus, queries = [(7, "", "They sleep.")], [(1, "Do cats sleep?")]
     folder = write_set(tmp_path / "tiny", "jsonl", corpus=corpus, queries=queries, qrels=[(1, 7, 1)])
@@ -128,7 +140,7 @@ def test_a_parquet_table_needs_ids_and_text_but_no_titles(tmp_path):
     assert read_test(crossed).documents["d3"] == "Rain It rains in May."
     first = next(iter(sorted((folder / "queries").iterdir())))
     parquet.write_table(parquet.read_table(first).rename_columns(["query-id", "text"]), first)
-    with pytest.raises(InputError, match=r"00000-of-00002.parquet has no column '_id'; _id, text are expected"):
+    with pytest.raises(InputError, match=r"00000-of-00002.parquet has no column '_id'; _id or id, text are expected"):
         read_test(folder)
     first.write_bytes(first.read_bytes()[:-8])
     with pytest.raises(InputError, match="is not a complete Parquet file"):

@@ -12,7 +12,8 @@ import pytest
 
 from jaxdistill.core import InputError
 from jaxdistill.data import hub, sources
-from jaxdistill.files import reading
+from jaxdistill.encoders.locate import locate
+from jaxdistill.files import parts, reading
 
 ROWS = [("The cat sleeps.", "Die Katze schläft."), ('He said "no", twice', "Er sagte nein"), ("a\u2028b", "c\x0bd")]
 COLUMNS = {"text": "en", "translation": "de"}
@@ -144,7 +145,7 @@ FAULTS = [
     (
         "a.csv",
         b"n,m\n1,x\n",
-        r"a.csv:1 \(header\) has no column 'text'; it has 'n', 'm'.*--config.data.columns='\(\(\"text\",\"COLUMN\"\),\)'",
+        r"a.csv:1 \(header\) has no column 'text'; it has 'n', 'm'.*data.columns=\(\(\"text\", \"COLUMN\"\),\) of a training",
     ),
     ("a.jsonl", b'{"text": "x"}\n{"text": \n', "a.jsonl:2 is not valid JSON"),
     ("a.jsonl", b'{"text": "x"}\n["text"]\n', "a.jsonl:2 is list, not an object"),
@@ -243,10 +244,30 @@ def test_the_content_digest_follows_bytes_and_order_but_not_names(tmp_path):
     assert len({digest([a]), digest([b]), digest([a, b]), digest([b, a]), digest([a, a])}) == 5
 
 
+def test_a_hint_keeps_the_columns_that_are_named_and_no_column_is_named_in_vain(tmp_path):
+    write(tmp_path / "a.tsv", "en\tfr\nx\ty\n")
+    write(tmp_path / "a.txt", "x\n")
+    with pytest.raises(
+        InputError, match=r'data.columns=\(\("text", "en"\), \("translation", "COLUMN"\)\) of a training'
+    ):
+        list(sources.read([str(tmp_path / "a.tsv")], {"text": "en", "translation": "de"}))
+    for spec in (str(tmp_path / "a.txt"), "hf:o/s:train:a"):
+        with pytest.raises(InputError, match=f"--column=body has no effect on {spec}"):
+            sources.refuse_unread("body", [spec], "--column")
+        sources.refuse_unread("body", [spec, str(tmp_path / "a.tsv")], "--column")
+        sources.refuse_unread("text", [spec], "--column")
+
+
+@pytest.mark.parametrize("find", [sources.source_files, locate, parts.load_module])
+def test_a_home_that_does_not_exist_is_one_line(find):
+    with pytest.raises(InputError, match="~nosuchuser/x.py'? does not exist"):
+        find("~nosuchuser/x.py")
+
+
 def test_hub_sets_are_read_through_datasets(tmp_path):
     write(tmp_path / "train.csv", "premise,label\nx,1\ny,2\n")
     assert list(sources.read([f"hf:{tmp_path}:train:premise"])) == [("x",), ("y",)]
-    with pytest.raises(InputError, match="has no column 'text'; it has 'premise', 'label'"):
+    with pytest.raises(InputError, match="has no column 'text'; it has 'premise', 'label'. End the spec with one of"):
         list(sources.read([f"hf:{tmp_path}:train:text"]))
     assert sources.content_digest([f"hf:{tmp_path}:train:premise"])
     assert list(sources.read([f"hf:{tmp_path}:train[:1]:premise"])) == [("x",)]

@@ -121,13 +121,21 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
         if found is None:
             raise MissingColumn(
                 f"{place} has no column {source!r}; it has {', '.join(map(repr, available)) or 'none'}. "
-                f'Name the column: --config.data.columns=\'(("{name}","COLUMN"),)\' in training, and in other programs '
-                "the option that --help lists for it."
+                + _how_to_name(columns, name, place)
             )
         if list(available).count(found) > 1:
             raise InputError(f"{place} has the column {found!r} twice; rename one of them.")
         chosen.append(found)
     return chosen
+
+
+def _how_to_name(columns: Mapping[str, str], name: str, place: str) -> str:
+    """Where to name the column that a table does not have."""
+    if place.startswith(("hf:", "tfds:")) and name == "text":
+        return "End the spec with one of these names."
+    pairs = [f'("{ours}", "{"COLUMN" if ours == name else theirs}")' for ours, theirs in columns.items()]
+    given = f"({', '.join(pairs)}{',' * (len(pairs) == 1)})"
+    return f"Name the column: data.columns={given} of a training, or the option of another program that ends in column."
 
 
 def _names(source: str) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ def source_files(spec: str) -> list[Path]:
         return [_packaged(spec)]
     if is_remote(spec):
         return _in_bucket(spec)
-    path = _in_data_folder(spec) if spec.startswith(IN_DATA) else Path(spec).expanduser()
+    path = _in_data_folder(spec) if spec.startswith(IN_DATA) else Path(os.path.expanduser(spec))
     if "\0" in spec:
         raise InputError(f"{spec!r} contains a NUL character, which file names cannot have.")
     if path.is_dir():
@@ -102,6 +102,14 @@ def check_given(specs: Sequence[str]) -> None:
     """Raises `InputError` if there is no text to train on."""
     if not specs:
         raise InputError("no text is given; set --config.data.text to at least one file, glob or data set.")
+
+
+def refuse_unread(column: str, specs: Sequence[str], option: str) -> None:
+    """Raises `InputError` for the name of a column that no source reads: lines of a `.txt` file have none, and a hub's is in its
+    spec."""
+    tables = (path for spec in specs if not hub.is_hub(spec) for path in source_files(spec))
+    if column != TEXT and all(formats.suffix(path) == ".txt" for path in tables):
+        raise InputError(f"{option}={column} has no effect on {', '.join(specs)}, which is no table; leave it out.")
 
 
 def check_weights(weights: Sequence[float], *, sources: int) -> None:

@@ -2,8 +2,8 @@
 
 A set is a folder with
 
-- `corpus.jsonl` (`_id`, `title`, `text`) or `corpus.tsv` (id, title, text, or a header of these names in any order),
-- `queries.jsonl` (`_id`, `text`) or `queries.tsv` (id, text, likewise),
+- `corpus.jsonl` (`_id` or `id`, `title`, `text`) or `corpus.tsv` (id, title, text, or a header of these names in any order),
+- `queries.jsonl` (`_id` or `id`, `text`) or `queries.tsv` (id, text, likewise),
 - `qrels/train.tsv`, `qrels/dev.tsv` and `qrels/test.tsv`, or some of them (query-id, corpus-id, score; a first line whose
   third field is no number is a header, whose names may have any order); a lone `qrels.tsv` counts as test,
 
@@ -28,7 +28,8 @@ from jaxdistill.files.reading import LINE_BYTES, foreign_errors, parsed_json, re
 
 SCORE_NAMES = ("score", "relevance", "rel", "label")
 """Names of the column of judgements that holds the relevance."""
-ID = "_id"
+IDS = ("_id", "id")
+"""Names of the field with the id; the first that there is counts."""
 RELEVANCE = re.compile(r"([+-]?\d{1,9})(?:\.0*)?")
 """A whole number that fits trec_eval's integers, also as `1.0`."""
 
@@ -214,10 +215,11 @@ def _json_records(path: Path, fields: Sequence[str]) -> Iterator[Record]:
     known: dict[str, None] = {}
     for place, _, text in _lines(path):
         record = parsed_json(text, place)
-        if not isinstance(record, dict) or ID not in record:
-            raise InputError(f"{place}: a record is a JSON object with {ID}, {' and '.join(fields)}.")
+        own = next((name for name in IDS if isinstance(record, dict) and name in record), None)
+        if own is None:
+            raise InputError(f"{place}: a record is a JSON object with {' or '.join(IDS)}, {' and '.join(fields)}.")
         known |= dict.fromkeys(record)
-        name, *cells = (_cell(record.get(field), place, field) for field in (ID, *fields))
+        name, *cells = (_cell(record.get(field), place, field) for field in (own, *fields))
         yield Record(place, name, cells)
     if known and fields[-1] not in known:
         raise InputError(f"{path}: no record has the field {fields[-1]!r}; they have {', '.join(known):.80}.")
@@ -233,20 +235,23 @@ def _parquet_records(path: Path, fields: Sequence[str]) -> Iterator[Record]:
 
     with foreign_errors(f"{path} is not a complete Parquet file"):
         available = parquet.read_schema(regular(path)).names
-    lacking = [name for name in (ID, fields[-1]) if name not in available]
+    own = next((name for name in IDS if name in available), IDS[0])
+    lacking = [name for name in (own, fields[-1]) if name not in available]
     if lacking:
-        raise InputError(f"{path} has no column {lacking[0]!r}; {ID}, {' and '.join(fields)} are expected.")
-    columns = [ID, *(field for field in fields if field in available)]
+        raise InputError(
+            f"{path} has no column {lacking[0]!r}; {' or '.join(IDS)}, {' and '.join(fields)} are expected."
+        )
+    columns = [own, *(field for field in fields if field in available)]
     for number, (name, *cells) in enumerate(rows(path, column_map(columns), cell=_cell), start=1):
         yield Record(f"{path} row {number}", name, cells)
 
 
 def _cell(value: object, place: str, column: str, limit_bytes: int = LINE_BYTES) -> str:
     """As `checked_text`; an id may also be a whole number, and must be there."""
-    if column != ID:
+    if column not in IDS:
         return checked_text(value, place, column, limit_bytes)
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise InputError(f"{place}: {ID} is {value!r:.40}; it must be text or a whole number.")
+        raise InputError(f"{place}: {column} is {value!r:.40}; it must be text or a whole number.")
     return checked_text(str(value), place, column, limit_bytes)
 
 
