@@ -14,6 +14,7 @@ number (mlm and translate: up to rounding).
 Source: Limkonchotiwat et al., ConGen, Findings of EMNLP 2022, whose Table 6 compares these views.
 """
 
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -185,7 +186,7 @@ def _folder(option: str, spec: str) -> Path:
     """The local folder that an option names; models are not fetched from a hub."""
     if option == "wordnet":
         return wordnet.found_folder(spec)
-    if not spec.startswith("package:") and not Path(spec).expanduser().is_dir():
+    if not spec.startswith("package:") and not Path(os.path.expanduser(spec)).is_dir():
         raise InputError(f"--{option}={spec} is no local folder; give one, or package:NAME/PATH.")
     return locate(spec)
 

@@ -50,7 +50,7 @@ def configs_folder() -> Path:
 def fetched(spec: str | Path) -> Path:
     """The path that `spec` names, with `~` expanded; an object of a bucket is fetched into the cache."""
     if not is_remote(spec):
-        return Path(spec).expanduser()
+        return Path(os.path.expanduser(spec))
     files = buckets.fetched_files(spec, fetched_folder())
     if len(files) != 1:
         raise InputError(f"{spec} names {len(files)} objects; name one.")

@@ -3,7 +3,8 @@
   python -m jaxdistill.quantize --model=runs/l3/export --out=runs/l3/int8
   JAXDISTILL_DATA=data python -m jaxdistill.quantize --model=runs/l3/export --out=runs/l3/int8
 
-  vectors = jaxdistill.quantize.load_quantized("runs/l3/int8").encode(["A cat sleeps."])
+  from jaxdistill.quantize import load_quantized
+  vectors = load_quantized("runs/l3/int8").encode(["A cat sleeps."])
 
 The folder holds `model.onnx` (including pooling, dense layers and normalisation), `tokenizer.json` and
 `quantized.json`. At the end, the program prints the loss of quality: the drop of the STS-B dev score if JAXDISTILL_DATA
@@ -16,6 +17,7 @@ lost. Embedding tables are also quantised here; torch leaves them in float32.
 
 import importlib
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -123,7 +125,7 @@ def load_quantized(folder: str | Path) -> Quantized:
     Raises:
       InputError: no such folder, or not one of these, or a damaged file; onnxruntime is not installed.
     """
-    folder = Path(folder).expanduser()
+    folder = Path(os.path.expanduser(folder))
     missing = [name for name in (GRAPH, TOKENIZER, QUANTIZED) if not (folder / name).is_file()]
     if missing:
         raise InputError(f"{folder} is no quantised model: it has no {missing[0]}; write one with jaxdistill.quantize.")
@@ -173,7 +175,7 @@ def loss_report(model: SentenceModel, quantized: Quantized, data: Path | None, t
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.quantize`."""
     given = _parser().parse_args(arguments)
-    if not given.model.startswith("package:") and not Path(given.model).expanduser().is_dir():
+    if not given.model.startswith("package:") and not Path(os.path.expanduser(given.model)).is_dir():
         raise InputError(f"--model={given.model} is no local folder; give an export, or package:NAME/PATH.")
     refuse_filled(Path(given.out).resolve())
     _imported("onnxruntime")

@@ -270,7 +270,9 @@ LEASE = "jaxdistill-lease-000003.json"
 def test_a_note_that_this_program_has_not_written_is_one_line(name, content, monkeypatch):
     monkeypatch.setattr(lease, "DEAD_SECONDS", 0.0)
     address = bucket.put(f"runs/{abs(hash((name, content)))}/{name}", content).rpartition("/")[0]
-    words = f"{name} (does not hold what this program writes|is not valid JSON)|name of an object that no local file can"
+    words = (
+        f"{name} (does not hold what this program writes|is not valid JSON)|name of an object that no local file can"
+    )
     with pytest.raises(InputError, match=words) as error, mirror.opened(address, dry_run=False):
         pass
     assert "\n" not in str(error.value)

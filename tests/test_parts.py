@@ -242,6 +242,27 @@ def test_an_own_objective_reads_only_what_there_is(folder):
         objectives.make(f"{folder / 'reading.py'}:Halfway", {})
 
 
+def test_a_model_of_an_own_family_is_loaded_from_python(folder):
+    save(tiny_model(folder / "tokenizer"), folder / "tiny")
+    path = folder / "tiny" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": "my-bert"}))
+    assert jaxdistill.load(str(folder / "tiny"), parts=str(folder / "others.py")).width == 16
+    for wrong in (5, None, b"x"):
+        with pytest.raises(InputError, match="a model is .*; give the path of a folder"):
+            jaxdistill.load(wrong)
+
+
+def test_a_prompt_that_looks_like_a_name_and_is_none_is_said(folder, caplog):
+    model = tiny_model(folder / "tokenizer")
+    assert model.with_prompt("query").prompt == "the cat " and model.with_prompt("a: ").prompt == "a: "
+    assert not caplog.records
+    assert model.with_prompt("quary").prompt == "quary"
+    assert (
+        "'quary' is put before every sentence as it is: the model has no prompt of this name (it has query"
+        in caplog.text
+    )
+
+
 def test_a_module_without_parts_is_refused(folder):
     with pytest.raises(InputError, match="has none of FAMILIES, VIEWS, READERS and EVALUATIONS"):
         parts.use(str(folder / "loss.py"))

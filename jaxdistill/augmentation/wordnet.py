@@ -96,8 +96,8 @@ def found_folder(folder: str | Path) -> Path:
     nltk = [*os.environ.get("NLTK_DATA", "").split(os.pathsep), "~/nltk_data"]
     usual = ["/usr/share/wordnet", *(f"{place}/corpora/wordnet" for place in nltk if place)]
     for place in [folder] if folder else usual:
-        if Path(place).expanduser().is_dir():
-            return Path(place).expanduser()
+        if Path(os.path.expanduser(place)).is_dir():
+            return Path(os.path.expanduser(place))
     raise InputError(
         f"WordNet was not found: no folder {' or '.join([str(folder)] if folder else usual)}; run"
         " apt-get install wordnet-base, or unzip nltk's corpora/wordnet.zip, and name the folder with --wordnet."

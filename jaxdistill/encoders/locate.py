@@ -1,5 +1,7 @@
 """Finds a model's files: a folder, also of a bucket, `package:NAME/PATH` inside an installed package, or a hub name."""
 
+import os
+import textwrap
 from pathlib import Path
 
 from jaxdistill.core import InputError
@@ -18,7 +20,7 @@ def locate(spec: str) -> Path:
         return _in_package(spec)
     if is_remote(spec):
         return buckets.fetched_folder(spec, fetched_folder(), HUB_FILES)
-    folder = Path(spec).expanduser()
+    folder = Path(os.path.expanduser(spec))
     if spec and folder.is_dir():
         return folder
     if folder.is_file():
@@ -45,7 +47,8 @@ def _from_hub(name: str) -> Path:
             huggingface_hub.snapshot_download(name, allow_patterns=[*HUB_FILES], ignore_patterns=[*HUB_IGNORED])
         )
     except Exception as error:  # every library below it raises its own error without a network
-        reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
+        first_line = str(error).strip().split("\n")[0] or type(error).__name__
+        reason = textwrap.shorten(first_line, 200, placeholder=" ...")
         raise InputError(
             f"model {name!r} is not a local folder and cannot be downloaded from the hub ({type(error).__name__}: {reason});"
             " give a local folder, or set HF_HOME to a cache that holds it, with HF_HUB_OFFLINE=1 without network."

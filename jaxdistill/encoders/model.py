@@ -28,7 +28,7 @@ from jaxdistill.encoders.weights import (
     params_from_tensors,
     read_checkpoint,
 )
-from jaxdistill.files import reading
+from jaxdistill.files import parts, reading
 
 logger = logging.getLogger(__name__)
 
@@ -124,8 +124,23 @@ class SentenceModel:
         return dataclasses.replace(self, params={path: np.asarray(params[path], np.float32) for path in self.params})
 
 
+def model_name(given: object) -> str:
+    """The text that names a model; raises `InputError` for anything but a text or a path."""
+    if not isinstance(given, str | Path):
+        raise InputError(
+            f"a model is {given!r:.60}; give the path of a folder, package:NAME/PATH or a hub name ORG/MODEL."
+        )
+    return str(given)
+
+
 def load_model(
-    spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "", frozen: bool = False
+    spec: str,
+    *,
+    pooling: str = "",
+    max_length: int = 0,
+    prompt: str = "",
+    frozen: bool = False,
+    own_parts: str = "",
 ) -> SentenceModel:
     """Loads a sentence encoder, or a cross-encoder: a classifier of one label.
 
@@ -138,10 +153,12 @@ def load_model(
         sentence of a pair.
       frozen: for a model that is not trained: each weight stays in its file, and bfloat16 if stored so, until it is
         placed on a device.
+      own_parts: modules or files with families of the user's own, see `files/parts.py`.
 
     Raises:
       InputError: something is missing, damaged or unknown.
     """
+    parts.use(own_parts)
     folder = locate(str(spec))
     modules = read_modules(folder)
     if modules.static:
@@ -349,7 +366,14 @@ def _prompt_text(prompts: Mapping[str, str], asked: str) -> str:
 
     A backslash and an n are a line break, which shells make hard to write (`Instruct: ...\\nQuery: `).
     """
-    return prompts[asked] if asked in prompts else "" if asked == NO_PROMPT else asked.replace(r"\n", "\n")
+    if asked in prompts:
+        return prompts[asked]
+    if asked.isidentifier() and asked != NO_PROMPT:
+        logger.warning(
+            "prompt %r is put before every sentence as it is: the model has no prompt of this name (it has %s)",
+            asked, ", ".join(prompts) or "none",
+        )  # fmt: skip
+    return "" if asked == NO_PROMPT else asked.replace(r"\n", "\n")
 
 
 def _prompts(modules: Modules, asked: str, folder: Path) -> tuple[dict[str, str], str | None]:

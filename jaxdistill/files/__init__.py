@@ -28,7 +28,7 @@ def local(path: str | Path, option: str) -> Path:
         raise InputError(
             f"{option}={path} is an address, which this option does not take; give a local path, or mount it (gcsfuse, s3fs)."
         )
-    return Path(path).expanduser()
+    return Path(os.path.expanduser(path))
 
 
 def is_unfinished(path: Path) -> bool:

@@ -13,6 +13,7 @@ import functools
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -64,7 +65,7 @@ def load_attribute(spec: str) -> Any:
 
 def load_module(spec: str) -> ModuleType:
     """A module by its dotted name, or a file by its path; a file is loaded once, and again after it has changed."""
-    path = Path(spec).expanduser()
+    path = Path(os.path.expanduser(spec))
     try:
         if path.suffix != ".py":
             return _noted(importlib.import_module(spec))

@@ -21,7 +21,7 @@ from jaxdistill.compile_cache import keep_compiled
 from jaxdistill.core import ROLES, Array, Embed, InputError, Params, Precision, Tokens
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
-from jaxdistill.encoders.model import SentenceModel, load_model
+from jaxdistill.encoders.model import SentenceModel, load_model, model_name
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.evals.similarity import cosines
 from jaxdistill.inference.sentences import checked_sentences, prompt_text
@@ -280,6 +280,7 @@ def load(
     prompt: str = "",
     batch_size: int = 128,
     precision: Precision = "auto",
+    parts: str = "",
 ) -> Embedder:
     """A model ready for use, from a folder (also at `s3://` or `gs://`), `package:NAME/PATH` or a hub name.
 
@@ -290,8 +291,8 @@ def load(
       pooling: required if the checkpoint does not state its pooling.
       max_length: longest sentence in tokens; 0: as the checkpoint says.
       prompt: name of the prompt that is used by default.
-      precision: of matrix products. `auto`: bfloat16 where the hardware multiplies it natively; `float32` gives the vectors
-        of sentence-transformers to 1e-5. Vectors are float32 either way.
+      precision: of matrix products. `auto`: bfloat16 where that is fast; `float32`: sentence-transformers' vectors to 1e-5.
+      parts: your own modules or files with encoder families, separated by commas, see docs/extending.md.
     """
     for option, value in (("max_length", max_length), ("batch_size", batch_size)):
         if not isinstance(value, int | np.integer) or value < (option == "batch_size"):
@@ -299,7 +300,7 @@ def load(
     dtype = dtype_of(precision)
     if not jax.config.values["jax_compilation_cache_dir"]:
         keep_compiled()
-    read = load_model(model, pooling=pooling, max_length=max_length, prompt=prompt)
+    read = load_model(model_name(model), pooling=pooling, max_length=max_length, prompt=prompt, own_parts=parts)
     return Embedder(read, batch_size=batch_size, compute_dtype=dtype)
 
 

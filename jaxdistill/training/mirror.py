@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 def local_folder(workdir: str | Path) -> Path:
     """The folder in which a run works: the workdir, or the local copy of one in a bucket."""
     if not is_remote(workdir):
-        return Path(workdir).expanduser()
+        return Path(os.path.expanduser(workdir))
     bucket = Bucket(workdir)
     return cache_folder() / "workdirs" / address_digest(bucket.address) / bucket.name
 
@@ -121,7 +121,7 @@ def copy_from_first(folder: Path, *, copies: bool) -> None:
 def fetched_copy(workdir: str | Path) -> Path:
     """A local copy of a workdir in a bucket, to read; a local one is returned as it is."""
     if not is_remote(workdir):
-        return Path(workdir).expanduser()
+        return Path(os.path.expanduser(workdir))
     bucket = Bucket(workdir)
     if bucket.read(MANIFEST) is None:
         raise InputError(f"{bucket.address} is no workdir of a training: it has no {MANIFEST}.")
