@@ -44,7 +44,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     for key, only in OLD_VALUES.items():
         if is_old and config.get(key, only) != only:
             raise InputError(f"config.json has {key}={config[key]!r}; only {only!r} can be read.")
-    config = {OLD_NAMES.get(key, key): value for key, value in config.items()}
+    config = {OLD_NAMES.get(key, key) if is_old else key: value for key, value in config.items()}
     if is_old and "n_positions" in config:
         # Beyond these, their code stretches rotary positions as the text grows.
         longest = hugging_face.size(config, "max_trained_positions", default=config["n_positions"])
