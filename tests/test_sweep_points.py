@@ -1,0 +1,32 @@
+"""Points of a sweep before it trains: options that some configs lack, and points that would fail."""
+
+from jaxdistill import sweep
+
+from program import refused, tiny_arguments
+
+TINY = "configs/congen.py:tiny"
+
+
+def test_an_option_that_one_of_several_configs_lacks_is_given_to_the_others_and_that_is_said(capsys):
+    specs = [TINY, "l2.py:tiny"]
+    given, chosen = ["--config.objective.queue_size=8"], [{"objective.alpha": alpha} for alpha in (0.5, 0.25)]
+    planned = sweep.plan(specs, given, chosen)
+    assert [point.shown for point in planned] == [
+        "config=congen:tiny objective.alpha=0.5 run.seed=0",
+        "config=congen:tiny objective.alpha=0.25 run.seed=0",
+        "config=l2:tiny run.seed=0",
+    ]
+    assert planned[0].config.objective["queue_size"] == 8 and len(sweep.base_options(specs, given)) == 2
+    sweep.say_who_takes(specs, ["objective.alpha", "run.steps"])
+    line = "objective.alpha is given to the configs that have it, not to l2:tiny\n"
+    assert capsys.readouterr().out == line
+
+
+def test_a_dry_run_says_which_points_would_fail(tmp_path, capsys):
+    plain = tiny_arguments(tmp_path)
+    arguments = [
+        *plain,
+        f"--workdir={tmp_path / 'w'}",
+        "--grid=optimizer.learning_rate=0.1;student.model=/absent,teacher",
+    ]
+    assert "1 of 2 points would fail" in refused(sweep, [*arguments, "--dry_run"], capsys)
