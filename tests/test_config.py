@@ -282,7 +282,7 @@ def on_random_models(raw: dict, checkpoints) -> dict:
     raw["student"]["layers"] = raw["student"]["layers"] and "last:2"
     raw["student"] |= {
         name: raw["student"][name] and small
-        for name, small in dict(width=32, depth=2, embedding=8, vocabulary="256", static=16).items()
+        for name, small in dict(width=32, depth=2, heads=4, embedding=8, vocabulary="256", static=16).items()
     }
     if raw["objective"].get("queue_size"):
         raw["objective"]["queue_size"] = 48
