@@ -18,16 +18,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from jaxdistill.cli import Parser, add_reading_options, any_path, reading_options, run
 from jaxdistill.core import InputError
-from jaxdistill.data.resumable import one_line
 from jaxdistill.data.sources import TEXT, Watched, refuse_unread
 from jaxdistill.data.vectors import blocks, shape
 from jaxdistill.encode import origin_of, sentences, vectors_of_text
@@ -35,25 +31,15 @@ from jaxdistill.evals.similarity import unit_vectors
 from jaxdistill.inference import Embedder, load
 from jaxdistill.ops.nearest import cosines_of_pairs, nearest
 from jaxdistill.paths import cache_folder, fetched
+from jaxdistill.reporting.hits import LINE_WIDTH, Hit, hits_table
 from jaxdistill.reporting.tables import as_text
 
 TOP = 10
 """Default number of sentences shown per query."""
-LINE_WIDTH = 120
-"""Width of the tables in characters; longer sentences are truncated."""
 COMPARED = 8
 """Stored vectors that are compared with those of the model."""
 ALIKE = 0.99
 """Lowest cosine of two vectors that one model gives a sentence, in any precision."""
-
-
-class Hit(NamedTuple):
-    """A sentence that was found."""
-
-    cosine: float
-    row: int
-    """In the corpus, from 0."""
-    sentence: str
 
 
 def search(
@@ -84,17 +70,6 @@ def corpus_vectors(embedder: Embedder, specs: Sequence[str], *, column: str, pre
     origin = origin_of(embedder, text, column=column, prefix=prefix)
     digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:32]
     return vectors_of_text(embedder, text, cache_folder() / "vectors" / f"{digest}.npy", origin, progress=progress).path
-
-
-def hits_table(query: str, hits: Sequence[Hit]) -> Table:
-    """The table printed for a query."""
-    table = Table(title=one_line(query), box=SIMPLE_HEAD, title_justify="left", expand=True)
-    for name in ("rank", "cosine", "row"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("sentence", no_wrap=True, overflow="ellipsis", ratio=1)  # numbers keep their width
-    for rank, hit in enumerate(hits, start=1):
-        table.add_row(str(rank), f"{hit.cosine:.4f}", f"{hit.row + 1:,}", one_line(hit.sentence))
-    return table
 
 
 def main(arguments: Sequence[str]) -> None:
