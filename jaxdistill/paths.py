@@ -123,7 +123,7 @@ def in_package(spec: str) -> Path:
 def public_name(spec: str) -> str:
     """A spec as a model card shows it: the last part of a local path, with the run's folder for an export; others
     unchanged."""
-    kind = next((prefix for prefix in ("vectors:", "trim:") if spec.startswith(prefix)), "")
+    kind = next((prefix for prefix in ("vectors:", "trim:", "files:") if spec.startswith(prefix)), "")
     path = spec.removeprefix(kind)
     if spec.startswith(PUBLIC) or "/" not in path or _is_hub_name(path):
         return spec

@@ -89,6 +89,27 @@ def reader_source(path: Path) -> str:
     return parts.reader_sources.get(_known_suffix(path), "")
 
 
+def whole_file(
+    path: Path, columns: Mapping[str, str], id_name: str, line_bytes: int = reading.LINE_BYTES
+) -> tuple[str, ...]:
+    """The row of a file that is one text: its content, and its path in a column `id_name`; other columns it lacks.
+
+    Line ends become `\\n`, as in Python's text mode, so that offsets in the text are those of a program that opens the file.
+    """
+    found = dict.fromkeys(columns, str(path))
+    for name in (name for name, source in columns.items() if name != "text" and id_name not in _names(source)):
+        raise MissingColumn(f"{path} has no column {name!r}: a whole file is one text; use a table, such as .jsonl.")
+    lines, size = [], 0
+    with reading.opened_text(path) as file:
+        for _, line in reading.lines(path, file, line_bytes):
+            lines.append(line.rstrip("\r\n") + "\n" * line.endswith(("\r", "\n")))
+            size += len(line)
+            if size > line_bytes:
+                raise reading.too_long(str(path), line_bytes)
+    found["text"] = "".join(lines)
+    return tuple(found[name] for name in columns)
+
+
 def suffix(path: Path) -> str:
     """The format by the file's name, without `.gz`."""
     if known := _known_suffix(path):

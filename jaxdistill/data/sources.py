@@ -2,7 +2,8 @@
 
 A spec is a file or glob (`.txt`, `.tsv`, `.csv`, `.jsonl`, `.parquet`, plain or `.gz`), also of a bucket (`s3://...`,
 `gs://...`), `package:NAME/PATH` (a file inside an installed package), `data:PATH` (a file or glob in the folder that
-JAXDISTILL_DATA names), `hf:NAME[:CONFIG]:SPLIT:COLUMN` or `tfds:NAME:SPLIT:COLUMN`.
+JAXDISTILL_DATA names), `hf:NAME[:CONFIG]:SPLIT:COLUMN` or `tfds:NAME:SPLIT:COLUMN`. `files:` before a file, a glob or a folder
+makes each file one text, whatever its extension.
 """
 
 import glob
@@ -24,6 +25,10 @@ TEXT = "text"
 """The column of the sentence itself, which every source has."""
 MOST_COMMAS = 8
 IN_DATA = "data:"
+WHOLE = "files:"
+"""Before a spec whose files are one text each; of a folder, all files at any depth that are not hidden."""
+ID_NAMES = ("_id", "id")
+"""Columns that may hold the ids of texts: BEIR's, then the usual one. A whole file has its path there."""
 
 
 def column_map(columns: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
@@ -69,11 +74,37 @@ def rows(
         yield from hub.rows(spec, wanted, line_bytes, cell=cell)
         return
     for path in source_files(spec):
-        yield from formats.rows(path, wanted, line_bytes, cell=cell)
+        if spec.startswith(WHOLE):
+            yield formats.whole_file(path, wanted, ID_NAMES[0], line_bytes)
+        else:
+            yield from formats.rows(path, wanted, line_bytes, cell=cell)
+
+
+def is_plain(spec: str) -> bool:
+    """Whether the files of a source have no columns but the text."""
+    if spec.startswith(WHOLE) or hub.is_hub(spec):
+        return spec.startswith(WHOLE)
+    return all(formats.suffix(path) == ".txt" for path in source_files(spec))
+
+
+def has_columns(spec: str, columns: Mapping[str, str], *, cell: formats.Cell = formats.checked_text) -> bool:
+    """Whether all files of a source have these columns."""
+    if spec.startswith(WHOLE) or hub.is_hub(spec):
+        each = [rows(spec, columns, cell=cell)]
+    else:
+        each = [formats.rows(path, columns, cell=cell) for path in source_files(spec)]
+    try:
+        for of_file in each:
+            next(of_file, None)
+    except formats.MissingColumn:
+        return False
+    return True
 
 
 def source_files(spec: str) -> list[Path]:
     """The files that a spec names, sorted; raises `InputError` if there are none."""
+    if spec.startswith(WHOLE):
+        return _whole_files(spec.removeprefix(WHOLE))
     if spec.startswith("package:"):
         return [_packaged(spec)]
     if is_remote(spec):
@@ -82,7 +113,9 @@ def source_files(spec: str) -> list[Path]:
     if "\0" in spec:
         raise InputError(f"{spec!r} contains a NUL character, which file names cannot have.")
     if path.is_dir():
-        raise InputError(f"{spec} is a folder; name a file, or a glob such as {path / '*.txt.gz'}.")
+        raise InputError(
+            f"{spec} is a folder; name a file, a glob such as {path / '*.txt.gz'}, or {WHOLE}{spec} for one text a file."
+        )
     if path.exists():
         return [path]
     found = sorted(Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file())
@@ -91,6 +124,11 @@ def source_files(spec: str) -> list[Path]:
     if glob.has_magic(str(path)):
         raise InputError(f"no file matches {spec}; check the folder, and quote the glob.")
     raise InputError(f"{spec} does not exist; name a file, a glob, hf:NAME:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
+
+
+def _whole_files(spec: str) -> list[Path]:
+    folder = os.path.expanduser(spec)
+    return source_files(os.path.join(glob.escape(folder), "**", "*") if os.path.isdir(folder) else spec)
 
 
 def local_files(specs: Sequence[str]) -> list[Path]:
@@ -124,7 +162,7 @@ def content_digest(specs: Sequence[str], columns: Mapping[str, str] | Sequence[s
     a user's own reader does, because the same bytes give other rows after it has changed."""
     digest = hashlib.sha256()
     for spec in specs:
-        digest.update(b"source")
+        digest.update(WHOLE.encode() if spec.startswith(WHOLE) else b"source")
         if hub.is_hub(spec):
             for row in rows(spec, columns):
                 digest.update("\0".join(row).encode() + b"\n")

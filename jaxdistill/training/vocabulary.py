@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from jaxdistill.config import Config
 from jaxdistill.core import InputError
-from jaxdistill.data import formats, hub, roles, sources, wordpiece, words
+from jaxdistill.data import roles, sources, wordpiece, words
 from jaxdistill.data.sources import split_specs
 from jaxdistill.encoders import trim
 from jaxdistill.encoders.model import SentenceModel
@@ -164,8 +164,7 @@ class _Sentences(NamedTuple):
 
     def columns_of(self, spec: str) -> dict[str, str]:
         """Those of tables; a plain text beside tables of training has sentences alone."""
-        plain = not hub.is_hub(spec) and all(formats.suffix(path) == ".txt" for path in sources.source_files(spec))
-        return {sources.TEXT: sources.TEXT} if plain else self.columns
+        return {sources.TEXT: sources.TEXT} if sources.is_plain(spec) else self.columns
 
 
 class _Reading(NamedTuple):
