@@ -1,7 +1,8 @@
-"""Encodes the sentences of a text into a file of vectors: one row per sentence, in order, in bounded memory.
+"""Encodes the sentences of a text, or passages of long texts, into a file of vectors: one row each, in bounded memory.
 
   python -m jaxdistill.encode --model=runs/l3/export --input=sentences.txt --output=vectors.npy
   python -m jaxdistill.encode --model=runs/l3/export --input='texts/*.gz' --output=vectors.parquet --keep_text
+  python -m jaxdistill.encode --model=runs/l3/export --input=files:docs --chunk_tokens=256 --output=index.parquet
 
 Text, model and output may be in a bucket (`s3://...`, `gs://...`).
 
@@ -12,8 +13,9 @@ the same bytes as an uninterrupted run (on other devices: up to rounding). Anoth
 Several processes, started as for training, each compute a part. OUTPUT must then be in a bucket, or on a file system
 that all of them see.
 
-An empty line keeps its row and is encoded as an empty sentence. Sentences that are too long for the model are
-truncated, and their number is printed.
+An empty line keeps its row and is encoded as an empty sentence. Texts that are too long for the model are truncated, and
+how much is cut is printed. `--chunk_tokens=N` splits them instead, as training does: a row is a passage of whole sentences
+and at most N tokens, with the columns `id` of its text, `start` and `end` in characters, and `text`.
 """
 
 import argparse
@@ -28,9 +30,20 @@ import numpy as np
 
 from jaxdistill import processes
 from jaxdistill.bars import progress_bar
-from jaxdistill.cli import Interrupted, Interrupts, Parser, add_reading_options, any_path, reading_options, run
+from jaxdistill.cli import (
+    Interrupted,
+    Interrupts,
+    Parser,
+    add_reading_options,
+    any_path,
+    positive,
+    reading_options,
+    run,
+)
 from jaxdistill.core import ROLES, InputError
 from jaxdistill.data import spread
+from jaxdistill.data.chunks import Chunking, tokens_around
+from jaxdistill.data.passages import Corpus
 from jaxdistill.data.sources import TEXT, Watched, local_files, read, refuse_unread
 from jaxdistill.data.vectors import VectorFile, note_of, write_parquet
 from jaxdistill.files import is_remote, is_special, local, refuse_overwriting, unwritable, without_links
@@ -42,17 +55,37 @@ from jaxdistill.versions import source_digest
 CHUNK = 8192
 """Sentences in memory at a time; enough of them that grouping by length leaves little padding."""
 FORMATS = (".npy", ".parquet")
+CHUNK_HELP = "split texts at sentence ends into passages of at most this many tokens, special ones and prompt included"
 
 
 class Written(NamedTuple):
     """Counts of a finished file of vectors."""
 
     sentences: int
+    """Or passages."""
     truncated: int
     """Sentences that were longer than the model reads."""
+    cut: int
+    """Tokens beyond that length, not among `tokens`."""
     unknown: int
     """Tokens that stand for text which the tokenizer does not know."""
     tokens: int
+
+    def loss(self, longest: int, *, chunk_tokens: int = 0) -> str:
+        """A line that says how much was cut, and which option avoids it; empty if nothing was.
+
+        Args:
+          longest: tokens that the model reads of a text.
+          chunk_tokens: of the passages; 0: the texts were whole.
+        """
+        if not self.truncated:
+            return ""
+        share, whole = self.truncated / self.sentences, self.tokens + self.cut
+        option = f"a --chunk_tokens below {chunk_tokens}" if chunk_tokens else f"--chunk_tokens={longest}"
+        return (
+            f"{self.truncated:,} of {self.sentences:,} texts ({share:.1%}) are longer than {longest:,} tokens; their ends are "
+            f"cut, {self.cut:,} of {whole:,} tokens ({self.cut / whole:.1%}); {option} keeps them as passages"
+        )
 
 
 def encode_file(
@@ -64,6 +97,7 @@ def encode_file(
     prompt: str | None = None,
     role: str = "",
     keep_text: bool = False,
+    chunk_tokens: int = 0,
     progress: bool = True,
     chunk: int = CHUNK,
     shared: bool = True,
@@ -77,6 +111,8 @@ def encode_file(
       prompt: name of one of the model's prompts; None: its default one.
       role: `query` or `document`, whose prompt is used instead; empty: no role.
       keep_text: write the sentences beside their vectors; for `.parquet`.
+      chunk_tokens: above 0, for `.parquet`: encode passages of at most so many tokens, special tokens and prompt included,
+        and write their text, the id of their whole text and their place in it.
       chunk: sentences that are computed together; what a killed call repeats at most.
       shared: whether all processes of a run see the folder of `output`; otherwise the first one writes it alone.
 
@@ -86,12 +122,13 @@ def encode_file(
     output = local(output, "--output")
     if output.suffix not in FORMATS:
         raise InputError(f"--output={output} must end in {' or '.join(FORMATS)}.")
-    if keep_text and output.suffix != ".parquet":
-        raise InputError(f"--keep_text needs a table: --output={output.with_suffix('.parquet')}.")
+    if (keep_text or chunk_tokens) and output.suffix != ".parquet":
+        option = "--keep_text" if keep_text else f"--chunk_tokens={chunk_tokens}"
+        raise InputError(f"{option} needs a table: --output={output.with_suffix('.parquet')}.")
     if output.is_dir() or is_special(output):
         raise InputError(f"--output={output} is a {'folder' if output.is_dir() else 'device or pipe'}; name a file.")
     prefix = embedder.prefix(prompt, role)  # refuses an unknown prompt or a cross-encoder before the text is read
-    text = Watched(specs, {TEXT: column})
+    text = Corpus(specs, column, chunking_for(embedder, chunk_tokens, prefix) if chunk_tokens else None)
     with processes.agreed() as origin:
         origin |= origin_of(embedder, text, column=column, prefix=prefix, chunk=chunk)
     refuse_overwriting(output, local_files(specs))
@@ -100,16 +137,36 @@ def encode_file(
     _refuse_others_file(unfinished)
     vectors = vectors_of_text(embedder, text, unfinished, origin, progress=progress, shared=shared)
     if vectors.file:
-        _finish(vectors.file, output, text if keep_text else None)
-    counts = processes.gathered(dict(vectors.file.counts) if vectors.file else {})[0]
-    return Written(counts["rows"], counts["truncated"], counts["unknown"], counts["tokens"])
+        _finish(vectors.file, output, text, keep_text=keep_text or chunk_tokens > 0)
+    return written(processes.gathered(dict(vectors.file.counts) if vectors.file else {})[0])
 
 
-def _finish(vectors: VectorFile, output: Path, text: Watched | None) -> None:
+def written(counts: Mapping[str, int]) -> Written:
+    """The totals that the note of a file of vectors has."""
+    return Written(*(counts.get(name, 0) for name in ("rows", *Written._fields[1:])))
+
+
+def chunking_for(embedder: Embedder, chunk_tokens: int, prefix: str) -> Chunking:
+    """How texts are split into passages for a model, as `data.chunk_tokens` splits them; InputError if it cannot read them.
+
+    Args:
+      chunk_tokens: of a passage, with special tokens and `prefix`, the prompt before each.
+    """
+    model = embedder.model
+    around = tokens_around(model.tokenizer, [prefix])
+    if not around < chunk_tokens <= model.max_length:
+        raise InputError(
+            f"--chunk_tokens={chunk_tokens} must be from {around + 1}, one token beside the special tokens and the prompt, to "
+            f"{model.max_length}, what {model.source} reads."
+        )
+    return Chunking(tokenizer=model.tokenizer, most=chunk_tokens - around)
+
+
+def _finish(vectors: VectorFile, output: Path, text: Corpus, *, keep_text: bool) -> None:
     """Gives the complete file its name and form."""
     try:
         if output.suffix == ".parquet":
-            _as_table(vectors, output, text)
+            _as_table(vectors, output, text, (*text.kept, *(TEXT,) * keep_text))
         else:
             vectors.path.replace(output)
         vectors.file.note.unlink()
@@ -123,13 +180,13 @@ def _refuse_others_file(partial: Path) -> None:
         raise InputError(f"{partial} exists without a valid note; move it, or choose another --output.")
 
 
-def _as_table(vectors: VectorFile, output: Path, text: Watched | None) -> None:
+def _as_table(vectors: VectorFile, output: Path, text: Corpus, columns: Sequence[str]) -> None:
     """Parquet cannot be continued after a kill, so that the table is written in one go, from the finished rows."""
     table = output.with_name(f".{output.name[:40]}.{os.getpid()}.unfinished")
     try:
-        write_parquet(table, vectors.path, _texts(text) if text else None)
-        if text:
-            text.check()
+        rows = ([getattr(passage, name) for name in columns] for passage in text.passages())
+        write_parquet(table, vectors.path, columns, rows)
+        text.check()
         table.replace(output)
     finally:
         table.unlink(missing_ok=True)
@@ -137,10 +194,10 @@ def _as_table(vectors: VectorFile, output: Path, text: Watched | None) -> None:
 
 
 def origin_of(
-    embedder: Embedder, text: Watched, *, column: str = TEXT, prefix: str = "", chunk: int = CHUNK
+    embedder: Embedder, text: Corpus, *, column: str = TEXT, prefix: str = "", chunk: int = CHUNK
 ) -> dict[str, object]:
     """Everything that determines the vectors, except the devices."""
-    return {
+    found: dict[str, object] = {
         "model": embedder.model.digest(),
         "max_length": embedder.model.max_length,
         "prompt": prefix,
@@ -150,6 +207,7 @@ def origin_of(
         "precision": embedder.compute_dtype.name,
         "chunk": chunk,
     }
+    return found | ({"passage_tokens": text.chunking.most} if text.chunking else {})
 
 
 def vectors_of_text(
@@ -216,6 +274,9 @@ def _block(
     text.check()
     counts = {
         "truncated": sum(bool(encoding.overflowing) for encoding in encodings),
+        "cut": sum(
+            len(part) - sum(part.special_tokens_mask) for encoding in encodings for part in encoding.overflowing
+        ),
         "unknown": sum(int((row == unknown).sum()) for row in ids),
         "tokens": sum(map(len, ids)),
     }
@@ -264,7 +325,7 @@ def _encode(given: argparse.Namespace) -> None:
     embedder = load(given.model, **reading_options(given))
     shared = processes.count() == 1 or not is_remote(given.output)
     with delivered(given.output, upload=processes.is_first()) as output:
-        written = encode_file(
+        counts = encode_file(
             embedder,
             given.input,
             output,
@@ -272,31 +333,35 @@ def _encode(given: argparse.Namespace) -> None:
             prompt=given.prompt or None,
             role=given.role,
             keep_text=given.keep_text,
+            chunk_tokens=given.chunk_tokens,
             progress=not given.quiet and processes.is_first(),
             shared=shared,
         )
     if not processes.is_first():
         return
-    count, truncated = written.sentences, written.truncated
     print(
-        f"{given.output}: {count:,} vectors of {embedder.width} numbers, float32, multiplied in {embedder.compute_dtype.name}"
+        f"{given.output}: {counts.sentences:,} vectors of {embedder.width} numbers, float32, "
+        f"multiplied in {embedder.compute_dtype.name}"
     )
-    print(f"{written.unknown / max(written.tokens, 1):.2%} of {written.tokens:,} tokens are unknown to the tokenizer")
-    if truncated:
-        longest = embedder.model.max_length
-        print(f"{truncated:,} sentences ({truncated / count:.1%}) were longer than {longest} tokens and truncated")
+    print(f"{counts.unknown / max(counts.tokens, 1):.2%} of {counts.tokens:,} tokens are unknown to the tokenizer")
+    if loss := counts.loss(embedder.model.max_length, chunk_tokens=given.chunk_tokens):
+        print(loss)
 
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m jaxdistill.encode", description=__doc__)
     parser.add_argument("--model", required=True, help="folder, package:NAME/PATH or hub name")
     parser.add_argument(
-        "--input", required=True, action="append", help="text as for training: file, glob, hf:..., tfds:...; repeatable"
+        "--input",
+        required=True,
+        action="append",
+        help="text as for training: file, glob, files:FOLDER, hf:...; repeatable",
     )
     parser.add_argument("--output", type=any_path, required=True, help="the .npy or .parquet file to write")
     parser.add_argument(
         "--keep_text", action="store_true", help="also write the sentences, as the column text of a .parquet file"
     )
+    parser.add_argument("--chunk_tokens", type=positive, default=0, help=CHUNK_HELP + "; for .parquet")
     parser.add_argument("--column", default=TEXT, help="column of the sentences in a table; default: text")
     parser.add_argument(
         "--prompt", default="", help="name of a prompt of the checkpoint, or none; default: the checkpoint's default"

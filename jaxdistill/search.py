@@ -1,10 +1,16 @@
-"""Finds the sentences of a text that are nearest to a query, by exact search in bounded memory.
+"""Finds the sentences or passages of a text that are nearest to a query, by exact search in bounded memory.
 
   python -m jaxdistill.search --model=runs/l3/export --corpus=sentences.txt --query="A cat sleeps." --query="Rain."
   python -m jaxdistill.search --model=runs/l3/export --corpus=text.parquet --vectors=text.parquet --queries=queries.txt
   python -m jaxdistill.search --model=runs/l3/export --corpus_model=TEACHER --corpus=sentences.txt --query="Rain."
+  python -m jaxdistill.search --model=runs/l3/export --vectors=index.parquet --queries=queries.jsonl --output=run.trec
 
-Prints a table per query: rank, cosine similarity, row of the corpus counted from 1 (the line of a .txt file), sentence.
+Prints a table per query: rank, cosine similarity, id or row of the corpus counted from 1 (the line of a .txt file),
+sentence. `--output` writes a file instead: an object for each hit (.jsonl), or a run file for trec_eval (.trec).
+Ids are those of the columns `_id` or `id`, and the path of a file of `files:FOLDER`.
+
+`--chunk_tokens`, or vectors that `jaxdistill.encode` wrote with it, search in passages: a text is as near as its nearest
+passage, which is shown.
 
 The corpus's vectors are read from a file that `jaxdistill.encode` wrote (`--vectors`), or computed and cached for the
 next search. With `--corpus_model`, another model encodes the corpus than the queries, so that a small student can
@@ -14,24 +20,34 @@ search its teacher's index, as in LEAF (arXiv 2509.12539).
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.cli import Parser, add_reading_options, any_path, reading_options, run
+from jaxdistill.cli import Parser, add_reading_options, any_path, positive, reading_options, run
 from jaxdistill.core import InputError
-from jaxdistill.data.sources import TEXT, Watched, refuse_unread
-from jaxdistill.data.vectors import blocks, shape
-from jaxdistill.encode import origin_of, sentences, vectors_of_text
+from jaxdistill.data.passages import (
+    Corpus,
+    Passage,
+    holds_passages,
+    kept_passages,
+    passages,
+    texts_of_passages,
+)
+from jaxdistill.data.sources import TEXT, local_files, refuse_unread
+from jaxdistill.data.vectors import blocks, columns_beside, shape
+from jaxdistill.encode import CHUNK_HELP, chunking_for, encode_file, origin_of, sentences, vectors_of_text, written
 from jaxdistill.evals.similarity import unit_vectors
+from jaxdistill.files import refuse_overwriting
 from jaxdistill.inference import Embedder, load
-from jaxdistill.ops.nearest import cosines_of_pairs, nearest
-from jaxdistill.paths import cache_folder, fetched
-from jaxdistill.reporting.hits import LINE_WIDTH, Hit, hits_table
+from jaxdistill.ops.nearest import cosines_of_pairs, nearest, nearest_groups
+from jaxdistill.paths import cache_folder, delivered, fetched
+from jaxdistill.reporting.hits import LINE_WIDTH, Hit, checked_format, hits_table, write_hits
 from jaxdistill.reporting.tables import as_text
 
 TOP = 10
@@ -45,64 +61,156 @@ ALIKE = 0.99
 def search(
     queries: Float[np.ndarray, "q e"], vectors: Path, specs: Sequence[str], *, column: str = TEXT, top: int
 ) -> list[list[Hit]]:
-    """The `top` nearest sentences of each query, best first; of equally near ones the first.
+    """The `top` nearest texts of each query, best first; of equally near ones the first. A text in passages has its nearest.
 
     Args:
       queries: their vectors, of any length above 0.
-      vectors: a `.npy` or `.parquet` file with one vector for each row of the corpus.
-      specs: the corpus, as text for training is given.
+      vectors: a `.npy` or `.parquet` file with one vector for each row of the corpus, or a table of passages.
+      specs: the corpus, as text for training is given; a table of passages has its own text.
       column: of a table, that holds the sentences.
     """
-    cosines, rows = nearest(queries, blocks(vectors), count=top)
-    wanted = set(rows.flat)
-    found = {row: text for row, text in enumerate(sentences(specs, column)) if row in wanted}
+    split = holds_passages(vectors)
+    if split:
+        cosines, rows = nearest_groups(queries, lambda: blocks(vectors), texts_of_passages(vectors), count=top)
+    else:
+        cosines, rows = nearest(queries, blocks(vectors), count=top)
+    wanted, texts = set(rows.flat), kept_passages(vectors) if split else passages(specs, column)
+    found = {row: passage for row, passage in enumerate(texts) if row in wanted}
     if wanted - found.keys():
         raise InputError(f"{', '.join(specs)} has fewer rows than it has vectors; give the vectors of this very text.")
     return [
-        [Hit(float(cosine), int(row), found[row]) for cosine, row in zip(*ranked, strict=True)]
+        [_hit(float(cosine), int(row), found[row], split=split) for cosine, row in zip(*ranked, strict=True)]
         for ranked in zip(cosines, rows, strict=True)
     ]
 
 
-def corpus_vectors(embedder: Embedder, specs: Sequence[str], *, column: str, prefix: str, progress: bool) -> Path:
-    """The file with the corpus's vectors in the cache folder, made where it is not there or not complete."""
-    text = Watched(specs, {TEXT: column})
+def _hit(cosine: float, row: int, passage: Passage, *, split: bool) -> Hit:
+    return Hit(cosine, row, passage.text, passage.id, (passage.start, passage.end) if split else None)
+
+
+def corpus_vectors(
+    embedder: Embedder,
+    specs: Sequence[str],
+    *,
+    column: str,
+    reads_as: Mapping[str, str],
+    chunk_tokens: int = 0,
+    progress: bool,
+) -> tuple[Path, str]:
+    """The file with the corpus's vectors in the cache folder, made where it is not there or not complete; and a line that
+    says how much of the text was cut, if any was.
+
+    Args:
+      reads_as: `prompt` or `role`, as of `encode_file`.
+      chunk_tokens: above 0: the file is a table of passages.
+    """
+    prefix = embedder.prefix(**reads_as)
+    text = Corpus(specs, column, chunking_for(embedder, chunk_tokens, prefix) if chunk_tokens else None)
     origin = origin_of(embedder, text, column=column, prefix=prefix)
+    if not chunk_tokens:
+        path = _cached(origin, ".npy")
+        found = vectors_of_text(embedder, text, path, origin, progress=progress)
+        return path, written(found.file.counts).loss(embedder.model.max_length) if found.file else ""
+    named = {"files": list(map(str, local_files(specs)))}  # which are ids where a file is one text
+    path = _cached(origin | named, ".parquet")
+    if path.is_file():
+        return path, ""
+    options: dict[str, Any] = {"column": column, "chunk_tokens": chunk_tokens, **reads_as}
+    made = encode_file(embedder, specs, path, progress=progress, **options)
+    return path, made.loss(embedder.model.max_length, chunk_tokens=chunk_tokens)
+
+
+def _cached(origin: Mapping[str, object], suffix: str) -> Path:
     digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:32]
-    return vectors_of_text(embedder, text, cache_folder() / "vectors" / f"{digest}.npy", origin, progress=progress).path
+    return cache_folder() / "vectors" / f"{digest}{suffix}"
+
+
+def _note(line: str) -> None:
+    if line:
+        print(f"note: {line}", file=sys.stderr)
 
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.search`."""
     given = _parser().parse_args(arguments)
-    queries = [*given.query, *(sentences([given.queries], TEXT) if given.queries else [])]
-    if not queries or not all(query.strip() for query in queries):
-        raise InputError("a query is empty or missing; give --query=TEXT or --queries=FILE, a query a line.")
-    if given.vectors and (given.corpus_model or given.corpus_prompt):
-        raise InputError(
-            "--vectors excludes --corpus_model and --corpus_prompt, because the corpus is encoded already; drop either side."
-        )
-    if given.top is not None and given.top < 1:
-        raise InputError(f"--top={given.top} must be at least 1.")
-    refuse_unread(given.column, given.corpus, "--column")
+    queries = _queries(given.query, given.queries)
+    _check_options(given)
     embedder = load(given.model, **reading_options(given))
-    asked = unit_vectors(partial(embedder.encode, **_reads_as(given.prompt, "query")), queries)
-    vectors = fetched(given.vectors) if given.vectors else _computed(embedder, given)
+    asked = unit_vectors(partial(embedder.encode, **_reads_as(given.prompt, "query")), list(queries.values()))
+    vectors, loss = (fetched(given.vectors), "") if given.vectors else _computed(embedder, given)
     rows, width = shape(vectors)
-    if given.vectors:
-        _check_corpus(vectors, rows, given.corpus, given.column)
+    specs, column = _corpus(vectors, rows, given) if given.vectors else (given.corpus, given.column)
     _check_width(width, embedder, given)
     if given.vectors:
-        _note_other_reading(embedder, vectors, given)
+        _note_other_reading(embedder, vectors, given, specs, column)
     if given.top is not None and given.top > rows:
         raise InputError(f"--top={given.top} is more than the corpus has: {rows:,} rows; give {rows:,} or fewer.")
     top = min(TOP, rows) if given.top is None else given.top
-    found = search(asked, vectors, given.corpus, column=given.column, top=top)
-    for query, hits in zip(queries, found, strict=True):
+    for line in (_loss_of_queries(embedder, given.prompt, list(queries.values())), loss):
+        _note(line)
+    found = search(asked, vectors, specs, column=column, top=top)
+    if given.output:
+        with delivered(given.output) as output:
+            write_hits(Path(output), queries, found)
+        print(f"{given.output}: {sum(map(len, found)):,} hits of {len(queries):,} queries")
+        return
+    for query, hits in zip(queries.values(), found, strict=True):
         print(as_text(hits_table(query, hits), width=LINE_WIDTH) + "\n")
 
 
-def _computed(embedder: Embedder, given) -> Path:
+def _queries(given: Sequence[str], file: str) -> dict[str, str]:
+    """Id to text; ids are those of the file where all queries are from it and it has some, else numbers from 1."""
+    read = list(passages([file])) if file else []
+    texts = [*given, *(query.text for query in read)]
+    if not texts or not all(text.strip() for text in texts):
+        raise InputError("a query is empty or missing; give --query=TEXT or --queries=FILE, a query a line.")
+    names = list(map(str, range(1, len(texts) + 1))) if given else [query.id for query in read]
+    named = dict(zip(names, texts, strict=True))
+    if len(named) < len(names):
+        raise InputError(
+            f"{file} gives {len(names):,} queries {len(named):,} different ids; each needs one of its own."
+        )
+    return named
+
+
+def _check_options(given) -> None:
+    """Raises `InputError` for options that exclude or need each other, before a model is loaded."""
+    if given.vectors and (given.corpus_model or given.corpus_prompt or given.chunk_tokens):
+        raise InputError(
+            "--vectors excludes --corpus_model, --corpus_prompt and --chunk_tokens, because the corpus is encoded already; "
+            "drop either side."
+        )
+    if not given.vectors and not given.corpus:
+        raise InputError("no text to search in; give --corpus=TEXT, or --vectors=FILE of encode with --keep_text.")
+    if given.top is not None and given.top < 1:
+        raise InputError(f"--top={given.top} must be at least 1.")
+    if given.corpus:
+        refuse_unread(given.column, given.corpus, "--column")
+    if given.output:
+        checked_format(Path(given.output))
+        refuse_overwriting(Path(given.output), local_files([*given.corpus, *filter(None, [given.queries])]))
+
+
+def _loss_of_queries(embedder: Embedder, prompt: str, queries: Sequence[str]) -> str:
+    prefix = embedder.prefix(**_reads_as(prompt, "query"))
+    longer = sum(bool(found.overflowing) for found in embedder.model.encodings([prefix + query for query in queries]))
+    longest = embedder.model.max_length
+    return f"{longer:,} of {len(queries):,} queries are longer than {longest:,} tokens and cut" if longer else ""
+
+
+def _corpus(vectors: Path, rows: int, given) -> tuple[Sequence[str], str]:
+    """Sources and column of the text of stored vectors: the corpus, or the table of the vectors."""
+    if not given.corpus:
+        if TEXT not in columns_beside(vectors):
+            raise InputError(f"{given.vectors} has no text; give its --corpus, or write it with encode --keep_text.")
+        return [str(vectors)], TEXT
+    if holds_passages(vectors):
+        raise InputError(f"{given.vectors} has passages with their text; leave out --corpus.")
+    _check_corpus(vectors, rows, given.corpus, given.column)
+    return given.corpus, given.column
+
+
+def _computed(embedder: Embedder, given) -> tuple[Path, str]:
     own = {"batch_size": given.batch_size, "precision": given.precision}
     reader = load(given.corpus_model, **own) if given.corpus_model else embedder
     _check_width(reader.width, embedder, given)  # before hours of work
@@ -110,7 +218,8 @@ def _computed(embedder: Embedder, given) -> Path:
         reader,
         given.corpus,
         column=given.column,
-        prefix=reader.prefix(**_reads_as(given.corpus_prompt, "document")),
+        reads_as=_reads_as(given.corpus_prompt, "document"),
+        chunk_tokens=given.chunk_tokens,
         progress=not given.quiet,
     )
 
@@ -135,26 +244,23 @@ def _check_corpus(vectors: Path, rows: int, specs: Sequence[str], column: str) -
             )
 
 
-def _note_other_reading(embedder: Embedder, vectors: Path, given) -> None:
+def _note_other_reading(embedder: Embedder, vectors: Path, given, specs: Sequence[str], column: str) -> None:
     """Prints a note if `--model` gives the first sentences other vectors than the file has; a student may search the
     index of its teacher."""
     stored = next(blocks(vectors))[:COMPARED]
-    own = embedder.encode(list(islice(sentences(given.corpus, given.column), len(stored))), role="document")
+    own = embedder.encode(list(islice(sentences(specs, column), len(stored))), role="document")
     rows = np.flatnonzero(own.any(axis=1) | stored.any(axis=1))
     cosines = cosines_of_pairs(own, stored, rows, rows)
     if len(rows) and cosines.min() < ALIKE:
-        print(
-            f"note: of the first {len(rows)} vectors of {given.vectors}, one has cosine {cosines.min():.2f} with that of "
-            f"{given.model} behind its prompt for documents; give the model and --max_length of encode, with --role=document.",
-            file=sys.stderr,
+        _note(
+            f"of the first {len(rows)} vectors of {given.vectors}, one has cosine {cosines.min():.2f} with that of "
+            f"{given.model} behind its prompt for documents; give the model and --max_length of encode, with --role=document."
         )
 
 
 def _kept_sentences(vectors: Path) -> Iterator[str]:
     """Yields the sentences that a table holds beside its vectors, if it has any."""
-    from pyarrow import parquet  # imported here: only tables need it
-
-    if vectors.suffix == ".parquet" and TEXT in parquet.read_schema(vectors).names:
+    if TEXT in columns_beside(vectors):
         yield from sentences([str(vectors)], TEXT)
 
 
@@ -173,12 +279,16 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--corpus",
-        required=True,
+        default=[],
         action="append",
-        help="text as for training: file, glob, hf:..., tfds:...; repeatable",
+        help="text as for training: file, glob, files:FOLDER, hf:...; repeatable; default: the text in --vectors",
     )
     parser.add_argument("--query", action="append", default=[], help="a query; repeatable")
     parser.add_argument("--queries", default="", help="file of queries: one per line, or a table with the column text")
+    parser.add_argument("--chunk_tokens", type=positive, default=0, help=CHUNK_HELP)
+    parser.add_argument(
+        "--output", type=any_path, default="", help="write .jsonl, or .trec for trec_eval, instead of printing tables"
+    )
     parser.add_argument("--top", type=int, help=f"sentences shown per query; default: {TOP}, or all if there are fewer")
     parser.add_argument(
         "--vectors",

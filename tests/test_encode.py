@@ -102,7 +102,11 @@ def test_a_full_disk_is_one_clear_line_and_the_same_call_goes_on(embedder, text,
 def test_the_program_says_what_it_wrote_and_what_was_truncated(text, model, tmp_path, capsys):
     encode.main([f"--model={model}", f"--input={text}", f"--output={tmp_path / 'v.npy'}", "--quiet"])
     printed = capsys.readouterr().out
-    assert "7 vectors of 16 numbers" in printed and "2 sentences (28.6%) were longer than 16 tokens" in printed
+    assert "7 vectors of 16 numbers" in printed
+    assert (
+        "2 of 7 texts (28.6%) are longer than 16 tokens; their ends are cut, 97 of 144 tokens (67.4%); "
+        "--chunk_tokens=16 keeps them as passages\n"
+    ) in printed
     assert "0.00% of " in printed and "tokens are unknown to the tokenizer" in printed
 
 

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise, tee
 from typing import NamedTuple
 
 import numpy as np
@@ -54,31 +55,40 @@ class Chunking:
 
     def split(self, texts: Iterable[str]) -> Iterator[list[str]]:
         """Yields the chunks of each text, none of them empty."""
+        texts, again = tee(texts)
+        for text, spans in zip(again, self.spans(texts), strict=True):
+            yield [text[start:end] for start, end in spans]
+
+    def spans(self, texts: Iterable[str]) -> Iterator[list[tuple[int, int]]]:
+        """Yields where the chunks of each text start and end, in characters; no chunk is empty or has outer white space."""
         tokenizer = bare(self.tokenizer)
         for batch in _batches(texts):
             with foreign_errors("the tokenizer cannot read the text"):
                 encodings = tokenizer.encode_batch(batch, add_special_tokens=False)
             for text, encoding in zip(batch, encodings, strict=True):
                 ends = np.fromiter((end for _, end in encoding.offsets), np.int64, len(encoding))
-                yield self._chunks(text, np.maximum.accumulate(ends)) if len(ends) else []
+                cuts = self._cuts(text, np.maximum.accumulate(ends)) if len(ends) else []
+                trimmed = (_trimmed(text, *cut) for cut in pairwise([0, *cuts]))
+                yield [(start, end) for start, end in trimmed if start < end]
 
-    def _chunks(self, text: str, token_ends: Integer[np.ndarray, " t"]) -> list[str]:
+    def _cuts(self, text: str, token_ends: Integer[np.ndarray, " t"]) -> list[int]:
+        """Where the chunks of a text end."""
+
         def stops(places: Sequence[int] | Integer[np.ndarray, " n"]) -> _Stops:
             return _Stops(np.asarray(places, np.int64), np.searchsorted(token_ends, places, side="right"))
 
         if len(token_ends) <= self.least or (len(token_ends) <= self.most and not self.least):
-            return [text.strip()]
+            return [len(text)]
         words = [space.end() for space in _SPACES.finditer(text)]
         levels = [stops(sentence_ends(text)), stops([*words, len(text)]), stops(np.unique(token_ends))]
         key = hashlib.blake2b(text.encode(), digest_size=8).digest()
         generator = np.random.default_rng(int.from_bytes(key))
-        chunks, begin, done = [], 0, 0
+        cuts, done = [], 0
         while done < len(token_ends):
             drawn = int(generator.integers(self.least, self.most + 1)) if self.least else self.most
-            end, tokens = self._next_end(levels, done, drawn)
-            chunks.append(text[begin:end].strip())
-            begin, done = end, tokens
-        return [chunk for chunk in chunks if chunk]
+            end, done = self._next_end(levels, done, drawn)
+            cuts.append(end)
+        return cuts
 
     def _next_end(self, levels: Sequence[_Stops], done: int, drawn: int) -> tuple[int, int]:
         """Where the chunk behind `done` tokens ends, in characters and in tokens."""
@@ -88,6 +98,18 @@ class Chunking:
                 place = min(int(np.searchsorted(tokens, done + drawn)), beyond - 1)
                 return int(places[place]), int(tokens[place])
         return int(places[first]), int(tokens[first])  # one character of more than `most` tokens
+
+
+def tokens_around(tokenizer: Tokenizer, prompts: Iterable[str]) -> int:
+    """Tokens that a model reads beside those of a chunk: special ones, and the longest of some prompts."""
+    longest = max(len(tokenizer.encode(prompt, add_special_tokens=False)) for prompt in prompts)
+    return tokenizer.num_special_tokens_to_add(False) + longest
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """The span without outer white space."""
+    chunk = text[start:end]
+    return end - len(chunk.lstrip()), start + len(chunk.rstrip())
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:

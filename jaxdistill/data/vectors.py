@@ -1,14 +1,14 @@
 """Keeps vectors of millions of rows in a file: written block by block, resumed, and read block by block.
 
-A `.npy` file of shape [rows, width], or the column `embedding` of a `.parquet` table: fixed-size lists of float32, with
-the sentences in the column `text` where they are wanted.
+A `.npy` file of shape [rows, width], or the column `embedding` of a `.parquet` table: fixed-size lists of float32, and
+columns of what each vector is of where they are wanted: `text`, and `id`, `start` and `end` of a passage.
 """
 
 import io
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -17,13 +17,14 @@ from jaxtyping import Float
 
 from jaxdistill.core import InputError
 from jaxdistill.data.resumable import GrowingFile, Note
-from jaxdistill.data.sources import TEXT
 from jaxdistill.files import reading
 
 BLOCK_ROWS = 8192
 """Rows held in memory at a time."""
 EMBEDDING = "embedding"
 """Column of the vectors in a Parquet table."""
+ID, START, END = "id", "start", "end"
+"""Columns of the id of the text that a vector is of, and of the passage's place in it, in characters."""
 
 log = logging.getLogger(__name__)
 
@@ -158,6 +159,11 @@ def shape(path: Path) -> tuple[int, int]:
     return table.metadata.num_rows, table.schema_arrow.field(EMBEDDING).type.list_size
 
 
+def columns_beside(path: Path) -> set[str]:
+    """Names of the columns of a table beside its vectors; a `.npy` file has none."""
+    return {*_table(path).schema_arrow.names} - {EMBEDDING} if path.suffix == ".parquet" else set()
+
+
 def blocks(path: Path) -> Iterator[Float[np.ndarray, "n e"]]:
     """Yields the vectors of a `.npy` or `.parquet` file in order, `BLOCK_ROWS` at a time.
 
@@ -171,20 +177,24 @@ def blocks(path: Path) -> Iterator[Float[np.ndarray, "n e"]]:
         start += len(block)
 
 
-def write_parquet(path: Path, vectors: Path, texts: Iterator[str] | None = None) -> None:
-    """Writes a file of vectors as a table, with sentences if `texts` is given. Raises `OSError`."""
+def write_parquet(
+    path: Path, vectors: Path, columns: Sequence[str] = (), rows: Iterable[Sequence[str | int]] = ()
+) -> None:
+    """Writes a file of vectors as a table, with `columns` before them, whose cells `rows` has. Raises `OSError`."""
     import pyarrow
     from pyarrow import parquet
 
     width = shape(vectors)[1]
-    fields = [(TEXT, pyarrow.string())] * (texts is not None)
-    schema = pyarrow.schema([*fields, (EMBEDDING, pyarrow.list_(pyarrow.float32(), width))])
+    kinds = [pyarrow.int64() if name in (START, END) else pyarrow.string() for name in columns]
+    fields = [*zip(columns, kinds, strict=True), (EMBEDDING, pyarrow.list_(pyarrow.float32(), width))]
+    schema, rest = pyarrow.schema(fields), iter(rows)
     # Numbers hardly repeat, so dictionary encoding would only cost time.
     with parquet.ParquetWriter(path, schema, use_dictionary=False) as writer:
         for block in blocks(vectors):
             numbers = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(block.astype(np.float32).ravel()), width)
-            columns = [pyarrow.array(islice(texts, len(block)), pyarrow.string())] if texts is not None else []
-            writer.write_table(pyarrow.table([*columns, numbers], schema=schema))
+            cells = zip(*islice(rest, len(block)), strict=True) if columns else ()
+            beside = [pyarrow.array(column, kind) for column, kind in zip(cells, kinds, strict=True)]
+            writer.write_table(pyarrow.table([*beside, numbers], schema=schema))
 
 
 def _npy_blocks(path: Path) -> Iterator[np.ndarray]:

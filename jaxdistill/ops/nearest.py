@@ -1,6 +1,6 @@
 """Finds the rows of a large array that are most similar to a query, exactly and block by block."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import jax
@@ -15,6 +15,8 @@ QUERY_ROWS = 1024
 """Queries compared with a block at a time."""
 PAIRS = 8192
 """Pairs compared at a time."""
+ROWS_PER_GROUP = 4
+"""Rows that are looked for at first to find the best one of each group, for each group that is wanted."""
 
 
 def nearest(
@@ -51,6 +53,30 @@ def nearest(
         cosines, rows = np.take_along_axis(cosines, order, axis=1), np.take_along_axis(rows, order, axis=1)
         start += len(block)
     return cosines, rows
+
+
+def nearest_groups(
+    queries: Float[np.ndarray, "q e"],
+    read_blocks: Callable[[], Iterable[Float[np.ndarray, "_ _"]]],
+    groups: Integer[np.ndarray, " n"],
+    *,
+    count: int,
+) -> tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]:
+    """The most similar row of each of the `count` groups of rows whose most similar rows are the nearest; as `nearest`.
+
+    Args:
+      read_blocks: gives the rows in blocks; called again with more of them to keep where a few groups have the best ones.
+      groups: the group of each row.
+      count: groups per query; all are returned if there are fewer.
+    """
+    count, kept = min(count, len(np.unique(groups))), count
+    while True:
+        kept = min(kept * ROWS_PER_GROUP, len(groups))
+        cosines, rows = nearest(queries, read_blocks(), count=kept)
+        first = [np.sort(np.unique(groups[ranked], return_index=True)[1])[:count] for ranked in rows]
+        if all(len(places) == count for places in first):
+            places = np.array(first, np.int64).reshape(len(rows), count)
+            return np.take_along_axis(cosines, places, axis=1), np.take_along_axis(rows, places, axis=1)
 
 
 def cosines_of_pairs(

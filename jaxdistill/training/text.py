@@ -12,7 +12,7 @@ from jaxtyping import Integer
 from jaxdistill.config import Config, Data
 from jaxdistill.core import SECOND, InputError, Objective
 from jaxdistill.data import roles, sources, spread, tokenize, words
-from jaxdistill.data.chunks import Chunking
+from jaxdistill.data.chunks import Chunking, tokens_around
 from jaxdistill.data.packing import pad
 from jaxdistill.data.portions import Portion, portions
 from jaxdistill.data.sources import TEXT, split_specs
@@ -93,8 +93,7 @@ def _chunking(data: Data, student: SentenceModel, max_length: int) -> Chunking:
             + (", or raise --config.data.max_length." if data.max_length else ".")
         )
     prompts = [student.role_prompts[role] for portion in text_portions(data) for role in portion.roles]
-    around = student.tokenizer.num_special_tokens_to_add(False)
-    around += max(len(student.tokenizer.encode(prompt, add_special_tokens=False)) for prompt in prompts)
+    around = tokens_around(student.tokenizer, prompts)
     least, most = data.chunk_least - around, data.chunk_tokens - around
     if most < 1 or (data.chunk_least and not 1 <= least <= most):
         raise InputError(
