@@ -125,7 +125,7 @@ def public_name(spec: str) -> str:
     unchanged."""
     kind = next((prefix for prefix in ("vectors:", "trim:", "files:") if spec.startswith(prefix)), "")
     path = spec.removeprefix(kind)
-    if spec.startswith(PUBLIC) or "/" not in path or _is_hub_name(path):
+    if spec.startswith(PUBLIC) or "/" not in path or is_hub_name(path):
         return spec
     parts = Path(path).parts
     return kind + "/".join(parts[-2:] if parts[-1] == "export" else parts[-1:])
@@ -138,5 +138,6 @@ def without_folders(text: str, specs: Sequence[str]) -> str:
     return text
 
 
-def _is_hub_name(path: str) -> bool:
+def is_hub_name(path: str) -> bool:
+    """Whether a spec is the name `ORG/NAME` of a model of a hub, as far as one can tell offline."""
     return bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", path)) and not Path(path).exists()

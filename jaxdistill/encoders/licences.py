@@ -1,7 +1,7 @@
-"""Finds the licences of a checkpoint and of the models that it was made from."""
+"""Finds the licences and languages of a checkpoint and of the models that it was made from."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from jaxdistill.paths import public_name
 CARD_BYTES = 16 << 20
 """The front matter of a model card is looked for in so much of it: MTEB's results may stand before the licence."""
 FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", re.DOTALL | re.MULTILINE)
+LANGUAGE = re.compile(r"multilingual|code|[a-z]{2,3}(-[A-Za-z]{2,4})?")
+"""A language as model hubs name it: by its ISO 639 code, perhaps with a script or country."""
 LICENCE = re.compile(r"(?!(?i:null)$)[\w.+-]{1,60}")
 
 
@@ -33,11 +35,25 @@ def licences_of(folder: Path, source: str) -> dict[str, str]:
     return {public_name(source): _stated(_front_matter(folder / "README.md"))}
 
 
+def languages_of(folder: Path) -> list[str]:
+    """Languages that the card of a checkpoint states, such as `en`; those of an export are in its card too."""
+    return [one for one in _texts(_front_matter(folder / "README.md"), "language") if LANGUAGE.fullmatch(one)]
+
+
+def common_languages(models: Iterable[Sequence[str]]) -> list[str]:
+    """Languages that all models have, as far as their cards state any."""
+    stated = [languages for languages in models if languages]
+    return [one for one in stated[0] if all(one in languages for languages in stated)] if stated else []
+
+
 def _stated(matter: Mapping[str, Any]) -> str:
     """The licence that a card's front matter names, or several."""
-    given = matter.get("license")
-    named = [one for one in (given if isinstance(given, list) else [given]) if isinstance(one, str)]
-    return ", ".join(one for one in named if LICENCE.fullmatch(one))
+    return ", ".join(one for one in _texts(matter, "license") if LICENCE.fullmatch(one))
+
+
+def _texts(matter: Mapping[str, Any], field: str) -> list[str]:
+    given = matter.get(field)
+    return [one for one in (given if isinstance(given, list) else [given]) if isinstance(one, str)]
 
 
 def _front_matter(card: Path) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from jaxdistill.core import ROLES, InputError, Params
 from jaxdistill.encoders import static
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import family
-from jaxdistill.encoders.licences import licences_of
+from jaxdistill.encoders.licences import languages_of, licences_of
 from jaxdistill.encoders.locate import locate
 from jaxdistill.encoders.modules import Modules, read_modules, sentence_tensors
 from jaxdistill.encoders.pair_head import classifier_labels, cross_definition, head_names
@@ -60,6 +60,8 @@ class SentenceModel:
     """Name of the checkpoint's own default prompt, if another was requested."""
     licences: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """The models that it was made from, itself if it is an original, to the licences that their cards state."""
+    languages: tuple[str, ...] = ()
+    """Languages that its card states, such as `en`."""
     kept_layers: tuple[int, ...] = ()
     """Which layers of its checkpoint it has, counted from 0; empty: all of them."""
     unread_pooler: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -226,6 +228,7 @@ def _read_model(
         source=str(spec),
         own_prompt=modules.default_prompt,
         licences=licences_of(folder, str(spec)),
+        languages=tuple(languages_of(folder)),
     )
 
 

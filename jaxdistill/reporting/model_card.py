@@ -6,12 +6,14 @@ A run writes its facts to `card.json` in the workdir, so that any of its checkpo
 import dataclasses
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+
+import yaml
 
 from jaxdistill.core import InputError
 from jaxdistill.files import write_atomic
-from jaxdistill.paths import public_name
+from jaxdistill.paths import is_hub_name, public_name
 from jaxdistill.versions import versions
 
 FACTS_FILE = "card.json"
@@ -27,6 +29,8 @@ class Facts:
     """Origin of the student's weights, for instance `layers 1,3,5 of all-MiniLM-L6-v2`."""
     licences: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Models that the student was made from to their licences; empty: the model card states none."""
+    languages: str = ""
+    """Languages that the cards of these models have in common, such as `en, de`."""
     objective: str = ""
     """The objective with its options, in one line."""
     data: str = ""
@@ -102,6 +106,7 @@ def read_facts(folder: str | Path) -> Facts | None:
 def model_card(
     facts: Facts,
     *,
+    spec: str,
     parameters: int,
     width: int,
     max_length: int,
@@ -113,6 +118,7 @@ def model_card(
     """The README of an exported model: markdown with the YAML header that model hubs read.
 
     Args:
+      spec: of the model, for the code.
       width: of sentence vectors; unused for a cross-encoder.
       max_length: in tokens; 0: unlimited.
       in_sentence_transformers: whether that library has the pooling and can load the model.
@@ -133,10 +139,10 @@ def model_card(
     )
     scores = "A cross-encoder distilled with jaxdistill: it scores how alike two sentences are in meaning, from 0 to 1."
     parts = [
-        _header(in_sentence_transformers, reads_pairs),
+        f"---\n{yaml.safe_dump(_metadata(facts, in_sentence_transformers, reads_pairs), sort_keys=False)}---\n",
         f"# {facts.name}\n\n{scores if reads_pairs else vectors}\n",
         _usage(
-            facts.name,
+            spec,
             in_sentence_transformers,
             _CODE["pairs" if reads_pairs else "roles" if facts.role_prompts else "plain"],
         ),
@@ -177,17 +183,28 @@ def _how_made(facts: Facts) -> dict[str, str]:
     }
 
 
-def _header(in_sentence_transformers: bool, reads_pairs: bool) -> str:
-    library = "library_name: sentence-transformers\n" if in_sentence_transformers else ""
-    tags = ["sentence-transformers"] if in_sentence_transformers else []
-    tags += ["cross-encoder", "text-ranking"] if reads_pairs else ["sentence-similarity", "feature-extraction"]
-    listed = "\n".join(f"- {tag}" for tag in [*tags, "distillation", "jaxdistill"])
-    return f"""---
-{library}pipeline_tag: {"text-ranking" if reads_pairs else "sentence-similarity"}
-tags:
-{listed}
----
-"""
+def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -> dict[str, str | list[str]]:
+    """What model hubs read: https://huggingface.co/docs/hub/model-cards. A field without a certain value is left out."""
+    library = ["sentence-transformers"] if in_sentence_transformers else []
+    kinds = ["cross-encoder", "text-ranking"] if reads_pairs else ["sentence-similarity", "feature-extraction"]
+    # An export that states no origin has its public name here, which looks like a hub's.
+    base = [name for name in facts.licences if is_hub_name(name) and not name.endswith("/export")]
+    found = {
+        "language": facts.languages.split(", ") if facts.languages else [],
+        "license": _common_licence(facts.licences.values()),
+        "library_name": "".join(library),
+        "pipeline_tag": "text-ranking" if reads_pairs else "sentence-similarity",
+        "base_model": base,
+        "base_model_relation": "finetune" if base else "",  # hubs take several base models for a merge
+        "tags": [*library, *kinds, "distillation", "jaxdistill"],
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _common_licence(licences: Collection[str]) -> str:
+    """The licence that all models have that a student was made from; empty if they differ or one states none."""
+    first = next(iter(licences), "")
+    return first if all(one == first for one in licences) and "," not in first else ""
 
 
 _ROLES_CODE = """
@@ -197,41 +214,41 @@ _CODE = {
     "plain": (
         """from sentence_transformers import SentenceTransformer
 
-vectors = SentenceTransformer("{name}").encode(["A cat sleeps.", "A cat naps."])""",
+vectors = SentenceTransformer("{spec}").encode(["A cat sleeps.", "A cat naps."])""",
         """import jaxdistill
 
-vectors = jaxdistill.load("{name}").encode(["A cat sleeps.", "A cat naps."])""",
+vectors = jaxdistill.load("{spec}").encode(["A cat sleeps.", "A cat naps."])""",
     ),
     "roles": (
         """from sentence_transformers import SentenceTransformer
 
-model = SentenceTransformer("{name}")"""
+model = SentenceTransformer("{spec}")"""
         + _ROLES_CODE,
         """import jaxdistill
 
-model = jaxdistill.load("{name}")"""
+model = jaxdistill.load("{spec}")"""
         + _ROLES_CODE,
     ),
     "pairs": (
         """from sentence_transformers import CrossEncoder
 
-scores = CrossEncoder("{name}").predict([("A cat sleeps.", "A cat naps.")])""",
+scores = CrossEncoder("{spec}").predict([("A cat sleeps.", "A cat naps.")])""",
         """import jaxdistill
 
-scores = jaxdistill.load("{name}").score(["A cat sleeps."], ["A cat naps."])""",
+scores = jaxdistill.load("{spec}").score(["A cat sleeps."], ["A cat naps."])""",
     ),
 }
 """Code for sentence-transformers and for jaxdistill: of an encoder, of one with prompts for roles, of a cross-encoder."""
 
 
-def _usage(name: str, in_sentence_transformers: bool, code: tuple[str, str]) -> str:
+def _usage(spec: str, in_sentence_transformers: bool, code: tuple[str, str]) -> str:
     theirs, ours = code
     refusal = "sentence-transformers has no module for this model's pooling and refuses to load it.\n"
     return "\n".join(
         [
-            "## Use\n",
-            _code("sentence-transformers", theirs.format(name=name)) if in_sentence_transformers else refusal,
-            _code("jaxdistill", ours.format(name=name)),
+            f"## Use\n\n`{spec}` is the folder of this card; on a model hub, put its name there instead.\n",
+            _code("sentence-transformers", theirs.format(spec=spec)) if in_sentence_transformers else refusal,
+            _code("jaxdistill", ours.format(spec=spec)),
         ]
     )
 

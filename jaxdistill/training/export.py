@@ -4,6 +4,7 @@ The folder is written under a temporary name, loaded again and compared, and the
 but keeps files that the user added to it; any other folder is refused.
 """
 
+import dataclasses
 import errno
 import logging
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.files import local
 from jaxdistill.files.folders import replacing
 from jaxdistill.inference import Embedder
+from jaxdistill.paths import public_name
 from jaxdistill.reporting.model_card import Facts, model_card
 from jaxdistill.versions import versions
 
@@ -61,10 +63,12 @@ def export(
         )
     try:
         facts = facts or Facts(name=folder.name)
-        licences = dict(facts.licences or model.licences)
-        mark = {"model_digest": model.digest(), "versions": versions(), "licences": licences}
+        if not facts.licences:
+            languages = facts.languages or ", ".join(model.languages)
+            facts = dataclasses.replace(facts, licences=dict(model.licences), languages=languages)
+        mark = {"model_digest": model.digest(), "versions": versions(), "licences": dict(facts.licences)}
         with replacing(folder, mark) as new:
-            save(model, new, card=card_of(model, facts))
+            save(model, new, card=card_of(model, facts, spec=_spec(folder)))
             _refuse_difference(largest_difference(model, load_model(str(new)), sentences), folder)
     except OSError as error:
         reason = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or str(error)
@@ -89,10 +93,18 @@ def largest_difference(before: SentenceModel, after: SentenceModel, sentences: S
     return float(np.abs(unit[0] - unit[1]).max())
 
 
-def card_of(model: SentenceModel, facts: Facts) -> str:
-    """The model card of a model with these facts."""
+def _spec(folder: Path) -> str:
+    """How code that runs in the current directory names an export; its public name where that is no folder above it."""
+    here = Path.cwd()
+    inside = here in folder.parents and here != here.parent
+    return folder.relative_to(here).as_posix() if inside else public_name(str(folder))
+
+
+def card_of(model: SentenceModel, facts: Facts, *, spec: str) -> str:
+    """The model card of a model with these facts; its code loads `spec`."""
     return model_card(
         facts,
+        spec=spec,
         parameters=model.parameter_count,
         width=model.definition.embedding_width,
         max_length=0 if model.definition.architecture.is_static else model.max_length,

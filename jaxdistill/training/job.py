@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from jaxdistill import processes
 from jaxdistill.config import Config, flat
 from jaxdistill.data import hub, sources
+from jaxdistill.encoders.licences import common_languages
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import agreement, auc, documents, pairs, sts
 from jaxdistill.files import parts, write_atomic
@@ -245,6 +246,7 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         teacher=", ".join(map(public_name, sources.split_specs(teacher))),
         student=without_folders(run.student.source, origins),
         licences=licences,
+        languages=", ".join(common_languages(model.languages for model in made_from)),
         objective=f"{public_name(name)} ({', '.join(f'{key} {value}' for key, value in objective.items())})",
         data=", ".join(map(public_name, sources.split_specs(run.config.data.text))),
         data_digest=run.store.content_digest,
