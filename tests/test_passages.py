@@ -61,11 +61,15 @@ def test_each_file_of_a_folder_is_one_text_as_python_reads_it(documents):
     digests = {sources.content_digest([spec]) for spec in ("files:docs/b.txt", "docs/b.txt")}
     assert len(digests) == 2 and sources.is_plain(documents)
     assert public_name("files:/home/me/docs/*.md") == "files:*.md"
+    Path("paper").write_bytes(b"%PDF-1.4\n%\xe2\xe3\n")
+    Path("image").write_bytes(b"\x89PNG\r\n\x1a\n\0")
     for spec, columns, said in (
         (documents, ("text", "second"), "a.md has no column 'second': a whole file is one text"),
         ("files:docs/x*", ("text",), "no file matches docs/x"),
         ("docs", ("text",), "docs is a folder; .* or files:docs for one text a file"),
         ("files:docs/.hidden", ("text",), "hidden:1 is not UTF-8"),
+        ("files:paper", ("text",), "paper is not text but PDF: write its text into a file"),
+        ("files:image", ("text",), "image is not text but an image: leave it out"),
     ):
         with pytest.raises(InputError, match=said):
             list(sources.read([spec], columns))
@@ -278,6 +282,18 @@ def test_stored_vectors_need_their_text_once(model, documents, capsys):
         ([], "no text to search in; give --corpus=TEXT, or --vectors=FILE"),
     ):
         assert said in refused(search, [f"--model={model}", "--query=dog", *options, "--quiet"], capsys)
+    encode.main(
+        [
+            f"--model={model}",
+            f"--input={documents}",
+            "--output=kept.parquet",
+            "--keep_text",
+            "--role=document",
+            "--quiet",
+        ]
+    )
+    found = hits_of([f"--model={model}", "--query=dog", "--vectors=kept.parquet"], "kept.jsonl")
+    assert {hit["id"]: hit["text"] for hit in found} == {f"docs/{name}": text for name, text in TEXTS.items()}
 
 
 def test_a_passage_is_a_tuple_of_its_text_and_place(tmp_path):

@@ -30,13 +30,16 @@ KINDS = {
 }
 
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-PACKED = {
+NO_TEXT = {
     b"\x1f\x8b": "gzip: add .gz to its name",
     b"PK\x03\x04": "a zip archive: unpack it",
     b"BZh": "bzip2: unpack it",
     b"\xfd7zXZ": "xz: unpack it",
     b"\x28\xb5\x2f\xfd": "Zstandard: unpack it",
     b"PAR1": "Parquet: let its name end in .parquet",
+    b"%PDF-": "PDF: write its text into a file, for instance with pdftotext",
+    b"\x89PNG": "an image: leave it out",
+    b"\xff\xd8\xff": "an image: leave it out",
 }
 """First bytes of files that are no text, and what to do with them."""
 
@@ -112,10 +115,12 @@ def lines(path: Path, file: Readable, limit_bytes: int = LINE_BYTES) -> Iterator
 
 
 def _refuse_other_content(path: Path, line: bytes) -> None:
-    """Raises `InputError` if the first line is of a packed file, or of UTF-16 without a byte order mark."""
-    packed = next((advice for begin, advice in PACKED.items() if line.startswith(begin)), "")
-    if packed and (b"\0" in line or not _is_utf8(line)):
-        raise InputError(f"{path} is not text but {packed}.")
+    """Raises `InputError` if the first line is of a file of another kind, or of UTF-16 without a byte order mark."""
+    advice = next((advice for begin, advice in NO_TEXT.items() if line.startswith(begin)), "")
+    if advice and (
+        b"\0" in line or not _is_utf8(line) or line.startswith(b"%PDF-")
+    ):  # a PDF begins with a line of text
+        raise InputError(f"{path} is not text but {advice}.")
     if 4 * line.count(0) > len(line) and not line.startswith(UTF_16):
         order = "le" if line[0] else "be"
         raise InputError(
