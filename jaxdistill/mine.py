@@ -173,7 +173,7 @@ def main(arguments: Sequence[str]) -> None:
     limits = limits.with_range(given.num_negatives, max(map(len, known.positives)))
     embedder, scorer = load(given.model, **reading_options(given)), _scorer(given)
     prompts = {
-        side: embedder.prefix(**({"prompt": prompt} if prompt else {"role": side}))
+        side: embedder.prefix(**({"prompt_name": prompt} if prompt else {"role": side}))
         for side, prompt in (("query", given.prompt), ("document", given.corpus_prompt))
     }
     origin = _origin(given, limits, known, embedder, scorer, prompts)

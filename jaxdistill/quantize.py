@@ -18,7 +18,7 @@ lost. Embedding tables are also quantised here; torch leaves them in float32.
 import importlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +36,7 @@ from jaxdistill.evals.sts import DEV_METRIC, StsDevTask, read_set
 from jaxdistill.files.folders import replacing
 from jaxdistill.files.reading import foreign_errors
 from jaxdistill.inference import Embedder
-from jaxdistill.inference.sentences import checked_sentences, prompt_text
+from jaxdistill.inference.sentences import checked_sentences, prompt_text, whole_number
 from jaxdistill.paths import public_name
 from jaxdistill.training.dev import sts_data_folder
 
@@ -57,29 +57,33 @@ class Quantized:
         self.default_prompt: str | None = settings["default_prompt"]
 
     def encode(
-        self, sentences: Sequence[str], *, prompt: str | None = None, batch_size: int = 32
+        self,
+        sentences: str | Iterable[str],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int = 32,
     ) -> Float[np.ndarray, "n e"]:
-        """Vectors of `sentences`, one row each, in their order.
+        """Vectors of `sentences`, one row each, in their order; of a single string, one vector.
 
         Args:
           sentences: longer ones than the model reads are truncated.
-          prompt: name of one of the model's prompts; None: its default one, if it has one.
+          prompt_name, prompt: name of one of the model's prompts, or the text itself; None: the default prompt, if it has one.
           batch_size: sentences computed together, those of like length.
 
         Raises:
-          InputError: anything but several texts, an unknown prompt, or a batch size below 1.
+          InputError: anything but texts, an unknown prompt, or a batch size below 1.
         """
-        sentences = checked_sentences(sentences, "encode")
-        if batch_size < 1:
-            raise InputError(f"batch_size={batch_size} must be at least 1.")
-        prefix = prompt_text(self, prompt)
-        ids = [encoding.ids for encoding in self._tokenizer.encode_batch_fast([prefix + text for text in sentences])]
+        texts = checked_sentences([sentences] if isinstance(sentences, str) else sentences, "encode")
+        whole_number(batch_size, "batch_size", least=1)
+        prefix = prompt_text(self, prompt_name, prompt)
+        ids = [encoding.ids for encoding in self._tokenizer.encode_batch_fast([prefix + text for text in texts])]
         order = np.argsort([len(sentence) for sentence in ids], kind="stable")
         vectors = np.zeros((len(ids), self._session.get_outputs()[0].shape[1]), np.float32)
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
             vectors[rows] = self._session.run([VECTORS], self._padded([ids[row] for row in rows]))[0]
-        return vectors
+        return vectors[0] if isinstance(sentences, str) else vectors
 
     def _padded(self, ids: Sequence[list[int]]) -> dict[str, np.ndarray]:
         lengths = np.array([[len(sentence)] for sentence in ids])

@@ -226,7 +226,7 @@ def _computed(embedder: Embedder, given) -> tuple[Path, str]:
 
 def _reads_as(prompt: str, role: str) -> dict[str, str]:
     """How a model reads sentences: behind a prompt by its name, or behind the prompt of a role."""
-    return {"prompt": prompt} if prompt else {"role": role}
+    return {"prompt_name": prompt} if prompt else {"role": role}
 
 
 def _check_corpus(vectors: Path, rows: int, specs: Sequence[str], column: str) -> None:

@@ -289,7 +289,7 @@ def test_what_was_made_from_something_else_is_begun_anew(embedder, text, tmp_pat
     assert "v.npy.partial" in caplog.text and "starting over" in caplog.text
     assert change == "damage" or f"({change} was " in caplog.text
     monkeypatch.undo()
-    expected = embedder.encode(Path(text).read_text().splitlines(), prompt=options["prompt"])
+    expected = embedder.encode(Path(text).read_text().splitlines(), prompt_name=options["prompt"])
     np.testing.assert_allclose(np.load(output), expected, rtol=0, atol=1e-6)
 
 

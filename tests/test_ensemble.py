@@ -39,7 +39,7 @@ class Member(Embedder):
         self.scores, self.model = scores, object.__new__(SentenceModel)
         vars(self.model).update(definition=SimpleNamespace(reads_pairs=reads_pairs), source="m")
 
-    def score(self, first, second, *, progress=False, params=None):
+    def score(self, first, second, *, show_progress_bar=False, params=None):
         return np.array(self.scores, np.float32)
 
 

@@ -88,10 +88,10 @@ def test_a_vector_depends_on_nothing_but_its_sentence(tmp_path):
     together, alone = small.encode(SENTENCES), small.encode(SENTENCES, batch_size=1)
     np.testing.assert_allclose(together, alone, atol=1e-5)
     np.testing.assert_allclose(small.encode(SENTENCES[::-1]), together[::-1], atol=1e-5)
-    prompted = small.encode(["sleeps"], prompt="query")
+    prompted = small.encode(["sleeps"], prompt_name="query")
     np.testing.assert_allclose(prompted, small.encode(["the cat sleeps"]), atol=1e-5)
     for sentences, options, words in (
-        ("text", {}, "list"), (["x"], {"prompt": "no"}, "query"), ([None], {}, "sentence 0 is None"),
+        (b"text", {}, "list"), (["x"], {"prompt_name": "no"}, "query"), ([None], {}, "sentence 0 is None"),
         (["\ud83d"], {}, "surrogate"), (["x"], {"batch_size": -1}, "batch_size=-1 must be at least 1"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=words):

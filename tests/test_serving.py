@@ -5,6 +5,8 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from pandas import DataFrame
+from sentence_transformers import SentenceTransformer
 
 from jaxdistill import inference
 from jaxdistill.core import InputError
@@ -58,7 +60,8 @@ def test_a_loaded_model_keeps_its_programs_unless_the_caller_does(tmp_path, monk
 @pytest.mark.parametrize(
     ("sentences", "words"),
     [
-        ("a cat", "not str; put a single sentence in a list"),
+        (b"a cat", "not bytes; put a single sentence in a list"),
+        (DataFrame({"text": ["a cat"]}), "not a table; give one column of it"),
         ({"a": 1}, "not dict"),
         (None, "not NoneType"),
         (["a", None], "sentence 1 is None; it must be a text"),
@@ -69,6 +72,57 @@ def test_anything_but_several_texts_is_one_clear_line(embedder, sentences, words
     for call in (embedder.encode, lambda given: embedder.score(given, ["a", "b"])):
         with pytest.raises(InputError, match=words):
             call(sentences)
+
+
+def test_one_string_has_one_vector_and_pairs_need_lists(embedder):
+    together = embedder.encode(["the cat sleeps", "rain"])
+    alone = embedder.encode("the cat sleeps", batch_size=1)
+    assert alone.shape == (embedder.width,)
+    np.testing.assert_allclose(alone, together[0], atol=1e-6)
+    with pytest.raises(InputError, match="score takes a list of sentences, not str"):
+        embedder.score("the cat sleeps", "rain")
+
+
+def test_options_of_encode_mean_what_they_mean_in_sentence_transformers(tmp_path, embedder):
+    texts = ["the cat sleeps", "rain"]
+    save(embedder.model, tmp_path / "export")
+    theirs = SentenceTransformer(str(tmp_path / "export"), device="cpu")
+    for options in (
+        {"truncate_dim": 5}, {"truncate_dim": 5, "normalize_embeddings": True}, {"prompt": "the cat "}, {"prompt": ""},
+        {"prompt_name": "query", "batch_size": 1},
+    ):  # fmt: skip
+        expected = theirs.encode(texts, **options)
+        np.testing.assert_allclose(embedder.encode(texts, **options), expected, atol=1e-5, err_msg=str(options))
+    first, second = embedder.encode(texts), embedder.encode("rain")
+    np.testing.assert_allclose(embedder.similarity(first, second), theirs.similarity(first, second).numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"truncate_dim": 0}, "truncate_dim=0 must be a whole number, at least 1 and at most 16"),
+        ({"truncate_dim": 17}, "truncate_dim=17 must be"),
+        ({"batch_size": 0}, "batch_size=0 must be a whole number, at least 1"),
+        ({"prompt": "query"}, "prompt='query' is the name of a prompt.*give prompt_name='query'"),
+        ({"prompt_name": "no"}, "prompt 'no' is unknown"),
+        ({"prompt_name": "query", "prompt": "x"}, "prompt_name='query' and prompt='x' exclude each other"),
+        ({"prompt": "x", "role": "query"}, "prompt='x' and role='query' exclude each other"),
+    ],
+)
+def test_wrong_options_of_encode_are_one_line(embedder, options, words):
+    with pytest.raises(InputError, match=words):
+        embedder.encode(["the cat sleeps"], **options)
+
+
+def test_similarity_refuses_what_are_no_vectors_of_one_model(embedder):
+    for first, second in (
+        ("a cat", "rain"),
+        (["a"], ["b"]),
+        (np.ones((1, 1, 2)), np.ones(2)),
+        (np.ones(2), np.ones(3)),
+    ):
+        with pytest.raises(InputError, match="similarity (takes vectors|got vectors of 2 and of 3)"):
+            embedder.similarity(first, second)
 
 
 def test_a_cross_encoder_is_warm_for_pairs(tmp_path, traced):

@@ -18,7 +18,7 @@ from jaxtyping import Float, Integer
 from jaxdistill.augmentation.wordnet import with_case_of
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.masked_lm import MaskedLanguageModel, likeliest_words
-from jaxdistill.inference import SLOTS_PER_SENTENCE, padded_length
+from jaxdistill.inference.lengths import SLOTS_PER_SENTENCE, padded_length
 
 SUBWORD = "##"
 SPACE_MARKS = ("\u0120", "\u2581")

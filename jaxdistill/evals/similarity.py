@@ -47,9 +47,32 @@ def unit_or_zero_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.nda
       InputError: as `finite_vectors`, or if all vectors are zero.
     """
     vectors = finite_vectors(embed, sentences).astype(np.float64)
-    lengths = np.linalg.norm(vectors, axis=1)
-    _refuse(np.full(len(vectors), not lengths.any()), "a zero vector", sentences)
+    _refuse(np.full(len(vectors), not vectors.any()), "a zero vector", sentences)
+    return unit_rows(vectors)
+
+
+def unit_rows(vectors: Real[np.ndarray, "n e"]) -> Float[np.ndarray, "n e"]:
+    """The vectors at unit length, in float64; zero vectors stay zero."""
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
     return vectors / np.where(lengths == 0.0, 1.0, lengths)[:, None]
+
+
+def all_cosines(first: Any, second: Any) -> Float[np.ndarray, "n k"]:
+    """Cosine of each vector of `first` with each of `second`, in [-1, 1], float32; a single vector counts as one row.
+
+    Raises:
+      InputError: anything but vectors of one width.
+    """
+    sides = []
+    for side in (first, second):
+        rows = np.atleast_2d(np.asarray(side))
+        if rows.ndim != 2 or rows.dtype.kind not in "fiu":
+            raise InputError(f"similarity takes vectors, not {side!r:.40}; encode sentences first.")
+        sides.append(unit_rows(rows))
+    widths = [side.shape[1] for side in sides]
+    if widths[0] != widths[1]:
+        raise InputError(f"similarity got vectors of {widths[0]} and of {widths[1]} numbers; give those of one model.")
+    return np.clip(sides[0] @ sides[1].T, -1.0, 1.0).astype(np.float32)
 
 
 def cosines(

@@ -4,9 +4,10 @@ Sentences are grouped by length and padded to one of a few shapes, so that littl
 compiled. The result does not depend on the order of the sentences beyond rounding.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,21 +24,14 @@ from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.model import SentenceModel, load_model, model_name
 from jaxdistill.encoders.sentence import embed
-from jaxdistill.evals.similarity import cosines
-from jaxdistill.inference.sentences import checked_sentences, prompt_text
+from jaxdistill.evals.similarity import all_cosines, cosines, unit_rows
+from jaxdistill.inference.lengths import FEW, LENGTHS, SERVED, SLOTS_PER_SENTENCE, padded_length
+from jaxdistill.inference.sentences import checked_sentences, prompt_text, whole_number
 from jaxdistill.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, replicated
 from jaxdistill.ops.dense import dtype_of
 
-LENGTHS = (6, 8, *(steps * step for step in (2, 4, 8, 16, 32, 64) for steps in range(5, 9)))
-"""Padded lengths, four from each power of 2 to the next; longer sentences are padded to a multiple of the last, 512."""
-FEW = 8
-"""A request of at most this many sentences is padded to one of `SERVED`, because each shape has to be compiled."""
-SERVED = (16, 32, 64, 128, 256, 512)
-"""Padded lengths of small requests."""
 TOKENISED = 4096
 """Texts that are tokenised in one call, on all cores."""
-SLOTS_PER_SENTENCE = 32
-"""A batch of short sentences holds more of them: `batch_size * SLOTS_PER_SENTENCE` token slots at the most."""
 
 
 class Embedder:
@@ -83,60 +77,118 @@ class Embedder:
         """Width of the vectors."""
         return self.model.definition.embedding_width
 
-    def prefix(self, prompt: str | None = None, role: str = "") -> str:
+    def prefix(self, prompt_name: str | None = None, role: str = "", *, prompt: str | None = None) -> str:
         """The text before each sentence; InputError for an unknown prompt, or a cross-encoder, which has no vectors."""
         if self.model.definition.reads_pairs:
             raise InputError(f"{self.model.source} is a cross-encoder: it has no vectors of sentences; score pairs.")
+        given = {"prompt_name": prompt_name, "prompt": prompt, "role": role or None}
+        named = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+        if len(named) > 1:
+            raise InputError(f"{' and '.join(named)} exclude each other; give one of them.")
         if not role:
-            return prompt_text(self.model, prompt)
-        if prompt is not None:
-            raise InputError(f"prompt {prompt!r} and role {role!r} exclude each other; give one of them.")
+            return prompt_text(self.model, prompt_name, prompt)
         if role not in ROLES:
             raise InputError(f"role {role!r} is unknown; allowed: {', '.join(ROLES)}.")
         return self.model.role_prompts[role]
 
     def encode(
         self,
-        sentences: Sequence[str],
+        sentences: str | Iterable[str],
         *,
+        prompt_name: str | None = None,
         prompt: str | None = None,
         role: str | Sequence[str] = "",
-        progress: bool | str = False,
+        batch_size: int | None = None,
+        show_progress_bar: bool | str = False,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
         params: Params | None = None,
     ) -> Float[np.ndarray, "n e"]:
-        """Vectors of `sentences`, one row each, in their order.
+        """Vectors of `sentences`, one row each, in their order; of a single string, one vector.
+
+        >>> model.encode(["A cat sleeps.", "It rains."]).shape, model.encode("A cat sleeps.", truncate_dim=4).shape
+        ((2, 16), (4,))
 
         Args:
           sentences: any number; longer ones than the model's `max_length` are truncated.
-          prompt: name of one of the model's prompts; None: its default one, if it has one; empty: none.
+          prompt_name: name of one of the model's prompts; None: its default one, if it has one; empty or `none`: no prompt.
+          prompt: the text itself that goes before each sentence; empty: no prompt.
           role: `query` or `document`, or one for each sentence: the model's prompt for it goes before the sentence, and
             none if it has no such prompt. Empty: no role.
-          progress: show a bar; a text is its title.
+          batch_size: sentences of 32 tokens that are computed together, more of shorter ones; None: as the model was loaded.
+          show_progress_bar: show a bar; a text is its title.
+          normalize_embeddings: give vectors of unit length, after truncation.
+          truncate_dim: give only so many first numbers, of a model that was trained with nested widths; None: all.
           params: other parameters of the same model, on the same mesh (a student in training).
 
         Raises:
-          InputError: anything but several texts, an unknown prompt or role, or a cross-encoder, which has no vectors.
+          InputError: anything but texts, an unknown prompt or role, a width that the model lacks, or a cross-encoder, which has
+            no vectors.
         """
-        sentences = checked_sentences(sentences, "encode")
-        if not isinstance(role, str) and len(role) != len(sentences):
-            raise InputError(
-                f"got {len(role)} roles for {len(sentences)} sentences; give one for each, or one for all."
-            )
-        roles = {role} if isinstance(role, str) else set(role)
-        prefixes = {one: self.prefix(prompt, one) for one in roles}
-        of_sentences = [role] * len(sentences) if isinstance(role, str) else role
-        texts = [prefixes[one] + sentence for one, sentence in zip(of_sentences, sentences, strict=True)]
-        ids = [np.asarray(encoding.ids, np.int32) for encoding in self._encodings(texts)]
-        with progress_bar(len(ids), "sentences", shown=progress) as bar:
-            return self.encode_ids(ids, advance=bar.update, params=params)
+        texts = checked_sentences([sentences] if isinstance(sentences, str) else sentences, "encode")
+        if not isinstance(role, str) and len(role) != len(texts):
+            raise InputError(f"got {len(role)} roles for {len(texts)} sentences; give one for each, or one for all.")
+        roles = [role] * len(texts) if isinstance(role, str) else role
+        prefixes = {
+            one: self.prefix(prompt_name, one, prompt=prompt) for one in {*roles, *[role] * isinstance(role, str)}
+        }
+        width = whole_number(truncate_dim, "truncate_dim", least=1, most=self.width)
+        read = [prefixes[one] + text for one, text in zip(roles, texts, strict=True)]
+        ids = [np.asarray(encoding.ids, np.int32) for encoding in self._encodings(read)]
+        with progress_bar(len(ids), "sentences", shown=show_progress_bar) as bar:
+            vectors = self.encode_ids(ids, advance=bar.update, params=params, batch_size=batch_size)[:, :width]
+        vectors = unit_rows(vectors).astype(np.float32) if normalize_embeddings else vectors
+        return vectors[0] if isinstance(sentences, str) else vectors
 
-    def encode_query(self, sentences: Sequence[str], *, progress: bool = False) -> Float[np.ndarray, "n e"]:
-        """Vectors of queries: `encode` with the role `query`."""
-        return self.encode(sentences, role="query", progress=progress)
+    def encode_query(
+        self,
+        sentences: str | Iterable[str],
+        *,
+        batch_size: int | None = None,
+        show_progress_bar: bool = False,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+    ) -> Float[np.ndarray, "n e"]:
+        """Vectors of queries: `encode` in the role `query`."""
+        return self.encode(
+            sentences,
+            role="query",
+            batch_size=batch_size,
+            show_progress_bar=show_progress_bar,
+            normalize_embeddings=normalize_embeddings,
+            truncate_dim=truncate_dim,
+        )
 
-    def encode_document(self, sentences: Sequence[str], *, progress: bool = False) -> Float[np.ndarray, "n e"]:
-        """Vectors of documents: `encode` with the role `document`."""
-        return self.encode(sentences, role="document", progress=progress)
+    def encode_document(
+        self,
+        sentences: str | Iterable[str],
+        *,
+        batch_size: int | None = None,
+        show_progress_bar: bool = False,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+    ) -> Float[np.ndarray, "n e"]:
+        """Vectors of documents: `encode` in the role `document`."""
+        return self.encode(
+            sentences,
+            role="document",
+            batch_size=batch_size,
+            show_progress_bar=show_progress_bar,
+            normalize_embeddings=normalize_embeddings,
+            truncate_dim=truncate_dim,
+        )
+
+    def similarity(self, first: Any, second: Any) -> Float[np.ndarray, "n k"]:
+        """Cosine of each of some vectors with each of others, in [-1, 1]; a single vector counts as one row.
+
+        >>> vectors = model.encode(["A cat sleeps.", "It rains."])
+        >>> model.similarity(vectors[0], vectors).shape
+        (1, 2)
+
+        Raises:
+          InputError: anything but vectors of one width.
+        """
+        return all_cosines(first, second)
 
     def score(
         self,
@@ -144,7 +196,7 @@ class Embedder:
         second: Sequence[str],
         *,
         logits: bool = False,
-        progress: bool | str = False,
+        show_progress_bar: bool | str = False,
         params: Params | None = None,
     ) -> Float[np.ndarray, " n"]:
         """Similarity of the two sentences of each pair: cosine in [-1, 1], or a cross-encoder's score in (0, 1).
@@ -156,7 +208,7 @@ class Embedder:
         Args:
           first, second: of the same length.
           logits: of a cross-encoder, its scores before the sigmoid: any number, float32.
-          progress, params: as in `encode`.
+          show_progress_bar, params: as in `encode`.
         """
         first, second = checked_sentences(first, "score"), checked_sentences(second, "score")
         if len(first) != len(second):
@@ -166,7 +218,7 @@ class Embedder:
                 f"{self.model.source} is a sentence encoder: its scores are cosines; leave out logits=True."
             )
         if not self.model.definition.reads_pairs:
-            embed = partial(self.encode, progress=progress, params=params)
+            embed = partial(self.encode, show_progress_bar=show_progress_bar, params=params)
             return cosines(embed, first, second).astype(np.float32)
         prompt = self.model.prompt
         pairs = [(prompt + sentence, other) for sentence, other in zip(first, second, strict=True)]
@@ -174,15 +226,15 @@ class Embedder:
         for encoding in self._encodings(pairs):
             ids.append(np.asarray(encoding.ids, np.int32))
             firsts.append(encoding.type_ids.count(0))
-        with progress_bar(len(ids), "sentences", shown=progress) as bar:
+        with progress_bar(len(ids), "sentences", shown=show_progress_bar) as bar:
             scores = self.encode_ids(ids, firsts=np.array(firsts, np.int64), advance=bar.update, params=params)[:, 0]
         return scores if logits else np.exp(-np.logaddexp(0.0, -scores.astype(np.float64)))
 
     def as_embed(self, params: Params | None = None, *, progress: bool | str = False) -> Embed:
         """The model as evaluations see it: the function `encode`, or a scorer of pairs for a cross-encoder."""
         if self.model.definition.reads_pairs:
-            return _PairScorer(partial(self.score, params=params, progress=progress), self.encode)
-        return partial(self.encode, params=params, progress=progress)
+            return _PairScorer(partial(self.score, params=params, show_progress_bar=progress), self.encode)
+        return partial(self.encode, params=params, show_progress_bar=progress)
 
     def warm_up(self, longest: int = SERVED[-1]) -> None:
         """Compiles what requests of one sentence need, so that none of them waits for the compiler.
@@ -202,6 +254,7 @@ class Embedder:
         firsts: Integer[np.ndarray, " n"] | None = None,
         advance: Callable[[int], object] = lambda rows: None,
         params: Params | None = None,
+        batch_size: int | None = None,
     ) -> Float[np.ndarray, "n e"]:
         """As `encode`, for tokenised sentences with their special tokens; or for pairs, whose logits it gives.
 
@@ -211,8 +264,9 @@ class Embedder:
         """
         vectors = np.zeros((len(ids), self.width), np.float32)
         params = self.params if params is None else params
+        size = whole_number(batch_size, "batch_size", least=1) or self.batch_size
         waiting = None
-        for rows, tokens in self._batches(ids, firsts):
+        for rows, tokens in self._batches(ids, firsts, size):
             result = self._embed(params, tokens)
             if waiting is not None:
                 advance(_fetch(vectors, *waiting))
@@ -226,7 +280,7 @@ class Embedder:
         for start in range(0, len(texts), TOKENISED):
             yield from self.model.encodings(texts[start : start + TOKENISED])
 
-    def _batches(self, ids: Sequence[np.ndarray], firsts: Integer[np.ndarray, " n"] | None):
+    def _batches(self, ids: Sequence[np.ndarray], firsts: Integer[np.ndarray, " n"] | None, size: int):
         """(rows, padded tokens), longest first so that a lack of memory shows at once."""
         order = np.argsort([-len(sentence) for sentence in ids], kind="stable")
         devices = batch_devices(self.mesh)
@@ -234,7 +288,7 @@ class Embedder:
         start = 0
         while start < len(order):
             length = padded_length(len(ids[order[start]]), self.model.max_length, lengths)
-            most = max(self.batch_size * SLOTS_PER_SENTENCE // length, 1)
+            most = max(size * SLOTS_PER_SENTENCE // length, 1)
             rows = order[start : start + most]
             count = min(1 << (len(rows) - 1).bit_length(), most)
             count = -(-count // devices) * devices
@@ -265,24 +319,20 @@ def _fetch(vectors: np.ndarray, rows: np.ndarray, result: Array) -> int:
     return len(rows)
 
 
-def padded_length(tokens: int, max_length: int, lengths: Sequence[int] = LENGTHS) -> int:
-    """The shape's length for a sentence: the next of `lengths`, at most the model's longest."""
-    longer = [length for length in lengths if length >= tokens]
-    length = longer[0] if longer else -(-tokens // lengths[-1]) * lengths[-1]
-    return max(min(length, max_length), tokens)
-
-
 def load(
-    model: str,
+    model: str | Path,
     *,
     pooling: str = "",
     max_length: int = 0,
     prompt: str = "",
     batch_size: int = 128,
     precision: Precision = "auto",
-    parts: str = "",
+    parts: str | Path | Sequence[str | Path] = "",
 ) -> Embedder:
     """A model ready for use, from a folder (also at `s3://` or `gs://`), `package:NAME/PATH` or a hub name.
+
+    >>> jaxdistill.load(TEACHER, max_length=16).encode("A cat sleeps.").shape
+    (16,)
 
     Compiled programs are kept in the cache folder, unless JAX has a compilation cache already.
 
@@ -290,17 +340,19 @@ def load(
       model: an export of this project, or any sentence-transformers or Hugging Face checkpoint of a known family.
       pooling: required if the checkpoint does not state its pooling.
       max_length: longest sentence in tokens; 0: as the checkpoint says.
-      prompt: name of the prompt that is used by default.
-      precision: of matrix products. `auto`: bfloat16 where that is fast; `float32`: sentence-transformers' vectors to 1e-5.
-      parts: your own modules or files with encoder families, separated by commas, see docs/extending.md.
+      prompt: the prompt that is used by default: the name of one, or the text itself.
+      batch_size: sentences of 32 tokens that are computed together.
+      precision: of matrix products. `auto`: bfloat16 where the hardware multiplies it natively; `float32` gives the vectors
+        of sentence-transformers to 1e-5. Vectors are float32 either way.
+      parts: your own modules or files, with the model's family (docs/extending.md).
     """
-    for option, value in (("max_length", max_length), ("batch_size", batch_size)):
-        if not isinstance(value, int | np.integer) or value < (option == "batch_size"):
-            raise InputError(f"{option}={value!r} must be a whole number, at least {int(option == 'batch_size')}.")
+    whole_number(max_length, "max_length", least=0)
+    whole_number(batch_size, "batch_size", least=1)
     dtype = dtype_of(precision)
     if not jax.config.values["jax_compilation_cache_dir"]:
         keep_compiled()
-    read = load_model(model_name(model), pooling=pooling, max_length=max_length, prompt=prompt, own_parts=parts)
+    named = ",".join(map(str, [parts] if isinstance(parts, str | Path) else parts))
+    read = load_model(model_name(model), pooling=pooling, max_length=max_length, prompt=prompt, own_parts=named)
     return Embedder(read, batch_size=batch_size, compute_dtype=dtype)
 
 

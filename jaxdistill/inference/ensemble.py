@@ -24,7 +24,7 @@ class Ensemble:
 
     def score(self, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
         """Mean of the members' cosine similarities, or of cross-encoders' scores."""
-        scores = [member.score(first, second, progress=self._progress) for member in self._members]
+        scores = [member.score(first, second, show_progress_bar=self._progress) for member in self._members]
         return np.mean(np.stack(scores).astype(np.float64), axis=0)
 
     def __call__(self, sentences: Sequence[str]):

@@ -1,7 +1,9 @@
-"""What a model reads: the caller's sentences, checked, and the prompt before them."""
+"""What a caller gives a model, checked: sentences, the prompt before them, and numbers."""
 
 from collections.abc import Iterable, Mapping
 from typing import Protocol, runtime_checkable
+
+import numpy as np
 
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError
@@ -14,6 +16,8 @@ def checked_sentences(given: Iterable[str], caller: str) -> list[str]:
         raise InputError(
             f"{caller} takes a list of sentences, not {type(given).__name__}; put a single sentence in a list."
         )
+    if hasattr(given, "columns") or hasattr(given, "column_names"):
+        raise InputError(f"{caller} takes a list of sentences, not a table; give one column of it.")
     sentences = list(given)
     for index, sentence in enumerate(sentences):
         if not isinstance(sentence, str):
@@ -41,8 +45,16 @@ class Prompted(Protocol):
     def default_prompt(self) -> str | None: ...
 
 
-def prompt_text(model: Prompted, name: str | None) -> str:
-    """The text that a named prompt puts before a sentence; `none` is no prompt."""
+def prompt_text(model: Prompted, name: str | None, text: str | None = None) -> str:
+    """What goes before a sentence: the prompt of a name, `none` being none, or a text itself.
+
+    Raises:
+      InputError: no such name, or a text that is the name of a prompt.
+    """
+    if text is not None:
+        if text in model.prompts:
+            raise InputError(f"prompt={text!r} is the name of a prompt of {model.source}; give prompt_name={text!r}.")
+        return text
     name = model.default_prompt if name is None else name
     if not name or (name == NO_PROMPT and name not in model.prompts):
         return ""
@@ -52,3 +64,12 @@ def prompt_text(model: Prompted, name: str | None) -> str:
             f"prompt {name!r} is unknown to {model.source}; it has: {known}.{did_you_mean(name, list(model.prompts))}"
         )
     return model.prompts[name]
+
+
+def whole_number(value: int | None, name: str, *, least: int, most: int | None = None) -> int | None:
+    """A number that a caller gives; raises `InputError` for anything else but None."""
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if value is not None and not (is_whole and least <= value <= (value if most is None else most)):
+        beyond = f" and at most {most}" if most is not None else ""
+        raise InputError(f"{name}={value!r} must be a whole number, at least {least}{beyond}.")
+    return value
