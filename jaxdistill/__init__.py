@@ -24,14 +24,14 @@ _FROM = {
     "load": "jaxdistill.inference",
 }
 """Functions and classes of the Python API, imported on use, so that `import jaxdistill` stays cheap."""
-_PROGRAMS = ("evaluate", "export")
-"""Modules that are programs, and functions when they are called."""
-__all__ = [*_FROM, *_PROGRAMS]  # pyright: ignore[reportUnsupportedDunderAll] - made of the tables above
+_MODULES = ("encode", "evaluate", "export", "mine", "objectives", "quantize", "search", "sweep")
+"""Modules that are imported on use; programs among them are functions when they are called."""
+__all__ = [*_FROM, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll] - made of the tables above
 
 
 def __getattr__(name: str):
     if name in _FROM:
         return getattr(importlib.import_module(_FROM[name]), name)
-    if name in _PROGRAMS:
+    if name in _MODULES:
         return importlib.import_module(f"jaxdistill.{name}")
     raise AttributeError(f"module 'jaxdistill' has no attribute {name!r}")

@@ -11,7 +11,6 @@ import pathlib
 import signal
 import sys
 import threading
-import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, get_args
@@ -324,15 +323,6 @@ def _streams(*, outlives_reader: bool) -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
-
-
-def make_callable(name: str, function: Callable[..., Any]) -> None:
-    """Makes the program module `name` callable as `function`, as in `jaxdistill.evaluate(...)`."""
-
-    class Program(types.ModuleType):
-        __call__ = staticmethod(function)
-
-    sys.modules[name].__class__ = Program
 
 
 def run(

@@ -45,7 +45,8 @@ from pathlib import Path
 from typing import Any
 
 from jaxdistill import processes
-from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, any_path, make_callable, run
+from jaxdistill.calls import in_python_words, make_callable
+from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, any_path, run
 from jaxdistill.core import ROLES, InputError, Precision, Split
 from jaxdistill.evals import options
 from jaxdistill.evals.in_memory import PARTS, InMemory, graded_pairs, retrieval_set
@@ -128,6 +129,7 @@ class EvaluationFailed(InputError):
         self.result = result
 
 
+@in_python_words(renamed={"model": "models"})
 def evaluate(
     models: str | Path | Embedder | Sequence[str | Path | Embedder],
     *,

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxdistill.cli import Parser, any_path, make_callable, run
+from jaxdistill.calls import in_python_words, make_callable
+from jaxdistill.cli import Parser, any_path, run
 from jaxdistill.core import InputError
 from jaxdistill.files import is_remote, local
 from jaxdistill.files.folders import refuse_foreign
@@ -36,6 +37,7 @@ def checkpoint_facts(workdir: str | Path, steps: Sequence[int], name: str) -> Fa
     return dataclasses.replace(facts, name=name, steps=max(steps), averaged=averaged)
 
 
+@in_python_words()
 def export_checkpoint(workdir: str | Path, *, step: int | Sequence[int], out: str | Path) -> Path:
     """Exports the student of a kept checkpoint, or the mean of several; returns the folder. `jaxdistill.export` is this
     function.

@@ -1,7 +1,9 @@
 """The Python API, as a notebook uses it: distill, load, evaluate, export, and errors that are raised."""
 
+import ast
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -12,37 +14,49 @@ import jaxdistill
 from jaxdistill import memory
 from jaxdistill.training import lengths
 from jaxdistill.training.api import with_options
+from jaxdistill.training.config_file import read_config_file
 
 from program import environment, write_teacher
 from tiny_text import made_up
+
+CALLED = []
+"""Steps and names of metrics that the callback of `result` was given."""
 
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory):
     folder = tmp_path_factory.mktemp("api")
-    options = {
-        "run.steps": 4,
-        "evals.every": 2,
-        "data.batch_size": 16,
-        "run.precision": "float32",
-    }
+    options = {"evals.every": 2, "run.log_every": 2, "run.precision": "float32"}
     options["data.cache_folder"] = str(folder / "cache")
-    text = made_up(200, words=6)
+    text = ({"body": line, "other": 1} for line in [*made_up(200, words=6), None, float("nan")])
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("JAXDISTILL_DATA", raising=False)
         patch.setenv("JAXDISTILL_CACHE", str(folder / "cache"))
         asked = []
         patch.setattr(memory, "keep_freed", lambda: asked.append("keep"))
         teacher = write_teacher(folder)
-        found = jaxdistill.distill(teacher=teacher, text=text, layers=1, workdir=folder / "run", options=options)
+        patch.chdir(folder)
+        found = jaxdistill.distill(
+            teacher,
+            text,
+            columns="body",
+            layers=1,
+            steps=4,
+            batch_size=16,
+            objective=jaxdistill.objectives.ConGen(alpha=1.0, queue_size=16),
+            options=options,
+            callbacks=[lambda step, metrics: CALLED.append((step, set(metrics)))],
+        )
         assert asked == ["keep"]
         return found
 
 
 def test_distill_returns_model_scores_and_export(result):
     assert result.export_folder.is_dir() and result.results["config"]["run.steps"] == 4
-    assert result.results["config"]["student.layers"] == "even:1"
     assert result.results["max_length"] == result.model.model.max_length == 32  # chosen from the text
+    asked = {"student.layers": "even:1", "data.batch_size": 16, "objective.name": "congen", "objective.alpha": 1.0}
+    assert asked.items() <= result.results["config"].items()
+    assert result.workdir.parent.name == "runs" and result.workdir.name.startswith("l2-cosine-")
     assert set(result.teacher_scores) == set(result.scores) and all(abs(score) <= 1 for score in result.scores.values())
     vectors = result.model.encode(["A cat sleeps.", "A cat naps."])
     np.testing.assert_array_equal(
@@ -53,7 +67,37 @@ def test_distill_returns_model_scores_and_export(result):
 def test_the_card_has_the_call(result):
     card = (result.export_folder / "README.md").read_text()
     assert "jaxdistill.distill(config='configs/l2.py:cosine'" in card and "'run.steps': 4" in card
-    assert str(result.workdir.parent) not in card
+    assert str(result.workdir.absolute().parent) not in card
+    call = re.search(r"options=(\{.*?\}), workdir=DIR", card)
+    repeated = with_options(read_config_file("configs/l2.py:cosine"), ast.literal_eval(call[1]))
+    assert repeated["objective"] == {
+        name[10:]: v for name, v in result.results["config"].items() if "objective." in name
+    }
+
+
+def test_callbacks_get_the_metrics_of_steps_and_evaluations(result):
+    steps = [step for step, _ in CALLED]
+    assert (
+        steps == [0, 2, 2, 4, 4] and "agreement/spearman" in CALLED[0][1] and {"loss", "learning_rate"} <= CALLED[1][1]
+    )
+
+
+def test_what_a_callback_raises_ends_the_training_and_the_call_resumes(result, tmp_path, monkeypatch, capsys, caplog):
+    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
+    whole = result.results["config"]
+    options = {name: value for name, value in whole.items() if value is not None} | {"evals.sts": False}
+    folder, stops = tmp_path / "run", [4]
+
+    def stop(step, metrics):
+        if step in stops and "loss" in metrics:
+            raise ZeroDivisionError("enough")
+
+    with pytest.raises(ZeroDivisionError, match="enough"):
+        jaxdistill.distill(workdir=folder, options=options, callbacks=[stop])
+    stops.clear()
+    assert "warning: run.epochs has no effect" in caplog.text
+    again = jaxdistill.distill(workdir=folder, options=options, callbacks=[stop])
+    assert again.scores == result.scores and "left out: 2 with an empty sentence" in capsys.readouterr().out
 
 
 def test_export_is_a_function_and_a_program(result, tmp_path, monkeypatch):
@@ -71,8 +115,9 @@ def test_export_is_a_function_and_a_program(result, tmp_path, monkeypatch):
 
 
 def test_home_folders_are_expanded(result, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(result.workdir.parent))
-    assert jaxdistill.export("~/run", step=np.int64(2), out="~/at-home") == result.workdir.parent / "at-home"
+    monkeypatch.setenv("HOME", str(result.workdir.absolute().parent))
+    home = result.workdir.absolute().parent
+    assert jaxdistill.export(f"~/{result.workdir.name}", step=np.int64(2), out="~/at-home") == home / "at-home"
 
 
 def test_evaluate_is_a_function_and_a_program(result, tmp_path):
@@ -95,12 +140,13 @@ def test_evaluate_is_a_function_and_a_program(result, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"models": []}, "required: --model"),
+        ({"models": []}, "required: model"),
         ({"models": [None, 3.5, object()]}, "model must be text, a path, or a list of these; got"),
-        ({"tasks": ","}, "--tasks names no task"),
-        ({"batch_size": 0}, "--batch_size: 0 must be at least 1"),
+        ({"tasks": None}, "^tasks names no task"),
+        ({"batch_size": 0}, "batch_size: 0 must be at least 1"),
         ({"batch_size": [8]}, "batch_size must be a single value; got .8."),
-        ({"max_length": "long"}, "--max_length: invalid int value: 'long'"),
+        ({"batch_size": None}, "argument batch_size: invalid positive value"),
+        ({"max_length": "long"}, "argument max_length: invalid int value: 'long'"),
         ({"precision": "fp16"}, "invalid choice: 'fp16'"),
         ({"strict": "no"}, "strict='no' must be True or False"),
         ({"data": True}, "data must be a single value; got True"),
@@ -112,16 +158,42 @@ def test_a_wrong_option_of_evaluate_raises_one_line(options, words):
     assert "\n" not in str(error.value)
 
 
-def test_wrong_input_raises(tmp_path):
-    with pytest.raises(jaxdistill.InputError, match="Did you mean run.steps"):
-        jaxdistill.distill(text=["a"], workdir=tmp_path, options={"run.step": 5})
-    with pytest.raises(jaxdistill.InputError, match="not a string"):
-        jaxdistill.distill(text=["a", None], workdir=tmp_path)
-    with pytest.raises(jaxdistill.InputError, match="text is None; give sentences"):
-        jaxdistill.distill(text=None, workdir=tmp_path, config=pathlib.Path("configs/l2.py"))
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"options": {"run.step": 5}}, "Did you mean run.steps"),
+        ({"text": ["a", 3.5]}, r"text\[1\] is 3.5, a float; it must be a string"),
+        ({"text": None}, "text=None is a NoneType; give strings"),
+        ({"text": ""}, r"no text"),
+        ({"steps": 5, "options": {"run.steps": 6}}, r"argument steps and options\['run.steps'\] are the same option"),
+        ({"options": {"data.text": "x.txt"}}, r"argument text and options\['data.text'\] are the same option"),
+        ({"steps": 5, "epochs": 1.0}, "steps=5 and epochs=1.0 exclude each other"),
+        ({"objective": jaxdistill.objectives.ConGen}, r"give one such as jaxdistill.objectives.ConGen\(alpha=1.0\)"),
+        ({"objective": jaxdistill.objectives.ConGen(), "options": {"objective.alpha": 1.0}}, "argument objective and"),
+        ({"steps": "5"}, "^steps='5' is a str; it must be a int"),
+        ({"batch_size": 0}, "^batch_size=0 must be at least 1"),
+        (
+            {"columns": "body", "text": [{"body": "x", "y": 1}, {"y": 2}]},
+            r"text\[1\] has no 'body': .*every row needs it",
+        ),
+    ],
+)
+def test_wrong_input_of_distill_raises_one_line_about_its_arguments(tmp_path, monkeypatch, given, words):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(jaxdistill.InputError, match=words) as error:
+        jaxdistill.distill(
+            **{"text": ["a"], "workdir": tmp_path / "run", "config": pathlib.Path("configs/l2.py"), **given}
+        )
+    assert "--" not in str(error.value)
+
+
+def test_wrong_input_of_load_raises(tmp_path):
     for option in ({"max_length": "256"}, {"max_length": -1}, {"batch_size": 0}, {"batch_size": "x"}):
         with pytest.raises(jaxdistill.InputError, match="must be a whole number, at least"):
             jaxdistill.load("absent", **option)
+    (tmp_path / "own.py").write_text("raise RuntimeError('read')")
+    with pytest.raises(jaxdistill.InputError, match="own.py cannot be imported"):
+        jaxdistill.load("absent", parts=tmp_path / "own.py")
 
 
 def test_options_reach_later_stages():

@@ -11,7 +11,7 @@ LAYERS = (
     ("files",),
     ("mesh", "ops", "assets", "paths"),
     ("compile_cache",),
-    ("cli",),
+    ("calls", "cli"),
     ("config", "processes"),
     ("data", "encoders"),
     ("evals", "objectives"),

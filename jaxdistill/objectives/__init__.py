@@ -36,6 +36,20 @@ def options_class(name: str) -> type:
     return found
 
 
+def name_of(kind: type) -> str:
+    """The name under which `options_class` finds an options class."""
+    package, _, module = kind.__module__.rpartition(".")
+    return module if package == __name__ else f"{kind.__module__}:{kind.__qualname__}"
+
+
+def __getattr__(name: str) -> type:
+    """`jaxdistill.objectives.ConGen`: the options class of that name, whose file has it in lower case."""
+    for module in available():
+        if module.replace("_", "") == name.lower():
+            return options_class(module)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def make(name: str, options: dict) -> Objective:
     """Makes the objective `name`; raises `InputError` for unknown names, options and `reads`, and for wrong types."""
     objective = options_from(options_class(name), options, prefix="objective")

@@ -9,19 +9,37 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from jaxdistill import memory
+from jaxdistill import memory, objectives
+from jaxdistill.calls import in_python_words
 from jaxdistill.cli import did_you_mean
-from jaxdistill.config import Config, flat, parse_config
-from jaxdistill.core import InputError
-from jaxdistill.files import write_atomic
+from jaxdistill.config import EXTENSIONS, Config, flat, parse_config
+from jaxdistill.config.values import Columns, typed
+from jaxdistill.core import InputError, Objective
+from jaxdistill.data.in_memory import Text, columns_of, sources_of
+from jaxdistill.data.sources import split_specs
 from jaxdistill.inference import Embedder, load
-from jaxdistill.paths import cache_folder
 from jaxdistill.reporting.model_card import public_argument
 from jaxdistill.training.config_file import read_config_file
+from jaxdistill.training.labels import COLUMNS
+from jaxdistill.training.metrics import Callback
 from jaxdistill.training.mirror import local_folder
 from jaxdistill.training.stages import in_order, run_stages
 from jaxdistill.training.unread import warn_of_unread
 from jaxdistill.training.workdir import EXPORT, RESULTS, stage_folder
+
+ARGUMENTS = {
+    "teacher": "teacher.model",
+    "text": "data.text",
+    "columns": "data.columns",
+    "layers": "student.layers",
+    "steps": "run.steps",
+    "epochs": "run.epochs",
+    "batch_size": "data.batch_size",
+    "learning_rate": "optimizer.learning_rate",
+    "seed": "run.seed",
+}
+"""Arguments of `distill` that are short for an option."""
+OBJECTIVE_NAME = "objective.name"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,54 +63,152 @@ class Result:
         return load(str(self.export_folder))
 
 
+@in_python_words(renamed={option: argument for argument, option in ARGUMENTS.items()})
 def distill(
-    *,
-    text: str | pathlib.Path | Sequence[str] = "",
-    workdir: str | pathlib.Path,
     teacher: str | pathlib.Path = "",
-    layers: int | str = "",
+    text: Text = "",
+    *,
+    workdir: str | pathlib.Path | None = None,
     config: str | pathlib.Path = "configs/l2.py:cosine",
+    columns: str | Mapping[str, str] | Sequence[str] | None = None,
+    layers: int | str | Sequence[int] | None = None,
+    objective: Objective | None = None,
+    steps: int | None = None,
+    epochs: float | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    seed: int | None = None,
     options: Mapping[str, Any] | None = None,
+    callbacks: Sequence[Callback] = (),
     dry_run: bool = False,
 ) -> Result | None:
     """Trains a student and exports it; calling it again with the same arguments resumes.
 
-    The process keeps the memory that a step frees for the next one, and returns it while memory is scarce
-    (`memory.keep_freed`), as the program does: steps on CPUs are faster.
+    >>> sentences = [f"{subject} {verb}." for subject in ("A cat", "Rain", "She") for verb in ("falls", "sleeps", "sings")] * 9
+    >>> result = jaxdistill.distill(TEACHER, sentences, layers=1, steps=2, batch_size=4, options={"data.dedupe": False})
+    >>> result.model.encode("A cat sleeps.").shape
+    (16,)
 
     Args:
-      text: sentences, or sources as `data.text` takes them (files, globs, `hf:NAME:SPLIT:COLUMN`).
-      workdir: folder of the run, or its address in a bucket.
       teacher: folder, also at `s3://` or `gs://`, `package:NAME/PATH` or hub name; empty: the config's.
-      layers: how many of the teacher's layers the student keeps, evenly spaced, or as `student.layers` takes them.
+      text: strings, tuples or mappings, also from a generator; a column or table of pandas, polars, pyarrow or `datasets`; or a
+        source as `data.text` takes it (file, glob, `hf:NAME:SPLIT:COLUMN`). `None` and NaN are left out and counted.
+      workdir: folder of the run, or its address in a bucket; None: `runs/CONFIG-PRESET-DIGEST`, the digest being of the options
+        that a resumed run may not change.
       config: config file and preset; its options apply unless overridden here.
-      options: any other options by their dotted names, such as `{"run.steps": 500, "then.run.seed": 1}`.
+      columns: the column of the sentences, or view to column, such as `{"text": "title", "second": "body"}`; of tuples, in order.
+      layers: how many of the teacher's layers the student keeps, evenly spaced; or their numbers; or as `student.layers`.
+      objective: an objective with its options, such as `jaxdistill.objectives.ConGen(alpha=1.0)`; None: the config's.
+      steps, epochs: number of updates, or of passes over the text (`run.steps`, `run.epochs`).
+      batch_size, learning_rate, seed: `data.batch_size`, in sentences; `optimizer.learning_rate`; `run.seed`.
+      options: any other options by their dotted names, such as `{"evals.every": 100, "then.run.seed": 1}`.
+      callbacks: called in the first process as `callback(step, metrics)` when a line of `metrics.jsonl` is written: losses each
+        `run.log_every` steps, scores at evaluations; each stage counts its own steps. What one raises ends the training and
+        reaches the caller; the same call resumes from the last checkpoint.
       dry_run: build everything, print sizes and estimated time, and return None before step 1.
 
     Raises:
-      InputError: an option or a file cannot be used; the message is one line.
+      InputError: an option, a text or a file cannot be used, or is given twice; the message is one line.
       KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the state is saved.
     """
-    given = {
-        "data.text": _sources(text),
-        "teacher.model": str(teacher or ""),
-        "student.layers": f"even:{layers}" if isinstance(layers, int) else layers,
-    }
-    given = {name: value for name, value in given.items() if value} | dict(options or {})
-    config = str(config)
-    parsed = parse_config(with_options(read_config_file(config), given))
-    folder = local_folder(workdir)
+    short = dict(
+        teacher=str(teacher or ""), columns=tuple(columns_of(columns).items()), layers=_layers(layers), steps=steps
+    )
+    short |= dict(epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, seed=seed)
+    chosen = options_of({name: value for name, value in short.items() if value not in (None, "", ())}, objective)
+    parsed = whole_config(str(config), text, chosen, options or {})
+    place = default_workdir(str(config), parsed) if workdir is None else workdir
+    return _trained(parsed, place, callbacks=callbacks, dry_run=dry_run, command=_call(str(config), parsed))
+
+
+def options_of(short: Mapping[str, Any], objective: Objective | None) -> dict[str, Any]:
+    """The options, by their dotted names, that the arguments of `distill` stand for."""
+    if "steps" in short and "epochs" in short:
+        raise InputError(f"steps={short['steps']} and epochs={short['epochs']} exclude each other; give one of them.")
+    found = {ARGUMENTS[name]: value for name, value in short.items()} | _of_objective(objective)
+    return found | ({"run.steps": 0} if "epochs" in short else {})  # above 0 they go before epochs
+
+
+def whole_config(config: str, text: Text, chosen: Mapping[str, Any], options: Mapping[str, Any]) -> Config:
+    """The config with these options, and warnings of those that have no effect; writes text in memory to the cache.
+
+    Args:
+      chosen: options that arguments name.
+      options: further ones.
+    """
+    has_text = not isinstance(text, str | pathlib.Path) or bool(str(text))
+    refuse_twice([*chosen, *["data.text"] * has_text], options)
+    raw = with_options(read_config_file(config), {**chosen, **options})
+    found = {"data.text": _text_source(text, raw)} if has_text else {}
+    parsed = parse_config(with_options(raw, found))
     _show_log()
-    memory.keep_freed()
-    warn_of_unread(parsed, given)
-    run_stages(parsed, workdir, dry_run=dry_run, command=_call(config, parsed))
+    defaults = {
+        f"objective.{name}": value for name, value in objectives.default_options(raw["objective"]["name"]).items()
+    }
+    warn_of_unread(parsed, [*(name for name in chosen if chosen[name] != defaults.get(name)), *options], flag="")
+    return parsed
+
+
+def _trained(
+    parsed: Config, workdir: str | pathlib.Path, *, callbacks: Sequence[Callback], dry_run: bool, command: str
+) -> Result | None:
+    folder = local_folder(workdir)
+    memory.keep_freed()  # as the program does: steps on CPUs are faster
+    run_stages(parsed, workdir, dry_run=dry_run, command=command, callbacks=callbacks)
     return None if dry_run else result_of(folder, parsed)
+
+
+def refuse_twice(given: Iterable[str], options: Mapping[str, Any]) -> None:
+    """Raises `InputError` if an argument and `options` name the same option."""
+    argument_of = {option: argument for argument, option in ARGUMENTS.items()}
+    for name in given:
+        if name in options:
+            argument = argument_of.get(name, "objective")
+            raise InputError(f"the argument {argument} and options[{name!r}] are the same option; give one of them.")
+
+
+def default_workdir(config: str, parsed: Config) -> pathlib.Path:
+    """`runs/CONFIG-PRESET-DIGEST`: the same for calls that resume each other, another one for any other training."""
+    fixed = {name: value for name, value in flat(parsed).items() if name.rpartition("then.")[2] not in EXTENSIONS}
+    digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:8]
+    file, _, preset = config.partition(":")
+    name = "-".join(filter(None, [pathlib.Path(file).stem, preset.replace(":", "-"), digest]))
+    return pathlib.Path("runs", name).absolute()
+
+
+def _layers(layers: int | str | Sequence[int] | None) -> str | None:
+    """`student.layers` of the argument."""
+    if layers is None or isinstance(layers, str):
+        return layers or None
+    return f"even:{layers}" if isinstance(layers, int) else ",".join(map(str, layers))
+
+
+def _of_objective(objective: Objective | None) -> dict[str, Any]:
+    """The options of an objective by their dotted names."""
+    if objective is None:
+        return {}
+    if isinstance(objective, type) or not dataclasses.is_dataclass(objective):
+        raise InputError(
+            f"objective={objective!r:.60} is no objective with its options; give one such as "
+            "jaxdistill.objectives.ConGen(alpha=1.0)."
+        )
+    values = {field.name: getattr(objective, field.name) for field in dataclasses.fields(objective)}
+    named = {"name": objectives.name_of(type(objective))} | values
+    return {f"objective.{name}": value for name, value in named.items()}
+
+
+def _text_source(text: Text, raw: Mapping[str, Any]) -> str:
+    """`data.text` of a text, with the columns that the other options read."""
+    model = str(raw["teacher"]["model"])
+    numbers = split_specs(model.removeprefix(COLUMNS)) if model.startswith(COLUMNS) else []
+    columns = columns_of(typed(raw["data"]["columns"], Columns, "data.columns"))
+    return ",".join(sources_of(text, columns, numbers=numbers))
 
 
 def with_options(raw: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Nested options with some replaced by their dotted names; raises `InputError` for a name that does not exist."""
     changed = json.loads(json.dumps(raw))
-    for name, value in given.items():
+    for name, value in sorted(given.items(), key=lambda option: not option[0].endswith(OBJECTIVE_NAME)):
         *sections, option = name.split(".")
         place = changed
         for section in sections:
@@ -100,6 +216,9 @@ def with_options(raw: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
         if not sections or option not in place:
             known = list(_names(changed))
             raise InputError(f"option {name!r} is unknown.{did_you_mean(name, known)}")
+        if name.endswith(OBJECTIVE_NAME) and value != place[option]:  # another objective has other options
+            place.clear()
+            place |= objectives.default_options(value)
         place[option] = value
     return changed
 
@@ -116,25 +235,6 @@ def result_of(workdir: pathlib.Path, config: Config) -> Result:
         teacher_scores=results["scores"].get("teacher", {}),
         results=results,
     )
-
-
-def _sources(text: str | pathlib.Path | Sequence[str]) -> str:
-    """`data.text` of the sources or sentences; sentences become a file of the cache, named by their digest."""
-    if isinstance(text, str | pathlib.Path):
-        return str(text)
-    if not isinstance(text, Iterable):
-        raise InputError(f"text is {text!r:.40}; give sentences, or the path of a file.")
-    text = list(text)
-    if not text:
-        raise InputError("text is an empty list; give sentences, or the path of a file.")
-    if not all(isinstance(sentence, str) for sentence in text):
-        raise InputError("text holds something that is not a string; give sentences, or the path of a file.")
-    lines = "".join(json.dumps({"text": sentence}) + "\n" for sentence in text)
-    path = cache_folder() / "texts" / f"{hashlib.sha256(lines.encode()).hexdigest()[:16]}.jsonl"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, lines)
-    return str(path)
 
 
 def _names(options: Mapping[str, Any]) -> list[str]:

@@ -25,6 +25,7 @@ from jaxdistill.training.export import export, weights_bytes
 from jaxdistill.training.final_scores import Found, final_models, found_of
 from jaxdistill.training.layer_choice import keep_layers
 from jaxdistill.training.loop import train
+from jaxdistill.training.metrics import Callback
 from jaxdistill.training.outcome import Outcome
 from jaxdistill.training.overview import print_overview
 from jaxdistill.training.paper import Repeated, repeated
@@ -52,7 +53,15 @@ FEW_STEPS = 50
 FORM = "the layers and tokenizer of student.model"
 
 
-def run_training(config: Config, workdir: pathlib.Path, *, shared: bool, dry_run: bool, command: str) -> None:
+def run_training(
+    config: Config,
+    workdir: pathlib.Path,
+    *,
+    shared: bool,
+    dry_run: bool,
+    command: str,
+    callbacks: Sequence[Callback] = (),
+) -> None:
     """Runs the job; every process of a multi-host run calls it, the first one talks and writes.
 
     Args:
@@ -83,7 +92,7 @@ def run_training(config: Config, workdir: pathlib.Path, *, shared: bool, dry_run
                 keep_layers(config.student.layers, run.student, workdir)
                 keep_in(workdir)
             processes.gathered("the workdir is claimed")
-            outcome = train(run, progress=leads, shared=shared)
+            outcome = train(run, progress=leads, shared=shared, callbacks=callbacks)
             models = final_models(run, outcome)
             found = {name: found_of(run, name, model) for name, model in models.items()}
             if leads:

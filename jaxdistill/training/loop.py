@@ -9,7 +9,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -26,7 +26,7 @@ from jaxdistill.inference import Embedder
 from jaxdistill.training import collapse
 from jaxdistill.training.checkpoint import Checkpoints
 from jaxdistill.training.goodput import Goodput
-from jaxdistill.training.metrics import Progress, Writers
+from jaxdistill.training.metrics import Callback, Progress, Writers
 from jaxdistill.training.outcome import Outcome, open_checkpoints, outcome_of
 from jaxdistill.training.profile import Profile
 from jaxdistill.training.run import Run
@@ -47,11 +47,12 @@ class Diverged(InputError):
     """The loss is not finite, or the student is of no use any more."""
 
 
-def train(run: Run, *, progress: bool, shared: bool = True) -> Outcome:
+def train(run: Run, *, progress: bool, shared: bool = True, callbacks: Sequence[Callback] = ()) -> Outcome:
     """Trains from the latest checkpoint of the workdir, or from step 0, to the end.
 
     Args:
       shared: whether all processes see the workdir.
+      callbacks: called with the metrics that are written; what one raises ends the training.
     """
     begun, goodput = time.monotonic(), Goodput()
     checkpoints = open_checkpoints(run, shared=shared)
@@ -60,7 +61,7 @@ def train(run: Run, *, progress: bool, shared: bool = True) -> Outcome:
             with goodput.spent("checkpoints"):
                 state, track = _first_or_restored(run, checkpoints)
                 _check_kept(run, checkpoints, int(state.step), is_new=track["before"] is None)
-            loop = _Loop(run, checkpoints, goodput, int(state.step), track, progress)
+            loop = _Loop(run, checkpoints, goodput, int(state.step), track, progress, callbacks)
             with contextlib.closing(loop):
                 state = loop.run_steps(state, interrupts)
     except Exception:
@@ -113,11 +114,14 @@ class _Loop:
         first_step: int,
         track: dict[str, Any],
         shown: bool,
+        callbacks: Sequence[Callback],
     ):
         self.run, self.checkpoints, self.goodput, self.track = run, checkpoints, goodput, track
         leads = processes.is_first()
         written = -1 if self.is_new else first_step  # a killed run may have written step 0 without saving it
-        self.writers = Writers(run.workdir, last_step=written, config=flat(run.config)) if leads else None
+        self.writers = None
+        if leads:
+            self.writers = Writers(run.workdir, last_step=written, config=flat(run.config), callbacks=callbacks)
         self.first_step = first_step
         self.bar = Progress(
             first_step=first_step,

@@ -9,7 +9,7 @@ import pathlib
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tqdm.auto import tqdm
@@ -19,15 +19,26 @@ from jaxdistill.core import InputError
 from jaxdistill.files import unwritable, write_atomic
 from jaxdistill.training.workdir import STAGE_NAME
 
+Callback = Callable[[int, Mapping[str, float]], object]
+"""A caller's function of a step and its metrics."""
+
 
 class Writers:
     """Writes the scalars of a step to all files; the first process of a run owns it."""
 
-    def __init__(self, workdir: str | pathlib.Path, *, last_step: int, config: Mapping[str, Any]):
+    def __init__(
+        self,
+        workdir: str | pathlib.Path,
+        *,
+        last_step: int,
+        config: Mapping[str, Any],
+        callbacks: Sequence[Callback] = (),
+    ):
         """Continues the files of `workdir` after `last_step`; drops the lines of later steps, which run again.
 
         Args:
           last_step: last step whose lines stay; -1: the run starts anew, and step 0 is written too.
+          callbacks: called with each step and its scalars after they are written.
 
         Raises:
           InputError: a full disk, here and while writing and closing.
@@ -48,6 +59,7 @@ class Writers:
             self._record(last_step + 1, session_log={"status": "START"})
             self._files = files.pop_all()
         self._wandb = _wandb_run(folder, config) if config.get("run.wandb") else None
+        self._callbacks = tuple(callbacks)
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """One line of metrics; non-finite values become null in JSON."""
@@ -59,6 +71,8 @@ class Writers:
             self._record(step, summary={"value": values})
         if self._wandb:
             self._wandb.log(dict(scalars), step=step)
+        for callback in self._callbacks:
+            callback(step, dict(scalars))
 
     def _record(self, step: int, **content: Any) -> None:
         """Writes a record of TensorBoard."""

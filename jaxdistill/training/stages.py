@@ -6,7 +6,7 @@ import json
 import logging
 import pathlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from jaxdistill.reporting.plots import stage_plot
 from jaxdistill.reporting.tables import StageRow, as_text, stage_table
 from jaxdistill.training import lock, mirror
 from jaxdistill.training.job import run_training
+from jaxdistill.training.metrics import Callback
 from jaxdistill.training.objective import plain_objective
 from jaxdistill.training.said import say
 from jaxdistill.training.several import SEPARATOR, names_models
@@ -52,7 +53,14 @@ WITH_TEXT = tuple(("data", option) for option in ("columns", "weights", "roles",
 """Options that it takes together with the text."""
 
 
-def run_stages(config: Config, workdir: str | pathlib.Path, *, dry_run: bool, command: str) -> None:
+def run_stages(
+    config: Config,
+    workdir: str | pathlib.Path,
+    *,
+    dry_run: bool,
+    command: str,
+    callbacks: Sequence[Callback] = (),
+) -> None:
     """Runs a training in a workdir, local or in a bucket, or each stage that `then` chains in `workdir/stage1` and so on.
 
     A stage whose `student.model` is `previous` begins with the export of the stage before. A finished stage is not run
@@ -62,17 +70,18 @@ def run_stages(config: Config, workdir: str | pathlib.Path, *, dry_run: bool, co
         if not processes.is_first():
             logging.getLogger("jaxdistill").setLevel(logging.WARNING)
         with mirror.opened(workdir, dry_run=dry_run) as place:
-            _run_stages(in_order(config), place, dry_run=dry_run, command=command)
+            run = partial(run_training, dry_run=dry_run, command=command, callbacks=callbacks)
+            _run_stages(in_order(config), place, run, dry_run=dry_run)
 
 
-def _run_stages(stages: Sequence[Config], place: mirror.Opened, *, dry_run: bool, command: str) -> None:
+def _run_stages(stages: Sequence[Config], place: mirror.Opened, run: Callable[..., None], *, dry_run: bool) -> None:
     workdir, shared, _ = place
     if _is_dropped(stages, workdir):
         say(f"{workdir} is finished: {workdir / EXPORT}; a sweep removed its checkpoints")
     elif len(stages) == 1:
-        run_training(stages[0], workdir, shared=shared, dry_run=dry_run, command=command)
+        run(stages[0], workdir, shared=shared)
     else:
-        _run_chain(stages, place, dry_run=dry_run, command=command)
+        _run_chain(stages, place, run, dry_run=dry_run)
 
 
 def _is_dropped(stages: Sequence[Config], workdir: pathlib.Path) -> bool:
@@ -94,7 +103,7 @@ def _facts(config: Config, workdir: str | pathlib.Path, dry_run: bool) -> dict[s
     return {name: value for name, value in facts.items() if not name.endswith("data.cache_folder")}
 
 
-def _run_chain(stages: Sequence[Config], place: mirror.Opened, *, dry_run: bool, command: str) -> None:
+def _run_chain(stages: Sequence[Config], place: mirror.Opened, run: Callable[..., None], *, dry_run: bool) -> None:
     """Runs the stages that are not finished, one after the other."""
     workdir, shared, copies = place
     with processes.agreed() as facts:
@@ -116,7 +125,7 @@ def _run_chain(stages: Sequence[Config], place: mirror.Opened, *, dry_run: bool,
                 say(f"stage {number} of {len(stages)} is finished: {folder / EXPORT}")
                 continue
             say(f"stage {number} of {len(stages)}: {stage.objective['name']} in {folder}")
-            run_training(stage, folder, shared=shared, dry_run=dry_run, command=command)
+            run(stage, folder, shared=shared)
             if dry_run:
                 return  # the next stage's student is not there yet
             if not shared:

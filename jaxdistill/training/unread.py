@@ -11,11 +11,15 @@ from jaxdistill.training.several import vector_teachers
 log = logging.getLogger(__name__)
 
 
-def warn_of_unread(config: Config, given: Iterable[str]) -> None:
-    """Logs a warning for each option among the given ones, by their dotted names, that has no effect."""
+def warn_of_unread(config: Config, given: Iterable[str], *, flag: str = "--config.") -> None:
+    """Logs a warning for each option among the given ones, by their dotted names, that has no effect.
+
+    Args:
+      flag: what goes before a name.
+    """
     reasons = unread(config)
     for name in sorted(set(given) & reasons.keys()):
-        log.warning("warning: --config.%s has no effect, because %s", name, reasons[name])
+        log.warning("warning: %s%s has no effect, because %s", flag, name, reasons[name])
 
 
 def unread(config: Config) -> dict[str, str]:

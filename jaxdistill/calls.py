@@ -1,0 +1,79 @@
+"""Programs as functions of Python: modules that can be called, and errors that name arguments instead of flags."""
+
+import functools
+import inspect
+import re
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from jaxdistill.core import InputError
+
+HINT = " --help lists the options."
+"""End of an error of the command line."""
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+def make_callable(name: str, function: Callable[..., Any]) -> None:
+    """Makes the module `name` of a program callable as `function`, as in `jaxdistill.evaluate(...)`; `help` and editors show the
+    function."""
+    signature = inspect.signature(function)
+    shown = f"{name}{signature}\n\n{inspect.getdoc(function)}"
+
+    class Program(types.ModuleType):
+        __call__ = staticmethod(function)
+        __signature__ = signature
+        __doc__ = property(lambda self: shown)  # pyright: ignore[reportAssignmentType] - pydoc reads it from the object
+
+    module = sys.modules[name]
+    module.__class__ = Program
+    module.__dict__.setdefault("__all__", [function.__name__])  # what `help` lists
+
+
+def in_python_words(
+    renamed: Mapping[str, str] | None = None,
+) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
+    """Decorates a function whose errors come from its program: they name its arguments instead of the program's flags.
+
+    Args:
+      renamed: flag or dotted option to the argument, where they differ.
+    """
+
+    def decorated(function: Callable[Given, Result]) -> Callable[Given, Result]:
+        own = dict.fromkeys(inspect.signature(function).parameters)
+
+        @functools.wraps(function)
+        def call(*args: Given.args, **options: Given.kwargs) -> Result:
+            try:
+                return function(*args, **options)
+            except InputError as error:
+                error.args = (python_words(str(error), [*own, *options], renamed or {}),)
+                raise
+
+        return call
+
+    return decorated
+
+
+def python_words(line: str, arguments: Iterable[str], renamed: Mapping[str, str]) -> str:
+    """A line about flags as a line about arguments; commands in backquotes stay.
+
+    >>> python_words("--top=0 must be at least 1; use --config.run.steps=5.", ["top"], {"run.steps": "steps"})
+    'top=0 must be at least 1; use steps=5.'
+    """
+    known = set(arguments) | renamed.keys()
+
+    def argument(found: re.Match[str]) -> str:
+        name = found[1].removeprefix("config.")
+        return renamed.get(name, name) if name != found[1] or name in known else found[0]
+
+    def words(part: str) -> str:
+        part = re.sub(r"(?<![\w-])--([a-z]\w*(?:\.\w+)*)", argument, part.replace(HINT, ""))
+        for option in (option for option in renamed if "." in option):
+            part = re.sub(rf"(?<![\w.'\"]){re.escape(option)}(?==)", renamed[option], part)
+        return part
+
+    parts = line.split("`")
+    return "`".join(part if place % 2 else words(part) for place, part in enumerate(parts))

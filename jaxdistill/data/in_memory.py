@@ -1,0 +1,215 @@
+"""Text in memory: strings, rows, columns and tables of a caller, written to a file of the cache that every program reads.
+
+Tables are recognised by what they offer, not by their package: pandas, polars, pyarrow and `datasets` are not imported.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+from jaxdistill.core import InputError
+from jaxdistill.data.formats import SUFFIXES
+from jaxdistill.data.sources import TEXT
+from jaxdistill.files import UNFINISHED_SUFFIX, unwritable
+from jaxdistill.paths import cache_folder
+
+Text = str | Path | Iterable[Any]
+"""A source as programs take it (path, glob, `hf:...`), paths of files, or text in memory: strings, tuples, mappings, a column or a
+table."""
+MISSING_TYPES = ("NAType", "NaTType")
+"""Types of pandas' missing values."""
+SHOWN = 60
+"""Characters of a value in an error."""
+
+
+def columns_of(columns: str | Mapping[str, str] | Sequence[str] | Sequence[tuple[str, str]] | None) -> dict[str, str]:
+    """View to the text's column: of a mapping, of pairs, of names that serve as both, or of one column with the sentences.
+
+    >>> columns_of("body"), columns_of(["text", "second"])
+    ({'text': 'body'}, {'text': 'text', 'second': 'second'})
+    """
+    if isinstance(columns, str):
+        return {TEXT: columns} if columns else {}
+    if isinstance(columns, Mapping):
+        found = dict(columns)
+    else:
+        pairs = [(column, column) if isinstance(column, str) else column for column in columns or ()]
+        if not all(isinstance(pair, Sequence) and len(pair) == 2 for pair in pairs):
+            raise InputError(f"columns={columns!r:.{SHOWN}} must be a name, names, or a mapping of a view to a column.")
+        found = {name: column for name, column in pairs}
+    if not all(isinstance(name, str) for name in (*found, *found.values())):
+        raise InputError(f"columns={columns!r:.{SHOWN}} must have names that are strings.")
+    return found
+
+
+def sources_of(
+    text: Text, columns: Mapping[str, str], *, argument: str = "text", numbers: Sequence[str] = ()
+) -> list[str]:
+    """The sources of a text, as the programs take them; text in memory becomes a file of the cache, named by its content.
+
+    `None`, NaN and the like become empty sentences, which training leaves out and counts, as in a file.
+
+    Args:
+      columns: view to the text's column; of tuples, in their order. Empty: the text has sentences alone.
+      argument: name of the text for errors.
+      numbers: further columns, which may hold numbers.
+
+    Raises:
+      InputError: no text, a value that is not a string, or no such column; with the place and the value.
+    """
+    if isinstance(text, str | Path):
+        return [str(text)] if str(text) else []
+    if isinstance(text, bytes) or not (isinstance(text, Iterable) or _names_of(text) is not None):
+        raise InputError(
+            f"{argument}={text!r:.{SHOWN}} is a {type(text).__name__}; give strings, a table, or the path of a file."
+        )
+    if isinstance(text, Sequence) and text and all(isinstance(item, Path) for item in text):
+        return list(map(str, text))
+    if isinstance(text, Sequence) and text and all(map(_is_file_name, text)):
+        raise InputError(
+            f"{argument} is a list of file names, which would be read as sentences; give [pathlib.Path({text[0]!r}), ...]."
+        )
+    return [str(_written(_Rows(argument, dict(columns), tuple(numbers)).of(text), argument))]
+
+
+class _Rows:
+    """Rows of a text in memory, as mappings of its columns to cells."""
+
+    def __init__(self, argument: str, columns: dict[str, str], numbers: tuple[str, ...]):
+        self.argument, self.columns, self.numbers = argument, columns, numbers
+
+    def of(self, text: Iterable[Any]) -> Iterator[dict[str, Any]]:
+        """Yields each row; of an iterator, only once."""
+        if isinstance(text, Mapping) or _names_of(text) is not None:
+            yield from self._of_table(text)
+            return
+        names: list[str] = []
+        for index, item in enumerate(_values(text)):
+            place = f"{self.argument}[{index}]"
+            if isinstance(item, Mapping):
+                names = names or self._chosen(list(item), place)
+                if lacking := [name for name in names if name not in item]:
+                    raise InputError(f"{place} has no {lacking[0]!r}: {item!r:.{SHOWN}}; every row needs it.")
+                cells = [item[name] for name in names]
+            else:
+                whole = isinstance(item, tuple | list)
+                cells = list(item) if whole else [item]
+                names = names or self._by_place(cells, place)
+                if len(cells) != len(names):
+                    raise InputError(
+                        f"{place}={item!r:.{SHOWN}} has {len(cells)} of {len(names)} values ({', '.join(names)}); give all."
+                    )
+            yield self._row(names, cells, place)
+
+    def _of_table(self, table: Any) -> Iterator[dict[str, Any]]:
+        available = list(table) if isinstance(table, Mapping) else _names_of(table) or []
+        if isinstance(table, Mapping) and any(_names_of(value) is not None for value in table.values()):
+            raise InputError(f"{self.argument} has the splits {', '.join(map(str, table))}; give one of them.")
+        names = self._chosen(available, self.argument)
+        columns = [_values(table[name]) for name in names]
+        try:
+            for index, cells in enumerate(zip(*columns, strict=True)):
+                yield self._row(names, cells, f"{self.argument} row {index}")
+        except ValueError as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{self.argument}: the columns {', '.join(names)} differ in length.") from None
+
+    def _chosen(self, available: Sequence[Any], place: str) -> list[str]:
+        """The columns to write: those asked for, or the only one."""
+        wanted, found = self.columns or {TEXT: TEXT}, []
+        for view, column in wanted.items():
+            known = next((name for name in (column, *column.split("|")) if name in available), None)
+            if known is None and view == TEXT and len(available) == 1:
+                known = available[0]
+            if known is None:
+                raise InputError(
+                    f"{place} has no column {column!r}; it has {', '.join(map(repr, available)) or 'none'}. Name the column: "
+                    f"columns={{{view!r}: NAME}}."
+                )
+            found.append(known)
+        if lacking := [name for name in self.numbers if name not in available]:
+            raise InputError(f"{place} has no column {lacking[0]!r}; it has {', '.join(map(repr, available))}.")
+        return list(dict.fromkeys([*found, *self.numbers]))
+
+    def _by_place(self, cells: list[Any], place: str) -> list[str]:
+        """Names of the values of a tuple, or of a string."""
+        names = [*self.columns.values(), *self.numbers] or [TEXT]
+        if len(names) != len(cells):
+            raise InputError(
+                f"{place} has {len(cells)} values, and columns={list(self.columns or {TEXT: TEXT})} names {len(names)}; "
+                "name each in order, such as columns=['text', 'second']."
+            )
+        return names
+
+    def _row(self, names: Sequence[str], cells: Iterable[Any], place: str) -> dict[str, Any]:
+        return {name: self._cell(name, cell, place) for name, cell in zip(names, cells, strict=True)}
+
+    def _cell(self, name: str, cell: Any, place: str) -> Any:
+        if _is_missing(cell):
+            return None
+        if name in self.numbers and isinstance(cell, Real) and not isinstance(cell, bool):
+            return float(cell)
+        shown = place if name == TEXT else f"{place}, column {name!r},"
+        if not isinstance(cell, str):
+            raise InputError(f"{shown} is {cell!r:.{SHOWN}}, a {type(cell).__name__}; it must be a string.")
+        try:
+            cell.encode()
+        except UnicodeEncodeError:
+            raise InputError(
+                f"{shown} has half of a surrogate pair: {cell!r:.{SHOWN}}; correct or remove it."
+            ) from None
+        return str(cell)
+
+
+def _names_of(table: Any) -> list[Any] | None:
+    """Names of a table's columns; None for anything else. A streamed data set has names, and gives rows alone."""
+    names = getattr(table, "column_names", None)  # first: pyarrow's `columns` are the arrays
+    names = getattr(table, "columns", None) if names is None else names
+    return list(names) if isinstance(names, Iterable) and hasattr(type(table), "__getitem__") else None
+
+
+def _values(column: Any) -> Iterable[Any]:
+    """The values of a column as Python objects; pyarrow's iterators give scalars of its own."""
+    return column.to_pylist() if hasattr(column, "to_pylist") else column
+
+
+def _is_missing(cell: Any) -> bool:
+    is_nan = isinstance(cell, Real) and cell != cell
+    return cell is None or is_nan or type(cell).__name__ in MISSING_TYPES
+
+
+def _is_file_name(item: Any) -> bool:
+    return (
+        isinstance(item, str)
+        and item.lower().removesuffix(".gz").endswith(SUFFIXES)
+        and len(item) < 4096
+        and Path(item).is_file()
+    )
+
+
+def _written(rows: Iterable[Mapping[str, Any]], argument: str) -> Path:
+    """The file of the rows in the cache; they are written as they come, so that a generator needs no memory."""
+    folder, digest, count = cache_folder() / "texts", hashlib.sha256(), 0
+    unfinished = folder / f".{os.getpid()}-{id(rows):x}{UNFINISHED_SUFFIX}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with unfinished.open("wb") as file:
+            for row in rows:
+                line = json.dumps(row).encode() + b"\n"
+                digest.update(line)
+                file.write(line)
+                count += 1
+        if not count:
+            raise InputError(f"{argument} is empty; give strings, a table, or the path of a file.")
+        path = folder / f"{digest.hexdigest()[:16]}.jsonl"
+        unfinished.replace(path)
+        return path
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -1,0 +1,124 @@
+"""Text in memory: every form that people have becomes the same rows, and every fault one line with the place and the value."""
+
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pandas
+import polars
+import pyarrow
+import pytest
+
+from jaxdistill.core import InputError
+from jaxdistill.data.in_memory import columns_of, sources_of
+from jaxdistill.data.sources import read
+
+SENTENCES = ["The cat sleeps.", "", 'He said "no"\n\u2028twice', "Überraschung"]
+PAIRS = {"q": ["a", "b", None], "n": [1, 2, 3], "d": ["c", "d", "e"]}
+COLUMNS = {"text": "q", "second": "d"}
+ROWS = [("a", "c"), ("b", "d"), ("", "e")]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path))
+    return tmp_path / "texts"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        list(SENTENCES),
+        tuple(SENTENCES),
+        [(sentence,) for sentence in SENTENCES],
+        [{"sentence": sentence} for sentence in SENTENCES],
+        np.array(SENTENCES),
+        pandas.Series(SENTENCES, index=[7, 7, 8, 9]),
+        polars.Series(SENTENCES),
+        pyarrow.chunked_array([SENTENCES[:2], SENTENCES[2:]]),
+        pandas.DataFrame({"body": SENTENCES}),
+        polars.DataFrame({"body": SENTENCES}),
+        datasets.Dataset.from_dict({"body": SENTENCES}),
+        {"text": SENTENCES, "id": [1, 2, 3, 4]},
+    ],
+    ids=lambda text: type(text).__module__.partition(".")[0] + type(text).__name__,
+)
+def test_sentences_of_every_form_are_the_same_text(text, cache):
+    for given in (text, iter(text)) if isinstance(text, list) else (text,):
+        (source,) = sources_of(given, {})
+        assert [row for (row,) in read([source])] == SENTENCES
+    assert len(list(cache.iterdir())) == 1, "named by its content, and nothing unfinished is left"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pandas.DataFrame(PAIRS),
+        polars.DataFrame(PAIRS),
+        pyarrow.table(PAIRS),
+        datasets.Dataset.from_dict(PAIRS),
+        datasets.Dataset.from_dict(PAIRS).to_iterable_dataset(),
+        PAIRS,
+        [dict(zip(PAIRS, row, strict=True)) for row in zip(*PAIRS.values(), strict=True)],
+        list(zip(PAIRS["q"], PAIRS["d"], strict=True)),
+    ],
+    ids=lambda text: type(text).__module__.partition(".")[0] + type(text).__name__,
+)
+def test_columns_of_every_table_are_the_same_rows(text):
+    assert list(read(sources_of(text, COLUMNS), COLUMNS)) == ROWS
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), np.float32("nan"), pandas.NA, pandas.NaT])
+def test_missing_values_are_empty_sentences(missing):
+    assert list(read(sources_of(["a", missing], {}))) == [("a",), ("",)]
+
+
+def test_numbers_stay_numbers_in_the_columns_of_scores():
+    text = polars.DataFrame({"text": ["a", "b"], "score": [1, 2]})
+    (source,) = sources_of(text, {}, numbers=["score"])
+    assert Path(source).read_text() == '{"text": "a", "score": 1.0}\n{"text": "b", "score": 2.0}\n'
+
+
+def test_paths_and_sources_stay_what_they_are(tmp_path):
+    (tmp_path / "a.txt").write_text("x\n")
+    assert sources_of("hf:a:b:c", {}) == ["hf:a:b:c"] and sources_of(tmp_path / "a.txt", {}) == [
+        str(tmp_path / "a.txt")
+    ]
+    assert sources_of([tmp_path / "a.txt", tmp_path / "b.txt"], {}) == [
+        str(tmp_path / "a.txt"),
+        str(tmp_path / "b.txt"),
+    ]
+    with pytest.raises(InputError, match=r"text is a list of file names.*give \[pathlib.Path\("):
+        sources_of([str(tmp_path / "a.txt")], {})
+
+
+def test_columns_have_several_short_forms():
+    assert columns_of(None) == columns_of("") == {} and columns_of("body") == {"text": "body"}
+    assert columns_of(["text", "second"]) == columns_of((("text", "text"), ("second", "second")))
+    for wrong in (3.5, [3], {"text": 1}):
+        with pytest.raises((InputError, TypeError), match="columns=|not iterable"):
+            columns_of(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "words"),
+    [
+        (["a", 3], {}, r"text\[1\] is 3, a int; it must be a string"),
+        (["a", "b\ud800"], {}, r"text\[1\] has half of a surrogate pair"),
+        ([], {}, "text is empty"),
+        (iter([]), {}, "text is empty"),
+        (b"text", {}, "text=b'text' is a bytes"),
+        (17, {}, "text=17 is a int"),
+        (pandas.DataFrame({"a": ["x"], "b": ["y"]}), {}, r"text has no column 'text'; it has 'a', 'b'.*columns=\{'text': NAME\}"),
+        (pandas.DataFrame({"a": ["x", 2.5], "b": "y"}), {"text": "a"}, r"text row 1, column 'a', is 2.5, a float"),
+        ({"a": ["x"], "b": []}, COLUMNS | {"text": "a", "second": "b"}, "the columns a, b differ in length"),
+        ([("a", "b")], {}, r"text\[0\] has 2 values, and columns=\['text'\] names 1"),
+        ([("a", "b"), ("c",)], COLUMNS, r"text\[1\]=\('c',\) has 1 of 2 values \(q, d\)"),
+        ([{"q": "a", "d": "b"}, {"q": "c"}], COLUMNS, r"text\[1\] has no 'd'"),
+        (datasets.DatasetDict(train=datasets.Dataset.from_dict(PAIRS)), {}, "text has the splits train; give one of them"),
+    ],
+)  # fmt: skip
+def test_a_fault_is_one_line_with_the_place(text, columns, words, cache):
+    with pytest.raises(InputError, match=words):
+        sources_of(text, columns)
+    assert not cache.exists() or not list(cache.iterdir())
