@@ -20,10 +20,9 @@ sentence-transformers' `mine_hard_negatives`.
 """
 
 import argparse
-import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain
@@ -36,16 +35,15 @@ from jaxtyping import Float
 from jaxdistill.cli import Parser, add_reading_options, local_path, positive, reading_options, run
 from jaxdistill.core import InputError, Split
 from jaxdistill.data import sources
-from jaxdistill.data.negatives import Limits, Negatives, Sampling, hard_negatives
-from jaxdistill.data.questions import Pairs, Questions, questions
+from jaxdistill.data.negatives import Limits, Negatives, Sampling, hard_negatives, header, table_rows
+from jaxdistill.data.questions import Questions, questions
 from jaxdistill.data.resumable import ResumableTable
-from jaxdistill.data.targets import cached_vectors
 from jaxdistill.evals.beir import read_set
 from jaxdistill.evals.beir_files import SPLITS, set_files
 from jaxdistill.files import local, refuse_overwriting, try_writing
 from jaxdistill.inference import Embedder, load
+from jaxdistill.inference.stored import digest_of, scored_pairs, stored_vectors
 from jaxdistill.ops.nearest import cosines_of_pairs, nearest
-from jaxdistill.paths import cache_folder
 
 FORMATS = ("triplet", "n-tuple")
 COLUMNS = {"column": "text", "positive_column": "positive", "corpus_column": "text"}
@@ -78,18 +76,6 @@ def of_retrieval_set(spec: str, split: Split, more: Iterable[str] = ()) -> Quest
     return questions(pairs, chain(known.documents.values(), more), own)
 
 
-def stored_vectors(
-    embedder: Embedder, texts: Sequence[str], prefix: str, what: str, *, progress: bool
-) -> Float[np.ndarray, "n e"]:
-    """The vectors of texts behind a prompt, from the cache folder or computed into it."""
-
-    def embed(block: Sequence[str]) -> np.ndarray:
-        return embedder.encode([prefix + text for text in block], prompt="")
-
-    of = _digest([embedder.model.digest(), embedder.compute_dtype.name, prefix, embedder.model.max_length, *texts])
-    return cached_vectors(_folder(), of, embed, texts, embedder.width, what=what, progress=progress)
-
-
 def mined(
     known: Questions,
     queries: Float[np.ndarray, "q e"],
@@ -114,7 +100,7 @@ def mined(
     left_out = known.excluded()
     asked = np.repeat(np.arange(len(known.queries)), [len(of_query) for of_query in known.positives])
     answers = np.concatenate([np.asarray(of_query, np.int64) for of_query in known.positives])
-    score = partial(_scored_pairs, scorer, known, logits=logits, progress=progress) if scorer else None
+    score = partial(scored_pairs, scorer, known, logits=logits, progress=progress) if scorer else None
     of_positives = score(asked, answers) if score else cosines_of_pairs(queries, documents, asked, answers)
     ends = np.cumsum([len(of_query) for of_query in known.positives])[:-1]
     positive_scores = [part.tolist() for part in np.split(of_positives, ends)]
@@ -135,33 +121,6 @@ def mined(
             break
         found.put(short, among_nearest(short, depth, replace(limits, range_max=depth)))
     return found, positive_scores
-
-
-def table_rows(
-    known: Questions, found: Negatives, positive_scores: Sequence[Sequence[float]], *, output_format: str
-) -> Iterator[list[str]]:
-    """Yields the rows of the output, without its header."""
-    count = found.rows.shape[1]
-    for query, text in enumerate(known.queries):
-        have = int(np.isfinite(found.scores[query]).sum())
-        negatives = [known.documents[row] for row in found.rows[query, :have]]
-        scores = [_number(score) for score in found.scores[query, :have]]
-        for row, score in zip(known.positives[query], positive_scores[query], strict=True):
-            begin = [text, known.documents[row]]
-            if output_format == "triplet":
-                both = zip(negatives, scores, strict=True)
-                yield from ([*begin, negative, _number(score), own] for negative, own in both)
-            elif have == count:
-                yield [*begin, *negatives, _number(score), *scores]
-
-
-def header(output_format: str, count: int) -> list[str]:
-    """Names of the output's columns."""
-    if output_format == "triplet":
-        return ["text", "positive", "negative", "score_positive", "score_negative"]
-    numbers = range(1, count + 1)
-    negatives = [f"negative_{number}" for number in numbers], [f"score_negative_{number}" for number in numbers]
-    return ["text", "positive", *negatives[0], "score_positive", *negatives[1]]
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -211,7 +170,7 @@ def _origin(
         "precision": embedder.compute_dtype.name,
         "cross_encoder": scorer.model.digest() if scorer else "",
         **({"logits": True} if given.logits else {}),
-        "text": _digest([json.dumps(known)]),
+        "text": digest_of([json.dumps(known)]),
         **({"looks further": True} if _widens(given) else {}),
     }
 
@@ -279,21 +238,6 @@ def _scorer(given: argparse.Namespace) -> Embedder | None:
     return scorer
 
 
-def _scored_pairs(
-    scorer: Embedder, known: Questions, queries: np.ndarray, documents: np.ndarray, *, logits: bool, progress: bool
-) -> np.ndarray:
-    """A cross-encoder's scores of pairs, from the cache folder or computed into it."""
-
-    def score(block: Sequence[tuple[str, str]]) -> np.ndarray:
-        return scorer.score(*zip(*block, strict=True), logits=logits)[:, None]
-
-    pairs = Pairs(known, queries, documents)
-    places = [hashlib.sha256(rows.tobytes()).hexdigest() for rows in (queries, documents)]
-    of = _digest([scorer.model.digest(), scorer.compute_dtype.name, json.dumps(known), *places, *["logits"] * logits])
-    what = "scoring pairs"
-    return np.array(cached_vectors(_folder(), of, score, pairs, 1, what=what, progress=progress))[:, 0]  # pyright: ignore
-
-
 def _write(table: ResumableTable, rows: list[list[str]], found: Negatives) -> None:
     if not rows:
         table.file.unlock()
@@ -321,21 +265,6 @@ def _report(
         print(f"--{name} left out {counts.sum():,} candidates")
     if lacking := len(found.lacking()):
         print(f"{lacking:,} of {len(known.queries):,} queries have fewer than {count} negatives{more}")
-
-
-def _number(score: float) -> str:
-    return f"{score:.7g}"
-
-
-def _digest(parts: Sequence[object]) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(f"{part}\0".encode())
-    return digest.hexdigest()[:32]
-
-
-def _folder() -> Path:
-    return cache_folder() / "mined"
 
 
 def _finite(text: str) -> float:

@@ -5,13 +5,14 @@ scores tie and both look at the same candidates. `relative_margin=0.05` is NV-Re
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.core import InputError
+from jaxdistill.data.questions import Questions
 
 Sampling = Literal["top", "random"]
 SPARE = 10
@@ -128,3 +129,34 @@ def _beyond(
     if limits.min_score is not None:
         found["min_score"] = scores < np.float32(limits.min_score)
     return found
+
+
+def table_rows(
+    known: Questions, found: Negatives, positive_scores: Sequence[Sequence[float]], *, output_format: str
+) -> Iterator[list[str]]:
+    """Yields the rows of the output, without its header."""
+    count = found.rows.shape[1]
+    for query, text in enumerate(known.queries):
+        have = int(np.isfinite(found.scores[query]).sum())
+        negatives = [known.documents[row] for row in found.rows[query, :have]]
+        scores = [_number(score) for score in found.scores[query, :have]]
+        for row, score in zip(known.positives[query], positive_scores[query], strict=True):
+            begin = [text, known.documents[row]]
+            if output_format == "triplet":
+                both = zip(negatives, scores, strict=True)
+                yield from ([*begin, negative, _number(score), own] for negative, own in both)
+            elif have == count:
+                yield [*begin, *negatives, _number(score), *scores]
+
+
+def header(output_format: str, count: int) -> list[str]:
+    """Names of the output's columns."""
+    if output_format == "triplet":
+        return ["text", "positive", "negative", "score_positive", "score_negative"]
+    numbers = range(1, count + 1)
+    negatives = [f"negative_{number}" for number in numbers], [f"score_negative_{number}" for number in numbers]
+    return ["text", "positive", *negatives[0], "score_positive", *negatives[1]]
+
+
+def _number(score: float) -> str:
+    return f"{score:.7g}"
