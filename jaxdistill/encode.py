@@ -20,6 +20,7 @@ and at most N tokens, with the columns `id` of its text, `start` and `end` in ch
 
 import argparse
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -27,10 +28,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from jaxdistill import processes
 from jaxdistill.bars import progress_bar
+from jaxdistill.calls import in_python_words, make_callable, options_of_call
 from jaxdistill.cli import (
+    BATCH_SIZE,
     Interrupted,
     Interrupts,
     Parser,
@@ -40,12 +44,13 @@ from jaxdistill.cli import (
     reading_options,
     run,
 )
-from jaxdistill.core import ROLES, InputError
+from jaxdistill.core import ROLES, InputError, Precision
 from jaxdistill.data import spread
 from jaxdistill.data.chunks import Chunking, tokens_around
+from jaxdistill.data.in_memory import Text, sources_of
 from jaxdistill.data.passages import Corpus
 from jaxdistill.data.sources import TEXT, Watched, local_files, read, refuse_unread
-from jaxdistill.data.vectors import VectorFile, note_of, write_parquet
+from jaxdistill.data.vectors import VectorFile, blocks, note_of, write_parquet
 from jaxdistill.files import is_remote, is_special, local, refuse_overwriting, unwritable, without_links
 from jaxdistill.inference import Embedder, load
 from jaxdistill.ops.unknown import unknown_id
@@ -305,6 +310,50 @@ def sentences(specs: Sequence[str], column: str) -> Iterator[str]:
     return (text for (text,) in read(specs, {TEXT: column}))
 
 
+@in_python_words()
+def encode_text(
+    model: str | Path,
+    text: Text,
+    *,
+    output: str | Path = "",
+    keep_text: bool = False,
+    column: str = TEXT,
+    prompt_name: str = "",
+    role: str = "",
+    pooling: str = "",
+    max_length: int = 0,
+    batch_size: int = BATCH_SIZE,
+    precision: Precision = "auto",
+    parts: str | Path | Sequence[str | Path] = "",
+    show_progress_bar: bool = False,
+) -> Float[np.ndarray, "n e"]:
+    """The vectors of a text, a row for each sentence, also for an empty one. `jaxdistill.encode` is this function.
+
+    >>> jaxdistill.encode(TEACHER, ["A cat sleeps.", "It rains."]).shape
+    (2, 16)
+
+    Args:
+      model: folder, `package:NAME/PATH` or hub name.
+      text: strings, a column or a table, or a source of text as for training.
+      output: a `.npy` or `.parquet` file to write, in bounded memory and resumable; empty: none. The vectors of a `.npy` file are
+        mapped, those of a `.parquet` file read.
+      keep_text: write the sentences beside their vectors, into a `.parquet` file.
+      column: of the sentences in a table.
+      prompt_name, role: name of a prompt, or `query` or `document`; empty: the model's default prompt.
+      pooling, max_length, batch_size, precision, parts: as for `jaxdistill.load`.
+      show_progress_bar: show a bar.
+    """
+    arguments = locals()
+    specs = sources_of(text, {TEXT: column})
+    with tempfile.TemporaryDirectory() as folder:
+        path = local(output, "output") if output else Path(folder, "vectors.npy")
+        given = options_of_call(_parser(), arguments | {"text": specs, "output": path}, repeated=["input"])
+        _written(load(given.model, **reading_options(given)), given, path)
+        if path.suffix == ".npy":
+            return np.load(path, mmap_mode="r" if output else None)
+        return np.concatenate(list(blocks(path)))
+
+
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.encode`."""
     given = _parser().parse_args(arguments)
@@ -325,18 +374,7 @@ def _encode(given: argparse.Namespace) -> None:
     embedder = load(given.model, **reading_options(given))
     shared = processes.count() == 1 or not is_remote(given.output)
     with delivered(given.output, upload=processes.is_first()) as output:
-        counts = encode_file(
-            embedder,
-            given.input,
-            output,
-            column=given.column,
-            prompt=given.prompt or None,
-            role=given.role,
-            keep_text=given.keep_text,
-            chunk_tokens=given.chunk_tokens,
-            progress=not given.quiet and processes.is_first(),
-            shared=shared,
-        )
+        counts = _written(embedder, given, output, shared=shared)
     if not processes.is_first():
         return
     print(
@@ -346,6 +384,21 @@ def _encode(given: argparse.Namespace) -> None:
     print(f"{counts.unknown / max(counts.tokens, 1):.2%} of {counts.tokens:,} tokens are unknown to the tokenizer")
     if loss := counts.loss(embedder.model.max_length, chunk_tokens=given.chunk_tokens):
         print(loss)
+
+
+def _written(embedder: Embedder, given: argparse.Namespace, output: str | Path, *, shared: bool = True) -> Written:
+    return encode_file(
+        embedder,
+        given.input,
+        output,
+        column=given.column,
+        prompt=given.prompt or None,
+        role=given.role,
+        keep_text=given.keep_text,
+        chunk_tokens=given.chunk_tokens,
+        progress=not given.quiet and processes.is_first(),
+        shared=shared,
+    )
 
 
 def _parser() -> Parser:
@@ -371,6 +424,8 @@ def _parser() -> Parser:
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser
 
+
+make_callable(__name__, encode_text)
 
 if __name__ == "__main__":
     run(main)

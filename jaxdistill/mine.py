@@ -21,29 +21,34 @@ sentence-transformers' `mine_hard_negatives`.
 
 import argparse
 import json
+import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.cli import Parser, add_reading_options, local_path, positive, reading_options, run
-from jaxdistill.core import InputError, Split
+from jaxdistill.calls import in_python_words, make_callable, options_of_call
+from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, local_path, positive, reading_options, run
+from jaxdistill.core import InputError, Precision, Split
 from jaxdistill.data import sources
-from jaxdistill.data.negatives import Limits, Negatives, Sampling, hard_negatives, header, table_rows
+from jaxdistill.data.in_memory import Text, sources_of
+from jaxdistill.data.negatives import Limits, Negatives, Sampling, hard_negatives, header, read_rows, table_rows
 from jaxdistill.data.questions import Questions, questions
 from jaxdistill.data.resumable import ResumableTable
-from jaxdistill.evals.beir import read_set
-from jaxdistill.evals.beir_files import SPLITS, set_files
+from jaxdistill.evals.beir_files import SPLITS
+from jaxdistill.evals.judged import of_retrieval_set
 from jaxdistill.files import local, refuse_overwriting, try_writing
 from jaxdistill.inference import Embedder, load
 from jaxdistill.inference.stored import digest_of, scored_pairs, stored_vectors
 from jaxdistill.ops.nearest import cosines_of_pairs, nearest
+
+log = logging.getLogger(__name__)
 
 FORMATS = ("triplet", "n-tuple")
 COLUMNS = {"column": "text", "positive_column": "positive", "corpus_column": "text"}
@@ -58,22 +63,6 @@ BLOCK_ROWS = 8192
 """Documents compared, and rows written at a time."""
 MOST_CANDIDATES = 1 << 27
 """Scores held at a time where queries look further: 1.6 GB with their rows."""
-
-
-def of_retrieval_set(spec: str, split: Split, more: Iterable[str] = ()) -> Questions:
-    """The judged queries of a split and all documents of a set in BEIR's form, and `more` documents."""
-    known = read_set(set_files(spec, split=split))
-    pairs = (
-        (text, known.documents[document])
-        for query, text in known.queries.items()
-        for document, relevance in known.judged[query].items()
-        if relevance > 0
-    )
-    own: dict[str, list[str]] = {}
-    for query, text in known.queries.items():
-        if query in known.also_documents:
-            own.setdefault(text.strip(), []).append(known.documents[query])
-    return questions(pairs, chain(known.documents.values(), more), own)
 
 
 def mined(
@@ -123,9 +112,76 @@ def mined(
     return found, positive_scores
 
 
+@in_python_words()
+def mine_negatives(
+    model: str | Path,
+    pairs: Text = "",
+    *,
+    column: str = COLUMNS["column"],
+    positive_column: str = COLUMNS["positive_column"],
+    corpus: Text = "",
+    corpus_column: str = COLUMNS["corpus_column"],
+    retrieval: str | Path = "",
+    split: Split | Literal[""] = "",
+    output: str | Path = "",
+    output_format: str = FORMATS[0],
+    num_negatives: int = 3,
+    range_min: int = 0,
+    range_max: int = 0,
+    max_score: float | None = None,
+    min_score: float | None = None,
+    absolute_margin: float | None = None,
+    relative_margin: float | None = None,
+    sampling_strategy: Sampling = "top",
+    seed: int = 0,
+    cross_encoder: str | Path = "",
+    logits: bool = False,
+    prompt_name: str = "",
+    corpus_prompt_name: str = "",
+    pooling: str = "",
+    max_length: int = 0,
+    batch_size: int = BATCH_SIZE,
+    precision: Precision = "auto",
+    parts: str | Path | Sequence[str | Path] = "",
+    show_progress_bar: bool = False,
+) -> list[dict[str, Any]]:
+    """Hard negatives, the rows of the program's table. `jaxdistill.mine` is this function.
+
+    >>> pairs = [("Does it rain?", "It rains."), ("Who sleeps?", "A cat sleeps.")]
+    >>> rows = jaxdistill.mine(TEACHER, pairs, num_negatives=1)
+    >>> rows[0]["positive"], rows[0]["negative"]
+    ('It rains.', 'A cat sleeps.')
+
+    Args:
+      model: teacher that encodes all texts: folder, `package:NAME/PATH` or hub name.
+      pairs: queries and positives: tuples, a table with `column` and `positive_column`, or a source of text as for training.
+      corpus, corpus_column: more documents, as `pairs`.
+      retrieval, split: a set in BEIR's form in place of `pairs`, with its judgements; empty: `train`.
+      output: the `.tsv` file to write, resumable; empty: none. Texts lose tabs and line ends, as in the file.
+      output_format to logits: as sentence-transformers' `mine_hard_negatives` has them; docs/guide/retrieval.md explains them.
+      prompt_name, corpus_prompt_name: prompt of queries and of documents, or `none`; empty: those of their roles.
+      pooling to parts: as for `jaxdistill.load`.
+    """
+    return _rows_of_call(locals())
+
+
+def _rows_of_call(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+    pairs = {sources.TEXT: arguments["column"], "positive": arguments["positive_column"]}
+    columns = {"pairs": pairs, "corpus": {sources.TEXT: arguments["corpus_column"]}}
+    texts = {name: sources_of(arguments[name], of, argument=name) for name, of in columns.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        texts |= {"output": arguments["output"] or f"{folder}/negatives.tsv"}
+        given = options_of_call(_parser(), {**arguments, **texts}, repeated=("pairs", "corpus"))
+        return read_rows(_mined(given, log.info))
+
+
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.mine`."""
-    given = _parser().parse_args(arguments)
+    _mined(_parser().parse_args(arguments), print)
+
+
+def _mined(given: argparse.Namespace, say: Callable[[str], object]) -> Path:
+    """The table, written where it is not there yet."""
     output = _output(given)
     limits = Limits(**{name: getattr(given, name) for name in asdict(Limits())})
     known = _questions(given)
@@ -147,9 +203,10 @@ def main(arguments: Sequence[str]) -> None:
         options |= {"seed": given.seed, "scorer": scorer, "logits": given.logits, "widens": _widens(given)}
         found, scores = mined(known, queries, documents, **options, progress=not given.quiet)
         _write(table, list(table_rows(known, found, scores, output_format=given.output_format)), found)
-        _report(known, found, scores, given.num_negatives, is_bounded=not _widens(given))
+        _report(known, found, scores, given.num_negatives, say, is_bounded=not _widens(given))
     rows, queries, documents = table.counts["rows"], len(known.queries), len(known.documents)
-    print(f"{output}: {rows:,} rows; {queries:,} queries, {documents:,} documents")
+    say(f"{output}: {rows:,} rows; {queries:,} queries, {documents:,} documents")
+    return output
 
 
 def _origin(
@@ -255,16 +312,22 @@ def _write(table: ResumableTable, rows: list[list[str]], found: Negatives) -> No
 
 
 def _report(
-    known: Questions, found: Negatives, positive_scores: Sequence[Sequence[float]], count: int, *, is_bounded: bool
+    known: Questions,
+    found: Negatives,
+    positive_scores: Sequence[Sequence[float]],
+    count: int,
+    say: Callable[[str], object],
+    *,
+    is_bounded: bool,
 ) -> None:
     more = "; more with a larger --range_max, or wider limits" if is_bounded else ""
     have = np.isfinite(found.scores)
     means = np.mean([score for scores in positive_scores for score in scores]), np.mean(found.scores[have])
-    print(f"mean score of positives {means[0]:.4f}, of negatives {means[1]:.4f}")
+    say(f"mean score of positives {means[0]:.4f}, of negatives {means[1]:.4f}")
     for name, counts in found.left_out.items():
-        print(f"--{name} left out {counts.sum():,} candidates")
+        say(f"--{name} left out {counts.sum():,} candidates")
     if lacking := len(found.lacking()):
-        print(f"{lacking:,} of {len(known.queries):,} queries have fewer than {count} negatives{more}")
+        say(f"{lacking:,} of {len(known.queries):,} queries have fewer than {count} negatives{more}")
 
 
 def _finite(text: str) -> float:
@@ -313,6 +376,8 @@ def _parser() -> Parser:
     add("--quiet", action="store_true", help="no progress bar")
     return parser
 
+
+make_callable(__name__, mine_negatives)
 
 if __name__ == "__main__":
     run(main)

@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Float
 from tokenizers import Tokenizer
 
+from jaxdistill.calls import in_python_words, make_callable
 from jaxdistill.cli import Parser, local_path, run
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import read
@@ -33,6 +34,7 @@ from jaxdistill.encoders.onnx_graph import IDS, MASK, VECTORS, quantized_graph
 from jaxdistill.encoders.settings import QUANTIZED
 from jaxdistill.evals.agreement import METRIC, held_out_task
 from jaxdistill.evals.sts import DEV_METRIC, StsDevTask, read_set
+from jaxdistill.files import local
 from jaxdistill.files.folders import replacing
 from jaxdistill.files.reading import foreign_errors
 from jaxdistill.inference import Embedder
@@ -93,15 +95,23 @@ class Quantized:
         return {IDS: padded, MASK: mask.astype(np.int64)}
 
 
-def quantize(model: SentenceModel, folder: str | Path) -> Path:
-    """Writes the 8-bit form of `model` to a folder that is not there yet, or empty; returns it.
+@in_python_words()
+def quantize(model: str | Path | SentenceModel, out: str | Path, *, pooling: str = "") -> Path:
+    """Writes the 8-bit form of a model for ONNX Runtime; returns its folder. `jaxdistill.quantize` is this function.
+
+    Args:
+      model: an exported folder, `package:NAME/PATH`, or the model itself.
+      out: folder to write, which is empty or not there yet. `jaxdistill.quantize.load_quantized(out)` loads it.
+      pooling: required if the checkpoint does not state its pooling.
 
     Raises:
       InputError: the folder holds something or cannot be written, or onnx is not installed.
     """
-    folder = Path(folder).resolve()
+    folder = local(out, "out").resolve()
     refuse_filled(folder)
     onnx = _imported("onnx")
+    if not isinstance(model, SentenceModel):
+        model = _local_model(str(model), pooling)
     settings = {
         "format": 1,
         "source": public_name(model.source),
@@ -146,6 +156,12 @@ def refuse_filled(folder: Path) -> None:
         raise InputError(f"{folder} is not empty; it is left alone. Give another --out.")
 
 
+def _local_model(spec: str, pooling: str) -> SentenceModel:
+    if not spec.startswith("package:") and not Path(os.path.expanduser(spec)).is_dir():
+        raise InputError(f"--model={spec} is no local folder; give an export, or package:NAME/PATH.")
+    return load_model(spec, pooling=pooling)
+
+
 def _imported(name: str):
     """An optional package."""
     try:
@@ -179,12 +195,10 @@ def loss_report(model: SentenceModel, quantized: Quantized, data: Path | None, t
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.quantize`."""
     given = _parser().parse_args(arguments)
-    if not given.model.startswith("package:") and not Path(os.path.expanduser(given.model)).is_dir():
-        raise InputError(f"--model={given.model} is no local folder; give an export, or package:NAME/PATH.")
     refuse_filled(Path(given.out).resolve())
     _imported("onnxruntime")
     data = sts_data_folder()
-    model = load_model(given.model, pooling=given.pooling)
+    model = _local_model(given.model, given.pooling)
     folder = quantize(model, given.out)
     size, before = (folder / GRAPH).stat().st_size, 4 * model.parameter_count
     print(f"{folder}: {size / 1e6:.1f} MB, {size / before:.1%} of {before / 1e6:.1f} MB in float32")
@@ -204,6 +218,8 @@ def _parser() -> Parser:
     )
     return parser
 
+
+make_callable(__name__, quantize)
 
 if __name__ == "__main__":
     run(main)

@@ -17,6 +17,7 @@ next search. With `--corpus_model`, another model encodes the corpus than the qu
 search its teacher's index, as in LEAF (arXiv 2509.12539).
 """
 
+import argparse
 import hashlib
 import json
 import sys
@@ -29,8 +30,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.cli import Parser, add_reading_options, any_path, positive, reading_options, run
-from jaxdistill.core import InputError
+from jaxdistill.calls import in_python_words, make_callable, options_of_call
+from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, any_path, positive, reading_options, run
+from jaxdistill.core import InputError, Precision
+from jaxdistill.data.in_memory import Text, sources_of
 from jaxdistill.data.passages import (
     Corpus,
     Passage,
@@ -130,10 +133,67 @@ def _note(line: str) -> None:
         print(f"note: {line}", file=sys.stderr)
 
 
+@in_python_words()
+def search_text(
+    model: str | Path,
+    corpus: Text,
+    query: str | Sequence[str],
+    *,
+    top: int | None = None,
+    vectors: str | Path = "",
+    corpus_model: str | Path = "",
+    column: str = TEXT,
+    prompt_name: str = "",
+    corpus_prompt_name: str = "",
+    pooling: str = "",
+    max_length: int = 0,
+    batch_size: int = BATCH_SIZE,
+    precision: Precision = "auto",
+    parts: str | Path | Sequence[str | Path] = "",
+    show_progress_bar: bool = False,
+) -> list[list[Hit]]:
+    """The nearest sentences of each query, best first: `cosine`, `row` from 0 and `sentence`. `jaxdistill.search` is this function.
+
+    >>> [hits] = jaxdistill.search(TEACHER, ["It rains.", "A cat sleeps.", "The sun is out."], "A cat sleeps.", top=2)
+    >>> hits[0].row, hits[0].sentence
+    (1, 'A cat sleeps.')
+
+    Args:
+      model: encodes the queries: folder, `package:NAME/PATH` or hub name.
+      corpus: strings, a column or a table, or a source of text as for training; its vectors are kept in the cache folder.
+      query: one query, or several.
+      top: sentences per query; None: 10, or all if there are fewer.
+      vectors: the corpus's vectors, which `jaxdistill.encode` wrote, instead of computing them.
+      corpus_model: encodes the corpus; empty: `model`.
+      column: of the corpus's sentences in a table.
+      prompt_name, corpus_prompt_name: prompt of a query and of a sentence, or `none`; empty: those of their roles.
+      pooling, max_length, batch_size, precision, parts: as for `jaxdistill.load`.
+      show_progress_bar: show a bar while the corpus is encoded.
+    """
+    arguments = locals()
+    if not query or not all(str(one).strip() for one in ([query] if isinstance(query, str) else query)):
+        raise InputError(f"query is empty or missing; give a string, or several: {query!r:.60}.")
+    corpus = sources_of(corpus, {TEXT: column}, argument="corpus")
+    given = options_of_call(_parser(), arguments | {"corpus": corpus}, repeated=("corpus", "query"))
+    return _found(given, _queries(given.query, ""))
+
+
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.search`."""
     given = _parser().parse_args(arguments)
     queries = _queries(given.query, given.queries)
+    found = _found(given, queries)
+    if given.output:
+        with delivered(given.output) as output:
+            write_hits(Path(output), queries, found)
+        print(f"{given.output}: {sum(map(len, found)):,} hits of {len(queries):,} queries")
+        return
+    for query, hits in zip(queries.values(), found, strict=True):
+        print(as_text(hits_table(query, hits), width=LINE_WIDTH) + "\n")
+
+
+def _found(given: argparse.Namespace, queries: Mapping[str, str]) -> list[list[Hit]]:
+    """What is nearest to each query."""
     _check_options(given)
     embedder = load(given.model, **reading_options(given))
     asked = unit_vectors(partial(embedder.encode, **_reads_as(given.prompt, "query")), list(queries.values()))
@@ -148,14 +208,7 @@ def main(arguments: Sequence[str]) -> None:
     top = min(TOP, rows) if given.top is None else given.top
     for line in (_loss_of_queries(embedder, given.prompt, list(queries.values())), loss):
         _note(line)
-    found = search(asked, vectors, specs, column=column, top=top)
-    if given.output:
-        with delivered(given.output) as output:
-            write_hits(Path(output), queries, found)
-        print(f"{given.output}: {sum(map(len, found)):,} hits of {len(queries):,} queries")
-        return
-    for query, hits in zip(queries.values(), found, strict=True):
-        print(as_text(hits_table(query, hits), width=LINE_WIDTH) + "\n")
+    return search(asked, vectors, specs, column=column, top=top)
 
 
 def _queries(given: Sequence[str], file: str) -> dict[str, str]:
@@ -310,6 +363,8 @@ def _parser() -> Parser:
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser
 
+
+make_callable(__name__, search_text)
 
 if __name__ == "__main__":
     run(main, outlives_reader=False)

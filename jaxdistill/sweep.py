@@ -11,6 +11,7 @@ may be added. The workdir gets a table (sweep.md, sweep.csv, sweep.tex), the num
 holds the best student.
 """
 
+import argparse
 import fcntl
 import functools
 import hashlib
@@ -28,6 +29,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxdistill import config as configs
+from jaxdistill.calls import in_python_words, make_callable
 from jaxdistill.cli import Interrupted, Interrupts, Parser, did_you_mean, local_path, run
 from jaxdistill.config.resuming import refuse_other_training
 from jaxdistill.core import InputError, InUseError
@@ -76,18 +78,68 @@ class Point(NamedTuple):
         return safe if safe == plain else f"{safe}-{hashlib.sha256(plain.encode()).hexdigest()[:8]}"
 
 
+@in_python_words()
+def sweep_options(
+    config: str | pathlib.Path | Sequence[str] = "",
+    *,
+    workdir: str | pathlib.Path,
+    grid: str | pathlib.Path | Mapping[str, list[Any]] | list[Mapping[str, Any]] = "",
+    seeds: Sequence[int] = (),
+    options: Mapping[str, Any] | None = None,
+    dry_run: bool = False,
+) -> list[Row]:
+    """Trains configs with each combination of some options; calling it again resumes. `jaxdistill.sweep` is this function.
+
+    NOTE: each training is a process of its own. On a GPU or TPU, call this before anything has used the devices.
+
+    Args:
+      config: config file and preset, or several; empty: the study's.
+      workdir: folder of the sweep, which gets tables, a plot and each training.
+      grid: dotted option to its values, a list of options together, or a study's file or name.
+      seeds: of each point.
+      options: for every training, by their dotted names, such as `{"data.text": "texts/*.txt"}`.
+      dry_run: print the points, and train nothing.
+
+    Returns:
+      A row for each training: `point`, `options`, `seed`, `status` (0: trained), `failure`, `metric`, `score`, `sts_average`; none
+      of a dry run.
+    """
+    specs = [config] if isinstance(config, str | pathlib.Path) else config
+    flags = [f"--config.{name}={value}" for name, value in (options or {}).items()]
+    study = str(grid) if isinstance(grid, str | pathlib.Path) else ""
+    parsed = _parser().parse_call(
+        {"config": specs, "grid": study, "seeds": seeds, "workdir": workdir, "dry_run": dry_run},
+        joined=("config", "seeds"),
+        repeated=(),
+    )
+    return _swept(parsed, flags, None if study or not grid else grid)
+
+
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.sweep`. NOTE: nothing here may start JAX's devices; the trainings need them."""
     given = [argument for argument in arguments if argument.startswith("--config.")]
     options = _parser().parse_args([argument for argument in arguments if argument not in given])
-    study_config, grid = read_grid(options.grid) if options.grid else ("", None)
+    if any(row["status"] for row in _swept(options, given)):
+        sys.exit(POINT_FAILED)
+
+
+def _swept(options: argparse.Namespace, given: Sequence[str], grid: Any = None) -> list[Row]:
+    """The rows of a sweep; none of a dry run.
+
+    Args:
+      given: `--config...` of every training.
+      grid: in place of `options.grid`.
+    """
+    study_config = ""
+    if options.grid:
+        study_config, grid = read_grid(options.grid)
     specs = list(dict.fromkeys(_split(options.config or study_config, ",")))
     if not specs:
         raise InputError("--config is missing; only a study file brings its own.")
     seeds = _split(options.seeds, ",")
-    if not options.grid and not seeds and len(specs) == 1:
+    if grid is None and not seeds and len(specs) == 1:
         raise InputError("a sweep needs --grid, --seeds or several configs (--config=A,B).")
-    chosen = points(grid, seeds) if options.grid else [{SEED: seed} for seed in seeds] or [{}]
+    chosen = points(grid, seeds) if grid is not None else [{SEED: seed} for seed in seeds] or [{}]
     say_who_takes(specs, list(dict.fromkeys([*map(_named, given), *(name for point in chosen for name in point)])))
     base, planned = base_options(specs, given), plan(specs, given, chosen)
     folder = pathlib.Path(options.workdir)
@@ -96,15 +148,15 @@ def main(arguments: Sequence[str]) -> None:
     refuse_other_text(planned, folder)
     if options.dry_run:
         list_points(planned, folder)
-        return
-    named = {"--config": ",".join(specs), "--grid": options.grid, "--seeds": options.seeds}
+        return []
+    said_grid = options.grid or (json.dumps(grid) if grid is not None else "")
+    named = {"--config": ",".join(specs), "--grid": said_grid, "--seeds": options.seeds}
     said = shlex.join([*(f"{name}={value}" for name, value in named.items() if value), *given])
     report = {"command": f"python -m jaxdistill.sweep {said} --workdir=DIR", "base": base}
     with locked(folder):
         rows = train_all(planned, folder, report)
         comparison.show_sweep(report, rows, folder)
-    if any(row["status"] for row in rows):
-        sys.exit(POINT_FAILED)
+    return rows
 
 
 def _parser() -> Parser:
@@ -375,6 +427,8 @@ def stage_folders(point: Point, folder: pathlib.Path) -> list[pathlib.Path]:
 def last_line(log: pathlib.Path) -> str:
     return re.split(r"[\r\n]+", log.read_text(encoding="utf-8", errors="replace").strip())[-1]
 
+
+make_callable(__name__, sweep_options)
 
 if __name__ == "__main__":
     run(main)

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 
+from jaxdistill.training.config_file import load_config_module
 from jaxdistill.training.option_help import as_markdown
 
 from conftest import ROOT
@@ -12,6 +13,13 @@ from conftest import ROOT
 def test_the_options_page_is_what_the_code_says():
     page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
     assert page == as_markdown(), "run: python -m jaxdistill.training.option_help > docs/options.md"
+
+
+def test_the_api_page_is_what_the_code_says():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert page == load_config_module(ROOT / "docs" / "api_page.py").page(), (
+        "run: python docs/api_page.py > docs/api.md"
+    )
 
 
 def test_the_readme_has_at_most_100_lines():

@@ -11,8 +11,8 @@ LAYERS = (
     ("files",),
     ("mesh", "ops", "assets", "paths"),
     ("compile_cache",),
-    ("calls", "cli"),
-    ("config", "processes"),
+    ("cli",),
+    ("calls", "config", "processes"),
     ("data", "encoders"),
     ("evals", "objectives"),
     ("inference", "reporting"),
@@ -25,7 +25,19 @@ LAYERS = (
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 ALLOWED = {
-    ("__init__", "inference"): "jaxdistill.load, imported on use",
+    ("__init__", part): "the Python API, imported on use"
+    for part in (
+        "encode",
+        "evaluate",
+        "export",
+        "inference",
+        "mine",
+        "objectives",
+        "quantize",
+        "search",
+        "sweep",
+        "training",
+    )
 }
 
 

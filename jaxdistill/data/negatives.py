@@ -6,7 +6,8 @@ scores tie and both look at the same candidates. `relative_margin=0.05` is NV-Re
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
@@ -147,6 +148,14 @@ def table_rows(
                 yield from ([*begin, negative, _number(score), own] for negative, own in both)
             elif have == count:
                 yield [*begin, *negatives, _number(score), *scores]
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a written table, by the names of its columns; scores are numbers."""
+    with path.open(encoding="utf-8", newline="\n") as file:
+        names, *rows = (line.rstrip("\n").split("\t") for line in file)
+    cells = (zip(names, row, strict=True) for row in rows)
+    return [{name: float(cell) if name.startswith("score_") else cell for name, cell in row} for row in cells]
 
 
 def header(output_format: str, count: int) -> list[str]:

@@ -12,7 +12,8 @@ from typing import Any
 from jaxdistill import memory, objectives
 from jaxdistill.calls import in_python_words
 from jaxdistill.cli import did_you_mean
-from jaxdistill.config import EXTENSIONS, Config, flat, parse_config
+from jaxdistill.config import Config, flat, parse_config
+from jaxdistill.config.resuming import EXTENSIONS
 from jaxdistill.config.values import Columns, typed
 from jaxdistill.core import InputError, Objective
 from jaxdistill.data.in_memory import Text, columns_of, sources_of
@@ -85,7 +86,7 @@ def distill(
     """Trains a student and exports it; calling it again with the same arguments resumes.
 
     >>> sentences = [f"{subject} {verb}." for subject in ("A cat", "Rain", "She") for verb in ("falls", "sleeps", "sings")] * 9
-    >>> result = jaxdistill.distill(TEACHER, sentences, layers=1, steps=2, batch_size=4, options={"data.dedupe": False})
+    >>> result = jaxdistill.distill(TEACHER, sentences, layers=1, steps=2, batch_size=8, options={"data.dedupe": False})
     >>> result.model.encode("A cat sleeps.").shape
     (16,)
 

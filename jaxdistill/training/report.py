@@ -51,9 +51,11 @@ def reading(run: Run, model: SentenceModel, *, progress: bool | str = False) -> 
     sentences = run.store.texts("text")[:READ_SENTENCES]
     others = run.store.texts(SECOND)[:READ_SENTENCES] if model.definition.reads_pairs else []
     if model.definition.reads_pairs:
-        timed = partial(embedder.score, others, progress=progress)
+        timed = partial(embedder.score, others, show_progress_bar=progress)
     else:
-        timed = partial(embedder.encode, role=run.store.roles("text", range(len(sentences))), progress=progress)
+        timed = partial(
+            embedder.encode, role=run.store.roles("text", range(len(sentences))), show_progress_bar=progress
+        )
     timed(sentences)
     begun = time.monotonic()
     values = timed(sentences)
