@@ -27,6 +27,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 ALLOWED = {
     ("__init__", part): "the Python API, imported on use"
     for part in (
+        "core",
         "encode",
         "evaluate",
         "export",
