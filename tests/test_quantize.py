@@ -92,7 +92,7 @@ def test_a_vector_depends_on_nothing_but_its_sentence(tmp_path):
     np.testing.assert_allclose(prompted, small.encode(["the cat sleeps"]), atol=1e-5)
     for sentences, options, words in (
         (b"text", {}, "list"), (["x"], {"prompt_name": "no"}, "query"), ([None], {}, "sentence 0 is None"),
-        (["\ud83d"], {}, "surrogate"), (["x"], {"batch_size": -1}, "batch_size=-1 must be at least 1"),
+        (["\ud83d"], {}, "surrogate"), (["x"], {"batch_size": -1}, "batch_size=-1 must be a whole number, at least 1"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=words):
             small.encode(sentences, **options)
