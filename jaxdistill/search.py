@@ -44,10 +44,11 @@ from jaxdistill.data.passages import (
 )
 from jaxdistill.data.sources import TEXT, local_files, refuse_unread
 from jaxdistill.data.vectors import blocks, columns_beside, shape
-from jaxdistill.encode import CHUNK_HELP, chunking_for, encode_file, origin_of, sentences, vectors_of_text, written
+from jaxdistill.encode import CHUNK_HELP
 from jaxdistill.evals.similarity import unit_vectors
 from jaxdistill.files import refuse_overwriting
 from jaxdistill.inference import Embedder, load
+from jaxdistill.inference.to_file import chunking_for, encode_file, origin_of, sentences, vectors_of_text, written
 from jaxdistill.ops.nearest import cosines_of_pairs, nearest, nearest_groups
 from jaxdistill.paths import cache_folder, delivered, fetched
 from jaxdistill.reporting.hits import LINE_WIDTH, Hit, checked_format, hits_table, write_hits

@@ -14,8 +14,6 @@ holds the best student.
 import argparse
 import fcntl
 import functools
-import hashlib
-import itertools
 import json
 import os
 import pathlib
@@ -26,56 +24,41 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from jaxdistill import config as configs
 from jaxdistill.calls import in_python_words, make_callable
-from jaxdistill.cli import Interrupted, Interrupts, Parser, did_you_mean, local_path, run
+from jaxdistill.cli import Interrupted, Interrupts, Parser, local_path, run
 from jaxdistill.config.resuming import refuse_other_training
 from jaxdistill.core import InputError, InUseError
 from jaxdistill.files import refuse_no_folder
 from jaxdistill.files.reading import read_json
-from jaxdistill.main import option_names, parse_flags
+from jaxdistill.grid import (
+    CONFIG,
+    LACKS,
+    SEED,
+    Point,
+    base_options,
+    option_named,
+    plan,
+    points,
+    read_grid,
+    say_who_takes,
+    split_outside_brackets,
+    studies,
+)
 from jaxdistill.processes import refuse_several_tasks
 from jaxdistill.reporting import sweep as comparison
 from jaxdistill.reporting.sweep import Row, hundred
-from jaxdistill.training.config_file import first_line, load_config_module, shipped_configs
+from jaxdistill.training.config_file import first_line, load_config_module
 from jaxdistill.training.lock import locked
 from jaxdistill.training.stage_checks import HERE, check_launch, refuse_changed_text, text_digest
 from jaxdistill.training.stages import in_order, is_finished
-from jaxdistill.training.unread import training_of, unread
 from jaxdistill.training.workdir import RESULTS, drop_checkpoints, stage_folder
 
-SEED = "run.seed"
-CONFIG = "config"
-"""Column of the config's name, in sweeps over several."""
-LACKS = "-"
-"""Instead of the value of an option that a config does not have."""
 POINT_FAILED = 1
 POLL_SECONDS = 0.1
 """Interval at which a training and interrupts are polled."""
-
-
-class Point(NamedTuple):
-    """One training of the grid."""
-
-    options: dict[str, Any]
-    """The swept options without the seed, as the config types them; `CONFIG` is the first of them in sweeps over several."""
-    config: configs.Config
-    """All options."""
-    arguments: tuple[str, ...]
-    """Of `jaxdistill.main`, without the workdir."""
-
-    @property
-    def shown(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in (self.options | {SEED: self.config.run.seed}).items())
-
-    @property
-    def name(self) -> str:
-        """Name of the point's folder."""
-        plain = self.shown.replace(" ", ",")
-        safe = re.sub(r"[^A-Za-z0-9_.=,+-]", "-", plain)[:150]
-        return safe if safe == plain else f"{safe}-{hashlib.sha256(plain.encode()).hexdigest()[:8]}"
 
 
 @in_python_words()
@@ -133,14 +116,16 @@ def _swept(options: argparse.Namespace, given: Sequence[str], grid: Any = None) 
     study_config = ""
     if options.grid:
         study_config, grid = read_grid(options.grid)
-    specs = list(dict.fromkeys(_split(options.config or study_config, ",")))
+    specs = list(dict.fromkeys(split_outside_brackets(options.config or study_config, ",")))
     if not specs:
         raise InputError("--config is missing; only a study file brings its own.")
-    seeds = _split(options.seeds, ",")
+    seeds = split_outside_brackets(options.seeds, ",")
     if grid is None and not seeds and len(specs) == 1:
         raise InputError("a sweep needs --grid, --seeds or several configs (--config=A,B).")
     chosen = points(grid, seeds) if grid is not None else [{SEED: seed} for seed in seeds] or [{}]
-    say_who_takes(specs, list(dict.fromkeys([*map(_named, given), *(name for point in chosen for name in point)])))
+    say_who_takes(
+        specs, list(dict.fromkeys([*map(option_named, given), *(name for point in chosen for name in point)]))
+    )
     base, planned = base_options(specs, given), plan(specs, given, chosen)
     folder = pathlib.Path(options.workdir)
     refuse_several_tasks("a sweep")
@@ -177,11 +162,6 @@ def _parser() -> Parser:
     return parser
 
 
-def studies() -> dict[str, pathlib.Path]:
-    """Name to file of the studies that come with the package, or lie beside it in a clone."""
-    return {path.stem: path for path in sorted((shipped_configs()[0].parent / "studies").glob("*.py"))}
-
-
 def list_points(planned: Sequence[Point], folder: pathlib.Path) -> None:
     """Prints the points; raises `InputError` if some would end as soon as they are started, whose lines say why."""
     failing = 0
@@ -195,131 +175,6 @@ def list_points(planned: Sequence[Point], folder: pathlib.Path) -> None:
         print(f"point {number} of {len(planned)}: {point.shown}{note}")
     if failing:
         raise InputError(f"{failing} of {len(planned)} points would fail; the lines above say why.")
-
-
-def read_grid(text: str) -> tuple[str, Any]:
-    """(config or "", grid) of a study file, of a shipped study's name, or of `option=value,value;option=value`."""
-    path, shipped = pathlib.Path(text), studies()
-    if "=" in text and not path.is_file():
-        parts = [part.partition("=") for part in _split(text, ";")]
-        return "", {option: _split(values, ",") for option, _, values in parts}
-    if not path.is_file():
-        if path.stem not in shipped or path.parent.name not in ("", "studies"):
-            close = did_you_mean(path.stem, list(shipped))
-            raise InputError(f"study {text!r} does not exist; shipped: {', '.join(shipped)}.{close}")
-        path = shipped[path.stem]
-    try:
-        module = load_config_module(path)
-    except Exception as error:  # whatever a user's file raises
-        raise InputError(f"study {path} cannot be read ({type(error).__name__}: {error}).") from error
-    return getattr(module, "CONFIG", ""), getattr(module, "GRID", None)
-
-
-def _split(text: str, separator: str) -> list[str]:
-    """The parts between separators; those inside brackets separate nothing. None of an empty text."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter in "([{") - (letter in ")]}")
-        parts = [*parts, ""] if letter == separator and not depth else [*parts[:-1], parts[-1] + letter]
-    return [part.strip() for part in parts] if text else []
-
-
-def points(grid: Any, seeds: Sequence[Any] = ()) -> list[dict[str, Any]]:
-    """Options of every training: all combinations of a dict of lists, or a list's dicts as they are; seeds fastest."""
-    if isinstance(grid, Mapping) and all(isinstance(values, list) for values in grid.values()):
-        grid = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    if not grid or not isinstance(grid, list) or not all(isinstance(options, Mapping) and options for options in grid):
-        raise InputError("the grid must be a dict of option to list of values, or a list of dicts, and not empty.")
-    if seeds and any(SEED in options for options in grid):
-        raise InputError(f"{SEED} is in the grid and in --seeds; give it once.")
-    return [{**options, **seed} for options in grid for seed in ([{SEED: seed} for seed in seeds] or [{}])]
-
-
-def whole_config(arguments: Sequence[str]) -> configs.Config:
-    """All options as the training will read them; raises `InputError` as it would."""
-    raw = parse_flags([*arguments, "--workdir=unused"]).config
-    return configs.parse_config(raw)
-
-
-def config_names(specs: Sequence[str]) -> dict[str, str]:
-    """`FILE[:PRESET]` to its name in tables, `congen:tiny` of `configs/congen.py:tiny`; empty for a single config."""
-    if len(specs) == 1:
-        return {specs[0]: ""}
-    parts = [spec.partition(":") for spec in specs]
-    names = [f"{pathlib.Path(file).stem}{colon}{preset}" for file, colon, preset in parts]
-    return dict(zip(specs, names if len(set(names)) == len(names) else specs, strict=True))
-
-
-def base_options(specs: Sequence[str], given: Sequence[str]) -> dict[str, Any]:
-    """All options before the grid changes them; those of each config under its name in sweeps over several."""
-    of_names = {
-        name: configs.flat(
-            whole_config([f"--config={spec}", *(flag for flag in given if takes(spec, _named(flag), specs))])
-        )
-        for spec, name in config_names(specs).items()
-    }
-    return of_names.get("", of_names)
-
-
-@functools.cache
-def _options_of(spec: str) -> frozenset[str]:
-    return frozenset(option_names(parse_flags([f"--config={spec}", "--workdir=unused"]).config))
-
-
-def takes(spec: str, option: str, specs: Sequence[str]) -> bool:
-    """Whether a config gets an option that is meant for all of `specs`: those that have it do; if none has, each refuses it."""
-    having = [one for one in specs if option in _options_of(one)] if len(specs) > 1 else []
-    return not having or spec in having
-
-
-def _named(flag: str) -> str:
-    """The option that a flag such as `--config.run.steps=3` sets."""
-    return flag.split("=")[0].removeprefix("--config.")
-
-
-def say_who_takes(specs: Sequence[str], options: Sequence[str]) -> None:
-    """Prints a line for each option that only some of the configs have."""
-    for option in options:
-        without = [name for spec, name in config_names(specs).items() if not takes(spec, option, specs)]
-        if without:
-            print(f"{option} is given to the configs that have it, not to {', '.join(without)}")
-
-
-def plan(specs: Sequence[str], given: Sequence[str], chosen: Sequence[Mapping[str, Any]]) -> list[Point]:
-    """The trainings of each config with the chosen options, each once; all command lines are read before the first runs."""
-    for name in map(_named, given):
-        if any(name in options for options in chosen):
-            raise InputError(f"{name} is in the grid and on the command line; give it once.")
-    planned: dict[str, Point] = {}
-    names = config_names(specs)
-    for spec, options in itertools.product(specs, chosen):
-        options = {name: value for name, value in options.items() if takes(spec, name, specs)}
-        flags = [flag for flag in given if takes(spec, _named(flag), specs)]
-        arguments = (f"--config={spec}", *flags, *(f"--config.{name}={value}" for name, value in options.items()))
-        try:
-            whole = whole_config(arguments)
-        except InputError as error:
-            raise InputError(f"{spec}: {error}") if names[spec] else error from None
-        typed, of_config = configs.flat(whole), {CONFIG: names[spec]} if names[spec] else {}
-        point = Point(of_config | {name: typed[name] for name in options if name != SEED}, whole, arguments)
-        planned.setdefault(point.name, point)
-    refuse_equal(list(planned.values()))
-    return list(planned.values())
-
-
-def refuse_equal(planned: Sequence[Point]) -> None:
-    """Raises `InputError` if two points are the same training, because the options that differ are not read."""
-    seen: dict[str, Point] = {}
-    for point in planned:
-        key = json.dumps(training_of(point.config), sort_keys=True)
-        other = seen.setdefault(key, point)
-        if other is not point:
-            reasons = unread(point.config)
-            swept = sorted(reasons.keys() & {*other.options, *point.options})
-            why = "".join(f"; {name} is not read, because {reasons[name]}" for name in swept)
-            raise InputError(
-                f"the points {other.shown} and {point.shown} are the same training{why}. Remove one of them."
-            )
 
 
 def refuse_other_sweep(folder: pathlib.Path, planned: Sequence[Point]) -> None:

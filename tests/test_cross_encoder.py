@@ -11,13 +11,13 @@ import transformers
 
 from jaxdistill.core import InputError
 from jaxdistill.data.packing import Ragged, Shape, filled, first_slots, pad
-from jaxdistill.encode import encode_file
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.pair_head import fresh_head
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.inference import Embedder
+from jaxdistill.inference.to_file import encode_file
 from jaxdistill.reporting.model_card import Facts
 from jaxdistill.training.export import card_of
 

@@ -17,9 +17,9 @@ from pyarrow import parquet
 from jaxdistill import cli, encode
 from jaxdistill.core import InputError
 from jaxdistill.data import resumable, vectors
-from jaxdistill.encode import encode_file
 from jaxdistill.encoders.folder import save
-from jaxdistill.inference import Embedder, load
+from jaxdistill.inference import Embedder, load, to_file
+from jaxdistill.inference.to_file import encode_file
 
 from program import ROOT, environment, refused, run, start
 from tiny_models import tiny_model
@@ -192,7 +192,7 @@ def test_a_vector_that_is_not_finite_is_named_by_its_row(embedder, text, tmp_pat
 
 # Killed and resumed
 
-ROWS = 2 * encode.CHUNK + 1000
+ROWS = 2 * to_file.CHUNK + 1000
 
 
 def stopped_after(embedder, monkeypatch, chunks: int):
@@ -298,7 +298,7 @@ def test_the_real_program_killed_and_started_again_writes_the_same_table(model, 
     arguments = [f"--model={model}", f"--input={tmp_path / 'text.txt'}", "--keep_text"]
     output, note = tmp_path / "killed.parquet", tmp_path / "killed.parquet.partial.json"
     process = start("encode", [*arguments, f"--output={output}"], devices=8)
-    while not note.exists() or json.loads(note.read_text())["counts"].get("rows", 0) < encode.CHUNK:
+    while not note.exists() or json.loads(note.read_text())["counts"].get("rows", 0) < to_file.CHUNK:
         assert process.poll() is None, process.communicate()
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
@@ -315,8 +315,8 @@ MEASURE = """
 import pathlib, resource, sys
 import numpy as np
 import pyarrow.parquet
-from jaxdistill import encode, search
-from jaxdistill.inference import load
+from jaxdistill import search
+from jaxdistill.inference import load, to_file
 
 embedder = load(sys.argv[1])
 embedder.encode(["rain"])
@@ -326,7 +326,7 @@ type(embedder).encode_ids = lambda self, ids, **_: np.ones((len(ids), width), np
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 before = peak()
 for kind in ("npy", "parquet"):
-    encode.encode_file(embedder, [sys.argv[2]], f"{sys.argv[3]}/v.{kind}", progress=False)
+    to_file.encode_file(embedder, [sys.argv[2]], f"{sys.argv[3]}/v.{kind}", progress=False)
     search.search(np.ones((2, width)), pathlib.Path(f"{sys.argv[3]}/v.{kind}"), [sys.argv[2]], top=3)
 print(peak() - before)
 """

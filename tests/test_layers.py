@@ -20,6 +20,7 @@ LAYERS = (
     ("candidates",),
     ("scoring",),
     ("augment", "encode", "evaluate", "export", "main", "quantize"),
+    ("grid",),
     ("mine", "search", "sweep"),
     ("__main__",),
 )

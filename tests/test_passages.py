@@ -13,9 +13,9 @@ from jaxdistill import encode, search
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.data.passages import Passage, have_ids, passages
-from jaxdistill.encode import chunking_for, encode_file
 from jaxdistill.encoders.folder import save
 from jaxdistill.inference import Embedder
+from jaxdistill.inference.to_file import chunking_for, encode_file
 from jaxdistill.ops import nearest as nearest_rows
 from jaxdistill.ops.nearest import nearest_groups
 from jaxdistill.paths import public_name

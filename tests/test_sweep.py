@@ -12,7 +12,7 @@ import time
 import pytest
 from rich.box import MARKDOWN
 
-from jaxdistill import export, main, sweep
+from jaxdistill import export, grid, main, sweep
 from jaxdistill.core import InputError, InUseError
 from jaxdistill.reporting import sweep as comparison
 from jaxdistill.reporting.tables import as_text
@@ -84,7 +84,7 @@ def test_several_configs_are_a_column_of_the_grid():
     ]
     assert [point.config.objective["name"] for point in planned] == ["congen", "congen", "embedding", "embedding"]
     assert [*sweep.base_options([TINY, "l2.py:tiny"], [])] == ["congen:tiny", "l2:tiny"]
-    assert sweep.config_names(["a/x.py", "b/x.py"]) == {"a/x.py": "a/x.py", "b/x.py": "b/x.py"}
+    assert grid.config_names(["a/x.py", "b/x.py"]) == {"a/x.py": "a/x.py", "b/x.py": "b/x.py"}
     with pytest.raises(InputError, match=r"^configs/congen.py:tiny: unknown option --config.objective.alhpa"):
         sweep.plan([TINY, "l2.py:tiny"], [], [{"objective.alhpa": 0.5}])
 
