@@ -96,7 +96,7 @@ class Parser(argparse.ArgumentParser):
                 if not isinstance(value, bool):
                     raise InputError(f"{name}={value!r:.60} must be True or False.")
                 arguments += [f"--{name}"] * value
-            elif (value is not None and value != "") or defaults[name]:
+            elif value != defaults[name] and ((value is not None and value != "") or defaults[name]):
                 texts = _texts_of(name, value, may_be_list=name in (*joined, *repeated))
                 arguments += [f"--{name}={text}" for text in ([",".join(texts)] if name in joined else texts)]
         return self.parse_args(arguments)

@@ -58,6 +58,7 @@ def encode_text(
     *,
     output: str | Path = "",
     keep_text: bool = False,
+    chunk_tokens: int = 0,
     column: str = TEXT,
     prompt_name: str = "",
     role: str = "",
@@ -79,6 +80,8 @@ def encode_text(
       output: a `.npy` or `.parquet` file to write, in bounded memory and resumable; empty: none. The vectors of a `.npy` file are
         mapped, those of a `.parquet` file read.
       keep_text: write the sentences beside their vectors, into a `.parquet` file.
+      chunk_tokens: above 0: encode passages of at most so many tokens, with the id of their text and their place in it; for a
+        `.parquet` file.
       column: of the sentences in a table.
       prompt_name, role: name of a prompt, or `query` or `document`; empty: the model's default prompt.
       pooling, max_length, batch_size, precision, parts: as for `jaxdistill.load`.
@@ -133,7 +136,7 @@ def _written(embedder: Embedder, given: argparse.Namespace, output: str | Path, 
         given.input,
         output,
         column=given.column,
-        prompt=given.prompt or None,
+        prompt_name=given.prompt or None,
         role=given.role,
         keep_text=given.keep_text,
         chunk_tokens=given.chunk_tokens,

@@ -160,7 +160,7 @@ def evaluate(
     precision: Precision = "float32",
     out: str | Path = "",
 ) -> EvaluationResult:
-    """Scores models; `jaxdistill.evaluate` is this function, and `python -m jaxdistill.evaluate --help` explains the tasks.
+    """Scores models; `jaxdistill.evaluate` is this function. docs/guide/evaluation.md explains the tasks.
 
     Args:
       models: one or several: what `jaxdistill.load` returns, or folders, `package:NAME/PATH` or hub names; `A+B` is the mean

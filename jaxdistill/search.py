@@ -105,7 +105,7 @@ def corpus_vectors(
     says how much of the text was cut, if any was.
 
     Args:
-      reads_as: `prompt` or `role`, as of `encode_file`.
+      reads_as: `prompt_name` or `role`, as of `encode_file`.
       chunk_tokens: above 0: the file is a table of passages.
     """
     prefix = embedder.prefix(**reads_as)
@@ -143,6 +143,7 @@ def search_text(
     top: int | None = None,
     vectors: str | Path = "",
     corpus_model: str | Path = "",
+    chunk_tokens: int = 0,
     column: str = TEXT,
     prompt_name: str = "",
     corpus_prompt_name: str = "",
@@ -166,6 +167,7 @@ def search_text(
       top: sentences per query; None: 10, or all if there are fewer.
       vectors: the corpus's vectors, which `jaxdistill.encode` wrote, instead of computing them.
       corpus_model: encodes the corpus; empty: `model`.
+      chunk_tokens: above 0: search passages of at most so many tokens; a hit then has the `id` of its text and its `span`.
       column: of the corpus's sentences in a table.
       prompt_name, corpus_prompt_name: prompt of a query and of a sentence, or `none`; empty: those of their roles.
       pooling, max_length, batch_size, precision, parts: as for `jaxdistill.load`.

@@ -37,7 +37,7 @@ def places(tmp_path, monkeypatch):
     [
         (encode, encode.encode_text, set()),
         (mine, mine.mine_negatives, set()),
-        (search, search.search_text, {"queries"}),
+        (search, search.search_text, {"queries", "output"}),
         (sweep, sweep.sweep_options, set()),
         (quantize, quantize.quantize, {"text"}),
     ],

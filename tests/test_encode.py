@@ -70,7 +70,7 @@ def test_a_table_is_read_by_column_and_a_prompt_is_put_before(embedder, tmp_path
     with gzip.open(tmp_path / "t.tsv.gz", "wt") as file:
         file.write("id\tsentence\n1\train\n2\tdog\n")
     table, out = str(tmp_path / "t.tsv.gz"), tmp_path / "v.npy"
-    encode_file(embedder, [table], out, column="sentence", prompt="query", progress=False)
+    encode_file(embedder, [table], out, column="sentence", prompt_name="query", progress=False)
     np.testing.assert_allclose(np.load(out), embedder.encode(["the cat rain", "the cat dog"]), rtol=0, atol=1e-6)
 
 
@@ -278,7 +278,7 @@ def test_what_was_made_from_something_else_is_begun_anew(embedder, text, tmp_pat
     stopped_after(embedder, monkeypatch, 2)
     with pytest.raises(KeyboardInterrupt):
         encode_file(embedder, [text], output, progress=False, chunk=2)
-    options = {"chunk": 3 if change == "chunk" else 2, "prompt": "query" if change == "prompt" else None}
+    options = {"chunk": 3 if change == "chunk" else 2, "prompt_name": "query" if change == "prompt" else None}
     if change == "input":
         Path(text).write_text(Path(text).read_text().replace("rain", "dogs"))
     if change == "model":
@@ -289,7 +289,7 @@ def test_what_was_made_from_something_else_is_begun_anew(embedder, text, tmp_pat
     assert "v.npy.partial" in caplog.text and "starting over" in caplog.text
     assert change == "damage" or f"({change} was " in caplog.text
     monkeypatch.undo()
-    expected = embedder.encode(Path(text).read_text().splitlines(), prompt_name=options["prompt"])
+    expected = embedder.encode(Path(text).read_text().splitlines(), prompt_name=options["prompt_name"])
     np.testing.assert_allclose(np.load(output), expected, rtol=0, atol=1e-6)
 
 

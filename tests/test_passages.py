@@ -93,7 +93,7 @@ def test_ids_are_those_of_the_corpus_or_numbers_of_rows(documents, tmp_path):
 
 def test_passages_are_whole_sentences_in_their_places_and_read_whole(documents, embedder, tmp_path):
     output = tmp_path / "index.parquet"
-    counts = encode_file(embedder, [documents], output, prompt="query", chunk_tokens=TOKENS, progress=False)
+    counts = encode_file(embedder, [documents], output, prompt_name="query", chunk_tokens=TOKENS, progress=False)
     table = parquet.read_table(output)
     assert table.column_names == ["id", "start", "end", "text", "embedding"]
     rows = table.to_pylist()
@@ -105,7 +105,7 @@ def test_passages_are_whole_sentences_in_their_places_and_read_whole(documents, 
     words = lambda text: "".join(text.split())  # noqa: E731 - said once
     assert words("".join(row["text"] for row in rows)) == words("".join(TEXTS.values()))
     vectors = np.array([row["embedding"] for row in rows])
-    np.testing.assert_allclose(vectors, embedder.encode([row["text"] for row in rows], prompt="query"), atol=1e-6)
+    np.testing.assert_allclose(vectors, embedder.encode([row["text"] for row in rows], prompt_name="query"), atol=1e-6)
     ids = [embedder.model.tokenizer.encode(embedder.model.prompts["query"] + row["text"]).ids for row in rows]
     assert max(map(len, ids)) <= TOKENS and counts[:3] == (len(rows), 0, 0)
 

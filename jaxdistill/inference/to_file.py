@@ -63,7 +63,7 @@ def encode_file(
     output: str | Path,
     *,
     column: str = TEXT,
-    prompt: str | None = None,
+    prompt_name: str | None = None,
     role: str = "",
     keep_text: bool = False,
     chunk_tokens: int = 0,
@@ -77,7 +77,7 @@ def encode_file(
       specs: the text, as for training.
       output: a `.npy` or `.parquet` file, which gets its name when it is complete.
       column: of a table, that holds the sentences.
-      prompt: name of one of the model's prompts; None: its default one.
+      prompt_name: of one of the model's prompts; None: its default one.
       role: `query` or `document`, whose prompt is used instead; empty: no role.
       keep_text: write the sentences beside their vectors; for `.parquet`.
       chunk_tokens: above 0, for `.parquet`: encode passages of at most so many tokens, special tokens and prompt included,
@@ -96,7 +96,7 @@ def encode_file(
         raise InputError(f"{option} needs a table: --output={output.with_suffix('.parquet')}.")
     if output.is_dir() or is_special(output):
         raise InputError(f"--output={output} is a {'folder' if output.is_dir() else 'device or pipe'}; name a file.")
-    prefix = embedder.prefix(prompt, role)  # refuses an unknown prompt or a cross-encoder before the text is read
+    prefix = embedder.prefix(prompt_name, role)  # refuses an unknown prompt or a cross-encoder before the text is read
     text = Corpus(specs, column, chunking_for(embedder, chunk_tokens, prefix) if chunk_tokens else None)
     with processes.agreed() as origin:
         origin |= origin_of(embedder, text, column=column, prefix=prefix, chunk=chunk)
