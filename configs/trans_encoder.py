@@ -48,15 +48,24 @@ two starts, on pairs of STS and of NLI; the paper's models are not measured.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
-from _presets import TEACHER, chosen, options, tiny
+from _cycles import (
+    COLUMNS,
+    FIRST,
+    MINILM,
+    MODELS,
+    PAIRS_OF_MODELS,
+    bi_to_bi,
+    cycles,
+    every,
+    stage,
+)
+from _presets import TEACHER, chosen, tiny
 from ml_collections import ConfigDict
 from simcse import mirror, papers, simcse
 
-FIRST = ("text", "sentence1|premise")
-COLUMNS = (FIRST, ("second", "sentence2|hypothesis|sentence"))
 STS_PAIRS = "data:sts/sts1*.tsv.gz,data:sts/stsb.*.tsv.gz,data:sts/sick.*.tsv.gz"
 SICK_PAIRS = "data:sts/sick.*.tsv.gz"
 QQP_PAIRS = "data:pairs/qqp.*.tsv.gz"
@@ -70,116 +79,7 @@ TESTS = (
 """All test and dev pairs of a data folder (and training ones that lie beside them)."""
 QQP_SIZE = 21_000
 """The paper's number of pairs; there are three times as many here, and as many steps are made."""
-LENGTHS = dict(bi=32, cross=64)
-"""Most tokens of a sentence or of a pair, in training and while it is labelled (the code)."""
-
-
-def start(bi: str, plain: str, **changed) -> Mapping[str, str | int]:
-    """First bi-encoder with its pooling, the checkpoint that its cross-encoders start from, with its own, and the
-    bi-encoder's batch."""
-    pooler = "cls" if "roberta" in plain else "pooler"  # RoBERTa's cross-encoder has a dense layer of its own instead
-    return dict(bi=bi, plain=plain, pooling="cls", plain_pooling=pooler, batch_size=128) | changed
-
-
-def large(bi: str, plain: str) -> Mapping[str, str | int]:
-    return start(bi, plain, batch_size=64)
-
-
-MODELS = {
-    "bert-base": start("princeton-nlp/unsup-simcse-bert-base-uncased", "google-bert/bert-base-uncased"),
-    "roberta-base": start("princeton-nlp/unsup-simcse-roberta-base", "FacebookAI/roberta-base"),
-    "bert-large": large("princeton-nlp/unsup-simcse-bert-large-uncased", "google-bert/bert-large-uncased"),
-    "roberta-large": large("princeton-nlp/unsup-simcse-roberta-large", "FacebookAI/roberta-large"),
-    "mirror-roberta-base": start("cambridgeltl/mirror-roberta-base-sentence", "FacebookAI/roberta-base"),
-    "mirror-roberta-base-drophead": start(
-        "cambridgeltl/mirror-roberta-base-sentence-drophead", "FacebookAI/roberta-base"
-    ),
-    "ct-bert-base": start("Contrastive-Tension/BERT-Base-CT", "google-bert/bert-base-uncased"),
-    "declutr-roberta-base": start("johngiorgi/declutr-base", "FacebookAI/roberta-base"),
-}
-"""The paper's Table 17, all read at the first token, as it says."""
-PAIRS_OF_MODELS = {"base": ("bert-base", "roberta-base"), "large": ("bert-large", "roberta-large")}
-MINILM = start(TEACHER, TEACHER, pooling="mean")
 BERT_OF_STAGE_1 = MODELS["bert-base"] | dict(bi="stage1", pooling="")
-
-
-def trans_encoder(form: str, **changed) -> dict:
-    """The objective with its options."""
-    defaults = dict(form=form, loss="bce", negatives="clip", both_orders=True)
-    defaults |= dict(loss="mse", both_orders=False) if form == "bi" else {}
-    return dict(name="trans_encoder") | defaults | changed
-
-
-def stage(
-    form: str,
-    begun: Mapping[str, str | int],
-    *,
-    labellers: Sequence[str],
-    labelled_by: str,
-    negatives: str = "clip",
-    model: str = "",
-) -> ConfigDict:
-    """One direction, with the settings of the paper's Table 16 on STS.
-
-    Args:
-      begun: one of `MODELS`.
-      labelled_by: the form of the labellers, which read as many tokens as models of this form do in training.
-      model: starts the student instead.
-    """
-    config = options(**trans_encoder(form, negatives=negatives))
-    config.data.columns = COLUMNS
-    config.teacher.targets = "labels"
-    config.teacher.model = ",".join(labellers)
-    config.teacher.pooling = begun["pooling"] if begun["bi"] in labellers else ""  # exports of stages say their own
-    config.teacher.max_length = LENGTHS[labelled_by]
-    config.student.model = model or (begun["plain"] if form == "cross" else begun["bi"])
-    config.student.max_length = 512  # evaluations read more than training does
-    config.student.pooling = begun["plain_pooling"] if form == "cross" else begun["pooling"]
-    config.student.head = "pair" if form == "cross" else "none"
-    config.student.head_init = "normal"
-    config.data.batch_size = 16 if form == "cross" else begun["batch_size"]  # pairs; in both orders 32 sequences
-    config.data.max_length = LENGTHS[form]
-    config.optimizer.learning_rate = 2e-5 if form == "cross" else 5e-5
-    config.optimizer.warmup_fraction = 0.1 if form == "cross" else 0.0
-    config.optimizer.eps_before_correction = True
-    config.run.epochs = 1.0 if form == "cross" else 10.0
-    config.run.seed = 2021
-    config.evals.every = 200
-    # Never a random head, and in the paper's rows never the start; ours may be better than what it is trained to be.
-    config.evals.untrained = form == "bi" and begun is MINILM
-    return config
-
-
-def cycles(
-    *starts: Mapping[str, str | int],
-    count: int,
-    negatives: str = "clip",
-    sequential: bool = False,
-    alternating: bool = False,
-    before: Sequence[ConfigDict] = (),
-) -> ConfigDict:
-    """Cross-encoders from all bi-encoders' labels, then bi-encoders from all cross-encoders', `count` times.
-
-    Args:
-      starts: of `MODELS`, one for each that labels together with the others.
-      sequential: start each stage from the model that made its labels, not from `starts`.
-      alternating: the starts take turns, a cycle each, instead of labelling together.
-      before: stages that come first.
-    """
-    stages, labellers = list(before), []
-    for cycle in range(count):
-        trained = [starts[cycle % len(starts)]] if alternating else starts
-        labellers = labellers or [begun["bi"] for begun in trained]
-        for form in ("cross", "bi"):
-            names = []
-            for place, begun in enumerate(trained):
-                model = labellers[place] if sequential else ""
-                labelled_by = "bi" if form == "cross" else "cross"
-                made = dict(labellers=labellers, labelled_by=labelled_by, negatives=negatives, model=model)
-                stages.append(stage(form, begun, **made))
-                names.append(f"stage{len(stages)}")
-            labellers = names
-    return chained(stages)
 
 
 def reranker() -> ConfigDict:
@@ -194,13 +94,6 @@ def reranker() -> ConfigDict:
     config.evals.best = "agreement/spearman"
     config.evals.every = 100
     return config
-
-
-def bi_to_bi(begun: Mapping[str, str | int], *, count: int) -> ConfigDict:
-    """Bi-encoders alone, each from the start and on the labels of the one before, which are cosines as its own are."""
-    labellers = [begun["bi"], *(f"stage{number}" for number in range(1, count))]
-    stages = [stage("bi", begun, labellers=[name], labelled_by="bi", negatives="raw") for name in labellers]
-    return chained(stages)
 
 
 def contrastive(begun: Mapping[str, str | int]) -> ConfigDict:
@@ -218,25 +111,6 @@ def on_first_sentences(config: ConfigDict) -> ConfigDict:
     """A stage of single sentences that reads the first one of each pair."""
     config.data.columns = (FIRST,)
     config.data.dedupe = True
-    return config
-
-
-def chained(stages: Sequence[ConfigDict]) -> ConfigDict:
-    """The first stage, which names the one that follows it, and so on."""
-    config = None
-    for current in reversed(stages):
-        if config is not None:
-            current.then = config
-        config = current
-    return config
-
-
-def every(config: ConfigDict, change) -> ConfigDict:
-    """The same change in every stage."""
-    current = config
-    while current is not None:
-        change(current)
-        current = current.get("then")
     return config
 
 
