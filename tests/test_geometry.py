@@ -7,9 +7,11 @@ import pytest
 from scipy.spatial.distance import pdist
 
 from jaxdistill.core import InputError
-from jaxdistill.evals import auc, geometry
+from jaxdistill.evals import auc, geometry, suite
 from jaxdistill.evals import dev_metric as select
+from jaxdistill.evals.evaluation import Model, Sources
 from jaxdistill.evals.pairs import GradedPairs, read_pairs
+from jaxdistill.evals.similarity import area_under_roc
 from jaxdistill.evals.speed import SpeedTask
 
 
@@ -71,11 +73,11 @@ def test_geometry_of_random_vectors_does_not_depend_on_their_length():
 
 def test_area_under_roc_by_hand():
     labels = np.array([1, 1, 0, 0])
-    assert auc.area_under_roc(labels, np.array([0.9, 0.8, 0.2, 0.1])) == 1.0
-    assert auc.area_under_roc(labels, np.array([0.9, 0.1, 0.2, 0.3])) == 0.5
-    assert auc.area_under_roc(labels, np.zeros(4)) == 0.5
+    assert area_under_roc(labels, np.array([0.9, 0.8, 0.2, 0.1])) == 1.0
+    assert area_under_roc(labels, np.array([0.9, 0.1, 0.2, 0.3])) == 0.5
+    assert area_under_roc(labels, np.zeros(4)) == 0.5
     with pytest.raises(InputError, match="4 pairs of label 1 and 0 of label 0"):
-        auc.area_under_roc(np.ones(4, int), np.zeros(4))
+        area_under_roc(np.ones(4, int), np.zeros(4))
 
 
 def test_area_under_roc_equals_scikit_learn_with_ties():
@@ -83,7 +85,7 @@ def test_area_under_roc_equals_scikit_learn_with_ties():
 
     random = np.random.default_rng(0)
     labels, scores = random.integers(0, 2, 300), random.normal(size=300).round(1)
-    assert auc.area_under_roc(labels, scores) == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+    assert area_under_roc(labels, scores) == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
 
 
 def test_pairs_that_choose_a_model_are_not_those_that_score_it(data_folder):
@@ -113,6 +115,9 @@ def test_own_pairs_with_labels_are_judged_by_auc(tmp_path):
     (task,) = select.available_tasks(**given).values()
     assert task(Reader()) == {"pairs/auc": 0.75}, "the positive (d, e) ties with both negatives"
     assert list(select.available_tasks(**given, best="pairs/spearman")) == ["pairs/spearman"]
+    (unit,) = suite.planned(["pairs"], Sources(pairs=str(path))).units
+    reader = Model(embed=Reader(), embed_in_batches=lambda size: Reader(), parameters=0, size_bytes=0)
+    assert unit.run(reader)["scores"]["pairs/auc"] == 0.75
     path.write_text("score\tsentence1\tsentence2\n1\ta\tab\n0\tb\tc\n0.5\td\te\n")
     given["graded"] = read_pairs(path)
     assert list(select.available_tasks(**given)) == ["pairs/spearman"]

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Integer
+from jaxtyping import Integer
 
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.evals.evaluation import Evaluation, Sources, Unit, average_heading, average_of, set_units
-from jaxdistill.evals.pairs import GradedPairs
+from jaxdistill.evals.pairs import AUC_METRIC, GradedPairs, is_binary
 from jaxdistill.evals.read_table import labelled, part_of
-from jaxdistill.evals.similarity import refuse_collapsed, similarities
+from jaxdistill.evals.similarity import area_under_roc, refuse_collapsed, similarities
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,6 @@ SETS: Mapping[str, PairSet] = {
     "qnli": PairSet(part="pairs", file="qnli.dev.tsv.gz", dev_file="qnli.dev.tsv.gz", dev_rows=1000),
     "mrpc": PairSet(part="transfer", file="mrpc.test.tsv.gz", dev_file="mrpc.train.tsv.gz", dev_rows=408),
 }
-PAIRS_METRIC = "pairs/auc"
-"""Metric of the user's own pairs with the scores 0 and 1."""
 DEV_METRICS: Mapping[str, str] = {f"{name}-dev/auc": name for name, known in SETS.items() if known.dev_file}
 """Metric to the name of its set."""
 PROTOCOL = "area under the ROC curve of cosine similarity (Trans-Encoder)"
@@ -67,21 +65,6 @@ class AucTask:
         scores = similarities(embed, self.first, self.second)
         refuse_collapsed(scores, f"{self.metric}: the model finds all {len(scores):,} pairs")
         return {self.metric: area_under_roc(self.labels, scores)}
-
-
-def area_under_roc(labels: Integer[np.ndarray, " n"], scores: Float[np.ndarray, " n"]) -> float:
-    """Probability that a pair of label 1 scores above one of label 0, ties counted half; in [0, 1].
-
-    Raises:
-      InputError: all labels are the same.
-    """
-    positives, negatives = int(np.sum(labels == 1)), int(np.sum(labels == 0))
-    if not positives or not negatives:
-        raise InputError(f"{positives} pairs of label 1 and {negatives} of label 0; the area needs both.")
-    from scipy import stats  # imported here: it takes over a second
-
-    ranks = stats.rankdata(scores)
-    return float((ranks[labels == 1].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
 def files(folder: str | Path, name: str) -> tuple[Path, ...]:
@@ -107,16 +90,11 @@ def dev_task(folder: str | Path, name: str) -> AucTask:
     return _task(f"{name}-dev/auc", part_of(folder, known.part) / known.dev_file, slice(known.dev_rows))
 
 
-def is_binary(pairs: GradedPairs) -> bool:
-    """Whether the scores are binary labels: only 0 and 1, both present."""
-    return set(pairs.scores.tolist()) == {0.0, 1.0}
-
-
 def graded_task(pairs: GradedPairs) -> AucTask:
     """`pairs/auc` of the user's own pairs; InputError unless they are binary."""
     if not is_binary(pairs):
-        raise InputError(f"{pairs.name}: {PAIRS_METRIC} needs the scores 0 and 1; take pairs/spearman for others.")
-    return AucTask(metric=PAIRS_METRIC, first=pairs.first, second=pairs.second, labels=pairs.scores.astype(np.int64))
+        raise InputError(f"{pairs.name}: {AUC_METRIC} needs the scores 0 and 1; take pairs/spearman for others.")
+    return AucTask(metric=AUC_METRIC, first=pairs.first, second=pairs.second, labels=pairs.scores.astype(np.int64))
 
 
 def _task(metric: str, path: Path, chosen: slice) -> AucTask:

@@ -38,8 +38,8 @@ def available_tasks(
     """
     tasks: dict[str, Task] = {}
     if graded is not None:
-        if best == auc.PAIRS_METRIC or (not best and auc.is_binary(graded)):
-            tasks[auc.PAIRS_METRIC] = auc.graded_task(graded)
+        if best == pairs.AUC_METRIC or (not best and pairs.is_binary(graded)):
+            tasks[pairs.AUC_METRIC] = auc.graded_task(graded)
         else:
             tasks[pairs.METRIC] = pairs.PairsTask(pairs=graded)
     if retrieval:

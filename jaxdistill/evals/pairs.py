@@ -17,11 +17,13 @@ from jaxtyping import Float
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.evals.evaluation import Evaluation, Model, Sources, Unit, absent, content_digest
 from jaxdistill.evals.read_table import table_rows, table_suffix
-from jaxdistill.evals.similarity import similarities, spearman
+from jaxdistill.evals.similarity import area_under_roc, similarities, spearman
 
 COLUMNS = ("score", "sentence1", "sentence2")
 SUBSET = "subset"
 METRIC = "pairs/spearman"
+AUC_METRIC = "pairs/auc"
+"""Of pairs with the scores 0 and 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,11 @@ class PairsTask:
     def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
         """`pairs/spearman`."""
         return {METRIC: pairs_spearman(embed, self.pairs)}
+
+
+def is_binary(pairs: GradedPairs) -> bool:
+    """Whether the scores are binary labels: only 0 and 1, both present."""
+    return set(pairs.scores.tolist()) == {0.0, 1.0}
 
 
 def pairs_spearman(embed: Embed | Scorer, pairs: GradedPairs) -> float:
@@ -134,7 +141,7 @@ def own_unit(known: Path | GradedPairs) -> Unit:
     is_file = isinstance(known, Path)
     return Unit(
         name="pairs",
-        protocol="Spearman of cosine similarity and score",
+        protocol="Spearman of cosine similarity and score; AUC where all scores are 0 or 1",
         files=(known,) if is_file else (),
         content="" if is_file else content_digest([known.first, known.second, known.scores.tolist()]),
         run=partial(_values, known),
@@ -145,6 +152,8 @@ def _values(known: Path | GradedPairs, model: Model) -> dict[str, Any]:
     pairs = read_pairs(known) if isinstance(known, Path) else known
     found = similarities(model.embed, pairs.first, pairs.second)
     scores = {"pairs": spearman(pairs.scores, found, what=pairs.name)}
+    if is_binary(pairs):
+        scores[AUC_METRIC] = area_under_roc(pairs.scores.astype(np.int64), found)
     return {"scores": scores, "scored_pairs": asdict(scored_pairs(pairs, found))}
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
-from jaxtyping import Float, Real
+from jaxtyping import Float, Integer, Real
 
 from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer
 
@@ -123,6 +123,21 @@ def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, 
 
     correlation: Any = stats.spearmanr(reference, similarities)
     return float(correlation.statistic)
+
+
+def area_under_roc(labels: Integer[np.ndarray, " n"], scores: Float[np.ndarray, " n"]) -> float:
+    """Probability that a pair of label 1 scores above one of label 0, ties counted half; in [0, 1].
+
+    Raises:
+      InputError: all labels are the same.
+    """
+    positives, negatives = int(np.sum(labels == 1)), int(np.sum(labels == 0))
+    if not positives or not negatives:
+        raise InputError(f"{positives} pairs of label 1 and {negatives} of label 0; the area needs both.")
+    from scipy import stats  # imported here: it takes over a second
+
+    ranks = stats.rankdata(scores)
+    return float((ranks[labels == 1].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
 def refuse_collapsed(similarities: Float[np.ndarray, " n"], begin: str) -> None:

@@ -227,7 +227,7 @@ def _measured(
         agreement=scores.get(agreement.METRIC),
         pairs=scores.get(pairs.METRIC),
         retrieval=scores.get(documents.METRICS[run.config.evals.retrieval_split or "dev"]),
-        auc=scores.get(run.best) if run.best in (auc.PAIRS_METRIC, *auc.DEV_METRICS) else None,
+        auc=scores.get(run.best) if run.best in (pairs.AUC_METRIC, *auc.DEV_METRICS) else None,
         sts=scores.get("average"),
         parameters=model.parameter_count,
         size_bytes=weights_bytes(exported) if same_size else 4 * model.parameter_count,
