@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from _presets import TEACHER, options
 from ml_collections import ConfigDict
 
-FIRST = ("text", "sentence1|premise")
-COLUMNS = (FIRST, ("second", "sentence2|hypothesis|sentence"))
+FIRST = ("text", "sentence1|premise|question1|text")
+COLUMNS = (FIRST, ("second", "sentence2|hypothesis|question2|sentence|negative"))
+"""Columns of STS and MRPC, NLI, QQP, QNLI (whose spec names the first), and of pairs that `jaxdistill.mine` made."""
 LENGTHS = dict(bi=32, cross=64)
 """Most tokens of a sentence or of a pair, in training and while it is labelled (the code)."""
 
@@ -126,10 +127,13 @@ def bi_to_bi(begun: Mapping[str, str | int], *, count: int) -> ConfigDict:
 
 
 def chained(stages: Sequence[ConfigDict]) -> ConfigDict:
-    """The first stage, which names the one that follows it, and so on."""
+    """The first stage, which names the one that follows it, and so on; one with the columns of the stage before takes them from
+    there, so that other columns reach it."""
     config = None
     for current in reversed(stages):
         if config is not None:
+            if config.data.columns == current.data.columns:
+                config.data.columns = ()
             current.then = config
         config = current
     return config

@@ -4,10 +4,10 @@
 
 Odd stages train a cross-encoder on the bi-encoder's labels, even stages a bi-encoder on the cross-encoder's; a cycle is
 two stages. PAIRS.tsv has the columns sentence1 and sentence2, or premise and hypothesis; more files can follow after a
-comma. The options text, exclude and columns apply to all stages. The best checkpoint of a stage is chosen by
---config.evals.pairs, your own graded pairs; else by STS-B dev if JAXDISTILL_DATA is set; else by agreement with the
-labels of held-out pairs. The best encoders of all stages are DIR/best-bi and DIR/best-cross. Many presets take the
-number of cycles (1 to 5), as in sts:2.
+comma. The options text, exclude and columns apply to all stages; a stage with a text of its own names its columns too.
+The best checkpoint of a stage is chosen by --config.evals.pairs, your own graded pairs; else by STS-B dev if
+JAXDISTILL_DATA is set; else by agreement with the labels of held-out pairs. The best encoders of all stages are
+DIR/best-bi and DIR/best-cross. Many presets take the number of cycles (1 to 5), as in sts:2.
 
 minilm      all-MiniLM-L6-v2 is the first bi-encoder, and the start of every stage; three cycles
 reranker    the first half of a cycle on queries and passages (columns title and text, or text and positive), for
@@ -21,14 +21,15 @@ clean       pairs of NLI instead, without those in any test or dev file; STS-B d
 sick        all pairs of SICK-R; its trial set
 qnli        the official dev set; AUC of its first 1,000 pairs. Five cycles, as for mrpc and qqp
 mrpc        train and test; AUC of the first 408 pairs of train
-qqp         the test sample and duplicates, for as many steps as the paper's 21,000 pairs take; STS-B dev, since no
-            other pairs have both labels
+qqp         62,861 duplicates and qqp-negatives.tsv, which docs/guide/data.md draws, in QQP's ratio of 37 to 63; as many
+            steps as the paper's 21,000 pairs take; STS-B dev
 
 The paper's rows. PRESET:MODEL starts from another checkpoint, as in paper:roberta-large; --help lists them:
 paper       from SimCSE, Mirror-BERT, Contrastive Tension or DeCLUTR on STS pairs (Tables 1 and 4). Each cross-encoder
             starts from the plain model (refreshing); clipped labels; three cycles
 paper-sick paper-qqp paper-qnli paper-mrpc
-            on a task's pairs, as above; QNLI also reads the first 10,000 of train, from the hub (Tables 5, 7 and 11)
+            on a task's pairs, as above; QQP's 21,000 pairs and QNLI's first 10,000 of train come from the hub (Tables 5,
+            7 and 11)
 code        `paper` without clipping labels below 0
 sequential  each stage starts from the one before, poolers included (section 5.2, Table 13)
 mutual      mutual:base is SimCSE-BERT-base and SimCSE-RoBERTa-base, mutual:large the large ones. The mean of both
@@ -36,8 +37,10 @@ mutual      mutual:base is SimCSE-BERT-base and SimCSE-RoBERTa-base, mutual:larg
 mutual-qqp mutual-qnli mutual-mrpc
             on a task's pairs (Table 11)
 alternating one cycle of BERT, one of RoBERTa (footnote 5, the sequential ensemble, which the paper finds worse)
-bi-to-bi    standard self-distillation: three bi-encoders, each on the labels of the one before (Table 14)
-contrastive every pair is a positive pair for SimCSE's loss (Table 9)
+losses      other losses than BCE for cross- and MSE for bi-encoders, as in losses:mse-bce (Table 8), or the regression
+            loss of appendix A.2: losses:bce-log_cosh
+bi-to-bi    standard self-distillation: three bi-encoders, each on the labels of the one before; bi-to-bi-qnli (Table 14)
+contrastive every pair is a positive pair for SimCSE's loss; contrastive-qqp, contrastive-qnli, contrastive-mrpc (Table 9)
 simcse-first mirror-first
             SimCSE or Mirror-BERT first makes BERT-base a bi-encoder on the pairs' first sentences, then as `paper`. On
             other text: --config.data.text=FILE.txt --config.data.columns='()' --config.then.data.text=PAIRS.tsv
@@ -68,7 +71,10 @@ from simcse import mirror, papers, simcse
 
 STS_PAIRS = "data:sts/sts1*.tsv.gz,data:sts/stsb.*.tsv.gz,data:sts/sick.*.tsv.gz"
 SICK_PAIRS = "data:sts/sick.*.tsv.gz"
-QQP_PAIRS = "data:pairs/qqp.*.tsv.gz"
+QQP_PAIRS = "hf:nyu-mll/glue:qqp:train[:10000]:question1,hf:nyu-mll/glue:qqp:validation[:11000]:question1"
+QQP_STAND_IN = "data:pairs/qqp.duplicates.tsv.gz,qqp-negatives.tsv"
+QQP_RATIO = (37.0, 63.0)
+"""Duplicates and other pairs, as in a random sample of QQP (`pairs/qqp.sample.tsv.gz` of a data folder)."""
 QNLI_DEV_PAIRS = "data:pairs/qnli.dev.tsv.gz"
 QNLI_PAIRS = f"hf:nyu-mll/glue:qnli:train[:10000]:question,{QNLI_DEV_PAIRS}"
 MRPC_PAIRS = "data:transfer/mrpc.*.tsv.gz"
@@ -78,7 +84,7 @@ TESTS = (
 )
 """All test and dev pairs of a data folder (and training ones that lie beside them)."""
 QQP_SIZE = 21_000
-"""The paper's number of pairs; there are three times as many here, and as many steps are made."""
+"""The paper's number of pairs; the stand-in has more, and as many steps are made."""
 BERT_OF_STAGE_1 = MODELS["bert-base"] | dict(bi="stage1", pooling="")
 
 
@@ -96,12 +102,12 @@ def reranker() -> ConfigDict:
     return config
 
 
-def contrastive(begun: Mapping[str, str | int]) -> ConfigDict:
-    """SimCSE's loss with the sentences of a pair as anchor and positive."""
-    config = papers(begun["bi"], batch_size=64, learning_rate=3e-5)
+def contrastive(begun: Mapping[str, str | int], *, text: str = STS_PAIRS, best: str = "") -> ConfigDict:
+    """SimCSE's loss with the sentences of a pair as anchor and positive; STS without duplicates, other tasks as they are."""
+    config = on_pairs(papers(begun["bi"], batch_size=64, learning_rate=3e-5), text, best=best)
     config.objective = ConfigDict(simcse(views=("text", "second")))
     config.data.columns = COLUMNS
-    config.data.dedupe = True
+    config.data.dedupe = text == STS_PAIRS
     config.student.pooling = begun["pooling"]
     config.student.head = "none"
     return config
@@ -133,9 +139,9 @@ def on_sick(config: ConfigDict) -> ConfigDict:
 
 
 def binary(
-    config: ConfigDict, text: str, *, best: str = "", both_orders: bool = True, dedupe: bool = False, size: int = 0
+    config: ConfigDict, text: str, *, best: str = "", both_orders: bool = True, dedupe: bool = False
 ) -> ConfigDict:
-    """QQP, QNLI and MRPC in Table 16: cycles of 3 and 15 epochs; with `size`, epochs of so many pairs."""
+    """QQP, QNLI and MRPC in Table 16: 3 epochs of a cross-encoder, 15 of a bi-encoder."""
 
     def change(stage: ConfigDict) -> None:
         crosses = stage.objective.form == "cross"
@@ -144,18 +150,33 @@ def binary(
             stage.data.batch_size = 32
         stage.data.dedupe = dedupe
         stage.run.epochs = 3.0 if crosses else 15.0
-        stage.run.steps = int(stage.run.epochs) * math.ceil(size / stage.data.batch_size)
 
     return every(on_pairs(config, text, best=best), change)
 
 
+def qqp_stand_in(config: ConfigDict) -> ConfigDict:
+    """Duplicates and mined negatives in QQP's ratio, for as many steps as epochs of the paper's pairs take."""
+
+    def change(stage: ConfigDict) -> None:
+        stage.run.steps = int(stage.run.epochs) * math.ceil(QQP_SIZE / stage.data.batch_size)
+
+    config = every(binary(config, QQP_STAND_IN, dedupe=True), change)
+    config.data.weights = QQP_RATIO
+    return config
+
+
 TASKS: Mapping[str, Callable[[ConfigDict], ConfigDict]] = {
     "sick": on_sick,
-    "qqp": lambda config: binary(config, QQP_PAIRS, size=QQP_SIZE),
+    "qqp": lambda config: binary(config, QQP_PAIRS),
     "qnli": lambda config: binary(config, QNLI_PAIRS, best="qnli-dev/auc", both_orders=False),
     "mrpc": lambda config: binary(config, MRPC_PAIRS, best="mrpc-dev/auc"),
 }
 """The paper's tasks beside STS, and what makes its settings of those for STS."""
+BINARY = {
+    "qqp": dict(text=QQP_PAIRS),
+    "qnli": dict(text=QNLI_PAIRS, best="qnli-dev/auc"),
+    "mrpc": dict(text=MRPC_PAIRS, best="mrpc-dev/auc"),
+}
 CYCLES_OF_TASK = {"sick": 3, "qqp": 5, "qnli": 5, "mrpc": 5}
 
 
@@ -165,7 +186,6 @@ def small() -> ConfigDict:
     def shrink(config: ConfigDict) -> None:
         tiny(config)
         config.data.text, config.evals.pairs = "", ""
-        config.data.columns = COLUMNS
         config.teacher.targets = "labels"
         config.teacher.max_length = 0  # for encoders with fewer positions
         config.student.layers = "even:3" if config.student.model == TEACHER else ""
@@ -173,6 +193,7 @@ def small() -> ConfigDict:
 
     config = every(cycles(MINILM, count=1), shrink)
     config.data.text = config.evals.pairs = "package:jaxdistill/assets/graded_pairs.tsv"
+    config.data.columns = COLUMNS
     return config
 
 
@@ -204,6 +225,15 @@ def sequential(begun: Mapping[str, str | int]) -> ConfigDict:
     return on_pairs(cycles(begun, count=3, sequential=True))
 
 
+def losses(combination: str = "bce-bce") -> ConfigDict:
+    """`paper` with other losses, of all cross- and of all bi-encoders."""
+    of = dict(zip(("cross", "bi"), combination.split("-"), strict=True))
+    return every(
+        on_pairs(cycles(MODELS["bert-base"], count=3)),
+        lambda current: current.objective.update(loss=of[current.objective.form]),
+    )
+
+
 def alternating(count: str | int = 2) -> ConfigDict:
     return on_pairs(cycles(*(MODELS[name] for name in PAIRS_OF_MODELS["base"]), count=int(count), alternating=True))
 
@@ -225,7 +255,7 @@ OURS = {
         lambda config: binary(config, QNLI_DEV_PAIRS, best="qnli-dev/auc", both_orders=False, dedupe=True), 5
     ),
     "mrpc": of_minilm(lambda config: binary(config, MRPC_PAIRS, best="mrpc-dev/auc", dedupe=True), 5),
-    "qqp": of_minilm(lambda config: binary(config, QQP_PAIRS, dedupe=True, size=QQP_SIZE), 5),
+    "qqp": of_minilm(qqp_stand_in, 5),
     "alternating": alternating,
     "simcse-first": simcse_first,
     "mirror-first": mirror_first,
@@ -240,11 +270,15 @@ PRESETS = {
     "code": of_model(lambda begun: on_pairs(cycles(begun, count=3, negatives="raw"))),
     "sequential": of_model(sequential),
     "mutual": mutual,
-    **{f"mutual-{task}": partial(mutual, task=task) for task in ("qqp", "qnli", "mrpc")},
+    **{f"mutual-{task}": partial(mutual, task=task) for task in BINARY},
+    "losses": losses,
     "bi-to-bi": of_model(lambda begun: on_pairs(bi_to_bi(begun, count=3))),
-    "contrastive": of_model(lambda begun: on_pairs(contrastive(begun)), "roberta-base"),
+    "bi-to-bi-qnli": of_model(lambda begun: binary(bi_to_bi(begun, count=3), **BINARY["qnli"])),
+    "contrastive": of_model(contrastive, "roberta-base"),
+    **{f"contrastive-{task}": of_model(partial(contrastive, **of), "roberta-base") for task, of in BINARY.items()},
 }
 COUNTS = tuple(map(str, range(1, 6)))
+CONTRASTIVE = ("roberta-base", "mirror-roberta-base-drophead")
 SIMCSE = ("bert-base", "roberta-base", "bert-large", "roberta-large")
 ARGUMENTS = {
     **dict.fromkeys(OURS, COUNTS),
@@ -253,9 +287,10 @@ ARGUMENTS = {
     "code": SIMCSE[:2],
     "sequential": SIMCSE[:2],
     "mutual": (*PAIRS_OF_MODELS, *COUNTS),
-    **{f"mutual-{task}": tuple(PAIRS_OF_MODELS) for task in ("qqp", "qnli", "mrpc")},
-    "bi-to-bi": SIMCSE[:2],
-    "contrastive": ("roberta-base", "mirror-roberta-base-drophead"),
+    **{f"mutual-{task}": tuple(PAIRS_OF_MODELS) for task in BINARY},
+    "losses": ("bce-bce", "mse-mse", "mse-bce", "bce-log_cosh"),
+    **dict.fromkeys(("bi-to-bi", "bi-to-bi-qnli"), SIMCSE[:2]),
+    **dict.fromkeys(("contrastive", *(f"contrastive-{task}" for task in BINARY)), CONTRASTIVE),
 }
 
 

@@ -155,6 +155,20 @@ def test_who_starts_from_whom_and_who_labels_for_whom(preset, expected):
     assert chain(preset) == expected
 
 
+@pytest.mark.parametrize("preset", ["paper", "mutual", "bi-to-bi", "minilm:2", "tiny"])
+def test_other_columns_reach_every_stage(preset):
+    own = (("text", "a"), ("second", "b"))
+    given = [f"--config=configs/trans_encoder.py:{preset}", "--workdir=w", f"--config.data.columns={own}"]
+    assert {stage.data.columns for stage in in_order(parse_config(main.parse_flags(given).config))} == {own}
+    assert all("question2" in dict(stage.data.columns)["second"] for stage in stages_of(preset))
+
+
+def test_the_stand_in_for_qqp_has_its_ratio_and_the_papers_steps():
+    stages = stages_of("qqp")
+    assert {stage.data.weights for stage in stages} == {(37.0, 63.0)}
+    assert [stage.run.steps for stage in stages[:2]] == [3 * 1313, 15 * 165]
+
+
 def test_the_number_of_cycles_can_be_chosen(capsys):
     assert len(stages_of("sts:1")) == 2 and len(stages_of("mutual:4")) == 16
     assert chain("sts:2") == chain("sts")[:4]

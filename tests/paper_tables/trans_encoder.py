@@ -13,11 +13,14 @@ LIBRARIES = "sentence-transformers 2.0.0 fit and transformers 4.9.0 AdamW, with 
 ROWS = dict(sts=37_081, sick=9_927, qqp=21_000, qnli=15_463, mrpc=5_801)
 """Table 15 (STS train, QQP, QNLI, MRPC); SICK's three parts."""
 BINARY = ("qqp", "qnli", "mrpc")
-COLUMNS = [["text", "sentence1|premise"], ["second", "sentence2|hypothesis|sentence"]]
+COLUMNS = [
+    ["text", "sentence1|premise|question1|text"],
+    ["second", "sentence2|hypothesis|question2|sentence|negative"],
+]
 TEXTS = dict(
     sts="data:sts/sts1*.tsv.gz,data:sts/stsb.*.tsv.gz,data:sts/sick.*.tsv.gz",
     sick="data:sts/sick.*.tsv.gz",
-    qqp="data:pairs/qqp.*.tsv.gz",
+    qqp="hf:nyu-mll/glue:qqp:train[:10000]:question1,hf:nyu-mll/glue:qqp:validation[:11000]:question1",
     qnli="hf:nyu-mll/glue:qnli:train[:10000]:question,data:pairs/qnli.dev.tsv.gz",
     mrpc="data:transfer/mrpc.*.tsv.gz",
 )
@@ -107,16 +110,8 @@ def steps(rows: int, batch_size: int, epochs: float, warmup: float) -> dict[str,
 
 
 def counted(task: str, batch_size: int, epochs: float, warmup: float) -> dict[str, Fact]:
-    """Steps in all, and how they are said: QQP's by number, for as many as the paper's 21,000 pairs take."""
-    if task != "qqp":
-        return cited(TABLE_16, run__epochs=epochs, run__steps=0) | steps(ROWS[task], batch_size, epochs, warmup)
-    total = round(epochs) * -(-ROWS[task] // batch_size)
-    why = "QQP's pairs of the paper are not public in one file; three times as many are here, as many steps are made"
-    return cited(TABLE_16, run__epochs=epochs) | {
-        "run.steps": Fact(total, TABLE_15, differs=why),
-        "derived.steps": Fact(total, TABLE_15, differs=why),
-        "derived.warmup_steps": Fact(-(-total // 10) if warmup else 0, CODE),
-    }
+    """Epochs, and the steps that follow from them."""
+    return cited(TABLE_16, run__epochs=epochs, run__steps=0) | steps(ROWS[task], batch_size, epochs, warmup)
 
 
 def cross(model: str, task: str, labellers: str, *, first: bool, begun: str = "", negatives=CLIPPED) -> Stage:
@@ -180,8 +175,11 @@ def refreshing(models: Sequence[str], task: str = "sts", **changed) -> list[Stag
 
 def on_pairs(stages: Sequence[Stage], task: str = "sts") -> list[Stage]:
     """The stages on a task's pairs, of which the first one names the text of all."""
-    of_all = cited(f"{TABLE_15} and {DATA}", data__columns=COLUMNS, evals__best=BEST[task])
-    of_first = cited(f"{TABLE_15} and {DATA}", data__text=TEXTS[task])
+    of_all = cited(f"{TABLE_15} and {DATA}", evals__best=BEST[task])
+    of_first = cited(f"{TABLE_15} and {DATA}", data__text=TEXTS[task], data__columns=COLUMNS)
+    if task == "qqp":
+        why = "the code reads sbert.net's split, for which docs/guide/data.md has the command; GLUE's has the same pairs otherwise"
+        of_first["data.text"] = Fact(TEXTS[task], of_first["data.text"].source, differs=why)
     if task == "sick":
         of_first |= cited(f"{DATA}: SICK's trial pairs", evals__pairs="data:sts/sick.trial.tsv.gz")
     return [Stage(rows, facts | of_all | (of_first if not place else {})) for place, (rows, facts) in enumerate(stages)]
@@ -212,22 +210,36 @@ def alternating() -> list[Stage]:
     return on_pairs(stages)
 
 
-def standard_self_distillation(model: str) -> list[Stage]:
+def standard_self_distillation(model: str, task: str = "sts") -> list[Stage]:
     """Table 14: bi-encoders alone; the paper does not say how many."""
     labellers = (MODELS[model][0], "stage1", "stage2")
-    return on_pairs([bi(model, "sts", labeller, negatives=RAW, by="bi") for labeller in labellers])
+    return on_pairs([bi(model, task, labeller, negatives=RAW, by="bi") for labeller in labellers], task)
 
 
-def contrastive(model: str) -> list[Stage]:
+def losses(combination: str) -> list[Stage]:
+    """Table 8, or for Log-Cosh the last paragraph of appendix A.2: other losses in all cycles."""
+    of = dict(zip(("cross", "bi"), combination.split("-"), strict=True))
+    source = "Trans-Encoder Table 8 and appendix A.2"
+    return [
+        Stage(rows, facts | cited(source, objective__loss=of[facts["objective.form"].value]))
+        for rows, facts in refreshing(["bert-base"])
+    ]
+
+
+def contrastive(model: str, task: str = "sts") -> list[Stage]:
     """Table 9: SimCSE's training, whose settings the paper does not give, on pairs."""
     facts = cited("Trans-Encoder Table 9: pairs as positive ones", objective__views=("text", "second"))
     facts |= cited(
         "ours: SimCSE's README for BERT-base",
         data__batch_size=64, optimizer__learning_rate=3e-5, run__epochs=1.0, run__steps=0,
-        derived__sequences_per_step=128, derived__steps=579, student__keep_head=False,
+        derived__sequences_per_step=128, derived__steps=ROWS[task] // 64, student__keep_head=False,
     )  # fmt: skip
     facts |= cited("Trans-Encoder Table 9", student__model=MODELS[model][0], student__head="none")
-    return on_pairs([Stage(ROWS["sts"], simcse.SIMCSE | DEDUPED | facts)])
+    return on_pairs([Stage(ROWS[task], simcse.SIMCSE | (REPEATED if task in BINARY else DEDUPED) | facts)], task)
+
+
+def named(preset: str, task: str) -> str:
+    return preset if task == "sts" else f"{preset}-{task}"
 
 
 def with_default(preset: str, rows: Mapping[str, list[Stage]], default: str) -> dict[str, list[Stage]]:
@@ -254,10 +266,25 @@ TABLE = {
         ).items()
     },
     "alternating": alternating(),
+    **{
+        name: stages
+        for task in ("sts", *BINARY)
+        for name, stages in with_default(
+            named("contrastive", task),
+            {model: contrastive(model, task) for model in ("roberta-base", "mirror-roberta-base-drophead")},
+            "roberta-base",
+        ).items()
+    },
     **with_default(
-        "contrastive",
-        {model: contrastive(model) for model in ("roberta-base", "mirror-roberta-base-drophead")},
-        "roberta-base",
+        "losses", {name: losses(name) for name in ("bce-bce", "mse-mse", "mse-bce", "bce-log_cosh")}, "bce-bce"
     ),
-    **with_default("bi-to-bi", {model: standard_self_distillation(model) for model in SIMCSE[:2]}, "bert-base"),
+    **{
+        name: stages
+        for task in ("sts", "qnli")
+        for name, stages in with_default(
+            named("bi-to-bi", task),
+            {model: standard_self_distillation(model, task) for model in SIMCSE[:2]},
+            "bert-base",
+        ).items()
+    },
 }
