@@ -17,7 +17,7 @@ paper-simcse:STUDENT   as `paper`, but the student is first trained by SimCSE (T
             BERT-base starts from a checkpoint on the hub; each TinyBERT gets an extra stage before the two
 congen:STUDENT  as adapted by ConGen's authors: unsupervised teacher, their text; `congen` alone is bert-base
 
-Text: NEWS5M (`ffgcc/NEWS5M` on the hub). Triplets: download SimCSE's `nli_for_simcse.csv` and name it with
+Text: `news5m.txt`, and SimCSE's `nli_for_simcse.csv` (docs/guide/data.md downloads both). Name the triplets with
 --config.then.data.text (TinyBERTs of paper-simcse: --config.data.text and --config.then.then.data.text).
 """
 
@@ -46,7 +46,7 @@ def distilcse(objective: dict, student: str, *, batch_size: int) -> ConfigDict:
     """What the first stages of DistilCSE have in common."""
     model, learning_rate, _ = STUDENTS[student]
     config = options(**objective)
-    config.data.text = "hf:ffgcc/NEWS5M:train:text"
+    config.data.text = "news5m.txt"
     config.data.dedupe = False
     config.data.max_length = 64
     config.data.batch_size = batch_size

@@ -11,7 +11,7 @@ paper-nli:STUDENT   stage 1 only (Table 4: 81.95, 81.75, 79.20), on all 1,885,70
             MultiNLI; the paper's NLI set is SimCSE's 275K triplets, which were selected from them
 code:STUDENT    both stages with the code's batches of 8 x 512 and 4 x 128, and a learned scale in stage 2
 
-Text: NEWS5M (`ffgcc/NEWS5M` on the hub). Triplets: download SimCSE's `nli_for_simcse.csv` and name it with
+Text: `news5m.txt`, and SimCSE's `nli_for_simcse.csv` (docs/guide/data.md downloads both). Name the triplets with
 --config.then.data.text.
 """
 

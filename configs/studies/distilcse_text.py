@@ -20,4 +20,4 @@ NLI = (
     "hf:stanfordnlp/snli:train:premise,hf:stanfordnlp/snli:train:hypothesis,"
     "hf:nyu-mll/multi_nli:train:premise,hf:nyu-mll/multi_nli:train:hypothesis"
 )
-GRID = {"data.text": ["hf:ffgcc/NEWS5M:train:text", NLI]}
+GRID = {"data.text": ["news5m.txt", NLI]}

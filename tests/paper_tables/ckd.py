@@ -43,7 +43,7 @@ STAGE_1 = NONE_CUT | {
         student__drophead=0.0, evals__every=125,
     ),
     **WHOLE,
-    **cited("DistilCSE 4.1: News-5m", data__text="hf:ffgcc/NEWS5M:train:text"),
+    **cited("DistilCSE 4.1: News-5m", data__text="news5m.txt"),
     **cited("DistilCSE 4.2", run__epochs=20.0, run__steps=0),
     **cited("DistilCSE 4.2 and scripts: 3 epochs without gain", evals__patience=0, evals__patience_epochs=3.0),
     **cited("DistilCSE scripts: nothing is evaluated before training", evals__untrained=False),

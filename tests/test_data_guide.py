@@ -1,0 +1,94 @@
+"""The commands of docs/guide/data.md read the papers' sets: on stand-ins with the columns that the sets' cards state."""
+
+import re
+import shlex
+import subprocess
+
+import datasets
+import pytest
+
+from jaxdistill import main
+from jaxdistill.config import parse_config
+from jaxdistill.data import sources
+from jaxdistill.evals.pairs import read_pairs
+from jaxdistill.training.stages import in_order
+
+from conftest import ROOT
+
+PAGE = (ROOT / "docs" / "guide" / "data.md").read_text(encoding="utf-8")
+COLUMNS = {
+    ("stanfordnlp/snli",): ("premise", "hypothesis"),
+    ("nyu-mll/multi_nli",): ("premise", "hypothesis", "genre"),
+    ("nyu-mll/glue", "qqp"): ("question1", "question2"),
+    ("nyu-mll/glue", "qnli"): ("question", "sentence"),
+    ("nyu-mll/glue", "mrpc"): ("sentence1", "sentence2"),
+    ("mteb/sts12-sts",): ("sentence1", "sentence2"),
+    ("mteb/stsbenchmark-sts",): ("sentence1", "sentence2"),
+    ("wikimedia/wikipedia", "20231101.en"): ("id", "url", "title", "text"),
+}
+"""Text columns of each set on the hub."""
+COMMANDS = [
+    shlex.split(block.replace("\\\n", " "))
+    for block in re.findall(r"^python -m (jaxdistill\.(?:[^\n]*\\\n)*[^\n]*)", PAGE, re.M)
+]
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """Sets of two rows, in which each cell names its column."""
+
+    def load(*name, split):
+        assert re.fullmatch(r"(train|validation|test)(\[:\d+\])?", split)
+        return datasets.Dataset.from_dict(
+            {"label": [0, 1]} | {column: [f"{column} 1", f"{column} 2"] for column in COLUMNS[name]}
+        )
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+
+
+def test_every_set_that_the_page_names_is_read_with_the_columns_that_it_lists(hub):
+    rows = re.findall(r"^\|[^|]*\|[^|]*\| `(hf:[^`]+)`[^|]*\| ([^|]*) \|", PAGE, re.M)
+    assert len(rows) == len(COLUMNS)
+    for spec, columns in rows:
+        first, second = re.findall(r"`(\w+)`", columns)[:2]
+        own = spec.rpartition(":")[2]
+        other = second if own == first else first
+        assert list(sources.read([spec], {"text": "", "second": other}))[0] == (f"{own} 1", f"{other} 1")
+
+
+@pytest.mark.parametrize(
+    ("preset", "pairs"),
+    [
+        ("trans_encoder.py:paper-qqp", {("question1 1", "question2 1")}),
+        ("trans_encoder.py:bi-to-bi-qnli", {("question 1", "sentence 1")}),
+        ("congen.py:paper:bert-tiny", {("premise 1",), ("hypothesis 1",)}),
+    ],
+)
+def test_presets_read_their_sets_from_the_hub(hub, preset, pairs):
+    flags = [f"--config=configs/{preset}", "--workdir=w"]
+    data = in_order(parse_config(main.parse_flags(flags).config))[-1].data
+    specs = [spec for spec in sources.split_specs(data.text) if spec.startswith("hf:")]
+    assert {row for spec in specs for row in list(sources.read([spec], dict(data.columns) or ("text",)))[:1]} == pairs
+
+
+def test_the_commands_for_quoras_pairs_make_the_codes_files(tmp_path):
+    (block,) = re.findall(r"```\n(curl -LO.*?)```", PAGE, re.S)
+    folder = tmp_path / "quora" / "classification"
+    folder.mkdir(parents=True)
+    for part, rows in (("train", 10_002), ("dev", 1_001), ("test", 3)):
+        lines = [f"{row}\t0\tWhy {part} {row}?\tHow {row}?\t{row % 2}" for row in range(rows)]
+        text = "\n".join(["qid1\tqid2\tquestion1\tquestion2\tis_duplicate", *lines, ""])
+        (folder / f"{part}_pairs.tsv").write_text(text)
+    script = "curl() { :; }; unzip() { :; }; set -e\n" + block
+    subprocess.run(["bash", "-c", script], cwd=tmp_path, check=True)
+    dev = read_pairs(tmp_path / "qqp" / "dev.tsv")
+    assert len(dev.scores) == 1000 and set(dev.scores) == {0.0, 1.0} and dev.first[1] == "Why dev 1?"
+    found = list(sources.read([f"{tmp_path}/qqp/*.tsv"], ("sentence1", "sentence2")))
+    assert len(found) == 1000 + 3 + 10_000 and found[-1] == ("Why train 9999?", "How 9999?")
+
+
+def test_the_trainings_of_the_page_have_options_that_exist():
+    trainings = [command[1:] for command in COMMANDS if command[0] == "jaxdistill.main"]
+    assert len(trainings) == 3
+    for flags in trainings:
+        parse_config(main.parse_flags(flags).config)
