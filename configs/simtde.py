@@ -58,6 +58,7 @@ def paper(row: str, **changed) -> ConfigDict:
     config.data.text = NLI
     config.teacher.model = teacher
     config.teacher.pooling = pooling
+    config.teacher.normalize = False  # section 4: "we create final representations using mean pooling over all tokens"
     return config
 
 

@@ -14,9 +14,12 @@ from jaxdistill.inference import Embedder
 from jaxdistill.training.build import build
 from jaxdistill.training.checkpoint import Checkpoints
 from jaxdistill.training.fitted import least_squares
+from jaxdistill.training.several import check_several
 from jaxdistill.training.student import make_student
+from jaxdistill.training.teacher import load_teachers
 from jaxdistill.training.workdir import claim_workdir
 
+import program
 from tiny_models import tiny_model
 from tiny_text import made_up
 
@@ -78,6 +81,27 @@ def test_a_kept_step_is_exported_without_the_text(tmp_path):
     export_command.main([f"--workdir={workdir}", "--step=0", f"--out={tmp_path / 'out'}"])
     kernel = load_model(str(tmp_path / "out")).params["dense/0/kernel"]
     np.testing.assert_array_equal(kernel, run.student.params["dense/0/kernel"])
+
+
+def test_teacher_and_student_give_vectors_as_pooled_where_asked(tmp_path):
+    """As without the Normalize module of the checkpoint: their lengths are then compared too."""
+    program.write_teacher(tmp_path)
+    lengths = {}
+    for start in ("teacher", str(tmp_path / "model")):
+        for normalize in (True, False):
+            raw = dict(teacher=dict(model=str(tmp_path / "model"), normalize=normalize), student=dict(model=start))
+            config = parse_config(raw | dict(objective=dict(name="embedding")))
+            (teacher,) = load_teachers(config, tmp_path)
+            student = make_student(config, (teacher,), tmp_path)
+            mine, wanted = (Embedder(model).encode(TEXT[:8]) for model in (student, teacher))
+            np.testing.assert_allclose(mine, wanted, rtol=1e-5)
+            lengths[normalize] = np.linalg.norm(mine, axis=1)
+        np.testing.assert_allclose(lengths[True], 1.0, rtol=1e-3)
+        assert np.ptp(lengths[False]) > 0.01 and lengths[False].mean() > 1.5
+    with pytest.raises(InputError, match="2 teachers' vectors are joined at unit length"):
+        check_several(parse_config(dict(
+            teacher=dict(model="a,b", normalize=False, targets="store"), objective=dict(name="embedding"),
+        )))  # fmt: skip
 
 
 @pytest.mark.parametrize(("head", "named"), [("tanh", "--config.student.head=linear"), ("linear", "head_init=uniform")])

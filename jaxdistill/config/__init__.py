@@ -92,6 +92,9 @@ class Teacher:
     dims: CountOrNone = 0
     """Above 0: truncates the teacher's vectors to this width, and normalises them again if the teacher normalises. For
     teachers trained with nested widths (Matryoshka); a narrow student then needs no head."""
+    normalize: bool = True
+    """False: compare vectors as pooled. The teacher then lacks the Normalize module that checkpoints such as
+    all-MiniLM-L6-v2 end with, and so do the student and its export."""
     prompt: str = ""
     """Name of a prompt of the checkpoint, or a text, prepended to every sentence without a role; `none`: no prompt;
     empty: the checkpoint's default prompt, or that of an earlier stage's student. In a text, `\\n` is a line break."""

@@ -121,6 +121,10 @@ class SentenceModel:
         texts = {role: _prompt_text(self.prompts, wanted) if wanted else own[role] for role, wanted in asked.items()}
         return dataclasses.replace(self, prompts=self.prompts | texts)
 
+    def as_pooled(self) -> "SentenceModel":
+        """The same model without its Normalize module."""
+        return dataclasses.replace(self, definition=dataclasses.replace(self.definition, normalize=False))
+
     def with_params(self, params: Params) -> "SentenceModel":
         """The same model with other weights, for instance trained ones."""
         return dataclasses.replace(self, params={path: np.asarray(params[path], np.float32) for path in self.params})

@@ -1,6 +1,5 @@
 """Fits a linear head by least squares, so that a student of another family starts in its teacher's space."""
 
-import dataclasses
 import logging
 from collections.abc import Sequence
 
@@ -47,8 +46,7 @@ def check_fits(config: Config, teacher: SentenceModel | None) -> None:
 def fitted_head(config: Config, student: SentenceModel, teachers: Sequence[SentenceModel]) -> dict[str, np.ndarray]:
     """Kernel and bias that map the student's pooled sentences to the vectors of the teacher, or to those of several side
     by side, on sentences drawn evenly from the text."""
-    raw = dataclasses.replace(student, definition=dataclasses.replace(student.definition, normalize=False))
-    x, *of_teachers = (_vectors(config, model) for model in (raw, *teachers))
+    x, *of_teachers = (_vectors(config, model) for model in (student.as_pooled(), *teachers))
     y = of_teachers[0] if len(teachers) == 1 else joined(of_teachers, shares_of(config.teacher))
     kernel, bias = least_squares(x, y)
     mapped = x @ kernel + bias

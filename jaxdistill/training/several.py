@@ -77,6 +77,10 @@ def check_several(config: Config) -> None:
         raise InputError(f"teacher.model names {count} teachers, which are stored; set --config.teacher.targets=store.")
     if "vectors:" in spec.model:
         raise InputError("teacher.model: vectors:FILE.npy cannot be one of several teachers; name models alone.")
+    if not spec.normalize and spec.combine == "concatenate":
+        raise InputError(
+            f"teacher.normalize=False: {count} teachers' vectors are joined at unit length; set --config.teacher.normalize=True."
+        )
     if (spec.whiten or spec.components) and (spec.combine == "each" or config.student.head_of):
         raise InputError(
             "teacher.whiten and teacher.components mix the numbers of several teachers; set --config.teacher.combine=concatenate and "

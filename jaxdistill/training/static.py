@@ -63,8 +63,7 @@ def token_vectors(config: Config, model: SentenceModel) -> Float[np.ndarray, "v 
     found = model.tokenizer.encode("a")
     place = found.special_tokens_mask.index(0) if 0 in found.special_tokens_mask else 1
     before, after = found.ids[:place], found.ids[len(found.ids) - found.special_tokens_mask[::-1].index(0) :]
-    plain = dataclasses.replace(model, definition=dataclasses.replace(model.definition, normalize=False))
-    embedder = Embedder(plain, compute_dtype=dtype_of(config.run.precision))
+    embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(config.run.precision))
     rows = range(model.definition.architecture.vocab_size)
     return embedder.encode_ids([np.array([*before, row, *after], np.int32) for row in rows])
 

@@ -61,6 +61,7 @@ def make_student(
         model = surgery.with_pooling(teacher, pooling) if pooling else teacher
     else:
         model = load_model(source, pooling=pooling)
+    model = model if config.teacher.normalize else model.as_pooled()
     if spec.prompt:
         model = model.with_prompt(spec.prompt)
     if spec.head != "pair":

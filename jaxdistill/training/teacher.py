@@ -49,7 +49,7 @@ def load_teacher(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
         return None
     source = stage_export(spec.model, workdir)
     model = load_model(source, pooling=spec.pooling, max_length=spec.max_length, prompt=spec.prompt, frozen=True)
-    model = with_role_prompts(config, model, "teacher")
+    model = with_role_prompts(config, model if spec.normalize else model.as_pooled(), "teacher")
     if model.definition.reads_pairs or not spec.dims:
         return model
     try:

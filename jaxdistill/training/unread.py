@@ -27,7 +27,7 @@ def unread(config: Config) -> dict[str, str]:
     objective = plain_objective(config)
     found = {f"objective.{name}": why for name, why in objective.unread.items()} | dict(_of_parts(config))
     if not objective.teacher_views:
-        names = ("teacher.targets", "teacher.dropout", "student.dims_targets")
+        names = ("teacher.targets", "teacher.dropout", "teacher.normalize", "student.dims_targets")
         found |= dict.fromkeys(names, f"objective {config.objective['name']} has no teacher")
     return found | ({f"then.{name}": why for name, why in unread(config.then).items()} if config.then else {})
 

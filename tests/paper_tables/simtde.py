@@ -10,6 +10,9 @@ SECTION_4_2 = "SimTDE section 4.2: query, entity and label"
 SECTION_3 = "SimTDE section 3"
 NAMES = "SimTDE section 4.3: method-token_embedding_dim-encoder_layer_num(encoder_layer_dim)"
 
+MEAN_POOLED = cited(
+    'SimTDE section 4: "we create final representations using mean pooling over all tokens"', teacher__normalize=False
+)
 SILENT = (
     cited(
         "ours; SimTDE gives AdamW (section 4) without its settings, and neither batch, length, epochs nor seed",
@@ -88,7 +91,7 @@ def form(embedding: int, layers: int) -> dict[str, Fact]:
 
 
 NLI = cited("ours: the paper does not name the text of its distillation", data__text=NLI_TEXT)
-BASE = COMMON | BERT | NLI | form(384, 3)
+BASE = COMMON | MEAN_POOLED | BERT | NLI | form(384, 3)
 
 
 def ablation(source: str, **values) -> list[Stage]:
