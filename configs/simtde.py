@@ -14,8 +14,9 @@ paper-no-tokens paper-hidden paper-kl paper-cosine-mse paper-cosine-mae
 paper-64-l2 paper-32-l2
                 entity resolution (Table 3), 2.4M and 1.4M parameters. First, BERT-Tiny learns from your pairs of a
                 query and the entity it means (--config.data.text=PAIRS.tsv with the columns query and entity). It then
-                teaches the student on the queries, or on --config.then.data.text=SENTENCES.txt. Evaluate with
-                --tasks=retrieval --entities=de.tsv,fr.tsv
+                teaches the student on the queries, or on --config.then.data.text=SENTENCES.txt. Recall@1 of
+                --config.evals.entities=dev.de.tsv,dev.fr.tsv (query, entity, label) chooses both checkpoints, which are never
+                the untrained models. Evaluate with --tasks=retrieval --entities=test.de.tsv,test.fr.tsv
 
 The paper's BERT teacher is the authors' own and not public (a mean-pooled supervised SimCSE,
 configs/simcse.py:simtde-teacher); the presets use the public one. The paper gives no learning rate, batch, epochs or
@@ -104,6 +105,9 @@ def entities(width: int) -> ConfigDict:
     config.then = compact(width, 2)
     config.then.teacher.model = "previous"
     config.then.data.columns = (("text", "query|text"),)
+    for stage in (config, config.then):
+        stage.evals.best = "entities/recall@1"
+        stage.evals.untrained = False
     return config
 
 

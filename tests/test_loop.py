@@ -21,8 +21,21 @@ def test_a_run_beyond_the_steps_asked_for_is_refused():
             loop._first_or_restored(run, checkpoints)
 
 
+def judged(*, exports_last: bool) -> SimpleNamespace:
+    """What `_Loop.compare` reads, before the first evaluation."""
+    run = SimpleNamespace(best="dev", exports_last=exports_last)
+    return SimpleNamespace(run=run, track={"best": None, "since_best": 0})
+
+
+def test_the_last_evaluation_counts_where_asked():
+    state = judged(exports_last=True)
+    for step, score in enumerate((0.5, 0.6, 0.4)):
+        loop._Loop.compare(state, step, {"dev": score})
+        assert (state.track["best_step"], state.track["scores"]["dev"]) == (step, score)
+
+
 def test_an_equal_score_is_the_best_but_no_progress():
-    state = SimpleNamespace(run=SimpleNamespace(best="dev"), track={"best": None, "since_best": 0})
+    state = judged(exports_last=False)
     found = []
     for step, score in enumerate((0.5, 0.5, 0.4, 0.5, 0.6, 0.6)):
         loop._Loop.compare(state, step, {"dev": score, "step": step})

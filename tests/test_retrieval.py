@@ -1,13 +1,16 @@
 """Nearest rows, entities and captions, by hand, with embeddings that need no model."""
 
+import dataclasses
 import gzip
 
 import numpy as np
 import pytest
 
+from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
-from jaxdistill.evals import auc, bitext, entity, neighbours, transfer
+from jaxdistill.evals import auc, bitext, dev_metric, entity, neighbours, transfer
 from jaxdistill.ops.nearest import nearest
+from jaxdistill.training.dev import read_own_sets
 
 ANGLES = {"queen": 0, "play queen": 4, "kings": 30, "king": 28, "pop": 60, "jazz": 95, "rock": 100, "loud": 97}
 
@@ -55,6 +58,25 @@ def test_any_of_several_entities_will_do_and_queries_without_one_are_not_asked(t
     )
     assert entity.entity_task(path)(on_a_circle)["entity/en recall@1"] == 1.0
     assert entity.read_entities(path).queries == ("play queen",)
+
+
+def test_entities_choose_the_best_checkpoint_by_their_mean_over_languages(tmp_path):
+    """One of two queries finds its entity in German, the only one does in French."""
+    rows = ("query\tentity\tlabel", "play queen\tqueen\t1", "play queen\tkings\t0")
+    german = write(tmp_path / "dev.de.tsv", *rows, "king\tpop\t1")
+    french = write(tmp_path / "dev.fr.tsv", *rows)
+    config = parse_config(dict(evals=dict(entities=f"{german},{french}"), objective=dict(name="simcse")))
+    entities = read_own_sets(config).entities
+    tasks = dev_metric.available_tasks(data_folder=None, graded=None, agreement_task=None, entities=entities)
+    chosen = dev_metric.choose(tasks, "entities/recall@1")
+    assert chosen.task(on_a_circle) == {"entities/recall@1": 0.75}
+    with pytest.raises(
+        InputError, match=r"evals.best='entities/recall@1' needs data of your own; give --config.evals.ent"
+    ):
+        dev_metric.choose({}, "entities/recall@1")
+    pair = dataclasses.replace(config, student=dataclasses.replace(config.student, head="pair"))
+    with pytest.raises(InputError, match="evals.entities=.* is for students with vectors"):
+        read_own_sets(pair)
 
 
 def test_entities_of_another_models_index(tmp_path):

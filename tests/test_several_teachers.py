@@ -251,6 +251,7 @@ def test_a_damaged_checkpoint_among_those_to_average_is_named(finished, tmp_path
         ({"evals.average": (0, 6)}, r"step 6 is beyond the run's 4 steps"),
         ({"evals.average": (0, 1), "run.save_every": 3}, r"step 1 has no .* every 2 and every 3 steps"),
         ({"evals.average": (0, 4), "evals.patience": 1}, r"evals\.patience.* lower run\.steps"),
+        ({"evals.average": (0, 4), "evals.best": "last"}, r"evals\.best=last exports the checkpoint of the last step"),
     ],
 )
 def test_steps_to_average_must_be_saved_steps_of_the_run(folder, tmp_path, changed, words):

@@ -132,7 +132,7 @@ def test_brackets_and_colons_are_shown_as_they_are():
 
 def test_advice_after_no_gain_fits_the_length_of_the_training():
     config = SimpleNamespace(optimizer=SimpleNamespace(learning_rate=0.01))
-    run = SimpleNamespace(best="dev", config=config)
+    run = SimpleNamespace(best="dev", config=config, exports_last=False)
 
     def ending(last_step):
         outcome = SimpleNamespace(best_step=0, averaged=[], seconds=6.0, last_step=last_step)
@@ -146,6 +146,7 @@ def test_a_stage_that_gained_nothing_says_so():
     assert no_gain("dev", 0.5, 0.51, step=4) == ""
     of_mean = no_gain("dev", 0.5, 0.4, step=0, averaged=[0, 4])
     assert of_mean.endswith("is 40.00 after it; the export is the mean of the checkpoints of steps 0, 4")
+    assert no_gain("dev", 0.5, 0.4, step=4, last=True).endswith("is 40.00 after it; the export is the last checkpoint")
     line = no_gain("dev", 0.5, 0.5, step=0)
     assert line.startswith("NO GAIN: dev was 50.00") and line.endswith("the export is the untrained student")
     shown = dict(form="bi", student="s", metric="dev", before=0.5, sts=None)

@@ -236,8 +236,8 @@ class Evals:
     """Steps between evaluations. Each evaluation saves a checkpoint; the last step is always evaluated."""
     best: str = ""
     """Metric that selects the best checkpoint. Empty: the first available of pairs/spearman (pairs/auc if all scores
-    are 0 or 1), retrieval-dev/ndcg@10, sts-b-dev/spearman and agreement/spearman. With a data folder, qnli-dev/auc and
-    mrpc-dev/auc are also available."""
+    are 0 or 1), retrieval-dev/ndcg@10, entities/recall@1, sts-b-dev/spearman and agreement/spearman. With a data folder,
+    qnli-dev/auc and mrpc-dev/auc are also available. `last`: the last checkpoint is exported, whatever its score."""
     pairs: str = ""
     """Your own graded pairs: a .tsv or .csv file with the columns score, sentence1 and sentence2; empty: none."""
     retrieval: str = ""
@@ -247,6 +247,9 @@ class Evals:
     """Split of their judgements that chooses the checkpoint, read from `qrels/SPLIT.tsv`; empty: `dev`. A lone
     `qrels.tsv` counts as `test`. The test score of a checkpoint that was chosen on test is too high. The metric's name
     has the split: `retrieval-dev/ndcg@10`."""
+    entities: str = ""
+    """Your own entities: files with the columns query, entity and label, one per language, separated by commas. Their
+    mean recall@1 is measured. Empty: none."""
     agreement: str = ""
     """Text on which agreement with the teacher is measured; lines 1 and 2 form a pair, lines 3 and 4 the next. Empty:
     sentences are held out of training for it if no other metric chooses the checkpoint."""

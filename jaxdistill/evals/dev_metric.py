@@ -1,8 +1,9 @@
 """Chooses the evaluation that decides the best checkpoint of a run.
 
-It is the user's own graded pairs if there are any, else the user's own retrieval sets, else STS-B dev if there is a data
-folder, else agreement with the teacher; or the one that `evals.best` names, such as the dev pairs of QNLI or MRPC. The
-choice is made, and its data read, before training.
+It is the user's own graded pairs if there are any, else the user's own retrieval sets or entities, else STS-B dev if there
+is a data folder, else agreement with the teacher; or the one that `evals.best` names, such as the dev pairs of QNLI or MRPC.
+The choice is made, and its data read, before training. With `evals.best=last`, this evaluation is measured, but the last
+checkpoint is the one that counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,8 +12,19 @@ from pathlib import Path
 
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError, Task
-from jaxdistill.evals import agreement, auc, documents, pairs, sts
+from jaxdistill.evals import agreement, auc, documents, entity, pairs, sts
 from jaxdistill.evals.beir import RetrievalSet
+from jaxdistill.evals.entity import EntitySet
+
+LAST = "last"
+"""Value of `evals.best` for the last checkpoint."""
+OWN = {
+    pairs.METRIC: "--config.evals.pairs=FILE",
+    pairs.AUC_METRIC: "--config.evals.pairs=FILE",
+    **dict.fromkeys(documents.METRICS.values(), "--config.evals.retrieval=FOLDER"),
+    entity.METRIC: "--config.evals.entities=FILE",
+}
+"""The option that names the user's data of a metric."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +41,7 @@ def available_tasks(
     graded: pairs.GradedPairs | None,
     agreement_task: Task | None,
     retrieval: Sequence[RetrievalSet] = (),
+    entities: Sequence[EntitySet] = (),
     best: str = "",
 ) -> dict[str, Task]:
     """Metric name to evaluation, the preferred one first. Reads the sets, so that errors appear before training.
@@ -45,6 +58,8 @@ def available_tasks(
     if retrieval:
         task = documents.DocumentsTask(sets=retrieval)
         tasks[task.metric] = task
+    if entities:
+        tasks[entity.METRIC] = entity.EntitiesTask(catalogues=entities)
     if best in auc.DEV_METRICS:
         if not data_folder:
             raise InputError(
@@ -60,14 +75,20 @@ def available_tasks(
 
 def choose(tasks: Mapping[str, Task], best_metric: str = "") -> DevEvaluation:
     """The named evaluation, or the first available one when none is named."""
-    if not tasks:
+    wanted = "" if best_metric == LAST else best_metric
+    if not tasks and not wanted:
         raise InputError(
             "no evaluation can choose the best checkpoint: set JAXDISTILL_DATA to a folder with STS-B, or give "
-            "--config.evals.pairs=FILE, --config.evals.retrieval=FOLDER or --config.teacher.model=MODEL."
+            "--config.evals.pairs=FILE, --config.evals.retrieval=FOLDER, --config.evals.entities=FILE or "
+            "--config.teacher.model=MODEL."
         )
-    metric = best_metric or next(iter(tasks))
+    metric = wanted or next(iter(tasks))
+    if metric not in tasks and metric in OWN:
+        raise InputError(
+            f"evals.best={metric!r} needs data of your own; give {OWN[metric]}, or another --config.evals.best."
+        )
     if metric not in tasks:
-        known = ", ".join(tasks)
+        known = ", ".join([*tasks, LAST])
         raise InputError(
             f"evals.best={metric!r} is not measured in this run; measured: {known}.{did_you_mean(metric, list(tasks))}"
         )

@@ -7,14 +7,15 @@ its name before the suffix says (`de.tsv`, `stations.de.csv.gz`). Its columns ar
 query means the entity, 0: it does not). All entities of a file are the catalogue; queries without a right entity are left out.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
-from jaxdistill.core import Embed, InputError
+from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.evals.evaluation import Evaluation, Model, Sources, Unit, index_ways, task_unit
 from jaxdistill.evals.read_table import labelled
 from jaxdistill.evals.similarity import refuse_same_vectors, unit_vectors
@@ -22,6 +23,7 @@ from jaxdistill.ops.nearest import nearest
 
 PROTOCOL = "recall at 1, 5, 10 among all entities of the file (SimTDE, Table 3)"
 RANKS = (1, 5, 10)
+METRIC = "entities/recall@1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +54,20 @@ class EntityTask:
         _, rows = nearest(queries, [entities], count=RANKS[-1])
         right = np.array([[row in meant for row in ranked] for ranked, meant in zip(rows, known.meant, strict=True)])
         return {f"entity/{known.language} recall@{rank}": float(np.mean(right[:, :rank].any(axis=1))) for rank in RANKS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntitiesTask:
+    """The evaluation on files of several languages, which can choose the best checkpoint."""
+
+    catalogues: Sequence[EntitySet]
+
+    def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
+        """`entities/recall@1`, the mean over languages."""
+        found = [
+            EntityTask(catalogue=one)(cast(Embed, embed))[f"entity/{one.language} recall@1"] for one in self.catalogues
+        ]
+        return {METRIC: float(np.mean(found))}
 
 
 def read_entities(path: str | Path) -> EntitySet:

@@ -14,7 +14,7 @@ from jaxdistill.core import InputError
 from jaxdistill.reporting.tables import StageRow
 
 LOSS_COLOR, METRIC_COLORS = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6", "#8a6d3b")
-DEV_SCORES = ("/spearman", "/auc", "/ndcg@10")
+DEV_SCORES = ("/spearman", "/auc", "/ndcg@10", "/recall@1")
 """Ends of the names of dev scores."""
 
 

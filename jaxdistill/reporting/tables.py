@@ -24,6 +24,8 @@ class Measured:
     """Area under the ROC curve on the dev pairs, in [0, 1], if it chose the best checkpoint."""
     retrieval: float | None = None
     """Mean nDCG@10 of the user's retrieval sets, in [0, 1]."""
+    recall: float | None = None
+    """Mean recall@1 of the user's entities, in [0, 1]."""
     sts: float | None = None
     """Average of the seven STS tests, in [-1, 1]."""
     parameters: int | None = None
@@ -42,6 +44,7 @@ ROWS = (
     ("graded pairs (Spearman × 100)", "pairs", hundredfold),
     ("dev pairs (AUC × 100)", "auc", hundredfold),
     ("retrieval (nDCG@10 × 100)", "retrieval", hundredfold),
+    ("entities (recall@1 × 100)", "recall", hundredfold),
     ("STS average of 7 (Spearman × 100)", "sts", hundredfold),
     ("parameters", "parameters", lambda value: f"{value:,}"),
     ("weights file (MB)", "size_bytes", lambda value: f"{value / 1e6:.1f}"),
@@ -87,18 +90,21 @@ class StageRow:
     """The paper's `sts`, if the stage repeats a row of one."""
 
 
-def no_gain(metric: str, before: float, after: float, *, step: int, averaged: Sequence[int] = ()) -> str:
+def no_gain(
+    metric: str, before: float, after: float, *, step: int, averaged: Sequence[int] = (), last: bool = False
+) -> str:
     """A warning if the export is no better than the untrained student; else empty.
 
     Args:
-      step: of the best checkpoint, which is the export unless the mean of `averaged` steps is.
+      step: of the best checkpoint, which is the export unless the mean of `averaged` steps is, or the `last` one.
     """
     if after > before:
         return ""
     best = "the best trained checkpoint" if step else "the untrained student"
+    best = "the last checkpoint" if last else best
     exported = f"the mean of the checkpoints of steps {', '.join(map(str, averaged))}" if averaged else best
     return (
-        f"NO GAIN: {metric} was {hundredfold(before)} before training and is {hundredfold(after)} {'' if averaged else 'at its best '}"
+        f"NO GAIN: {metric} was {hundredfold(before)} before training and is {hundredfold(after)} {'' if averaged or last else 'at its best '}"
         f"after it; the export is {exported}"
     )
 

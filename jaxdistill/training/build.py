@@ -141,6 +141,11 @@ def check_average(config: Config, steps: int) -> None:
 
 def _refuse_patience(config: Config) -> None:
     evals = config.evals
+    if evals.best == dev_metric.LAST and (evals.average or evals.patience or evals.patience_epochs):
+        raise InputError(
+            "evals.best=last exports the checkpoint of the last step; set evals.patience and evals.patience_epochs to 0, and "
+            "--config.evals.average='()'."
+        )
     if evals.average and (evals.patience or evals.patience_epochs):
         raise InputError(
             f"evals.average={evals.average} needs all of its steps, which evals.patience and evals.patience_epochs may leave "

@@ -14,9 +14,10 @@ from jaxdistill.config import Config, Evals
 from jaxdistill.core import LABELS, InputError, Task
 from jaxdistill.data import sources
 from jaxdistill.data.sources import split_specs
-from jaxdistill.evals import agreement, beir, beir_files, dev_metric, pairs, sts
+from jaxdistill.evals import agreement, beir, beir_files, dev_metric, entity, pairs, sts
 from jaxdistill.evals.beir import RetrievalSet
 from jaxdistill.evals.beir_files import SetFiles
+from jaxdistill.evals.entity import EntitySet
 from jaxdistill.training.student import numbers_of
 from jaxdistill.training.teacher import Targets
 
@@ -29,6 +30,7 @@ class OwnSets(NamedTuple):
 
     pairs: pairs.GradedPairs | None
     retrieval: Sequence[RetrievalSet]
+    entities: Sequence[EntitySet]
 
 
 def dev_tasks(
@@ -39,6 +41,7 @@ def dev_tasks(
         data_folder=sts_data_folder(),
         graded=own.pairs,
         retrieval=own.retrieval,
+        entities=own.entities,
         agreement_task=dev_agreement(config, targets, held_out),
         best=config.evals.best,
     )
@@ -76,12 +79,21 @@ def dev_agreement(config: Config, targets: Targets, held_out: Integer[np.ndarray
 
 def read_own_sets(config: Config) -> OwnSets:
     """Reads them; raises `InputError` for what is wrong with them."""
-    if config.evals.retrieval and config.student.head == "pair":
-        raise InputError(
-            f"evals.retrieval={config.evals.retrieval} is for students with vectors, and student.head=pair is a "
-            "cross-encoder; leave it out."
-        )
-    return OwnSets(_graded_pairs(config.evals), [beir.read_set(files) for files in retrieval_files(config.evals)])
+    for option in ("retrieval", "entities"):
+        if (given := getattr(config.evals, option)) and config.student.head == "pair":
+            raise InputError(
+                f"evals.{option}={given} is for students with vectors, and student.head=pair is a cross-encoder; leave it out."
+            )
+    return OwnSets(
+        pairs=_graded_pairs(config.evals),
+        retrieval=[beir.read_set(files) for files in retrieval_files(config.evals)],
+        entities=[entity.read_entities(path) for path in entity_files(config.evals)],
+    )
+
+
+def entity_files(evals: Evals) -> list[pathlib.Path]:
+    """The files that `evals.entities` names, one per language."""
+    return [path for spec in split_specs(evals.entities) for path in sources.source_files(spec)]
 
 
 def retrieval_files(evals: Evals) -> list[SetFiles]:
@@ -104,7 +116,7 @@ def _graded_pairs(evals: Evals) -> pairs.GradedPairs | None:
 
 def held_out_rows(evals: Evals, rows: int) -> int:
     """Sentences to keep out of training for the agreement with the teacher; 0 where something else judges the run."""
-    judged_otherwise = evals.pairs or evals.retrieval or sts_data_folder() is not None
+    judged_otherwise = evals.pairs or evals.retrieval or evals.entities or sts_data_folder() is not None
     if evals.agreement or (judged_otherwise and evals.best != agreement.METRIC):
         return 0
     return min(HELD_OUT, rows // 20 * 2)

@@ -10,7 +10,7 @@ from jaxdistill.config import Config, flat
 from jaxdistill.data import hub, sources
 from jaxdistill.encoders.licences import common_languages
 from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.evals import agreement, auc, documents, pairs, sts
+from jaxdistill.evals import agreement, auc, documents, entity, pairs, sts
 from jaxdistill.files import parts, write_atomic
 from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.paths import public_name, without_folders
@@ -107,6 +107,7 @@ def digests(run: Run) -> dict[str, str]:
     files = {
         "evals.pairs": sources.split_specs(evals.pairs),
         "evals.agreement": sources.split_specs(evals.agreement),
+        "evals.entities": sources.split_specs(evals.entities),
         "evals.retrieval": [str(path) for found in retrieval_files(evals) for path in found],
     }
     if teacher.startswith("vectors:"):
@@ -154,9 +155,7 @@ def finish(
     measured = {
         name: _measured(run, model, scores[name], folder, found[name].reading.rate) for name, model in models.items()
     }
-    lost = no_gain(
-        run.best, outcome.before[run.best], outcome.scores[run.best], step=outcome.best_step, averaged=outcome.averaged
-    )
+    lost = _lost(run, outcome)
     results = {
         "command": command,
         "config": flat(run.config),
@@ -206,9 +205,22 @@ def _scored(
     return "\n".join([*lines, *([paper.line(scores["student after"])] if paper else [])])
 
 
+def _lost(run: Run, outcome: Outcome) -> str:
+    return no_gain(
+        run.best,
+        outcome.before[run.best],
+        outcome.scores[run.best],
+        step=outcome.best_step,
+        averaged=outcome.averaged,
+        last=run.exports_last,
+    )
+
+
 def _ending(run: Run, outcome: Outcome, lost: str) -> str:
     """Which checkpoints the student is of, how long they took, and what to try if nothing was gained."""
     chosen = f"best checkpoint: step {outcome.best_step:,} by {run.best}"
+    if run.exports_last:
+        chosen = f"last checkpoint: step {outcome.best_step:,}"
     if outcome.averaged:
         chosen = f"the student is the mean of the checkpoints of steps {', '.join(map(str, outcome.averaged))}"
     elif lost:
@@ -227,6 +239,7 @@ def _measured(
         agreement=scores.get(agreement.METRIC),
         pairs=scores.get(pairs.METRIC),
         retrieval=scores.get(documents.METRICS[run.config.evals.retrieval_split or "dev"]),
+        recall=scores.get(entity.METRIC),
         auc=scores.get(run.best) if run.best in (pairs.AUC_METRIC, *auc.DEV_METRICS) else None,
         sts=scores.get("average"),
         parameters=model.parameter_count,
@@ -261,7 +274,7 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         data_digest=run.store.content_digest,
         sentences=run.batches.training_rows,
         steps=max(outcome.averaged, default=outcome.best_step),
-        chosen_by="" if outcome.averaged else run.best,
+        chosen_by="" if outcome.averaged or run.exports_last else run.best,
         averaged=averaged_steps(outcome.averaged),
         batch_size=run.batches.batch_size,
         seed=run.config.run.seed,

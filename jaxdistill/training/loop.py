@@ -216,7 +216,7 @@ class _Loop:
             self.track["before"] = scores
         if step or self.run.config.evals.untrained:
             self.compare(step, scores)
-        best_now = self.track["best"] is not None and self.track["best_step"] == step
+        best_now = not self.run.exports_last and self.track["best"] is not None and self.track["best_step"] == step
         shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items())
         say(f"step {step:,}: {shown}{' (best)' if best_now else ''}")
         if self.writers:
@@ -255,7 +255,7 @@ class _Loop:
         """Notes whether these scores are the best so far."""
         score, best = scores[self.run.best], self.track["best"]
         self.track["since_best"] = 0 if best is None or score > best else self.track["since_best"] + 1
-        if best is None or score >= best:  # of equals the later, which was trained for longer
+        if self.run.exports_last or best is None or score >= best:  # of equals the later, which was trained for longer
             self.track |= {"best": score, "best_step": step, "scores": scores}
 
     def seconds_left(self, step: int) -> float:

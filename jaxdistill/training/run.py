@@ -16,6 +16,7 @@ from jaxdistill.config import Config
 from jaxdistill.core import Objective, Sizes, Task, TrainState
 from jaxdistill.data import batches, tokenize
 from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.evals.dev_metric import LAST
 from jaxdistill.training import step
 
 
@@ -58,6 +59,11 @@ class Run:
     def teacher(self) -> SentenceModel | None:
         """The only teacher; None with several."""
         return self.teachers[0] if len(self.teachers) == 1 else None
+
+    @property
+    def exports_last(self) -> bool:
+        """Whether the last checkpoint is exported, whatever its score."""
+        return self.config.evals.best == LAST
 
     def first_state(self, seeds: np.ndarray | None) -> TrainState:
         """The state before step 1, on the mesh."""

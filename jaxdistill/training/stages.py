@@ -47,7 +47,7 @@ from jaxdistill.versions import source_digest
 
 INHERITED = (("data", "text"), ("data", "exclude"), ("data", "cache_folder"), ("evals", "pairs"), ("run", "parts"))
 """Options that a stage takes from the one before where they are empty."""
-OF_VECTORS = (("evals", "retrieval"), ("evals", "retrieval_split"))
+OF_VECTORS = (("evals", "retrieval"), ("evals", "retrieval_split"), ("evals", "entities"))
 """Options that it takes unless its student is a cross-encoder."""
 WITH_TEXT = tuple(("data", option) for option in ("columns", "weights", "roles", "chunk_tokens", "chunk_least"))
 """Options that it takes together with the text."""
