@@ -7,7 +7,7 @@ minilm-128-l3   SIMTDE-128-L3(384) of all-MiniLM-L6-v2 on your text, with tables
 tiny            a one-minute smoke test from text to export; says nothing about quality
 paper-384-l3 paper-384-l12 paper-128-l3
                 the paper's rows: 34.1M parameters (Tables 1 and 2: 80.47), 97.9M (80.51), 9.5M (78.09); random tables,
-                alpha 0.5
+                alpha 0.5, vectors compared as pooled (all-MiniLM-L6-v2 without its Normalize module)
 paper-no-tokens paper-hidden paper-kl paper-cosine-mse paper-cosine-mae
                 ablations of paper-384-l3, from Table 2 and section 4.3. In paper-hidden, three fresh layers of the
                 teacher's width learn the outputs of its last three layers, instead of being copies of them
