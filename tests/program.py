@@ -6,6 +6,7 @@ import pathlib
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -149,6 +150,14 @@ def start_all(
         start(module, arguments, devices=4 // count, variables={**joined, "JAX_PROCESS_ID": str(number), **own})
         for number, own in enumerate(variables or [{}] * count)
     ]
+
+
+def wait_for(condition, process, seconds=200.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.005)
 
 
 def ended(processes: Sequence[subprocess.Popen], status: int) -> list[tuple[str, str]]:

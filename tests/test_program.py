@@ -1,11 +1,9 @@
-"""The real program: trained, killed, resumed, on several devices, stopped where training goes wrong."""
+"""The real program: trained, killed, resumed, on several devices."""
 
 import json
 import re
 import shutil
 import signal
-import time
-import types
 
 import jax
 import numpy as np
@@ -13,13 +11,11 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from jaxdistill import cli, encode, export, main
-from jaxdistill.core import InputError
 from jaxdistill.evals import sts
-from jaxdistill.training import loop as training_loop
 from jaxdistill.training.checkpoint import Checkpoints
 
 import eval_cases
-from program import on_devices, refused, run, series, start, tiny_arguments
+from program import on_devices, refused, run, series, start, tiny_arguments, wait_for
 from tiny_text import made_up
 
 SECRETS = ("HF_TOKEN", "WANDB_API_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GOOGLE_API_KEY")
@@ -56,14 +52,6 @@ def state_of(workdir, step):
 
 def assert_identical(one, other):
     jax.tree.map(np.testing.assert_array_equal, one, other)
-
-
-def wait_for(condition, process, seconds=200.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.005)
 
 
 def logged(workdir, step):
@@ -330,81 +318,3 @@ def test_a_workdir_of_another_config_is_refused_with_the_difference(folder, fini
     arguments = tiny_arguments(folder, student__dropout=0.1, optimizer__learning_rate=0.01)
     line = refused(main, [*arguments, f"--workdir={finished[0]}"], capsys)
     assert "optimizer.learning_rate: 0.0005 there, 0.01 now" in line
-
-
-def test_a_loss_that_is_not_finite_stops_the_run(folder):
-    workdir = folder / "nonfinite"
-    arguments = tiny_arguments(
-        folder, optimizer__learning_rate=1e30, optimizer__clip_norm=0.0, optimizer__warmup_fraction=0.0
-    )
-    with pytest.raises(InputError, match="diverged, the loss is not finite at step .*checkpoint of step 0 is good"):
-        main.main([*arguments, f"--workdir={workdir}"])
-    assert Checkpoints(workdir).steps == [0]
-
-
-@pytest.mark.parametrize("word, good", [("warn", 5), ("stop", 0)])
-def test_a_student_that_collapses_is_a_training_that_diverged(folder, word, good, caplog):
-    """Normalised vectors keep the loss finite at this learning rate."""
-    arguments = tiny_arguments(folder, optimizer__learning_rate=1000.0, evals__collapse=word)
-    with pytest.raises(InputError) as error:
-        main.main([*arguments, f"--workdir={folder / word}"])
-    err = str(error.value)
-    assert f"training diverged, at step {good + 5}" in err and "collapse" in err
-    assert "step 5: the student's vectors collapse: vectors/" in (caplog.text if word == "warn" else err)
-    assert f"the checkpoint of step {good} is good" in err and "lower optimizer.learning_rate (it is 1000)" in err
-
-
-def test_a_score_that_is_not_a_number_is_no_best(monkeypatch):
-    loop = types.SimpleNamespace(
-        run=types.SimpleNamespace(tasks={"pairs/spearman": lambda embed: {"pairs/spearman": float("nan")}}),
-        embedder=types.SimpleNamespace(as_embed=lambda params: None),
-    )
-    with pytest.raises(InputError, match="pairs/spearman is nan"):
-        training_loop._Loop.scores(loop, 0, {})
-
-
-def assert_the_export_names_no_folder_and_no_default_prompt(export, folder):
-    for path in export.rglob("*"):
-        assert path.is_dir() or str(folder).encode() not in path.read_bytes(), path
-    card = (export / "README.md").read_text()
-    assert (
-        "--config.teacher.model=model " in card and "--config.data.text=text.txt " in card and "--workdir=DIR`" in card
-    )
-    assert "| Prompt, in training and for the scores | `the cat ` |" in card
-    settings = json.loads((export / "config_sentence_transformers.json").read_text())
-    assert settings["prompts"] == {"prompt": "the cat "} and settings["default_prompt_name"] is None
-
-
-def test_training_stops_without_a_better_score_and_a_killed_run_keeps_its_best(folder, capsys, caplog):
-    """Each step makes it worse: the best checkpoint is the first one, which the resumed run must still have at its end."""
-    workdir = folder / "patience"
-    arguments = tiny_arguments(
-        folder, optimizer__learning_rate=0.3, evals__patience=2, run__steps=40, student__prompt="the cat "
-    )
-    arguments += ["--workdir", str(workdir)]
-    process = start("main", arguments)
-    wait_for(lambda: (workdir / "checkpoints" / "5").exists(), process)
-    process.kill()
-    process.communicate()
-    main.main(arguments)
-    out = capsys.readouterr().out + caplog.text
-    assert "continuing from the checkpoint of step 5" in out and "stopped at step 10" in out
-    assert_the_export_names_no_folder_and_no_default_prompt(workdir / "export", folder)
-    before = {path: path.stat().st_mtime_ns for path in (workdir / "export").rglob("*")}
-    main.main(arguments)
-    assert {path: path.stat().st_mtime_ns for path in (workdir / "export").rglob("*")} == before
-    results = json.loads((workdir / "results.json").read_text())
-    assert (results["best_step"], results["last_step"]) == (0, 10)
-    assert results["scores"]["student after"] == results["scores"]["student before"]
-    assert results["no_gain"].startswith("NO GAIN: ") and results["no_gain"].endswith("the untrained student")
-    assert results["no_gain"] in out and results["no_gain"] in (workdir / "report.html").read_text()
-
-
-def test_the_untrained_student_is_no_candidate_where_only_trained_ones_are(folder, capsys):
-    arguments = tiny_arguments(
-        folder, optimizer__learning_rate=0.3, evals__untrained=False, run__steps=6, evals__every=3
-    )
-    main.main([*arguments, f"--workdir={folder / 'trained'}"])
-    results = json.loads((folder / "trained" / "results.json").read_text())
-    assert results["best_step"] > 0 and "the best trained checkpoint" in capsys.readouterr().out
-    assert results["scores"]["student after"] != results["scores"]["student before"]
