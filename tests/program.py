@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from tiny_models import tiny_tokenizer
 from tiny_text import made_up
 
 ROOT = pathlib.Path(__file__).parent.parent
+ABORTED = -signal.SIGABRT
+"""How JAX ends a process that has lost another one; a shell says 134."""
 
 
 def write_teacher(folder: pathlib.Path, *, layers: int = 2, hidden_size: int = 16) -> str:

@@ -1,7 +1,6 @@
 """How the processes of a run find each other, agree, and end together; without any training, which test_processes.py has."""
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from jaxdistill.core import InputError
 from jaxdistill.mesh import make_mesh
 from jaxdistill.training import lock
 
-from program import ROOT, environment, refused, tiny_arguments
+from program import ABORTED, ROOT, environment, refused, tiny_arguments
 
 SLURM = {
     "SLURM_JOB_ID": "1234", "SLURM_STEP_NODELIST": "node[007-008]", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2",
@@ -67,6 +66,8 @@ def test_a_process_that_a_launcher_has_started_looks_for_the_others(monkeypatch,
 )
 def test_tasks_that_cannot_be_joined_are_refused_with_what_to_set(monkeypatch, variables, words):
     set_all(monkeypatch, variables)
+    # Another test of this process may have used devices, which JAX would refuse first.
+    monkeypatch.setattr("jax._src.xla_bridge.backends_are_initialized", lambda: False)
     with pytest.raises(InputError, match="set JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT") as refusal:
         with processes.joined(dict):
             pass
@@ -114,8 +115,6 @@ def main(arguments):
             processes.gathered(1)
 cli.run(main, sys.argv[1:])
 """
-ABORTED = -signal.SIGABRT
-"""How JAX ends a process that has lost another one; a shell says 134."""
 
 
 def start_both(*arguments, of_open_mpi=False) -> list[subprocess.Popen]:
@@ -187,6 +186,7 @@ def test_a_run_of_which_a_process_never_comes_is_aborted_and_says_how_long_it_wa
     pairs = [start_both(["5", ""], ["5", ""]) for _ in range(2)]
     for number, pair in enumerate(pairs):
         pair[number].kill()
+        pair[number].communicate()
     for number, pair in enumerate(pairs):
         out, _ = pair[1 - number].communicate(timeout=60)
         assert pair[1 - number].returncode == ABORTED
