@@ -166,10 +166,15 @@ def observe(case: Case, folder: pathlib.Path, shared: pathlib.Path, *, in_proces
     return Row(
         given=case.given,
         said=" / ".join(_shortened(line, room) for line in said),
-        status=" / ".join(dict.fromkeys(str(each.status) for each in found)),
+        status=" / ".join(dict.fromkeys(str(_of_shell(each.status)) for each in found)),
         left=_summary(changes),
         wrong=wrong,
     )
+
+
+def _of_shell(status: int) -> int:
+    """The status with which a shell reports the end by a signal, which Python reports as its negative number."""
+    return status if status >= 0 else 128 - status
 
 
 def _wrong(case: Case, ended: Ended) -> list[str]:

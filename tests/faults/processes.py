@@ -1,7 +1,7 @@
 """Processes, signals, locks and file systems."""
 
+import re
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -12,9 +12,8 @@ from jaxdistill.cli import BAD_INPUT, IN_USE
 
 import program
 from faults.harness import TIMEOUT_S, Case, Ended, Room
+from program import ABORTED
 
-ABORTED = -signal.SIGABRT
-"""How JAX ends a process that has lost another one; a shell says 134."""
 END_SECONDS = 30
 """After this time, no process of a run may still wait for another one."""
 
@@ -101,8 +100,9 @@ def _never_comes(room: Room) -> list[Ended]:
 
 
 def _as_jax_says(ended: Ended) -> Ended:
-    """Without the stack trace: JAX ends processes that have lost another one by aborting them."""
-    return ended._replace(err=next((line for line in ended.err.splitlines() if "Terminating" in line), ended.err))
+    """The sentence that does not depend on how the other one died, without the stack trace."""
+    said = re.search(r"Terminating process .*?\.", ended.err)
+    return ended._replace(err=said[0] if said else ended.err)
 
 
 def _dies(room: Room, *, first: bool) -> list[Ended]:
