@@ -74,6 +74,11 @@ def tiny(config: ConfigDict) -> ConfigDict:
     return config
 
 
+def embedded(make: Callable[[], ConfigDict]) -> dict[str, Callable[[], ConfigDict]]:
+    """The presets `quickstart` and `tiny` of a training on plain sentences."""
+    return {"quickstart": lambda: quickstart(make()), "tiny": lambda: tiny(make())}
+
+
 def chosen(
     file: str,
     presets: Mapping[str, Callable[..., ConfigDict]],

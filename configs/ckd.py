@@ -5,6 +5,7 @@
 minilm-l3   3 layers of all-MiniLM-L6-v2 on your text; fixed temperature, no projection (the student starts aligned)
 two-stage   the same, then supervised contrastive fine-tuning of the best student on
             --config.then.data.text=TRIPLETS.tsv, with the columns text, positive, negative
+quickstart  the default: on text that comes with the project, offline, in a minute or two
 tiny        a one-minute smoke test from text to export; says nothing about quality
 tiny-two-stage   the same for both stages
 paper:STUDENT   the paper's settings: teacher sup-SimCSE-RoBERTa-large without dropout, batch 512; then stage 2 at batch
@@ -21,7 +22,7 @@ Text: `news5m.txt`, and SimCSE's `nli_for_simcse.csv` (docs/guide/data.md downlo
 --config.then.data.text (TinyBERTs of paper-simcse: --config.data.text and --config.then.then.data.text).
 """
 
-from _presets import TEACHER, chosen, minilm_l3, options, tiny
+from _presets import TEACHER, chosen, embedded, minilm_l3, options, tiny
 from congen import STUDENTS as CONGENS_STUDENTS
 from congen import of_student
 from ml_collections import ConfigDict
@@ -160,7 +161,7 @@ def tiny_two_stage() -> ConfigDict:
 PRESETS = {
     "minilm-l3": aligned,
     "two-stage": two_stage,
-    "tiny": lambda: tiny(aligned()),
+    **embedded(aligned),
     "tiny-two-stage": tiny_two_stage,
     "paper": paper,
     "code": code,
@@ -170,6 +171,6 @@ PRESETS = {
 ARGUMENTS = {preset: tuple(STUDENTS) for preset in ("paper", "code", "paper-simcse")} | {"congen": CONGENS_STUDENTS}
 
 
-def get_config(preset: str = "minilm-l3") -> ConfigDict:
+def get_config(preset: str = "quickstart") -> ConfigDict:
     """The preset's options, all of them spelled out."""
     return chosen("ckd", PRESETS, preset, ARGUMENTS)

@@ -2,7 +2,8 @@
 
     python -m jaxdistill.main --config=configs/congen.py:PRESET --workdir=runs/NAME
 
-quickstart   3 layers of all-MiniLM-L6-v2 on the embedded text; no network
+quickstart   the default: 3 layers of all-MiniLM-L6-v2 on text that comes with the project, offline, in
+             a minute or two
 tiny         a one-minute smoke test from text to export; says nothing about quality
 minilm-l3    3 layers of all-MiniLM-L6-v2 (17M parameters) on your text: --config.data.text=PATH_OR_GLOB
 paper:STUDENT   the rows of the paper's Tables 1 and 7; teacher unsup-SimCSE-RoBERTa-large from the hub; `paper` alone
@@ -19,10 +20,8 @@ the hub, with word deletion as the second view; Table 6 puts that within 0.7 poi
 --config.objective.generalize_view=translation`.
 """
 
-from _presets import NLI, chosen, options
+from _presets import NLI, chosen, embedded, options
 from _presets import minilm_l3 as layers_of_minilm
-from _presets import quickstart as on_embedded_text
-from _presets import tiny as for_a_minute
 from ml_collections import ConfigDict
 
 # Table 7: student checkpoint, teacher temperature, student temperature, queue size, learning rate.
@@ -114,8 +113,7 @@ def minilm_l3() -> ConfigDict:
 
 
 PRESETS = {
-    "quickstart": lambda: on_embedded_text(minilm_l3()),
-    "tiny": lambda: for_a_minute(minilm_l3()),
+    **embedded(minilm_l3),
     "minilm-l3": minilm_l3,
     "paper": paper,
 }
@@ -123,6 +121,6 @@ PRESETS = {
 ARGUMENTS = {"paper": tuple(PAPER)}
 
 
-def get_config(preset: str = "paper") -> ConfigDict:
+def get_config(preset: str = "quickstart") -> ConfigDict:
     """The preset's options, all of them spelled out."""
     return chosen("congen", PRESETS, preset, ARGUMENTS)

@@ -5,6 +5,7 @@
 minilm-l3   3 layers of all-MiniLM-L6-v2 on pairs (columns sentence1 and sentence2, or premise and hypothesis), which
             all-MiniLM-L6-v2 scores. Other teachers: --config.teacher.model=MODEL, also several sentence encoders or
             several cross-encoders, separated by commas. Your own scores: vectors:SCORES.npy, a float array [rows, 1]
+quickstart  the default: on text that comes with the project, offline, in a minute or two
 tiny        a one-minute smoke test from text to export; says nothing about quality
 
 trans_encoder.py regresses the same scores; here only their order counts. Most pairs of random sentences have no
@@ -12,7 +13,10 @@ meaningful order, so pairs of all degrees of similarity matter more than a large
 gte-small.
 """
 
-from _presets import TEACHER, chosen, minilm_l3, tiny
+from collections.abc import Callable
+from functools import partial
+
+from _presets import TEACHER, chosen, minilm_l3, quickstart, tiny
 from ml_collections import ConfigDict
 from trans_encoder import COLUMNS
 
@@ -26,18 +30,19 @@ def on_pairs() -> ConfigDict:
     return config
 
 
-def small() -> ConfigDict:
+def small(size: Callable[[ConfigDict], ConfigDict]) -> ConfigDict:
     """On the embedded graded pairs, without their scores."""
-    config = tiny(on_pairs())
+    config = size(on_pairs())
     config.data.columns = COLUMNS
     config.data.text = config.evals.pairs
+    config.evals.agreement, config.evals.best = "", "pairs/spearman"
     config.teacher.targets = "labels"
     return config
 
 
-PRESETS = {"minilm-l3": on_pairs, "tiny": small}
+PRESETS = {"minilm-l3": on_pairs, "quickstart": partial(small, quickstart), "tiny": partial(small, tiny)}
 
 
-def get_config(preset: str = "minilm-l3") -> ConfigDict:
+def get_config(preset: str = "quickstart") -> ConfigDict:
     """The preset's options, all of them spelled out."""
     return chosen("cosent", PRESETS, preset)

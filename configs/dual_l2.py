@@ -3,6 +3,7 @@
     python -m jaxdistill.main --config=configs/dual_l2.py:PRESET --workdir=runs/NAME
 
 minilm-l3   3 layers of all-MiniLM-L6-v2 on your text; word deletion as the second view
+quickstart  the default: on text that comes with the project, offline, in a minute or two
 tiny        a one-minute smoke test from text to export; says nothing about quality
 paper:STUDENT   ConGen's baseline; teacher and student from the hub; `paper` alone is bert-base. Its Table 3 has mdistilbert
             and mminilm-l12, which read translations as the second view (see configs/congen.py)
@@ -23,7 +24,7 @@ on 2 CPU cores, including the teacher's targets; docs/results.md has the scores.
 trained on millions of pairs.
 """
 
-from _presets import TEACHER, chosen, minilm_l3, options, tiny
+from _presets import TEACHER, chosen, embedded, minilm_l3, options
 from congen import PAPER, second_view
 from l2 import l2
 from l2 import paper as l2_paper
@@ -63,13 +64,13 @@ def paper(student: str = "bert-base") -> ConfigDict:
 
 PRESETS = {
     "minilm-l3": lambda: minilm_l3(**dual_l2()),
-    "tiny": lambda: tiny(minilm_l3(**dual_l2())),
+    **embedded(lambda: minilm_l3(**dual_l2())),
     "paper": paper,
     "en-de": en_de,
 }
 ARGUMENTS = {"paper": tuple(PAPER)}
 
 
-def get_config(preset: str = "minilm-l3") -> ConfigDict:
+def get_config(preset: str = "quickstart") -> ConfigDict:
     """The preset's options, all of them spelled out."""
     return chosen("dual_l2", PRESETS, preset, ARGUMENTS)

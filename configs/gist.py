@@ -5,6 +5,7 @@
 minilm-l3       3 layers of all-MiniLM-L6-v2, which is also the guide, on a file with the columns text, positive. For
                 another guide, of any width: --config.teacher.model=MODEL
 minilm-l3-sup   the same with hard negatives: text, positive, negative
+quickstart      the default: on text that comes with the project, offline, in a minute or two
 tiny            a one-minute smoke test from text to export; says nothing about quality
 
 docs/results.md has a run on gte-small.
@@ -12,7 +13,7 @@ docs/results.md has a run on gte-small.
 
 from functools import partial
 
-from _presets import chosen, minilm_l3, tiny
+from _presets import chosen, embedded, minilm_l3
 from ml_collections import ConfigDict
 from simcse import PLAIN_TRIPLETS, VIEWS_OF_TRIPLETS
 
@@ -28,10 +29,10 @@ def gist(views: tuple[str, ...]) -> ConfigDict:
 PRESETS = {
     "minilm-l3": partial(gist, VIEWS_OF_TRIPLETS[:2]),
     "minilm-l3-sup": partial(gist, VIEWS_OF_TRIPLETS),
-    "tiny": lambda: tiny(gist(("text", "delete_words"))),
+    **embedded(lambda: gist(("text", "delete_words"))),
 }
 
 
-def get_config(preset: str = "minilm-l3") -> ConfigDict:
+def get_config(preset: str = "quickstart") -> ConfigDict:
     """The preset's options, all of them spelled out."""
     return chosen("gist", PRESETS, preset)

@@ -6,6 +6,7 @@ jasper      3 layers of all-MiniLM-L6-v2 on your text (--config.data.text=PATH_O
             triplet order with Jasper's weights (Zhang et al., 2024, arXiv 2412.19048)
 luxical     the same student by the divergence of Gram matrices alone, at temperature 3 (Merrick et al., 2025, arXiv
             2512.09015)
+quickstart  the default: on text that comes with the project, offline, in a minute or two
 tiny        a one-minute smoke test of jasper from text to export; says nothing about quality
 
 Both papers train other students on other text. Jasper also trains nested widths (`--config.student.dims`). Luxical uses
@@ -13,7 +14,7 @@ batches of 12,288; `luxical` uses 512. Without the cosine term, student and teac
 has a run on gte-small.
 """
 
-from _presets import chosen, minilm_l3, tiny
+from _presets import chosen, embedded, minilm_l3
 from ml_collections import ConfigDict
 
 
@@ -43,10 +44,10 @@ def luxical() -> ConfigDict:
 PRESETS = {
     "jasper": lambda: minilm_l3(**gram()),
     "luxical": luxical,
-    "tiny": lambda: tiny(minilm_l3(**gram())),
+    **embedded(lambda: minilm_l3(**gram())),
 }
 
 
-def get_config(preset: str = "jasper") -> ConfigDict:
+def get_config(preset: str = "quickstart") -> ConfigDict:
     """The preset's options, all of them spelled out."""
     return chosen("gram", PRESETS, preset)

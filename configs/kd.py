@@ -3,6 +3,7 @@
     python -m jaxdistill.main --config=configs/kd.py:PRESET --workdir=runs/NAME
 
 minilm-l3   3 layers of all-MiniLM-L6-v2 on your text; the linear layer starts as the identity and is not exported
+quickstart  the default: on text that comes with the project, offline, in a minute or two
 tiny        a one-minute smoke test from text to export; says nothing about quality
 paper:STUDENT   teacher sup-SimCSE-RoBERTa-large, batch 512, then stage 2 at batch 128. STUDENT is bert-base (Table 2:
             83.05, after stage 2 84.57), tinybert-l6 (82.29, 83.85) or tinybert-l4 (80.43, 82.56); `paper` alone is
@@ -15,7 +16,7 @@ Text: `news5m.txt`, and SimCSE's `nli_for_simcse.csv` (docs/guide/data.md downlo
 --config.then.data.text.
 """
 
-from _presets import NLI, chosen, minilm_l3, tiny
+from _presets import NLI, chosen, embedded, minilm_l3
 from ckd import STUDENTS, distilcse, distilcses_second_stage
 from l2 import l2
 from ml_collections import ConfigDict
@@ -58,7 +59,7 @@ def code(student: str = "bert-base") -> ConfigDict:
 
 PRESETS = {
     "minilm-l3": aligned,
-    "tiny": lambda: tiny(aligned()),
+    **embedded(aligned),
     "paper": paper,
     "paper-nli": paper_on_nli,
     "code": code,
@@ -66,6 +67,6 @@ PRESETS = {
 ARGUMENTS = {preset: tuple(STUDENTS) for preset in ("paper", "paper-nli", "code")}
 
 
-def get_config(preset: str = "minilm-l3") -> ConfigDict:
+def get_config(preset: str = "quickstart") -> ConfigDict:
     """The preset's options, all of them spelled out."""
     return chosen("kd", PRESETS, preset, ARGUMENTS)

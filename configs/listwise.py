@@ -11,6 +11,7 @@ margin      MarginMSE (Hofstätter et al., 2020, arXiv 2010.02666): dot products
 mined       a trained student (--config.student.model=FOLDER) on the rows of `mine --num_negatives=2
             --output_format=n-tuple`: 60 small steps with the miner's scores. It is the last stage of the best student
             for retrieval in docs/results.md
+quickstart  the default: on text that comes with the project, offline, in a minute or two
 tiny        a one-minute smoke test from text to export; says nothing about quality
 
 For more candidates, add columns and views; a query may have several rows:
@@ -18,7 +19,10 @@ For more candidates, add columns and views; a query may have several rows:
 --config.objective.views='("text","positive","a","b")'. docs/results.md has a run on gte-small.
 """
 
-from _presets import TEACHER, chosen, minilm_l3, tiny
+from collections.abc import Callable
+from functools import partial
+
+from _presets import TEACHER, chosen, minilm_l3, quickstart, tiny
 from ml_collections import ConfigDict
 from simcse import PLAIN_TRIPLETS, VIEWS_OF_TRIPLETS
 
@@ -64,18 +68,20 @@ def mined() -> ConfigDict:
     return config
 
 
-def small() -> ConfigDict:
+def small(size: Callable[[ConfigDict], ConfigDict]) -> ConfigDict:
     """On the embedded graded pairs; the second candidate is the query itself."""
-    config = tiny(listwise())
+    config = size(listwise())
     config.data.text = config.evals.pairs
+    config.evals.agreement, config.evals.best = "", "pairs/spearman"
     config.data.columns = (("text", "sentence1"), ("positive", "sentence2"), ("negative", "sentence1"))
     config.teacher.targets = "labels"
     return config
 
 
-PRESETS = {"minilm-l3": listwise, "margin": margin, "mined": mined, "tiny": small}
+PRESETS = {"minilm-l3": listwise, "margin": margin, "mined": mined}
+PRESETS |= {"quickstart": partial(small, quickstart), "tiny": partial(small, tiny)}
 
 
-def get_config(preset: str = "minilm-l3") -> ConfigDict:
+def get_config(preset: str = "quickstart") -> ConfigDict:
     """The preset's options, all of them spelled out."""
     return chosen("listwise", PRESETS, preset)

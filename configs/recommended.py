@@ -1,6 +1,6 @@
 """The best student for a budget: layers of the teacher, distilled on your text, then fine-tuned on labelled pairs.
 
-    python -m jaxdistill.main --config=configs/recommended.py --workdir=runs/NAME \\
+    python -m jaxdistill.main --config=configs/recommended.py:two-stage --workdir=runs/NAME \\
       --config.data.text=TEXT --config.then.data.text=TRIPLETS.tsv
 
 l6, l3, compact   the reference students of gte-small. l6 keeps six of the teacher's twelve layers, chosen on the text:
@@ -24,6 +24,7 @@ short       cosine distillation instead, which learns faster at first: 52,000 se
 unlabelled  the first stage alone, if you have no triplets: congen.py:minilm-l3
 static      a table of token vectors of width 256 instead of an encoder, from gte-small (or static:e5, static:mpnet):
             cosine distillation towards whitened vectors. sentence-transformers and model2vec load it
+quickstart  the default: on text that comes with the project, offline, in a minute or two
 tiny        a one-minute smoke test from text to export; says nothing about quality
 
 docs/results.md says what each ingredient gained, and which ones gained nothing.
@@ -31,7 +32,7 @@ docs/results.md says what each ingredient gained, and which ones gained nothing.
 
 from collections.abc import Callable
 
-from _presets import chosen, minilm_l3, options, tiny
+from _presets import chosen, embedded, minilm_l3, options
 from ckd import second_stage
 from congen import minilm_l3 as unlabelled
 from l2 import l2
@@ -183,12 +184,12 @@ PRESETS = {
     "short": short,
     "unlabelled": unlabelled,
     "static": static,
-    "tiny": lambda: tiny(unlabelled()),
+    **embedded(unlabelled),
 } | {name: reference_preset(name) for name in STUDENTS}
 ARGUMENTS = {name: ("labelled", *OTHER_TEACHERS, *SEVERAL_TEACHERS) for name in STUDENTS} | {"static": OTHER_TEACHERS}
 ARGUMENTS["l6"] += tuple(FOR_RETRIEVAL)
 
 
-def get_config(preset: str = "two-stage") -> ConfigDict:
+def get_config(preset: str = "quickstart") -> ConfigDict:
     """The preset's options, all of them spelled out."""
     return chosen("recommended", PRESETS, preset, ARGUMENTS)

@@ -5,6 +5,7 @@
 minilm-l3       unsupervised, from layers 1, 3, 5 of all-MiniLM-L6-v2, on your text
 minilm-l3-sup   supervised, on a file with the columns text, positive, negative
 minilm-l3-mirror   with Mirror-BERT's random span masking and loss
+quickstart      the default: on text that comes with the project, offline, in a minute or two
 tiny            a one-minute smoke test from text to export; says nothing about quality
 unsup-bert unsup-bert-large unsup-roberta unsup-roberta-large
                 SimCSE's rows, on wiki1m_for_simcse.txt. Its Table 5 has 76.25 for BERT-base; users report 73.5 to 75.3
@@ -35,7 +36,7 @@ The papers' repositories link the text files.
 
 from functools import partial
 
-from _presets import NLI, chosen, options, tiny
+from _presets import NLI, chosen, embedded, options
 from _presets import minilm_l3 as layers_of_minilm
 from congen import PAPER, STUDENTS
 from ml_collections import ConfigDict
@@ -159,7 +160,7 @@ PRESETS = {
     "minilm-l3": minilm_l3,
     "minilm-l3-sup": partial(minilm_l3, supervised=True),
     "minilm-l3-mirror": minilm_l3_mirror,
-    "tiny": lambda: tiny(minilm_l3()),
+    **embedded(minilm_l3),
     "unsup-bert": partial(papers, "google-bert/bert-base-uncased", batch_size=64, learning_rate=3e-5),
     "unsup-bert-large": partial(papers, "google-bert/bert-large-uncased", batch_size=64, learning_rate=1e-5),
     "unsup-roberta": partial(papers, "FacebookAI/roberta-base", batch_size=512, learning_rate=1e-5),
@@ -185,6 +186,6 @@ PRESETS = {
 ARGUMENTS = {"congen-unsup": STUDENTS, "congen-sup": STUDENTS}
 
 
-def get_config(preset: str = "minilm-l3") -> ConfigDict:
+def get_config(preset: str = "quickstart") -> ConfigDict:
     """The preset's options, all of them spelled out."""
     return chosen("simcse", PRESETS, preset, ARGUMENTS)

@@ -4,6 +4,7 @@
 
 minilm-128-l3   SIMTDE-128-L3(384) of all-MiniLM-L6-v2 on your text, with tables from the teacher's by SVD (ours): 9.5M
                 parameters as the paper counts them, with a pooler. Its Table 2 has 78.09
+quickstart      the default: on text that comes with the project, offline, in a minute or two
 tiny            a one-minute smoke test from text to export; says nothing about quality
 paper-384-l3 paper-384-l12 paper-128-l3
                 the paper's rows: 34.1M parameters (Tables 1 and 2: 80.47), 97.9M (80.51), 9.5M (78.09); random tables,
@@ -25,7 +26,7 @@ text: those are ours. The export is an ELECTRA model, which sentence-transformer
 
 from functools import partial
 
-from _presets import NLI, TEACHER, chosen, minilm_l3, options, tiny
+from _presets import NLI, TEACHER, chosen, embedded, minilm_l3, options
 from ml_collections import ConfigDict
 from simcse import simcse
 
@@ -122,7 +123,7 @@ def minilm_128_l3() -> ConfigDict:
 
 PRESETS = {
     "minilm-128-l3": minilm_128_l3,
-    "tiny": lambda: tiny(minilm_128_l3()),
+    **embedded(minilm_128_l3),
     **{row: partial(paper, row) for row in ROWS},
     "paper-no-tokens": partial(paper, "paper-384-l3", alpha=0.0),
     "paper-hidden": fresh_layers,
@@ -134,6 +135,6 @@ PRESETS = {
 }
 
 
-def get_config(preset: str = "minilm-128-l3") -> ConfigDict:
+def get_config(preset: str = "quickstart") -> ConfigDict:
     """The preset's options, all of them spelled out."""
     return chosen("simtde", PRESETS, preset)

@@ -3,6 +3,7 @@
     python -m jaxdistill.main --config=configs/skd.py:PRESET --workdir=runs/NAME
 
 minilm-l3   3 layers of all-MiniLM-L6-v2 on your text; word deletion as the second view
+quickstart  the default: on text that comes with the project, offline, in a minute or two
 tiny        a one-minute smoke test from text to export; says nothing about quality
 paper:STUDENT   as in ConGen's paper: the third term compares the student's two views; `paper` alone is bert-base
 code:STUDENT    as in the code of CL-ReLKT, the source of SKD: the third term compares the teacher's second view with
@@ -11,7 +12,7 @@ code:STUDENT    as in the code of CL-ReLKT, the source of SKD: the third term co
 ConGen's own code of SKD is not public.
 """
 
-from _presets import chosen, minilm_l3, tiny
+from _presets import chosen, embedded, minilm_l3
 from congen import STUDENTS
 from dual_l2 import dual_l2
 from l2 import paper as l2_paper
@@ -37,13 +38,13 @@ def code(student: str = "bert-base") -> ConfigDict:
 
 PRESETS = {
     "minilm-l3": lambda: minilm_l3(**skd()),
-    "tiny": lambda: tiny(minilm_l3(**skd())),
+    **embedded(lambda: minilm_l3(**skd())),
     "paper": paper,
     "code": code,
 }
 ARGUMENTS = {"paper": STUDENTS, "code": STUDENTS}
 
 
-def get_config(preset: str = "minilm-l3") -> ConfigDict:
+def get_config(preset: str = "quickstart") -> ConfigDict:
     """The preset's options, all of them spelled out."""
     return chosen("skd", PRESETS, preset, ARGUMENTS)

@@ -13,6 +13,7 @@ minilm      all-MiniLM-L6-v2 is the first bi-encoder, and the start of every sta
 reranker    the first half of a cycle on queries and passages (columns title and text, or text and positive), for
             `evaluate --reranker`. all-MiniLM-L6-v2 labels the pairs and starts the cross-encoder. To start from a plain
             BERT, set --config.student.pooling=pooler
+quickstart  the default: on text that comes with the project, offline, in a minute or two
 tiny        a smoke test from text to both exports in about a minute; says nothing about quality
 
 The same on a task's pairs from JAXDISTILL_DATA, without their labels; a labelled dev set chooses the checkpoint:
@@ -65,7 +66,7 @@ from _cycles import (
     every,
     stage,
 )
-from _presets import TEACHER, chosen, tiny
+from _presets import TEACHER, chosen, quickstart, tiny
 from ml_collections import ConfigDict
 from simcse import mirror, papers, simcse
 
@@ -180,12 +181,13 @@ BINARY = {
 CYCLES_OF_TASK = {"sick": 3, "qqp": 5, "qnli": 5, "mrpc": 5}
 
 
-def small() -> ConfigDict:
+def small(size: Callable[[ConfigDict], ConfigDict]) -> ConfigDict:
     """One cycle; the pairs are the embedded graded ones, without their scores. The second stage takes them from the first."""
 
     def shrink(config: ConfigDict) -> None:
-        tiny(config)
+        size(config)
         config.data.text, config.evals.pairs = "", ""
+        config.evals.agreement, config.evals.best = "", "pairs/spearman"
         config.teacher.targets = "labels"
         config.teacher.max_length = 0  # for encoders with fewer positions
         config.student.layers = "even:3" if config.student.model == TEACHER else ""
@@ -262,7 +264,8 @@ OURS = {
 }
 """Presets whose argument is a number of cycles."""
 PRESETS = {
-    "tiny": small,
+    "quickstart": partial(small, quickstart),
+    "tiny": partial(small, tiny),
     "reranker": reranker,
     **OURS,
     "paper": of_model(lambda begun: on_pairs(cycles(begun, count=3))),
@@ -294,6 +297,6 @@ ARGUMENTS = {
 }
 
 
-def get_config(preset: str = "minilm") -> ConfigDict:
+def get_config(preset: str = "quickstart") -> ConfigDict:
     """The preset's options, all of them spelled out."""
     return chosen("trans_encoder", PRESETS, preset, ARGUMENTS)

@@ -136,7 +136,7 @@ def test_previous_without_a_stage_before_is_refused(folder, capsys, tmp_path):
 
 def test_a_later_stage_without_its_text_is_refused_before_the_first_is_trained(folder, finished, capsys, tmp_path):
     given = [
-        "--config=configs/recommended.py",
+        "--config=configs/recommended.py:two-stage",
         f"--config.data.text={folder / 'text.txt'}",
         f"--workdir={tmp_path / 'w'}",
     ]
