@@ -15,7 +15,7 @@ from ml_collections import ConfigDict, config_flags
 from jaxdistill import config as configs
 from jaxdistill.cli import did_you_mean, run
 from jaxdistill.core import InputError
-from jaxdistill.training.config_file import read_config_file
+from jaxdistill.training.config_file import default_workdir, read_config_file
 from jaxdistill.versions import version_text
 
 ALLOWED = {
@@ -24,16 +24,17 @@ ALLOWED = {
     "could not convert string to float": "a number",
 }
 """What the flag libraries say of a value of the wrong type, and what is allowed."""
-USAGE = """usage: python -m jaxdistill.main --config=FILE[:PRESET] --workdir=DIR
+USAGE = """usage: python -m jaxdistill.main --config=FILE[:PRESET] [--workdir=DIR]
            [--dry_run [--compile_for=SLICE] | --check=WHERE] [--config.SECTION.OPTION=VALUE ...]
 
 Trains a student and exports it to DIR/export. Running the same command again resumes training.
 
-  --config=FILE[:PRESET]   configs/congen.py:quickstart, or your own file; shipped configs are found
-                           from any folder. Some presets take an argument, such as a paper's
-                           student: l2.py:paper:minilm-l6
+  --config=FILE[:PRESET]   a shipped config, found from any folder, or your own file. Without a
+                           preset, shipped ones train on text that comes with the project. Some
+                           presets take an argument, such as a paper's student:
+                           l2.py:paper:minilm-l6
   --workdir=DIR            for checkpoints, metrics, log, plot and export: a folder,
-                           s3://BUCKET/PATH or gs://BUCKET/PATH
+                           s3://BUCKET/PATH or gs://BUCKET/PATH; default: runs/CONFIG-PRESET
   --dry_run                build everything, including stored targets and labels; print sizes,
                            memory, steps and estimated time; stop before step 1
   --compile_for=SLICE      with --dry_run: compile the step for absent TPUs (v5e-16, v5p-64, v6e-8),
@@ -65,6 +66,7 @@ def main(arguments: Sequence[str]) -> None:
     from jaxdistill.training.stages import in_order, run_stages
     from jaxdistill.training.unread import warn_of_unread
 
+    print(f"workdir: {given.workdir}", flush=True)
     warn_of_unread(config, _overridden(arguments))
     if given.check:
         check_launch(in_order(config), given.workdir, given.check)
@@ -126,11 +128,11 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
         sys.argv = program
     if rest:
         raise InputError(f"{rest[0]!r} is not an option; options begin with --. --help lists them.")
-    if not values.workdir:
-        raise InputError("--workdir is missing. --help shows the usage.")
+    if values.workdir == "":
+        raise InputError("--workdir is empty; give a folder, or leave the option out for runs/CONFIG-PRESET.")
     if values.compile_for and not values.dry_run:
         raise InputError(f"--compile_for={values.compile_for} plans a run and trains nothing; add --dry_run.")
-    workdir = os.path.expanduser(values.workdir)
+    workdir = os.path.expanduser(values.workdir or default_workdir(named[-1]))
     return Flags(values.config.to_dict(), workdir, values.dry_run, values.compile_for, values.check or "")
 
 

@@ -21,9 +21,10 @@ def test_ten_steps_bring_the_student_closer_to_the_real_teacher(tmp_path):
     heldout = (ROOT / "jaxdistill" / "assets" / "heldout.txt").read_text(encoding="utf-8").splitlines()
     (tmp_path / "heldout.txt").write_text("\n".join(heldout[:SENTENCES]), encoding="utf-8")
     options.append(f"--config.evals.agreement={tmp_path / 'heldout.txt'}")
-    folders = [f"--config.data.cache_folder={tmp_path / 'cache'}", f"--workdir={tmp_path / 'run'}"]
-    out, _ = run("main", ["--config=configs/congen.py:quickstart", *options, *folders], quick=False)
-    scores = json.loads((tmp_path / "run" / "results.json").read_text())["scores"]
+    options.append(f"--config.data.cache_folder={tmp_path / 'cache'}")
+    out, _ = run("main", ["--config=configs/congen.py", *options], cwd=tmp_path, quick=False)
+    assert out.startswith("workdir: runs/congen-quickstart\n")
+    scores = json.loads((tmp_path / "runs" / "congen-quickstart" / "results.json").read_text())["scores"]
     before, after = scores["student before"], scores["student after"]
     assert after["agreement/spearman"] > before["agreement/spearman"] + MARGIN
     assert scores["teacher"]["agreement/spearman"] > 0.999

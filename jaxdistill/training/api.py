@@ -20,7 +20,7 @@ from jaxdistill.data.in_memory import Text, columns_of, sources_of
 from jaxdistill.data.sources import split_specs
 from jaxdistill.inference import Embedder, load
 from jaxdistill.reporting.model_card import public_argument
-from jaxdistill.training.config_file import read_config_file
+from jaxdistill.training.config_file import default_workdir, read_config_file
 from jaxdistill.training.labels import COLUMNS
 from jaxdistill.training.metrics import Callback
 from jaxdistill.training.mirror import local_folder
@@ -118,7 +118,7 @@ def distill(
     short |= dict(epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, seed=seed)
     chosen = options_of({name: value for name, value in short.items() if value not in (None, "", ())}, objective)
     parsed = whole_config(str(config), text, chosen, options or {})
-    place = default_workdir(str(config), parsed) if workdir is None else workdir
+    place = _default_workdir(str(config), parsed) if workdir is None else workdir
     return _trained(parsed, place, callbacks=callbacks, dry_run=dry_run, command=_call(str(config), parsed))
 
 
@@ -168,13 +168,11 @@ def refuse_twice(given: Iterable[str], options: Mapping[str, Any]) -> None:
             raise InputError(f"the argument {argument} and options[{name!r}] are the same option; give one of them.")
 
 
-def default_workdir(config: str, parsed: Config) -> pathlib.Path:
+def _default_workdir(config: str, parsed: Config) -> pathlib.Path:
     """`runs/CONFIG-PRESET-DIGEST`: the same for calls that resume each other, another one for any other training."""
     fixed = {name: value for name, value in flat(parsed).items() if name.rpartition("then.")[2] not in EXTENSIONS}
     digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:8]
-    file, _, preset = config.partition(":")
-    name = "-".join(filter(None, [pathlib.Path(file).stem, preset.replace(":", "-"), digest]))
-    return pathlib.Path("runs", name).absolute()
+    return pathlib.Path(f"{default_workdir(config)}-{digest}").absolute()
 
 
 def _layers(layers: int | str | Sequence[int] | None) -> str | None:

@@ -32,6 +32,15 @@ def read_config_file(spec: str) -> dict[str, Any]:
     return completed(raw)
 
 
+def default_workdir(spec: str) -> str:
+    """`runs/CONFIG-PRESET` in the current folder, such as `runs/congen-paper-bert-tiny`."""
+    name, _, preset = spec.partition(":")
+    if not preset:
+        presets = inspect.signature(load_config_module(find_config(name)).get_config).parameters
+        preset = str(presets["preset"].default) if "preset" in presets else ""
+    return str(pathlib.Path("runs") / "-".join(filter(None, [pathlib.Path(name).stem, *preset.split(":")])))
+
+
 def completed(raw: Mapping[str, Any]) -> dict[str, Any]:
     """The options with the defaults of all others, those of the objective and of later stages included."""
     from jaxdistill import objectives  # imports JAX

@@ -1,0 +1,30 @@
+"""The command with nothing but a config: its quickstart, in a folder named after it."""
+
+import pytest
+
+from jaxdistill import main
+from jaxdistill.core import InputError
+from jaxdistill.training import config_file
+
+CONFIGS = config_file.shipped_configs()
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_config_alone_trains_offline_on_the_embedded_text(path, tmp_path, monkeypatch, capsys):
+    """Its quickstart: text and models come with packages, and nothing but the config has to be given."""
+    monkeypatch.chdir(tmp_path)
+    main.main([f"--config=configs/{path.name}", "--check=here"])
+    assert f"workdir: runs/{path.stem}-quickstart\n" in capsys.readouterr().out
+    stage = main.parse_flags([f"--config={path}"]).config
+    while stage:
+        sources = [stage["data"]["text"], stage["teacher"]["model"], stage["student"]["model"]]
+        assert all(not name or name.startswith(("package:", "teacher", "previous", "stage")) for name in sources)
+        stage = stage["then"] if "then" in stage else None
+
+
+def test_the_workdir_is_named_after_config_and_preset(tmp_path):
+    assert main.parse_flags(["--config=l2.py:paper:bert-tiny"]).workdir == "runs/l2-paper-bert-tiny"
+    (tmp_path / "mine.py").write_text("from ml_collections import ConfigDict\ndef get_config(): return ConfigDict()\n")
+    assert main.parse_flags([f"--config={tmp_path / 'mine.py'}"]).workdir == "runs/mine"
+    with pytest.raises(InputError, match="--workdir is empty"):
+        main.parse_flags(["--config=l2.py", "--workdir="])
