@@ -250,6 +250,8 @@ def _output(given: argparse.Namespace) -> Path:
         named = getattr(given, option)
         if named != COLUMNS[option] and not getattr(given, read_from):
             raise InputError(f"--{option}={named} is for --{read_from}, which is not given; leave it out.")
+    if given.corpus:
+        sources.refuse_unread(given.corpus_column, given.corpus, "--corpus_column")
     refuse_overwriting(output, sources.local_files([*given.pairs, *given.corpus]))
     return output
 

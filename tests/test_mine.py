@@ -261,6 +261,14 @@ def test_a_column_of_what_is_not_given_is_refused(tmp_path, capsys, option, read
     assert f"--{option}=x is for --{read_from}, which is not given" in refused(mine, given, capsys)
 
 
+def test_a_column_of_a_corpus_without_columns_is_refused(tmp_path, capsys):
+    write_pairs(tmp_path / "pairs.tsv", [("a", "b")])
+    (tmp_path / "more.txt").write_text("c\n")
+    given = [f"--pairs={tmp_path / 'pairs.tsv'}", f"--corpus={tmp_path / 'more.txt'}", "--corpus_column=body"]
+    said = refused(mine, ["--model=m", f"--output={tmp_path / 'a.tsv'}", *given], capsys)
+    assert "--corpus_column=body has no effect on" in said
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
