@@ -183,7 +183,7 @@ def test_wrong_input_of_distill_raises_one_line_about_its_arguments(tmp_path, mo
     monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
     with pytest.raises(jaxdistill.InputError, match=words) as error:
         jaxdistill.distill(
-            **{"text": ["a"], "workdir": tmp_path / "run", "config": pathlib.Path("configs/l2.py"), **given}
+            **{"text": ["a"], "workdir": tmp_path / "run", "config": pathlib.Path("configs/l2.py:cosine"), **given}
         )
     assert "--" not in str(error.value)
 

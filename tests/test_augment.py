@@ -205,7 +205,7 @@ def test_the_real_program_killed_and_started_again_writes_the_same_bytes(wordnet
     process.communicate()
     assert not output.exists() and output.with_name("killed.tsv.partial").stat().st_size > 10_000
     out, err = run("augment", [*arguments, f"--output={output}"])
-    assert "60,000 rows with the columns text and synonyms" in out and "sentence/s" in err
+    assert "60,000 rows with the columns text and synonyms" in out and "sentences/s" in err
     augmented(*arguments, f"--output={tmp_path / 'whole.tsv'}")
     assert output.read_bytes() == (tmp_path / "whole.tsv").read_bytes()
 
