@@ -66,7 +66,8 @@ def main(arguments: Sequence[str]) -> None:
     from jaxdistill.training.stages import in_order, run_stages
     from jaxdistill.training.unread import warn_of_unread
 
-    print(f"workdir: {given.workdir}", flush=True)
+    if not any(re.match("--?workdir", argument) for argument in arguments):
+        print(f"workdir: {given.workdir}", flush=True)
     warn_of_unread(config, _overridden(arguments))
     if given.check:
         check_launch(in_order(config), given.workdir, given.check)

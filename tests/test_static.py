@@ -204,7 +204,7 @@ def test_the_start_has_principal_components_smaller_for_frequent_tokens():
 
 def test_a_student_is_trained_resumed_and_exported(tmp_path):
     def run(steps):
-        options = {"student__layers": "", "student__static": 8, "run__steps": steps}
+        options = {"student__layers": "", "student__static": 8, "student__max_length": 0, "run__steps": steps}
         options |= {"teacher__targets": "store", "teacher__whiten": 1.0, "teacher__components": 8}
         return program.run("main", [f"--workdir={tmp_path / 'run'}", *program.tiny_arguments(tmp_path, **options)])[0]
 

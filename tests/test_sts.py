@@ -264,7 +264,9 @@ def test_the_dev_evaluation_prefers_own_pairs_then_sts_b_then_agreement(sts_data
 
 def test_an_unknown_best_metric_names_those_of_the_run(sts_data):
     tasks = select.available_tasks(data_folder=sts_data, graded=None, agreement_task=None)
-    with pytest.raises(InputError, match="'pairs/spearman' is not measured.*sts-b-dev/spearman"):
+    with pytest.raises(InputError, match="'pair/spearman' is not measured.*sts-b-dev/spearman"):
+        select.choose(tasks, "pair/spearman")
+    with pytest.raises(InputError, match="'pairs/spearman' needs data of your own; give --config.evals.pairs=FILE"):
         select.choose(tasks, "pairs/spearman")
     with pytest.raises(InputError, match="set JAXDISTILL_DATA to a folder with STS-B"):
         select.choose({})

@@ -10,7 +10,7 @@ from jaxdistill import processes
 from jaxdistill.files import write_atomic
 from jaxdistill.versions import source_digest, versions
 
-SCORING = ("encoders", "evals", "inference.py", "ops")
+SCORING = ("encoders", "evals", "inference", "ops")
 """The code that decides scores; entries of other states of it are ignored."""
 
 
