@@ -71,6 +71,7 @@ def main(arguments: Sequence[str]) -> None:
     warn_of_unread(config, _overridden(arguments))
     if given.check:
         check_launch(in_order(config), given.workdir, given.check)
+        print("checked: the options are valid, and text and models exist; those on the hub were not looked for")
     elif given.compile_for:
         stages = in_order(config)
         if len(stages) > 1:
@@ -124,7 +125,7 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
         config_flags.DEFINE_config_dict("config", config, flag_values=values)
         rest = values(sys.argv)[1:]
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError, SyntaxError) as error:
-        raise InputError(_clear(error)) from error
+        raise InputError(_clear(error, option_names(config.to_dict()))) from error
     finally:
         sys.argv = program
     if rest:
@@ -202,15 +203,17 @@ def option_names(options: dict[str, Any]) -> list[str]:
     return names
 
 
-def _clear(error: Exception) -> str:
-    """Condenses an error of the flag libraries to one line."""
+def _clear(error: Exception, options: Sequence[str]) -> str:
+    """Condenses an error of the flag libraries to one line; `options` are those of the config."""
     text = " ".join(str(error).split()) or type(error).__name__
     for said, allowed in ALLOWED.items():
         if mistyped := re.match(rf"flag (--[\w.]+)=(.*): [(']*{said}", text):
             return f"{mistyped[1]}={mistyped[2]!r} must be {allowed}."
     unknown = re.search(r"Unknown command line flag '([^']+)'", text)
     if unknown:
-        meant = did_you_mean(unknown[1], ("config", "workdir", "dry_run", "compile_for", "check", "profile", "help"))
+        full = [f"--config.{option}" for option in options if option.rpartition(".")[2] == unknown[1]]
+        known = ("config", "workdir", "dry_run", "compile_for", "check", "profile", "help")
+        meant = f" Did you mean {' or '.join(full)}?" if full else did_you_mean(unknown[1], known)
         return f"unknown option --{unknown[1]}.{meant} --help lists the options."
     return text
 

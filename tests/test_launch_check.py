@@ -61,7 +61,7 @@ def test_later_stages_are_checked_and_named(capsys):
     assert "stage 1: no text is given" in refused(main, given, capsys)
 
 
-def test_what_cannot_be_known_here_is_not_refused(monkeypatch, caplog):
+def test_what_cannot_be_known_here_is_not_refused(monkeypatch, capsys, caplog):
     main.main([L3, f"--workdir={WORKDIR}", "--check=here", f"--config.data.text={TEXT}", "--config.run.model_axis=64"])
     main.main(
         [
@@ -72,7 +72,7 @@ def test_what_cannot_be_known_here_is_not_refused(monkeypatch, caplog):
             "--config.teacher.model=org/none",
         ]
     )
-    assert not caplog.records
+    assert not caplog.records and capsys.readouterr().out.count("\nchecked: the options are valid") == 2
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     bucket.files().clear_instance_cache()
     main.main([L3, f"--workdir={WORKDIR}", "--check=elsewhere", "--config.data.text=s3://elsewhere/*.gz"])

@@ -47,6 +47,7 @@ def test_patience_in_epochs_counts_their_evaluations(patience, epochs, expected)
         (["--config.evals.untrained=maybe"], "--config.evals.untrained='maybe' must be true or false."),
         (["--config.data.batch_sise=3"], "Did you mean config.data.batch_size?"),
         (["--workdirs=x"], "Did you mean"),
+        (["--steps=2"], "unknown option --steps. Did you mean --config.run.steps?"),
         (["--config.run.steps=2.5"], "--config.run.steps='2.5' must be a whole number."),
         (["extra"], "not an option"),
         (["--config=configs/congen.py:tyni"], "tyni"),

@@ -222,7 +222,8 @@ class TokenStore:
     def report(self) -> list[str]:
         """Lines about the text for the run's log."""
         info = self._info
-        lines = [f"text: {self.rows:,} rows of {len(self.source_rows)} sources, digest {self.digest[:12]}"]
+        sources = len(self.source_rows)
+        lines = [f"text: {self.rows:,} rows of {sources} source{'s' * (sources != 1)}, digest {self.digest[:12]}"]
         if info.get("chunked"):
             lines.append(f"split: {info['input_rows'] - info['empty']:,} texts into chunks")
         left_out = {"empty": "with an empty sentence", "duplicates": "duplicates", "excluded": "in data.exclude"}

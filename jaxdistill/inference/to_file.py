@@ -126,7 +126,7 @@ def chunking_for(embedder: Embedder, chunk_tokens: int, prefix: str) -> Chunking
     if not around < chunk_tokens <= model.max_length:
         raise InputError(
             f"--chunk_tokens={chunk_tokens} must be from {around + 1}, one token beside the special tokens and the prompt, to "
-            f"{model.max_length}, what {model.source} reads."
+            f"{model.max_length}, what {model.source} reads; --max_length lets a model read more, up to its positions."
         )
     return Chunking(tokenizer=model.tokenizer, most=chunk_tokens - around)
 
