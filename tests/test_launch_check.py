@@ -72,7 +72,7 @@ def test_what_cannot_be_known_here_is_not_refused(monkeypatch, capsys, caplog):
             "--config.teacher.model=org/none",
         ]
     )
-    assert not caplog.records and capsys.readouterr().out.count("\nchecked: the options are valid") == 2
+    assert not caplog.records and capsys.readouterr().out.count("checked: the options are valid") == 2
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     bucket.files().clear_instance_cache()
     main.main([L3, f"--workdir={WORKDIR}", "--check=elsewhere", "--config.data.text=s3://elsewhere/*.gz"])
