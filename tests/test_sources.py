@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 import os
 import sys
 import tracemalloc
@@ -21,12 +22,13 @@ COLUMNS = {"text": "en", "translation": "de"}
 
 def write(path, text: str | bytes):
     data = text if isinstance(text, bytes) else text.encode()
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    pack = {".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix, bytes)
+    path.write_bytes(pack(data))
     return str(path)
 
 
 def table(path):
-    name = path.name.removesuffix(".gz")
+    name = path.name.removesuffix(".gz").removesuffix(".xz")
     if name.endswith(".tsv"):
         return write(path, "id\ten\tde\n" + "".join(f"{i}\t{en}\t{de}\n" for i, (en, de) in enumerate(ROWS)))
     if name.endswith(".csv"):
@@ -40,7 +42,7 @@ def table(path):
     return write(path, buffer.getvalue().to_pybytes())
 
 
-@pytest.mark.parametrize("zipped", ["", ".gz"])
+@pytest.mark.parametrize("zipped", ["", ".gz", ".xz"])
 @pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl", "parquet"])
 def test_every_table_format_gives_the_same_rows(tmp_path, suffix, zipped):
     spec = table(tmp_path / f"rows.{suffix}{zipped}")
@@ -48,7 +50,7 @@ def test_every_table_format_gives_the_same_rows(tmp_path, suffix, zipped):
     assert list(sources.read([spec], {"translation": "de", "text": "en"})) == [(de, en) for en, de in ROWS]
 
 
-@pytest.mark.parametrize("zipped", ["", ".gz"])
+@pytest.mark.parametrize("zipped", ["", ".gz", ".xz"])
 def test_txt_has_a_sentence_a_line_and_keeps_empty_lines(tmp_path, zipped):
     spec = write(tmp_path / f"a.txt{zipped}", "\ufeffone\r\n\ntwo \" 'tis\nla\u2028st")
     assert list(sources.read([spec])) == [("one",), ("",), ("two \" 'tis",), ("la\u2028st",)]
@@ -129,6 +131,9 @@ FAULTS = [
     ("a.csv", b"PAR1\x15\x04\x00\xff", "a.csv is not text but Parquet: let its name end in .parquet"),
     ("a.txt.gz", gzip.compress(b"good\n" * 2000)[:-20], "a.txt.gz is not a complete gzip file"),
     ("b.txt.gz", b"no gzip at all", "b.txt.gz is not a complete gzip file"),
+    ("a.txt", lzma.compress(b"good\n" * 2000), "a.txt is not text but xz: add .xz to its name"),
+    ("a.txt.xz", lzma.compress(b"good\n" * 2000)[:-20], "a.txt.xz is not a complete xz file"),
+    ("b.txt.xz", b"no xz at all", "b.txt.xz is not a complete xz file"),
     ("a.txt", b"", "a.txt is empty"),
     ("a.tsv", b"text\tn\n", "a.tsv is empty"),
     ("a.tsv", b"n\ttext\n1\tx\n2\n", r"a.tsv:3 has 1 fields, too few for column 'text'"),

@@ -26,7 +26,7 @@ def test_the_wheel_runs_from_an_empty_folder(installed, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     (tmp_path / "data").mkdir()
-    text = "package:jaxdistill/assets/train.txt"
+    text = "package:jaxdistill/assets/train.txt.xz"
     pairs = "package:jaxdistill/assets/graded_pairs.tsv"
     arguments = tiny_arguments(tmp_path / "data", data__text=text, evals__pairs=pairs, objective__queue_size=32)
     command = [sys.executable, "-m", "jaxdistill.main", *arguments, "--workdir=run", "--dry_run"]

@@ -23,7 +23,7 @@ PARQUET_ROWS = 4096
 PARQUET_BYTES = 64 << 20
 """Maximum text decoded at a time, estimated from the file's metadata."""
 UNPACKED_BYTES = 1 << 30
-"""Maximum decompressed size of a `.parquet.gz`, which is read into memory."""
+"""Maximum decompressed size of a compressed `.parquet`, which is read into memory."""
 
 
 class MissingColumn(InputError):
@@ -111,14 +111,14 @@ def whole_file(
 
 
 def suffix(path: Path) -> str:
-    """The format by the file's name, without `.gz`."""
+    """The format by the file's name, without the suffix of a compressed one."""
     if known := _known_suffix(path):
         return known
-    raise InputError(f"{path} has an unknown format; use {', '.join((*SUFFIXES, *parts.readers))}, plain or .gz.")
+    raise InputError(f"{path} has an unknown format; use {', '.join((*SUFFIXES, *parts.readers))}, plain, .gz or .xz.")
 
 
 def _known_suffix(path: Path) -> str:
-    name = path.name.lower().removesuffix(".gz")
+    name = reading.unpacked_name(path)
     return next((known for known in (*SUFFIXES, *parts.readers) if name.endswith(known)), "")
 
 
@@ -244,7 +244,7 @@ def _parquet(
 ) -> Iterator[tuple[str, ...]]:
     from pyarrow import parquet
 
-    whole, number = _unpacked(path, file) if path.name.lower().endswith(".gz") else file, 0
+    whole, number = _unpacked(path, file) if path.suffix.lower() in reading.PACKED else file, 0
     with reading.foreign_errors(f"{path} is not a complete Parquet file"):
         schema = parquet.read_schema(whole)
         names = chosen_columns(schema.names, columns, str(path))

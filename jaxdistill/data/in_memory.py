@@ -14,7 +14,7 @@ from typing import Any
 from jaxdistill.core import InputError
 from jaxdistill.data.formats import SUFFIXES
 from jaxdistill.data.sources import TEXT
-from jaxdistill.files import UNFINISHED_SUFFIX, unwritable
+from jaxdistill.files import UNFINISHED_SUFFIX, reading, unwritable
 from jaxdistill.paths import cache_folder
 
 Text = str | Path | Iterable[Any]
@@ -186,7 +186,7 @@ def _is_missing(cell: Any) -> bool:
 def _is_file_name(item: Any) -> bool:
     return (
         isinstance(item, str)
-        and item.lower().removesuffix(".gz").endswith(SUFFIXES)
+        and reading.unpacked_name(item).endswith(SUFFIXES)
         and len(item) < 4096
         and Path(item).is_file()
     )

@@ -4,10 +4,11 @@ import codecs
 import contextlib
 import gzip
 import json
+import lzma
 import os
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
@@ -34,7 +35,7 @@ NO_TEXT = {
     b"\x1f\x8b": "gzip: add .gz to its name",
     b"PK\x03\x04": "a zip archive: unpack it",
     b"BZh": "bzip2: unpack it",
-    b"\xfd7zXZ": "xz: unpack it",
+    b"\xfd7zXZ": "xz: add .xz to its name",
     b"\x28\xb5\x2f\xfd": "Zstandard: unpack it",
     b"PAR1": "Parquet: let its name end in .parquet",
     b"%PDF-": "PDF: write its text into a file, for instance with pdftotext",
@@ -42,6 +43,10 @@ NO_TEXT = {
     b"\xff\xd8\xff": "an image: leave it out",
 }
 """First bytes of files that are no text, and what to do with them."""
+
+
+PACKED: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".xz": lzma.open}
+"""Suffixes of compressed files, and what reads them."""
 
 
 @runtime_checkable
@@ -79,18 +84,26 @@ def regular(path: Path) -> Path:
 
 @contextlib.contextmanager
 def opened_text(path: Path) -> Iterator[Readable]:
-    """Opens a regular text file, decompressed if its name ends in `.gz`; turns read errors inside into `InputError`."""
+    """Opens a regular text file, decompressed if its name says so; turns read errors inside into `InputError`."""
+    unpack = PACKED.get(path.suffix.lower())
     try:
         with open_regular(path) as file:
-            if path.name.lower().endswith(".gz"):
-                with gzip.open(file, "rb") as unpacked:
+            if unpack:
+                with unpack(file) as unpacked:
                     yield unpacked
             else:
                 yield file
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{path} is not a complete gzip file ({error}); fetch it again.") from None
+    except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
+        kind = "xz" if unpack is lzma.open else "gzip"
+        raise InputError(f"{path} is not a complete {kind} file ({error}); fetch it again.") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
+
+
+def unpacked_name(path: Path | str) -> str:
+    """The name of a file in lower case, without the suffix of a compressed one."""
+    name = os.path.basename(path).lower()
+    return next((name.removesuffix(suffix) for suffix in PACKED if name.endswith(suffix)), name)
 
 
 def lines(path: Path, file: Readable, limit_bytes: int = LINE_BYTES) -> Iterator[tuple[int, str]]:

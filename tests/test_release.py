@@ -1,0 +1,51 @@
+"""The release script refuses what is no release before it builds anything."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import ROOT
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A repository with the script and a changelog."""
+    (tmp_path / "launch").mkdir()
+    shutil.copy(ROOT / "launch" / "release.sh", tmp_path / "launch")
+    (tmp_path / "jaxdistill").mkdir()
+    (tmp_path / "jaxdistill" / "__init__.py").write_text('__version__ = "0.1.0"\n')
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 0.2.0 (unreleased)\n")
+    for command in (
+        ["init", "-q"],
+        ["add", "-A"],
+        ["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qm", "All"],
+    ):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def released(folder, *arguments):
+    done = subprocess.run(["launch/release.sh", *arguments], cwd=folder, capture_output=True, text=True)
+    assert done.returncode and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    return done.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("0.2",), ("v0.2.0",), ("0.2.0", "--upload")])
+def test_wrong_arguments_show_right_ones(clone, arguments):
+    assert "launch/release.sh 0.2.0" in released(clone, *arguments)
+
+
+def test_a_release_is_of_a_commit_that_has_no_tag(clone):
+    (clone / "new.txt").write_text("new")
+    assert "commit them" in released(clone, "0.2.0")
+    (clone / "new.txt").unlink()
+    subprocess.run(["git", "tag", "v0.2.0"], cwd=clone, check=True)
+    assert "give a later version" in released(clone, "0.2.0")
+
+
+def test_a_version_needs_its_notes_and_leaves_nothing_without(clone):
+    assert "no heading '## 0.3.0 (unreleased)'" in released(clone, "0.3.0")
+    status = subprocess.run(["git", "status", "--porcelain"], cwd=clone, capture_output=True, text=True, check=True)
+    worktrees = subprocess.run(["git", "worktree", "list"], cwd=clone, capture_output=True, text=True, check=True)
+    assert not status.stdout and worktrees.stdout.count("\n") == 1
