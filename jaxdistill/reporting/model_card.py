@@ -14,6 +14,7 @@ import yaml
 from jaxdistill.core import InputError
 from jaxdistill.files import write_atomic
 from jaxdistill.paths import is_hub_name, public_name
+from jaxdistill.reporting.templates import filled
 from jaxdistill.versions import versions
 
 FACTS_FILE = "card.json"
@@ -124,63 +125,26 @@ def model_card(
       in_sentence_transformers: whether that library has the pooling and can load the model.
       reads_pairs: whether the model is a cross-encoder.
     """
-    model = {
-        "Parameters": f"{parameters:,}",
-        "Embedding width": "" if reads_pairs else str(width),
-        "Longest pair" if reads_pairs else "Longest sentence": f"{max_length} tokens" if max_length else "any",
-        "Nested widths": facts.dims and f"the first {facts.dims} numbers of a vector are vectors too (`truncate_dim`)",
-        "Pooling": "" if reads_pairs else pooling,
-        "Digest of the model": digest,
-    }
-    software = ", ".join(f"{name} {version}" for name, version in versions().items())
-    vectors = (
-        f"A sentence encoder distilled with jaxdistill: it maps sentences to vectors of {width} numbers whose cosine "
-        "similarity says how alike they are in meaning."
+    return filled(
+        "model_card.md",
+        facts=facts,
+        spec=spec,
+        parameters=parameters,
+        width=width,
+        max_length=max_length,
+        pooling=pooling,
+        digest=digest,
+        in_sentence_transformers=in_sentence_transformers,
+        reads_pairs=reads_pairs,
+        metadata=yaml.safe_dump(_metadata(facts, in_sentence_transformers, reads_pairs), sort_keys=False),
+        licences="; ".join(f"{name}: {licence or 'not stated'}" for name, licence in facts.licences.items()),
+        software=", ".join(f"{name} {version}" for name, version in versions().items()),
     )
-    scores = "A cross-encoder distilled with jaxdistill: it scores how alike two sentences are in meaning, from 0 to 1."
-    parts = [
-        f"---\n{yaml.safe_dump(_metadata(facts, in_sentence_transformers, reads_pairs), sort_keys=False)}---\n",
-        f"# {facts.name}\n\n{scores if reads_pairs else vectors}\n",
-        _usage(
-            spec,
-            in_sentence_transformers,
-            _CODE["pairs" if reads_pairs else "roles" if facts.role_prompts else "plain"],
-        ),
-        "## The model\n\n" + _table(model),
-        "## How it was made\n\n" + _table({**_how_made(facts), "Software": software}),
-        _scores(facts),
-    ]
-    return "\n".join(part for part in parts if part)
 
 
 def averaged_steps(steps: Sequence[int]) -> str:
     """`Facts.averaged` of a student of the checkpoints of these steps."""
     return ", ".join(map(str, steps)) if len(steps) > 1 else ""
-
-
-def _how_made(facts: Facts) -> dict[str, str]:
-    """Rows of the table of how the model was made."""
-    return {
-        "Teacher": facts.teacher,
-        "Student": facts.student,
-        "Licences": "; ".join(f"{name}: {licence or 'not stated'}" for name, licence in facts.licences.items()),
-        "Objective": facts.objective,
-        "Text": facts.data,
-        "Digest of the text": facts.data_digest,
-        "Sentences": f"{facts.sentences:,}" if facts.sentences else "",
-        "Steps": f"{facts.steps:,}" if facts.steps else "",
-        "Checkpoint chosen by": facts.chosen_by,
-        "Mean of the checkpoints of steps": facts.averaged,
-        "Batch size": f"{facts.batch_size:,}" if facts.batch_size else "",
-        "Seed": str(facts.seed) if facts.steps else "",
-        "Prompt, in training and for the scores": _prompt(facts.prompt) if facts.prompt else "",
-        "Roles of the text": facts.roles,
-        **{
-            f"Prompt of a {role}": ", ".join(f"{_prompt(text)} ({model})" for model, text in prompts.items())
-            for role, prompts in facts.role_prompts.items()
-        },
-        "Command": f"`{facts.command}`" if facts.command else "",
-    }
 
 
 def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -> dict[str, str | list[str]]:
@@ -205,79 +169,3 @@ def _common_licence(licences: Collection[str]) -> str:
     """The licence that all models have that a student was made from; empty if they differ or one states none."""
     first = next(iter(licences), "")
     return first if all(one == first for one in licences) and "," not in first else ""
-
-
-_ROLES_CODE = """
-queries = model.encode_query(["Where does a cat sleep?"])
-documents = model.encode_document(["A cat sleeps in a basket.", "Rain falls."])"""
-_CODE = {
-    "plain": (
-        """from sentence_transformers import SentenceTransformer
-
-vectors = SentenceTransformer("{spec}").encode(["A cat sleeps.", "A cat naps."])""",
-        """import jaxdistill
-
-vectors = jaxdistill.load("{spec}").encode(["A cat sleeps.", "A cat naps."])""",
-    ),
-    "roles": (
-        """from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("{spec}")"""
-        + _ROLES_CODE,
-        """import jaxdistill
-
-model = jaxdistill.load("{spec}")"""
-        + _ROLES_CODE,
-    ),
-    "pairs": (
-        """from sentence_transformers import CrossEncoder
-
-scores = CrossEncoder("{spec}").predict([("A cat sleeps.", "A cat naps.")])""",
-        """import jaxdistill
-
-scores = jaxdistill.load("{spec}").score(["A cat sleeps."], ["A cat naps."])""",
-    ),
-}
-"""Code for sentence-transformers and for jaxdistill: of an encoder, of one with prompts for roles, of a cross-encoder."""
-
-
-def _usage(spec: str, in_sentence_transformers: bool, code: tuple[str, str]) -> str:
-    theirs, ours = code
-    refusal = "sentence-transformers has no module for this model's pooling and refuses to load it.\n"
-    return "\n".join(
-        [
-            f"## Use\n\n`{spec}` is the folder of this card; on a model hub, put its name there instead.\n",
-            _code("sentence-transformers", theirs.format(spec=spec)) if in_sentence_transformers else refusal,
-            _code("jaxdistill", ours.format(spec=spec)),
-        ]
-    )
-
-
-def _code(library: str, code: str) -> str:
-    return f"With {library}:\n\n```python\n{code}\n```\n"
-
-
-def _table(rows: Mapping[str, str]) -> str:
-    lines = [f"| {name} | {_cell(value)} |" for name, value in rows.items() if value]
-    return "\n".join(["| | |", "|---|---|", *lines]) + "\n"
-
-
-def _scores(facts: Facts) -> str:
-    if not facts.scores:
-        return ""
-    lines = [
-        f"| {name} | {100 * value:.2f} | {100 * facts.teacher_scores[name]:.2f} |"
-        if name in facts.teacher_scores
-        else f"| {name} | {100 * value:.2f} | |"
-        for name, value in facts.scores.items()
-    ]
-    return "\n".join(["## Scores (× 100)\n", "| | this model | teacher |", "|---|---|---|", *lines]) + "\n"
-
-
-def _prompt(text: str) -> str:
-    """A prompt as code, in one line."""
-    return f"`{text}`".replace("\n", "\\n") if text else "none"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")

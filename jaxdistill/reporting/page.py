@@ -14,6 +14,7 @@ from jaxdistill.evals import agreement, suite
 from jaxdistill.files import unwritable, write_atomic
 from jaxdistill.reporting.figures import Entry, figures
 from jaxdistill.reporting.tables import hundredfold, plain_number
+from jaxdistill.reporting.templates import filled
 
 PAGE = "index.html"
 SHOWN_NEIGHBOURS = 5
@@ -60,13 +61,6 @@ def write_page(report: Report, path: str | Path) -> Path:
 
 def html_page(report: Report) -> str:
     """The page as HTML; names and sentences are escaped."""
-    # Imported here, because programs that write no report do not need it.
-    import jinja2
-
-    loader = jinja2.PackageLoader("jaxdistill", "assets")
-    template = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined).get_template(
-        "report.html"
-    )
     measured = [entry for entry in report.entries if not entry.is_cited]  # a paper may have scores that no model has
     score = next((column for column in _score_columns(measured) if not suite.is_plain(column.name)), None)
     drawn = figures(
@@ -77,7 +71,8 @@ def html_page(report: Report) -> str:
     )
     found = _neighbours(report.entries)
     shown = {figure.id for figure in drawn} | ({"neighbours"} if found else set())
-    return template.render(
+    return filled(
+        "report.html",
         report=report,
         headline=headline(report.entries, report.teacher),
         everything=everything(report.entries),

@@ -1,0 +1,18 @@
+"""Fills the templates of `assets/`: the page of a report and the model card."""
+
+from typing import Any
+
+
+def filled(name: str, **values: Any) -> str:
+    """A template with these values; those of a page (.html) are escaped. A name that has no value is an error."""
+    # Imported here, because most programs write neither.
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("jaxdistill", "assets"),
+        autoescape=jinja2.select_autoescape(),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=name.endswith(".md"),  # a page keeps the lines of its tags
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(name).render(**values)
