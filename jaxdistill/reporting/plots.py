@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jaxdistill.core import InputError
 from jaxdistill.reporting.tables import StageRow
@@ -33,19 +34,18 @@ def read_curves(metrics_jsonl_path: str | Path) -> Curves:
     return Curves(loss=_series(rows, "loss"), metrics={name: _series(rows, name) for name in _dev_metrics(rows)})
 
 
-def training_plot(
-    metrics_jsonl_path: str | Path,
-    out_png: str | Path,
-    *,
-    title: str = "Training",
-) -> Path:
+def training_plot(metrics_jsonl_path: str | Path, out_png: str | Path, *, title: str = "Training") -> Path:
     """Draws loss above and dev scores below against step; returns the path of the PNG.
 
     Raises:
       InputError: the file does not exist, or a line is not JSON.
     """
     curves = read_curves(metrics_jsonl_path)
-    figure = _figure(curves.loss, curves.metrics, title)
+    figure, (top, bottom) = canvas(height=6.4, panels=2)
+    figure.suptitle(title, fontweight="bold", fontsize=11, wrap=True)
+    _draw_loss(top, curves.loss)
+    _draw_metrics(bottom, curves.metrics)
+    bottom.set_xlabel("step (updates of the student)")
     Path(out_png).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out_png, dpi=130)
     return Path(out_png)
@@ -53,12 +53,7 @@ def training_plot(
 
 def stage_plot(rows: Sequence[StageRow], out_png: str | Path) -> Path:
     """Draws the dev scores before and after each stage, one line for each form of encoder; returns the path of the PNG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.0, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    panel = figure.subplots()
+    figure, (panel,) = canvas(height=4.2)
     for color, form in zip(METRIC_COLORS, dict.fromkeys(row.form for row in rows), strict=False):
         known = [row for row in rows if row.form == form]
         after = [(row.number, 100 * row.after) for row in known if row.after is not None]
@@ -75,29 +70,22 @@ def stage_plot(rows: Sequence[StageRow], out_png: str | Path) -> Path:
     panel.set_xlabel("stage")
     panel.set_ylabel("dev score × 100")
     panel.set_title("Stages", loc="left", fontsize=11)
-    panel.grid(alpha=0.25)
-    panel.spines[["top", "right"]].set_visible(False)
     panel.legend(frameon=False)
     figure.savefig(out_png, dpi=130)
     return Path(out_png)
 
 
-def _figure(loss, metrics, title):
+def canvas(*, height: float, panels: int = 1) -> tuple[Any, Sequence[Any]]:
+    """A figure 8 inches wide, and its panels, one below the other with one x axis."""
     # Imported here: matplotlib is slow to import. A Figure without pyplot needs no display and leaves no global state.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8.0, 6.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    top, bottom = figure.subplots(2, 1, sharex=True)
-    figure.suptitle(title, fontweight="bold", fontsize=11, wrap=True)
-    _draw_loss(top, loss)
-    _draw_metrics(bottom, metrics)
-    bottom.set_xlabel("step (updates of the student)")
-    for panel in (top, bottom):
+    figure = Figure(figsize=(8.0, height), layout="constrained")
+    axes = figure.subplots(panels, sharex=True, squeeze=False)[:, 0]
+    for panel in axes:
         panel.grid(alpha=0.25)
         panel.spines[["top", "right"]].set_visible(False)
-    return figure
+    return figure, axes
 
 
 def _draw_loss(panel, loss) -> None:

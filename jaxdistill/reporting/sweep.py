@@ -13,7 +13,7 @@ from rich.box import MARKDOWN, SIMPLE_HEAD, Box
 from rich.table import Table
 
 from jaxdistill.files import write_atomic
-from jaxdistill.reporting.plots import LOSS_COLOR, METRIC_COLORS
+from jaxdistill.reporting.plots import LOSS_COLOR, METRIC_COLORS, canvas
 from jaxdistill.reporting.tables import as_text
 
 Row = dict[str, Any]
@@ -163,14 +163,8 @@ def score_lines(rows: Sequence[Row]) -> dict[str, list[tuple[Any, float, float]]
 
 def sweep_plot(rows: Sequence[Row], out_png: pathlib.Path, *, title: str) -> None:
     """Plots the best score against the first option, with bars of one standard deviation over seeds."""
-    # Imported here: matplotlib is slow to import.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.0, 4.8), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure, (panel,) = canvas(height=4.8)
     figure.suptitle(title, fontweight="bold")
-    panel = figure.subplots()
     drawn = score_lines(rows)
     firsts = [first for points in drawn.values() for first, _, _ in points]
     axis, categories = axis_of(firsts), list(dict.fromkeys(map(str, firsts)))
@@ -199,8 +193,6 @@ def sweep_plot(rows: Sequence[Row], out_png: pathlib.Path, *, title: str) -> Non
         panel.minorticks_off()
     panel.set_xlabel(next(iter(rows[0]["options"]), "configuration"))
     panel.set_ylabel(f"best {metric_of(rows)} × 100")
-    panel.grid(alpha=0.25)
-    panel.spines[["top", "right"]].set_visible(False)
     if len(drawn) > 1:
         panel.legend(frameon=False, fontsize=9)
     figure.savefig(out_png, dpi=130)
