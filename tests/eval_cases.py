@@ -9,6 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from jaxdistill import cli, evaluate
+from jaxdistill.evals import sts
 from jaxdistill.evals.beir import read_set
 from jaxdistill.evals.beir_files import set_files
 
@@ -22,6 +23,11 @@ def write(path, lines):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress("\n".join(lines).encode()))
     return path
+
+
+def sts_scores(embed, folder, sets=tuple(sts.SETS), *, subsets=False):
+    """Scores of STS sets and their averages."""
+    return sts.sts_values(embed, folder, sets, subsets=subsets)["scores"]
 
 
 def run(arguments, capsys, *, status=0):

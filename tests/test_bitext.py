@@ -1,6 +1,7 @@
 """Bitext retrieval, by hand and on files, with embeddings that need no model."""
 
 import gzip
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -33,7 +34,7 @@ def table(first=EN, second=DE, header="en\tde"):
 
 def test_recall_by_hand():
     """Each English word is nearest to its own; `zwei` (at 50) and `vier` (at 70) are nearest to `three` (at 60)."""
-    task = bitext.BitextTask(sets=(bitext.Bitext(name="x.en-de", first=EN, second=DE),))
+    task = partial(bitext.recalls, bitext.Bitext(name="x.en-de", first=EN, second=DE))
     assert task(on_a_circle) == {"bitext/x.en-de/en-de recall@1": 1.0, "bitext/x.en-de/de-en recall@1": 0.5}
 
 
@@ -45,15 +46,14 @@ def test_equal_sentences_are_one_candidate_and_each_is_embedded_once():
         return on_a_circle(sentences)
 
     repeated = bitext.Bitext(name="x.en-de", first=("one", "two"), second=("eins", "eins"))
-    other = bitext.Bitext(name="y.en-de", first=EN, second=DE)
-    scores = bitext.BitextTask(sets=(repeated, other))(embed)
+    scores = bitext.recalls(repeated, embed)
     assert scores["bitext/x.en-de/en-de recall@1"] == 1.0
     assert scores["bitext/x.en-de/de-en recall@1"] == 0.5  # `eins` is nearer to `one`, and is asked for both
-    assert len(calls) == 1 and len(calls[0]) == len(set(calls[0])) == 8
+    assert len(calls) == 1 and len(calls[0]) == len(set(calls[0])) == 3
 
 
 def test_useless_vectors_are_an_error():
-    task = bitext.BitextTask(sets=(bitext.Bitext(name="x.en-de", first=EN, second=DE),))
+    task = partial(bitext.recalls, bitext.Bitext(name="x.en-de", first=EN, second=DE))
     with pytest.raises(InputError, match="NaN or infinity for 8 of 8"):
         task(lambda sentences: np.full((len(sentences), 3), np.nan))
 
@@ -105,7 +105,7 @@ def test_the_index_of_another_model_is_looked_through():
     """It places the German words in reverse, so that no English query finds its own."""
     backwards = dict(zip(DE, ("four", "three", "two", "one"), strict=True))
     pairs = bitext.Bitext(name="x.en-de", first=EN, second=DE)
-    task = bitext.BitextTask(sets=(pairs,), index=lambda texts: on_a_circle([backwards.get(t, t) for t in texts]))
+    task = partial(bitext.recalls, pairs, index=lambda texts: on_a_circle([backwards.get(t, t) for t in texts]))
     assert task(on_a_circle) == {"bitext/x.en-de/en-de recall@1": 0.0, "bitext/x.en-de/de-en recall@1": 0.5}
 
 

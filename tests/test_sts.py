@@ -14,6 +14,8 @@ from jaxdistill.evals import agreement, pairs, sts
 from jaxdistill.evals import dev_metric as select
 from jaxdistill.evals.similarity import cosines, spearman, unit_vectors
 
+from eval_cases import sts_scores
+
 ROWS = [
     ("4.5", "a cat sleeps on the mat", "a cat naps on the mat"),
     ("3.0", "two dogs run in a field", "a dog runs in a park"),
@@ -94,12 +96,12 @@ def test_useless_vectors_are_errors(spoil, message):
 def test_a_collapsed_model_is_an_error_and_not_a_nan_score(sts_data):
     noisy = np.random.default_rng(0).normal(size=(100, 32)) * 1e-6
     with pytest.raises(InputError, match="collapsed"):
-        sts.sts(lambda s: (np.ones((len(s), 32)) + noisy[: len(s)]).astype(np.float32), sts_data, ["sts12"])
+        sts_scores(lambda s: (np.ones((len(s), 32)) + noisy[: len(s)]).astype(np.float32), sts_data, ["sts12"])
 
 
 def test_sts_scores_every_set_and_averages_the_seven_tests(sts_data):
     calls = []
-    scores = sts.sts(lambda s: calls.append(len(s)) or bag_of_words(s), sts_data)
+    scores = sts_scores(lambda s: calls.append(len(s)) or bag_of_words(s), sts_data)
     assert list(scores) == [*sts.SETS, "average"]
     tests = ("sts12", "sts13", "sts14", "sts15", "sts16", "sts-b", "sick-r")
     assert scores["average"] == pytest.approx(np.mean([scores[name] for name in tests]))
@@ -110,12 +112,12 @@ def test_sts_scores_every_set_and_averages_the_seven_tests(sts_data):
 
 
 def test_sts_gives_no_average_of_fewer_sets(sts_data):
-    assert list(sts.sts(bag_of_words, sts_data / "sts", ["sts12", "sick-r"])) == ["sts12", "sick-r"]
+    assert list(sts_scores(bag_of_words, sts_data / "sts", ["sts12", "sick-r"])) == ["sts12", "sick-r"]
 
 
 def test_unknown_sts_set_is_an_error_with_a_suggestion(sts_data):
     with pytest.raises(InputError, match="Did you mean sick-r"):
-        sts.sts(bag_of_words, sts_data, ["sickr"])
+        sts_scores(bag_of_words, sts_data, ["sickr"])
 
 
 def test_folder_without_sts_files_is_an_error(tmp_path):

@@ -20,7 +20,7 @@ from jaxdistill.paths import public_name
 from jaxdistill.reporting.model_card import Facts, write_facts
 from jaxdistill.reporting.tables import as_text, score_table
 
-from eval_cases import GRADED, run, write
+from eval_cases import GRADED, run, sts_scores, write
 from tiny_models import tiny_model
 
 LABELLED = ["label\tsentence"] + [f"{number % 2}\t{['cat', 'rain'][number % 2]} {number % 7}" for number in range(60)]
@@ -148,13 +148,13 @@ def test_subsets_by_hand(tmp_path):
     def embed(texts):
         return np.array([[np.cos(np.deg2rad(angles[text])), np.sin(np.deg2rad(angles[text]))] for text in texts])
 
-    scores = sts.sts(embed, tmp_path, ["sts12"], subsets=True)
+    scores = sts_scores(embed, tmp_path, ["sts12"], subsets=True)
     whole = scores.pop("sts12")
     assert scores == pytest.approx(
         {"sts12/a": 1.0, "sts12/b": -1.0, "sts12/mean": 0.0, "sts12/weighted mean": (4 * 1 - 2 * 1) / 6}
     )
     assert whole == pytest.approx(1 - 6 * 2 / (6 * 35))  # all pairs together: two neighbouring ranks are exchanged
-    assert sts.sts(embed, tmp_path, ["sts12"]) == {"sts12": whole}
+    assert sts_scores(embed, tmp_path, ["sts12"]) == {"sts12": whole}
 
 
 def test_the_program_writes_what_it_measured_into_a_folder(tiny, data, tmp_path, capsys):

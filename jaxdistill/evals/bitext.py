@@ -24,6 +24,7 @@ from jaxdistill.evals.evaluation import (
     ASYMMETRIC,
     Evaluation,
     Model,
+    Scoring,
     Sources,
     Unit,
     average_heading,
@@ -63,28 +64,22 @@ class Bitext:
     second: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class BitextTask:
-    """The evaluation on these sets."""
+def recalls(bitext: Bitext, embed: Embed, *, index: Embed | None = None) -> Mapping[str, float]:
+    """`tatoeba.en-de/en-de recall@1` and `tatoeba.en-de/de-en recall@1`, in [0, 1].
 
-    sets: tuple[Bitext, ...]
-    index: Embed | None = None
-    """Another model that embeds the sentences that are searched; None: the evaluated model does."""
+    Each distinct sentence is embedded once, in one call of `embed`.
 
-    def __call__(self, embed: Embed) -> Mapping[str, float]:
-        """`tatoeba.en-de/en-de recall@1`, `tatoeba.en-de/de-en recall@1` and so on, in [0, 1].
-
-        Each distinct sentence is embedded once, also when several sets share it, in one call of `embed`.
-        """
-        sentences = list(dict.fromkeys(text for bitext in self.sets for text in (*bitext.first, *bitext.second)))
-        asked = dict(zip(sentences, unit_vectors(embed, sentences), strict=True))
-        indexed = dict(zip(sentences, unit_vectors(self.index, sentences), strict=True)) if self.index else asked
-        scores = {}
-        for bitext in self.sets:
-            there, back = score_names(bitext.name)
-            scores[there] = retrieval(asked, indexed, bitext.first, bitext.second)
-            scores[back] = retrieval(asked, indexed, bitext.second, bitext.first)
-        return scores
+    Args:
+      index: another model that embeds the sentences that are searched; None: the evaluated model does.
+    """
+    sentences = list(dict.fromkeys([*bitext.first, *bitext.second]))
+    asked = dict(zip(sentences, unit_vectors(embed, sentences), strict=True))
+    indexed = dict(zip(sentences, unit_vectors(index, sentences), strict=True)) if index else asked
+    there, back = score_names(bitext.name)
+    return {
+        there: retrieval(asked, indexed, bitext.first, bitext.second),
+        back: retrieval(asked, indexed, bitext.second, bitext.first),
+    }
 
 
 def retrieval(
@@ -167,8 +162,8 @@ def _units(sources: Sources) -> Iterable[Unit | str]:
             yield task_unit(f"bitext/{name}", PROTOCOL, [path], make, asymmetric=asymmetric)
 
 
-def _task(path: Path, name: str, asymmetric: bool, model: Model) -> BitextTask:
-    return BitextTask(sets=(read_bitext(path, name),), index=model.index if asymmetric else None)
+def _task(path: Path, name: str, asymmetric: bool, model: Model) -> Scoring:
+    return partial(recalls, read_bitext(path, name), index=model.index if asymmetric else None)
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:

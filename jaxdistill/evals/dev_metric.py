@@ -67,7 +67,7 @@ def available_tasks(
             )
         tasks[best] = auc.dev_task(data_folder, auc.DEV_METRICS[best])
     if data_folder:
-        tasks[sts.DEV_METRIC] = sts.StsDevTask(pairs=sts.read_set("sts-b-dev", data_folder))
+        tasks[sts.DEV_METRIC] = pairs.PairsTask(pairs=sts.read_set("sts-b-dev", data_folder), metric=sts.DEV_METRIC)
     if agreement_task is not None:
         tasks[agreement.METRIC] = agreement_task
     return tasks

@@ -16,7 +16,7 @@ from typing import cast
 import numpy as np
 
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.evaluation import Evaluation, Model, Sources, Unit, index_ways, task_unit
+from jaxdistill.evals.evaluation import Evaluation, Model, Scoring, Sources, Unit, index_ways, task_unit
 from jaxdistill.evals.read_table import labelled
 from jaxdistill.evals.similarity import refuse_same_vectors, unit_vectors
 from jaxdistill.ops.nearest import nearest
@@ -38,22 +38,17 @@ class EntitySet:
     """The entities that each query means, by their place in the catalogue."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class EntityTask:
-    """The evaluation on one file."""
+def recalls(known: EntitySet, embed: Embed, *, index: Embed | None = None) -> Mapping[str, float]:
+    """`entity/LANGUAGE recall@1` and so on, in [0, 1].
 
-    catalogue: EntitySet
-    index: Embed | None = None
-    """Another model that embeds the entities (LEAF, arXiv 2509.12539); None: the evaluated model does."""
-
-    def __call__(self, embed: Embed) -> Mapping[str, float]:
-        """`entity/LANGUAGE recall@1` and so on, in [0, 1]."""
-        known = self.catalogue
-        queries, entities = unit_vectors(embed, known.queries), unit_vectors(self.index or embed, known.entities)
-        refuse_same_vectors(entities, known.entities, f"the model finds all {len(entities):,} entities")
-        _, rows = nearest(queries, [entities], count=RANKS[-1])
-        right = np.array([[row in meant for row in ranked] for ranked, meant in zip(rows, known.meant, strict=True)])
-        return {f"entity/{known.language} recall@{rank}": float(np.mean(right[:, :rank].any(axis=1))) for rank in RANKS}
+    Args:
+      index: another model that embeds the entities (LEAF, arXiv 2509.12539); None: the evaluated model does.
+    """
+    queries, entities = unit_vectors(embed, known.queries), unit_vectors(index or embed, known.entities)
+    refuse_same_vectors(entities, known.entities, f"the model finds all {len(entities):,} entities")
+    _, rows = nearest(queries, [entities], count=RANKS[-1])
+    right = np.array([[row in meant for row in ranked] for ranked, meant in zip(rows, known.meant, strict=True)])
+    return {f"entity/{known.language} recall@{rank}": float(np.mean(right[:, :rank].any(axis=1))) for rank in RANKS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +59,7 @@ class EntitiesTask:
 
     def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
         """`entities/recall@1`, the mean over languages."""
-        found = [
-            EntityTask(catalogue=one)(cast(Embed, embed))[f"entity/{one.language} recall@1"] for one in self.catalogues
-        ]
+        found = [recalls(one, cast(Embed, embed))[f"entity/{one.language} recall@1"] for one in self.catalogues]
         return {METRIC: float(np.mean(found))}
 
 
@@ -93,11 +86,6 @@ def language(path: str | Path) -> str:
     return Path(Path(path).name.removesuffix(".gz")).stem.rpartition(".")[2]
 
 
-def entity_task(path: str | Path, index: Embed | None = None) -> EntityTask:
-    """The evaluation on the file of a language; InputError with file and line for a bad row."""
-    return EntityTask(catalogue=read_entities(path), index=index)
-
-
 def _units(sources: Sources) -> Iterable[Unit | str]:
     languages = [language(path) for path in sources.entities]
     twice = [name for name in languages if languages.count(name) > 1]
@@ -110,8 +98,8 @@ def _units(sources: Sources) -> Iterable[Unit | str]:
             yield task_unit(f"entity/{name}", PROTOCOL, [path], partial(_task, path, asymmetric), asymmetric=asymmetric)
 
 
-def _task(path: Path, asymmetric: bool, model: Model) -> EntityTask:
-    return entity_task(path, model.index if asymmetric else None)
+def _task(path: Path, asymmetric: bool, model: Model) -> Scoring:
+    return partial(recalls, read_entities(path), index=model.index if asymmetric else None)
 
 
 def _headings(measured: Collection[str]) -> Mapping[str, str]:

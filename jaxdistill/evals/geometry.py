@@ -15,14 +15,13 @@ All on STS-B dev (`sts/stsb.dev.tsv.gz`), with vectors of unit length:
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError
 from jaxdistill.evals import sts
-from jaxdistill.evals.evaluation import PLAIN, Evaluation, Model, Sources, Unit, no_headings
+from jaxdistill.evals.evaluation import PLAIN, Evaluation, Sources, Unit, no_headings
 from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.evals.similarity import spearman, unit_vectors
 
@@ -39,35 +38,29 @@ PROTOCOL = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class GeometryTask:
-    """The evaluation on STS-B dev."""
-
-    pairs: GradedPairs
-
-    def __call__(self, embed: Embed) -> Mapping[str, float]:
-        """`geometry/...`: losses in units of length or nats, cosines and correlations in [-1, 1]."""
-        distinct = list(dict.fromkeys([*self.pairs.first, *self.pairs.second]))
-        vectors = dict(zip(distinct, unit_vectors(embed, distinct), strict=True))
-        first = np.stack([vectors[text] for text in self.pairs.first])
-        second = np.stack([vectors[text] for text in self.pairs.second])
-        alike = self.pairs.scores > ALIKE
-        if not alike.any():
-            raise InputError(f"{self.pairs.name}: no pair has a score above {ALIKE:g}; alignment needs some.")
-        between = pairwise_cosines(np.stack(list(vectors.values())))
-        both = zip(self.pairs.first, self.pairs.second, strict=True)
-        edits = np.array([edit_distance(one.split(), other.split()) for one, other in both])
-        similarities = np.einsum("ne,ne->n", first, second)
-        return {
-            "geometry/alignment": alignment(first[alike], second[alike], power=2),
-            "geometry/uniformity": uniformity(between, power=2),
-            "geometry/alignment (DistilCSE)": alignment(first[alike], second[alike], power=1),
-            "geometry/uniformity (DistilCSE)": uniformity(between, power=1),
-            "geometry/anisotropy": float(np.mean(between)),
-            "geometry/edit distance": spearman(edits, similarities, what=self.pairs.name),
-            "geometry/edit distance of gold": spearman(edits, self.pairs.scores, what=self.pairs.name),
-            "geometry/out-of-domain cosine": float(np.prod(unit_vectors(embed, OUT_OF_DOMAIN), axis=0).sum()),
-        }
+def measures(pairs: GradedPairs, embed: Embed) -> Mapping[str, float]:
+    """`geometry/...`: losses in units of length or nats, cosines and correlations in [-1, 1]."""
+    distinct = list(dict.fromkeys([*pairs.first, *pairs.second]))
+    vectors = dict(zip(distinct, unit_vectors(embed, distinct), strict=True))
+    first = np.stack([vectors[text] for text in pairs.first])
+    second = np.stack([vectors[text] for text in pairs.second])
+    alike = pairs.scores > ALIKE
+    if not alike.any():
+        raise InputError(f"{pairs.name}: no pair has a score above {ALIKE:g}; alignment needs some.")
+    between = pairwise_cosines(np.stack(list(vectors.values())))
+    both = zip(pairs.first, pairs.second, strict=True)
+    edits = np.array([edit_distance(one.split(), other.split()) for one, other in both])
+    similarities = np.einsum("ne,ne->n", first, second)
+    return {
+        "geometry/alignment": alignment(first[alike], second[alike], power=2),
+        "geometry/uniformity": uniformity(between, power=2),
+        "geometry/alignment (DistilCSE)": alignment(first[alike], second[alike], power=1),
+        "geometry/uniformity (DistilCSE)": uniformity(between, power=1),
+        "geometry/anisotropy": float(np.mean(between)),
+        "geometry/edit distance": spearman(edits, similarities, what=pairs.name),
+        "geometry/edit distance of gold": spearman(edits, pairs.scores, what=pairs.name),
+        "geometry/out-of-domain cosine": float(np.prod(unit_vectors(embed, OUT_OF_DOMAIN), axis=0).sum()),
+    }
 
 
 def alignment(first: Float[np.ndarray, "n e"], second: Float[np.ndarray, "n e"], *, power: int) -> float:
@@ -97,11 +90,7 @@ def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
 
 
 def _units(sources: Sources) -> Iterable[Unit | str]:
-    yield sts.sts_b_unit("geometry", "sts-b-dev", PROTOCOL, sources, _values)
-
-
-def _values(pairs: GradedPairs, model: Model) -> Mapping[str, float]:
-    return GeometryTask(pairs=pairs)(model.embed)
+    yield sts.sts_b_unit("geometry", "sts-b-dev", PROTOCOL, sources, lambda pairs, model: measures(pairs, model.embed))
 
 
 EVALUATION = Evaluation(group="geometry", scores=("geometry",), measure=PLAIN, units=_units, headings=no_headings)

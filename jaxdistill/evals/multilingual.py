@@ -6,31 +6,17 @@ has them. The score is Spearman's correlation of cosine similarity and gold scor
 reports Pearson's). The sets come from a data folder: `multilingual/sts17.es-en.test.tsv.gz` and so on.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
-from jaxdistill.core import Embed
 from jaxdistill.evals.evaluation import Evaluation, Sources, Unit, average_heading, average_of, set_units
-from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs
+from jaxdistill.evals.pairs import PairsTask, read_pairs
 from jaxdistill.evals.read_table import part_of
 
 PROTOCOL = "Spearman of cosine similarity and gold score"
 TRACKS = ("ar-ar", "en-ar", "es-es", "es-en", "es-en-mt", "en-en", "en-tr")
 ADDED = ("en-de", "en-fr")
 """Tracks that are scored only if the folder has them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MultilingualTask:
-    """The evaluation on one track."""
-
-    track: str
-    pairs: GradedPairs
-
-    def __call__(self, embed: Embed) -> Mapping[str, float]:
-        """`sts17/TRACK`, in [-1, 1]."""
-        return {f"sts17/{self.track}": pairs_spearman(embed, self.pairs)}
 
 
 def files(folder: str | Path, track: str) -> tuple[Path, ...]:
@@ -43,19 +29,14 @@ def tracks(folder: str | Path) -> tuple[str, ...]:
     return (*TRACKS, *(track for track in ADDED if folder and files(folder, track)[0].is_file()))
 
 
-def protocol(track: str) -> str:
-    """How a track is scored; the same for all."""
-    return PROTOCOL
-
-
-def multilingual_task(folder: str | Path, track: str) -> MultilingualTask:
-    """The evaluation on a track of a data folder."""
-    return MultilingualTask(track=track, pairs=read_pairs(*files(folder, track)))
+def multilingual_task(folder: str | Path, track: str) -> PairsTask:
+    """The evaluation on a track of a data folder, `sts17/TRACK`."""
+    return PairsTask(pairs=read_pairs(*files(folder, track)), metric=f"sts17/{track}")
 
 
 def _units(sources: Sources) -> Iterable[Unit | str]:
     names = tracks(sources.data)
-    return set_units(sources, "sts17", names, files=files, protocol=protocol, task=multilingual_task)
+    return set_units(sources, "sts17", names, files=files, protocol=lambda track: PROTOCOL, task=multilingual_task)
 
 
 EVALUATION = Evaluation(

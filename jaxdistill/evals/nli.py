@@ -10,14 +10,14 @@ not with published ones, and its name says so.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import probe
-from jaxdistill.evals.evaluation import Evaluation, Sources, Unit, set_units
+from jaxdistill.evals.evaluation import Evaluation, Scoring, Sources, Unit, set_units
 from jaxdistill.evals.read_table import part_of
 from jaxdistill.evals.transfer import Rows, pair_features, read_splits, row_vectors
 
@@ -35,23 +35,16 @@ PROTOCOLS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class NliTask:
-    """The evaluation on one set, whose splits are the files of `SPLITS`."""
-
-    name: str
-    rows: Rows
-
-    def __call__(self, embed: Embed) -> Mapping[str, float]:
-        """Accuracy in [0, 1], by its name in `SCORES`."""
-        first, second = row_vectors(embed, self.rows.sentences)
-        features, labels, split = pair_features(first, second), self.rows.labels, self.rows.split
-        if self.name == "sick-e":
-            found = probe.dev_selection(features, labels, split["sick.trial"], split["sick.test"])
-        else:
-            features = np.concatenate([first, second, features], axis=1)
-            found = probe.one_strength(features, labels, split["snli.test"], SNLI_STRENGTH)
-        return {SCORES[self.name]: found.accuracy}
+def accuracy(name: str, rows: Rows, embed: Embed) -> Mapping[str, float]:
+    """Accuracy on a set in [0, 1], by its name in `SCORES`."""
+    first, second = row_vectors(embed, rows.sentences)
+    features, labels, split = pair_features(first, second), rows.labels, rows.split
+    if name == "sick-e":
+        found = probe.dev_selection(features, labels, split["sick.trial"], split["sick.test"])
+    else:
+        features = np.concatenate([first, second, features], axis=1)
+        found = probe.one_strength(features, labels, split["snli.test"], SNLI_STRENGTH)
+    return {SCORES[name]: found.accuracy}
 
 
 def files(folder: str | Path, name: str) -> tuple[Path, ...]:
@@ -64,14 +57,18 @@ def protocol(name: str) -> str:
     return f"{probe.PROTOCOL}; {PROTOCOLS[name]}"
 
 
-def nli_task(folder: str | Path, name: str) -> NliTask:
-    """The evaluation on a set of a data folder; InputError with file and line for a bad row."""
+def read_set(folder: str | Path, name: str) -> Rows:
+    """The rows of a set of a data folder, whose splits are the files of `SPLITS`; InputError with file and line for a bad one."""
     paths = dict(zip(SPLITS[name], files(folder, name), strict=True))
-    return NliTask(name=name, rows=read_splits(paths, ("premise", "hypothesis"), CLASSES))
+    return read_splits(paths, ("premise", "hypothesis"), CLASSES)
+
+
+def _task(folder: str, name: str) -> Scoring:
+    return partial(accuracy, name, read_set(folder, name))
 
 
 def _units(sources: Sources) -> Iterable[Unit | str]:
-    return set_units(sources, "nli", tuple(SPLITS), files=files, protocol=protocol, task=nli_task)
+    return set_units(sources, "nli", tuple(SPLITS), files=files, protocol=protocol, task=_task)
 
 
 def _headings(measured: Collection[str]) -> Mapping[str, str]:

@@ -50,13 +50,13 @@ class ScoredPairs:
 
 @dataclass(frozen=True, kw_only=True)
 class PairsTask:
-    """The evaluation on a file of graded pairs."""
+    """The evaluation on graded pairs, the user's own unless `metric` names others."""
 
     pairs: GradedPairs
+    metric: str = METRIC
 
     def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
-        """`pairs/spearman`."""
-        return {METRIC: pairs_spearman(embed, self.pairs)}
+        return {self.metric: pairs_spearman(embed, self.pairs)}
 
 
 def is_binary(pairs: GradedPairs) -> bool:

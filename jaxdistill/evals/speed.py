@@ -6,9 +6,8 @@ because a pass covers both sides of all pairs; a single pass at batch 1, which i
 of three passes at batch 128. Compilation is not counted. Rates depend on the machine and its load, so they are never cached.
 """
 
-import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from timeit import timeit
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import sts
@@ -26,33 +25,15 @@ RATE = f"speed/batch {BATCH_SIZE} (sentences/s)"
 """The score that tables and plots show as a model's speed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpeedTask:
-    """The measurement of one model."""
-
-    sentences: tuple[str, ...]
-    parameters: int
-    size_bytes: int
-    """Of the weights files."""
-
-    def __call__(self, embed: Embed) -> Mapping[str, float]:
-        """`speed/...`, rates in sentences/s; `embed` computes up to 128 sentences together."""
-        by_length = sorted(self.sentences, key=len, reverse=True)
-        for sentence in by_length[::WARM_EVERY]:
-            embed([sentence])
-        embed(self.sentences)
-        return {
-            "speed/batch 1 (sentences/s)": self._rate(lambda: [embed([sentence]) for sentence in self.sentences], 1),
-            RATE: self._rate(lambda: embed(self.sentences), PASSES),
-            "speed/parameters": self.parameters,
-            "speed/weights (bytes)": self.size_bytes,
-        }
-
-    def _rate(self, one_pass: Callable[[], object], passes: int) -> float:
-        start = time.perf_counter()
-        for _ in range(passes):
-            one_pass()
-        return passes * len(self.sentences) / (time.perf_counter() - start)
+def rates(sentences: Sequence[str], embed: Embed) -> dict[str, float]:
+    """Rates in sentences/s; `embed` computes up to 128 sentences together."""
+    for sentence in sorted(sentences, key=len, reverse=True)[::WARM_EVERY]:
+        embed([sentence])
+    embed(sentences)
+    return {
+        "speed/batch 1 (sentences/s)": len(sentences) / timeit(lambda: [embed([one]) for one in sentences], number=1),
+        RATE: PASSES * len(sentences) / timeit(lambda: embed(sentences), number=PASSES),
+    }
 
 
 def _units(sources: Sources) -> Iterable[Unit | str]:
@@ -60,8 +41,8 @@ def _units(sources: Sources) -> Iterable[Unit | str]:
 
 
 def _values(pairs: GradedPairs, model: Model) -> Mapping[str, float]:
-    task = SpeedTask(sentences=(*pairs.first, *pairs.second), parameters=model.parameters, size_bytes=model.size_bytes)
-    return task(model.embed_in_batches(BATCH_SIZE))
+    measured = rates((*pairs.first, *pairs.second), model.embed_in_batches(BATCH_SIZE))
+    return measured | {"speed/parameters": model.parameters, "speed/weights (bytes)": model.size_bytes}
 
 
 EVALUATION = Evaluation(group="speed", scores=("speed",), measure=PLAIN, units=_units, headings=no_headings)

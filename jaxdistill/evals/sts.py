@@ -25,7 +25,7 @@ from jaxdistill.cli import did_you_mean
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.evals.embedding_cache import EmbeddingCache
 from jaxdistill.evals.evaluation import Evaluation, Model, Sources, Unit, absent
-from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs, scored_pairs
+from jaxdistill.evals.pairs import GradedPairs, read_pairs, scored_pairs
 from jaxdistill.evals.read_table import part_of
 from jaxdistill.evals.similarity import similarities, spearman
 
@@ -68,37 +68,19 @@ DRAWN = ("sts-b-dev", "sts-b")
 TESTS = tuple(name for name in SETS if name != "sts-b-dev")
 
 
-@dataclass(frozen=True, kw_only=True)
-class StsDevTask:
-    """The evaluation on STS-B dev, which can choose the best checkpoint."""
-
-    pairs: GradedPairs
-
-    def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
-        """`sts-b-dev/spearman`."""
-        return {DEV_METRIC: pairs_spearman(embed, self.pairs)}
-
-
-def sts(
-    embed: Embed | Scorer, folder: str | Path | None, sets: Sequence[str] = tuple(SETS), *, subsets: bool = False
-) -> dict[str, float]:
-    """Score of each set in [-1, 1], and their `averages`.
+def sts_values(
+    embed: Embed | Scorer, folder: str | Path | None, sets: Sequence[str], *, subsets: bool
+) -> dict[str, Any]:
+    """Scores of sets and their `averages` in [-1, 1], `scores`; with a set of `DRAWN` also its pairs, `scored_pairs`.
 
     Each distinct sentence is embedded once, also when several sets share it, in one call of `embed`. A cross-encoder
-    scores the pairs of each set.
+    scores the pairs of each set. The result is plain data, for JSON.
 
     Args:
       folder: a data folder, or None for the hub.
       subsets: also score `sts12/MSRpar` and so on, `sts12/mean` and `sts12/weighted mean`, for sets in `SUBSETS` whose
         files name their subsets.
     """
-    return sts_values(embed, folder, sets, subsets=subsets)["scores"]
-
-
-def sts_values(
-    embed: Embed | Scorer, folder: str | Path | None, sets: Sequence[str], *, subsets: bool
-) -> dict[str, Any]:
-    """The `scores` that `sts` gives, and with a set of `DRAWN` its pairs, `scored_pairs`: plain data, for JSON."""
     graded = {name: read_set(name, folder) for name in sets}
     if not isinstance(embed, Scorer):
         embed = EmbeddingCache(embed)

@@ -9,13 +9,14 @@ The sets come from a data folder: `transfer/mr.all.tsv.gz`, `transfer/sst2.train
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.core import Embed
-from jaxdistill.evals import probe
+from jaxdistill.evals import evaluation, probe
 from jaxdistill.evals.evaluation import Evaluation, Sources, Unit, average_heading, average_of, set_units
 from jaxdistill.evals.read_table import labelled, part_of
 from jaxdistill.evals.similarity import finite_vectors, refuse_same_vectors
@@ -79,23 +80,16 @@ class Rows:
     """Name of a split to a mask of its rows."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TransferTask:
-    """The evaluation on one set."""
-
-    name: str
-    rows: Rows
-
-    def __call__(self, embed: Embed) -> Mapping[str, float]:
-        """`transfer/NAME`: accuracy in [0, 1]; for MRPC also `transfer/mrpc f1`."""
-        chosen = SETS[self.name]
-        vectors = row_vectors(embed, self.rows.sentences)
-        features = pair_features(*vectors) if chosen.pairs else vectors[0]
-        found = chosen.score(features, self.rows.labels, self.rows.split)
-        scores = {f"transfer/{self.name}": found.accuracy}
-        if chosen.pairs:
-            scores[f"transfer/{self.name} f1"] = f1(self.rows.labels[self.rows.split["test"]], found.predicted)
-        return scores
+def accuracies(name: str, rows: Rows, embed: Embed) -> Mapping[str, float]:
+    """`transfer/NAME`: accuracy on a set in [0, 1]; for MRPC also `transfer/mrpc f1`."""
+    chosen = SETS[name]
+    vectors = row_vectors(embed, rows.sentences)
+    features = pair_features(*vectors) if chosen.pairs else vectors[0]
+    found = chosen.score(features, rows.labels, rows.split)
+    scores = {f"transfer/{name}": found.accuracy}
+    if chosen.pairs:
+        scores[f"transfer/{name} f1"] = f1(rows.labels[rows.split["test"]], found.predicted)
+    return scores
 
 
 def row_vectors(embed: Embed, rows: Sequence[tuple[str, ...]]) -> list[Float[np.ndarray, "n e"]]:
@@ -127,12 +121,16 @@ def protocol(name: str) -> str:
     return f"{probe.PROTOCOL}; {SETS[name].protocol}"
 
 
-def transfer_task(folder: str | Path, name: str) -> TransferTask:
-    """The evaluation on a set of a data folder; InputError with file and line for a bad row."""
+def read_set(folder: str | Path, name: str) -> Rows:
+    """The rows of a set of a data folder; InputError with file and line for a bad one."""
     chosen = SETS[name]
     columns = ("sentence1", "sentence2") if chosen.pairs else ("sentence",)
     paths = dict(zip(chosen.splits, files(folder, name), strict=True))
-    return TransferTask(name=name, rows=read_splits(paths, columns, chosen.classes))
+    return read_splits(paths, columns, chosen.classes)
+
+
+def _task(folder: str, name: str) -> evaluation.Scoring:
+    return partial(accuracies, name, read_set(folder, name))
 
 
 def read_splits(paths: Mapping[str, Path], columns: Sequence[str], classes: Sequence[str]) -> Rows:
@@ -153,7 +151,7 @@ def read_splits(paths: Mapping[str, Path], columns: Sequence[str], classes: Sequ
 
 
 def _units(sources: Sources) -> Iterable[Unit | str]:
-    return set_units(sources, "transfer", tuple(SETS), files=files, protocol=protocol, task=transfer_task)
+    return set_units(sources, "transfer", tuple(SETS), files=files, protocol=protocol, task=_task)
 
 
 EVALUATION = Evaluation(

@@ -81,7 +81,7 @@ def canvas(*, height: float, panels: int = 1) -> tuple[Any, Sequence[Any]]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.0, height), layout="constrained")
-    axes = figure.subplots(panels, sharex=True, squeeze=False)[:, 0]
+    axes = list(figure.subplots(panels, sharex=True, squeeze=False)[:, 0])
     for panel in axes:
         panel.grid(alpha=0.25)
         panel.spines[["top", "right"]].set_visible(False)
