@@ -10,7 +10,7 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load_model
 from jaxdistill.evals import flow
-from jaxdistill.evals.postprocess import FittedTransform, Postprocessing, fitted_whitening
+from jaxdistill.evals.postprocess import Postprocessing, fitted_whitening
 from jaxdistill.evals.similarity import similarities, spearman
 
 from eval_cases import GRADED, run, write
@@ -82,7 +82,7 @@ def given(tmp_path, monkeypatch):
 
 def test_the_program_scores_whitened_vectors_and_does_not_mistake_them_for_others(given, tmp_path, capsys):
     embed = candidates.Candidate("tiny", (load_model(str(tmp_path / "tiny")),)).embed(128)
-    white = FittedTransform("whiten", embed, lambda: made_up(60)).after(embed)
+    white = Postprocessing("whiten", (str(tmp_path / "text.txt"),)).of(embed)(embed)
     first, second, scores = ([line.split("\t")[column] for line in GRADED[1:]] for column in (2, 3, 1))
     expected = [
         f"{100 * spearman(np.float64(scores), similarities(each, first, second), what=''):.2f}"
@@ -141,8 +141,9 @@ def test_a_text_that_has_changed_is_fitted_again(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["whiten", "flow"])
-def test_a_model_with_nan_is_one_clear_line(method):
+def test_a_model_with_nan_is_one_clear_line(method, tmp_path):
     damaged = skewed(40)
     damaged[3, 0] = np.nan
+    (text := tmp_path / "text.txt").write_text("\n".join(made_up(40)) + "\n")
     with pytest.raises(InputError, match="NaN or infinity for 1 of 40"):
-        FittedTransform(method, lambda texts: damaged, lambda: made_up(40)).after(None)(["a"])
+        Postprocessing(method, (str(text),)).of(lambda texts: damaged)(lambda texts: damaged)(["a"])

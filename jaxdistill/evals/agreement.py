@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.evals.evaluation import Evaluation
-from jaxdistill.evals.similarity import cosines, similarities, spearman
+from jaxdistill.evals.similarity import cosines, similarities, spearman, unit_rows
 
 METRIC = "agreement/spearman"
 
@@ -58,8 +58,7 @@ def held_out_task(
     sentences = list(vectors)
     if len(sentences) < 2:
         raise InputError(f"{len(sentences)} distinct held-out sentences; pairs need at least 2.")
-    unit = np.stack([vectors[sentence] for sentence in sentences]).astype(np.float64)
-    unit /= np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-12)
+    unit = unit_rows(np.stack([vectors[sentence] for sentence in sentences]))
     similarities = unit @ unit.T
     np.fill_diagonal(similarities, -np.inf)
     near = np.argmax(similarities, axis=1)

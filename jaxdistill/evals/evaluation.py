@@ -114,16 +114,6 @@ def content_digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def no_units(sources: Sources) -> Iterable["Unit | str"]:
-    """For evaluations that only trainings run."""
-    return ()
-
-
-def no_averages(scores: Mapping[str, float]) -> Mapping[str, float]:
-    """For scores that have no average."""
-    return {}
-
-
 def no_headings(measured: Collection[str]) -> Mapping[str, str]:
     """For scores that are only in the table of all scores."""
     return {}
@@ -146,9 +136,9 @@ class Evaluation:
     """First parts of its score names, up to a slash."""
     measure: str = SPEARMAN
     """Heading of the printed table of its scores; `PLAIN` if they have units of their own."""
-    units: Callable[[Sources], Iterable[Unit | str]] = no_units
-    """Its units, and a line for each set that is absent."""
-    averages: Callable[[Mapping[str, float]], Mapping[str, float]] = no_averages
+    units: Callable[[Sources], Iterable[Unit | str]] = lambda sources: ()
+    """Its units, and a line for each set that is absent; none of an evaluation that only trainings run."""
+    averages: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda scores: {}
     """Averages of its scores, if every score that they need was measured; units that failed are NaN among the scores."""
     headings: Callable[[Collection[str]], Mapping[str, str]] = own_names
     """Columns of a report's first table: measured score to heading, the most telling first."""

@@ -7,7 +7,7 @@ divides its rounding error by itself. The flow is in `evals/flow.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -50,34 +50,6 @@ METHODS: Mapping[str, Callable[[Float[np.ndarray, "n e"]], Transform]] = {
 }
 
 
-class FittedTransform:
-    """A transform that is fitted on a model's vectors of a text when it is first used."""
-
-    def __init__(self, method: str, embed: Embed, sentences: Callable[[], Sequence[str]]):
-        """
-        Args:
-          method: one of `METHODS`.
-          embed: the model without the transform.
-          sentences: reads the text.
-        """
-        self._method, self._embed, self._sentences = method, embed, sentences
-
-    @cached_property
-    def transform(self) -> Transform:
-        """The fitted transform; raises `InputError` if the text is too short, or for vectors with NaN or infinity."""
-        vectors = finite_vectors(self._embed, self._sentences())
-        if len(vectors) <= vectors.shape[1]:
-            raise InputError(
-                f"--postprocess={self._method} needs more distinct sentences than the {vectors.shape[1]} numbers of a vector; "
-                f"--postprocess_text has {len(vectors)}."
-            )
-        return METHODS[self._method](vectors)
-
-    def after(self, embed: Embed) -> Embed:
-        """`embed`, followed by the transform."""
-        return lambda sentences: self.transform(np.asarray(embed(sentences)))
-
-
 class Postprocessing(NamedTuple):
     """A transform of vectors and the text that it is fitted on; the default is no transform."""
 
@@ -99,9 +71,18 @@ class Postprocessing(NamedTuple):
             raise InputError(
                 f"--postprocess={self.method} transforms vectors; cross-encoders and ensembles have none, so leave it out."
             )
-        return FittedTransform(
-            self.method, embed, partial(fitting_text, self.sources, content_digest(self.sources))
-        ).after
+        transform = cache(partial(self._fitted, embed))  # fitted when it is first used
+        return lambda embed: lambda sentences: transform()(np.asarray(embed(sentences)))
+
+    def _fitted(self, embed: Embed) -> Transform:
+        """The transform; raises `InputError` if the text is too short, or for vectors with NaN or infinity."""
+        vectors = finite_vectors(embed, fitting_text(self.sources, content_digest(self.sources)))
+        if len(vectors) <= vectors.shape[1]:
+            raise InputError(
+                f"--postprocess={self.method} needs more distinct sentences than the {vectors.shape[1]} numbers of a vector; "
+                f"--postprocess_text has {len(vectors)}."
+            )
+        return METHODS[self.method](vectors)
 
 
 @cache

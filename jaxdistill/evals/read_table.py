@@ -6,6 +6,7 @@ Tables are `.tsv` (no quoting) or `.csv` (standard quoting), plain or `.gz`, in 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Integer
@@ -75,16 +76,13 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     suffix = table_suffix(path)
     if suffix not in (".tsv", ".csv"):
         raise InputError(f"{path}: a table is read from .tsv or .csv, plain or .gz; got {suffix or 'no suffix'!r}.")
-    if suffix == ".tsv":
-        rows = ((line, text.split("\t")) for line, text in text_lines(path))
-    else:
-        csv.field_size_limit(reading.LINE_BYTES)
-        texts = csv.reader((text + "\n" for _, text in text_lines(path)), strict=True)
-        rows = ((texts.line_num, fields) for fields in texts)
+    csv.field_size_limit(reading.LINE_BYTES)
+    quoting: Any = {} if suffix == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    rows = csv.reader((text + "\n" for _, text in text_lines(path)), strict=True, **quoting)
     try:
-        yield from (row for row in rows if any(field.strip() for field in row[1]))
+        yield from ((rows.line_num, fields) for fields in rows if any(field.strip() for field in fields))
     except csv.Error as error:
-        raise InputError(f"{path}:{texts.line_num}: not readable as CSV ({error}).") from error
+        raise InputError(f"{path}:{rows.line_num}: not readable as {suffix[1:].upper()} ({error}).") from error
 
 
 def table_suffix(path: Path) -> str:
