@@ -33,8 +33,8 @@ from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.encoders.onnx_graph import IDS, MASK, VECTORS, quantized_graph
 from jaxdistill.encoders.settings import QUANTIZED
 from jaxdistill.evals.agreement import METRIC, held_out_task
-from jaxdistill.evals.pairs import PairsTask
-from jaxdistill.evals.sts import DEV_METRIC, read_set
+from jaxdistill.evals.pairs import pairs_spearman
+from jaxdistill.evals.sts import read_set
 from jaxdistill.files import local
 from jaxdistill.files.folders import replacing
 from jaxdistill.files.reading import foreign_errors
@@ -175,8 +175,8 @@ def loss_report(model: SentenceModel, quantized: Quantized, data: Path | None, t
     """Lines that say what the 8-bit model loses against the float32 one."""
     before = Embedder(model).encode
     if data is not None:
-        task = PairsTask(pairs=read_set("sts-b-dev", data), metric=DEV_METRIC)
-        scores = [100 * task(embed)[DEV_METRIC] for embed in (before, quantized.encode)]
+        pairs = read_set("sts-b-dev", data)
+        scores = [100 * pairs_spearman(embed, pairs) for embed in (before, quantized.encode)]
         return [
             f"STS-B dev (Spearman × 100): {scores[0]:.2f} in float32, {scores[1]:.2f} in int8, "
             f"{scores[0] - scores[1]:.2f} lost"

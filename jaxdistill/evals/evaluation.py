@@ -114,11 +114,6 @@ def content_digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def no_headings(measured: Collection[str]) -> Mapping[str, str]:
-    """For scores that are only in the table of all scores."""
-    return {}
-
-
 def own_names(measured: Collection[str]) -> Mapping[str, str]:
     """A column for each score, headed by its name."""
     return {name: name for name in measured}

@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError
 from jaxdistill.evals import sts
-from jaxdistill.evals.evaluation import PLAIN, Evaluation, Sources, Unit, no_headings
+from jaxdistill.evals.evaluation import PLAIN, Evaluation, Sources, Unit
 from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.evals.similarity import spearman, unit_vectors
 
@@ -93,4 +93,6 @@ def _units(sources: Sources) -> Iterable[Unit | str]:
     yield sts.sts_b_unit("geometry", "sts-b-dev", PROTOCOL, sources, lambda pairs, model: measures(pairs, model.embed))
 
 
-EVALUATION = Evaluation(group="geometry", scores=("geometry",), measure=PLAIN, units=_units, headings=no_headings)
+EVALUATION = Evaluation(
+    group="geometry", scores=("geometry",), measure=PLAIN, units=_units, headings=lambda measured: {}
+)

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from jaxdistill.files import write_atomic
 from jaxdistill.reporting.plots import LOSS_COLOR, METRIC_COLORS, canvas
-from jaxdistill.reporting.tables import as_text
+from jaxdistill.reporting.tables import as_text, hundredfold
 
 Row = dict[str, Any]
 """A point: `point` (its name), `options` (those that differ between points), `seed`; of its training the exit `status`
@@ -121,7 +121,7 @@ def in_latex(text: str) -> str:
 
 def hundred(score: float | None) -> str:
     """A score × 100 as text; `-` for a missing one."""
-    return "-" if score is None else f"{100 * score:.2f}"
+    return "-" if score is None else hundredfold(score)
 
 
 def mean_text(mean: dict[str, float | None] | None) -> str:
