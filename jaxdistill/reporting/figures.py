@@ -6,8 +6,9 @@ text from the user is escaped, because Plotly interprets some HTML in labels.
 
 import html
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -171,34 +172,20 @@ def _dev(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
 def _score_against(
     entries: Sequence[Entry], colors: Mapping[str, str], score: str, heading: str
 ) -> Iterator[Figure | None]:
-    """Figures of the score against size and against speed."""
-    scored = [entry for entry in entries if score in entry.scores]
-
-    def points(of: Callable[[Entry], float | None]) -> list[dict[str, Any]]:
-        """One trace per model, so that the legend names it."""
-        return [
-            _trace(entry.name, colors, [value], [100 * entry.scores[score]], mode="markers")
-            for entry in scored if (value := of(entry))
-        ]  # fmt: skip
-
-    yield _figure(
-        "size",
-        "Score and size",
-        "Better models are higher, smaller ones further left.",
-        points(lambda entry: entry.parameters),
-        _layout("parameters", f"{heading} × 100", log_x=[entry.parameters for entry in scored if entry.parameters]),
-    )
-    yield _figure(
-        "speed",
-        "Score and speed",
-        "Better models are higher, faster ones further right. Measured on the machine that ran the evaluation.",
-        points(lambda entry: entry.sentences_per_s),
-        _layout(
-            "sentences/s",
-            f"{heading} × 100",
-            log_x=[entry.sentences_per_s for entry in scored if entry.sentences_per_s],
-        ),
-    )
+    """Figures of the score against size and against speed; one trace per model, so that the legend names it."""
+    speed_note = "Better models are higher, faster ones further right. Measured on the machine that ran the evaluation."
+    for id, note, axis, of in (
+        ("size", "Better models are higher, smaller ones further left.", "parameters", attrgetter("parameters")),
+        ("speed", speed_note, "sentences/s", attrgetter("sentences_per_s")),
+    ):
+        known = [(entry, of(entry)) for entry in entries if score in entry.scores and of(entry)]
+        yield _figure(
+            id,
+            f"Score and {id}",
+            note,
+            [_trace(e.name, colors, [value], [100 * e.scores[score]], mode="markers") for e, value in known],
+            _layout(axis, f"{heading} × 100", log_x=[value for _, value in known]),
+        )
 
 
 def _alignment_uniformity(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:

@@ -6,7 +6,7 @@ mailed and archived.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +126,7 @@ class PageTable:
     rows: Sequence[tuple[str, Sequence[Cell]]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Column:
     """A column of the first table."""
 
@@ -168,7 +168,7 @@ def _score_columns(entries: Sequence[Entry]) -> list[_Column]:
         _Column(
             name=name,
             heading=heading,
-            value=partial(_score, name),
+            value=lambda entry, name=name: entry.scores.get(name),
             shown=plain_number if suite.is_plain(name) else hundredfold,
             is_retained=name != agreement.METRIC,
         )
@@ -178,21 +178,11 @@ def _score_columns(entries: Sequence[Entry]) -> list[_Column]:
 
 def _cost_columns(entries: Sequence[Entry]) -> list[_Column]:
     columns = (
-        _Column(name="parameters", heading="parameters", value=lambda e: e.parameters, shown="{:,}".format, best=min),
-        _Column(
-            name="size",
-            heading="weights (MB)",
-            value=lambda e: e.size_bytes,
-            shown=lambda v: f"{v / 1e6:.1f}",
-            best=min,
-        ),
-        _Column(name="speed", heading="sentences/s", value=lambda e: e.sentences_per_s, shown="{:,.0f}".format),
+        _Column("parameters", "parameters", attrgetter("parameters"), "{:,}".format, min),
+        _Column("size", "weights (MB)", attrgetter("size_bytes"), lambda size: f"{size / 1e6:.1f}", min),
+        _Column("speed", "sentences/s", attrgetter("sentences_per_s"), "{:,.0f}".format),
     )
     return [column for column in columns if any(column.value(entry) for entry in entries)]
-
-
-def _score(name: str, entry: Entry) -> float | None:
-    return entry.scores.get(name)
 
 
 def _column_cells(column: _Column, entries: Sequence[Entry], teacher: Entry | None) -> list[Cell]:
