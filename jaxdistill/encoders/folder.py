@@ -33,8 +33,14 @@ from jaxdistill.encoders.modules import (
 from jaxdistill.encoders.pair_head import KIND, head_names
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_settings
-from jaxdistill.encoders.tokenizer import TOKENIZER_FILES, tokenizer_json, without_paths
-from jaxdistill.encoders.tokenizer_classes import GENERIC, UNREAD_SETTINGS, wordpiece_settings
+from jaxdistill.encoders.tokenizer import (
+    GENERIC,
+    TOKENIZER_FILES,
+    UNREAD_SETTINGS,
+    tokenizer_json,
+    without_paths,
+    wordpiece_settings,
+)
 from jaxdistill.encoders.weights import tensors_from_params, write_safetensors
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import public_name
