@@ -4,7 +4,7 @@
 
 Compiles the attention of a layer of BERT-base, its products with weights included, for a chip that is not there: forward, and
 forward and backward, in bfloat16 over 16,384 token slots. Needs libtpu, the TPU compiler, and no TPU. Traffic is read from the
-compiled program (`training/compiled.py`), which counts what the kernel reads and writes once; it reads keys again for each
+compiled program (`planning/compiled.py`), which counts what the kernel reads and writes once; it reads keys again for each
 further block of 512 queries. `ratio` is that of the longest rows, forward and backward.
 """
 
@@ -23,8 +23,8 @@ from jaxdistill.encoders import fused
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.attention import Attention, reach_of
 from jaxdistill.mesh import batch_sharding, replicated
-from jaxdistill.training.compiled import memory_of, traffic_of
-from jaxdistill.training.slices import slice_named
+from jaxdistill.planning.compiled import memory_of, traffic_of
+from jaxdistill.planning.slices import slice_named
 
 SLOTS = 16384
 BERT_BASE = Architecture(

@@ -11,11 +11,12 @@ from jaxdistill.config import RunOptions, parse_config
 from jaxdistill.core import InputError
 from jaxdistill.encoders import pruning
 from jaxdistill.inference import Embedder
+from jaxdistill.planning.compiled import traffic_of
+from jaxdistill.planning.plan import GIB, _fits, argument_bytes, compiled_plan, shapes_of
+from jaxdistill.planning.slices import slice_named
 from jaxdistill.training.arithmetic import Products, products_by_part
 from jaxdistill.training.build import build
-from jaxdistill.training.compiled import traffic_of
-from jaxdistill.training.plan import GIB, _fits, argument_bytes, compiled_plan, shapes_of
-from jaxdistill.training.slices import CHIPS, slice_named
+from jaxdistill.training.chips import CHIPS
 from jaxdistill.training.student import make_student
 from jaxdistill.training.teacher import load_teachers
 

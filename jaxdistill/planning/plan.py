@@ -15,10 +15,11 @@ from jax.experimental.compilation_cache import compilation_cache
 from jaxdistill.config import Config, RunOptions
 from jaxdistill.core import Batch, InputError, TrainState
 from jaxdistill.files import parts
+from jaxdistill.planning.compiled import Memory, Traffic, memory_of, traffic_of
+from jaxdistill.planning.slices import Slice, slice_named
 from jaxdistill.training.arithmetic import Products, products_by_part
 from jaxdistill.training.build import build
-from jaxdistill.training.compiled import Memory, Traffic, memory_of, traffic_of
-from jaxdistill.training.slices import Chip, Slice, slice_named
+from jaxdistill.training.chips import Chip
 
 GIB = 2**30
 UNITS = {"M": 2.0**-10, "G": 1.0, "T": 2.0**10}
