@@ -61,6 +61,8 @@ def read_tokenizer(
     path = folder / "tokenizer.json"
     with reading.foreign_errors(f"{path} is not a tokenizer that can be read"):
         tokenizer = _from_json(path) if path.exists() else _from_transformers(folder)
+        if not tokenizer.get_vocab_size(with_added_tokens=True):
+            raise InputError(f"{folder}: the tokenizer has no entry in its vocabulary.")
         _refuse_left_truncation(tokenizer, folder)
         if settings and path.exists() and not _is_complete(tokenizer, folder):
             tokenizer = _from_transformers(folder)
@@ -69,8 +71,6 @@ def read_tokenizer(
     tokenizer.no_padding()
     tokenizer.no_truncation()
     largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
-    if largest < 0:
-        raise InputError(f"{folder}: the tokenizer has no entry in its vocabulary.")
     if vocab_size is not None and largest >= vocab_size:
         raise InputError(
             f"{folder}: the tokenizer has ids up to {largest}, the word embedding only {vocab_size} rows;"
