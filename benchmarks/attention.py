@@ -3,9 +3,9 @@
     python benchmarks/attention.py --slice=v5e-1 --slots=128,256,512,2048 --out=attention.json
 
 Compiles the attention of a layer of BERT-base, its products with weights included, for a chip that is not there: forward, and
-forward and backward, in bfloat16 over 16,384 token slots. Needs libtpu, the TPU compiler, and no TPU. Traffic is read from the
-compiled program (`training/compiled.py`), which counts what the kernel reads and writes once; it reads keys again for each
-further block of 512 queries. `ratio` is that of the longest rows, forward and backward.
+forward and backward, in bfloat16 over 16,384 token slots. Needs libtpu, the TPU compiler, and no TPU. Traffic is
+XLA's own count, which includes the memory on the chip and counts what the kernel reads and writes once; it reads keys again for
+each further block of 512 queries. `ratio` is that of the longest rows, forward and backward.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ from jaxdistill.encoders import fused
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.attention import Attention, reach_of
 from jaxdistill.mesh import batch_sharding, replicated
-from jaxdistill.training.compiled import memory_of, traffic_of
-from jaxdistill.training.slices import slice_named
+from jaxdistill.planning.compiled import accessed_bytes, memory_of
+from jaxdistill.planning.slices import slice_named
 
 SLOTS = 16384
 BERT_BASE = Architecture(
@@ -74,7 +74,7 @@ def cost(mesh: Mesh, slots: int, window: int, *, backward: bool, known: Mesh | N
     compiled = jax.jit(program, in_shardings=placed).lower(weights, x, tokens).compile()
     memory = memory_of(compiled)
     return {
-        "gb": round(traffic_of(compiled.as_text()).total_bytes / 1e9, 2),
+        "gb": round(accessed_bytes(compiled) / 1e9, 2),
         "temporaries_mib": memory.temporaries >> 20,
     }
 

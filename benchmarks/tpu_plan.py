@@ -25,11 +25,11 @@ from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import bert, mistral, qwen3, roberta
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.encoders.sentence import param_shapes
+from jaxdistill.planning.plan import GIB, compiled_plan, held_bytes, report
+from jaxdistill.planning.slices import slice_named
 from jaxdistill.training.build import make_program
 from jaxdistill.training.objective import make_objective
-from jaxdistill.training.plan import GIB, compiled_plan, held_bytes, report
 from jaxdistill.training.sharding import held_share
-from jaxdistill.training.slices import slice_named
 
 QWEN3 = {"head_dim": 128, "num_key_value_heads": 8, "rope_theta": 1e6, "rms_norm_eps": 1e-6}
 BERT = {"vocab_size": 30522, "max_position_embeddings": 512, "type_vocab_size": 2}

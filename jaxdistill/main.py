@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> None:
     config = configs.parse_config(given.config)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
-    from jaxdistill.training.plan import print_plan
+    from jaxdistill.planning.plan import print_plan
     from jaxdistill.training.stage_checks import check_launch
     from jaxdistill.training.stages import in_order, run_stages
     from jaxdistill.training.unread import warn_of_unread

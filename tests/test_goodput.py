@@ -13,10 +13,10 @@ from jaxdistill import main
 from jaxdistill.core import InputError
 from jaxdistill.training import goodput as goodput_module
 from jaxdistill.training.checkpoint import Checkpoints
+from jaxdistill.training.chips import peak_flops_per_s
 from jaxdistill.training.goodput import ACTIVITIES, Goodput
 from jaxdistill.training.profile import Profile, profiled_steps
 from jaxdistill.training.run import Run
-from jaxdistill.training.slices import peak_flops_per_s
 
 from program import tiny_arguments, write_text
 

@@ -206,12 +206,17 @@ def write_safetensors(path, tensors, *, surplus=b"", **header):
     ("tensors", "options", "message"),
     [
         ({"x": ("F4", [2, 2], b"12")}, {}, "tensor 'x' has the dtype 'F4'; .* save it as F32"),
-        ({"x": ("F32", [2], b"1234")}, {}, r"tensor 'x' of shape \[2\] has another size than its bytes"),
-        ({"x": ("F32", [1 << 40, 1 << 40], b"1234")}, {}, "another size than its bytes"),
-        ({"x": ("F32", [1], b"1234")}, {"surplus": b"1"}, "its tensors end at byte"),
-        ({"x": ("F32", [1], b"1234")}, {"y": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, "does not begin"),
-        ({"x": ("F32", [-1], b"")}, {}, "another size than its bytes"),
-        ({}, {"x": [1]}, "tensor 'x' has no place in it"),
+        ({"x": ("F32", [2], b"1234")}, {}, "invalid shape, data type, or offset"),
+        ({"x": ("F32", [1 << 40, 1 << 40], b"1234")}, {}, "overflow computing buffer size"),
+        ({"x": ("F32", [1], b"1234")}, {"surplus": b"1"}, "file not fully covered"),
+        (
+            {"x": ("F32", [1], b"1234")},
+            {"y": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}},
+            "invalid offset for tensor `[xy]`",
+        ),
+        ({"x": ("F32", [-1], b"")}, {}, "expected usize"),
+        ({"x": ("F32", [0, 1 << 62], b"")}, {}, "a shape that NumPy lacks"),
+        ({}, {"x": [1]}, "expected string or map"),
     ],
 )
 def test_headers_that_do_not_describe_the_file_are_refused(tmp_path, tensors, options, message):
@@ -222,7 +227,7 @@ def test_headers_that_do_not_describe_the_file_are_refused(tmp_path, tensors, op
 
 def test_a_header_longer_than_the_file_is_refused(tmp_path):
     (tmp_path / "a.safetensors").write_bytes(struct.pack("<Q", 1 << 60) + b"{}")
-    with pytest.raises(InputError, match="its header has 1,152,921,504,606,846,976 bytes, the file 10"):
+    with pytest.raises(InputError, match="truncated or damaged .*header too large"):
         read_safetensors(tmp_path / "a.safetensors")
 
 

@@ -17,7 +17,7 @@ LAYERS = (
     ("evals", "objectives"),
     ("inference", "reporting"),
     ("augmentation", "training"),
-    ("candidates",),
+    ("candidates", "planning"),
     ("scoring",),
     ("augment", "encode", "evaluate", "export", "main", "quantize"),
     ("grid",),

@@ -1,4 +1,4 @@
-"""Plans for TPUs that are not there: slices, counted arithmetic and traffic, and the program's `--compile_for`."""
+"""Plans for TPUs that are not there: slices, counted arithmetic and collectives, and the program's `--compile_for`."""
 
 import dataclasses
 
@@ -11,11 +11,12 @@ from jaxdistill.config import RunOptions, parse_config
 from jaxdistill.core import InputError
 from jaxdistill.encoders import pruning
 from jaxdistill.inference import Embedder
+from jaxdistill.planning.compiled import collectives_of, estimated_cycles
+from jaxdistill.planning.plan import GIB, _fits, argument_bytes, compiled_plan, shapes_of
+from jaxdistill.planning.slices import slice_named
 from jaxdistill.training.arithmetic import Products, products_by_part
 from jaxdistill.training.build import build
-from jaxdistill.training.compiled import traffic_of
-from jaxdistill.training.plan import GIB, _fits, argument_bytes, compiled_plan, shapes_of
-from jaxdistill.training.slices import CHIPS, slice_named
+from jaxdistill.training.chips import CHIPS
 from jaxdistill.training.student import make_student
 from jaxdistill.training.teacher import load_teachers
 
@@ -60,15 +61,21 @@ ENTRY %main (x: bf16[16,8], state: (s32[], f32[64,8], f32[4,8])) -> f32[16,8] {
 """
 
 
-def test_traffic_counts_a_loop_as_often_as_it_runs_and_slices_by_what_they_take():
-    found = traffic_of(LOOP)
+def test_a_loop_counts_as_often_as_it_runs_and_a_collective_by_what_it_sends():
     wide = 16 * 8 * 4
-    assert found.memory_bytes["objective"] == 5 * 4 * 8 * 4  # 5 slices of the ring; their results stay on the chip
-    assert found.cycles == 5 * 7
-    assert found.memory_bytes["student"] == wide // 2 + wide
-    assert found.memory_bytes[""] == 2 * wide
-    (reduced,) = found.collectives.values()
-    assert (reduced.count, reduced.size_bytes, reduced.sent_bytes) == (1, wide, 2 * 3 / 4 * wide)
+    assert estimated_cycles(LOOP) == 5 * 7
+    assert collectives_of(LOOP) == {"all-reduce": (1, wide, 2 * 3 / 4 * wide)}
+    line = next(line for line in LOOP.splitlines() if "all-reduce" in line)
+    inside = LOOP.replace(line, "").replace("  ROOT %next", line.replace("ROOT ", "") + "\n  ROOT %next")
+    assert collectives_of(inside) == {"all-reduce": (5, 5 * wide, 5 * 2 * 3 / 4 * wide)}
+
+
+def test_a_collective_that_begins_and_ends_apart_counts_its_results():
+    line = next(line for line in LOOP.splitlines() if "all-reduce" in line)
+    start = "  %a = (f32[4,8]{1,0}, f32[16,8]{1,0}) all-gather-start(%wide), replica_groups={{0,1,2,3}}, dimensions={0}"
+    assert collectives_of(LOOP.replace(line, start)) == {"all-gather": (1, 16 * 8 * 4, 3 / 4 * 16 * 8 * 4)}
+    start = "  %a = (f32[16,8]{1,0}, f32[16,8]{1,0}) collective-permute-start(%wide), source_target_pairs={{0,1},{1,0}}"
+    assert collectives_of(LOOP.replace(line, start)) == {"collective-permute": (1, 16 * 8 * 4, 16 * 8 * 4)}
 
 
 def test_a_collective_that_stands_in_several_fusions_counts_once():
@@ -79,52 +86,7 @@ def test_a_collective_that_stands_in_several_fusions_counts_once():
     fusions = "".join(f"  %f{n} = f32[16,8]{{1,0}} fusion(%wide), kind=kCustom, calls=%piece\n" for n in range(3))
     overlapped = LOOP.replace(line.replace("channel_id=3, ", "") + "\n", fusions).replace("ENTRY", piece + "ENTRY")
     assert overlapped.count("calls=%piece") == 3
-    assert traffic_of(overlapped).collectives == traffic_of(LOOP).collectives
-
-
-OVERLAPPED = """
-%started (part: f32[2,8]) -> (f32[2,8], f32[16,8]) {
-  %part = f32[2,8]{1,0} parameter(0)
-  %all-gather.1 = f32[16,8]{1,0} all-gather(%part), channel_id=2, replica_groups=[1,8]<=[8], dimensions={0}, metadata={op_name="jit(step)/jvp(student)/gather"}
-  ROOT %begun = (f32[2,8]{1,0}, f32[16,8]{1,0}) custom-call(%all-gather.1), custom_call_target="AsyncCollectiveStart"
-}
-
-%meanwhile (part: f32[2,8], whole: f32[16,8], x: f32[4,8]) -> (f32[4,8], f32[2,8], f32[16,8], f32[16,8]) {
-  %part = f32[2,8]{1,0} parameter(0)
-  %whole = f32[16,8]{1,0} parameter(1)
-  %x = f32[4,8]{1,0} parameter(2)
-  %all-gather.2 = f32[16,8]{1,0} all-gather(%part), channel_id=2, replica_groups=[1,8]<=[8], dimensions={0}
-  %y = f32[4,8]{1,0} negate(%x)
-  ROOT %all = (f32[4,8]{1,0}, f32[2,8]{1,0}, f32[16,8]{1,0}, f32[16,8]{1,0}) tuple(%y, %part, %all-gather.2, %whole)
-}
-
-%ended (part: f32[2,8], whole: f32[16,8]) -> f32[16,8] {
-  %part = f32[2,8]{1,0} parameter(0)
-  %whole = f32[16,8]{1,0} parameter(1)
-  %all-gather.3 = f32[16,8]{1,0} all-gather(%part), channel_id=2, replica_groups=[1,8]<=[8], dimensions={0}
-  ROOT %done = f32[16,8]{1,0} custom-call(%part, %whole, %all-gather.3), custom_call_target="AsyncCollectiveDone"
-}
-
-ENTRY %main (part: f32[2,8], x: f32[4,8]) -> f32[16,8] {
-  %part = f32[2,8]{1,0} parameter(0)
-  %x = f32[4,8]{1,0} parameter(1)
-  %start = (f32[2,8]{1,0}, f32[16,8]{1,0}) fusion(%part), kind=kCustom, calls=%started
-  %p1 = f32[2,8]{1,0} get-tuple-element(%start), index=0
-  %w1 = f32[16,8]{1,0} get-tuple-element(%start), index=1
-  %teacher = (f32[4,8]{1,0}, f32[2,8]{1,0}, f32[16,8]{1,0}, f32[16,8]{1,0}) fusion(%p1, %w1, %x), kind=kOutput, calls=%meanwhile, metadata={op_name="jit(step)/teacher/dot"}
-  %p2 = f32[2,8]{1,0} get-tuple-element(%teacher), index=1
-  %w2 = f32[16,8]{1,0} get-tuple-element(%teacher), index=2
-  ROOT %end = f32[16,8]{1,0} fusion(%p2, %w2), kind=kCustom, calls=%ended
-}
-"""
-
-
-def test_buffers_of_a_collective_that_overlaps_with_fusions_move_once():
-    found = traffic_of(OVERLAPPED)
-    assert found.memory_bytes["student"] == (2 + 16) * 8 * 4
-    assert found.memory_bytes["teacher"] == 2 * 4 * 8 * 4
-    assert found.total_bytes == found.memory_bytes["student"] + found.memory_bytes["teacher"]
-    assert found.collectives["all-gather"][:2] == (1, 16 * 8 * 4)
+    assert collectives_of(overlapped) == collectives_of(LOOP)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +101,7 @@ def test_buffers_of_a_collective_that_overlaps_with_fusions_move_once():
 )
 def test_the_devices_of_a_collective_are_read_in_every_notation(groups):
     text = LOOP.replace("replica_groups={{0,1,2,3}}", f"replica_groups={groups}")
-    assert traffic_of(text).sent_bytes == traffic_of(LOOP).sent_bytes
+    assert collectives_of(text) == collectives_of(LOOP)
 
 
 def test_products_of_loops_branches_and_parts_are_counted_by_hand():
@@ -247,7 +209,7 @@ def test_the_program_plans_its_step_without_computing_or_writing(targets, tmp_pa
     for words in (
         "v5e-8: 8 chips",
         "memory of a chip:",
-        "memory traffic:",
+        "memory traffic by XLA's count",
         "collectives:",
         "a step takes at least",
         "steps take at least",

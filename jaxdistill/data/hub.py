@@ -46,10 +46,8 @@ def _decoded(value: Any, column: str, place: str) -> Any:
 
 def _hf(spec: str, name: str, *options: str) -> tuple[Iterable[Mapping[str, Any]], list[str]]:
     *config, split = options
-    try:
-        import datasets
-    except ImportError:
-        raise InputError(f"{spec} needs the package datasets; run: pip install datasets") from None
+    import datasets
+
     try:
         table: Any = datasets.load_dataset(name, *config, split=split)
     except Exception as error:  # the library raises its own, the hub's and the HTTP client's errors
@@ -62,10 +60,8 @@ def _hf(spec: str, name: str, *options: str) -> tuple[Iterable[Mapping[str, Any]
 
 
 def _tfds(spec: str, name: str, split: str) -> tuple[Iterable[Mapping[str, Any]], list[str]]:
-    try:
-        import tensorflow_datasets as tfds
-    except ImportError:
-        raise InputError(f"{spec} needs two packages; run: pip install tensorflow-datasets array_record") from None
+    import tensorflow_datasets as tfds
+
     try:
         builder: Any = tfds.builder_from_directory(name) if Path(name).is_dir() else tfds.builder(name)
     except Exception as error:  # the library raises many kinds

@@ -106,10 +106,16 @@ def source_files(spec: str) -> list[Path]:
     if spec.startswith(WHOLE):
         return _whole_files(spec.removeprefix(WHOLE))
     if spec.startswith("package:"):
-        return [_packaged(spec)]
+        path = in_package(spec)
+        if not path.is_file():
+            raise InputError(f"{spec} does not exist in that package.")
+        return [path]
     if is_remote(spec):
         return _in_bucket(spec)
-    path = _in_data_folder(spec) if spec.startswith(IN_DATA) else Path(os.path.expanduser(spec))
+    path = Path(os.path.expanduser(spec))
+    if spec.startswith(IN_DATA):
+        folder = paths.needed_data_folder(spec, instead=", or use a file of your own")
+        path = folder / spec.removeprefix(IN_DATA)
     if "\0" in spec:
         raise InputError(f"{spec!r} contains a NUL character, which file names cannot have.")
     if path.is_dir():
@@ -217,22 +223,11 @@ def _state(path: Path) -> tuple[int, ...] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _in_data_folder(spec: str) -> Path:
-    return paths.needed_data_folder(spec, instead=", or use a file of your own") / spec.removeprefix(IN_DATA)
-
-
 def _in_bucket(spec: str) -> list[Path]:
     found = buckets.fetched_files(spec, paths.fetched_folder())
     if not found:
         raise InputError(f"no object matches {spec}; check the address, and quote the glob.")
     return found
-
-
-def _packaged(spec: str) -> Path:
-    path = in_package(spec)
-    if not path.is_file():
-        raise InputError(f"{spec} does not exist in that package.")
-    return path
 
 
 def split_specs(text: str) -> list[str]:

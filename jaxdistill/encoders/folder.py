@@ -33,8 +33,14 @@ from jaxdistill.encoders.modules import (
 from jaxdistill.encoders.pair_head import KIND, head_names
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_settings
-from jaxdistill.encoders.tokenizer import TOKENIZER_FILES, tokenizer_json, without_paths
-from jaxdistill.encoders.tokenizer_classes import GENERIC, UNREAD_SETTINGS, wordpiece_settings
+from jaxdistill.encoders.tokenizer import (
+    GENERIC,
+    TOKENIZER_FILES,
+    UNREAD_SETTINGS,
+    tokenizer_json,
+    without_paths,
+    wordpiece_settings,
+)
 from jaxdistill.encoders.weights import tensors_from_params, write_safetensors
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import public_name
@@ -150,7 +156,9 @@ def _write_sentence_encoder(model: SentenceModel, folder: Path) -> None:
     definition, params = exported(model.definition, model.params)
     _write_transformer(definition, {**model.unread_pooler, **params}, folder)
     _write_modules(definition, params, folder)
-    _write_settings(model, folder)
+    # Lower-casing that the original asked for here is part of tokenizer.json now.
+    _write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
+    _write_general(model, folder)
 
 
 def _write_static(model: SentenceModel, folder: Path) -> None:
@@ -277,12 +285,6 @@ def _tokenizer_config(tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
     return {role: text for role, text in special.items() if text}
 
 
-def _write_settings(model: SentenceModel, folder: Path) -> None:
-    # Lower-casing that the original asked for here is part of tokenizer.json now.
-    _write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
-    _write_general(model, folder)
-
-
 def _write_general(model: SentenceModel, folder: Path) -> None:
     _write_json(
         folder / "config_sentence_transformers.json",
@@ -295,13 +297,10 @@ def _write_general(model: SentenceModel, folder: Path) -> None:
 
 
 def _short_card(model: SentenceModel) -> str:
+    task, kind = "sentence-similarity", f"sentence encoder with {model.definition.embedding_width} dimensions and"
     if model.definition.reads_pairs:
-        return (
-            "---\nlibrary_name: sentence-transformers\npipeline_tag: text-ranking\n---\n\n"
-            f"A cross-encoder with {model.parameter_count:,} parameters, made of {public_name(model.source)}.\n"
-        )
+        task, kind = "text-ranking", "cross-encoder with"
     return (
-        "---\nlibrary_name: sentence-transformers\npipeline_tag: sentence-similarity\n---\n\n"
-        f"A sentence encoder with {model.definition.embedding_width} dimensions and {model.parameter_count:,}"
-        f" parameters, made of {public_name(model.source)}.\n"
+        f"---\nlibrary_name: sentence-transformers\npipeline_tag: {task}\n---\n\n"
+        f"A {kind} {model.parameter_count:,} parameters, made of {public_name(model.source)}.\n"
     )

@@ -17,7 +17,10 @@ HUB_IGNORED = ("onnx/*", "openvino/*", "tf_model*", "flax_model*", "rust_model*"
 def locate(spec: str) -> Path:
     """The folder with the files of the model that `spec` names; those of buckets and of the hub are downloaded."""
     if spec.startswith("package:"):
-        return _in_package(spec)
+        folder = in_package(spec)
+        if not folder.is_dir():
+            raise InputError(f"model {spec} is not a folder of that package.")
+        return folder
     if is_remote(spec):
         return buckets.fetched_folder(spec, fetched_folder(), HUB_FILES)
     folder = Path(os.path.expanduser(spec))
@@ -30,13 +33,6 @@ def locate(spec: str) -> Path:
             f"model folder {spec!r} does not exist; give a folder, package:NAME/PATH, or a hub name ORG/MODEL."
         )
     return _from_hub(spec)
-
-
-def _in_package(spec: str) -> Path:
-    folder = in_package(spec)
-    if not folder.is_dir():
-        raise InputError(f"model {spec} is not a folder of that package.")
-    return folder
 
 
 def _from_hub(name: str) -> Path:

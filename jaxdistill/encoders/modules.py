@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,11 @@ STATIC = "StaticEmbedding"
 """sentence-transformers' module that is a table of token vectors, see `static`."""
 LAYER_POOLING = "LayerPooling"
 """Our own kind of module, for poolings over layers by concatenation or maximum. sentence-transformers refuses to load it."""
+KINDS = ("Transformer", STATIC, "WeightedLayerPooling", LAYER_POOLING, "Pooling", "Dense", "LayerNorm", "Normalize")
+ORDER = re.compile(
+    rf"(Transformer|({STATIC}|Transformer( WeightedLayerPooling)? (Pooling|{LAYER_POOLING}))( Dense| LayerNorm)*)( Normalize)?"
+)
+"""The orders of modules that can be read."""
 OLD_POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -164,27 +170,12 @@ def _check_links(root: Path, folder: Path) -> None:
 
 
 def _check_order(kinds: Sequence[str], folder: Path) -> None:
-    for kind in kinds:
-        if kind not in (
-            "Transformer",
-            STATIC,
-            "WeightedLayerPooling",
-            LAYER_POOLING,
-            "Pooling",
-            *SENTENCE_MODULES,
-            "Normalize",
-        ):
-            raise InputError(
-                f"{folder}/modules.json has a module of type {kind:.80};"
-                " Transformer, StaticEmbedding, WeightedLayerPooling, Pooling, Dense, LayerNorm and Normalize can be read."
-            )
-    body = list(kinds[:-1] if kinds[-1] == "Normalize" else kinds)
-    if body[:1] == [STATIC] and set(body[1:]) <= SENTENCE_MODULES.keys():
-        return
-    body = body[:1] + body[2:] if body[1:2] == ["WeightedLayerPooling"] and len(body) > 2 else body
-    pooling = LAYER_POOLING if body[1:2] == [LAYER_POOLING] else "Pooling"
-    expected = ["Transformer"] + [pooling] * (len(body) > 1)
-    if body[:2] != expected or not set(body[2:]) <= SENTENCE_MODULES.keys():
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        raise InputError(
+            f"{folder}/modules.json has a module of type {unknown[0]:.80};"
+            " Transformer, StaticEmbedding, WeightedLayerPooling, Pooling, Dense, LayerNorm and Normalize can be read."
+        )
+    if not ORDER.fullmatch(" ".join(kinds)):
         raise InputError(
             f"{folder}/modules.json has the order {', '.join(kinds):.200};"
             " Transformer, perhaps WeightedLayerPooling, Pooling, any number of Dense and LayerNorm, and at most one Normalize at the end"

@@ -1,16 +1,17 @@
-"""Reads safetensors: a header in JSON, checked against the file's size, and the tensors behind it.
+"""Reads safetensors: the package checks a file, and its tensors are views of it.
 
-The package's NumPy reader lacks 8-bit floats; this one reads them through `ml_dtypes`.
+The package itself copies what it reads, and its NumPy form lacks 8-bit floats, which `ml_dtypes` has.
 """
 
+import json
 import math
 import mmap
-import os
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeGuard
+from typing import Any
 
 import ml_dtypes
 import numpy as np
+import safetensors
 
 from jaxdistill.core import InputError
 from jaxdistill.files import reading
@@ -36,35 +37,26 @@ DTYPES = {
     "BOOL": np.bool_,
 }
 """Names in the header. F4 and F6 pack several numbers into a byte and are refused."""
-HEADER_BYTES = 16 << 20
-MOST_AXES = 32
-
-
-class TensorEntry(NamedTuple):
-    """A tensor as described by the header."""
-
-    dtype: np.dtype
-    shape: tuple[int, ...]
-    start: int
-    """First byte in the file."""
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     """All tensors of a file; raises the errors of `shapes_of_safetensors`."""
-    with reading.open_regular(path) as file:
-        return {name: _array(file, entry) for name, entry in _header(path, file).items()}
+    return {name: tensor.copy() for name, tensor in mapped_safetensors(path).items()}
 
 
 def mapped_safetensors(path: Path) -> dict[str, np.ndarray]:
     """Like `read_safetensors`, but tensors stay in the file until they are used. The file must not change until
     then."""
+    entries, start = _header(path)
     with reading.open_regular(path) as file:
-        entries = _header(path, file)
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return {
-        name: np.frombuffer(content, entry.dtype, math.prod(entry.shape), entry.start).reshape(entry.shape)
-        for name, entry in entries.items()
-    }
+    with reading.foreign_errors(f"{path} has a tensor of a shape that NumPy lacks"):
+        return {
+            name: np.frombuffer(
+                content, DTYPES[entry["dtype"]], math.prod(entry["shape"]), start + entry["data_offsets"][0]
+            ).reshape(entry["shape"])
+            for name, entry in entries.items()
+        }
 
 
 def shapes_of_safetensors(path: Path) -> dict[str, tuple[int, ...]]:
@@ -73,58 +65,23 @@ def shapes_of_safetensors(path: Path) -> dict[str, tuple[int, ...]]:
     Raises:
       InputError: a dtype that cannot be read, or a header that does not describe the file.
     """
+    return {name: tuple(entry["shape"]) for name, entry in _header(path)[0].items()}
+
+
+def _header(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
+    """(dtype, shape and offsets of each tensor, the byte from which offsets count)."""
     with reading.open_regular(path) as file:
-        return {name: entry.shape for name, entry in _header(path, file).items()}
-
-
-def _array(file: BinaryIO, entry: TensorEntry) -> np.ndarray:
-    file.seek(entry.start)
-    content = file.read(math.prod(entry.shape) * entry.dtype.itemsize)
-    return np.frombuffer(content, entry.dtype).reshape(entry.shape)
-
-
-def _header(path: Path, file: BinaryIO) -> dict[str, TensorEntry]:
-    size = os.fstat(file.fileno()).st_size
-    length = int.from_bytes(file.read(8), "little")
-    if size < 8 or length > min(size - 8, HEADER_BYTES):
-        raise _damaged(path, f"its header has {length:,} bytes, the file {size:,}")
-    header = reading.parsed_json(file.read(length), f"{path}: its header")
-    if not isinstance(header, dict):
-        raise _damaged(path, "its header is not a JSON object")
-    header.pop("__metadata__", None)
-    places = {name: _offsets(path, name, value) for name, value in header.items()}
-    end = 0
-    for name in sorted(places, key=places.__getitem__):
-        if places[name][0] != end:
-            raise _damaged(path, f"tensor {name!r:.80} does not begin where the one before ends")
-        end = places[name][1]
-    if 8 + length + end != size:
-        raise _damaged(path, f"its tensors end at byte {8 + length + end:,}, the file at {size:,}")
-    return {name: _entry(path, name, value, places[name], 8 + length) for name, value in header.items()}
-
-
-def _offsets(path: Path, name: str, value: object) -> tuple[int, int]:
-    found = value.get("data_offsets") if isinstance(value, dict) else None
-    if not _are_counts(found) or len(found) != 2 or found[0] > found[1]:
-        raise _damaged(path, f"tensor {name!r:.80} has no place in it")
-    return found[0], found[1]
-
-
-def _entry(path: Path, name: str, value: dict, place: tuple[int, int], data_start: int) -> TensorEntry:
-    kind, shape = value.get("dtype"), value.get("shape")
-    if not isinstance(kind, str) or kind not in DTYPES:
-        raise InputError(
-            f"{path}: tensor {name!r:.80} has the dtype {kind!r:.40}; {', '.join(DTYPES)} can be read: save it as F32."
-        )
-    dtype = np.dtype(DTYPES[kind])
-    if not _are_counts(shape) or len(shape) > MOST_AXES or math.prod(shape) * dtype.itemsize != place[1] - place[0]:
-        raise _damaged(path, f"tensor {name!r:.80} of shape {shape!s:.80} has another size than its bytes")
-    return TensorEntry(dtype, tuple(shape), data_start + place[0])
-
-
-def _are_counts(found: object) -> TypeGuard[list[int]]:
-    return isinstance(found, list) and all(type(n) is int and 0 <= n < 1 << 62 for n in found)
-
-
-def _damaged(path: Path, reason: str) -> InputError:
-    return InputError(f"{path} cannot be read, it is truncated or damaged ({reason}); fetch it again.")
+        try:
+            safetensors.safe_open(path, "np")
+        except (safetensors.SafetensorError, OSError, ValueError) as error:
+            raise InputError(f"{path} cannot be read, it is truncated or damaged ({error}); fetch it again.") from None
+        length = int.from_bytes(file.read(8), "little")
+        entries = json.loads(file.read(length))
+    entries.pop("__metadata__", None)
+    for name, entry in entries.items():
+        if entry["dtype"] not in DTYPES:
+            raise InputError(
+                f"{path}: tensor {name!r:.80} has the dtype {entry['dtype']!r:.40}; {', '.join(DTYPES)} can be read: save it "
+                "as F32."
+            )
+    return entries, 8 + length

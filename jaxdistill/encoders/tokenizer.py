@@ -1,4 +1,8 @@
-"""Reads a checkpoint's tokenizer as a `tokenizers.Tokenizer` that truncates and never pads."""
+"""Reads a checkpoint's tokenizer as a `tokenizers.Tokenizer` that truncates and never pads.
+
+`tokenizer.json` is read as it is where transformers would not change it. Elsewhere transformers reads the folder: its tokenizer
+classes replace parts of the file by what they or `tokenizer_config.json` set.
+"""
 
 import contextlib
 import json
@@ -12,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
+from tokenizers import models, normalizers, pre_tokenizers
 
 from jaxdistill.core import InputError
-from jaxdistill.encoders import tokenizer_classes
 from jaxdistill.encoders.architecture import SHORTEST
 from jaxdistill.encoders.settings import read_settings, setting
 from jaxdistill.files import reading
@@ -24,7 +28,20 @@ TOKENIZER_FILES = ("special_tokens_map.json", "added_tokens.json", "merges.txt",
 """Files of a tokenizer beside `tokenizer.json` and `tokenizer_config.json`."""
 UNLIMITED = 10**6
 """Tokenizers without a limit of their own have 1e30 as `model_max_length`."""
-ADDED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+GENERIC = "PreTrainedTokenizerFast"
+"""The class that takes `tokenizer.json` as it is."""
+TYPED = ("BertTokenizer", "ConvBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
+"""Classes that pass token types to the model unless `model_input_names` says otherwise."""
+WORDPIECE = (*TYPED, "DistilBertTokenizer", "MPNetTokenizer")
+"""Classes that set the normalizer of `NORMALIZER_SETTINGS`."""
+NORMALIZER_SETTINGS = {
+    "do_lower_case": ("lowercase", bool, True),
+    "strip_accents": ("strip_accents", bool | None, None),
+    "tokenize_chinese_chars": ("handle_chinese_chars", bool, True),
+}
+"""Settings of WordPiece classes: the normalizer's attribute, the kind of value, and the default."""
+UNREAD_SETTINGS = (*NORMALIZER_SETTINGS, "do_basic_tokenize", "never_split", "add_prefix_space")
+"""Settings that `GENERIC` does not read."""
 
 OFFSETS = sorted(range(-32, 33), key=abs)
 """How far from the nearest digits of a score to look for those that are read as it."""
@@ -43,20 +60,17 @@ def read_tokenizer(
     """
     path = folder / "tokenizer.json"
     with reading.foreign_errors(f"{path} is not a tokenizer that can be read"):
-        if path.exists():
-            with _panics_unprinted():
-                tokenizer = tokenizers.Tokenizer.from_file(str(reading.regular(path)))
-                _panic_now(tokenizer)
-        else:
-            tokenizer = _converted(folder)
-    _refuse_left_truncation(tokenizer, folder)
+        tokenizer = _from_json(path) if path.exists() else _from_transformers(folder)
+        if not tokenizer.get_vocab_size(with_added_tokens=True):
+            raise InputError(f"{folder}: the tokenizer has no entry in its vocabulary.")
+        _refuse_left_truncation(tokenizer, folder)
+        if settings and path.exists() and not _is_complete(tokenizer, folder):
+            tokenizer = _from_transformers(folder)
     if settings:
-        _apply_config(tokenizer, folder)
+        _apply_own_code(tokenizer, folder)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
-    if largest < 0:
-        raise InputError(f"{folder}: the tokenizer has no entry in its vocabulary.")
     if vocab_size is not None and largest >= vocab_size:
         raise InputError(
             f"{folder}: the tokenizer has ids up to {largest}, the word embedding only {vocab_size} rows;"
@@ -88,9 +102,7 @@ def gives_types(folder: Path) -> bool:
     names = setting(config, "model_input_names", list | None, None, file=file)
     if names is not None:
         return "token_type_ids" in names
-    return tokenizer_classes.gives_types(
-        setting(config, "tokenizer_class", str | None, None, file=file) or "BertTokenizer"
-    )
+    return _class_of(config, file) in (None, *TYPED)
 
 
 def _config(folder: Path) -> tuple[dict[str, Any], Path]:
@@ -99,24 +111,51 @@ def _config(folder: Path) -> tuple[dict[str, Any], Path]:
     return (read_settings(path) if path.exists() else {}), path
 
 
-def _apply_config(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
-    """Sets what `tokenizer_config.json` says otherwise than `tokenizer.json`, where transformers follows the former."""
+def _class_of(config: Mapping[str, Any], file: Path) -> str | None:
+    """The tokenizer class that the folder names."""
+    model = file.with_name("config.json")
+    stated = setting(config, "tokenizer_class", str | None, None, file=file)
+    if not stated and model.exists():
+        stated = setting(read_settings(model), "tokenizer_class", str | None, None, file=model)
+    return stated.removesuffix("Fast") if stated else None
+
+
+def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
+    """Whether transformers reads `tokenizer.json` as it is."""
     config, file = _config(folder)
-    path = folder / "config.json"
-    model = read_settings(path) if path.exists() else {}
-    kind = tokenizer_classes.class_of(config, model, file=file)
-    tokenizer_classes.apply_class(kind, tokenizer, config, file=file)
     if setting(config, "split_special_tokens", bool, False, file=file):
         raise InputError(
             f"{file} has split_special_tokens=true; only a tokenizer that reads special tokens whole can be read."
         )
     added = setting(config, "added_tokens_decoder", dict | None, None, file=file) or {}
-    for number in sorted(added, key=lambda number: int(number) if str(number).isdecimal() else -1):
-        token = dict(setting(added, number, dict, file=file))
-        text = setting(token, "content", str, file=file)
-        if tokenizer.token_to_id(text) is None:
-            flags = {name: setting(token, name, bool, False, file=file) for name in ADDED_TOKEN_FLAGS}
-            tokenizer.add_tokens([tokenizers.AddedToken(text, **flags)])
+    texts = [setting(setting(added, number, dict, file=file), "content", str, file=file) for number in added]
+    if any(tokenizer.token_to_id(text) is None for text in texts):
+        return False
+    name = _class_of(config, file) or (WORDPIECE[0] if (folder / "config.json").exists() else GENERIC)
+    wanted = {
+        key: setting(config, key, values, default, file=file)
+        for key, (_, values, default) in NORMALIZER_SETTINGS.items()
+    }
+    return name == GENERIC.removesuffix("Fast") or wordpiece_settings(tokenizer, name) == wanted
+
+
+def wordpiece_settings(tokenizer: tokenizers.Tokenizer, name: str | None) -> dict[str, Any]:
+    """The settings with which the class `name` normalises as the tokenizer does; empty for classes without such settings,
+    and if none would."""
+    normalizer = tokenizer.normalizer
+    if (
+        (name or "").removesuffix("Fast") not in WORDPIECE
+        or not isinstance(tokenizer.model, models.WordPiece)
+        or not isinstance(normalizer, normalizers.BertNormalizer)
+        or not isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
+    ):
+        return {}
+    return {key: getattr(normalizer, attribute) for key, (attribute, _, _) in NORMALIZER_SETTINGS.items()}
+
+
+def _apply_own_code(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
+    """Does what the checkpoint's own tokenizer code would do, which is not run."""
+    config, file = _config(folder)
     code = setting(config, "auto_map", dict | None, None, file=file) or {}
     if "AutoTokenizer" in code and setting(config, "add_eos_token", bool, False, file=file):
         _append_end(tokenizer, config, file)
@@ -151,6 +190,13 @@ def _refuse_left_truncation(tokenizer: tokenizers.Tokenizer, folder: Path) -> No
         )
 
 
+def _from_json(path: Path) -> tokenizers.Tokenizer:
+    with _panics_unprinted():
+        tokenizer = tokenizers.Tokenizer.from_file(str(reading.regular(path)))
+        _panic_now(tokenizer)
+    return tokenizer
+
+
 def _panic_now(tokenizer: tokenizers.Tokenizer) -> None:
     """Encodes a word and a pair, so that a file with inconsistent parts panics here, where stderr is silenced."""
     with contextlib.suppress(Exception):  # such as an unknown character; a panic is not an Exception
@@ -176,24 +222,21 @@ def _panics_unprinted() -> Iterator[None]:
         os.close(printed)
 
 
-def _converted(folder: Path) -> tokenizers.Tokenizer:
-    files = [name for name in VOCABULARIES if (folder / name).exists()]
-    if not files:
+def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
+    """The tokenizer as transformers reads it, from copies of the files that tokenizers have by themselves."""
+    if not any((folder / name).exists() for name in ("tokenizer.json", *VOCABULARIES)):
         raise InputError(f"{folder} has no tokenizer; looked for tokenizer.json, vocab.txt, vocab.json.")
-    try:
-        from transformers import AutoTokenizer
-    except ImportError:
-        raise InputError(
-            f"{folder} has {files[0]} but no tokenizer.json; to convert it: pip install transformers"
-        ) from None
+    from transformers import AutoTokenizer  # slow to import
+
     with tempfile.TemporaryDirectory(prefix="jaxdistill-tokenizer-") as temporary:
-        for name in (*TOKENIZER_FILES, "config.json"):
+        for name in ("tokenizer.json", *TOKENIZER_FILES, "config.json"):
             if (folder / name).exists():
                 with reading.open_regular(folder / name) as source, open(Path(temporary) / name, "wb") as copy:
                     shutil.copyfileobj(source, copy)
         config = json.dumps(without_paths(_config(folder)[0]))
         (Path(temporary) / "tokenizer_config.json").write_text(config, encoding="utf-8")
-        return AutoTokenizer.from_pretrained(temporary, use_fast=True, trust_remote_code=False).backend_tokenizer
+        found = AutoTokenizer.from_pretrained(temporary, local_files_only=True, trust_remote_code=False)
+    return found.backend_tokenizer
 
 
 def without_paths(config: dict[str, Any]) -> dict[str, Any]:

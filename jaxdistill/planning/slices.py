@@ -1,4 +1,4 @@
-"""TPU slices that a step is compiled for without having them: names, chips and their peak rates."""
+"""TPU slices that a step is compiled for without having them, by their names."""
 
 import dataclasses
 import importlib.util
@@ -10,54 +10,7 @@ from jax.sharding import Mesh
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError
 from jaxdistill.mesh import make_mesh
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Chip:
-    """Peak rates and memory of one chip.
-
-    Source: cloud.google.com/tpu/docs/v5e, /v5p and /v6e, read on 22 November 2026.
-    """
-
-    device_kind: str
-    """As JAX names its devices."""
-    flops_per_s: float
-    """Products of bfloat16 matrices."""
-    memory_bytes_per_s: float
-    link_bytes_per_s: float
-    """Sent to other chips over all links, half of the documented bidirectional bandwidth."""
-    memory_gib: float
-    """Left to a program, as the TPU compiler says; 16, 95 and 32 are documented."""
-    cores: int
-    """That the names of slices count: `v5p-8` has 8 cores, which are 4 chips; other names count chips."""
-    topologies: dict[int, str]
-    """Chips of a slice to its shape."""
-
-
-FLAT = {4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
-SOLID = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8", 512: "8x8x8"}
-CHIPS = {
-    "v5e": Chip(
-        device_kind="TPU v5 lite", flops_per_s=197e12, memory_bytes_per_s=819e9, link_bytes_per_s=200e9,
-        memory_gib=15.75, cores=1, topologies=FLAT,
-    ),
-    "v5p": Chip(
-        device_kind="TPU v5", flops_per_s=459e12, memory_bytes_per_s=2765e9, link_bytes_per_s=600e9,
-        memory_gib=95.74, cores=2, topologies=SOLID,
-    ),
-    "v6e": Chip(
-        device_kind="TPU v6 lite", flops_per_s=918e12, memory_bytes_per_s=1640e9, link_bytes_per_s=400e9,
-        memory_gib=31.25, cores=1, topologies=FLAT,
-    ),
-}  # fmt: skip
-GPUS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}
-"""Dense products of bfloat16 a second, by a word of the device's name. Source: NVIDIA's data sheets, SXM modules."""
-
-
-def peak_flops_per_s(device_kind: str) -> float | None:
-    """Peak of a device for products of bfloat16; None where it is not known, as for CPUs."""
-    tpus = [chip.flops_per_s for chip in CHIPS.values() if chip.device_kind == device_kind]
-    return next(iter([*tpus, *(peak for word, peak in GPUS.items() if word in device_kind)]), None)
+from jaxdistill.training.chips import CHIPS, Chip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,10 +15,11 @@ from jax.experimental.compilation_cache import compilation_cache
 from jaxdistill.config import Config, RunOptions
 from jaxdistill.core import Batch, InputError, TrainState
 from jaxdistill.files import parts
+from jaxdistill.planning.compiled import Collective, Memory, accessed_bytes, collectives_of, estimated_cycles, memory_of
+from jaxdistill.planning.slices import Slice, slice_named
 from jaxdistill.training.arithmetic import Products, products_by_part
 from jaxdistill.training.build import build
-from jaxdistill.training.compiled import Memory, Traffic, memory_of, traffic_of
-from jaxdistill.training.slices import Chip, Slice, slice_named
+from jaxdistill.training.chips import Chip
 
 GIB = 2**30
 UNITS = {"M": 2.0**-10, "G": 1.0, "T": 2.0**10}
@@ -38,9 +39,11 @@ class Plan:
     products: Mapping[str, Products]
     """Of each part of the step."""
     memory: Memory
-    traffic: Traffic
     accessed_bytes: float
     """XLA's own count: with the memory on the chip, and each loop once."""
+    collectives: Mapping[str, Collective]
+    cycles: int
+    """The compiler's own estimate."""
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -48,13 +51,12 @@ class Plan:
         flops = sum(products.bfloat16_flops for products in self.products.values())
         return {
             "arithmetic": flops / self.chip.flops_per_s,
-            "memory": self.traffic.total_bytes / self.chip.memory_bytes_per_s,
-            "links": self.traffic.sent_bytes / self.chip.link_bytes_per_s,
+            "links": sum(found.sent_bytes for found in self.collectives.values()) / self.chip.link_bytes_per_s,
         }
 
     @property
     def least_seconds(self) -> float:
-        """Lower bound of a step's time: the slowest of the three, with the others hidden behind it."""
+        """Lower bound of a step's time: the slower of the two, with the other hidden behind it."""
         return max(self.seconds.values())
 
     @property
@@ -104,9 +106,15 @@ def compiled_plan(
     memory = memory_of(compiled)
     if memory.peak > target.chip.memory_gib * GIB:
         raise too_little(target, options, needed_gib=memory.peak / GIB, held_gib=memory.arguments / GIB)
-    accessed = (compiled.cost_analysis() or {}).get("bytes accessed", 0.0)
-    traffic = traffic_of(compiled.as_text())
-    return Plan(chip=target.chip, products=products, memory=memory, traffic=traffic, accessed_bytes=accessed)
+    text = compiled.as_text()
+    return Plan(
+        chip=target.chip,
+        products=products,
+        memory=memory,
+        accessed_bytes=accessed_bytes(compiled),
+        collectives=collectives_of(text),
+        cycles=estimated_cycles(text),
+    )
 
 
 @contextlib.contextmanager
@@ -163,30 +171,22 @@ def report(plan: Plan, *, batch_size: int, steps: int) -> list[str]:
     """The lines of a plan."""
     memory, seconds, least = plan.memory, plan.seconds, plan.least_seconds
     slowest = max(seconds, key=lambda name: seconds[name])
-    traffic, total = plan.traffic, plan.traffic.total_bytes
-    moved = [f"{found.count} {kind} {found.size_bytes / 1e6:,.1f} MB" for kind, found in traffic.collectives.items()]
+    parts = sorted(plan.products.items(), key=lambda item: -item[1].flops)
+    shares = ", ".join(f"{part or 'other'} {found.flops / max(plan.flops, 1):.0%}" for part, found in parts)
+    moved = [f"{found.count} {kind} {found.size_bytes / 1e6:,.1f} MB" for kind, found in plan.collectives.items()]
+    accessed_ms = 1000 * plan.accessed_bytes / plan.chip.memory_bytes_per_s
     return [
         f"memory of a chip: {memory.peak / GIB:.2f} of {plan.chip.memory_gib:g} GiB (arguments {memory.arguments / GIB:.2f}, "
         f"new results {memory.outputs / GIB:.2f}, temporaries {memory.temporaries / GIB:.2f})",
-        f"products of a chip and step: {plan.flops / 1e12:,.3f} TFLOP ({_shares(_flops(plan), plan.flops)})",
-        f"memory traffic: {total / 1e9:,.2f} GB ({_shares(traffic.memory_bytes, total)}); by XLA's count, with the memory "
-        f"on the chip, {plan.accessed_bytes / 1e9:,.2f} GB",
+        f"products of a chip and step: {plan.flops / 1e12:,.3f} TFLOP ({shares})",
+        f"memory traffic by XLA's count, with the memory on the chip: {plan.accessed_bytes / 1e9:,.2f} GB, {accessed_ms:,.2f} ms",
         f"collectives: {', '.join(moved) or 'none'}",
         "a step at peak rates: " + ", ".join(f"{name} {1000 * value:,.2f} ms" for name, value in seconds.items()),
         f"a step takes at least {1000 * least:,.2f} ms, bound by {slowest}: at most {batch_size / least:,.0f} sentences/s "
         f"and {plan.utilisation:.0%} of the chips' arithmetic",
-        f"the compiler's own estimates of all operations add up to {traffic.cycles / 1e6:,.1f} million cycles",
+        f"the compiler's own estimates of all operations add up to {plan.cycles / 1e6:,.1f} million cycles",
         f"{steps:,} steps take at least {steps * least / 3600:,.2f} hours, evaluations not counted",
     ]
-
-
-def _flops(plan: Plan) -> dict[str, float]:
-    return {part: found.flops for part, found in plan.products.items()}
-
-
-def _shares(values: Mapping[str, float], total: float) -> str:
-    named = sorted(values.items(), key=lambda item: -item[1])
-    return ", ".join(f"{part or 'other'} {value / max(total, 1):.0%}" for part, value in named)
 
 
 def held_bytes(tree: Any, shardings: Any) -> int:

@@ -1,0 +1,122 @@
+"""What XLA says of a compiled program, and from the program's text the collectives, which XLA's own analyses leave out."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+BITS = {"pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "bf16": 16, "f16": 16, "f64": 64, "s64": 64, "u64": 64}
+"""Of an element; 32 where a type is not listed."""
+COMPUTATION = re.compile(r"^(?:ENTRY )?(%\S+) \([^\n]*\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+COLLECTIVE = re.compile(
+    r"= (\(.+?\)|\S+) (all-gather|all-reduce|reduce-scatter|collective-permute|(?:ragged-)?all-to-all)(-start)?\("
+)
+CALLED = re.compile(r"(?:calls|body|branch_computations)=\{?(%[^,}\s]+(?:, %[^,}\s]+)*)")
+
+
+class Collective(NamedTuple):
+    """All collectives of a kind in one step of one device."""
+
+    count: int = 0
+    size_bytes: int = 0
+    """Of their results."""
+    sent_bytes: float = 0.0
+    """Least that a device sends, on a ring of the devices that take part."""
+
+
+class Memory(NamedTuple):
+    """Bytes on a device."""
+
+    arguments: int
+    outputs: int
+    """Results that are not written in place of an argument."""
+    temporaries: int
+
+    @property
+    def peak(self) -> int:
+        return sum(self)
+
+
+def memory_of(compiled: Any) -> Memory:
+    """The compiler's figures of a compiled program."""
+    found = compiled.memory_analysis()
+    new = found.output_size_in_bytes - found.alias_size_in_bytes
+    return Memory(found.argument_size_in_bytes, new, found.temp_size_in_bytes)
+
+
+def accessed_bytes(compiled: Any) -> float:
+    """XLA's count of what a program reads and writes: the memory on the chip too, and each loop once."""
+    return (compiled.cost_analysis() or {}).get("bytes accessed", 0.0)
+
+
+def estimated_cycles(text: str) -> int:
+    """Sum of the TPU compiler's own estimates of all operations in the text of a compiled program (HLO), loops included."""
+    return sum(
+        times * int(cycles)
+        for line, times, fused in _lines(text)
+        if not fused
+        for cycles in re.findall(r'"estimated_cycles":"(\d+)"', line)
+    )
+
+
+def collectives_of(text: str) -> dict[str, Collective]:
+    """Counts the collectives in the text of a compiled program by kind, those of a loop as often as it runs."""
+    found: dict[str, Collective] = {}
+    overlapped: set[tuple[str, ...]] = set()
+    for line, times, fused in _lines(text):
+        if not (match := COLLECTIVE.search(line)):
+            continue
+        shape, kind, start = match.groups()
+        # A collective that overlaps with fusions stands in each of them.
+        same = (kind, shape, *re.findall(r"channel_id=\d+", line))
+        if fused and same in overlapped:
+            continue
+        overlapped |= {same} if fused else set()
+        devices, size = _devices(line), _size(shape)
+        if start and kind in ("all-gather", "collective-permute"):  # returns its operands too
+            size = size // 2 if kind == "collective-permute" else size * devices // (devices + 1)
+        share = {"all-reduce": 2 * (devices - 1) / devices, "reduce-scatter": devices - 1, "collective-permute": 1}
+        sent = size * share.get(kind, (devices - 1) / devices)
+        count, sizes, total = found.get(kind, Collective())
+        found[kind] = Collective(count + times, sizes + times * size, total + times * sent)
+    return found
+
+
+def _lines(text: str) -> Iterator[tuple[str, int, bool]]:
+    """(line, how often it runs, whether inside a fusion) of all that a program runs."""
+    entry = re.findall(r"^ENTRY (%\S+)", text, re.MULTILINE)[0]
+    return _runs(dict(COMPUTATION.findall(text)), entry, 1, False)
+
+
+def _runs(computations: Mapping[str, str], name: str, times: int, fused: bool) -> Iterator[tuple[str, int, bool]]:
+    """The lines of a computation and of all that it calls."""
+    for line in computations[name].splitlines():
+        yield line, times, fused
+        loop = re.search(r" while\(.*condition=(%[^,\s]+)", line)
+        repeats = times * (_iterations(computations[loop[1]]) if loop else 1)
+        inside = fused or not (loop or re.search(r" (conditional|call)\(", line))
+        for called in (one for names in CALLED.findall(line) for one in names.split(", ")):
+            yield from _runs(computations, called, repeats, inside)
+
+
+def _iterations(condition: str) -> int:
+    """Iterations of a loop from 0 up to a constant; 1 if its condition is another."""
+    stops = re.findall(r" constant\((\d+)\)", condition)
+    return int(stops[0]) if len(stops) == 1 and "direction=LT" in condition else 1
+
+
+def _devices(line: str) -> int:
+    """Devices that take part in a collective together."""
+    if listed := re.search(r"replica_groups=\{\{([\d,]+)\}", line):
+        return len(listed[1].split(","))
+    if named := re.search(r"replica_groups=mesh\[([^]]*)\] \{([^}]*)\}", line):
+        sizes = dict(re.findall(r"'(\w+)'=(\d+)", named[1]))
+        return math.prod(int(part or sizes[axis]) for axis, part in re.findall(r"'(\w+)'(?::\(\d+\)(\d+))?", named[2]))
+    numbered = re.search(r"replica_groups=\[\d+,(\d+)\]", line)
+    return int(numbered[1]) if numbered else 2
+
+
+def _size(shape: str) -> int:
+    """Bytes of all arrays of a shape."""
+    arrays = re.findall(r"(\w+)\[([\d,]*)\]", shape)
+    return sum(math.prod(int(n) for n in sizes.split(",") if n) * BITS.get(kind, 32) // 8 for kind, sizes in arrays)
