@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Fresh machine, Python >= 3.11 and pip: makes .venv if missing, installs the locked versions, runs the tests.
+# Fresh machine with Python 3.11, 3.12 or 3.13: makes .venv if missing, installs the locked versions, runs the tests.
+# .venv gets the newest of these Pythons that is there, also as a version of pyenv. Another one has an environment of its own:
+# PYTHON=python3.11 launch/test.sh makes and uses .venv-python3.11.
 # Chromium, for the report, and WordNet, for synonyms, are installed by apt-get where they are missing.
 # Arguments go to pytest: launch/test.sh tests/test_queue.py -k gradient
 set -euo pipefail
@@ -12,18 +14,38 @@ if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null || [
     exit 1
   fi
 fi
-[ -x .venv/bin/python ] || python3 -m venv .venv
-pip=".venv/bin/python -m pip install --quiet --disable-pip-version-check"
+
+first_found() {  # the first Python of these names that can make an environment
+  local name python
+  for name in "$@"; do
+    for python in "$name" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/*/bin/"$name"; do
+      if "$python" -c "import ensurepip, venv" 2>/dev/null; then
+        echo "$python"
+        return
+      fi
+    done
+  done
+  echo "error: found none of $*, or they have no module venv; install one (PYTHON=NAME launch/test.sh takes another)." >&2
+  return 1
+}
+
+venv=.venv${PYTHON:+-${PYTHON##*/}}
+if [ ! -x "$venv/bin/python" ]; then
+  read -ra names <<<"${PYTHON:-python3.13 python3.12 python3.11}"
+  python=$(first_found "${names[@]}")
+  "$python" -m venv "$venv"
+fi
+pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check"
 # The lock has all but torch, the TPU's compiler included; of torch any build of the locked version will do, also the CPU's.
 $pip --no-deps --require-hashes -r requirements-test.lock
 $pip torch==2.13.0
 $pip --no-deps --no-build-isolation --editable .
 export JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1
-.venv/bin/ruff check --quiet .
-.venv/bin/ruff format --quiet --check .
-.venv/bin/basedpyright
-.venv/bin/shellcheck launch/*.sh .ci/run
-.venv/bin/hadolint launch/Dockerfile
+"$venv/bin/ruff" check --quiet .
+"$venv/bin/ruff" format --quiet --check .
+"$venv/bin/basedpyright" --pythonpath "$venv/bin/python"
+"$venv/bin/shellcheck" launch/*.sh .ci/run
+"$venv/bin/hadolint" launch/Dockerfile
 # Two processes, a file of tests each: most of the time goes into compiling, which uses one core. In the order of names:
 # sorted by number of tests, the long programs would come last, one process alone with them.
-exec .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"
+exec "$venv/bin/python" -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"

@@ -24,7 +24,8 @@ def test_each_run_of_a_workdir_appends_what_it_says_to_its_log(tmp_path, capsys,
         assert not list(tmp_path.iterdir())
         keep_in(tmp_path)
         said.say("step 1")
-        assert lines_of(tmp_path)[-1] == "step 1"
+        said.note("| a |\n| b |")
+        assert lines_of(tmp_path)[-3:] == ["step 1", "| a |", "| b |"]
     said.say("of no run")
     with pytest.raises(InputError), said.kept("second") as keep_in:
         keep_in(tmp_path)
@@ -32,7 +33,7 @@ def test_each_run_of_a_workdir_appends_what_it_says_to_its_log(tmp_path, capsys,
     with pytest.raises(KeyboardInterrupt), said.kept("third") as keep_in:
         keep_in(tmp_path)
         raise KeyboardInterrupt
-    first = ["$ first", "100% before the workdir is there", "2 damaged", "step 1"]
+    first = ["$ first", "100% before the workdir is there", "2 damaged", "step 1", "| a |", "| b |"]
     assert lines_of(tmp_path) == [*first, "$ second", "training diverged", "$ third", "interrupted"]
     assert capsys.readouterr().out == "100% before the workdir is there\nstep 1\nof no run\n"
 

@@ -9,7 +9,7 @@ import pytest
 from jaxdistill import config, main
 from jaxdistill import mesh as meshes
 from jaxdistill.core import InputError
-from jaxdistill.training import build, sharding
+from jaxdistill.training import build, overview, sharding
 
 import encoder_cases as cases
 
@@ -65,6 +65,10 @@ def test_a_sharded_step_is_the_unsharded_one_and_each_device_holds_its_part(fold
     )  # fmt: skip
     places = {path: array.sharding for path, array in split.teacher_params.items()}
     assert is_split(sharding.held_share(split.teacher_params, places))
+    table = overview.parameter_table(split)
+    assert re.search(
+        r"layers/0/intermediate/kernel .*'(model|data)'", table
+    ) and "'data'" not in overview.parameter_table(whole)
     for tree in (found.params, found.optimizer):
         assert sharding.held_share(tree, jax.tree.map(lambda array: array.sharding, tree)) < most
     embedder = sharding.sharded_embedder(split.teacher, split.config.run)

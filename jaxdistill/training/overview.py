@@ -18,7 +18,7 @@ from jaxdistill.evals import agreement
 from jaxdistill.training import final_scores
 from jaxdistill.training.lengths import truncation_warnings
 from jaxdistill.training.run import Run
-from jaxdistill.training.said import say
+from jaxdistill.training.said import note, say
 from jaxdistill.training.sharding import held_share, sharded_embedder
 from jaxdistill.training.teacher import joint_embed
 
@@ -37,6 +37,7 @@ def print_overview(run: Run) -> dict[str, float]:
     for teacher in run.teachers:
         say(f"teacher: {model_line(teacher)}")
     say(f"student: {model_line(run.student)}")
+    note(parameter_table(run))
     for line in [*run.store.report(), *truncation_warnings(run.objective, run.student, run.teachers, run.store)]:
         say(line)
     if run.config.run.sharding:
@@ -65,6 +66,16 @@ def print_overview(run: Run) -> dict[str, float]:
     say(f"estimated time: {duration(total)} for all steps; {evaluations} evaluations are not counted")
     say(final_scores.planned(run))
     return scores
+
+
+def parameter_table(run: Run) -> str:
+    """Name, shape, dtype, size and split of every array that is trained."""
+    placed = jax.tree.map(
+        lambda array, place: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=place),
+        run.like.params,
+        run.shardings.params,
+    )
+    return parameter_overview.get_parameter_overview(placed, include_stats="sharding")
 
 
 def model_line(model: SentenceModel) -> str:

@@ -28,6 +28,12 @@ def say(line: str) -> None:
         _said.info(line)
 
 
+def note(lines: str) -> None:
+    """Keeps lines in `train.log` alone."""
+    for line in lines.splitlines():
+        _said.info("%s", line)
+
+
 @contextlib.contextmanager
 def kept(command: str) -> Iterator[Callable[[pathlib.Path], None]]:
     """Keeps all that is said and logged inside, behind the command and up to the error that ends it.
@@ -41,7 +47,7 @@ def kept(command: str) -> Iterator[Callable[[pathlib.Path], None]]:
         for logger in (_package, _said):
             logger.addHandler(lines)
             ended.callback(logger.removeHandler, lines)
-        _said.info("$ %s", command)
+        note(f"$ {command}")
 
         def into(workdir: pathlib.Path) -> None:
             if processes.is_first():
