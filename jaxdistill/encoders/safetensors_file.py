@@ -3,7 +3,6 @@
 The package itself copies what it reads, and its NumPy form lacks 8-bit floats, which `ml_dtypes` has.
 """
 
-import json
 import math
 import mmap
 from pathlib import Path
@@ -76,7 +75,7 @@ def _header(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
         except (safetensors.SafetensorError, OSError, ValueError) as error:
             raise InputError(f"{path} cannot be read, it is truncated or damaged ({error}); fetch it again.") from None
         length = int.from_bytes(file.read(8), "little")
-        entries = json.loads(file.read(length))
+        entries = reading.parsed_json(file.read(length), f"{path}: its header")
     entries.pop("__metadata__", None)
     for name, entry in entries.items():
         if entry["dtype"] not in DTYPES:
