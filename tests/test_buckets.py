@@ -10,9 +10,8 @@ import fsspec
 import numpy as np
 import pytest
 
-from jaxdistill import cli, paths
+from jaxdistill import cli, paths, shared_folder
 from jaxdistill.core import InputError, InUseError, TemporaryError
-from jaxdistill.data import spread
 from jaxdistill.data.sources import read, source_files
 from jaxdistill.encoders.locate import locate
 from jaxdistill.files.buckets import UNFINISHED, Bucket, upload_folder
@@ -202,7 +201,7 @@ def test_the_own_copy_is_kept_where_nobody_has_published_since(tmp_path):
 
 def test_hosts_that_do_not_see_the_folder_of_the_first_process_get_a_copy_without_checkpoints(tmp_path, monkeypatch):
     four = Processes(4)  # two of each host
-    for module in (mirror, spread):
+    for module in (mirror, shared_folder):
         monkeypatch.setattr(module, "processes", four)
     monkeypatch.setattr(mirror, "broadcast", lambda content: np.array(four.gathered(content.tolist())[0], np.uint8))
     first = written(tmp_path / "a" / "run", **{"export/x": "new", "same": "", "checkpoints/5/data": "5", ".lock": "1"})
@@ -213,7 +212,7 @@ def test_hosts_that_do_not_see_the_folder_of_the_first_process_get_a_copy_withou
 
     def copied():
         folder = [first, second][four.index() // 2]
-        owner = spread.folder_owner(folder.parent)
+        owner = shared_folder.folder_owner(folder.parent)
         mirror.copy_from_first(folder, copies=four.index() == owner > 0)
         return owner
 

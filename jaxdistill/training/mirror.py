@@ -25,13 +25,13 @@ import numpy as np
 
 from jaxdistill import processes
 from jaxdistill.core import InputError
-from jaxdistill.data import spread
 from jaxdistill.files import UNFINISHED_SUFFIX, file_digest, is_remote, write_atomic
 from jaxdistill.files.buckets import UNFINISHED, Bucket, MissingObject, address_digest, safe_name
 from jaxdistill.files.folders import WORKING
 from jaxdistill.files.reading import parsed_json
 from jaxdistill.mesh import broadcast
 from jaxdistill.paths import cache_folder, fetched_folder
+from jaxdistill.shared_folder import folder_owner
 from jaxdistill.training import lock
 from jaxdistill.training.lease import Lease, LeaseLost, is_lease
 from jaxdistill.training.workdir import CHECKPOINTS
@@ -82,7 +82,7 @@ def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Opened]:
     if not is_remote(workdir):
         yield Opened(folder)
         return
-    owner = 0 if processes.count() == 1 else spread.folder_owner(folder.parent)
+    owner = 0 if processes.count() == 1 else folder_owner(folder.parent)
     shared, copies = not any(processes.gathered(owner)), processes.index() == owner > 0
     with lock.held(folder.parent, shared=shared), contextlib.ExitStack() as stack:
         if processes.is_first():
