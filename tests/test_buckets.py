@@ -7,16 +7,15 @@ import sys
 import time
 
 import fsspec
-import numpy as np
 import pytest
 
-from jaxdistill import cli, paths
+from jaxdistill import cli, paths, shared_folder
 from jaxdistill.core import InputError, InUseError, TemporaryError
-from jaxdistill.data import spread
 from jaxdistill.data.sources import read, source_files
 from jaxdistill.encoders.locate import locate
-from jaxdistill.files.buckets import UNFINISHED, Bucket, upload_folder
-from jaxdistill.training import lease, mirror
+from jaxdistill.files.buckets import Bucket, upload_folder
+from jaxdistill.files.folders import MARK, replacing
+from jaxdistill.training import lease, lock, mirror
 
 import bucket
 from process_threads import Processes
@@ -64,34 +63,59 @@ def test_a_glob_reads_all_objects_that_match_in_order():
         source_files(f"s3://{bucket.NAME}/glob")
 
 
-def test_a_model_is_fetched_without_what_is_not_needed_and_not_while_it_is_replaced(tmp_path):
+def test_a_model_is_fetched_without_what_is_not_needed(tmp_path):
     folder = written(tmp_path / "model", **{"config.json": "{}", "1_Pooling/config.json": "{}", "notes.bin": "x"})
     address = bucket.put_folder(folder, "models/m")
     found = locate(address)
     assert found.name == "m" and sorted(path.name for path in found.rglob("*.*")) == ["config.json", "config.json"]
-    for note, refused in ((f"models/{UNFINISHED}", ["m/config.json"]), (f"models/m/{UNFINISHED}", ["x"])):
-        bucket.put(note, json.dumps(refused))
-        with pytest.raises(TemporaryError, match="is being written"):
-            locate(address)
-        bucket.put(note, json.dumps([]) if "m/" in note else json.dumps(["other/config.json"]))
+    bucket.put("models/m/config.json", "[]")
     assert locate(address) != found  # another version: its folder has another object
     with pytest.raises(InputError, match="does not exist"):
         locate(f"s3://{bucket.NAME}/models/none")
 
 
-def test_a_folder_is_replaced_whole_or_its_readers_are_refused(tmp_path, monkeypatch):
-    old = written(tmp_path / "old", **{"config.json": "old", "gone.json": "old"})
-    new = written(tmp_path / "new", **{"config.json": "new"})
-    there = Bucket(f"s3://{bucket.NAME}/replaced")
-    upload_folder(old, there)
-    with monkeypatch.context() as patched:
-        patched.setattr(Bucket, "remove", lambda *_: (_ for _ in ()).throw(TemporaryError("cut off")))
-        with pytest.raises(TemporaryError):
-            upload_folder(new, there, replaced=["config.json", "gone.json"])
-    with pytest.raises(TemporaryError, match="is being written"):
-        locate(there.address)
-    upload_folder(new, there, replaced=["config.json", "gone.json"])
-    assert names("replaced") == {"config.json"} and (locate(there.address) / "config.json").read_text() == "new"
+def exported(folder: pathlib.Path, **contents: str) -> pathlib.Path:
+    with replacing(folder, {}) as new:
+        written(new, **contents)
+    return folder
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("calls", range(4))
+def test_an_export_is_replaced_whole_or_its_readers_are_refused(before, calls, tmp_path, monkeypatch):
+    """The upload is cut off after so many calls, the first of which removes, and the second of which writes the marker."""
+    old = exported(tmp_path / "old", **{"config.json": "old", "gone.json": "old", "README.md": "old"})
+    new = exported(tmp_path / "new", **{"config.json": "new", "more.json": "new", "README.md": "new"})
+    there = Bucket(f"s3://{bucket.NAME}/replaced/{before}{calls}")
+    if before:
+        upload_folder(old, there)
+    left = [calls]
+
+    def cut(work):
+        def call(*given):
+            left[0] -= 1
+            if left[0] < 0:
+                raise TemporaryError("cut off")
+            return work(*given)
+
+        return call
+
+    with monkeypatch.context() as patched, pytest.raises(TemporaryError, match="cut off"):
+        for name in ("remove", "upload"):
+            patched.setattr(Bucket, name, cut(getattr(Bucket, name)))
+        upload_folder(new, there)
+    if calls == 0 or (calls == 1 and not before):
+        assert len(names(f"replaced/{before}{calls}")) == 4 * before  # nothing has happened
+    else:
+        with pytest.raises(TemporaryError, match="is being written, or its upload was cut off"):
+            locate(there.address)
+    upload_folder(new, there)
+    found = locate(there.address)
+    assert {path.name for path in found.iterdir()} == {"config.json", "more.json", "README.md", MARK}
+    assert (found / "config.json").read_text() == "new"
+    assert names(f"replaced/{before}{calls}") == {"config.json", "more.json", "README.md", MARK}
+    bucket.put(f"replaced/{before}{calls}/README.md", "edited")
+    assert (locate(there.address) / "README.md").read_text() == "edited"
 
 
 def test_outputs_are_uploaded_at_the_end_and_others_objects_are_kept():
@@ -200,29 +224,35 @@ def test_the_own_copy_is_kept_where_nobody_has_published_since(tmp_path):
     assert (own.folder / "checkpoints/10/data").exists()
 
 
-def test_hosts_that_do_not_see_the_folder_of_the_first_process_get_a_copy_without_checkpoints(tmp_path, monkeypatch):
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_hosts_that_do_not_see_the_folder_of_the_first_process_get_a_copy_without_checkpoints(
+    dry_run, tmp_path, monkeypatch
+):
     four = Processes(4)  # two of each host
-    for module in (mirror, spread):
+    for module in (mirror, shared_folder, lock):
         monkeypatch.setattr(module, "processes", four)
-    monkeypatch.setattr(mirror, "broadcast", lambda content: np.array(four.gathered(content.tolist())[0], np.uint8))
-    first = written(tmp_path / "a" / "run", **{"export/x": "new", "same": "", "checkpoints/5/data": "5", ".lock": "1"})
-    other = {"export/x": "old", "same": "", "stale/y": "", "checkpoints/3/data": "3"}
-    second = written(tmp_path / "b" / "run", **other)
-    for one in (first, second):
-        written(one.parent, **{mirror.MANIFEST: "of an earlier run"})
+    address = f"s3://{bucket.NAME}/runs/hosts{dry_run}"
+    here = [tmp_path / f"host{number}" / "run" for number in range(2)]
+    monkeypatch.setattr(mirror, "local_folder", lambda _: here[four.index() // 2])
+    mirror.Mirror(Bucket(address), written(here[0], **{"export/x": "new", "checkpoints/5/data": "5"})).publish()
+    written(here[1], **{"export/x": "old", "stale/y": "", "checkpoints/3/data": "3"})
 
-    def copied():
-        folder = [first, second][four.index() // 2]
-        owner = spread.folder_owner(folder.parent)
-        mirror.copy_from_first(folder, copies=four.index() == owner > 0)
-        return owner
+    def trained():
+        with mirror.opened(address, dry_run=dry_run) as place:
+            assert not place.shared
+            if four.is_first():
+                written(place.folder, **{"stage2/z": "z", "checkpoints/7/data": "7"})
+            place.hand_on()
+            four.gathered("looked")
+            return sorted(
+                path.relative_to(place.folder).as_posix() for path in place.folder.rglob("*") if path.is_file()
+            )
 
-    assert four.run(copied) == [0, 0, 2, 2]
-    assert {path.relative_to(second.parent).as_posix() for path in second.parent.rglob("*")} == {
-        "run", "run/export", "run/export/x", "run/same",
-    }  # fmt: skip
-    assert (second / "export/x").read_text() == "new"
-    assert (first / "checkpoints/5/data").exists() and (first.parent / mirror.MANIFEST).exists()
+    found = four.run(trained)
+    later = [] if dry_run else ["stage2/z"]
+    assert found[2] == found[3] == ["export/x", *later]
+    assert found[0] == ["checkpoints/5/data", "checkpoints/7/data", "export/x", "stage2/z"]
+    assert ("checkpoints/7/data" in names(f"runs/hosts{dry_run}")) != dry_run
 
 
 def test_what_could_not_be_published_is_published_by_the_next_run_on_the_machine(monkeypatch):
@@ -243,7 +273,9 @@ def test_what_could_not_be_published_is_published_by_the_next_run_on_the_machine
 def test_a_run_whose_lease_was_taken_over_stops_and_publishes_no_more():
     address = f"s3://{bucket.NAME}/runs/taken"
     with pytest.raises(lease.LeaseLost, match="on elsewhere"), mirror.opened(address, dry_run=False) as (folder, *_):
-        bucket.put("runs/taken/jaxdistill-lease-000009.json", json.dumps({"pid": 1, "host": "elsewhere"}))
+        bucket.put(
+            "runs/taken/jaxdistill-lease-000009.json", json.dumps({"pid": 1, "host": "elsewhere", "started": ""})
+        )
         written(folder, **{"config.json": "1"})
         time.sleep(60)  # cut short by the signal
     assert "config.json" not in names("runs/taken")
@@ -262,8 +294,8 @@ LEASE = "jaxdistill-lease-000003.json"
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        (UNFINISHED, "5"), (UNFINISHED, "[5]"), (UNFINISHED, r'["a\u0000b"]'), (mirror.MANIFEST, "5"),
-        (mirror.MANIFEST, '{"files": {"a": 5}}'), (mirror.MANIFEST, r'{"files": {"a\u0000b": "x"}}'), (LEASE, "5"),
+        (mirror.MANIFEST, "5"), (mirror.MANIFEST, "{}"), (mirror.MANIFEST, '{"files": {"a": 5}}'),
+        (mirror.MANIFEST, r'{"files": {"a\u0000b": "x"}}'), (LEASE, "5"),
         (LEASE, "\0"), (LEASE, '{"pid": "7", "released": true}'), (LEASE, '{"started": 5}'),
     ],
 )  # fmt: skip
@@ -278,22 +310,27 @@ def test_a_note_that_this_program_has_not_written_is_one_line(name, content, mon
     assert "\n" not in str(error.value)
 
 
-def test_one_run_holds_a_lease_and_a_dead_one_is_taken_over(monkeypatch):
+def test_one_run_holds_a_lease_and_a_dead_one_is_taken_over(tmp_path, monkeypatch):
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.1)
     monkeypatch.setattr(lease, "LOOK_SECONDS", 0.3)
     monkeypatch.setattr(lease, "DEAD_SECONDS", 0.8)
     there = Bucket(f"s3://{bucket.NAME}/runs/lease")
-    first = lease.Lease(there)
-    with pytest.raises(InUseError, match=f"in use by another run .pid {os.getpid()}"):
-        lease.Lease(there)
-    first.check()
-    first._ended.set()  # it dies, or its machine sleeps
-    first._thread.join()
-    second = lease.Lease(there)
-    with pytest.raises(lease.LeaseLost, match="taken over"):
+    here, other = tmp_path / "here", tmp_path / "other"
+    for folder in (here, other):
+        folder.mkdir()
+    with lease.leased(there, here) as first:
+        with pytest.raises(InUseError, match=f"in use by another run .pid {os.getpid()}"):
+            lease.Lease(there, other)
         first.check()
+    dead = lease.Lease(there, here)  # nobody renews it
+    begun = time.monotonic()
+    second = lease.Lease(there, other)
+    assert time.monotonic() - begun > lease.DEAD_SECONDS
+    with pytest.raises(lease.LeaseLost, match="taken over"):
+        dead.check()
     second.check()
-    second.release()
-    third = lease.Lease(there)
-    third.release()
-    assert len([name for name in names("runs/lease") if lease.is_lease(name)]) == 1
+    begun = time.monotonic()
+    third = lease.Lease(there, other)  # the same machine knows at once
+    assert time.monotonic() - begun < lease.DEAD_SECONDS
+    third.renew(released=True)
+    assert len([name for name in names("runs/lease") if lease.NAME.fullmatch(name)]) == 1

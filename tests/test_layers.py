@@ -13,6 +13,7 @@ LAYERS = (
     ("compile_cache",),
     ("cli",),
     ("calls", "config", "processes"),
+    ("shared_folder",),
     ("data", "encoders"),
     ("evals", "objectives"),
     ("inference", "reporting"),

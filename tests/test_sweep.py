@@ -357,10 +357,8 @@ def test_another_config_and_a_smaller_grid_are_refused_with_the_difference(finis
 
 def test_a_training_that_still_runs_is_not_joined_by_another(tmp_path):
     (point,) = sweep.plan([TINY], [], [{"objective.alpha": 0.5}])
-    with (tmp_path / f"{point.name}.log").open("ab") as log:
-        sweep.fcntl.flock(log, sweep.fcntl.LOCK_EX)
-        with pytest.raises(InUseError, match="is being trained by another process"):
-            sweep.train_point(point, tmp_path)
+    with sweep.locked(tmp_path / point.name), pytest.raises(InUseError, match="in use by another run"):
+        sweep.train_point(point, tmp_path)
 
 
 # Last: it extends the sweep of the tests above.

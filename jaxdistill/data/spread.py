@@ -8,11 +8,9 @@ each folder the first process that sees it writes a file.
 Of one call (`in_parts`), each process computes a part with its own devices, and gets the parts of all.
 """
 
-import contextlib
 import glob
 import itertools
 import socket
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -26,6 +24,7 @@ from jaxdistill.core import InputError, RoleEmbed, Scorer
 from jaxdistill.data.vectors import VectorFile
 from jaxdistill.files import unwritable
 from jaxdistill.mesh import all_gathered, broadcast
+from jaxdistill.shared_folder import folder_owner
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -222,40 +221,6 @@ class _SpreadScorer(NamedTuple):
 
     def __call__(self, sentences: Sequence[str]):
         return self.whole(sentences)
-
-
-@contextlib.contextmanager
-def first_before_others(folder: Path) -> Iterator[None]:
-    """The first process goes through the body alone, and then the others, which find in `folder` what it made; all at once
-    where they do not share the folder."""
-    together = is_shared(folder)
-    if together and not processes.is_first():
-        processes.gathered("the first one is done")
-    yield
-    if together and processes.is_first():
-        processes.gathered("the first one is done")
-
-
-def is_shared(folder: Path) -> bool:
-    """Whether the run has several processes that all see the folder of the first one."""
-    return processes.count() > 1 and not any(processes.gathered(folder_owner(folder)))
-
-
-def folder_owner(folder: Path) -> int:
-    """The number of the first process that sees the folder of this one; all must call this together."""
-    name, problem = "", None
-    with contextlib.ExitStack() as stack:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            made = tempfile.NamedTemporaryFile(dir=folder, prefix=f".{processes.index()}.")
-            name = Path(stack.enter_context(made).name).name
-        except OSError as error:
-            problem = error
-        seen = [name and (folder / name).exists() for name in processes.gathered(name)]
-        processes.gathered("all have looked")
-    if problem and not any(seen):
-        raise unwritable(folder, problem) from problem
-    return seen.index(True)
 
 
 def _part(path: Path, turn: int, index: int) -> Path:

@@ -1,7 +1,7 @@
-"""Objects of Amazon S3 and Google Cloud Storage: reads, atomic writes, and errors of one line.
+"""Objects of Amazon S3 and Google Cloud Storage through fsspec: reads, atomic writes, and errors of one line.
 
-A store replaces one object whole or not at all, but knows no folders. Whoever changes several objects that belong together
-notes their names first (`Bucket.changing`), and readers refuse a folder while the note is there.
+A store replaces one object whole or not at all, but knows no folders. An export has a marker with its files' digests, which is
+written before them; readers refuse an export with other files.
 """
 
 import contextlib
@@ -15,10 +15,11 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from jaxdistill.core import InputError, TemporaryError
-from jaxdistill.files import make_folder_atomic
+from jaxdistill.files import file_digest, make_folder_atomic
+from jaxdistill.files.folders import MARK, listed
 from jaxdistill.files.reading import parsed_json
 
 PACKAGES = {"s3": "s3fs", "gs": "gcsfs"}
@@ -27,13 +28,6 @@ SIGN_IN = {
     "s3": "`aws configure` or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "`gcloud auth application-default login`",
 }
-UNFINISHED = "jaxdistill-unfinished.json"
-"""Object with the names of objects that are being replaced; removed at the end."""
-LEVELS = 3
-"""How many folders above an object may hold the note that it is being replaced: `run/stage1/export`."""
-Note = TypeVar("Note", list, dict)
-VERSIONS = ("ETag", "etag", "md5Hash", "generation", "LastModified", "mtime")
-"""Fields of a listing that differ between versions of an object; the first that there is counts."""
 
 log = logging.getLogger(__name__)
 
@@ -49,33 +43,27 @@ class Bucket:
         """Connects; raises `InputError` for an address that cannot be used, or without the package for its scheme."""
         self.address = checked_address(str(address))
         self.scheme, _, self._root = self.address.partition("://")
+        self.name = posixpath.basename(self._root)
         with self._errors():
             import fsspec  # imported here: only addresses need it
 
             self._files: Any = fsspec.filesystem(self.scheme, use_listings_cache=False)
-
-    @property
-    def name(self) -> str:
-        """The last part of the address."""
-        return posixpath.basename(self._root)
+            self._version: Callable[..., str] = fsspec.utils.tokenize
 
     def versions(self) -> dict[str, str]:
         """Names of all objects below the address, each with what changes when it is replaced."""
         with self._errors():
             found = self._files.find(self._root, detail=True)
-        inside = {path[len(self._root) + 1 :]: _version(info) for path, info in found.items() if path != self._root}
-        return {safe_name(name): version for name, version in sorted(inside.items()) if name and not name.endswith("/")}
+        inside = {path[len(self._root) + 1 :]: self._version(info) for path, info in sorted(found.items())}
+        return {safe_name(name): version for name, version in inside.items() if name and not name.endswith("/")}
 
     def matching(self) -> dict[str, str]:
         """Addresses and versions of the objects that the address names, which may be a glob."""
         with self._errors():
-            if glob.has_magic(self._root):
-                found = self._files.glob(self._root, detail=True)
-            else:
-                found = {self._root: self._files.info(self._root)}
-        return {
-            f"{self.scheme}://{path}": _version(found[path]) for path in sorted(found) if found[path]["type"] == "file"
-        }
+            magic = glob.has_magic(self._root)
+            found = self._files.glob(self._root, detail=True) if magic else {self._root: self._files.info(self._root)}
+        files = {path: info for path, info in sorted(found.items()) if info["type"] == "file"}
+        return {f"{self.scheme}://{path}": self._version(info) for path, info in files.items()}
 
     def read(self, name: str) -> bytes | None:
         """Content of an object; None if it does not exist."""
@@ -85,6 +73,19 @@ class Bucket:
         except MissingObject:
             return None
 
+    def read_note(self, name: str, fits: Callable[[Any], bool]) -> Any:
+        """What an object of this program says in JSON, or None; raises `InputError` if it does not fit."""
+        content = self.read(name)
+        said = None if content is None else parsed_json(content, f"{self.address}/{name}")
+        try:
+            if content is None or fits(said):
+                return said
+        except (AttributeError, KeyError, TypeError):
+            pass
+        raise InputError(
+            f"{self.address}/{name} does not hold what this program writes there; remove it, or use another address."
+        )
+
     def write(self, name: str, content: bytes) -> None:
         """Writes an object, or replaces it."""
         with self._errors(name):
@@ -92,12 +93,10 @@ class Bucket:
 
     def create(self, name: str, content: bytes) -> bool:
         """Writes an object unless it exists; returns whether it was written. Of several callers, one succeeds."""
-        with self._errors(name):
-            try:
-                self._files.pipe_file(self._path(name), content, mode="create")
-                return True
-            except FileExistsError:
-                return False
+        with self._errors(name), contextlib.suppress(FileExistsError):
+            self._files.pipe_file(self._path(name), content, mode="create")
+            return True
+        return False
 
     def upload(self, path: Path, name: str) -> None:
         """Writes a local file to an object."""
@@ -112,44 +111,9 @@ class Bucket:
 
     def remove(self, names: Iterable[str]) -> None:
         """Removes objects; those that do not exist are ignored."""
-        with self._errors():
-            for name in names:
-                with contextlib.suppress(FileNotFoundError):
-                    self._files.rm_file(self._path(name))
-
-    @contextlib.contextmanager
-    def changing(self, names: Sequence[str]) -> Iterator[None]:
-        """Notes that the objects `names` are being replaced, until the end of the body; an error leaves the note."""
-        self.write(UNFINISHED, json.dumps(sorted({*names, *self.unfinished()})).encode())
-        yield
-        self.remove([UNFINISHED])
-
-    def unfinished(self) -> list[str]:
-        """Names of objects whose replacement has not ended, or was cut off."""
-        listed = self.note(UNFINISHED, list) or []
-        if not all(isinstance(name, str) for name in listed):
-            raise self.no_note(UNFINISHED)
-        return [safe_name(name) for name in listed]
-
-    def note(self, name: str, kind: type[Note]) -> Note | None:
-        """What an object of this program's own says, in JSON; None if it does not exist.
-
-        Raises:
-          InputError: it holds something else than a `kind`.
-        """
-        content = self.read(name)
-        if content is None:
-            return None
-        said = parsed_json(content, f"{self.address}/{name}")
-        if not isinstance(said, kind):
-            raise self.no_note(name)
-        return said
-
-    def no_note(self, name: str) -> InputError:
-        """The error for such an object that this program has not written."""
-        return InputError(
-            f"{self.address}/{name} does not hold what this program writes there; remove that object, or use another address."
-        )
+        for name in names:
+            with self._errors(name), contextlib.suppress(FileNotFoundError):
+                self._files.rm_file(self._path(name))
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
@@ -163,20 +127,23 @@ class Bucket:
             package = PACKAGES[self.scheme]
             raise InputError(f"{self.address} needs the package {package}; run: pip install {package}") from None
         except Exception as error:  # each store's client has exceptions of its own
-            if isinstance(error, InputError) or (isinstance(error, OSError) and error.filename) or _is_disk_full(error):
+            local = isinstance(error, OSError) and (error.filename or error.errno in (errno.ENOSPC, errno.EDQUOT))
+            if local or isinstance(error, InputError):
                 raise
             raise self._described(f"{self.address}/{name}".rstrip("/"), error) from error
 
     def _described(self, address: str, error: Exception) -> InputError:
+        line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        line = f"{type(error).__name__}: {re.sub(r'[?][^ ]*', '', line)}"[:200].rstrip(".")  # signatures are in queries
         status = str(getattr(error, "code", ""))
         if isinstance(error, FileNotFoundError) or status == "404":
             return MissingObject(f"{address} does not exist; check the bucket and the path.")
         refused = isinstance(error, PermissionError) or str(error).startswith("Forbidden") or status in ("401", "403")
         if refused or "Credentials" in type(error).__name__:
-            return InputError(f"{address} is not accessible ({_line(error)}); sign in with {SIGN_IN[self.scheme]}.")
+            return InputError(f"{address} is not accessible ({line}); sign in with {SIGN_IN[self.scheme]}.")
         if getattr(error, "errno", None) == errno.EINVAL:
-            return InputError(f"{address} cannot be used ({_line(error)}); check the address.")
-        return TemporaryError(f"{address} cannot be reached ({_line(error)}); give the same command again.")
+            return InputError(f"{address} cannot be used ({line}); check the address.")
+        return TemporaryError(f"{address} cannot be reached ({line}); give the same command again.")
 
 
 def checked_address(address: str) -> str:
@@ -193,89 +160,6 @@ def checked_address(address: str) -> str:
     return f"{scheme}://{bucket}/{path}".rstrip("/")
 
 
-def fetched_files(address: str | Path, cache: Path) -> list[Path]:
-    """Local copies of the objects that an address or a glob names, sorted; empty if a glob matches none.
-
-    Copies are made once for each version of an object, in folders of `cache`.
-
-    Raises:
-      InputError: the object does not exist or is not accessible.
-    """
-    bucket = Bucket(address)
-    found = bucket.matching()
-    if not found and not glob.has_magic(bucket.address):
-        raise InputError(f"{bucket.address} is a folder; name an object, or a glob such as {bucket.address}/*.txt.gz.")
-    return [_fetched(Bucket(one), {"": version}, cache) for one, version in found.items()]
-
-
-def fetched_folder(address: str | Path, cache: Path, patterns: Sequence[str] = ("*",)) -> Path:
-    """A local copy of the objects under an address, whose names match one of the patterns; as `fetched_files`.
-
-    Raises:
-      InputError: there are none.
-      TemporaryError: they are being replaced.
-    """
-    bucket = Bucket(address)
-    _refuse_unfinished(bucket)
-    found = bucket.versions()
-    wanted = {name: found[name] for name in found if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)}
-    if not wanted:
-        raise InputError(f"{bucket.address} does not exist or holds no such files; check the bucket and the path.")
-    folder = _fetched(bucket, wanted, cache)
-    if bucket.versions() != found:
-        raise TemporaryError(f"{bucket.address} changed while it was read; give the same command again.")
-    return folder
-
-
-def upload_folder(folder: Path, bucket: Bucket, *, replaced: Iterable[str] = ()) -> None:
-    """Writes all files of a folder; removes those of `replaced` that it does not have. Readers see all or are refused."""
-    names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
-    old = sorted({*replaced} - {*names})
-    with bucket.changing([*names, *old]):
-        for name in names:
-            bucket.upload(folder / name, name)
-        bucket.remove(old)
-
-
-def address_digest(address: str) -> str:
-    """Name of the folder of the cache that belongs to an address."""
-    return hashlib.sha256(address.encode()).hexdigest()[:16]
-
-
-def _fetched(bucket: Bucket, versions: Mapping[str, str], cache: Path) -> Path:
-    """The local copy of these versions, fetched if it is not there yet."""
-    place = cache / address_digest(json.dumps([bucket.address, dict(versions)]))
-    if not place.is_dir():
-        log.info("fetching %s", bucket.address)
-        make_folder_atomic(place, _downloads(bucket, versions), what=f"the copy of {bucket.address}")
-    return place / bucket.name
-
-
-def _downloads(bucket: Bucket, names: Iterable[str]) -> Callable[[Path], None]:
-    def fill(draft: Path) -> None:
-        for name in names:
-            bucket.download(name, draft / bucket.name / name if name else draft / bucket.name)
-
-    return fill
-
-
-def _refuse_unfinished(bucket: Bucket) -> None:
-    """Raises `TemporaryError` if objects under the address are noted as being replaced, there or in a folder above."""
-    place, below, unfinished = bucket, "", []
-    for _ in range(LEVELS):
-        with contextlib.nullcontext() if place is bucket else contextlib.suppress(InputError):  # may not be readable
-            unfinished = place.unfinished()
-        if any(name.startswith(below) for name in unfinished):
-            raise TemporaryError(
-                f"{bucket.address} is being written, or its upload was cut off; wait for its end, or give the command "
-                "that writes it again."
-            )
-        above, _, name = place.address.rpartition("/")
-        if above.endswith("/"):
-            return
-        place, below = Bucket(above), f"{name}/{below}"
-
-
 def safe_name(name: str) -> str:
     """The name; raises `InputError` if it would lead out of a local folder."""
     if name.startswith("/") or "\0" in name or {"..", "."} & set(name.split("/")):
@@ -283,15 +167,69 @@ def safe_name(name: str) -> str:
     return name
 
 
-def _version(info: Mapping[str, Any]) -> str:
-    return " ".join([str(info["size"]), *(str(info[field]) for field in VERSIONS if info.get(field))][:2])
+def fetched_files(address: str | Path, cache: Path) -> list[Path]:
+    """Local copies of the objects that an address or a glob names, sorted; empty if a glob matches none.
+
+    Copies are made once for each version of an object, in folders of `cache`. Raises `InputError` if there is no such object.
+    """
+    bucket = Bucket(address)
+    found = bucket.matching()
+    if not found and not glob.has_magic(bucket.address):
+        raise InputError(f"{bucket.address} is a folder; name an object, or a glob such as {bucket.address}/*.txt.gz.")
+    return [_fetched(Bucket(one), {"": version}, cache, {}) for one, version in found.items()]
 
 
-def _is_disk_full(error: Exception) -> bool:
-    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+def fetched_folder(address: str | Path, cache: Path, patterns: Sequence[str]) -> Path:
+    """A local copy of the objects under an address whose names match one of the patterns; of an export, of its own files.
+
+    Raises `InputError` if there are none, and `TemporaryError` if the export is being replaced.
+    """
+    bucket = Bucket(address)
+    found = bucket.versions()
+    digests = listed(bucket.read(MARK) or b"") if MARK in found else {}
+    names = [MARK, *digests] if digests else found
+    wanted = {name: found.get(name, "") for name in names if any(fnmatch.fnmatch(name, one) for one in patterns)}
+    if not wanted:
+        raise InputError(f"{bucket.address} does not exist or holds no such files; check the bucket and the path.")
+    return _fetched(bucket, wanted, cache, digests)
 
 
-def _line(error: Exception) -> str:
-    """First line of an error without the query of an address, where signatures are."""
-    text = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return f"{type(error).__name__}: {re.sub(r'[?][^ ]*', '', text)}"[:200].rstrip(".")
+def _fetched(bucket: Bucket, versions: Mapping[str, str], cache: Path, digests: Mapping[str, str]) -> Path:
+    """The local copy of these versions, fetched if it is not there yet; with these digests, but for the model card."""
+
+    def fill(draft: Path) -> None:
+        log.info("fetching %s", bucket.address)
+        for name in versions:
+            path = draft / bucket.name / name if name else draft / bucket.name
+            with contextlib.suppress(MissingObject) if digests else contextlib.nullcontext():
+                bucket.download(safe_name(name), path)
+            edited = not name.endswith(".md") and not (path.is_file() and file_digest(path) == digests.get(name))
+            if name in digests and edited:
+                raise TemporaryError(
+                    f"{bucket.address}/{name} is not what {MARK} lists: it is being written, or its upload was cut off; wait "
+                    "for its end, or give the command that writes it again."
+                )
+
+    place = cache / address_digest(json.dumps([bucket.address, versions, digests]))
+    if not place.is_dir():
+        make_folder_atomic(place, fill, what=f"the copy of {bucket.address}")
+    return place / bucket.name
+
+
+def upload_folder(folder: Path, bucket: Bucket) -> None:
+    """Replaces an export, or writes the files of another folder beside what is there."""
+    old = listed(bucket.read(MARK) or b"")
+    names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
+    bucket.remove(old.keys() - {*names})
+    for name in sorted(names, key=marker_first):
+        bucket.upload(folder / name, name)
+
+
+def marker_first(name: str) -> tuple[bool, str]:
+    """Sorts names of files so that readers know from the first one on that an export is being replaced."""
+    return posixpath.basename(name) != MARK, name
+
+
+def address_digest(address: str) -> str:
+    """Name of the folder of the cache that belongs to an address."""
+    return hashlib.sha256(address.encode()).hexdigest()[:16]

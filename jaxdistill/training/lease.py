@@ -5,25 +5,24 @@ the object of the next number holds the lease, rewrites that object every few se
 publication that there is no higher number. A lease that is not renewed for a minute belongs to a dead run.
 """
 
-import datetime
 import json
 import logging
-import os
-import pathlib
 import re
-import socket
 import threading
 import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from jaxdistill.core import InputError, InUseError
-from jaxdistill.files.buckets import Bucket, address_digest
+from jaxdistill.files.buckets import Bucket
+from jaxdistill.training.lock import described, this_run
 
 NAME = re.compile(r"jaxdistill-lease-(\d{6})\.json")
-RENEW_SECONDS, DEAD_SECONDS = 15.0, 60.0
-"""How often a lease is renewed, and how long without it until its run counts as dead."""
-LOOK_SECONDS = 2.0
-"""How often a run looks whether the lease of another one is renewed."""
+RENEW_SECONDS, LOOK_SECONDS, DEAD_SECONDS = 15.0, 2.0, 60.0
+"""How often a lease is renewed, how often another run looks for that, and after how long without it a run counts as dead."""
 
 log = logging.getLogger(__name__)
 
@@ -35,120 +34,109 @@ class LeaseLost(InUseError):
 class Lease:
     """The lease of this run on the workdir in a bucket."""
 
-    def __init__(self, bucket: Bucket):
+    def __init__(self, bucket: Bucket, folder: Path):
         """Takes the lease; waits where it cannot tell at once whether the run that holds it lives.
+
+        Args:
+          folder: one that this run has locked, so that an earlier run with a lease for it is dead.
 
         Raises:
           InUseError: another run holds it (names its host, pid and start).
         """
-        self._bucket = bucket
-        self._note = {"host": socket.gethostname(), "pid": os.getpid(), "space": _process_space(), "started": _now()}
-        self._number = self._taken()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._renew, daemon=True, name="lease")
-        self._thread.start()
+        self._bucket, self._note = bucket, this_run() | {"key": uuid.uuid4().hex}
+        own = folder / ".lease"
+        dead, taken = own.read_text(encoding="utf-8") if own.is_file() else "", False
+        while not taken:
+            numbers = self._numbers()
+            self._number = max(numbers, default=0) + 1
+            self._await_end(self._number - 1, dead)
+            taken = bucket.create(_name(self._number), self._content())
+        own.write_text(self._note["key"], encoding="utf-8")
+        self.check()  # this run may have been slow, while others came and went
+        bucket.remove(map(_name, numbers))
 
     def check(self) -> None:
         """Raises `LeaseLost` if another run has taken the lease."""
-        highest = max(_numbers(self._bucket), default=0)
+        highest = max(self._numbers(), default=0)
         if highest > self._number:
             raise LeaseLost(
-                f"{self._bucket.address} was taken over by {_holder(self._read(highest))}; this run publishes no more. "
-                "Stop one of the two, or give another --workdir."
+                f"{self._bucket.address} was taken over by {described(self._read(highest))}; this run publishes no more. Stop "
+                "one of the two, or give another --workdir."
             )
 
-    def release(self) -> None:
-        """Ends the lease. The object stays, so that numbers only grow."""
-        self._ended.set()
-        self._thread.join()
-        self._bucket.write(_name(self._number), self._content(released=True))
+    def renew(self, *, released: bool = False) -> None:
+        """Rewrites the object. That of a released lease stays, so that numbers only grow."""
+        self._bucket.write(_name(self._number), self._content(released=released))
 
-    def _taken(self) -> int:
-        """The number of this run's lease."""
-        while True:
-            numbers = _numbers(self._bucket)
-            highest = max(numbers, default=0)
-            if highest:
-                self._await_end(highest)
-            if self._bucket.create(_name(highest + 1), self._content()):
-                break
-        if max(_numbers(self._bucket)) > highest + 1:  # this run was slow, and others came and went meanwhile
-            self._bucket.remove([_name(highest + 1)])
-            return self._taken()
-        self._bucket.remove(map(_name, numbers))
-        return highest + 1
-
-    def _await_end(self, number: int) -> None:
+    def _await_end(self, number: int, dead: str) -> None:
         """Returns when the lease is released or dead; raises `InUseError` when it is renewed."""
         first = noted = self._read(number)
-        if noted.get("released") or _is_dead(noted):
-            return
-        log.info("%s: waiting up to %d s for a sign of %s", self._bucket.address, DEAD_SECONDS, _holder(noted))
         deadline = time.monotonic() + DEAD_SECONDS
-        while time.monotonic() < deadline and not noted.get("released"):
+        if noted and noted.get("key") != dead:
+            log.info("%s: waiting up to %d s for a sign of %s", self._bucket.address, DEAD_SECONDS, described(noted))
+        while noted and noted.get("key") != dead and time.monotonic() < deadline:
             time.sleep(LOOK_SECONDS)
             noted = self._read(number)
-            if noted != first and not noted.get("released"):
+            if noted and noted != first:
                 raise InUseError(
-                    f"{self._bucket.address} is in use by {_holder(noted)}; wait for its end, or give another --workdir."
+                    f"{self._bucket.address} is in use by {described(noted)}; wait for its end, or give another --workdir."
                 )
 
-    def _renew(self) -> None:
-        while not self._ended.wait(RENEW_SECONDS):
-            try:
-                self._bucket.write(_name(self._number), self._content())
-            except InputError as error:  # the publication reports it too, if it lasts
-                log.debug("lease not renewed: %s", error)
-
     def _content(self, *, released: bool = False) -> bytes:
-        return json.dumps(self._note | {"renewed": _now(), "released": released}).encode()
+        return json.dumps(self._note | {"renewed": time.time(), "released": released}).encode()
 
-    def _read(self, number: int) -> dict[str, Any]:
-        """What a lease says; one that was removed meanwhile is released.
+    def _read(self, number: int) -> dict[str, Any] | None:
+        """What a lease says; None if there is none, or it was released."""
 
-        Raises:
-          InputError: it is not what `_content` writes.
-        """
-        noted = self._bucket.note(_name(number), dict)
-        if noted is None:
-            return {"released": True}
-        if any(type(noted.get(key, own)) is not type(own) for key, own in self._note.items()):
-            raise self._bucket.no_note(_name(number))
-        return noted
+        def fits(said: dict[str, Any]) -> bool:
+            return all(type(said[entry]) is type(own) for entry, own in this_run().items())
 
+        noted = self._bucket.read_note(_name(number), fits)
+        return noted if noted and not noted.get("released") else None
 
-def is_lease(name: str) -> bool:
-    """Whether an object of a workdir is a lease."""
-    return NAME.fullmatch(name) is not None
+    def _numbers(self) -> list[int]:
+        return [int(found[1]) for name in self._bucket.versions() if (found := NAME.fullmatch(name))]
 
 
-def _numbers(bucket: Bucket) -> list[int]:
-    return [int(found[1]) for name in bucket.versions() if (found := NAME.fullmatch(name))]
+@contextmanager
+def leased(bucket: Bucket, folder: Path) -> Iterator[Lease]:
+    """Holds the lease, see `Lease`."""
+    lease = Lease(bucket, folder)
+    try:
+        with every(RENEW_SECONDS, lease.renew):
+            yield lease
+    finally:
+        with warned():
+            lease.renew(released=True)
+
+
+@contextmanager
+def every(seconds: float, work: Callable[[], None]) -> Iterator[None]:
+    """Repeats `work` in the background."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            with warned(logging.DEBUG):  # what lasts, the last publication reports
+                work()
+
+    thread = threading.Thread(target=repeat, daemon=True, name="storage")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def warned(level: int = logging.WARNING) -> Iterator[None]:
+    """Logs what its body cannot do."""
+    try:
+        yield
+    except InputError as error:
+        log.log(level, "%s", error)
 
 
 def _name(number: int) -> str:
     return f"jaxdistill-lease-{number:06d}.json"
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat()
-
-
-def _holder(note: dict[str, Any]) -> str:
-    return f"another run (pid {note.get('pid')} on {note.get('host')}, started {note.get('started', '')[:19]})"
-
-
-def _process_space() -> str:
-    """What tells where a process id is valid: a digest of the start of this machine and of the container."""
-    try:
-        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-        return address_digest(f"{boot} {os.readlink('/proc/self/ns/pid')}")
-    except OSError:
-        return ""
-
-
-def _is_dead(note: dict[str, Any]) -> bool:
-    """Whether the run of a lease is known to be dead, because it was one of this machine."""
-    if not note.get("space") or note["space"] != _process_space() or note.get("pid") in (None, os.getpid()):
-        return False
-    return not os.path.exists(f"/proc/{note['pid']}")

@@ -2,21 +2,20 @@
 
 import contextlib
 import datetime
-import fcntl
 import json
 import logging
 import os
 import pathlib
 import socket
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from filelock import FileLock, Timeout
 
 from jaxdistill import processes
 from jaxdistill.core import InputError, InUseError
+from jaxdistill.shared_folder import folder_owner
 from jaxdistill.training.workdir import LOCK
-
-SEEN_SECONDS = 60.0
-"""How long a file may take to appear on another host, whose NFS client may have cached that it does not exist."""
 
 log = logging.getLogger(__name__)
 
@@ -33,52 +32,48 @@ def held(folder: pathlib.Path, *, shared: bool = True) -> Iterator[None]:
       InputError: a process does not see the folder of the first.
     """
     with contextlib.ExitStack() as stack:
-        token = stack.enter_context(locked(folder)) if processes.is_first() else ""
-        token = processes.gathered(token)[0]
-        if shared and not processes.is_first():
-            _await(folder, token)
+        if processes.is_first():
+            stack.enter_context(locked(folder))
+        if shared and processes.count() > 1 and folder_owner(folder) != 0:
+            raise InputError(
+                f"{folder} is not the folder that the first process writes; it must be on a file system that all hosts share."
+            )
+        processes.gathered("the folder is locked")
         yield
 
 
 @contextlib.contextmanager
-def locked(folder: pathlib.Path) -> Iterator[str]:
-    """Holds the lock; yields what it says of this process."""
+def locked(folder: pathlib.Path) -> Iterator[None]:
+    """Makes the folder and holds its lock; raises `InUseError` as `held` does."""
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / LOCK, "a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InUseError(
-                f"{folder} is in use by {holder(folder)}; wait for its end, or give another folder."
-            ) from None
-        except OSError as error:
-            log.warning("%s cannot be locked (%s): start no second run in it", folder, error.strerror)
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        note = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "started": now})
-        file.truncate(0)
-        file.write(note)
-        file.flush()
-        os.fsync(file.fileno())  # an NFS client would keep the note to itself while the file is open
-        yield note
+    lock = FileLock(folder / LOCK, fallback_to_soft=False)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise InUseError(f"{folder} is in use by {holder(folder)}; wait for its end, or give another folder.") from None
+    except OSError as error:
+        log.warning("%s cannot be locked (%s): start no second run in it", folder, error.strerror)
+    (folder / LOCK).write_text(json.dumps(this_run()), encoding="utf-8")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def this_run() -> dict[str, Any]:
+    """What a lock says of the process that holds it."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {"host": socket.gethostname(), "pid": os.getpid(), "started": now}
+
+
+def described(note: Mapping[str, Any] | None) -> str:
+    """Who holds a lock, for a reader."""
+    return f"another run (pid {note['pid']} on {note['host']}, started {note['started']})" if note else "another run"
 
 
 def holder(folder: pathlib.Path) -> str:
-    """Who holds the lock of a folder, for a reader."""
+    """Who holds the lock of a folder."""
     try:
-        noted = json.loads((folder / LOCK).read_text(encoding="utf-8"))
-        return f"another run (pid {noted['pid']} on {noted['host']}, started {noted['started']})"
+        return described(json.loads((folder / LOCK).read_bytes()))
     except (OSError, ValueError, KeyError, TypeError):
         return "another run"
-
-
-def _await(folder: pathlib.Path, token: str) -> None:
-    """Raises `InputError` unless the lock of the first process shows in this one's folder."""
-    deadline = time.monotonic() + SEEN_SECONDS
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            if (folder / LOCK).read_text(encoding="utf-8") == token:
-                return
-        time.sleep(0.2)
-    raise InputError(
-        f"{folder} is not the folder that the first process writes; it must be on a file system that all hosts share."
-    )

@@ -1,15 +1,15 @@
 """A workdir in a bucket: a run works in a local copy, which is published whenever a checkpoint or another file is complete.
 
-The manifest, one object, lists the files of the last publication with their digests. It is written after these files and before
-obsolete ones are removed, so that a run that is killed at any moment leaves a complete workdir: files that it does not list
-were not published. A run that starts fetches the listed files, unless its local copy was made from the same
-manifest.
+The manifest, one object, lists the published files with their sizes and times of change. It is written after these files and
+before obsolete ones are removed, so a run that is killed at any moment leaves a complete workdir. A run that starts fetches
+the listed files, unless its local copy was made from the same manifest.
 
-Of several processes, the first one fetches and publishes. Those that do not see its folder get copies of its files, except
+Of several processes, the first one fetches and publishes. Those that do not see its folder fetch what it has published, except
 checkpoints, which it alone reads and writes.
 """
 
 import contextlib
+import datetime
 import json
 import logging
 import os
@@ -17,23 +17,18 @@ import re
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from jaxdistill import processes
 from jaxdistill.core import InputError
-from jaxdistill.data import spread
-from jaxdistill.files import UNFINISHED_SUFFIX, file_digest, is_remote, write_atomic
-from jaxdistill.files.buckets import UNFINISHED, Bucket, MissingObject, address_digest, safe_name
+from jaxdistill.files import UNFINISHED_SUFFIX, is_remote, write_atomic
+from jaxdistill.files.buckets import Bucket, MissingObject, address_digest, marker_first, safe_name
 from jaxdistill.files.folders import WORKING
-from jaxdistill.files.reading import parsed_json
-from jaxdistill.mesh import broadcast
 from jaxdistill.paths import cache_folder, fetched_folder
-from jaxdistill.training import lock
-from jaxdistill.training.lease import Lease, LeaseLost, is_lease
+from jaxdistill.shared_folder import folder_owner
+from jaxdistill.training import lease, lock
 from jaxdistill.training.workdir import CHECKPOINTS
 
 MANIFEST = "jaxdistill-workdir.json"
@@ -44,18 +39,9 @@ NOT_PUBLISHED = re.compile(
     rf"(^|/)(\.lock|\.[^/]*{re.escape(UNFINISHED_SUFFIX)}|\.[^/]*{re.escape(WORKING)}|[^/]*\.orbax-checkpoint-tmp[^/]*)(/|$)"
 )
 """Files of this machine, and those that are not complete."""
-OF_FIRST = re.compile(rf"(^|/){CHECKPOINTS}/|{NOT_PUBLISHED.pattern}")
-"""Files that the first process alone has, where the others do not see its folder."""
+IN_CHECKPOINTS = re.compile(rf"(^|/){CHECKPOINTS}/")
 
 log = logging.getLogger(__name__)
-
-
-def local_folder(workdir: str | Path) -> Path:
-    """The folder in which a run works: the workdir, or the local copy of one in a bucket."""
-    if not is_remote(workdir):
-        return Path(os.path.expanduser(workdir))
-    bucket = Bucket(workdir)
-    return cache_folder() / "workdirs" / address_digest(bucket.address) / bucket.name
 
 
 class Opened(NamedTuple):
@@ -63,9 +49,9 @@ class Opened(NamedTuple):
 
     folder: Path
     shared: bool = True
-    """Whether all processes of the run must see the folder; else some have copies, see `copy_from_first`."""
-    copies: bool = False
-    """Whether this process makes the copy that it, and others of its host, see."""
+    """Whether all processes of the run must see the folder; else some have copies without checkpoints."""
+    hand_on: Callable[[], None] = lambda: None
+    """Brings those copies up to date; all processes call it together."""
 
 
 @contextlib.contextmanager
@@ -82,50 +68,37 @@ def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Opened]:
     if not is_remote(workdir):
         yield Opened(folder)
         return
-    owner = 0 if processes.count() == 1 else spread.folder_owner(folder.parent)
-    shared, copies = not any(processes.gathered(owner)), processes.index() == owner > 0
+    owner = 0 if processes.count() == 1 else folder_owner(folder.parent)
+    shared, mirror = not any(processes.gathered(owner)), Mirror(Bucket(workdir), folder)
+
+    def hand_on() -> None:
+        if processes.is_first() and not (shared or dry_run):
+            mirror.publish()
+        processes.gathered("the workdir is in the bucket")
+        if processes.index() == owner > 0:
+            mirror.fetch(checkpoints=False)
+        processes.gathered("all copies are made")
+
     with lock.held(folder.parent, shared=shared), contextlib.ExitStack() as stack:
         if processes.is_first():
-            stack.enter_context(_published(Mirror(Bucket(workdir), folder), dry_run))
-        processes.gathered("the workdir is fetched")
-        if not shared:
-            copy_from_first(folder, copies=copies)
-        yield Opened(folder, shared, copies)
+            stack.enter_context(mirror.published(dry_run=dry_run))
+        hand_on()
+        yield Opened(folder, shared, hand_on)
 
 
-def copy_from_first(folder: Path, *, copies: bool) -> None:
-    """Copies the files of the first process's folder, except `OF_FIRST`; all processes call this together.
-
-    Args:
-      copies: whether this process makes its folder such a copy, without other files. Others see that of the first process or of one
-        that copies.
-    """
-    own = {name: file_digest(folder / name) for name in _names(folder) if not OF_FIRST.search(name)}
-    sizes = {name: (folder / name).stat().st_size for name in own}
-    digests, sizes = processes.gathered([own, sizes])[0]
-    if copies:
-        (folder.parent / MANIFEST).unlink(missing_ok=True)  # the copy is that of no publication
-        for name in {*_names(folder)} - digests.keys():
-            (folder / name).unlink()
-        _drop_empty_folders(folder)
-    lacks = [name for name in digests if copies and own.get(name) != digests[name]]
-    for name in sorted(set().union(*processes.gathered(lacks))):
-        content = np.fromfile(folder / name, np.uint8) if processes.is_first() else np.zeros(sizes[name], np.uint8)
-        content = broadcast(content)
-        if name in lacks:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            content.tofile(folder / name)
-    processes.gathered("all files are copied")
+def local_folder(workdir: str | Path) -> Path:
+    """The folder in which a run works: the workdir, or the local copy of one in a bucket."""
+    return _copy(Bucket(workdir), cache_folder() / "workdirs") if is_remote(workdir) else Path(workdir).expanduser()
 
 
 def fetched_copy(workdir: str | Path) -> Path:
     """A local copy of a workdir in a bucket, to read; a local one is returned as it is."""
     if not is_remote(workdir):
-        return Path(os.path.expanduser(workdir))
+        return Path(workdir).expanduser()
     bucket = Bucket(workdir)
     if bucket.read(MANIFEST) is None:
         raise InputError(f"{bucket.address} is no workdir of a training: it has no {MANIFEST}.")
-    folder = fetched_folder() / address_digest(bucket.address) / bucket.name
+    folder = _copy(bucket, fetched_folder())
     Mirror(bucket, folder).fetch()
     return folder
 
@@ -136,169 +109,119 @@ class Mirror:
     def __init__(self, bucket: Bucket, folder: Path):
         self.bucket, self.folder = bucket, folder
         self._note = folder.parent / MANIFEST
-        self._digests: dict[str, str] = {}
-        """Of the published files."""
-        self._states: dict[str, tuple[int, int]] = {}
-        """Size and time of change of the local files when they were published."""
+        self._listed: dict[str, str] = {}
+        """The published files, as `_states`."""
+        self._check: Callable[[], None] = lambda: None
+        self._publishing, self._warned = threading.Lock(), False
 
-    def fetch(self) -> None:
-        """Makes the local copy that of the last publication, unless it was made from that one and is as new or newer."""
+    def fetch(self, *, checkpoints: bool = True) -> None:
+        """Makes the local copy that of the last publication, unless it was made from that one and is as new or newer.
+
+        Args:
+          checkpoints: whether the copy has them; one without them counts as made from no publication.
+        """
         content = self.bucket.read(MANIFEST)
-        if content is None:
-            self._refuse_others()
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self._note.unlink(missing_ok=True)
-            self.folder.mkdir(parents=True)
-            return
-        self._digests = self._listed(content)
-        if self.folder.is_dir() and self._note.is_file() and self._note.read_bytes() == content:
-            return
-        log.info("fetching %s", self.bucket.address)
-        self._note.unlink(missing_ok=True)
-        for name in _names(self.folder):
-            if name not in self._digests:
-                (self.folder / name).unlink()
-        for name, digest in self._digests.items():
-            self._fetch_file(name, digest)
-        _drop_empty_folders(self.folder)
-        write_atomic(self._note, content.decode())
-
-    def publish(self) -> None:
-        """Writes what is new in the local folder to the bucket, then the manifest; removes what is no more."""
-        states = {name: _state(self.folder / name) for name in _names(self.folder) if not NOT_PUBLISHED.search(name)}
-        changed = [name for name in states if self._states.get(name) != states[name]]
-        digests = {name: self._digests.get(name, "") for name in states}
-        digests |= {name: file_digest(self.folder / name) for name in changed}
-        changed = [name for name in changed if digests[name] != self._digests.get(name)]
-        gone = [name for name in self._digests if name not in states]
-        if changed or gone:
-            with self.bucket.changing([*changed, *gone]):
-                for name in changed:
-                    self.bucket.upload(self.folder / name, name)
-                content = json.dumps({"files": digests}, indent=1)
-                self.bucket.write(MANIFEST, content.encode())
-                self.bucket.remove({*self.bucket.unfinished(), *gone} - digests.keys())
-            write_atomic(self._note, content)
-        self._digests, self._states = digests, states
-
-    def has_new_files(self) -> bool:
-        """Whether files were made or removed since the last publication, not only written to."""
-        return {name for name in _names(self.folder) if not NOT_PUBLISHED.search(name)} != self._states.keys()
-
-    def _listed(self, content: bytes) -> dict[str, str]:
-        """Files and digests of a manifest."""
-        listed = parsed_json(content, f"{self.bucket.address}/{MANIFEST}")
-        files = listed.get("files") if isinstance(listed, dict) else None
-        if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
-            raise self.bucket.no_note(MANIFEST)
-        return {safe_name(name): digest for name, digest in files.items()}
-
-    def _fetch_file(self, name: str, digest: str) -> None:
-        path = self.folder / name
-        if not path.resolve().is_relative_to(self.folder.resolve()):
-            raise InputError(f"{self.bucket.address}/{MANIFEST} lists {name!r}, which is outside of the workdir.")
-        if path.is_file() and file_digest(path) == digest:
-            return
-        try:
-            self.bucket.download(name, path)
-        except MissingObject as error:
-            log.warning("%s; a damaged checkpoint is passed over", str(error).partition(";")[0])
-
-    def _refuse_others(self) -> None:
-        """Raises `InputError` if there are objects under the address that no run has published."""
-        unfinished = self.bucket.unfinished()
-        others = [
-            name for name in self.bucket.versions() if name not in (UNFINISHED, *unfinished) and not is_lease(name)
-        ]
+        others = [name for name in self.bucket.versions() if not lease.NAME.fullmatch(name)] if content is None else []
         if others:
             raise InputError(
                 f"{self.bucket.address} holds {others[0]} and is no workdir of this program; use another --workdir."
             )
+        said = self.bucket.read_note(MANIFEST, lambda said: all(isinstance(one, str) for one in said["files"].values()))
+        self._listed = {safe_name(name): state for name, state in said["files"].items()} if said else {}
+        if checkpoints and self._note.is_file() and self._note.read_bytes() == content:
+            return
+        log.info("fetching %s", self.bucket.address)
+        self._note.unlink(missing_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        for name, state in self._listed.items():
+            if checkpoints or not IN_CHECKPOINTS.search(name):
+                self._fetch_file(name, state)
+        if checkpoints and content:
+            write_atomic(self._note, content.decode())
 
+    def publish(self) -> None:
+        """Writes what is new in the local folder to the bucket, then the manifest; removes what is no more.
 
-class _Publisher:
-    """Publishes in the background what is new in the local copy, as long as this run has the lease."""
-
-    def __init__(self, mirror: Mirror, lease: Lease):
-        self._mirror, self._lease = mirror, lease
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="publisher")
-        self._thread.start()
-
-    def end(self) -> None:
-        """Publishes the rest; raises `InputError` if that fails, or if another run has taken the lease."""
-        self._ended.set()
-        self._thread.join()
-        self._publish()
-        log.info("%s has all files of this run", self._mirror.bucket.address)
-
-    def _publish(self) -> None:
-        self._lease.check()
-        self._mirror.publish()
-
-    def _run(self) -> None:
-        failed = False
-        while not self._ended.wait(LOOK_SECONDS):
-            if not self._mirror.has_new_files():
-                continue
-            try:
-                self._publish()
-                failed = False
-            except LeaseLost:
-                os.kill(os.getpid(), signal.SIGINT)  # the run saves and ends, and `end` says why
+        Raises:
+          LeaseLost: another run publishes there now.
+        """
+        with self._publishing:
+            self._check()
+            states = _states(self.folder)
+            if states == self._listed and self._note.is_file():
                 return
-            except FileNotFoundError:  # an old checkpoint was removed meanwhile
-                continue
-            except (InputError, OSError) as error:
-                if not failed:
-                    log.warning("not published yet, the run goes on: %s", error)
-                failed = True
+            changed = [name for name, state in states.items() if self._listed.get(name) != state]
+            for name in sorted(changed, key=marker_first):
+                self.bucket.upload(self.folder / name, name)
+            now = datetime.datetime.now(datetime.UTC).isoformat()
+            content = json.dumps({"published": now, "files": states}, indent=1)
+            self.bucket.write(MANIFEST, content.encode())
+            cut_off = {name for name in self.bucket.versions() if IN_CHECKPOINTS.search(name)}
+            self.bucket.remove((cut_off | self._listed.keys()) - states.keys())
+            write_atomic(self._note, content)
+            self._listed = states
 
-
-@contextlib.contextmanager
-def _published(mirror: Mirror, dry_run: bool) -> Iterator[None]:
-    """Fetches the workdir; holds its lease and publishes it until the end, unless it is a dry run's."""
-    if dry_run:
-        mirror.fetch()
-        yield
-        return
-    lease = Lease(mirror.bucket)
-    try:
-        mirror.fetch()
-        publisher = _Publisher(mirror, lease)
-        try:
+    @contextlib.contextmanager
+    def published(self, *, dry_run: bool) -> Iterator[None]:
+        """Fetches the workdir; holds its lease and publishes it until the end, unless it is a dry run's."""
+        if dry_run:
+            self.fetch()
             yield
-        except Exception:
-            with _failure_logged():
-                publisher.end()
-            raise
-        except KeyboardInterrupt:
-            publisher.end()
-            raise
-        publisher.end()
-    finally:
-        with _failure_logged():
-            lease.release()
+            return
+        with lease.leased(self.bucket, self.folder.parent) as held:
+            self._check = held.check
+            self.fetch()
+            if not self._note.is_file():
+                self.publish()  # no files: what the first publication leaves if it is cut off is known as this program's
+            try:
+                with lease.every(LOOK_SECONDS, self._publish_new):
+                    yield
+            except Exception:
+                with lease.warned():
+                    self.publish()
+                raise
+            except KeyboardInterrupt:
+                self.publish()
+                raise
+            self.publish()
+            log.info("%s has all files of this run", self.bucket.address)
+
+    def _publish_new(self) -> None:
+        """Publishes if files were made or removed, not only written to."""
+        try:
+            if _states(self.folder).keys() != self._listed.keys():
+                self.publish()
+                self._warned = False
+        except FileNotFoundError:  # an old checkpoint was removed meanwhile
+            pass
+        except (InputError, OSError) as error:
+            if not self._warned and isinstance(error, lease.LeaseLost):
+                os.kill(os.getpid(), signal.SIGINT)  # the run saves and ends, and its last publication says why
+            elif not self._warned:
+                log.warning("not published yet, the run goes on: %s", error)
+            self._warned = True
+
+    def _fetch_file(self, name: str, state: str) -> None:
+        path, changed = self.folder / name, state.rpartition(" ")[2]
+        try:
+            self.bucket.download(name, path)
+        except MissingObject as error:
+            log.warning("%s; a damaged checkpoint is passed over", str(error).partition(";")[0])
+        else:
+            if changed.isdigit():
+                os.utime(path, ns=(int(changed), int(changed)))
 
 
-@contextlib.contextmanager
-def _failure_logged() -> Iterator[None]:
-    try:
-        yield
-    except InputError as error:
-        log.warning("%s", error)
+def _copy(bucket: Bucket, cache: Path) -> Path:
+    return cache / address_digest(bucket.address) / bucket.name
 
 
-def _names(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-
-
-def _state(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
-
-
-def _drop_empty_folders(folder: Path) -> None:
-    for inner in sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True):
-        with contextlib.suppress(OSError):  # not empty
-            inner.rmdir()
+def _states(folder: Path) -> dict[str, str]:
+    """The complete files of a workdir, each with its size and time of change."""
+    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
+    return {
+        name: f"{path.stat().st_size} {path.stat().st_mtime_ns}"
+        for name, path in found.items()
+        if not NOT_PUBLISHED.search(name) and path.is_file()
+    }

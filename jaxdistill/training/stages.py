@@ -105,7 +105,7 @@ def _facts(config: Config, workdir: str | pathlib.Path, dry_run: bool) -> dict[s
 
 def _run_chain(stages: Sequence[Config], place: mirror.Opened, run: Callable[..., None], *, dry_run: bool) -> None:
     """Runs the stages that are not finished, one after the other."""
-    workdir, shared, copies = place
+    workdir, shared, hand_on = place
     with processes.agreed() as facts:
         finished = [is_finished(stage_folder(workdir, number), stage) for number, stage in enumerate(stages, start=1)]
         facts["finished stages"] = finished
@@ -128,8 +128,7 @@ def _run_chain(stages: Sequence[Config], place: mirror.Opened, run: Callable[...
             run(stage, folder, shared=shared)
             if dry_run:
                 return  # the next stage's student is not there yet
-            if not shared:
-                mirror.copy_from_first(workdir, copies=copies)
+            hand_on()
         if processes.is_first():
             summarise(stages, workdir)
 

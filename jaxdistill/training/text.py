@@ -9,9 +9,10 @@ import jax
 import numpy as np
 from jaxtyping import Integer
 
+from jaxdistill import shared_folder
 from jaxdistill.config import Config, Data
 from jaxdistill.core import SECOND, InputError, Objective
-from jaxdistill.data import roles, sources, spread, tokenize, words
+from jaxdistill.data import roles, sources, tokenize, words
 from jaxdistill.data.chunks import Chunking, tokens_around
 from jaxdistill.data.packing import pad
 from jaxdistill.data.portions import Portion, portions
@@ -114,7 +115,7 @@ def tokenised_text(
 ) -> tokenize.TokenStore:
     """The text in the tokens of a model; raises `InputError` if much of what its views read is unknown to it."""
     folder = cache_folder(data.cache_folder) / "tokens"
-    with spread.first_before_others(folder):
+    with shared_folder.first_before_others(folder):
         store = tokenize.build_store(
             split_specs(data.text),
             tokenizer=model.tokenizer,
