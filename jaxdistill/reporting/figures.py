@@ -1,6 +1,6 @@
 """Makes the figures of a report, as plain data in Plotly's JSON form.
 
-They are dictionaries, because Plotly's Python classes take a second to import and its JavaScript checks them anyway. All
+They are dictionaries, because Plotly's Python classes would wrap them one for one and its JavaScript checks them anyway. All
 text from the user is escaped, because Plotly interprets some HTML in labels.
 """
 
