@@ -6,12 +6,12 @@ import json
 import numpy as np
 import pytest
 
-import bucket
 from jaxdistill.core import InputError
 from jaxdistill.data import part_folder, spread
 from jaxdistill.data.part_folder import PartFolder, read_origin
 from jaxdistill.files.buckets import Bucket
 
+import bucket
 from process_threads import Processes
 
 ROWS = np.arange(25, dtype=np.float32)

@@ -122,6 +122,7 @@ class PartFolder:
         self._wait("the folder is ready")
         self.is_complete = self._files.read(INDEX) is not None
         """Whether all parts were there and intact when the folder was opened."""
+        self._there = {part for part, note in enumerate(self._notes()) if note}
 
     @property
     def is_first(self) -> bool:
@@ -147,10 +148,19 @@ class PartFolder:
         """The rows of a part."""
         return range(part * self.part_rows, min((part + 1) * self.part_rows, self.rows))
 
+    @property
+    def rows_there(self) -> int:
+        """Rows of the parts that were there when the folder was opened."""
+        return sum(len(self.rows_of(part)) for part in self._there)
+
+    @property
+    def rows_to_write(self) -> int:
+        """Rows of the parts that this process had to write when the folder was opened."""
+        return sum(len(self.rows_of(part)) for part in self._own())
+
     def missing(self) -> Iterator[int]:
         """Yields the parts that this process has to write; looks for each when its turn comes."""
-        own = range(0) if self.is_complete else range(self._turn, self.count, self._turns)
-        return (part for part in own if self.noted(part) is None)
+        return (part for part in self._own() if self.noted(part) is None)
 
     def write(self, part: int, save: Callable[[Path], object], counts: Mapping[str, int] | None = None) -> None:
         """Writes a part whole, or not at all.
@@ -214,6 +224,14 @@ class PartFolder:
         """Removes all parts."""
         names = self._files.versions()
         self._files.remove([name for name in names if PART.fullmatch(name) or name.startswith(ABOUT)])
+        if isinstance(self._folder, Path):
+            for folder in (self._folder / ABOUT, self._folder):
+                with contextlib.suppress(OSError):  # it has files of the user
+                    folder.rmdir()
+
+    def _own(self) -> list[int]:
+        """The parts that this process had to write when the folder was opened."""
+        return [part for part in range(self._turn, self.count, self._turns) if part not in self._there]
 
     def _group(self) -> list[int]:
         """The processes that see the same folder as this one."""
@@ -256,8 +274,11 @@ class PartFolder:
         return self._name(part) in there and (not is_local or checksum(self.path(part)) == note.checksum)
 
     def _notes(self) -> list[Note | None]:
+        """What is known of each part; reads the notes that there are."""
+        there = self._files.versions()
         with ThreadPoolExecutor(REQUESTS) as threads:
-            return list(threads.map(self.noted, range(self.count)))
+            found = threads.map(lambda part: self.noted(part) if self._note(part) in there else None, range(self.count))
+            return list(found)
 
     def _name(self, part: int) -> str:
         return f"part-{part:05d}-of-{self.count:05d}{self.suffix}"
