@@ -17,12 +17,14 @@ Source: Limkonchotiwat et al., ConGen, Findings of EMNLP 2022, whose Table 6 com
 """
 
 import argparse
+import functools
 import glob
 import os
 import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +32,11 @@ from jaxdistill import processes
 from jaxdistill.augmentation import wordnet
 from jaxdistill.cli import Parser, did_you_mean, local_path, run
 from jaxdistill.core import InputError
-from jaxdistill.data.fill_parts import Advance, Made, fill, taken_from
-from jaxdistill.data.part_folder import PartFolder, read_origin
+from jaxdistill.data.fill_parts import Advance, Made, filled_from_text
+from jaxdistill.data.part_folder import read_origin
 from jaxdistill.data.sources import TEXT, Watched, local_files, read
 from jaxdistill.data.tables import finished, one_line, refuse_changes, write_table
+from jaxdistill.data.vectors import write_part
 from jaxdistill.encoders.locate import locate
 from jaxdistill.files import folder_digest, refuse_overwriting, without_links
 from jaxdistill.versions import source_digest
@@ -68,49 +71,6 @@ OPTIONS: dict[str, tuple[type, dict[str, Any], str]] = {
 
 FOLDERS = ("wordnet", "model", "back_model")
 """Options that name a folder, whose content determines the rows."""
-
-
-def augment_parts(
-    rewrite: Callable[[], Rewrite],
-    parts: PartFolder,
-    text: Watched,
-    column: str,
-    *,
-    method: str,
-    seed: int,
-    shown: bool,
-) -> Mapping[str, int]:
-    """Writes the parts that are missing, each sentence with its rewritten form; returns counts.
-
-    Args:
-      rewrite: loads what rewrites; not called if all parts are there.
-    """
-    rewriter = None if parts.is_complete else rewrite()
-
-    def make(rows: range, texts: Sequence[str], advance: Advance) -> Made:
-        assert rewriter is not None
-        rngs = [random.Random(f"{seed} {method} {row} {text}") for row, text in zip(rows, texts, strict=True)]
-        rewritten = rewriter(texts, rngs, advance)
-        text.check()
-        return lambda path: _write_part(path, {TEXT: texts, column: rewritten}), _changes(texts, rewritten)
-
-    texts = taken_from((sentence for (sentence,) in text.rows()), text.check)
-    counts = fill(parts, texts, make, unit="sentences", shown=shown)
-    try:
-        text.check_content()
-    except InputError:
-        parts.discard()
-        raise
-    return counts
-
-
-def _write_part(path: Path, columns: Mapping[str, Sequence[str]]) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
-    parquet.write_table(
-        pyarrow.table({name: pyarrow.array(cells, pyarrow.string()) for name, cells in columns.items()}), path
-    )
 
 
 def _changes(texts: Sequence[str], rewritten: Sequence[str]) -> Counter[str]:
@@ -192,18 +152,22 @@ def _augment(given: argparse.Namespace) -> None:
     if there := read_origin(place):
         refuse_changes(place, {name: there[name] for name in there if name in origin}, origin)
     refuse_overwriting(place, local_files(given.input))
-    parts = PartFolder(place, origin, rows=sum(1 for _ in text.rows()), part_rows=PART_ROWS, suffix=".parquet")
-    if not parts.is_shared:
-        raise InputError(f"{place} must be on a file system that all processes share; choose another --output.")
-    if is_folder and parts.is_complete:
-        _say_complete(given.output, parts.counts())
-        return
 
+    @functools.cache
     def rewrite() -> Rewrite:
         return METHODS[given.method](options | {name: str(folder) for name, folder in folders.items()})
 
-    method = {"method": given.method, "seed": given.seed}
-    counts = augment_parts(rewrite, parts, text, column, **method, shown=not given.quiet)
+    def make(rows: range, texts: Sequence[str], advance: Advance) -> Made:
+        rngs = [random.Random(f"{given.seed} {given.method} {row} {of}") for row, of in zip(rows, texts, strict=True)]
+        rewritten = rewrite()(texts, rngs, advance)
+        return partial(write_part, columns={TEXT: texts, column: rewritten}), _changes(texts, rewritten)
+
+    sentences = lambda: (sentence for (sentence,) in text.rows())  # noqa: E731 - said once
+    parts = filled_from_text(place, origin, text, sentences, make, part_rows=PART_ROWS, shown=not given.quiet)
+    counts = parts.counts()
+    if is_folder and parts.is_complete:
+        _say_complete(given.output, counts)
+        return
     if not is_folder:
         rows = read([f"{glob.escape(str(place))}/*.parquet"], (TEXT, column))
         write_table(output, (TEXT, column), rows, origin, counts)

@@ -130,7 +130,7 @@ def test_processes_without_a_common_folder_encode_parts_into_the_bucket_and_a_re
     np.testing.assert_allclose(found, np.load(folder / "one.npy"), atol=1e-6)
     bucket.files().rm_file(f"{bucket.NAME}/two/part-00001-of-00002.parquet")
     sizes, whole = [], to_file.write_part
-    monkeypatch.setattr(to_file, "write_part", lambda path, block, **cells: sizes.append(len(block)) or whole(path, block, **cells))  # fmt: skip
+    monkeypatch.setattr(to_file, "write_part", lambda path, columns, block: sizes.append(len(block)) or whole(path, columns, block))  # fmt: skip
     encode.main([*given, f"--output={output}", "--keep_text"])
     assert sizes == [8400 - to_file.PART_ROWS]
     assert bucket.files().exists(f"{bucket.NAME}/two/part-00001-of-00002.parquet")

@@ -10,6 +10,8 @@ from jaxdistill.bars import progress_bar
 from jaxdistill.cli import Interrupted, Interrupts
 from jaxdistill.core import InputError
 from jaxdistill.data.part_folder import PartFolder
+from jaxdistill.data.sources import Watched
+from jaxdistill.files.buckets import Bucket
 
 Advance = Callable[[int], None]
 """Takes numbers of rows that are computed, between which a signal may stop the work."""
@@ -53,12 +55,48 @@ def fill(
     return parts.finish()
 
 
-def taken_from(rows: Iterable[Any], check: Callable[[], None]) -> Callable[[range], Sequence[Any]]:
-    """Gives the rows of an iterable, in rising order.
+def filled_from_text(
+    place: Path | Bucket,
+    origin: Mapping[str, Any],
+    text: Watched,
+    rows: Callable[[], Iterable[Any]],
+    make: Callable[[range, Sequence[Any], Advance], Made],
+    *,
+    part_rows: int,
+    shown: bool,
+) -> PartFolder:
+    """A folder of `.parquet` parts of a text, written where they are not there yet.
 
     Args:
-      check: raises `InputError` if the source of the rows has changed; called if there are fewer than asked for.
+      rows: gives the text's rows, or what is read of them; called twice.
+      make, shown: as in `fill`.
+
+    Raises:
+      InputError: the text has no rows or changes meanwhile, or the processes do not share the folder.
     """
+    count = sum(1 for _ in rows())
+    if not count:
+        raise InputError("the text has only white space; give another --input.")
+    parts = PartFolder(place, origin, rows=count, part_rows=part_rows, suffix=".parquet")
+    if not parts.is_shared:
+        raise InputError(f"{place} must be on a file system that all processes share; choose another --output.")
+
+    def make_unchanged(numbers: range, taken: Sequence[Any], advance: Advance) -> Made:
+        made = make(numbers, taken, advance)
+        text.check()
+        return made
+
+    fill(parts, _taken_from(rows(), text), make_unchanged, unit="sentences", shown=shown)
+    try:
+        text.check_content()
+    except InputError:
+        parts.discard()
+        raise
+    return parts
+
+
+def _taken_from(rows: Iterable[Any], text: Watched) -> Callable[[range], Sequence[Any]]:
+    """Gives the rows of a text, in rising order."""
     rest, at = iter(rows), 0
 
     def taken(wanted: range) -> Sequence[Any]:
@@ -66,7 +104,7 @@ def taken_from(rows: Iterable[Any], check: Callable[[], None]) -> Callable[[rang
         found = list(islice(rest, wanted.start - at, wanted.stop - at))
         at = wanted.stop
         if len(found) < len(wanted):
-            check()
+            text.check()
             raise InputError(f"the text has fewer than {wanted.stop:,} rows now; give the same command again.")
         return found
 

@@ -92,7 +92,6 @@ class PartFolder:
         rows: int,
         part_rows: int,
         suffix: str,
-        alone: bool = False,
     ):
         """Keeps the intact parts of the same origin and removes others; all processes of a run call this together.
 
@@ -104,7 +103,6 @@ class PartFolder:
           rows: of the whole table.
           part_rows: of each part but the last.
           suffix: of the parts' names.
-          alone: whether this process writes all parts, and waits for no other.
 
         Raises:
           InputError: the folder cannot be written, or holds files that are no parts.
@@ -112,14 +110,14 @@ class PartFolder:
         self._folder, self.rows, self.part_rows, self.suffix = folder, rows, part_rows, suffix
         self._files = Disk(folder) if isinstance(folder, Path) else folder
         self.origin = json.loads(json.dumps({**origin, "rows": rows, "part_rows": part_rows}))
-        group = [processes.index()] if alone else self._group()
-        self.is_shared = alone or len(group) == processes.count()
+        group = self._group()
+        self.is_shared = len(group) == processes.count()
         """Whether all processes of the run see the folder."""
-        self._turn, self._turns, self._alone = group.index(processes.index()), len(group), alone
+        self._turn, self._turns = group.index(processes.index()), len(group)
         if self.is_first:
             with self._writing(ORIGIN):
                 self._begin()
-        self._wait("the folder is ready")
+        processes.gathered("the folder is ready")
         self.is_complete = self._files.read(INDEX) is not None
         """Whether all parts were there and intact when the folder was opened."""
         self._there = {part for part, note in enumerate(self._notes()) if note}
@@ -192,7 +190,7 @@ class PartFolder:
 
     def finish(self) -> Counter[str]:
         """Writes the index when all processes have written their parts, which all call this; returns the sums of all counts."""
-        self._wait("all parts are written")
+        processes.gathered("all parts are written")
         if self.is_first and not self.is_complete:
             notes = self._notes()
             if lacking := [part for part, note in enumerate(notes) if note is None]:
@@ -201,8 +199,7 @@ class PartFolder:
                 parts = [{"name": self._name(part)} | note._asdict() for part, note in enumerate(notes) if note]
                 self._write_json(INDEX, {"origin": self.origin, "parts": parts})
                 self._files.remove([name for name in self._files.versions() if name.startswith(f"{ABOUT}{DRAFT}")])
-        self._wait("the index is written")
-        self.is_complete = True
+        processes.gathered("the index is written")
         return self.counts()
 
     def counts(self) -> Counter[str]:
@@ -301,10 +298,6 @@ class PartFolder:
             yield
         except OSError as error:
             raise unwritable(Path(self._place(name)), error) from error
-
-    def _wait(self, what: str) -> None:
-        if not self._alone:
-            processes.gathered(what)
 
 
 def read_origin(folder: Path | Bucket) -> dict[str, Any] | None:

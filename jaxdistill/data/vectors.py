@@ -104,17 +104,19 @@ def checked_block(vectors: np.ndarray, start: int, width: int) -> Float[np.ndarr
 
 
 def write_part(
-    path: Path, block: Float[np.ndarray, "n e"], columns: Mapping[str, Sequence[str | int]] | None = None
+    path: Path, columns: Mapping[str, Sequence[str | int]], block: Float[np.ndarray, "n e"] | None = None
 ) -> None:
-    """Writes vectors as a table, with `columns` before them. Raises `OSError`."""
+    """Writes a table of `columns`, and of vectors if they are given. Raises `OSError`."""
     import pyarrow
     from pyarrow import parquet
 
-    numbers = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(block.ravel()), block.shape[1])
-    kinds = {name: pyarrow.int64() if name in (START, END) else pyarrow.string() for name in columns or {}}
-    beside = {name: pyarrow.array(cells, kinds[name]) for name, cells in (columns or {}).items()}
-    # Numbers hardly repeat, so dictionary encoding would only cost time.
-    parquet.write_table(pyarrow.table({**beside, EMBEDDING: numbers}), path, use_dictionary=False)
+    kinds = {name: pyarrow.int64() if name in (START, END) else pyarrow.string() for name in columns}
+    arrays = {name: pyarrow.array(cells, kinds[name]) for name, cells in columns.items()}
+    if block is not None:
+        numbers = pyarrow.array(block.ravel())
+        arrays[EMBEDDING] = pyarrow.FixedSizeListArray.from_arrays(numbers, block.shape[1])
+    # Neither numbers nor sentences repeat much, so dictionary encoding would only cost time.
+    parquet.write_table(pyarrow.table(arrays), path, use_dictionary=False)
 
 
 def write_whole(folder: Path, output: Path) -> None:

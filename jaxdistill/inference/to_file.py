@@ -11,8 +11,8 @@ import numpy as np
 from jaxdistill import processes
 from jaxdistill.core import InputError
 from jaxdistill.data.chunks import Chunking, tokens_around
-from jaxdistill.data.fill_parts import Advance, Made, fill, taken_from
-from jaxdistill.data.part_folder import ABOUT, PartFolder
+from jaxdistill.data.fill_parts import Advance, Made, filled_from_text
+from jaxdistill.data.part_folder import ABOUT
 from jaxdistill.data.passages import Corpus, Passage
 from jaxdistill.data.sources import TEXT, local_files, read
 from jaxdistill.data.vectors import EMBEDDING, checked_block, write_part, write_whole
@@ -165,28 +165,17 @@ def encode_parts(
       columns: of `Passage`, before the vectors.
 
     Raises:
-      InputError: the text changed meanwhile, or the processes do not share the folder.
+      InputError: as `filled_from_text`.
     """
     origin = {**origin, "columns": [*columns, EMBEDDING]}
-    rows = sum(1 for _ in text.rows())
-    if not rows:
-        raise InputError("the text has no passage, only white space; give another --input.")
-    parts = PartFolder(place, origin, rows=rows, part_rows=part_rows, suffix=".parquet")
-    if not parts.is_shared:
-        raise InputError(f"{place} must be on a file system that all processes share; choose another --output.")
-    make = partial(_part, embedder, text, columns, origin["prompt"], unknown_id(embedder.model.tokenizer))
-    counts = fill(parts, taken_from(text.passages(), text.check), make, unit="sentences", shown=progress)
-    try:
-        text.check_content()
-    except InputError:
-        parts.discard()
-        raise
+    make = partial(_part, embedder, columns, origin["prompt"], unknown_id(embedder.model.tokenizer))
+    parts = filled_from_text(place, origin, text, text.passages, make, part_rows=part_rows, shown=progress)
+    counts = parts.counts()
     return Written(*(counts.get(name, 0) for name in ("rows", *Written._fields[1:])))
 
 
 def _part(
     embedder: Embedder,
-    text: Corpus,
     columns: Sequence[str],
     prompt: str,
     unknown: int | None,
@@ -198,7 +187,6 @@ def _part(
     encodings = embedder.model.encodings([prompt + passage.text for passage in passages])
     ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
     block = checked_block(embedder.encode_ids(ids, advance=advance), rows.start, embedder.width)
-    text.check()
     counts = {
         "truncated": sum(bool(encoding.overflowing) for encoding in encodings),
         "cut": sum(
@@ -208,7 +196,7 @@ def _part(
         "tokens": sum(map(len, ids)),
     }
     cells = {name: [getattr(passage, name) for passage in passages] for name in columns}
-    return partial(write_part, block=block, columns=cells), counts
+    return partial(write_part, columns=cells, block=block), counts
 
 
 def chunking_for(embedder: Embedder, chunk_tokens: int, prefix: str) -> Chunking:
