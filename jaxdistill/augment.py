@@ -17,7 +17,6 @@ Source: Limkonchotiwat et al., ConGen, Findings of EMNLP 2022, whose Table 6 com
 """
 
 import argparse
-import functools
 import glob
 import os
 import random
@@ -152,14 +151,11 @@ def _augment(given: argparse.Namespace) -> None:
     if there := read_origin(place):
         refuse_changes(place, {name: there[name] for name in there if name in origin}, origin)
     refuse_overwriting(place, local_files(given.input))
-
-    @functools.cache
-    def rewrite() -> Rewrite:
-        return METHODS[given.method](options | {name: str(folder) for name, folder in folders.items()})
+    rewrite = METHODS[given.method](options | {name: str(folder) for name, folder in folders.items()})
 
     def make(rows: range, texts: Sequence[str], advance: Advance) -> Made:
         rngs = [random.Random(f"{given.seed} {given.method} {row} {of}") for row, of in zip(rows, texts, strict=True)]
-        rewritten = rewrite()(texts, rngs, advance)
+        rewritten = rewrite(texts, rngs, advance)
         return partial(write_part, columns={TEXT: texts, column: rewritten}), _changes(texts, rewritten)
 
     sentences = lambda: (sentence for (sentence,) in text.rows())  # noqa: E731 - said once
