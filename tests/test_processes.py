@@ -67,12 +67,12 @@ def test_two_processes_train_as_one_and_only_the_first_talks(folder, alone):
 
 def test_processes_encode_parts_of_the_same_folder(folder):
     arguments = [f"--model={folder / 'model'}", f"--input={folder / 'text.txt'}", "--precision=float32"]
-    (first, _), (second, _) = ended(start_all([*arguments, f"--output={folder / 'two'}/"], module="encode"), 0)
+    (first, _), (second, _) = ended(start_all([*arguments, f"--output={folder / 'vectors2'}/"], module="encode"), 0)
     assert f"{BLOCK_ROWS + 200:,} vectors" in first and "vectors" not in second
-    encode.main([*arguments, f"--output={folder / 'one'}/", "--quiet"])
-    one, two = (np.concatenate(list(blocks(folder / name))) for name in ("one", "two"))
+    encode.main([*arguments, f"--output={folder / 'vectors1'}/", "--quiet"])
+    one, two = (np.concatenate(list(blocks(folder / name))) for name in ("vectors1", "vectors2"))
     np.testing.assert_allclose(two, one, rtol=0, atol=1e-6)
-    assert len([*(folder / "two").glob("part-*")]) == 2
+    assert len([*(folder / "vectors2").glob("part-*")]) == 2
 
 
 OF_ONE_HOST = """
