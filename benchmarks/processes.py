@@ -6,7 +6,7 @@ Trains and encodes with 1, 2 and 4 processes of this machine, four CPU devices t
 
   stored, live   ConGen with stored and with live targets
   labels         the first two stages of Trans-Encoder, on the pairs
-  encode         the text into a file of vectors
+  encode         the text into a folder of vectors
   restart        ConGen with 4 processes, stopped at a third of its steps, then 2, stopped, then 4
   time           ConGen with one device and `--batch_size` sentences for each process: the seconds of a step
 
@@ -32,6 +32,7 @@ import numpy as np
 from jaxdistill.cli import AGAIN, Parser, run
 from jaxdistill.data.batches import Batches
 from jaxdistill.data.store import TokenStore
+from jaxdistill.data.vectors import blocks
 from jaxdistill.files import write_atomic
 
 COUNTS = (1, 2, 4)
@@ -180,12 +181,12 @@ def encode(given, workdir: Path) -> list[dict[str, Any]]:
         options = {
             "model": given.model,
             "input": given.text,
-            "output": workdir / f"{count}.npy",
+            "output": f"{workdir}/vectors{count}/",
             "precision": "float32",
         }
         begun = time.monotonic()
         ended(started(folder, "encode", options, count=count, devices=4 // count), folder)
-        one, other = (np.load(workdir / f"{number}.npy") for number in (1, count))
+        one, other = (np.concatenate(list(blocks(workdir / f"vectors{number}"))) for number in (1, count))
         taken = time.monotonic() - begun
         rows.append(
             {"processes": count, "rows": len(other), "apart": float(np.abs(one - other).max()), "seconds": taken}

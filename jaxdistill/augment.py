@@ -1,40 +1,47 @@
 """Writes a second view of a text: a table of sentences and their rewritten forms, for `objective.generalize_view`.
 
   python -m jaxdistill.augment --method=synonyms --input=text.txt --output=synonyms.tsv
-  python -m jaxdistill.augment --method=mlm --model=bert-folder --input='texts/*.gz' --output=mlm.tsv
+  python -m jaxdistill.augment --method=mlm --model=bert-folder --input='texts/*.gz' --output=mlm/
   python -m jaxdistill.augment --method=translate --model=en-de --back_model=de-en --input=text.txt --output=back.tsv
 
-Training reads the table with
+OUTPUT is a .tsv file, or a folder of .parquet parts, with a `/` at its end. Training reads the table with
   --config.data.text=synonyms.tsv --config.data.columns='(("text","text"),("synonyms","synonyms"))'
   --config.objective.generalize_view=synonyms
+and a folder with --config.data.text='mlm/*.parquet'.
 
-If the program is killed, the same command resumes it. A row depends only on the seed, the method, its text and its
-number (mlm and translate: up to rounding).
+If the program is killed, the same command computes the parts that are missing; those of a .tsv file are in a hidden folder
+beside it until all are done. A row depends only on the seed, the method, its text and its number (mlm and translate: up to
+rounding). Several processes, started as for training, share the parts of a folder that all of them see.
 
 Source: Limkonchotiwat et al., ConGen, Findings of EMNLP 2022, whose Table 6 compares these views.
 """
 
+import argparse
+import glob
 import os
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tqdm.auto import tqdm
-
+from jaxdistill import processes
 from jaxdistill.augmentation import wordnet
-from jaxdistill.bars import progress_bar
 from jaxdistill.cli import Parser, did_you_mean, local_path, run
 from jaxdistill.core import InputError
-from jaxdistill.data.resumable import ResumableTable, one_line
-from jaxdistill.data.sources import TEXT, Watched
+from jaxdistill.data.fill_parts import Advance, Made, filled_from_text
+from jaxdistill.data.part_folder import read_origin
+from jaxdistill.data.sources import TEXT, Watched, local_files, read
+from jaxdistill.data.tables import finished, one_line, refuse_changes, write_table
+from jaxdistill.data.vectors import write_part
 from jaxdistill.encoders.locate import locate
-from jaxdistill.files import folder_digest, without_links
+from jaxdistill.files import folder_digest, refuse_overwriting, without_links
+from jaxdistill.versions import source_digest
 
-CHUNK = 1024
-"""Rows written at a time: what a killed run repeats at most. Those of a chunk are computed in order of length."""
+PART_ROWS = 1024
+"""Rows of a part, which are computed in order of length: what a killed run repeats at most."""
 
 Rewrite = Callable[[Sequence[str], Sequence[random.Random], Callable[[int], object]], list[str]]
 """Rewrites sentences, given a random generator for each and a callback that takes the number of finished ones."""
@@ -63,21 +70,6 @@ OPTIONS: dict[str, tuple[type, dict[str, Any], str]] = {
 
 FOLDERS = ("wordnet", "model", "back_model")
 """Options that name a folder, whose content determines the rows."""
-
-
-def augment_file(rewrite: Rewrite, table: ResumableTable, text: Watched, *, method: str, seed: int, bar: tqdm) -> None:
-    """Writes each sentence and its rewritten form to `table`, from the first row that is not there yet."""
-    table.begin()
-    bar.update(table.counts["rows"])
-    texts = islice((sentence for (sentence,) in text.rows()), table.counts["rows"], None)
-    while chunk := list(islice(texts, CHUNK)):
-        first = table.counts["rows"]
-        rngs = [random.Random(f"{seed} {method} {row} {text}") for row, text in enumerate(chunk, start=first)]
-        rewritten = rewrite(chunk, rngs, bar.update)
-        text.check()
-        table.append(list(zip(chunk, rewritten, strict=True)), _changes(chunk, rewritten))
-    text.check_content()
-    table.finish()
 
 
 def _changes(texts: Sequence[str], rewritten: Sequence[str]) -> Counter[str]:
@@ -130,33 +122,72 @@ METHODS = {"synonyms": _synonyms, "mlm": _mlm, "translate": _translate}
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.augment`."""
     given = _parser().parse_args(arguments)
+    facts = {name: value for name, value in vars(given).items() if name != "quiet"}
+    with processes.joined(lambda: {"jaxdistill": source_digest()[:12]} | facts):
+        _augment(given)
+
+
+def _augment(given: argparse.Namespace) -> None:
+    """Writes the table or the folder, and prints what it holds."""
     options = method_options(given.method, vars(given))
-    if Path(given.output).suffix != ".tsv":
-        raise InputError(f"--output={given.output} must end in .tsv: it is a table with two columns.")
+    column, output = _column(given, options), without_links(Path(given.output))
+    is_folder = given.output.endswith("/") or read_origin(output) is not None
+    if not is_folder and output.suffix != ".tsv":
+        raise InputError(f"--output={given.output} must end in .tsv, or in / for a folder of .parquet parts.")
+    if not is_folder and processes.count() > 1:
+        raise InputError(
+            f"several processes write a folder of parts; give --output={Path(given.output).with_suffix('')}/."
+        )
+    common = {"method": given.method, "seed": given.seed, "column": column, "text_column": given.text_column}
+    folders = {name: _folder(name, options[name]) for name in FOLDERS if name in options and options[name] is not None}
+    text = Watched(given.input, {TEXT: given.text_column})
+    origin = (
+        common | options | {name: folder_digest(folder) for name, folder in folders.items()} | {"input": text.digest}
+    )
+    if not is_folder and (made := finished(output, origin)):
+        _say_complete(given.output, made)
+        return
+    place = output if is_folder else output.with_name(f".{output.name[:200]}.parts")
+    if there := read_origin(place):
+        refuse_changes(place, {name: there[name] for name in there if name in origin}, origin)
+    refuse_overwriting(place, local_files(given.input))
+    rewrite = METHODS[given.method](options | {name: str(folder) for name, folder in folders.items()})
+
+    def make(rows: range, texts: Sequence[str], advance: Advance) -> Made:
+        rngs = [random.Random(f"{given.seed} {given.method} {row} {of}") for row, of in zip(rows, texts, strict=True)]
+        rewritten = rewrite(texts, rngs, advance)
+        return partial(write_part, columns={TEXT: texts, column: rewritten}), _changes(texts, rewritten)
+
+    sentences = lambda: (sentence for (sentence,) in text.rows())  # noqa: E731 - said once
+    parts = filled_from_text(place, origin, text, sentences, make, part_rows=PART_ROWS, shown=not given.quiet)
+    counts = parts.counts()
+    if is_folder and parts.is_complete:
+        _say_complete(given.output, counts)
+        return
+    if not is_folder:
+        rows = read([f"{glob.escape(str(place))}/*.parquet"], (TEXT, column))
+        write_table(output, (TEXT, column), rows, origin, counts)
+        shutil.rmtree(place)
+    if processes.is_first():
+        print(f"{given.output}: {counts['rows']:,} rows with the columns {TEXT} and {column}")
+        print(
+            f"{counts['changed'] / counts['rows']:.1%} of the rows and"
+            f" {counts['lost'] / max(counts['words'], 1):.1%} of {counts['words']:,} words changed"
+        )
+
+
+def _column(given: argparse.Namespace, options: Mapping[str, Any]) -> str:
+    """Name of the second column."""
     back = "back_translation" if options.get("back_model") else "translation"
     column = given.column or (back if given.method == "translate" else given.method)
     if column == TEXT or column != one_line(column):
         raise InputError(f"--column={column!r} cannot be the second column's name; {TEXT!r} is the first's.")
-    columns = {TEXT: given.text_column}
-    common = {"method": given.method, "seed": given.seed, "column": column, "text_column": given.text_column}
-    folders = {name: _folder(name, options[name]) for name in FOLDERS if name in options and options[name] is not None}
-    origin = common | options | {name: folder_digest(folder) for name, folder in folders.items()}
-    text = Watched(given.input, columns)
-    origin["input"] = text.digest
-    table = ResumableTable(without_links(Path(given.output)), (TEXT, column), origin)
-    if table.complete:
-        print(f"{given.output} is complete: {table.counts['rows']:,} rows, made with these options; nothing was done.")
-        return
-    total = sum(1 for _ in text.rows())
-    rewrite = METHODS[given.method](options | {name: str(folder) for name, folder in folders.items()})
-    with progress_bar(total, "sentences", shown=not given.quiet) as bar:
-        augment_file(rewrite, table, text, method=given.method, seed=given.seed, bar=bar)
-    counts = table.counts
-    print(f"{given.output}: {counts['rows']:,} rows with the columns {TEXT} and {column}")
-    print(
-        f"{counts['changed'] / counts['rows']:.1%} of the rows and"
-        f" {counts['lost'] / max(counts['words'], 1):.1%} of {counts['words']:,} words changed"
-    )
+    return column
+
+
+def _say_complete(output: str, counts: Mapping[str, int]) -> None:
+    if processes.is_first():
+        print(f"{output} is complete: {counts['rows']:,} rows, made with these options; nothing was done.")
 
 
 def method_options(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,7 +228,9 @@ def _parser() -> Parser:
     parser.add_argument(
         "--input", required=True, action="append", help="text as for training: file, glob, hf:..., tfds:...; repeatable"
     )
-    parser.add_argument("--output", type=local_path, required=True, help="the .tsv file to write")
+    parser.add_argument(
+        "--output", type=local_path, required=True, help="the .tsv file, or folder of .parquet parts, DIR/, to write"
+    )
     parser.add_argument("--text_column", default=TEXT, help="column of the sentences in a table; default: text")
     parser.add_argument(
         "--column", default="", help="name of the second column; default: the kind of view, such as synonyms"

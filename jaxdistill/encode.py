@@ -1,17 +1,20 @@
-"""Encodes the sentences of a text, or passages of long texts, into a file of vectors: one row each, in bounded memory.
+"""Encodes the sentences of a text, or passages of long texts: one vector for each, in bounded memory.
 
   python -m jaxdistill.encode --model=runs/l3/export --input=sentences.txt --output=vectors.npy
-  python -m jaxdistill.encode --model=runs/l3/export --input='texts/*.gz' --output=vectors.parquet --keep_text
+  python -m jaxdistill.encode --model=runs/l3/export --input='texts/*.gz' --output=vectors/ --keep_text
   python -m jaxdistill.encode --model=runs/l3/export --input=files:docs --chunk_tokens=256 --output=index.parquet
 
-Text, model and output may be in a bucket (`s3://...`, `gs://...`).
+OUTPUT is a folder of parts, with a `/` at its end, or one `.npy` or `.parquet` file. Text, model and output may be in a
+bucket (`s3://...`, `gs://...`).
 
-`np.load(FILE, mmap_mode="r")` opens a `.npy` file of any size; a `.parquet` file has the vectors in the column
-`embedding`. Rows are first written to OUTPUT.partial. If the program is killed, the same command resumes it and gives
-the same bytes as an uninterrupted run (on other devices: up to rounding). Another model, text or option starts over.
+A folder holds `.parquet` files of 8,192 rows, which DuckDB, Polars, pyarrow, `datasets` and Ray Data read as one table. The
+vectors are in the column `embedding`. `np.load(FILE, mmap_mode="r")` opens a `.npy` file of any size. If the program is
+killed, the same command computes the parts that are missing, and gives the same bytes as an uninterrupted run (on other
+devices: up to rounding). Another model, text or option starts over. Of a single file, the parts are in a hidden folder
+beside it until all are done.
 
-Several processes, started as for training, each compute a part. OUTPUT must then be in a bucket, or on a file system
-that all of them see.
+Several processes, started as for training, share the parts of a folder, which is in a bucket, or on a file system that all
+of them see.
 
 An empty line keeps its row and is encoded as an empty sentence. Texts that are too long for the model are truncated, and
 how much is cut is printed. `--chunk_tokens=N` splits them instead, as training does: a row is a passage of whole sentences
@@ -44,7 +47,7 @@ from jaxdistill.data.sources import TEXT, refuse_unread
 from jaxdistill.data.vectors import blocks
 from jaxdistill.files import is_remote, local
 from jaxdistill.inference import Embedder, load
-from jaxdistill.inference.to_file import Written, encode_file
+from jaxdistill.inference.to_file import Written, encode_file, is_folder
 from jaxdistill.paths import delivered
 from jaxdistill.versions import source_digest
 
@@ -77,11 +80,11 @@ def encode_text(
     Args:
       model: folder, `package:NAME/PATH` or hub name.
       text: strings, a column or a table, or a source of text as for training.
-      output: a `.npy` or `.parquet` file to write, in bounded memory and resumable; empty: none. The vectors of a `.npy` file are
-        mapped, those of a `.parquet` file read.
-      keep_text: write the sentences beside their vectors, into a `.parquet` file.
-      chunk_tokens: above 0: encode passages of at most so many tokens, with the id of their text and their place in it; for a
-        `.parquet` file.
+      output: a folder of `.parquet` parts to write, with `/` at its end, or a `.npy` or `.parquet` file, in bounded memory and
+        resumable; empty: none. The vectors of a `.npy` file are mapped, others read.
+      keep_text: write the sentences beside their vectors; not for `.npy`.
+      chunk_tokens: above 0: encode passages of at most so many tokens, with the id of their text and their place in it; not for
+        `.npy`.
       column: of the sentences in a table.
       prompt_name, role: name of a prompt, or `query` or `document`; empty: the model's default prompt.
       pooling, max_length, batch_size, precision, parts: as for `jaxdistill.load`.
@@ -91,9 +94,9 @@ def encode_text(
     specs = sources_of(text, {TEXT: column})
     with tempfile.TemporaryDirectory() as folder:
         path = local(output, "output") if output else Path(folder, "vectors.npy")
-        given = options_of_call(_parser(), arguments | {"text": specs, "output": path}, repeated=["input"])
-        _written(load(given.model, **reading_options(given)), given, path)
-        if path.suffix == ".npy":
+        given = options_of_call(_parser(), arguments | {"text": specs, "output": output or path}, repeated=["input"])
+        _written(load(given.model, **reading_options(given)), given, given.output)
+        if path.suffix == ".npy" and path.is_file():
             return np.load(path, mmap_mode="r" if output else None)
         return np.concatenate(list(blocks(path)))
 
@@ -113,12 +116,14 @@ def _facts(given: argparse.Namespace) -> Mapping[str, object]:
 
 
 def _encode(given: argparse.Namespace) -> None:
-    """Writes the file, and prints what it holds."""
+    """Writes the vectors, and prints what they are."""
     refuse_unread(given.column, given.input, "--column")
     embedder = load(given.model, **reading_options(given))
-    shared = processes.count() == 1 or not is_remote(given.output)
-    with delivered(given.output, upload=processes.is_first()) as output:
-        counts = _written(embedder, given, output, shared=shared)
+    if is_folder(given.output):
+        counts = _written(embedder, given, given.output)
+    else:
+        with delivered(given.output) as output:
+            counts = _written(embedder, given, output)
     if not processes.is_first():
         return
     print(
@@ -130,7 +135,7 @@ def _encode(given: argparse.Namespace) -> None:
         print(loss)
 
 
-def _written(embedder: Embedder, given: argparse.Namespace, output: str | Path, *, shared: bool = True) -> Written:
+def _written(embedder: Embedder, given: argparse.Namespace, output: str) -> Written:
     return encode_file(
         embedder,
         given.input,
@@ -140,8 +145,7 @@ def _written(embedder: Embedder, given: argparse.Namespace, output: str | Path, 
         role=given.role,
         keep_text=given.keep_text,
         chunk_tokens=given.chunk_tokens,
-        progress=not given.quiet and processes.is_first(),
-        shared=shared,
+        progress=not given.quiet,
     )
 
 
@@ -154,11 +158,13 @@ def _parser() -> Parser:
         action="append",
         help="text as for training: file, glob, files:FOLDER, hf:...; repeatable",
     )
-    parser.add_argument("--output", type=any_path, required=True, help="the .npy or .parquet file to write")
     parser.add_argument(
-        "--keep_text", action="store_true", help="also write the sentences, as the column text of a .parquet file"
+        "--output", type=any_path, required=True, help="folder of .parquet parts, DIR/, or .npy or .parquet file"
     )
-    parser.add_argument("--chunk_tokens", type=positive, default=0, help=CHUNK_HELP + "; for .parquet")
+    parser.add_argument(
+        "--keep_text", action="store_true", help="also write the sentences, as the column text; not for .npy"
+    )
+    parser.add_argument("--chunk_tokens", type=positive, default=0, help=CHUNK_HELP + "; not for .npy")
     parser.add_argument("--column", default=TEXT, help="column of the sentences in a table; default: text")
     parser.add_argument(
         "--prompt", default="", help="name of a prompt of the checkpoint, or none; default: the checkpoint's default"

@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-from jaxtyping import Float
 
 from jaxdistill.calls import in_python_words, make_callable, options_of_call
 from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, local_path, positive, reading_options, run
@@ -40,13 +39,13 @@ from jaxdistill.data import sources
 from jaxdistill.data.in_memory import Text, sources_of
 from jaxdistill.data.negatives import Limits, Negatives, Sampling, hard_negatives, header, read_rows, table_rows
 from jaxdistill.data.questions import Questions, questions
-from jaxdistill.data.resumable import ResumableTable
+from jaxdistill.data.tables import finished, write_table
 from jaxdistill.evals.beir_files import SPLITS
 from jaxdistill.evals.judged import of_retrieval_set
 from jaxdistill.files import local, refuse_overwriting, try_writing
 from jaxdistill.inference import Embedder, load
 from jaxdistill.inference.stored import digest_of, scored_pairs, stored_vectors
-from jaxdistill.ops.nearest import cosines_of_pairs, nearest
+from jaxdistill.ops.nearest import Rows, cosines_of_pairs, nearest
 
 log = logging.getLogger(__name__)
 
@@ -60,15 +59,15 @@ RANGE_MAX = (
     "limits may exclude some, else one"
 )
 BLOCK_ROWS = 8192
-"""Documents compared, and rows written at a time."""
+"""Documents compared at a time."""
 MOST_CANDIDATES = 1 << 27
 """Scores held at a time where queries look further: 1.6 GB with their rows."""
 
 
 def mined(
     known: Questions,
-    queries: Float[np.ndarray, "q e"],
-    documents: Float[np.ndarray, "n e"],
+    queries: Rows,
+    documents: Rows,
     *,
     limits: Limits,
     count: int,
@@ -192,8 +191,8 @@ def _mined(given: argparse.Namespace, say: Callable[[str], object]) -> Path:
         for side, prompt in (("query", given.prompt), ("document", given.corpus_prompt))
     }
     origin = _origin(given, limits, known, embedder, scorer, prompts)
-    table = ResumableTable(output, header(given.output_format, given.num_negatives), origin)
-    if not table.complete:
+    counts = finished(output, origin)
+    if counts is None:
         try_writing(output)
         queries = stored_vectors(embedder, known.queries, prompts["query"], "queries", progress=not given.quiet)
         documents = stored_vectors(
@@ -202,10 +201,13 @@ def _mined(given: argparse.Namespace, say: Callable[[str], object]) -> Path:
         options = {"limits": limits, "count": given.num_negatives, "sampling": given.sampling_strategy}
         options |= {"seed": given.seed, "scorer": scorer, "logits": given.logits, "widens": _widens(given)}
         found, scores = mined(known, queries, documents, **options, progress=not given.quiet)
-        _write(table, list(table_rows(known, found, scores, output_format=given.output_format)), found)
+        rows = list(table_rows(known, found, scores, output_format=given.output_format))
+        _refuse_none(rows, found)
+        counts = {"rows": len(rows)}
+        write_table(output, header(given.output_format, given.num_negatives), rows, origin, counts)
         _report(known, found, scores, given.num_negatives, say, is_bounded=not _widens(given))
-    rows, queries, documents = table.counts["rows"], len(known.queries), len(known.documents)
-    say(f"{output}: {rows:,} rows; {queries:,} queries, {documents:,} documents")
+    queries, documents = len(known.queries), len(known.documents)
+    say(f"{output}: {counts['rows']:,} rows; {queries:,} queries, {documents:,} documents")
     return output
 
 
@@ -297,20 +299,17 @@ def _scorer(given: argparse.Namespace) -> Embedder | None:
     return scorer
 
 
-def _write(table: ResumableTable, rows: list[list[str]], found: Negatives) -> None:
-    if not rows:
-        table.file.unlock()
-        most, wanted = int(np.isfinite(found.scores).sum(axis=1).max()), found.scores.shape[1]
-        if not most:
-            raise InputError("no document is within the limits of any query; relax them, or raise --range_max.")
-        raise InputError(
-            f"no query has {wanted} negatives within the limits, the most is {most}; relax the limits, give "
-            f"--num_negatives={most}, or --output_format=triplet, which has a row for each negative."
-        )
-    table.begin()
-    for at in range(table.counts["rows"], len(rows), BLOCK_ROWS):
-        table.append(rows[at : at + BLOCK_ROWS], {})
-    table.finish()
+def _refuse_none(rows: list[list[str]], found: Negatives) -> None:
+    """Raises `InputError` if no row is within the limits."""
+    if rows:
+        return
+    most, wanted = int(np.isfinite(found.scores).sum(axis=1).max()), found.scores.shape[1]
+    if not most:
+        raise InputError("no document is within the limits of any query; relax them, or raise --range_max.")
+    raise InputError(
+        f"no query has {wanted} negatives within the limits, the most is {most}; relax the limits, give "
+        f"--num_negatives={most}, or --output_format=triplet, which has a row for each negative."
+    )
 
 
 def _report(

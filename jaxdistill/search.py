@@ -12,8 +12,8 @@ Ids are those of the columns `_id` or `id`, and the path of a file of `files:FOL
 `--chunk_tokens`, or vectors that `jaxdistill.encode` wrote with it, search in passages: a text is as near as its nearest
 passage, which is shown.
 
-The corpus's vectors are read from a file that `jaxdistill.encode` wrote (`--vectors`), or computed and cached for the
-next search. With `--corpus_model`, another model encodes the corpus than the queries, so that a small student can
+The corpus's vectors are read from what `jaxdistill.encode` wrote (`--vectors`), or computed and cached for the next
+search. With `--corpus_model`, another model encodes the corpus than the queries, so that a small student can
 search its teacher's index, as in LEAF (arXiv 2509.12539).
 """
 
@@ -25,7 +25,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -43,14 +42,14 @@ from jaxdistill.data.passages import (
     texts_of_passages,
 )
 from jaxdistill.data.sources import TEXT, local_files, refuse_unread
-from jaxdistill.data.vectors import blocks, columns_beside, shape
+from jaxdistill.data.vectors import END, ID, START, blocks, columns_beside, shape, source
 from jaxdistill.encode import CHUNK_HELP
 from jaxdistill.evals.similarity import unit_vectors
-from jaxdistill.files import refuse_overwriting
+from jaxdistill.files import buckets, is_remote, refuse_overwriting
 from jaxdistill.inference import Embedder, load
-from jaxdistill.inference.to_file import chunking_for, encode_file, origin_of, sentences, vectors_of_text, written
+from jaxdistill.inference.to_file import chunking_for, encode_parts, origin_of, sentences
 from jaxdistill.ops.nearest import cosines_of_pairs, nearest, nearest_groups
-from jaxdistill.paths import cache_folder, delivered, fetched
+from jaxdistill.paths import cache_folder, delivered, fetched, fetched_folder
 from jaxdistill.reporting.hits import LINE_WIDTH, Hit, checked_format, hits_table, write_hits
 from jaxdistill.reporting.tables import as_text
 
@@ -69,7 +68,7 @@ def search(
 
     Args:
       queries: their vectors, of any length above 0.
-      vectors: a `.npy` or `.parquet` file with one vector for each row of the corpus, or a table of passages.
+      vectors: a `.npy` or `.parquet` file, or a folder of parts, with one vector for each row of the corpus, or of passages.
       specs: the corpus, as text for training is given; a table of passages has its own text.
       column: of a table, that holds the sentences.
     """
@@ -101,32 +100,22 @@ def corpus_vectors(
     chunk_tokens: int = 0,
     progress: bool,
 ) -> tuple[Path, str]:
-    """The file with the corpus's vectors in the cache folder, made where it is not there or not complete; and a line that
+    """The folder with the corpus's vectors in the cache folder, made where it is not there or not complete; and a line that
     says how much of the text was cut, if any was.
 
     Args:
       reads_as: `prompt_name` or `role`, as of `encode_file`.
-      chunk_tokens: above 0: the file is a table of passages.
+      chunk_tokens: above 0: they are of passages.
     """
     prefix = embedder.prefix(**reads_as)
     text = Corpus(specs, column, chunking_for(embedder, chunk_tokens, prefix) if chunk_tokens else None)
     origin = origin_of(embedder, text, column=column, prefix=prefix)
-    if not chunk_tokens:
-        path = _cached(origin, ".npy")
-        found = vectors_of_text(embedder, text, path, origin, progress=progress)
-        return path, written(found.file.counts).loss(embedder.model.max_length) if found.file else ""
-    named = {"files": list(map(str, local_files(specs)))}  # which are ids where a file is one text
-    path = _cached(origin | named, ".parquet")
-    if path.is_file():
-        return path, ""
-    options: dict[str, Any] = {"column": column, "chunk_tokens": chunk_tokens, **reads_as}
-    made = encode_file(embedder, specs, path, progress=progress, **options)
-    return path, made.loss(embedder.model.max_length, chunk_tokens=chunk_tokens)
-
-
-def _cached(origin: Mapping[str, object], suffix: str) -> Path:
+    if chunk_tokens:
+        origin["files"] = list(map(str, local_files(specs)))  # which are ids where a file is one text
     digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:32]
-    return cache_folder() / "vectors" / f"{digest}{suffix}"
+    path, columns = cache_folder() / "vectors" / digest, (ID, START, END, TEXT) if chunk_tokens else ()
+    made = encode_parts(embedder, text, path, origin, columns=columns, progress=progress)
+    return path, made.loss(embedder.model.max_length, chunk_tokens=chunk_tokens)
 
 
 def _note(line: str) -> None:
@@ -200,7 +189,7 @@ def _found(given: argparse.Namespace, queries: Mapping[str, str]) -> list[list[H
     _check_options(given)
     embedder = load(given.model, **reading_options(given))
     asked = unit_vectors(partial(embedder.encode, **_reads_as(given.prompt, "query")), list(queries.values()))
-    vectors, loss = (fetched(given.vectors), "") if given.vectors else _computed(embedder, given)
+    vectors, loss = (_stored(given.vectors), "") if given.vectors else _computed(embedder, given)
     rows, width = shape(vectors)
     specs, column = _corpus(vectors, rows, given) if given.vectors else (given.corpus, given.column)
     _check_width(width, embedder, given)
@@ -212,6 +201,13 @@ def _found(given: argparse.Namespace, queries: Mapping[str, str]) -> list[list[H
     for line in (_loss_of_queries(embedder, given.prompt, list(queries.values())), loss):
         _note(line)
     return search(asked, vectors, specs, column=column, top=top)
+
+
+def _stored(vectors: str) -> Path:
+    """The local file or folder of stored vectors."""
+    if is_remote(vectors) and vectors.endswith("/"):
+        return buckets.fetched_folder(vectors, fetched_folder())
+    return fetched(vectors)
 
 
 def _queries(given: Sequence[str], file: str) -> dict[str, str]:
@@ -259,7 +255,7 @@ def _corpus(vectors: Path, rows: int, given) -> tuple[Sequence[str], str]:
     if not given.corpus:
         if TEXT not in columns_beside(vectors):
             raise InputError(f"{given.vectors} has no text; give its --corpus, or write it with encode --keep_text.")
-        return [str(vectors)], TEXT
+        return [source(vectors)], TEXT
     if holds_passages(vectors):
         raise InputError(f"{given.vectors} has passages with their text; leave out --corpus.")
     _check_corpus(vectors, rows, given.corpus, given.column)
@@ -317,7 +313,7 @@ def _note_other_reading(embedder: Embedder, vectors: Path, given, specs: Sequenc
 def _kept_sentences(vectors: Path) -> Iterator[str]:
     """Yields the sentences that a table holds beside its vectors, if it has any."""
     if TEXT in columns_beside(vectors):
-        yield from sentences([str(vectors)], TEXT)
+        yield from sentences([source(vectors)], TEXT)
 
 
 def _check_width(width: int, embedder: Embedder, given) -> None:
@@ -350,7 +346,7 @@ def _parser() -> Parser:
         "--vectors",
         type=any_path,
         default="",
-        help="file of the corpus's vectors that jaxdistill.encode wrote, .npy or .parquet",
+        help="the corpus's vectors that jaxdistill.encode wrote: .npy, .parquet, or a folder of parts, DIR/",
     )
     parser.add_argument(
         "--corpus_model",

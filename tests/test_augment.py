@@ -14,12 +14,14 @@ import transformers
 from jaxdistill import augment
 from jaxdistill.augmentation.translate import Translator
 from jaxdistill.augmentation.wordnet import WordNet, replaced
+from jaxdistill.cli import BAD_INPUT
 from jaxdistill.core import InputError
-from jaxdistill.data.resumable import GrowingFile, ResumableTable
+from jaxdistill.data import part_folder
+from jaxdistill.data.part_folder import PartFolder
 from jaxdistill.data.sources import read
 
 from augment_cases import SIZES, augmented, write_masked_lm, write_translator, write_wordnet, write_words
-from program import refused, run, start
+from program import ended, refused, run, start, start_all
 from tiny_text import made_up
 
 
@@ -131,7 +133,7 @@ def test_a_row_depends_on_seed_text_and_number_alone(method, wordnet, bert, mari
     (tmp_path / "more.txt").write_text("\n".join([*lines[:20], *["rain"] * 5]) + "\n")
     (tmp_path / "words.txt").write_text("\n".join(line.replace("w1", "old dog") for line in lines) + "\n")
     whole = augmented(*method, f"--input={words}", f"--output={tmp_path / 'whole.tsv'}")
-    monkeypatch.setattr(augment, "CHUNK", 7)
+    monkeypatch.setattr(augment, "PART_ROWS", 7)
     assert augmented(*method, f"--input={words}", f"--output={tmp_path / 'chunks.tsv'}") == whole
     assert augmented(*method, f"--input={tmp_path / 'fewer.txt'}", f"--output={tmp_path / 'fewer.tsv'}") == whole[:21]
     if "--method=translate" not in method:
@@ -141,69 +143,94 @@ def test_a_row_depends_on_seed_text_and_number_alone(method, wordnet, bert, mari
 
 @pytest.mark.parametrize("method", ["synonyms", "mlm", "translate"])
 def test_an_interrupted_run_goes_on_to_the_same_bytes(method, wordnet, bert, marian, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(augment, "CHUNK", 8)
+    monkeypatch.setattr(augment, "PART_ROWS", 8)
     words = write_words(tmp_path)
     arguments = [*arguments_of(method, wordnet, bert, marian), f"--input={words}"]
     augmented(*arguments, f"--output={tmp_path / 'whole.tsv'}")
     summary = capsys.readouterr().out
-    append, calls = ResumableTable.append, []
+    write, calls = PartFolder.write, []
 
-    def interrupted(self, rows, counts):
-        calls.append(len(rows))
+    def interrupted(self, part, save, counts):
+        calls.append(part)
         if len(calls) == 4:
-            with open(self.partial, "a") as file:
-                file.write("half a chu")
             raise KeyboardInterrupt
-        append(self, rows, counts)
+        write(self, part, save, counts)
 
-    monkeypatch.setattr(ResumableTable, "append", interrupted)
+    monkeypatch.setattr(PartFolder, "write", interrupted)
     output = tmp_path / "stopped.tsv"
     with pytest.raises(KeyboardInterrupt):
         augmented(*arguments, f"--output={output}")
-    assert not output.exists() and json.loads((tmp_path / "stopped.tsv.json").read_text())["counts"]["rows"] == 24
+    assert not output.exists() and len([*(tmp_path / ".stopped.tsv.parts").glob("part-*")]) == 3
     capsys.readouterr()
     augmented(*arguments, f"--output={output}")
-    assert calls == [8] * 4 + [8] * 3 + [2]
+    assert calls == [0, 1, 2, 3, 3, 4, 5, 6]
     assert output.read_bytes() == (tmp_path / "whole.tsv").read_bytes()
     assert capsys.readouterr().out == summary.replace("whole", "stopped")
-    assert not output.with_name("stopped.tsv.partial").exists()
+    assert not (tmp_path / ".stopped.tsv.parts").exists()
 
 
 def test_a_text_that_changes_meanwhile_is_refused_and_its_rows_are_not_written(wordnet, tmp_path, monkeypatch):
-    monkeypatch.setattr(augment, "CHUNK", 8)
-    words, append = write_words(tmp_path), ResumableTable.append
+    monkeypatch.setattr(augment, "PART_ROWS", 8)
+    words, write = write_words(tmp_path), PartFolder.write
 
-    def append_and_change(self, rows, counts):
-        append(self, rows, counts)
+    def write_and_change(self, part, save, counts):
+        write(self, part, save, counts)
         with open(words, "a") as file:
             file.write("more\n")
 
-    monkeypatch.setattr(ResumableTable, "append", append_and_change)
+    monkeypatch.setattr(PartFolder, "write", write_and_change)
+    given = ["--method=synonyms", f"--wordnet={wordnet}", f"--input={words}", f"--output={tmp_path / 'o.tsv'}"]
     with pytest.raises(InputError, match="changed while it was read"):
-        augment.main(
-            [
-                "--method=synonyms",
-                f"--wordnet={wordnet}",
-                f"--input={words}",
-                f"--output={tmp_path / 'o.tsv'}",
-                "--quiet",
-            ]
-        )
-    assert not (tmp_path / "o.tsv").exists()
-    assert json.loads((tmp_path / "o.tsv.json").read_text())["counts"]["rows"] == 8
+        augment.main([*given, "--quiet"])
+    assert not (tmp_path / "o.tsv").exists() and len([*(tmp_path / ".o.tsv.parts").glob("part-*")]) == 1
+
+
+def test_a_folder_of_parts_is_read_as_text_for_training(wordnet, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(augment, "PART_ROWS", 25)
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"text": f"dog\t{line}"}) + "\n" for line in made_up(60)))
+    arguments = [
+        "--method=synonyms",
+        f"--wordnet={wordnet}",
+        f"--input={tmp_path / 't.jsonl'}",
+        "--rate=0.5",
+        "--quiet",
+    ]
+    augment.main([*arguments, f"--output={tmp_path / 'parts'}/"])
+    augment.main([*arguments, f"--output={tmp_path / 'o.tsv'}"])
+    assert capsys.readouterr().out.count("60 rows with the columns text and synonyms") == 2
+    both = ["text", "synonyms"]
+    found = list(read([f"{tmp_path}/parts/*.parquet"], both))
+    assert [tuple(cell.replace("\t", " ") for cell in row) for row in found] == list(read([f"{tmp_path}/o.tsv"], both))
+    assert found[0][0].startswith("dog\t") and len([*(tmp_path / "parts").glob("*.parquet")]) == 3
+    augment.main([*arguments, f"--output={tmp_path / 'parts'}"])
+    assert "parts is complete: 60 rows" in capsys.readouterr().out
+    assert "other inputs (seed was 0, is 1)" in refused(augment, [*arguments, "--seed=1", f"--output={tmp_path}/parts/"], capsys)  # fmt: skip
+
+
+def test_processes_share_the_parts_of_a_folder(wordnet, tmp_path):
+    (tmp_path / "text.txt").write_text("\n".join(made_up(3000)) + "\n")
+    arguments = ["--method=synonyms", f"--wordnet={wordnet}", f"--input={tmp_path / 'text.txt'}"]
+    both = start_all([*arguments, f"--output={tmp_path / 'two'}/"], module="augment")
+    (said, _), (silent, _) = ended(both, 0)
+    assert "3,000 rows" in said and "rows" not in silent
+    augment.main([*arguments, f"--output={tmp_path / 'one'}/", "--quiet"])
+    one, two = ([path.read_bytes() for path in sorted(tmp_path.glob(f"{name}/part-*"))] for name in ("one", "two"))
+    assert len(one) == 3 and one == two
+    (_, why), _ = ended(start_all([*arguments, f"--output={tmp_path / 'two.tsv'}"], module="augment"), BAD_INPUT)
+    assert f"several processes write a folder of parts; give --output={tmp_path / 'two'}/" in why
 
 
 def test_the_real_program_killed_and_started_again_writes_the_same_bytes(wordnet, tmp_path):
     (tmp_path / "text.txt").write_text("\n".join(made_up(60_000)) + "\n")
     arguments = ["--method=synonyms", f"--wordnet={wordnet}", f"--input={tmp_path / 'text.txt'}"]
-    output, note = tmp_path / "killed.tsv", tmp_path / "killed.tsv.json"
+    output, unfinished = tmp_path / "killed.tsv", tmp_path / ".killed.tsv.parts"
     process = start("augment", [*arguments, f"--output={output}"])
-    while not note.exists() or json.loads(note.read_text())["counts"].get("rows", 0) < 2000:
+    while len([*unfinished.glob("part-*")]) < 2:
         assert process.poll() is None, process.communicate()
         time.sleep(0.005)
     process.kill()
     process.communicate()
-    assert not output.exists() and output.with_name("killed.tsv.partial").stat().st_size > 10_000
+    assert not output.exists() and 2 <= len([*unfinished.glob("part-*")]) < 59
     out, err = run("augment", [*arguments, f"--output={output}"])
     assert "60,000 rows with the columns text and synonyms" in out and "sentences/s" in err
     augmented(*arguments, f"--output={tmp_path / 'whole.tsv'}")
@@ -256,9 +283,11 @@ def test_a_full_disk_is_one_clear_line(wordnet, text, tmp_path, capsys, monkeypa
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(GrowingFile, "_write_note", full)
+    monkeypatch.setattr(part_folder.os, "fsync", full)
     arguments = ["--method=synonyms", f"--wordnet={wordnet}", f"--input={text}", f"--output={tmp_path / 's.tsv'}"]
-    assert "s.tsv.partial could not be written: no space left" in refused(augment, [*arguments, "--quiet"], capsys)
+    assert "s.tsv.parts/part-00000-of-00001.parquet could not be written: no space left" in refused(
+        augment, [*arguments, "--quiet"], capsys
+    )
 
 
 @pytest.mark.parametrize(
@@ -278,7 +307,7 @@ def test_a_full_disk_is_one_clear_line(wordnet, text, tmp_path, capsys, monkeypa
             ["--method=synonyms", "--wordnet=absent"],
             "no folder absent; run apt-get install wordnet-base, or unzip nltk",
         ),
-        (["--method=synonyms", "--wordnet=.", "--output=x.txt"], "must end in .tsv"),
+        (["--method=synonyms", "--wordnet=.", "--output=x.txt"], "must end in .tsv, or in / for a folder"),
         (["--method=synonyms", "--wordnet=.", "--column=text"], "cannot be the second column's name"),
         (["--method=synonyms", "--wordnet=.", "--input=absent.txt"], "absent.txt does not exist"),
     ],

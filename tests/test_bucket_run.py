@@ -11,6 +11,7 @@ import pytest
 
 from jaxdistill import encode, evaluate, export, search
 from jaxdistill.data import vectors
+from jaxdistill.inference import to_file
 from jaxdistill.training.checkpoint import Checkpoints
 from jaxdistill.training.mirror import MANIFEST
 
@@ -113,26 +114,26 @@ def test_processes_without_a_common_folder_are_killed_and_continued_from_the_buc
     assert int(whole.step) == STEPS
 
 
-def test_processes_without_a_common_folder_encode_a_part_each_into_the_bucket(folder):
+def test_processes_without_a_common_folder_encode_parts_into_the_bucket_and_a_rerun_finds_them(folder, monkeypatch):
     lines = (folder / "text.txt").read_text().splitlines()
-    text = bucket.put("long.txt", "".join(f"{line} {number}\n" for number in range(14) for line in lines))  # two chunks
-    output = f"s3://{bucket.NAME}/two.parquet"
-    given = [
-        f"--model={folder / 'model'}",
-        f"--input={text}",
-        "--precision=float32",
-        "--quiet",
-        f"--output={output}",
-        "--keep_text",
-    ]
+    text = bucket.put("long.txt", "".join(f"{line} {number}\n" for number in range(14) for line in lines))  # two parts
+    output = f"s3://{bucket.NAME}/two/"
+    given = [f"--model={folder / 'model'}", f"--input={text}", "--precision=float32", "--quiet"]
     hosts = [machine(folder, f"encoder{number}") for number in range(2)]
-    (said, _), (silent, _) = program.ended(program.start_all(given, module="encode", variables=hosts), 0)
+    started = program.start_all([*given, f"--output={output}", "--keep_text"], module="encode", variables=hosts)
+    (said, _), (silent, _) = program.ended(started, 0)
     assert f"{output}: 8,400 vectors" in said and "vectors" not in silent
-    bucket.files().get_file(output.removeprefix("s3://"), str(folder / "two.parquet"))
-    encode.main([*given[:4], f"--output={folder / 'one.npy'}"])
-    found = np.concatenate(list(vectors.blocks(folder / "two.parquet")))
+    assert not list((folder / "encoder1").rglob("outgoing"))
+    bucket.files().get(output.removeprefix("s3://"), str(folder / "two"), recursive=True)
+    encode.main([*given, f"--output={folder / 'one.npy'}"])
+    found = np.concatenate(list(vectors.blocks(folder / "two")))
     np.testing.assert_allclose(found, np.load(folder / "one.npy"), atol=1e-6)
-    assert not list((folder / "encoder1").rglob("two.parquet*"))  # the first process alone writes
+    bucket.files().rm_file(f"{bucket.NAME}/two/part-00001-of-00002.parquet")
+    sizes, whole = [], to_file.write_part
+    monkeypatch.setattr(to_file, "write_part", lambda path, columns, block: sizes.append(len(block)) or whole(path, columns, block))  # fmt: skip
+    encode.main([*given, f"--output={output}", "--keep_text"])
+    assert sizes == [8400 - to_file.PART_ROWS]
+    assert bucket.files().exists(f"{bucket.NAME}/two/part-00001-of-00002.parquet")
 
 
 def test_programs_read_and_write_a_bucket(folder, killed_and_continued, tmp_path, monkeypatch, capsys):
@@ -145,8 +146,10 @@ def test_programs_read_and_write_a_bucket(folder, killed_and_continued, tmp_path
     bucket.files().get_file(f"{bucket.NAME}/vectors.npy", str(tmp_path / "vectors.npy"))
     assert len(np.load(tmp_path / "vectors.npy")) == 600
     line = (folder / "text.txt").read_text().splitlines()[7]
-    search.main([model, f"--corpus={corpus}", f"--vectors={place}/vectors.npy", f"--query={line}", "--quiet"])
-    assert "1.0000" in capsys.readouterr().out
+    encode.main([model, f"--input={corpus}", f"--output={place}/parts/", "--quiet"])
+    for name in ("vectors.npy", "parts/"):
+        search.main([model, f"--corpus={corpus}", f"--vectors={place}/{name}", f"--query={line}", "--quiet"])
+        assert "1.0000" in capsys.readouterr().out
     pairs = bucket.put("pairs.tsv", "".join(f"{number}\tword {number}\tword\n" for number in range(9)))
     evaluate.main([model, "--tasks=pairs", f"--pairs={pairs}", f"--out={place}/scores/"])
     assert f"uploaded to {place}/scores/" in capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 import errno
 import gzip
-import json
 import os
 import signal
 import subprocess
@@ -16,7 +15,7 @@ from pyarrow import parquet
 
 from jaxdistill import cli, encode
 from jaxdistill.core import InputError
-from jaxdistill.data import resumable, vectors
+from jaxdistill.data import part_folder, vectors
 from jaxdistill.encoders.folder import save
 from jaxdistill.inference import Embedder, load, to_file
 from jaxdistill.inference.to_file import encode_file
@@ -55,9 +54,9 @@ def test_every_line_has_its_row_also_an_empty_one(embedder, text, tmp_path):
     np.testing.assert_array_equal(vectors[1], vectors[5])
 
 
-def test_the_chunk_size_changes_nothing(embedder, text, tmp_path):
+def test_the_size_of_parts_changes_nothing(embedder, text, tmp_path):
     for chunk in (2, 100):
-        encode_file(embedder, [text], tmp_path / f"{chunk}.npy", progress=False, chunk=chunk)
+        encode_file(embedder, [text], tmp_path / f"{chunk}.npy", progress=False, part_rows=chunk)
     np.testing.assert_allclose(np.load(tmp_path / "2.npy"), np.load(tmp_path / "100.npy"), rtol=0, atol=1e-6)
 
 
@@ -86,12 +85,12 @@ def test_bad_text_leaves_an_earlier_output_as_it_was(embedder, tmp_path, content
 
 @pytest.mark.parametrize(("kind", "when"), [("npy", "rows"), ("parquet", "table")])
 def test_a_full_disk_is_one_clear_line_and_the_same_call_goes_on(embedder, text, tmp_path, monkeypatch, kind, when):
-    def full(*_):
+    def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     output = tmp_path / f"v.{kind}"
     with monkeypatch.context() as patch:
-        patch.setattr(*{"rows": (resumable.os, "fsync"), "table": (parquet.ParquetWriter, "write_table")}[when], full)
+        patch.setattr(*{"rows": (part_folder.os, "fsync"), "table": (parquet.ParquetWriter, "write_table")}[when], full)
         with pytest.raises(InputError, match=f"v.{kind}.* could not be written: no space left on the disk; free some"):
             encode_file(embedder, [text], output, progress=False)
     encode_file(embedder, [text], output, progress=False)
@@ -146,7 +145,7 @@ def test_a_table_holds_the_same_vectors_beside_their_sentences(embedder, text, t
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (["--output=v.txt"], "--output=v.txt must end in .npy or .parquet."),
+        (["--output=v.txt"], "--output=v.txt must end in .npy, .parquet or /"),
         (["--output=v.npy", "--keep_text"], "--keep_text needs a table: --output=v.parquet."),
         (["--output=v.npy", "--batch_size=-3"], "argument --batch_size: -3 must be at least 1"),
         ([f"--output={'v' * 300}.npy"], "File name too long"),
@@ -190,9 +189,86 @@ def test_a_vector_that_is_not_finite_is_named_by_its_row(embedder, text, tmp_pat
         encode_file(embedder, [text], tmp_path / "v.npy", progress=False)
 
 
+# Folders of parts
+
+
+def readers():
+    """Programs that read a folder of Parquet files as one table; each gives its columns text and embedding."""
+
+    def with_pyarrow(folder):
+        table = parquet.read_table(folder)
+        return table["text"].to_pylist(), table["embedding"].to_pylist()
+
+    def with_pyarrow_dataset(folder):
+        table = pytest.importorskip("pyarrow.dataset").dataset(folder).to_table()
+        return table["text"].to_pylist(), table["embedding"].to_pylist()
+
+    def with_polars(folder):
+        table = pytest.importorskip("polars").read_parquet(f"{folder}/*.parquet")
+        return table["text"].to_list(), table["embedding"].to_list()
+
+    def with_duckdb(folder):
+        duckdb = pytest.importorskip("duckdb", reason="no dependency of this package")
+        rows = duckdb.sql(f"select text, embedding from '{folder}/*.parquet'").fetchall()
+        return [text for text, _ in rows], [list(vector) for _, vector in rows]
+
+    def with_datasets(folder):
+        datasets = pytest.importorskip("datasets")
+        for named in (["parquet"], [str(folder)]):
+            options = {"data_dir": str(folder)} if named == ["parquet"] else {}
+            read = datasets.load_dataset(*named, split="train", cache_dir=str(folder.parent / "cache"), **options)
+            assert read.num_rows == len(SENTENCES)
+        return read["text"][:], read["embedding"][:]
+
+    return [with_pyarrow, with_pyarrow_dataset, with_polars, with_duckdb, with_datasets]
+
+
+@pytest.mark.parametrize("read", readers(), ids=lambda read: read.__name__)
+def test_a_folder_of_parts_is_one_table_for_other_programs(embedder, text, tmp_path, read):
+    encode_file(embedder, [text], f"{tmp_path / 'parts'}/", keep_text=True, progress=False, part_rows=3)
+    texts, found = read(tmp_path / "parts")
+    assert texts == SENTENCES
+    np.testing.assert_allclose(found, embedder.encode(SENTENCES), rtol=0, atol=1e-6)
+
+
+def test_a_folder_of_parts_is_resumed_part_by_part_and_complete_ones_are_left_alone(
+    embedder, text, tmp_path, monkeypatch
+):
+    sizes, output = stopped_after(embedder, monkeypatch, 2), f"{tmp_path / 'parts'}/"
+    with pytest.raises(KeyboardInterrupt, match="4 of 7 sentences are done"):
+        encode_file(embedder, [text], output, progress=False, part_rows=2)
+    with pytest.raises(InputError, match="parts is not a complete folder of .parquet parts; let encode finish it"):
+        vectors.shape(tmp_path / "parts")
+    first = encode_file(embedder, [text], tmp_path / "parts", progress=False, part_rows=2)  # named without a slash
+    assert encode_file(embedder, [text], output, progress=False, part_rows=2) == first
+    assert sizes == [2, 2, 2, 2, 1] and vectors.shape(tmp_path / "parts") == (7, 16)
+    found = np.concatenate(list(vectors.blocks(tmp_path / "parts")))
+    np.testing.assert_allclose(found, embedder.encode(SENTENCES), rtol=0, atol=1e-6)
+
+
+def test_a_folder_that_holds_the_input_or_something_else_is_refused(embedder, text, tmp_path):
+    encode_file(embedder, [text], f"{tmp_path / 'parts'}/", keep_text=True, progress=False)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "part-0.parquet").write_text("mine")
+    for specs, output, said in (
+        ([f"{tmp_path}/parts/*.parquet"], "parts/", "parts is the folder of an input file; choose another output"),
+        ([text], "other/", "other holds files that are no parts of this program; name another folder"),
+        ([text], "other", f"other is a folder; name a file, or --output={tmp_path}/other/ for a folder of parts"),
+    ):
+        with pytest.raises(InputError, match=said):
+            encode_file(embedder, specs, f"{tmp_path}/{output}", progress=False)
+    assert (tmp_path / "other" / "part-0.parquet").read_text() == "mine" and vectors.shape(tmp_path / "parts")[0] == 7
+
+
+def test_the_python_call_writes_and_reads_a_folder(model, text, tmp_path):
+    found = encode.encode_text(model, text, output=f"{tmp_path}/parts/")
+    np.testing.assert_array_equal(found, encode.encode_text(model, text))
+    assert [*(tmp_path / "parts").glob("*.parquet")]
+
+
 # Killed and resumed
 
-ROWS = 2 * to_file.CHUNK + 1000
+ROWS = 2 * to_file.PART_ROWS + 1000
 
 
 def stopped_after(embedder, monkeypatch, chunks: int):
@@ -212,13 +288,13 @@ def stopped_after(embedder, monkeypatch, chunks: int):
 def test_control_c_says_how_to_go_on_and_only_the_rest_is_computed(embedder, text, tmp_path, monkeypatch, capsys):
     sizes, output = stopped_after(embedder, monkeypatch, 2), tmp_path / "v.npy"
     with pytest.raises(SystemExit) as ended:
-        cli.run(lambda _: encode_file(embedder, [text], output, progress=False, chunk=2), [])
+        cli.run(lambda _: encode_file(embedder, [text], output, progress=False, part_rows=2), [])
     line = "interrupted: 4 of 7 sentences are done; give the same command again to go on\n"
     assert (ended.value.code, capsys.readouterr().err) == (cli.INTERRUPTED, line)
     assert not output.exists()
-    assert encode_file(embedder, [text], output, progress=False, chunk=2)[:2] == (7, 2)
+    assert encode_file(embedder, [text], output, progress=False, part_rows=2)[:2] == (7, 2)
     assert sizes == [2, 2, 2, 2, 1]
-    encode_file(embedder, [text], tmp_path / "whole.npy", progress=False, chunk=2)
+    encode_file(embedder, [text], tmp_path / "whole.npy", progress=False, part_rows=2)
     assert output.read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
@@ -242,9 +318,9 @@ def test_a_text_that_changes_meanwhile_is_refused_and_leaves_nothing_wrong(
     monkeypatch.setattr(embedder, "encode_ids", encode_and_change)
     keep = {"keep_text": True} if kind == "parquet" else {}
     with pytest.raises(InputError, match="sentences.txt changed while it was read"):
-        encode_file(embedder, [text], output, progress=False, chunk=2, **keep)
+        encode_file(embedder, [text], output, progress=False, part_rows=2, **keep)
     assert not output.exists()
-    encode_file(embedder, [text], output, progress=False, chunk=2, **keep)
+    encode_file(embedder, [text], output, progress=False, part_rows=2, **keep)
     assert vectors.shape(output) == (len(changed), 16)
 
 
@@ -259,35 +335,34 @@ def test_a_text_that_changes_without_a_trace_is_refused(embedder, text, tmp_path
 
     monkeypatch.setattr(embedder, "encode_ids", encode_and_change)
     with pytest.raises(InputError, match="sentences.txt changed while it was read"):
-        encode_file(embedder, [text], tmp_path / "v.npy", progress=False, chunk=2)
+        encode_file(embedder, [text], tmp_path / "v.npy", progress=False, part_rows=2)
     assert sorted(path.suffix for path in tmp_path.glob("v.npy*")) == []
 
 
-def test_a_file_of_the_user_under_the_name_for_unfinished_rows_is_left_alone(embedder, text, tmp_path):
-    for name in ("v.npy.partial", "v.parquet.unfinished"):
-        (tmp_path / name).write_text("mine")
-    with pytest.raises(InputError, match="v.npy.partial exists without a valid note"):
+def test_a_folder_of_the_user_under_the_name_for_unfinished_parts_is_left_alone(embedder, text, tmp_path):
+    (tmp_path / ".v.npy.parts").mkdir()
+    (tmp_path / ".v.npy.parts" / "mine.txt").write_text("mine")
+    with pytest.raises(InputError, match=".v.npy.parts holds files that are no parts of this program"):
         encode_file(embedder, [text], tmp_path / "v.npy", progress=False)
-    encode_file(embedder, [text], tmp_path / "v.parquet", progress=False)
-    assert (tmp_path / "v.npy.partial").read_text() == (tmp_path / "v.parquet.unfinished").read_text() == "mine"
+    assert (tmp_path / ".v.npy.parts" / "mine.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("change", ["prompt", "input", "model", "chunk", "damage"])
+@pytest.mark.parametrize("change", ["prompt", "input", "model", "part_rows", "damage"])
 def test_what_was_made_from_something_else_is_begun_anew(embedder, text, tmp_path, monkeypatch, caplog, change):
     output = tmp_path / "v.npy"
     stopped_after(embedder, monkeypatch, 2)
     with pytest.raises(KeyboardInterrupt):
-        encode_file(embedder, [text], output, progress=False, chunk=2)
-    options = {"chunk": 3 if change == "chunk" else 2, "prompt_name": "query" if change == "prompt" else None}
+        encode_file(embedder, [text], output, progress=False, part_rows=2)
+    options = {"part_rows": 3 if change == "part_rows" else 2, "prompt_name": "query" if change == "prompt" else None}
     if change == "input":
         Path(text).write_text(Path(text).read_text().replace("rain", "dogs"))
     if change == "model":
         embedder = Embedder(tiny_model(tmp_path / "other", seed=1))
     if change == "damage":
-        Path(f"{output}.partial").write_bytes(b"")
+        (tmp_path / ".v.npy.parts" / "part-00000-of-00004.parquet").write_bytes(b"")
     encode_file(embedder, [text], output, progress=False, **options)
-    assert "v.npy.partial" in caplog.text and "starting over" in caplog.text
-    assert change == "damage" or f"({change} was " in caplog.text
+    assert ".v.npy.parts" in caplog.text
+    assert ("is damaged; writing it again" if change == "damage" else f"({change} was ") in caplog.text
     monkeypatch.undo()
     expected = embedder.encode(Path(text).read_text().splitlines(), prompt_name=options["prompt_name"])
     np.testing.assert_allclose(np.load(output), expected, rtol=0, atol=1e-6)
@@ -296,15 +371,14 @@ def test_what_was_made_from_something_else_is_begun_anew(embedder, text, tmp_pat
 def test_the_real_program_killed_and_started_again_writes_the_same_table(model, tmp_path):
     (tmp_path / "text.txt").write_text("\n".join(made_up(ROWS, words=2)) + "\n")
     arguments = [f"--model={model}", f"--input={tmp_path / 'text.txt'}", "--keep_text"]
-    output, note = tmp_path / "killed.parquet", tmp_path / "killed.parquet.partial.json"
+    output, unfinished = tmp_path / "killed.parquet", tmp_path / ".killed.parquet.parts"
     process = start("encode", [*arguments, f"--output={output}"], devices=8)
-    while not note.exists() or json.loads(note.read_text())["counts"].get("rows", 0) < to_file.CHUNK:
+    while not [*unfinished.glob("part-*")]:
         assert process.poll() is None, process.communicate()
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    done = json.loads(note.read_text())["counts"]["rows"]
-    assert not output.exists() and done < ROWS
+    assert not output.exists() and len([*unfinished.glob("part-*")]) < 3
     encode.main([*arguments, f"--output={output}", "--quiet"])
     encode.main([*arguments, f"--output={tmp_path / 'whole.parquet'}", "--quiet"])
     assert output.read_bytes() == (tmp_path / "whole.parquet").read_bytes()

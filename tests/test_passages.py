@@ -127,7 +127,7 @@ def test_an_interrupted_file_of_passages_goes_on_and_other_lengths_begin_anew(
     documents, embedder, tmp_path, monkeypatch, caplog
 ):
     whole, cut = tmp_path / "whole.parquet", tmp_path / "cut.parquet"
-    options = {"chunk_tokens": TOKENS, "chunk": 2, "progress": False}
+    options = {"chunk_tokens": TOKENS, "part_rows": 2, "progress": False}
     encode_file(embedder, [documents], whole, **options)
     encode_ids, sizes = embedder.encode_ids, []
 

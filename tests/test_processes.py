@@ -12,6 +12,7 @@ from test_sts import ROWS, write_tsv
 from jaxdistill import encode, evaluate, main
 from jaxdistill.cli import AGAIN, BAD_INPUT
 from jaxdistill.data.targets import BLOCK_ROWS
+from jaxdistill.data.vectors import blocks
 from jaxdistill.evals import sts
 from jaxdistill.files import parts
 from jaxdistill.training.checkpoint import Checkpoints
@@ -58,18 +59,20 @@ def test_two_processes_train_as_one_and_only_the_first_talks(folder, alone):
     assert "student after" in first and "devices: 4" in first
     assert "spearman" in first and not {"spearman", "teacher", "student"} & set(re.findall(r"\w+", second))
     assert_alike(folder / "two", alone)
-    one, two = (next((folder / cache / "targets").rglob("targets.npy")) for cache in ("own", "cache"))
-    assert len(list(two.parent.iterdir())) == len(list(one.parent.iterdir()))
-    np.testing.assert_allclose(np.load(two), np.load(one), rtol=0, atol=1e-6)
+    one, two = (sorted((folder / cache / "targets").rglob("part-*.npy")) for cache in ("own", "cache"))
+    assert [path.name for path in one] == [path.name for path in two]
+    for ours, theirs in zip(two, one, strict=True):
+        np.testing.assert_allclose(np.load(ours), np.load(theirs), rtol=0, atol=1e-6)
 
 
-def test_processes_encode_a_part_each_of_the_same_file(folder):
+def test_processes_encode_parts_of_the_same_folder(folder):
     arguments = [f"--model={folder / 'model'}", f"--input={folder / 'text.txt'}", "--precision=float32"]
-    (first, _), (second, _) = ended(start_all([*arguments, f"--output={folder / 'two.npy'}"], module="encode"), 0)
+    (first, _), (second, _) = ended(start_all([*arguments, f"--output={folder / 'vectors2'}/"], module="encode"), 0)
     assert f"{BLOCK_ROWS + 200:,} vectors" in first and "vectors" not in second
-    encode.main([*arguments, f"--output={folder / 'one.npy'}", "--quiet"])
-    np.testing.assert_allclose(np.load(folder / "two.npy"), np.load(folder / "one.npy"), rtol=0, atol=1e-6)
-    assert not list(folder.glob("two.npy.*"))
+    encode.main([*arguments, f"--output={folder / 'vectors1'}/", "--quiet"])
+    one, two = (np.concatenate(list(blocks(folder / name))) for name in ("vectors1", "vectors2"))
+    np.testing.assert_allclose(two, one, rtol=0, atol=1e-6)
+    assert len([*(folder / "vectors2").glob("part-*")]) == 2
 
 
 OF_ONE_HOST = """

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxdistill import encode, search
-from jaxdistill.data import vectors
+from jaxdistill.data.part_folder import PartFolder
 from jaxdistill.encoders.folder import save
 from jaxdistill.ops import nearest as nearest_rows
 from jaxdistill.ops.nearest import nearest
@@ -84,14 +84,14 @@ def test_stored_computed_and_kept_vectors_give_the_same(model, corpus, tmp_path,
     ]
     computed = found(arguments, capsys)
     assert len(computed) == 2 * len(CORPUS)
-    for name in ("v.npy", "v.parquet"):
+    for name in ("v.npy", "v.parquet", "parts/"):
         encode.main(
-            [f"--model={model}", f"--input={corpus}", f"--output={tmp_path / name}", "--quiet", *arguments[-1:]]
+            [f"--model={model}", f"--input={corpus}", f"--output={tmp_path}/{name}", "--quiet", *arguments[-1:]]
         )
-        assert found([*arguments, f"--vectors={tmp_path / name}"], capsys) == computed
-        search.main([*arguments, f"--vectors={tmp_path / name}", "--quiet"])
+        assert found([*arguments, f"--vectors={tmp_path}/{name}"], capsys) == computed
+        search.main([*arguments, f"--vectors={tmp_path}/{name}", "--quiet"])
         assert not capsys.readouterr().err
-    monkeypatch.setattr(vectors.VectorFile, "append", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr(PartFolder, "write", lambda *_: pytest.fail("computed again"))
     assert found(arguments, capsys) == computed
     with pytest.raises(pytest.fail.Exception, match="computed again"):
         found([*arguments, "--precision=bfloat16"], capsys)

@@ -1,18 +1,17 @@
 """Stored targets: resumed exactly, never mixed up, and the user's own vectors checked."""
 
 import contextlib
-import hashlib
-import json
-import subprocess
-import sys
+import signal
 import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from jaxdistill import shared_folder
+from jaxdistill.cli import AGAIN, Interrupted
 from jaxdistill.core import InputError
-from jaxdistill.data import resumable, spread, targets
+from jaxdistill.data import fill_parts, part_folder, spread, targets
 from jaxdistill.training import teacher
 
 from process_threads import Processes
@@ -24,8 +23,8 @@ def embed(texts):
     return np.array([[float(text.split()[1]), len(text)] for text in texts], np.float32)
 
 
-def fill(store, embed, texts, **options):
-    targets.fill_vectors(spread.opened(lambda: store, store.path.parent), embed, texts, **options)
+def made(folder, embed, texts=TEXTS, *, of="teacher"):
+    return targets.cached_vectors(folder, of, embed, texts, 2, what="", progress=False)
 
 
 @pytest.fixture(autouse=True)
@@ -33,15 +32,19 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(targets, "BLOCK_ROWS", 10)
 
 
-def test_targets_are_made_in_blocks_and_read_back(tmp_path):
-    store, done = targets.open_targets(tmp_path, "d", 25, 2), []
-    fill(store, embed, TEXTS, advance=done.append)
-    assert done == [0, 10, 10, 5] and store.complete
-    np.testing.assert_array_equal(store.array, embed(TEXTS))
-    np.testing.assert_array_equal(np.load(store.path), embed(TEXTS))
+def test_targets_are_made_in_parts_and_read_as_one_array(tmp_path):
+    sizes = []
+    found = made(tmp_path, lambda texts: sizes.append(len(texts)) or embed(texts))
+    assert sizes == [10, 10, 5] and found.shape == (25, 2) and len(found) == 25
+    whole, rows = embed(TEXTS), np.random.default_rng(0).permutation(25)
+    for asked in (slice(None), slice(7, 23), slice(20, 2, -3), rows, rows[:0], rows[:24].reshape(4, 6), -rows - 1):
+        np.testing.assert_array_equal(found[asked], whole[asked])
+    assert found[rows].dtype == np.float32
+    mapped = found._arrays[0]
+    assert isinstance(mapped.base, np.memmap) or isinstance(mapped, np.memmap)
 
 
-def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
+def test_a_killed_run_goes_on_with_the_parts_that_are_missing(tmp_path):
     calls = []
 
     def stops(texts):
@@ -51,112 +54,70 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
         return embed(texts)
 
     with pytest.raises(KeyboardInterrupt):
-        fill(targets.open_targets(tmp_path, "d", 25, 2), stops, TEXTS)
-    again = targets.open_targets(tmp_path, "d", 25, 2)
-    assert again.done == 20 and not again.complete
-    with pytest.raises(InputError, match="20 of 25 rows"):
-        _ = again.array
-    fill(again, stops, TEXTS)
-    assert calls[3] == TEXTS[20:]
-    np.testing.assert_array_equal(again.array, embed(TEXTS))
+        made(tmp_path, stops)
+    found = made(tmp_path, stops)
+    assert calls[3:] == [TEXTS[20:]]
+    np.testing.assert_array_equal(found[:], embed(TEXTS))
 
 
-def test_rows_that_were_written_but_not_noted_are_written_again(tmp_path):
-    store = targets.open_targets(tmp_path, "d", 25, 2)
-    store.append(embed(TEXTS[:10]))
-    note = store.file.note.read_text()
-    store.append(embed(TEXTS[10:20]) + 99)
-    store.file.note.write_text(note)
-    again = targets.open_targets(tmp_path, "d", 25, 2)
-    fill(again, embed, TEXTS)
-    np.testing.assert_array_equal(again.array, embed(TEXTS))
+def test_a_signal_says_how_much_is_done(tmp_path):
+    def signalled(texts):
+        signal.raise_signal(signal.SIGTERM)
+        return embed(texts)
+
+    made_of = made(tmp_path, embed, TEXTS[:10])
+    with pytest.raises(Interrupted, match="0 of 25 rows are done; give the same command again") as stopped:
+        made(tmp_path, signalled, of="other")
+    assert stopped.value.status == AGAIN and len(made_of) == 10
 
 
-def test_bytes_that_changed_are_made_again(tmp_path, caplog):
-    store = targets.open_targets(tmp_path, "d", 25, 2)
-    fill(store, embed, TEXTS)
-    content = bytearray(store.path.read_bytes())
+def test_bytes_that_changed_are_made_again_alone(tmp_path, caplog):
+    made(tmp_path, embed)
+    path, again = next(tmp_path.rglob("part-00001-of-00003.npy")), []
+    content = bytearray(path.read_bytes())
     content[-9] ^= 0xFF
-    store.path.write_bytes(content)
-    again = targets.open_targets(tmp_path, "d", 25, 2)
-    assert again.done == 0 and "is damaged; starting over" in caplog.text
-    fill(again, embed, TEXTS)
-    np.testing.assert_array_equal(again.array, embed(TEXTS))
+    path.write_bytes(content)
+    found = made(tmp_path, lambda texts: again.append(texts) or embed(texts))
+    assert again == [TEXTS[10:20]] and "is damaged; writing it again" in caplog.text
+    np.testing.assert_array_equal(found[:], embed(TEXTS))
 
 
+@pytest.mark.parametrize("hosts", [1, 2])
 @pytest.mark.parametrize("count", [2, 4])
-def test_processes_make_a_part_each_of_the_same_file_and_go_on_after_a_kill(tmp_path, monkeypatch, count):
-    monkeypatch.setattr(targets, "BLOCK_ROWS", 3)  # nine blocks
-    made = []
+def test_processes_make_parts_each_and_go_on_after_a_kill(tmp_path, monkeypatch, count, hosts):
+    """Those of two hosts that do not share the folder make all parts in each."""
+    monkeypatch.setattr(targets, "BLOCK_ROWS", 3)  # nine parts
+    some, done = Processes(count), []
 
-    def make(*, stops_at=""):
+    def start(*, stops_at=""):
         def noted(texts):
             if stops_at in texts:
                 raise InputError("stopped")
-            made.append((spread.processes.index(), texts))
+            done.append((some.index() * hosts // count, some.index(), texts))
             return embed(texts)
 
-        found = targets.cached_vectors(tmp_path / "all", "teacher", noted, TEXTS, 2, what="", progress=False)
-        return np.array(found)
+        folder = tmp_path / "all" / str(some.index() * hosts // count)
+        return made(folder, noted)[:]
 
-    alone = targets.cached_vectors(tmp_path / "one", "teacher", embed, TEXTS, 2, what="", progress=False)
-    monkeypatch.setattr(spread, "processes", Processes(count))
-    stopped = spread.processes.run(lambda: make(stops_at=TEXTS[13]))  # in the fifth block
-    assert all(isinstance(error, InputError | threading.BrokenBarrierError) for error in stopped)
-    before = made[:]
-    monkeypatch.setattr(spread, "processes", Processes(count))
-    for found in spread.processes.run(make):
+    alone = made(tmp_path / "one", embed)[:]
+    stopped = []
+    for stops_at in (TEXTS[13], ""):  # in the fifth part
+        some = Processes(count)
+        for module in (shared_folder, part_folder, fill_parts):
+            monkeypatch.setattr(module, "processes", some)
+        stopped.append(some.run(lambda stops_at=stops_at: start(stops_at=stops_at)))
+    assert all(isinstance(error, InputError | threading.BrokenBarrierError) for error in stopped[0])
+    for found in stopped[1]:
         np.testing.assert_array_equal(found, alone)
-    one, several = (next((tmp_path / name).rglob("targets.npy")) for name in ("one", "all"))
-    assert several.read_bytes() == one.read_bytes()
-    assert sorted(path.name for path in several.parent.iterdir()) == sorted(path.name for path in one.parent.iterdir())
-    for kept in range(12 // (3 * count) * count):  # whole rounds before the kill are not made again
-        assert TEXTS[3 * kept : 3 * kept + 3] not in [texts for _, texts in made[len(before) :]]
-    shares = np.bincount([number for number, _ in made], minlength=count)
-    assert shares.min() >= 9 // count - 1
-
-
-def test_hosts_that_do_not_share_the_folder_make_a_part_each_of_files_of_their_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(targets, "BLOCK_ROWS", 4)
-    made, four = [], Processes(4)  # two of each host
-    monkeypatch.setattr(spread, "processes", four)
-    monkeypatch.setattr(
-        spread, "broadcast", lambda own, source: np.array(four.gathered(own.tolist())[source], own.dtype)
-    )
-    digest = hashlib.sha256(b"teacher").hexdigest()[:32]
-    begun = targets.open_targets(tmp_path / "1", digest, 25, 2)  # a killed run has left more on one host
-    begun.append(embed(TEXTS[:8]))
-    begun.file.unlock()
-
-    def make():
-        def noted(texts):
-            made.extend(texts)
-            return embed(texts)
-
-        folder = tmp_path / str(four.index() // 2)
-        return np.array(targets.cached_vectors(folder, "teacher", noted, TEXTS, 2, what="", progress=False))
-
-    for found in four.run(make):
-        np.testing.assert_array_equal(found, embed(TEXTS))
-    assert sorted(made) == sorted(TEXTS)
-    one, two = (path.read_bytes() for path in tmp_path.rglob("targets.npy"))
-    assert one == two
-
-
-@pytest.mark.parametrize("hosts", ["ab", "ba"])
-def test_files_of_several_hosts_are_opened_in_the_hosts_order_whatever_the_processes_are(tmp_path, monkeypatch, hosts):
-    two, order = Processes(2), []
-    monkeypatch.setattr(spread, "processes", two)
-    monkeypatch.setattr(spread.socket, "gethostname", lambda: hosts[two.index()])
-
-    def opened():
-        def open_file():
-            order.append(hosts[two.index()])
-            return targets.open_targets(tmp_path / hosts[two.index()], "d", 25, 2)
-
-        return spread.opened(open_file, tmp_path / hosts[two.index()]).shared
-
-    assert two.run(opened) == [False, False] and order == ["a", "b"]
+    of_each = [sorted((host, texts) for host, _, texts in done if host == which) for which in range(hosts)]
+    assert [[texts for _, texts in parts] for parts in of_each] == [
+        sorted(TEXTS[at : at + 3] for at in range(0, 25, 3))
+    ] * hosts  # none is made twice
+    shares = np.bincount([number for _, number, _ in done], minlength=count)
+    assert shares.min() >= 9 * hosts // count
+    one, *several = ([path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()] for folder in
+                     (tmp_path / "one", *sorted((tmp_path / "all").iterdir())))  # fmt: skip
+    assert several == [one] * hosts
 
 
 def joined(processes, own):
@@ -215,38 +176,13 @@ def test_work_that_fails_in_one_process_fails_in_all_and_the_next_goes_on(monkey
     assert three.run(one_after_another) == [["unreadable", "read", "unreadable", "unreadable"]] * 3
 
 
-ANOTHER_PROGRAM = """
-import logging, sys
-import numpy as np
-from jaxdistill.data import targets
-logging.basicConfig()
-store = targets.open_targets(sys.argv[1], "d", 25, 2)
-print(store.done, float(store.array.sum()))
-"""
-
-
-def test_another_program_waits_and_takes_what_the_first_has_made(tmp_path):
-    store = targets.open_targets(tmp_path, "d", 25, 2)
-    command = [sys.executable, "-c", ANOTHER_PROGRAM, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as other:
-        assert "another program is writing" in other.stderr.readline()
-        fill(store, embed, TEXTS)
-        out, _ = other.communicate(timeout=60)
-    assert out == f"25 {float(embed(TEXTS).sum())}\n"
-    assert not list(tmp_path.rglob("*.lock"))
-
-
-def test_complete_targets_are_not_made_again(tmp_path):
-    fill(targets.open_targets(tmp_path, "d", 25, 2), embed, TEXTS)
-    again = targets.open_targets(tmp_path, "d", 25, 2)
-    fill(again, lambda texts: pytest.fail("made again"), TEXTS)
-    assert again.complete
-
-
-def test_another_digest_has_targets_of_its_own(tmp_path):
-    fill(targets.open_targets(tmp_path, "d", 25, 2), embed, TEXTS)
-    assert targets.open_targets(tmp_path, "e", 25, 2).done == 0
-    assert targets.open_targets(tmp_path, "d", 25, 2).done == 25
+def test_complete_targets_are_not_made_again_and_others_have_a_folder_of_their_own(tmp_path):
+    made(tmp_path, embed)
+    made(tmp_path, lambda texts: pytest.fail("made again"))
+    again = []
+    made(tmp_path, lambda texts: again.append(texts) or embed(texts), of="other")
+    assert len(again) == 3
+    made(tmp_path, lambda texts: pytest.fail("made again"))
 
 
 def test_targets_of_another_text_view_precision_or_teacher_have_another_digest(monkeypatch):
@@ -263,45 +199,21 @@ def test_targets_of_another_text_view_precision_or_teacher_have_another_digest(m
     assert len(digests) == 5
 
 
-@pytest.mark.parametrize("change", ["digest", "width", "cut", "garbage"])
-def test_damaged_or_foreign_targets_are_made_again(tmp_path, caplog, change):
-    store = targets.open_targets(tmp_path, "d", 25, 2)
-    fill(store, embed, TEXTS)
-    note = json.loads(store.file.note.read_text())
-    if change in note["origin"]:
-        store.file.note.write_text(json.dumps(note | {"origin": note["origin"] | {change: "other"}}))
-    elif change == "cut":
-        store.path.write_bytes(store.path.read_bytes()[:-8])
-    else:
-        store.file.note.write_text("{")
-    assert targets.open_targets(tmp_path, "d", 25, 2).done == 0
-    assert "starting over" in caplog.text
-
-
 def test_a_vector_that_is_not_finite_is_named_by_its_row(tmp_path):
-    store = targets.open_targets(tmp_path, "d", 25, 2)
-    with pytest.raises(InputError, match="row 13 is not finite"):
-        fill(store, lambda texts: np.where(embed(texts) == 13, np.nan, embed(texts)), TEXTS)
-    assert store.done == 10
+    with pytest.raises(InputError, match="row 13 is not finite; check its weights"):
+        made(tmp_path, lambda texts: np.where(embed(texts) == 13, np.nan, embed(texts)))
+    assert len([*tmp_path.rglob("part-*.npy")]) == 1
+    with pytest.raises(InputError, match=r"the shape \(3,\), not of \(2,\)"):
+        made(tmp_path, lambda texts: np.zeros((len(texts), 3)))
 
 
 def test_a_full_disk_is_one_clear_line(tmp_path, monkeypatch):
-    store = targets.open_targets(tmp_path, "d", 25, 2)
-
-    def full(_):
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(resumable.os, "fsync", full)
-    with pytest.raises(InputError, match="targets.npy could not be written: no space left on the disk"):
-        store.append(embed(TEXTS[:10]))
-    assert targets.open_targets(tmp_path, "d", 25, 2).done == 0
-
-
-def test_texts_and_rows_must_agree(tmp_path):
-    with pytest.raises(InputError, match="24 texts for targets of 25 rows"):
-        fill(targets.open_targets(tmp_path, "d", 25, 2), embed, TEXTS[:24])
-    with pytest.raises(InputError, match=r"the shape \(3,\) do not go into .*, of \(2,\)"):
-        targets.open_targets(tmp_path, "d", 25, 2).append(np.zeros((4, 3)))
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(InputError, match="part-00000-of-00003.npy could not be written: no space left on the disk"):
+        made(tmp_path, embed)
 
 
 def test_the_users_vectors_are_mapped_not_read(tmp_path):

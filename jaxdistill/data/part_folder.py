@@ -2,31 +2,40 @@
 
 A folder holds files such as `part-00012-of-00340.npy`. All parts but the last have the same number of rows, and the bytes of
 one depend on its rows alone. So nothing is appended, locked or merged: the processes of a run take every n-th part, and two
-runs that write the same folder write the same files.
+runs that write the same folder write the same files. The folder is local or in a bucket.
 
 The hidden folder `.jaxdistill` inside, which readers of Parquet folders pass over, says what the parts are: `origin.json` what
-determines their content, `part-00012.json` the rows, counts and checksum of one, and `index.json`, written last, of all.
+determines their content, `part-00012.json` the rows, counts and checksum of one that is complete, and `index.json`, written
+last, of all.
 """
 
+import contextlib
 import json
 import logging
 import os
-import shutil
+import re
+import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxdistill import processes
 from jaxdistill.core import InputError
 from jaxdistill.files import unwritable, write_atomic
+from jaxdistill.files.buckets import Bucket
+from jaxdistill.shared_folder import folder_owner
 
-ABOUT = ".jaxdistill"
+ABOUT = ".jaxdistill/"
 """Folder, inside one of parts, of what is no part."""
-INDEX, ORIGIN = "index.json", "origin.json"
+INDEX, ORIGIN = f"{ABOUT}index.json", f"{ABOUT}origin.json"
+PART = re.compile(r"part-\d+-of-\d+\.\w+")
+DRAFT = "draft-"
 READ_BYTES = 1 << 20
+REQUESTS = 16
+"""Notes read at a time."""
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +50,52 @@ class Note(NamedTuple):
     """Of its rows, such as truncated ones; their sums are those of the folder."""
 
 
+class Disk:
+    """The files of a local folder, as `Bucket` gives the objects under an address."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+
+    def versions(self) -> dict[str, str]:
+        """Names of all files, at any depth."""
+        return {path.relative_to(self._folder).as_posix(): "" for path in self._folder.rglob("*") if path.is_file()}
+
+    def read(self, name: str) -> bytes | None:
+        """Content of a file; None if it does not exist."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return (self._folder / name).read_bytes()
+        return None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Writes a text file, or replaces it."""
+        (self._folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(self._folder / name, content.decode())
+
+    def upload(self, path: Path, name: str) -> None:
+        """Moves a file into the folder."""
+        path.replace(self._folder / name)
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Removes files; those that do not exist are ignored."""
+        for name in names:
+            (self._folder / name).unlink(missing_ok=True)
+
+
 class PartFolder:
     """A folder of parts, complete, unfinished or new."""
 
     def __init__(
-        self, folder: Path, origin: Mapping[str, Any], *, rows: int, part_rows: int, suffix: str, alone: bool = False
+        self,
+        folder: Path | Bucket,
+        origin: Mapping[str, Any],
+        *,
+        rows: int,
+        part_rows: int,
+        suffix: str,
     ):
         """Keeps the intact parts of the same origin and removes others; all processes of a run call this together.
+
+        Those that see the same folder share its parts. Where they do not see one, those of each folder write all of them.
 
         Args:
           folder: holds the parts; made if it does not exist.
@@ -55,21 +103,35 @@ class PartFolder:
           rows: of the whole table.
           part_rows: of each part but the last.
           suffix: of the parts' names.
-          alone: whether this process writes all parts; otherwise the processes of the run, which see the folder, share them.
 
         Raises:
-          InputError: the folder cannot be written.
+          InputError: the folder cannot be written, or holds files that are no parts.
         """
-        self.folder, self.rows, self.part_rows, self.suffix = folder, rows, part_rows, suffix
+        self._folder, self.rows, self.part_rows, self.suffix = folder, rows, part_rows, suffix
+        self._files = Disk(folder) if isinstance(folder, Path) else folder
         self.origin = json.loads(json.dumps({**origin, "rows": rows, "part_rows": part_rows}))
-        self._turn, self._turns = (0, 1) if alone else (processes.index(), processes.count())
-        self._alone = alone
-        if self._turn == 0:
-            try:
+        group = self._group()
+        self.is_shared = len(group) == processes.count()
+        """Whether all processes of the run see the folder."""
+        self._turn, self._turns = group.index(processes.index()), len(group)
+        if self.is_first:
+            with self._writing(ORIGIN):
                 self._begin()
-            except OSError as error:
-                raise unwritable(folder, error) from error
-        self._wait("the folder is ready")
+        processes.gathered("the folder is ready")
+        self.is_complete = self._files.read(INDEX) is not None
+        """Whether all parts were there and intact when the folder was opened."""
+        self._there = {part for part, note in enumerate(self._notes()) if note}
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes what is no part."""
+        return self._turn == 0
+
+    @property
+    def folder(self) -> Path:
+        """The local folder; not for one in a bucket."""
+        assert isinstance(self._folder, Path)
+        return self._folder
 
     @property
     def count(self) -> int:
@@ -77,21 +139,26 @@ class PartFolder:
         return -(-self.rows // self.part_rows)
 
     def path(self, part: int) -> Path:
-        """The file of a part."""
-        return self.folder / f"part-{part:05d}-of-{self.count:05d}{self.suffix}"
+        """The local file of a part."""
+        return self.folder / self._name(part)
 
     def rows_of(self, part: int) -> range:
         """The rows of a part."""
         return range(part * self.part_rows, min((part + 1) * self.part_rows, self.rows))
 
-    @cached_property
-    def is_complete(self) -> bool:
-        """Whether all parts were there and intact when the folder was opened."""
-        return self._about(INDEX).exists()
+    @property
+    def rows_there(self) -> int:
+        """Rows of the parts that were there when the folder was opened."""
+        return sum(len(self.rows_of(part)) for part in self._there)
+
+    @property
+    def rows_to_write(self) -> int:
+        """Rows of the parts that this process had to write when the folder was opened."""
+        return sum(len(self.rows_of(part)) for part in self._own())
 
     def missing(self) -> Iterator[int]:
         """Yields the parts that this process has to write; looks for each when its turn comes."""
-        return (part for part in range(self._turn, self.count, self._turns) if not self.path(part).exists())
+        return (part for part in self._own() if self.noted(part) is None)
 
     def write(self, part: int, save: Callable[[Path], object], counts: Mapping[str, int] | None = None) -> None:
         """Writes a part whole, or not at all.
@@ -103,97 +170,142 @@ class PartFolder:
         Raises:
           InputError: it cannot be written.
         """
-        path = self.path(part)
+        name = self._name(part)
+        drafts = self._folder / ABOUT if isinstance(self._folder, Path) else Path(tempfile.gettempdir())
         # The writer's number keeps apart two runs that write the same part.
-        draft = self._about(f"{path.stem}.{self._turn}.{os.getpid()}{self.suffix}")
+        draft = drafts / f"{DRAFT}{processes.index()}-{os.getpid()}-{name}"
         try:
-            save(draft)
-            note = Note(len(self.rows_of(part)), checksum(draft), dict(counts or {}))
-            write_atomic(self._note(part), json.dumps(note._asdict()))
-            draft.replace(path)  # after its note, so that a part that exists has one
-        except OSError as error:
-            raise unwritable(path, error) from error
+            with self._writing(name):
+                try:
+                    save(draft)
+                    note = Note(len(self.rows_of(part)), checksum(draft), dict(counts or {}))
+                    self._files.upload(draft, name)
+                except FileNotFoundError:
+                    if self.noted(part) is None:
+                        raise
+                    return  # another run has finished the folder, and removed drafts
+                self._write_json(self._note(part), note._asdict())
         finally:
             draft.unlink(missing_ok=True)
 
     def finish(self) -> Counter[str]:
         """Writes the index when all processes have written their parts, which all call this; returns the sums of all counts."""
-        self._wait("all parts are written")
-        if self._turn == 0 and not self._about(INDEX).exists():
-            notes = [self.noted(part) for part in range(self.count)]
-            if lacking := [part for part, note in enumerate(notes) if note is None or not self.path(part).exists()]:
-                raise InputError(f"{self.path(lacking[0])} is missing; give the same command again.")
-            parts = [note._asdict() for note in notes if note]
-            try:
-                write_atomic(self._about(INDEX), json.dumps({"origin": self.origin, "parts": parts}, indent=1) + "\n")
-                for part in range(self.count):
-                    self._note(part).unlink(missing_ok=True)
-            except OSError as error:
-                raise unwritable(self._about(INDEX), error) from error
-        self._wait("the index is written")
+        processes.gathered("all parts are written")
+        if self.is_first and not self.is_complete:
+            notes = self._notes()
+            if lacking := [part for part, note in enumerate(notes) if note is None]:
+                raise InputError(f"{self._place(self._name(lacking[0]))} is missing; give the same command again.")
+            with self._writing(INDEX):
+                parts = [{"name": self._name(part)} | note._asdict() for part, note in enumerate(notes) if note]
+                self._write_json(INDEX, {"origin": self.origin, "parts": parts})
+                self._files.remove([name for name in self._files.versions() if name.startswith(f"{ABOUT}{DRAFT}")])
+        processes.gathered("the index is written")
         return self.counts()
 
     def counts(self) -> Counter[str]:
         """The sums of the counts of all complete parts, and `rows`."""
         total = Counter({"rows": 0})
-        for part in range(self.count):
-            if note := self.noted(part):
+        for note in self._notes():
+            if note:
                 total.update({"rows": note.rows, **note.counts})
         return total
 
     def noted(self, part: int) -> Note | None:
         """What is known of a part; None if it is not complete."""
-        if self._about(INDEX).exists():
-            return Note(**json.loads(self._about(INDEX).read_text("utf-8"))["parts"][part])
         try:
-            return Note(**json.loads(self._note(part).read_text("utf-8")))
-        except (OSError, ValueError, TypeError):
+            return Note(**json.loads(self._files.read(self._note(part)) or b"{}"))
+        except (ValueError, TypeError):
             return None
+
+    def discard(self) -> None:
+        """Removes all parts."""
+        names = self._files.versions()
+        self._files.remove([name for name in names if PART.fullmatch(name) or name.startswith(ABOUT)])
+        if isinstance(self._folder, Path):
+            for folder in (self._folder / ABOUT, self._folder):
+                with contextlib.suppress(OSError):  # it has files of the user
+                    folder.rmdir()
+
+    def _own(self) -> list[int]:
+        """The parts that this process had to write when the folder was opened."""
+        return [part for part in range(self._turn, self.count, self._turns) if part not in self._there]
+
+    def _group(self) -> list[int]:
+        """The processes that see the same folder as this one."""
+        everyone = [*range(processes.count())]
+        if len(everyone) == 1 or not isinstance(self._folder, Path):
+            return everyone
+        owners = processes.gathered(folder_owner(self._folder))
+        if len({*owners}) > 1 and processes.is_first():
+            said = (
+                "not all processes see %s, so each folder of that name gets all parts; one that all see splits the work"
+            )
+            log.info(said, self._folder)
+        return [number for number in everyone if owners[number] == owners[processes.index()]]
 
     def _begin(self) -> None:
         """Removes parts of another origin, and damaged ones."""
-        self._about("").mkdir(parents=True, exist_ok=True)
-        noted = read_origin(self.folder)
+        there = self._files.versions()
+        noted = read_origin(self._folder)
+        if noted is None and any(not name.startswith(".") for name in there) and not any(map(_is_about, there)):
+            raise InputError(f"{self._place('')} holds files that are no parts of this program; name another folder.")
         if noted != self.origin:
-            if noted is not None:
-                log.warning(
-                    "%s was made from other inputs (%s); starting over", self.folder, changes(noted, self.origin)
-                )
-            for path in self.folder.glob("part-*"):
-                path.unlink()
-            shutil.rmtree(self._about(""))
-            self._about("").mkdir()
-            write_atomic(self._about(ORIGIN), json.dumps(self.origin, indent=1) + "\n")
-        damaged = [part for part in range(self.count) if not self._is_intact(part)]
-        if damaged and self._about(INDEX).exists():
-            for part in {*range(self.count)} - {*damaged}:
-                write_atomic(self._note(part), json.dumps(self.noted(part)._asdict()))  # type: ignore[union-attr]
-            self._about(INDEX).unlink()
-        for part in damaged:
-            if self.path(part).exists():
-                log.warning("%s is damaged; writing it again", self.path(part))
-                self.path(part).unlink()
+            if any(map(PART.fullmatch, there)):
+                why = changes(noted or {}, self.origin)
+                log.warning("%s was made from other inputs (%s); starting over", self._place(""), why)
+            self.discard()
+            self._write_json(ORIGIN, self.origin)
+            return
+        lacking, damaged = False, []
+        for part, note in enumerate(self._notes()):
+            lacking |= note is None
+            if note and not self._is_intact(part, note, there):
+                log.warning("%s is damaged; writing it again", self._place(self._name(part)))
+                damaged += [self._note(part), self._name(part)]
+        if lacking or damaged:
+            self._files.remove([INDEX, *damaged])
 
-    def _is_intact(self, part: int) -> bool:
-        note = self.noted(part)
-        return note is not None and self.path(part).exists() and checksum(self.path(part)) == note.checksum
+    def _is_intact(self, part: int, note: Note, there: Mapping[str, str]) -> bool:
+        """A store keeps objects intact by itself."""
+        is_local = isinstance(self._folder, Path)
+        return self._name(part) in there and (not is_local or checksum(self.path(part)) == note.checksum)
 
-    def _note(self, part: int) -> Path:
-        return self._about(f"part-{part:05d}.json")
+    def _notes(self) -> list[Note | None]:
+        """What is known of each part; reads the notes that there are."""
+        there = self._files.versions()
+        with ThreadPoolExecutor(REQUESTS) as threads:
+            found = threads.map(lambda part: self.noted(part) if self._note(part) in there else None, range(self.count))
+            return list(found)
 
-    def _about(self, name: str) -> Path:
-        return self.folder / ABOUT / name
+    def _name(self, part: int) -> str:
+        return f"part-{part:05d}-of-{self.count:05d}{self.suffix}"
 
-    def _wait(self, what: str) -> None:
-        if not self._alone:
-            processes.gathered(what)
+    def _note(self, part: int) -> str:
+        return f"{ABOUT}part-{part:05d}.json"
+
+    def _write_json(self, name: str, content: object) -> None:
+        self._files.write(name, json.dumps(content, indent=1).encode() + b"\n")
+
+    def _place(self, name: str) -> str:
+        """A name as errors show it."""
+        folder = self._folder if isinstance(self._folder, Path) else self._folder.address
+        return f"{folder}/{name}".rstrip("/")
+
+    @contextlib.contextmanager
+    def _writing(self, name: str) -> Iterator[None]:
+        """Makes faults of the disk errors of one line."""
+        try:
+            yield
+        except OSError as error:
+            raise unwritable(Path(self._place(name)), error) from error
 
 
-def read_origin(folder: Path) -> dict[str, Any] | None:
+def read_origin(folder: Path | Bucket) -> dict[str, Any] | None:
     """What the parts of a folder were made from; None if it is no folder of parts."""
+    files = Disk(folder) if isinstance(folder, Path) else folder
     try:
-        return dict(json.loads((folder / ABOUT / ORIGIN).read_text("utf-8")))
-    except (OSError, ValueError, TypeError):
+        return dict(json.loads(files.read(ORIGIN) or b"null"))
+    except (ValueError, TypeError):
         return None
 
 
@@ -204,9 +316,14 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 
 def checksum(path: Path) -> int:
-    """CRC-32 of a file."""
+    """CRC-32 of a file, which is on the disk then."""
     found = 0
     with open(path, "rb") as file:
         while block := file.read(READ_BYTES):
             found = zlib.crc32(block, found)
+        os.fsync(file.fileno())
     return found
+
+
+def _is_about(name: str) -> bool:
+    return name.startswith(ABOUT)

@@ -11,7 +11,7 @@ from jaxtyping import Integer
 from jaxdistill.data.chunks import Chunking
 from jaxdistill.data.formats import checked_text, number_or_text
 from jaxdistill.data.sources import ID_NAMES, TEXT, Watched, has_columns, read
-from jaxdistill.data.vectors import END, ID, START, columns_beside
+from jaxdistill.data.vectors import END, ID, START, columns_beside, source
 from jaxdistill.files.reading import LINE_BYTES
 
 
@@ -43,19 +43,19 @@ def passages(specs: Sequence[str], column: str = TEXT, chunking: Chunking | None
 
 
 def holds_passages(vectors: Path) -> bool:
-    """Whether a file of vectors is a table of passages."""
+    """Whether stored vectors are of passages."""
     return columns_beside(vectors) >= {TEXT, ID, START, END}
 
 
 def kept_passages(table: Path) -> Iterator[Passage]:
     """Yields the passages of a table of vectors."""
-    for text, name, start, end in read([str(table)], (TEXT, ID, START, END), cell=number_or_text):
+    for text, name, start, end in read([source(table)], (TEXT, ID, START, END), cell=number_or_text):
         yield Passage(text, name, int(start), int(end))
 
 
 def texts_of_passages(table: Path) -> Integer[np.ndarray, " n"]:
     """The number of the text that each passage of a table is a part of, from 0."""
-    ids = (name for (name,) in read([str(table)], {TEXT: ID}, cell=number_or_text))
+    ids = (name for (name,) in read([source(table)], {TEXT: ID}, cell=number_or_text))
     return np.array([number for number, (_, run) in enumerate(groupby(ids)) for _ in run], np.int64)
 
 

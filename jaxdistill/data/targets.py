@@ -1,8 +1,7 @@
 """Stores teacher targets as memory-mapped embeddings, resumable, or reads the user's own vectors; joins several teachers'.
 
-The folder of a store is named by the digest of everything that determines the targets (teacher's weights, tokenizer,
-pooling, maximum length, precision, text), so a changed teacher or text invalidates it. Rows are written in order; the
-note beside them holds their number.
+A store is a folder of parts, named by the digest of everything that determines the targets (teacher's weights, tokenizer,
+pooling, maximum length, precision, text), so a changed teacher or text has another one.
 """
 
 import hashlib
@@ -14,11 +13,10 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Float, Integer
 
-from jaxdistill.bars import progress_bar
 from jaxdistill.core import InputError
-from jaxdistill.data import spread
 from jaxdistill.data import vectors as vector_files
-from jaxdistill.data.vectors import VectorFile
+from jaxdistill.data.fill_parts import Advance, Made, fill
+from jaxdistill.data.part_folder import PartFolder
 from jaxdistill.files import local
 
 LONGEST = 1e18
@@ -26,7 +24,7 @@ LONGEST = 1e18
 ALIKE = 1e-6
 """Unit vectors whose numbers differ by no more are the same."""
 BLOCK_ROWS = 8192
-"""Rows embedded and written at a time; a killed run repeats at most this many."""
+"""Rows of a part, which are embedded together; a killed run repeats at most this many."""
 SAMPLE = 1 << 16
 """Rows of targets from which their principal components are computed."""
 LEAST_VARIANCE = 1e-9
@@ -36,16 +34,30 @@ LEAST_VARIANCE = 1e-9
 Text = TypeVar("Text", str, tuple[str, str])
 
 
-def open_targets(folder: str | Path, digest: str, rows: int, width: int) -> VectorFile:
-    """Opens the store of targets with a digest, complete, unfinished or new.
+class Parts:
+    """Arrays of rows, memory-mapped, read as one array."""
 
-    Args:
-      folder: holds one folder per digest.
-      digest: digest of everything that determines the targets.
-      rows, width: shape of the embeddings.
-    """
-    path = Path(folder) / digest / "targets.npy"
-    return VectorFile(path, {"digest": digest}, rows=rows, width=width)
+    def __init__(self, arrays: Sequence[Float[np.ndarray, "_ e"]], part_rows: int):
+        """
+        Args:
+          part_rows: of each array but the last.
+        """
+        self._arrays, self._part_rows = arrays, part_rows
+        self.shape = (sum(map(len, arrays)), arrays[0].shape[1])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | Integer[np.ndarray, "*n"]) -> Float[np.ndarray, "*n e"]:
+        is_slice = isinstance(rows, slice)
+        asked = np.arange(*rows.indices(len(self))) if is_slice else np.where(rows < 0, rows + len(self), rows)
+        flat = asked.ravel()
+        order = np.argsort(flat // self._part_rows, kind="stable")
+        numbers, starts = np.unique(flat[order] // self._part_rows, return_index=True)
+        found = np.empty((len(flat), self.shape[1]), self._arrays[0].dtype)
+        for number, places in zip(numbers, np.split(order, starts[1:]), strict=False):  # of no rows, there is one split
+            found[places] = self._arrays[number][flat[places] - number * self._part_rows]
+        return found.reshape(*asked.shape, self.shape[1])
 
 
 def cached_vectors(
@@ -57,45 +69,29 @@ def cached_vectors(
     *,
     what: str,
     progress: bool,
-) -> Float[np.ndarray, "rows e"]:
+) -> Parts:
     """Returns the vectors of all texts, memory-mapped; computes and stores those missing in `folder`.
 
-    Every process of a run must call this; each computes a part with its own devices.
+    Every process of a run must call this; each computes some of the parts with its own devices.
 
     Args:
       of: everything that determines the vectors; its digest names their folder.
-      embed, texts: as in `fill_vectors`.
+      embed: gives finite vectors of this width.
+      texts: one per row; may be lazy, only slices are read.
       what: label of the progress bar.
     """
-    digest = hashlib.sha256(of.encode()).hexdigest()[:32]
-    found = spread.opened(partial(open_targets, folder, digest, len(texts), width), Path(folder))
-    shown = progress and found.done < found.rows
-    with progress_bar(found.rows, "rows", shown=shown and what) as bar:
-        fill_vectors(found, embed, texts, advance=bar.update)
-    return vector_files.open_vectors(found.path)
+    digest = hashlib.sha256(f"parts {of}".encode()).hexdigest()[:32]
+    origin = {"digest": digest, "width": width}
+    parts = PartFolder(Path(folder) / digest, origin, rows=len(texts), part_rows=BLOCK_ROWS, suffix=".npy")
 
+    def make(rows: range, some: Sequence[Text], advance: Advance) -> Made:
+        vectors = vector_files.checked_block(embed(some), rows.start, width)
+        advance(len(rows))
+        return partial(np.save, arr=vectors), {}
 
-def fill_vectors(
-    targets: spread.Opened,
-    embed: Callable[[Sequence[Text]], Float[np.ndarray, "n e"]],
-    texts: Sequence[Text],
-    *,
-    advance: Callable[[int], object] = lambda rows: None,
-) -> None:
-    """Embeds the missing texts block by block, spread over the processes; a killed run continues where it stopped.
-
-    Args:
-      embed: the teacher.
-      texts: one per row; may be lazy, only slices are read.
-      advance: called with numbers of rows, for a progress bar: first those already stored, then each block's.
-    """
-    if len(texts) != targets.rows:
-        raise InputError(f"got {len(texts)} texts for targets of {targets.rows} rows; give one per row.")
-    advance(targets.done)
-    missing = [slice(begin, begin + BLOCK_ROWS) for begin in range(targets.done, targets.rows, BLOCK_ROWS)]
-    for block in spread.in_turns(missing, lambda rows: spread.Block(np.asarray(embed(texts[rows])), {}), targets):
-        targets.append(block)
-        advance(len(block.vectors))
+    fill(parts, lambda rows: texts[rows.start : rows.stop], make, unit="rows", shown=progress and what)
+    arrays = [np.asarray(np.load(parts.path(part), mmap_mode="r")) for part in range(parts.count)]
+    return Parts(arrays, BLOCK_ROWS)
 
 
 def open_own_vectors(spec: str | Path) -> Float[np.ndarray, "rows e"]:
@@ -179,7 +175,7 @@ class Selected:
 class Joined:
     """Arrays of several teachers' vectors, read as one: see `joined`."""
 
-    def __init__(self, arrays: Sequence[Float[np.ndarray, "rows _"]], shares: Sequence[float]):
+    def __init__(self, arrays: Sequence[Parts], shares: Sequence[float]):
         self._arrays, self._shares = tuple(arrays), tuple(shares)
         self.shape = (len(arrays[0]), sum(array.shape[1] for array in arrays))
 
@@ -211,7 +207,9 @@ def joined(vectors: Sequence[Float[np.ndarray, "*n _"]], shares: Sequence[float]
 class Whitened:
     """The first principal components of targets, each divided by a power of its standard deviation; of unit length."""
 
-    def __init__(self, array: Float[np.ndarray, "rows _"] | Selected | Joined, *, power: float, components: int = 0):
+    def __init__(
+        self, array: Float[np.ndarray, "rows _"] | Parts | Selected | Joined, *, power: float, components: int = 0
+    ):
         """
         Args:
           array: stored targets, of which an even sample determines mean and components.
@@ -235,5 +233,5 @@ class Whitened:
         return (mapped / np.maximum(lengths, np.finfo(np.float32).tiny)).astype(np.float32)
 
 
-Stored = Float[np.ndarray, "rows _"] | Selected | Joined | Whitened
+Stored = Float[np.ndarray, "rows _"] | Parts | Selected | Joined | Whitened
 """Targets that lie on the disk; row numbers give an array of vectors."""

@@ -1,23 +1,22 @@
-"""Keeps vectors of millions of rows in a file: written block by block, resumed, and read block by block.
+"""Reads and writes vectors of millions of rows, block by block.
 
-A `.npy` file of shape [rows, width], or the column `embedding` of a `.parquet` table: fixed-size lists of float32, and
-columns of what each vector is of where they are wanted: `text`, and `id`, `start` and `end` of a passage.
+They are a `.npy` file of shape [rows, width], or the column `embedding` of a `.parquet` table or of a folder of `.parquet`
+parts: fixed-size lists of float32, and columns of what each vector is of where they are wanted: `text`, and `id`, `start` and
+`end` of a passage.
 """
 
-import io
-import logging
+import glob
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import InputError
-from jaxdistill.data.resumable import GrowingFile, Note
-from jaxdistill.files import reading
+from jaxdistill.data.part_folder import ABOUT, INDEX
+from jaxdistill.files import UNFINISHED_SUFFIX, reading, unwritable
 
 BLOCK_ROWS = 8192
 """Rows held in memory at a time."""
@@ -25,110 +24,6 @@ EMBEDDING = "embedding"
 """Column of the vectors in a Parquet table."""
 ID, START, END = "id", "start", "end"
 """Columns of the id of the text that a vector is of, and of the passage's place in it, in characters."""
-
-log = logging.getLogger(__name__)
-
-
-class VectorFile:
-    """A `.npy` file with one vector per row, complete or growing, and its note beside it."""
-
-    def __init__(self, path: Path, origin: Mapping[str, object], *, rows: int, width: int):
-        """Continues an unfinished file, or starts over; logs why if a file exists.
-
-        Args:
-          path: path of the file.
-          origin: everything that determines the vectors, as JSON values.
-          rows, width: shape of the complete array.
-
-        Raises:
-          InputError: the file cannot be written.
-        """
-        self.path, self.rows, self.width, self.dtype = path, rows, width, np.dtype(np.float32)
-        shape = {"rows": rows, "width": width, "dtype": self.dtype.str}
-        self.file = GrowingFile(path, _note_path(path), {**origin, **shape})
-        noted = self.file.noted()
-        if noted is None or noted.counts["rows"] < rows:
-            self.file.lock()
-        if not self._take_up():
-            self.file.lock()
-            self.file.begin()
-        if self.complete:
-            self.file.unlock()
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Totals over all blocks so far, among them `rows`."""
-        return self.file.counts
-
-    @property
-    def done(self) -> int:
-        """Number of rows written."""
-        return self.file.counts["rows"]
-
-    @property
-    def complete(self) -> bool:
-        return self.done == self.rows
-
-    @property
-    def array(self) -> Float[np.ndarray, "rows e"]:
-        """All vectors, memory-mapped."""
-        if not self.complete:
-            raise InputError(f"{self.path} has {self.done} of {self.rows} rows; let the run that writes it finish.")
-        return open_vectors(self.path)
-
-    def append(self, block: Float[np.ndarray, "n e"], counts: Mapping[str, int] | None = None) -> None:
-        """Appends rows; adds `counts` to the note's.
-
-        Raises:
-          InputError: a wrong width, a non-finite value (the error names the row), or a full disk.
-        """
-        if block.shape[1:] != (self.width,):
-            raise InputError(f"vectors of the shape {block.shape[1:]} do not go into {self.path}, of ({self.width},).")
-        if self.done + len(block) > self.rows:
-            raise InputError(f"{self.path} was created for {self.rows:,} rows, but the text has grown.")
-        block = block.astype(self.dtype)
-        _check_finite(block, self.done, "the model's vector of", "check its weights")
-        header = b"" if self.done else self._header()
-        self.file.append(header + block.tobytes(), {"rows": len(block), **(counts or {})})
-        if self.complete:
-            self.file.unlock()
-
-    def discard(self) -> None:
-        """Removes the file and its note."""
-        self.path.unlink(missing_ok=True)
-        self.file.note.unlink(missing_ok=True)
-        self.file.unlock()
-
-    def _take_up(self) -> bool:
-        """Continues an existing file of the same origin with intact rows; returns False without one."""
-        if not self.path.exists():
-            return False
-        noted = self.file.noted()
-        if noted is None:
-            log.warning("%s has no valid note beside it; starting over", self.path)
-            return False
-        if changes := self.file.changes(noted.origin):
-            log.warning("%s was made from other inputs (%s); starting over", self.path, changes)
-            return False
-        if not self.file.take_up(noted, self.path):
-            log.warning("%s is damaged; starting over", self.path)
-            return False
-        return True
-
-    def _header(self) -> bytes:
-        header = io.BytesIO()
-        description = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False}
-        np.lib.format.write_array_header_1_0(header, description | {"shape": (self.rows, self.width)})
-        return header.getvalue()
-
-
-def note_of(path: Path) -> Note | None:
-    """The note beside an unfinished file of vectors; None without a valid one."""
-    return GrowingFile(path, _note_path(path), {}).noted()
-
-
-def _note_path(path: Path) -> Path:
-    return path.with_name(path.name + ".json")
 
 
 def open_vectors(path: Path) -> Float[np.ndarray, "rows e"]:
@@ -151,50 +46,105 @@ def open_vectors(path: Path) -> Float[np.ndarray, "rows e"]:
         return np.asarray(np.memmap(file, dtype, mode="r", offset=file.tell(), shape=shape, order=order))
 
 
+def tables(path: Path) -> list[Path]:
+    """The `.parquet` files of a table or of a folder of parts, in order; raises `InputError` if the folder is not complete."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(path.glob("*.parquet"))
+    if not found or ((path / ABOUT).exists() and not (path / INDEX).exists()):
+        raise InputError(f"{path} is not a complete folder of .parquet parts; let encode finish it.")
+    return found
+
+
+def source(path: Path) -> str:
+    """The rows of a table or of a folder of parts as a source of text."""
+    return f"{glob.escape(str(path))}/*.parquet" if path.is_dir() else str(path)
+
+
+def is_table(path: Path) -> bool:
+    """Whether the vectors are a column of a table, and no `.npy` file."""
+    return path.suffix == ".parquet" or path.is_dir()
+
+
 def shape(path: Path) -> tuple[int, int]:
-    """Rows and width of the vectors in a `.npy` or `.parquet` file; raises `InputError` as `blocks` does."""
-    if path.suffix != ".parquet":
+    """Rows and width of stored vectors; raises `InputError` as `blocks` does."""
+    if not is_table(path):
         return open_vectors(path).shape
-    table = _table(path)
-    return table.metadata.num_rows, table.schema_arrow.field(EMBEDDING).type.list_size
+    parts = [_table(part) for part in tables(path)]
+    width = parts[0].schema_arrow.field(EMBEDDING).type.list_size
+    return sum(part.metadata.num_rows for part in parts), width
 
 
 def columns_beside(path: Path) -> set[str]:
     """Names of the columns of a table beside its vectors; a `.npy` file has none."""
-    return {*_table(path).schema_arrow.names} - {EMBEDDING} if path.suffix == ".parquet" else set()
+    return {*_table(tables(path)[0]).schema_arrow.names} - {EMBEDDING} if is_table(path) else set()
 
 
 def blocks(path: Path) -> Iterator[Float[np.ndarray, "n e"]]:
-    """Yields the vectors of a `.npy` or `.parquet` file in order, `BLOCK_ROWS` at a time.
+    """Yields the vectors of a `.npy` or `.parquet` file, or of a folder of parts, in order, at most `BLOCK_ROWS` at a time.
 
     Raises:
       InputError: not a file of vectors, or a non-finite value; the error names the row.
     """
     start = 0
-    for block in _parquet_blocks(path) if path.suffix == ".parquet" else _npy_blocks(path):
-        _check_finite(block, start, f"{path}:", "compute that vector again")
-        yield block
-        start += len(block)
+    for part in tables(path) if is_table(path) else [path]:
+        for block in _parquet_blocks(part) if is_table(path) else _npy_blocks(part):
+            _check_finite(block, start, f"{path}:", "compute that vector again")
+            yield block
+            start += len(block)
 
 
-def write_parquet(
-    path: Path, vectors: Path, columns: Sequence[str] = (), rows: Iterable[Sequence[str | int]] = ()
+def checked_block(vectors: np.ndarray, start: int, width: int) -> Float[np.ndarray, "n e"]:
+    """What a model gave for the rows from `start` on, in float32; raises `InputError` for another width or non-finite values."""
+    if vectors.shape[1:] != (width,):
+        raise InputError(f"the model gave vectors of the shape {vectors.shape[1:]}, not of ({width},).")
+    block = np.asarray(vectors, np.float32)
+    _check_finite(block, start, "the model's vector of", "check its weights")
+    return block
+
+
+def write_part(
+    path: Path, columns: Mapping[str, Sequence[str | int]], block: Float[np.ndarray, "n e"] | None = None
 ) -> None:
-    """Writes a file of vectors as a table, with `columns` before them, whose cells `rows` has. Raises `OSError`."""
+    """Writes a table of `columns`, and of vectors if they are given. Raises `OSError`."""
     import pyarrow
     from pyarrow import parquet
 
-    width = shape(vectors)[1]
-    kinds = [pyarrow.int64() if name in (START, END) else pyarrow.string() for name in columns]
-    fields = [*zip(columns, kinds, strict=True), (EMBEDDING, pyarrow.list_(pyarrow.float32(), width))]
-    schema, rest = pyarrow.schema(fields), iter(rows)
-    # Numbers hardly repeat, so dictionary encoding would only cost time.
-    with parquet.ParquetWriter(path, schema, use_dictionary=False) as writer:
-        for block in blocks(vectors):
-            numbers = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(block.astype(np.float32).ravel()), width)
-            cells = zip(*islice(rest, len(block)), strict=True) if columns else ()
-            beside = [pyarrow.array(column, kind) for column, kind in zip(cells, kinds, strict=True)]
-            writer.write_table(pyarrow.table([*beside, numbers], schema=schema))
+    kinds = {name: pyarrow.int64() if name in (START, END) else pyarrow.string() for name in columns}
+    arrays = {name: pyarrow.array(cells, kinds[name]) for name, cells in columns.items()}
+    if block is not None:
+        numbers = pyarrow.array(block.ravel())
+        arrays[EMBEDDING] = pyarrow.FixedSizeListArray.from_arrays(numbers, block.shape[1])
+    # Neither numbers nor sentences repeat much, so dictionary encoding would only cost time.
+    parquet.write_table(pyarrow.table(arrays), path, use_dictionary=False)
+
+
+def write_whole(folder: Path, output: Path) -> None:
+    """Writes the parts of a folder as one `.npy` or `.parquet` file; raises `InputError` if it cannot be written."""
+    draft = output.with_name(f".{output.name[:40]}.{os.getpid()}{UNFINISHED_SUFFIX}")
+    try:
+        if output.suffix == ".parquet":
+            _write_parquet(folder, draft)
+        else:
+            with open(draft, "wb") as file:
+                description = {"descr": "<f4", "fortran_order": False, "shape": shape(folder)}
+                np.lib.format.write_array_header_1_0(file, description)
+                for block in blocks(folder):
+                    file.write(block.tobytes())
+        draft.replace(output)
+    except OSError as error:
+        raise unwritable(output, error) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _write_parquet(folder: Path, path: Path) -> None:
+    from pyarrow import parquet
+
+    parts = tables(folder)
+    with parquet.ParquetWriter(path, _table(parts[0]).schema_arrow, use_dictionary=False) as writer:
+        for part in parts:
+            writer.write_table(_table(part).read())
 
 
 def _npy_blocks(path: Path) -> Iterator[np.ndarray]:

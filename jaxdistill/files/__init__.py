@@ -71,11 +71,12 @@ def try_writing(path: Path) -> None:
 
 
 def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
-    """Raises `InputError` if the output is one of the input files."""
+    """Raises `InputError` if the output is one of the input files, or a folder that holds one."""
     place = without_links(output)
-    for path in inputs:
-        if without_links(path) == place:
-            raise InputError(f"{output} is also an input file; choose another output.")
+    for path in map(without_links, inputs):
+        if place in (path, *path.parents):
+            what = "also an input file" if path == place else "the folder of an input file"
+            raise InputError(f"{output} is {what}; choose another output.")
 
 
 def refuse_no_folder(folder: Path) -> None:

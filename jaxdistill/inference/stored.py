@@ -6,17 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
 
 from jaxdistill.data.questions import Pairs, Questions
-from jaxdistill.data.targets import cached_vectors
+from jaxdistill.data.targets import Parts, cached_vectors
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import cache_folder
 
 
-def stored_vectors(
-    embedder: Embedder, texts: Sequence[str], prefix: str, what: str, *, progress: bool
-) -> Float[np.ndarray, "n e"]:
+def stored_vectors(embedder: Embedder, texts: Sequence[str], prefix: str, what: str, *, progress: bool) -> Parts:
     """The vectors of texts behind a prompt, from the cache folder or computed into it."""
 
     def embed(block: Sequence[str]) -> np.ndarray:
@@ -38,7 +35,7 @@ def scored_pairs(
     places = [hashlib.sha256(rows.tobytes()).hexdigest() for rows in (queries, documents)]
     of = digest_of([scorer.model.digest(), scorer.compute_dtype.name, json.dumps(known), *places, *["logits"] * logits])
     what = "scoring pairs"
-    return np.array(cached_vectors(_folder(), of, score, pairs, 1, what=what, progress=progress))[:, 0]  # pyright: ignore
+    return cached_vectors(_folder(), of, score, pairs, 1, what=what, progress=progress)[:][:, 0]  # pyright: ignore
 
 
 def digest_of(parts: Sequence[object]) -> str:

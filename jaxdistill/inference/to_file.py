@@ -1,29 +1,29 @@
-"""Encodes a text into a file of vectors: one row for each sentence or passage, in bounded memory, resumable."""
+"""Encodes a text into a folder of parts or a file of vectors: one row for each sentence or passage, resumable."""
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxdistill import processes
-from jaxdistill.bars import progress_bar
-from jaxdistill.cli import Interrupted, Interrupts
 from jaxdistill.core import InputError
-from jaxdistill.data import spread
 from jaxdistill.data.chunks import Chunking, tokens_around
-from jaxdistill.data.passages import Corpus
-from jaxdistill.data.sources import TEXT, Watched, local_files, read
-from jaxdistill.data.vectors import VectorFile, note_of, write_parquet
-from jaxdistill.files import is_special, local, refuse_overwriting, unwritable, without_links
+from jaxdistill.data.fill_parts import Advance, Made, filled_from_text
+from jaxdistill.data.part_folder import ABOUT
+from jaxdistill.data.passages import Corpus, Passage
+from jaxdistill.data.sources import TEXT, local_files, read
+from jaxdistill.data.vectors import EMBEDDING, checked_block, write_part, write_whole
+from jaxdistill.files import is_remote, is_special, local, refuse_overwriting, try_writing, unwritable, without_links
+from jaxdistill.files.buckets import Bucket
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.unknown import unknown_id
 
-CHUNK = 8192
-"""Sentences in memory at a time; enough of them that grouping by length leaves little padding."""
+PART_ROWS = 8192
+"""Sentences of a part, in memory together: enough of them that grouping by length leaves little padding. What a killed run
+repeats at most."""
 FORMATS = (".npy", ".parquet")
 
 
@@ -68,51 +68,135 @@ def encode_file(
     keep_text: bool = False,
     chunk_tokens: int = 0,
     progress: bool = True,
-    chunk: int = CHUNK,
-    shared: bool = True,
+    part_rows: int = PART_ROWS,
 ) -> Written:
     """Writes float32 vectors of shape [sentences, width]; resumes an earlier call that was killed.
 
     Args:
       specs: the text, as for training.
-      output: a `.npy` or `.parquet` file, which gets its name when it is complete.
+      output: a folder of `.parquet` parts, also in a bucket: an address or path that ends in `/`, or a folder that an earlier
+        call began. Or a `.npy` or `.parquet` file, which one process alone can write; it gets its name when it is complete.
       column: of a table, that holds the sentences.
       prompt_name: of one of the model's prompts; None: its default one.
       role: `query` or `document`, whose prompt is used instead; empty: no role.
-      keep_text: write the sentences beside their vectors; for `.parquet`.
-      chunk_tokens: above 0, for `.parquet`: encode passages of at most so many tokens, special tokens and prompt included,
+      keep_text: write the sentences beside their vectors; not for `.npy`.
+      chunk_tokens: above 0, not for `.npy`: encode passages of at most so many tokens, special tokens and prompt included,
         and write their text, the id of their whole text and their place in it.
-      chunk: sentences that are computed together; what a killed call repeats at most.
-      shared: whether all processes of a run see the folder of `output`; otherwise the first one writes it alone.
+      part_rows: sentences that are computed and written together; what a killed call repeats at most.
 
     Raises:
       InputError: text that cannot be read, an output that cannot be written, or a vector that is not finite.
     """
-    output = local(output, "--output")
-    if output.suffix not in FORMATS:
-        raise InputError(f"--output={output} must end in {' or '.join(FORMATS)}.")
-    if (keep_text or chunk_tokens) and output.suffix != ".parquet":
-        option = "--keep_text" if keep_text else f"--chunk_tokens={chunk_tokens}"
-        raise InputError(f"{option} needs a table: --output={output.with_suffix('.parquet')}.")
-    if output.is_dir() or is_special(output):
-        raise InputError(f"--output={output} is a {'folder' if output.is_dir() else 'device or pipe'}; name a file.")
+    place = _place(output)
+    if isinstance(place, Path) and not is_folder(output):
+        needs_table = "--keep_text" if keep_text else f"--chunk_tokens={chunk_tokens}" if chunk_tokens else ""
+        _check_file(place, needs_table)
     prefix = embedder.prefix(prompt_name, role)  # refuses an unknown prompt or a cross-encoder before the text is read
     text = Corpus(specs, column, chunking_for(embedder, chunk_tokens, prefix) if chunk_tokens else None)
     with processes.agreed() as origin:
-        origin |= origin_of(embedder, text, column=column, prefix=prefix, chunk=chunk)
-    refuse_overwriting(output, local_files(specs))
-    output = without_links(output)
-    unfinished = output.with_name(f"{output.name}.partial")
-    _refuse_others_file(unfinished)
-    vectors = vectors_of_text(embedder, text, unfinished, origin, progress=progress, shared=shared)
-    if vectors.file:
-        _finish(vectors.file, output, text, keep_text=keep_text or chunk_tokens > 0)
-    return written(processes.gathered(dict(vectors.file.counts) if vectors.file else {})[0])
+        origin |= origin_of(embedder, text, column=column, prefix=prefix)
+    wants_text = keep_text or chunk_tokens > 0
+    options: dict[str, Any] = {"progress": progress, "part_rows": part_rows}
+    if isinstance(place, Path):
+        refuse_overwriting(place, local_files(specs))
+    if isinstance(place, Path) and not is_folder(output):
+        return _encode_whole(embedder, text, without_links(place), origin, wants_text, **options)
+    return encode_parts(embedder, text, place, origin, columns=_columns(text, wants_text), **options)
 
 
-def written(counts: Mapping[str, int]) -> Written:
-    """The totals that the note of a file of vectors has."""
+def _encode_whole(
+    embedder: Embedder, text: Corpus, output: Path, origin: Mapping[str, Any], wants_text: bool, **options: Any
+) -> Written:
+    """Writes one file, from parts in a hidden folder beside it."""
+    try:
+        try_writing(output)
+    except OSError as error:
+        raise unwritable(output, error) from error
+    unfinished = output.with_name(f".{output.name[:200]}.parts")
+    columns = _columns(text, wants_text) if output.suffix == ".parquet" else ()
+    written = encode_parts(embedder, text, unfinished, origin, columns=columns, **options)
+    write_whole(unfinished, output)
+    shutil.rmtree(unfinished)
+    return written
+
+
+def _columns(text: Corpus, wants_text: bool) -> tuple[str, ...]:
+    """Columns that a table has before the vectors."""
+    return (*text.kept, *(TEXT,) * wants_text)
+
+
+def is_folder(output: str | Path) -> bool:
+    """Whether an output is a folder of parts: one that is named as a folder, or was begun."""
+    return str(output).endswith("/") or (not is_remote(output) and (local(output, "--output") / ABOUT).is_dir())
+
+
+def _place(output: str | Path) -> Path | Bucket:
+    return Bucket(output) if is_remote(output) and is_folder(output) else local(output, "--output")
+
+
+def _check_file(output: Path, needs_table: str) -> None:
+    """Raises `InputError` for a file that cannot be written, or not by these processes."""
+    if output.is_dir():
+        raise InputError(f"--output={output} is a folder; name a file, or --output={output}/ for a folder of parts.")
+    if is_special(output):
+        raise InputError(f"--output={output} is a device or pipe; name a file.")
+    if output.suffix not in FORMATS:
+        raise InputError(f"--output={output} must end in .npy, .parquet or /, for a folder of parts.")
+    if needs_table and output.suffix != ".parquet":
+        raise InputError(f"{needs_table} needs a table: --output={output.with_suffix('.parquet')}.")
+    if processes.count() > 1:
+        raise InputError(f"several processes write a folder of parts; give --output={output.with_suffix('')}/.")
+
+
+def encode_parts(
+    embedder: Embedder,
+    text: Corpus,
+    place: Path | Bucket,
+    origin: Mapping[str, Any],
+    *,
+    columns: Sequence[str] = (),
+    progress: bool = True,
+    part_rows: int = PART_ROWS,
+) -> Written:
+    """Writes a folder of `.parquet` parts; what it already holds is kept. The processes of a run share its parts.
+
+    Args:
+      origin: of `origin_of`.
+      columns: of `Passage`, before the vectors.
+
+    Raises:
+      InputError: as `filled_from_text`.
+    """
+    origin = {**origin, "columns": [*columns, EMBEDDING]}
+    make = partial(_part, embedder, columns, origin["prompt"], unknown_id(embedder.model.tokenizer))
+    parts = filled_from_text(place, origin, text, text.passages, make, part_rows=part_rows, shown=progress)
+    counts = parts.counts()
     return Written(*(counts.get(name, 0) for name in ("rows", *Written._fields[1:])))
+
+
+def _part(
+    embedder: Embedder,
+    columns: Sequence[str],
+    prompt: str,
+    unknown: int | None,
+    rows: range,
+    passages: Sequence[Passage],
+    advance: Advance,
+) -> Made:
+    """What writes the vectors of some passages, and their counts."""
+    encodings = embedder.model.encodings([prompt + passage.text for passage in passages])
+    ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
+    block = checked_block(embedder.encode_ids(ids, advance=advance), rows.start, embedder.width)
+    counts = {
+        "truncated": sum(bool(encoding.overflowing) for encoding in encodings),
+        "cut": sum(
+            len(part) - sum(part.special_tokens_mask) for encoding in encodings for part in encoding.overflowing
+        ),
+        "unknown": sum(int((row == unknown).sum()) for row in ids),
+        "tokens": sum(map(len, ids)),
+    }
+    cells = {name: [getattr(passage, name) for passage in passages] for name in columns}
+    return partial(write_part, columns=cells, block=block), counts
 
 
 def chunking_for(embedder: Embedder, chunk_tokens: int, prefix: str) -> Chunking:
@@ -131,40 +215,7 @@ def chunking_for(embedder: Embedder, chunk_tokens: int, prefix: str) -> Chunking
     return Chunking(tokenizer=model.tokenizer, most=chunk_tokens - around)
 
 
-def _finish(vectors: VectorFile, output: Path, text: Corpus, *, keep_text: bool) -> None:
-    """Gives the complete file its name and form."""
-    try:
-        if output.suffix == ".parquet":
-            _as_table(vectors, output, text, (*text.kept, *(TEXT,) * keep_text))
-        else:
-            vectors.path.replace(output)
-        vectors.file.note.unlink()
-    except OSError as error:
-        raise unwritable(output, error) from error
-
-
-def _refuse_others_file(partial: Path) -> None:
-    """Raises `InputError` if there is a file under the name for unfinished rows that this program did not write."""
-    if partial.is_file() and partial.stat().st_size and note_of(partial) is None:
-        raise InputError(f"{partial} exists without a valid note; move it, or choose another --output.")
-
-
-def _as_table(vectors: VectorFile, output: Path, text: Corpus, columns: Sequence[str]) -> None:
-    """Parquet cannot be continued after a kill, so that the table is written in one go, from the finished rows."""
-    table = output.with_name(f".{output.name[:40]}.{os.getpid()}.unfinished")
-    try:
-        rows = ([getattr(passage, name) for name in columns] for passage in text.passages())
-        write_parquet(table, vectors.path, columns, rows)
-        text.check()
-        table.replace(output)
-    finally:
-        table.unlink(missing_ok=True)
-    vectors.path.unlink()
-
-
-def origin_of(
-    embedder: Embedder, text: Corpus, *, column: str = TEXT, prefix: str = "", chunk: int = CHUNK
-) -> dict[str, object]:
+def origin_of(embedder: Embedder, text: Corpus, *, column: str = TEXT, prefix: str = "") -> dict[str, object]:
     """Everything that determines the vectors, except the devices."""
     found: dict[str, object] = {
         "model": embedder.model.digest(),
@@ -174,99 +225,8 @@ def origin_of(
         "column": column,
         "batch_size": embedder.batch_size,
         "precision": embedder.compute_dtype.name,
-        "chunk": chunk,
     }
     return found | ({"passage_tokens": text.chunking.most} if text.chunking else {})
-
-
-def vectors_of_text(
-    embedder: Embedder,
-    text: Watched,
-    path: Path,
-    origin: Mapping[str, Any],
-    *,
-    progress: bool = True,
-    shared: bool = True,
-) -> spread.Opened:
-    """The vectors of all sentences, complete, in the `.npy` file `path`; what it already holds is kept.
-
-    The processes of a run compute a part each.
-
-    Args:
-      shared: as in `encode_file`.
-      origin: of `origin_of`. It holds the options too: what determines the vectors and what is computed are one.
-
-    Raises:
-      InputError: the text changed meanwhile, or the processes do not share the folder.
-    """
-
-    def open_file() -> VectorFile:
-        return VectorFile(path, origin, rows=sum(1 for _ in text.rows()), width=embedder.width)
-
-    found = spread.opened(open_file, path.parent if shared else None)
-    if shared and not found.shared:
-        raise InputError(f"{path.parent} must be on a file system that all processes share; choose another --output.")
-    with Interrupts() as interrupts, progress_bar(found.rows, "sentences", shown=progress) as bar:
-
-        def advance(rows: int) -> None:
-            bar.update(rows)
-            if interrupts.status:
-                done = f"{found.written:,} of {found.rows:,} sentences are done"
-                raise Interrupted(interrupts.status, f": {done}; give the same command again to go on")
-
-        advance(found.done)
-        # All but the last chunk are of one size, and a batch holds rows of one chunk: a resumed run computes the same.
-        rest = islice(_texts(text), found.done, None)
-        chunks = iter(lambda: list(islice(rest, origin["chunk"])), [])
-        compute = partial(_block, embedder, text, origin["prompt"], unknown_id(embedder.model.tokenizer), advance)
-        for number, block in enumerate(spread.in_turns(chunks, compute, found)):
-            found.append(block)
-            if number % processes.count():  # another process's
-                advance(len(block.vectors))
-    if found.file:
-        _check_complete(found.file, text)
-    return found
-
-
-def _block(
-    embedder: Embedder,
-    text: Watched,
-    prompt: str,
-    unknown: int | None,
-    advance: Callable[[int], None],
-    sentences: Sequence[str],
-) -> spread.Block:
-    """The vectors of a chunk of sentences."""
-    encodings = embedder.model.encodings([prompt + sentence for sentence in sentences])
-    ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
-    vectors = embedder.encode_ids(ids, advance=advance)
-    text.check()
-    counts = {
-        "truncated": sum(bool(encoding.overflowing) for encoding in encodings),
-        "cut": sum(
-            len(part) - sum(part.special_tokens_mask) for encoding in encodings for part in encoding.overflowing
-        ),
-        "unknown": sum(int((row == unknown).sum()) for row in ids),
-        "tokens": sum(map(len, ids)),
-    }
-    return spread.Block(vectors, counts)
-
-
-def _check_complete(vectors: VectorFile, text: Watched) -> None:
-    """Raises `InputError`, and removes the vectors, if the text changed meanwhile."""
-    try:
-        text.check_content()
-        if not vectors.complete:
-            raise InputError(
-                f"the text has {vectors.done:,} rows now, and had {vectors.rows:,}; give the same command again."
-            )
-    except InputError:
-        vectors.discard()
-        raise
-
-
-def _texts(text: Watched) -> Iterator[str]:
-    return (sentence for (sentence,) in text.rows())
 
 
 def sentences(specs: Sequence[str], column: str) -> Iterator[str]:

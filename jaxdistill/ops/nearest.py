@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,15 @@ PAIRS = 8192
 """Pairs compared at a time."""
 ROWS_PER_GROUP = 4
 """Rows that are looked for at first to find the best one of each group, for each group that is wanted."""
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """Vectors in memory, or read from the disk by their numbers."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Any, /) -> Float[np.ndarray, "..."]: ...
 
 
 def nearest(
@@ -80,8 +90,8 @@ def nearest_groups(
 
 
 def cosines_of_pairs(
-    queries: Float[np.ndarray, "q e"],
-    rows: Float[np.ndarray, "n e"],
+    queries: Rows,
+    rows: Rows,
     asked: Integer[np.ndarray, " pairs"],
     answers: Integer[np.ndarray, " pairs"],
 ) -> Float[np.ndarray, " pairs"]:

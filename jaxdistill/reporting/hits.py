@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from jaxdistill.core import InputError
-from jaxdistill.data.resumable import one_line
+from jaxdistill.data.tables import one_line
 from jaxdistill.files import write_atomic
 
 LINE_WIDTH = 120

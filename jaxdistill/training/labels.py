@@ -94,7 +94,7 @@ def _of_pairs(
         pairs = list(zip(store.texts(columns[0]), store.texts(other), strict=True))
         of = _name(what, embedder, store, (columns[0], other), dtype)
         made.append(targets.cached_vectors(folder, of, score, pairs, 1, what=what, progress=progress))
-    return np.concatenate(made, axis=1)
+    return np.concatenate([scores[:] for scores in made], axis=1)
 
 
 def _of_sentences(

@@ -88,7 +88,7 @@ def load_labellers(config: Config, workdir: pathlib.Path) -> list[SentenceModel]
     ]
 
 
-def whitened(config: Config, array: Float[np.ndarray, "rows e"] | targets.Selected | targets.Joined) -> targets.Stored:
+def whitened(config: Config, array: targets.Parts | targets.Selected | targets.Joined) -> targets.Stored:
     """The targets as `teacher.whiten` and `teacher.components` want them."""
     spec = config.teacher
     check_components(config, array.shape[1])
@@ -203,7 +203,7 @@ class Targets:
 
     def _stored(
         self, config: Config, view: str, compute_dtype: DTypeLike, progress: bool
-    ) -> Float[np.ndarray, "rows e"] | targets.Joined:
+    ) -> targets.Parts | targets.Joined:
         if view not in self.text.columns:
             raise InputError(
                 f"teacher.targets='store' needs a teacher view that is a column of the text ({', '.join(self.text.columns)}); "
@@ -213,9 +213,7 @@ class Targets:
         arrays = [self._of_teacher(embedder, config, view, of_view, progress) for embedder in self.embedders]
         return arrays[0] if len(arrays) == 1 else targets.Joined(arrays, shares_of(config.teacher))
 
-    def _of_teacher(
-        self, embedder: Embedder, config: Config, view: str, of_view: str, progress: bool
-    ) -> Float[np.ndarray, "rows e"]:
+    def _of_teacher(self, embedder: Embedder, config: Config, view: str, of_view: str, progress: bool) -> targets.Parts:
         return targets.cached_vectors(
             cache_folder(config.data.cache_folder) / "targets",
             f"{embedder.model.digest()} {of_view}",

@@ -38,8 +38,15 @@ def _export_beside_hidden_folders(room: Room) -> Ended:
 
 
 def _partial_is_the_users(room: Room) -> Ended:
-    (room.folder / "v.npy.partial").write_text("mine")
+    (room.folder / ".v.npy.parts").mkdir()
+    (room.folder / ".v.npy.parts" / "mine.txt").write_text("mine")
     return room.run("encode", f"--model={room.export()}", f"--input={room.text()}", f"--output={room.folder / 'v.npy'}")
+
+
+def _output_is_the_users(room: Room) -> Ended:
+    (room.folder / "mine").mkdir()
+    (room.folder / "mine" / "part-0.parquet").write_text("mine")
+    return room.run("encode", f"--model={room.export()}", f"--input={room.text()}", f"--output={room.folder / 'mine'}/")
 
 
 def _workdir_is_a_file(room: Room) -> Ended:
@@ -92,13 +99,11 @@ def _encoded_text(change: Callable[[pathlib.Path], object]):
     """`encode` of a text that is changed once the first rows are written."""
 
     def encode(room: Room) -> Ended:
-        text, note = room.folder / "long.txt", room.folder / "v.npy.partial.json"
+        text, unfinished = room.folder / "long.txt", room.folder / ".v.npy.parts"
         text.write_text("\n".join(made_up(60_000, words=3)) + "\n")
         model, output = room.export(), room.folder / "v.npy"
         arguments = [f"--model={model}", f"--input={text}", f"--output={output}", "--quiet"]
-        return _while(
-            room, "encode", arguments, lambda: note.exists() and "rows" in note.read_text(), lambda _: change(text)
-        )
+        return _while(room, "encode", arguments, lambda: any(unfinished.glob("part-*")), lambda _: change(text))
 
     return encode
 
@@ -148,13 +153,13 @@ CASES = [
         "`encode` of a text that shrinks meanwhile",
         _encoded_text(_shrink),
         says="changed while it was read",
-        left=("long.txt", "v.npy.partial*"),
+        left=("long.txt", ".v.npy.parts/*"),
     ),
     Case(
         "`encode` of a text that grows meanwhile",
         _encoded_text(_grow),
         says="changed while it was read",
-        left=("long.txt", "v.npy.partial*"),
+        left=("long.txt", ".v.npy.parts/*"),
     ),
     Case(
         "a text that changes while it is tokenised",
@@ -181,9 +186,15 @@ CASES = [
     ),
     Case("`encode` with its input, a `.txt`, as the output", _output_is_input, says="must end in", quick=True),
     Case(
-        "`encode` where `OUTPUT.partial` is a file of the user",
+        "`encode` where the hidden folder for parts is the user's",
         _partial_is_the_users,
-        says="without a valid note",
+        says="holds files that are no parts of this program",
+        quick=True,
+    ),
+    Case(
+        "`encode --output=DIR/` where `DIR` holds files of the user",
+        _output_is_the_users,
+        says="holds files that are no parts of this program",
         quick=True,
     ),
     Case(

@@ -52,8 +52,8 @@ def _labels(shared: pathlib.Path, folder: pathlib.Path) -> Commands:
     return [("main", ["--config=configs/trans_encoder.py:tiny", *given, f"--workdir={folder / 'run'}"])]
 
 
-def _encode(shared: pathlib.Path, folder: pathlib.Path, *, suffix: str) -> Commands:
-    output = folder / f"vectors{suffix}"
+def _encode(shared: pathlib.Path, folder: pathlib.Path, *, name: str) -> Commands:
+    output = f"{folder}/{name}"
     return [
         ("encode", [f"--model={shared / 'model'}", f"--input={shared / 'long.txt'}", f"--output={output}", "--quiet"])
     ]
@@ -78,19 +78,27 @@ def _export(shared: pathlib.Path, folder: pathlib.Path) -> Commands:
 TRAINED = ("run/export/model.safetensors", "run/metrics.jsonl", "run/checkpoints/*/progress/metadata")
 SCENES = (
     Scene("training", 18, _training, TRAINED),
-    Scene("training with stored targets", 10, _stored, (*TRAINED, "cache/targets/*/targets.npy")),
+    Scene("training with stored targets", 10, _stored, (*TRAINED, "cache/targets/*/part-*.npy")),
     Scene(
         "two stages with labels",
         5,
         _labels,
         ("run/stage*/export/model.safetensors", "run/stage*/metrics.jsonl", "cache/labels/*/*.npy"),
     ),
-    Scene("encode to `.npy`", 24, lambda shared, folder: _encode(shared, folder, suffix=".npy"), ("vectors.npy",)),
+    Scene("encode to `.npy`", 24, lambda shared, folder: _encode(shared, folder, name="vectors.npy"), ("vectors.npy",)),
     Scene(
         "encode to `.parquet`",
         14,
-        lambda shared, folder: _encode(shared, folder, suffix=".parquet"),
+        lambda shared, folder: _encode(shared, folder, name="vectors.parquet"),
         ("vectors.parquet",),
+    ),
+    Scene("encode to a folder", 10, lambda shared, folder: _encode(shared, folder, name="parts/"), ("parts/part-*",)),
+    Scene(
+        "encode to a folder in two processes",
+        6,
+        lambda shared, folder: _encode(shared, folder, name="parts/"),
+        ("parts/part-*",),
+        processes=2,
     ),
     Scene("sweep of two points", 4, _sweep, ("run/*/export/model.safetensors", "run/*/metrics.jsonl")),
     Scene("evaluation", 18, _evaluate, ("results.json",)),
