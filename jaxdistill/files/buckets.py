@@ -46,9 +46,10 @@ class Bucket:
         self.name = posixpath.basename(self._root)
         with self._errors():
             import fsspec  # imported here: only addresses need it
+            from fsspec.utils import tokenize
 
             self._files: Any = fsspec.filesystem(self.scheme, use_listings_cache=False)
-            self._version: Callable[..., str] = fsspec.utils.tokenize
+            self._version: Callable[..., str] = tokenize
 
     def versions(self) -> dict[str, str]:
         """Names of all objects below the address, each with what changes when it is replaced."""
