@@ -206,7 +206,7 @@ def _found(given: argparse.Namespace, queries: Mapping[str, str]) -> list[list[H
 def _stored(vectors: str) -> Path:
     """The local file or folder of stored vectors."""
     if is_remote(vectors) and vectors.endswith("/"):
-        return buckets.fetched_folder(vectors, fetched_folder())
+        return buckets.fetched_folder(vectors, fetched_folder(), ("*",))
     return fetched(vectors)
 
 
