@@ -105,23 +105,6 @@ class _SpreadScorer(NamedTuple):
         return self.whole(sentences)
 
 
-@contextlib.contextmanager
-def first_before_others(folder: Path) -> Iterator[None]:
-    """The first process goes through the body alone, and then the others, which find in `folder` what it made; all at once
-    where they do not share the folder."""
-    together = is_shared(folder)
-    if together and not processes.is_first():
-        processes.gathered("the first one is done")
-    yield
-    if together and processes.is_first():
-        processes.gathered("the first one is done")
-
-
-def is_shared(folder: Path) -> bool:
-    """Whether the run has several processes that all see the folder of the first one."""
-    return processes.count() > 1 and not any(processes.gathered(folder_owner(folder)))
-
-
 def folder_owner(folder: Path) -> int:
     """The number of the first process that sees the folder of this one; all must call this together."""
     name, problem = "", None
