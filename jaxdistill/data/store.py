@@ -7,7 +7,7 @@ in its part, and `SENTENCES`.
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 
 from jaxdistill.core import MASK_TOKENS, InputError
 from jaxdistill.data.chunks import Chunking
-from jaxdistill.data.token_parts import SUFFIX, Part, Tokens
+from jaxdistill.data.token_parts import SUFFIX, Part
 from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, tokenised_words
 
 SENTENCES = ("lengths", "words", "tokens")
@@ -111,13 +111,11 @@ class TokenStore:
     def _of(self, column: str, kind: str) -> np.ndarray:
         return self._arrays[f"{self._place_of(column)}.{kind}"]
 
-    def _located(self, column: str, rows: Sequence[int] | Integer[np.ndarray, " b"]) -> Iterator[tuple[Tokens, int]]:
+    def _parts_of(self, rows: Sequence[int] | Integer[np.ndarray, " b"]) -> tuple[np.ndarray, np.ndarray]:
         """The part of each row, and the row's number in it."""
         found = self._arrays["row"][np.asarray(rows, np.int64)]
         numbers = np.searchsorted(self._ends, found, side="right")
-        within = found - np.concatenate([[0], self._ends])[numbers]
-        tokens = self._tokens[self._place_of(column)]
-        return ((tokens[number], row) for number, row in zip(numbers.tolist(), within.tolist(), strict=True))
+        return numbers, found - np.concatenate([[0], self._ends])[numbers]
 
     def lengths(self, column: str) -> Integer[np.ndarray, " rows"]:
         """Number of tokens of each sentence."""
@@ -155,27 +153,29 @@ class TokenStore:
 
     def gather(self, column: str, rows: Integer[np.ndarray, " b"]) -> "Gathered":
         """Ids and words of many sentences at once."""
-        lengths, starts = self.lengths_of(column, rows), self._of(column, "starts")[rows]
-        none = self._tokens[self._place_of(column)][0]
-        each_ids, each_marks = [none.ids[:0]], [none.marks[:0]]
-        places = zip(self._located(column, rows), starts.tolist(), (starts + lengths).tolist(), strict=True)
-        for (tokens, _), begin, end in places:
-            each_ids.append(tokens.ids[begin:end])
-            each_marks.append(tokens.marks[begin:end])
-        marks = np.concatenate(each_marks)
-        within = np.arange(len(marks)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        # Words are counted over all sentences at once; subtracting each sentence's first count restarts them at 0.
+        numbers, lengths, starts = (
+            self._parts_of(rows)[0],
+            self.lengths_of(column, rows),
+            self._of(column, "starts")[rows],
+        )
+        tokens = self._tokens[self._place_of(column)]
+        places = [*zip(numbers.tolist(), starts.tolist(), (starts + lengths).tolist(), strict=True)]
+        none = tokens[0]
+        ids = np.concatenate([none.ids[:0], *[tokens[number].ids[begin:end] for number, begin, end in places]])
+        marks = np.concatenate([none.marks[:0], *[tokens[number].marks[begin:end] for number, begin, end in places]])
+        # Words are counted over all sentences at once; subtracting the count before each sentence restarts them at 0.
         count = np.cumsum(marks == STARTS)
-        before = np.where(within == 0, count - (marks == STARTS), 0)
-        words = np.where(marks == PROTECTED, -1, count - 1 - np.maximum.accumulate(before))
-        return Gathered(np.concatenate(each_ids), words, lengths)
+        before = np.concatenate([[0], count])[np.cumsum(lengths) - lengths]
+        words = np.where(marks == PROTECTED, -1, count - 1 - np.repeat(before, lengths))
+        return Gathered(ids, words, lengths)
 
     def text(self, column: str, row: int) -> str:
         """The sentence as given, without surrounding white space."""
         return self._texts(column, [row])[0]
 
     def _texts(self, column: str, rows: Sequence[int]) -> list[str]:
-        return [tokens.texts[row].as_py() for tokens, row in self._located(column, rows)]
+        tokens = self._tokens[self._place_of(column)]
+        return [tokens[number].texts[int(row)].as_py() for number, row in zip(*self._parts_of(rows), strict=True)]
 
     def texts(self, column: str = "text", prompts: Mapping[str, str] | None = None) -> "Texts":
         """All sentences of a column as a lazy sequence, behind the prompts of their roles if these are given."""

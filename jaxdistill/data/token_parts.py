@@ -5,7 +5,7 @@ each chunk of one: the columns' tokens and texts, counts, and keys that tell equ
 and not on which of them are duplicates or excluded.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain, groupby, islice
@@ -17,6 +17,7 @@ from jaxtyping import Integer
 from tokenizers import Tokenizer
 
 from jaxdistill.bars import progress_bar
+from jaxdistill.core import InputError
 from jaxdistill.data import row_keys, sources
 from jaxdistill.data.chunks import Chunking
 from jaxdistill.data.part_folder import PartFolder, read_origin
@@ -36,6 +37,15 @@ KEYS = ("keys", "repeat_keys", "exclude_keys")
 """Hashes of the text, of what makes two rows duplicates, and of the whole cells that `data.exclude` is compared with."""
 COUNTS = ("words", *Unknown._fields, "truncated")
 """What is counted in each sentence of a column; `tokens` leaves out special tokens and those of the prompt."""
+
+
+def still_same(parts: PartFolder, check: Callable[[], None]) -> None:
+    """Removes the parts if a check of the text raises, because they may be of another text than their digest names."""
+    try:
+        check()
+    except InputError:
+        parts.discard()
+        raise
 
 
 class Row(NamedTuple):
@@ -117,7 +127,7 @@ class PartWriter:
                 own = parts.rows_of(number)
                 table, empty = self._table(own.start, islice(rows, own.start - done, own.stop - done))
                 done = own.stop
-                text.check()
+                still_same(parts, text.check)
                 parts.write(number, partial(self._save, table), {"empty": empty})
                 bar.update(done - bar.n)
 

@@ -27,7 +27,7 @@ from jaxdistill.data.part_folder import PartFolder
 from jaxdistill.data.portions import portions
 from jaxdistill.data.roles import Roles
 from jaxdistill.data.store import SENTENCES, TokenStore, description_checksum, is_complete
-from jaxdistill.data.token_parts import COUNTS, Part, PartWriter
+from jaxdistill.data.token_parts import COUNTS, Part, PartWriter, still_same
 from jaxdistill.data.words import Unknown
 from jaxdistill.files import make_folder_atomic
 from jaxdistill.files.reading import LINE_BYTES
@@ -106,12 +106,8 @@ def build_store(
     def fill(unfinished: Path) -> None:
         excluded = row_keys.excluded_rows(exclude, identity, line_bytes)
         _write(unfinished, writer, parts, info, excluded if exclude else None, dedupe)
-        try:
-            for watched in (text, *others):  # else the digest could name other text
-                watched.check_content()
-        except InputError:
-            parts.discard()
-            raise
+        for watched in (text, *others):  # else the digest could name other text
+            still_same(parts, watched.check_content)
 
     if parts.is_first and not _is_usable(folder):
         make_folder_atomic(folder, fill, what="the token store", is_complete=is_complete)
