@@ -1,14 +1,17 @@
 """The token store: same tokens as the tokenizer's own, words of the raw text, reuse by digest, counts."""
 
+import itertools
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
 from tokenizers import processors
 
 from jaxdistill.core import InputError
-from jaxdistill.data import tokenize
+from jaxdistill.data import part_folder, row_keys, sources, spread, token_parts, tokenize
 
+from process_threads import Processes
 from tiny_text import SENTENCES, bare, byte_level, made_up, sentence_piece, store_of, untrimmed, word_piece
 
 KINDS = {"word_piece": word_piece, "byte_level": byte_level, "sentence_piece": sentence_piece, "untrimmed": untrimmed}
@@ -184,17 +187,106 @@ def test_sources_are_told_apart(tmp_path):
 
 def test_chunks_do_not_show(tmp_path, monkeypatch):
     lines = made_up(50)
-    whole = store_of(tmp_path, lines)
-    monkeypatch.setattr(tokenize, "CHUNK_ROWS", 7)
-    pieces = store_of(tmp_path, lines, cache_folder=tmp_path / "other")
-    assert pieces.digest == whole.digest
-    for name in whole._arrays:
-        np.testing.assert_array_equal(whole._arrays[name], pieces._arrays[name], err_msg=name)
+    store_of(tmp_path, lines, dedupe=True)
+    monkeypatch.setattr(token_parts, "CHUNK_ROWS", 7)
+    store_of(tmp_path, lines, dedupe=True, cache_folder=tmp_path / "other")
+    assert files_in(tmp_path / "cache") == files_in(tmp_path / "other")
+
+
+def test_parts_do_not_show(tmp_path, monkeypatch):
+    """Rows with an empty cell, and parts without any other row, included."""
+    lines = [*made_up(20), *[""] * 9, *made_up(20), " ", "x"]
+    whole = store_of(tmp_path, lines, dedupe=True)
+    monkeypatch.setattr(token_parts, "PART_ROWS", 4)
+    parts = store_of(tmp_path, lines, dedupe=True, cache_folder=tmp_path / "other")
+    assert parts.report() == whole.report() and parts.unknown("text") == whole.unknown("text")
+    assert list(parts.texts()) == list(whole.texts()) == [*made_up(20), "x"]
+    for name in ("input_row", "keys"):
+        assert np.array_equal(getattr(parts, name), getattr(whole, name))
+    rows = np.random.default_rng(0).integers(whole.rows, size=64)
+    for mine, theirs in zip(parts.gather("text", rows), whole.gather("text", rows), strict=True):
+        assert np.array_equal(mine, theirs)
+
+
+def test_stores_of_one_text_share_its_parts(tmp_path, monkeypatch):
+    plain = store_of(tmp_path, ["the cat", "The cat", "rain"])
+    monkeypatch.setattr(token_parts, "tokenised_words", None)
+    (tmp_path / "test.txt").write_text("rain\n")
+    one = store_of(tmp_path, ["the cat", "The cat", "rain"], dedupe=True, exclude=[str(tmp_path / "test.txt")])
+    assert (plain.rows, list(one.texts())) == (3, ["the cat"])
+    assert len({store.digest for store in (plain, one)}) == 2
+
+
+@pytest.mark.parametrize("ended", range(4))
+def test_a_killed_tokenisation_goes_on_with_the_parts_that_are_missing(tmp_path, monkeypatch, ended):
+    monkeypatch.setattr(token_parts, "PART_ROWS", 8)
+    lines, tokenise, count = made_up(30), token_parts.tokenised_words, itertools.count()
+    store_of(tmp_path, lines)
+
+    def killed(*given, **options):
+        if next(count) == ended:
+            raise KeyboardInterrupt
+        return tokenise(*given, **options)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(token_parts, "tokenised_words", killed)
+        store_of(tmp_path, lines, cache_folder=tmp_path / "other")
+    calls = []
+    monkeypatch.setattr(
+        token_parts, "tokenised_words", lambda *given, **options: calls.append(1) or tokenise(*given, **options)
+    )
+    store_of(tmp_path, lines, cache_folder=tmp_path / "other")
+    assert len(calls) == 4 - ended
+    assert files_in(tmp_path / "cache") == files_in(tmp_path / "other")
+
+
+def test_processes_tokenise_a_part_each(tmp_path, monkeypatch):
+    """Four, of which two see one folder and two another."""
+    monkeypatch.setattr(token_parts, "PART_ROWS", 8)
+    four, tokenise, calls = Processes(4), token_parts.tokenised_words, Counter()
+    store_of(tmp_path, made_up(60), dedupe=True)
+
+    def counted(*given, **options):
+        calls[four.index()] += 1
+        return tokenise(*given, **options)
+
+    def build():
+        folder = tmp_path / ("one", "one", "other", "other")[four.index()]
+        options = {"tokenizer": word_piece(), "max_length": 64, "dedupe": True}
+        return tokenize.build_store([str(tmp_path / "text.txt")], cache_folder=folder, **options).rows
+
+    monkeypatch.setattr(token_parts, "tokenised_words", counted)
+    for module in (spread, part_folder, tokenize):
+        monkeypatch.setattr(module, "processes", four)
+    assert four.run(build) == [60] * 4
+    assert calls == {0: 4, 1: 4, 2: 4, 3: 4}
+    assert files_in(tmp_path / "cache") == files_in(tmp_path / "one") == files_in(tmp_path / "other")
+
+
+@pytest.mark.parametrize("rows", [1, 3, 1000, 20_000])
+def test_repeats_are_those_of_a_set(rows):
+    draw = np.random.default_rng(rows)
+    keys = draw.integers(1 << 64, size=max(1, rows // 3), dtype=np.uint64)[draw.integers(max(1, rows // 3), size=rows)]
+    kept = draw.random(rows) < 0.8
+    seen, wanted = set(), []
+    for key, might in zip(keys.tolist(), kept.tolist(), strict=True):
+        wanted.append(might and key not in seen)
+        seen |= {key} if might else set()
+    row_keys.drop_repeats(kept, lambda: np.array_split(keys, 7))
+    assert kept.tolist() == wanted
+
+
+def test_a_set_of_keys_holds_what_it_was_given():
+    keys = np.array([5, 0, (1 << 64) - 1, 7, 5], np.uint64)
+    held = row_keys.KeySet(keys.tolist())
+    assert len(held) == 4 and held.holds(keys).all() and 7 in held and 6 not in held
+    assert not held.holds(np.array([1, 6, (1 << 64) - 2], np.uint64)).any()
+    assert not row_keys.KeySet() and 7 not in row_keys.KeySet()
 
 
 def test_the_store_is_reused_and_its_digest_follows_every_input(tmp_path, monkeypatch):
     first = store_of(tmp_path, SENTENCES)
-    monkeypatch.setattr(tokenize, "tokenised_words", None)
+    monkeypatch.setattr(token_parts, "tokenised_words", None)
     assert store_of(tmp_path, SENTENCES).digest == first.digest
     monkeypatch.undo()
     others = [
@@ -208,6 +300,11 @@ def test_the_store_is_reused_and_its_digest_follows_every_input(tmp_path, monkey
     assert len({first.digest, *(store.digest for store in others)}) == 8
 
 
+def files_in(folder):
+    """Names and contents of all files in a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def flipped(content: bytes) -> bytes:
     """One bit of the byte in the middle changed."""
     middle = len(content) // 2
@@ -218,7 +315,7 @@ def test_the_tokenizers_own_padding_and_truncation_do_not_matter(tmp_path):
     assert store_of(tmp_path, SENTENCES).digest == store_of(tmp_path, SENTENCES, tokenizer=word_piece(9)).digest
 
 
-@pytest.mark.parametrize("name", ["0.ids", "0.starts", "0.text", "keys", "store.json"])
+@pytest.mark.parametrize("name", ["row", "0.starts", "keys", "store.json"])
 @pytest.mark.parametrize("damage", [lambda content: content[:2], flipped], ids=["cut", "flipped"])
 def test_a_damaged_store_is_built_again(tmp_path, caplog, name, damage):
     file = store_of(tmp_path, SENTENCES).folder / name
@@ -229,51 +326,80 @@ def test_a_damaged_store_is_built_again(tmp_path, caplog, name, damage):
     assert "is damaged; rebuilding it" in caplog.text
 
 
+@pytest.mark.parametrize("damage", [lambda content: content[:2], flipped], ids=["cut", "flipped"])
+def test_a_damaged_part_is_tokenised_again_alone(tmp_path, caplog, monkeypatch, damage):
+    monkeypatch.setattr(token_parts, "PART_ROWS", 8)
+    lines, tokenise, calls = made_up(30), token_parts.tokenised_words, []
+    store_of(tmp_path, lines)
+    whole = files_in(tmp_path / "cache")
+    part = next((tmp_path / "cache").glob("*/part-00002-of-00004.arrow"))
+    part.write_bytes(damage(part.read_bytes()))
+    monkeypatch.setattr(
+        token_parts, "tokenised_words", lambda *given, **options: calls.append(1) or tokenise(*given, **options)
+    )
+    store_of(tmp_path, lines)
+    assert files_in(tmp_path / "cache") == whole and len(calls) == 1
+    assert "part-00002-of-00004.arrow is damaged; writing it again" in caplog.text
+
+
 def test_a_build_that_fails_leaves_nothing_behind(tmp_path):
     with pytest.raises(InputError, match="text.txt:2 is not UTF-8"):
         (tmp_path / "text.txt").write_bytes(b"good\n\xff\n")
         options = {"tokenizer": word_piece(), "max_length": 16, "cache_folder": tmp_path / "cache"}
         tokenize.build_store([str(tmp_path / "text.txt")], **options)
-    assert not list((tmp_path / "cache").iterdir())
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_text_that_changes_while_it_is_tokenised_makes_no_store(tmp_path, monkeypatch):
-    append = tokenize._Draft._append
+    tokenise = token_parts.tokenised_words
 
-    def append_and_change(self, *arguments):
-        append(self, *arguments)
+    def tokenise_and_change(*given, **options):
         (tmp_path / "text.txt").write_text("another text\n")
+        return tokenise(*given, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(tokenize._Draft, "_append", append_and_change)
+        patch.setattr(token_parts, "tokenised_words", tokenise_and_change)
         with pytest.raises(InputError, match="text.txt changed while it was read"):
             store_of(tmp_path, SENTENCES)
-    assert not list((tmp_path / "cache").iterdir())
+    assert not list((tmp_path / "cache").rglob("part-*.arrow")) and not list((tmp_path / "cache").rglob("store.json"))
     assert store_of(tmp_path, SENTENCES).texts()[0] == SENTENCES[0]
 
 
-def test_two_processes_may_build_the_same_store(tmp_path, monkeypatch):
-    write = tokenize._Draft.write
+def test_a_text_that_changes_before_the_store_is_written_leaves_no_part(tmp_path, monkeypatch):
+    """As that of a hub, whose changes no file shows."""
+    monkeypatch.setattr(sources.Watched, "check", lambda _: None)
+    test_a_text_that_changes_while_it_is_tokenised_makes_no_store(tmp_path, monkeypatch)
 
-    def overtaken(draft, *arguments):
-        monkeypatch.setattr(tokenize._Draft, "write", write)
+
+def test_two_runs_may_build_the_same_store(tmp_path, monkeypatch):
+    write = tokenize._write
+
+    def overtaken(*arguments):
+        monkeypatch.setattr(tokenize, "_write", write)
         other = store_of(tmp_path, SENTENCES)
-        write(draft, *arguments)
+        write(*arguments)
         assert other.folder.exists()
 
-    monkeypatch.setattr(tokenize._Draft, "write", overtaken)
+    monkeypatch.setattr(tokenize, "_write", overtaken)
     assert store_of(tmp_path, SENTENCES).rows == len(SENTENCES)
-    assert len(list((tmp_path / "cache").iterdir())) == 1
+    assert len(list((tmp_path / "cache").glob("*/store.json"))) == 1
 
 
 def test_a_full_disk_is_one_clear_line(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(InputError, match="could not be written: no space left") as found,
+    ):
+        patch.setattr(token_parts.PartWriter, "_save", full)
+        store_of(tmp_path, SENTENCES)
+    assert "\n" not in str(found.value) and not list((tmp_path / "cache").rglob("part-*.arrow"))
     monkeypatch.setattr(tokenize._Files, "append", full)
     with pytest.raises(InputError, match="cannot be written in .*: No space left on device; free space"):
         store_of(tmp_path, SENTENCES)
-    assert not list((tmp_path / "cache").iterdir())
+    assert not list((tmp_path / "cache").rglob("store.json"))
 
 
 def test_the_description_is_json_that_a_reader_understands(tmp_path):

@@ -1,7 +1,8 @@
 """Random access to ids, words and raw text of tokenised rows, memory-mapped.
 
-Each column has flat arrays on disk: `ids` of all sentences concatenated, a mark per token, `starts` (index of each
-sentence's first token), `words` and `contents` (see `WordCounts`), and the UTF-8 text with its own `text_starts`.
+Tokens and text are in parts (`token_parts`), which stores of the same text share. A store has flat arrays of the rows that it
+keeps: `row` of each among those of all parts, `input_row` and `keys`, and for each column `starts`, the first token of a sentence
+in its part, and `SENTENCES`.
 """
 
 import json
@@ -17,7 +18,11 @@ from tokenizers import Tokenizer
 
 from jaxdistill.core import MASK_TOKENS, InputError
 from jaxdistill.data.chunks import Chunking
+from jaxdistill.data.token_parts import SUFFIX, Part
 from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, tokenised_words
+
+SENTENCES = ("lengths", "words", "tokens")
+"""Numbers of a sentence: tokens, words, and tokens without special ones and those of the prompt."""
 
 
 class Gathered(NamedTuple):
@@ -65,8 +70,8 @@ class TokenStore:
         """Digest of everything that determines the tokens."""
         self.content_digest: str = info["content"]
         """Digest of the text alone: equal for stores of the same rows with different tokenizers."""
-        self.source_digest: str = info.get("source", "")
-        """SHA-256 of the sources alone; empty for a store of an earlier version."""
+        self.source_digest: str = info["source"]
+        """SHA-256 of the sources alone."""
         self.rows: int = info["rows"]
         self.input_rows: int = info["input_rows"]
         """Number of rows in the sources, excluded ones included."""
@@ -82,7 +87,10 @@ class TokenStore:
             name: np.asarray(_mapped(folder / name, dtype, length))
             for name, (dtype, length, _) in info["arrays"].items()
         }
-        self._place = {name: str(place) for place, name in enumerate(self.columns)}
+        self._place = {name: place for place, name in enumerate(self.columns)}
+        parts = [Part(path) for path in sorted((folder.parent / info["parts"]).glob(f"part-*{SUFFIX}"))]
+        self._ends = np.cumsum([len(part) for part in parts])
+        self._tokens = [[part.tokens(place) for part in parts] for place in range(len(self.columns))]
         self._longest: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -93,25 +101,33 @@ class TokenStore:
         assert self._given_tokenizer is not None  # whoever reads other texts opens the store with one
         return self._given_tokenizer
 
-    def _of(self, column: str, kind: str) -> np.ndarray:
+    def _place_of(self, column: str) -> int:
         if column not in self._place:
             raise InputError(
                 f"the text has no column {column!r}; it has {', '.join(self.columns)}. Set --config.data.columns."
             )
-        return self._arrays[f"{self._place[column]}.{kind}"]
+        return self._place[column]
+
+    def _of(self, column: str, kind: str) -> np.ndarray:
+        return self._arrays[f"{self._place_of(column)}.{kind}"]
+
+    def _parts_of(self, rows: Sequence[int] | Integer[np.ndarray, " b"]) -> tuple[np.ndarray, np.ndarray]:
+        """The part of each row, and the row's number in it."""
+        found = self._arrays["row"][np.asarray(rows, np.int64)]
+        numbers = np.searchsorted(self._ends, found, side="right")
+        return numbers, found - np.concatenate([[0], self._ends])[numbers]
 
     def lengths(self, column: str) -> Integer[np.ndarray, " rows"]:
         """Number of tokens of each sentence."""
-        return np.diff(self._of(column, "starts")).astype(np.int32)
+        return self._of(column, "lengths")
 
     def lengths_of(self, column: str, rows: Integer[np.ndarray, " b"]) -> Integer[np.ndarray, " b"]:
         """Number of tokens of some sentences."""
-        starts = self._of(column, "starts")
-        return starts[rows + 1] - starts[rows]
+        return self._of(column, "lengths")[rows].astype(np.int64)
 
     def counts_of(self, column: str, rows: Integer[np.ndarray, " b"]) -> WordCounts:
         """Numbers of words and of the words' tokens of some sentences."""
-        return WordCounts(*(self._of(column, kind)[rows].astype(np.int64) for kind in WordCounts._fields))
+        return WordCounts(*(self._of(column, kind)[rows].astype(np.int64) for kind in SENTENCES[1:]))
 
     def longest(self, column: str) -> int:
         """Number of tokens of the longest sentence."""
@@ -129,45 +145,46 @@ class TokenStore:
 
     def ids(self, column: str, row: int) -> Integer[np.ndarray, " l"]:
         """Token ids of a sentence, special tokens included."""
-        starts = self._of(column, "starts")
-        return self._of(column, "ids")[starts[row] : starts[row + 1]]
-
-    def marks(self, column: str, row: int) -> Integer[np.ndarray, " l"]:
-        """Mark of each token: 0 continues a word, 1 starts one, 2 is a special token or belongs to the prompt."""
-        starts = self._of(column, "starts")
-        return self._of(column, "marks")[starts[row] : starts[row + 1]]
+        return self.gather(column, np.array([row])).ids
 
     def words(self, column: str, row: int) -> Integer[np.ndarray, " l"]:
         """Index of each token's word, from 0; -1 for special tokens and the prompt."""
-        marks = self.marks(column, row)
-        return np.where(marks == PROTECTED, -1, np.cumsum(marks == STARTS) - 1)
+        return self.gather(column, np.array([row])).words
 
     def gather(self, column: str, rows: Integer[np.ndarray, " b"]) -> "Gathered":
         """Ids and words of many sentences at once."""
-        starts, lengths = self._of(column, "starts"), self.lengths_of(column, rows)
-        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        place = np.repeat(starts[rows], lengths) + within
-        marks = self._of(column, "marks")[place]
-        # Words are counted over all sentences at once; subtracting each sentence's first count restarts them at 0.
+        numbers, lengths, starts = (
+            self._parts_of(rows)[0],
+            self.lengths_of(column, rows),
+            self._of(column, "starts")[rows],
+        )
+        tokens = self._tokens[self._place_of(column)]
+        places = [*zip(numbers.tolist(), starts.tolist(), (starts + lengths).tolist(), strict=True)]
+        none = tokens[0]
+        ids = np.concatenate([none.ids[:0], *[tokens[number].ids[begin:end] for number, begin, end in places]])
+        marks = np.concatenate([none.marks[:0], *[tokens[number].marks[begin:end] for number, begin, end in places]])
+        # Words are counted over all sentences at once; subtracting the count before each sentence restarts them at 0.
         count = np.cumsum(marks == STARTS)
-        before = np.where(within == 0, count - (marks == STARTS), 0)
-        words = np.where(marks == PROTECTED, -1, count - 1 - np.maximum.accumulate(before))
-        return Gathered(self._of(column, "ids")[place], words, lengths)
+        before = np.concatenate([[0], count])[np.cumsum(lengths) - lengths]
+        words = np.where(marks == PROTECTED, -1, count - 1 - np.repeat(before, lengths))
+        return Gathered(ids, words, lengths)
 
     def text(self, column: str, row: int) -> str:
         """The sentence as given, without surrounding white space."""
-        starts = self._of(column, "text_starts")
-        return self._of(column, "text")[starts[row] : starts[row + 1]].tobytes().decode()
+        return self._texts(column, [row])[0]
+
+    def _texts(self, column: str, rows: Sequence[int]) -> list[str]:
+        tokens = self._tokens[self._place_of(column)]
+        return [tokens[number].texts[int(row)].as_py() for number, row in zip(*self._parts_of(rows), strict=True)]
 
     def texts(self, column: str = "text", prompts: Mapping[str, str] | None = None) -> "Texts":
         """All sentences of a column as a lazy sequence, behind the prompts of their roles if these are given."""
-        self._of(column, "starts")
+        self._place_of(column)
         return Texts(self, column, prompts)
 
     def roles(self, column: str, rows: Sequence[int] | Integer[np.ndarray, " n"]) -> list[str]:
         """The role of each of some sentences: `query`, `document`, or an empty text."""
-        portion_rows = self._info.get("portion_rows", self.source_rows)  # older stores have a portion for each source
-        portions = np.searchsorted(np.cumsum(portion_rows), np.asarray(rows, np.int64), side="right")
+        portions = np.searchsorted(np.cumsum(self._info["portion_rows"]), np.asarray(rows, np.int64), side="right")
         of_portion = [portion[column] for portion in self._info["roles"]]
         return [of_portion[portion] for portion in portions]
 
@@ -231,7 +248,7 @@ class TokenStore:
         if found or "excluded" in info:
             lines.append(f"left out: {', '.join(found) or 'nothing, no row is in data.exclude'}")
         for name in self.columns:
-            tokens = len(self._of(name, "ids"))
+            tokens = info["lengths"][name]
             lines.append(
                 f"column {name}: {tokens:,} tokens, {tokens / self.rows:.1f} per sentence, "
                 f"{self.truncated(name):.2%} of sentences truncated at {self.max_length} tokens"
@@ -254,7 +271,7 @@ class Texts(Sequence):
         return self._of(range(*place.indices(len(self))))
 
     def _of(self, rows: Sequence[int]) -> list[str]:
-        texts = [self._store.text(self._column, row) for row in rows]
+        texts = self._store._texts(self._column, rows)
         if self._prompts is None:
             return texts
         roles = self._store.roles(self._column, rows)

@@ -1,43 +1,41 @@
-"""Tokenises text once, in batches, into a store on disk that is reused by its digest (see `store`).
+"""Tokenises text once into a store on disk that is reused by its digest (see `store`).
 
-Memory does not grow with the text, except for a set of 8-byte keys if duplicates or rows of other files are excluded.
+All rows of the text are tokenised into parts (`token_parts`). Which of them the store has, without duplicates and rows of other
+files, is found by their keys (`row_keys`), so memory grows with the text by some bytes a row at most.
 """
 
-import dataclasses
 import hashlib
 import json
 import logging
 import shutil
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from itertools import islice, tee
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
+from jaxtyping import Bool
 from tokenizers import Tokenizer
 
-from jaxdistill.bars import progress_bar
-from jaxdistill.core import SECOND, InputError
-from jaxdistill.data import sources
+from jaxdistill import processes
+from jaxdistill.core import InputError
+from jaxdistill.data import row_keys, sources
 from jaxdistill.data.chunks import Chunking
-from jaxdistill.data.portions import Portion, portions
+from jaxdistill.data.part_folder import PartFolder
+from jaxdistill.data.portions import portions
 from jaxdistill.data.roles import Roles
-from jaxdistill.data.store import TokenStore, description_checksum, is_complete
-from jaxdistill.data.words import PROTECTED, STARTS, Unknown, tokenised_words
+from jaxdistill.data.store import SENTENCES, TokenStore, description_checksum, is_complete
+from jaxdistill.data.token_parts import COUNTS, Part, PartWriter, still_same
+from jaxdistill.data.words import Unknown
 from jaxdistill.files import make_folder_atomic
 from jaxdistill.files.reading import LINE_BYTES
-from jaxdistill.ops.unknown import unknown_id
 
 FORMAT = 2
-"""Version of the file layout, part of the digest; bump to invalidate stores."""
-LAYOUT = 2
-"""Version of what is derived from the tokens, part of the digest of the store alone; bump to tokenise again."""
-CHUNK_ROWS = 4096
-"""Rows tokenised at a time."""
-IDENTITY = ("text", SECOND)
-"""Columns that identify a row among those to exclude, in either order."""
+"""Version of what rows a text has, part of the digest; bump to invalidate all that is stored of a text."""
+LAYOUT = 3
+"""Version of the files and of what is derived from the tokens, part of the digest of the store alone; bump to tokenise again."""
 
 log = logging.getLogger(__name__)
 
@@ -81,25 +79,39 @@ def build_store(
     roles = roles or (dict.fromkeys(wanted, ""),) * len(specs)
     prompts = {role: prompts[role] for role in sorted({role for source in roles for role in source.values()})}
     _check(specs, wanted, tokenizer, max_length, prompts, weights)
-    identity = {name: wanted[name] for name in identifying(wanted, chunked=chunking is not None)}
-    text, excluded = sources.Watched(specs, wanted), _exclusion(exclude, identity)
-    parts = [watched.digest for watched in excluded] + ([list(roles)] if prompts.keys() - {""} else [])
-    parts += [chunking.digest] if chunking else ["whole rows"] if dedupe and len(wanted) > len(identity) else []
-    content = _digest(FORMAT, text.digest, wanted, dedupe, *parts)
-    digest = _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length)
+    identity = {name: wanted[name] for name in row_keys.identifying(wanted, chunked=chunking is not None)}
+    with row_keys.errors_of_exclude():
+        others = [sources.Watched(exclude, identity)] if exclude else []
+    text = sources.Watched(specs, wanted)
+    of_rows = [list(roles)] if prompts.keys() - {""} else []
+    split = [chunking.digest] if chunking else ["whole rows"] if dedupe and len(wanted) > len(identity) else []
+    content = _digest(FORMAT, text.digest, wanted, dedupe, *[watched.digest for watched in others], *of_rows, *split)
+    tokens = [LAYOUT, tokenizer.to_str(), prompts, max_length]
+    digest = _digest(content, *tokens)
     folder = Path(cache_folder) / digest
-    if _is_usable(folder):
-        return TokenStore(folder, tokenizer, chunking)
-    draft = _Draft(tokenizer, wanted, prompts, dedupe, tuple(exclude), identity, chunking, max_length, line_bytes)
-    info = {"digest": digest, "content": content, "source": text.digest, "prompts": prompts, "max_length": max_length}
+    writer = PartWriter(
+        specs=specs,
+        portions=portions(specs, wanted, roles, separate=chunking is not None, line_bytes=line_bytes),
+        columns=[sources.TEXT] if chunking else list(wanted),
+        tokenizer=tokenizer,
+        max_length=max_length,
+        prompts=prompts,
+        chunking=chunking,
+        line_bytes=line_bytes,
+    )
+    of_parts = [text.digest, wanted, *of_rows, chunking and chunking.digest, *tokens]
+    parts = writer.written(Path(cache_folder) / _digest("parts", *of_parts), text, progress=progress)
+    info = {"digest": digest, "content": content, "source": text.digest, "parts": parts.folder.name}
 
     def fill(unfinished: Path) -> None:
-        read = portions(specs, wanted, roles, separate=chunking is not None, line_bytes=line_bytes)
-        draft.write(unfinished, specs, read, info, progress)
-        for watched in (text, *excluded):  # else the digest could name other text
-            watched.check_content()
+        excluded = row_keys.excluded_rows(exclude, identity, line_bytes)
+        _write(unfinished, writer, parts, info, excluded if exclude else None, dedupe)
+        for watched in (text, *others):  # else the digest could name other text
+            still_same(parts, watched.check_content)
 
-    make_folder_atomic(folder, fill, what="the token store", is_complete=is_complete)
+    if parts.is_first and not _is_usable(folder):
+        make_folder_atomic(folder, fill, what="the token store", is_complete=is_complete)
+    processes.gathered("the token store is there")
     return TokenStore(folder, tokenizer, chunking)
 
 
@@ -111,121 +123,80 @@ def _is_usable(folder: Path) -> bool:
     return folder.exists()
 
 
-@dataclasses.dataclass
-class _Draft:
-    """A store while it is written: counts and settings."""
+def _write(
+    folder: Path, writer: PartWriter, parts: PartFolder, info: dict, excluded: row_keys.KeySet | None, dedupe: bool
+) -> None:
+    """Writes the arrays of the rows to keep, then `store.json`, which marks the store as complete."""
+    counts, per_portion = Counter(parts.counts()), np.zeros(len(writer.portions), np.int64)
+    kept = _rows_to_keep(parts, excluded, dedupe, counts)
+    of_columns = {name: Counter[str]() for name in writer.columns}
+    portion_ends, begin = np.cumsum(parts.origin["portion_rows"]), 0
+    with _Files(folder) as files:
+        for number in range(parts.count):
+            part = Part(parts.path(number))
+            rows = np.flatnonzero(kept[begin : begin + len(part)])
+            inputs = part.numbers("input_row")[rows]
+            per_portion += np.bincount(np.searchsorted(portion_ends, inputs, side="right"), minlength=len(per_portion))
+            files.append("row", begin + rows)
+            files.append("input_row", inputs)
+            files.append("keys", part.numbers("keys")[rows])
+            for place, name in enumerate(writer.columns):
+                found = {kind: part.numbers(f"{place}.{kind}")[rows] for kind in COUNTS}
+                starts = part.tokens(place).starts
+                found["lengths"] = np.diff(starts)[rows].astype(np.int32)
+                files.append(f"{place}.starts", starts[rows])
+                of_columns[name].update({kind: int(each.sum(dtype=np.int64)) for kind, each in found.items()})
+                for kind in SENTENCES:
+                    files.append(f"{place}.{kind}", found[kind])
+            begin += len(part)
+    if not per_portion.sum():
+        why = "has an empty sentence" + (" or is in data.exclude" if counts["excluded"] else "")
+        raise InputError(f"{', '.join(writer.specs)}: every row {why}; no text remains for training.")
+    sources_of = [portion.source for portion in writer.portions]
+    source_rows = np.bincount(sources_of, per_portion, len(writer.specs)).astype(np.int64)
+    pad = writer.tokenizer.token_to_id("[PAD]"), writer.tokenizer.token_to_id("<pad>"), 0
+    info = info | {
+        "prompts": writer.prompts,
+        "max_length": writer.max_length,
+        "rows": int(per_portion.sum()),
+        "input_rows": parts.rows,
+        "source_rows": source_rows.tolist(),
+        "roles": [dict(zip(writer.columns, portion.roles, strict=True)) for portion in writer.portions],
+        "portion_rows": per_portion.tolist(),
+        "chunked": writer.chunking is not None,
+        "empty": counts["empty"],
+        "duplicates": counts["duplicates"],
+        "truncated": {name: found["truncated"] for name, found in of_columns.items()},
+        "unknown": {name: [found[kind] for kind in Unknown._fields] for name, found in of_columns.items()},
+        "lengths": {name: found["lengths"] for name, found in of_columns.items()},
+        **({} if excluded is None else {"excluded": counts["excluded"]}),
+        "pad_id": next(id for id in pad if id is not None),
+        "columns": list(writer.columns),
+        "arrays": files.shapes,
+    }
+    info = {"checksum": description_checksum(info)} | info
+    (folder / "store.json").write_text(json.dumps(info, indent=1))
 
-    tokenizer: Tokenizer
-    wanted: Mapping[str, str]
-    prompts: Mapping[str, str]
-    dedupe: bool
-    exclude: tuple[str, ...]
-    identity: Mapping[str, str]
-    """The columns that identify a row, to those of the files in `exclude`."""
-    chunking: Chunking | None
-    max_length: int
-    line_bytes: int
-    input_rows: int = 0
-    empty: int = 0
-    duplicates: int = 0
-    excluded: int = 0
 
-    def write(self, folder: Path, specs: Sequence[str], text: Sequence[Portion], info: dict, progress: bool) -> None:
-        """Writes all arrays, then `store.json`, which marks the store as complete."""
-        self.columns = [sources.TEXT] if self.chunking else list(self.wanted)
-        self.truncated = dict.fromkeys(self.columns, 0)
-        self.unknown, self.unknown_id = dict.fromkeys(self.columns, Unknown()), unknown_id(self.tokenizer)
-        source_rows, portion_rows = np.zeros(len(specs), np.int64), np.zeros(len(text), np.int64)
-        elsewhere, seen = excluded_rows(self.exclude, self.identity, self.line_bytes), set[bytes]()
-        with _Files(folder) as files, progress_bar(None, "rows", shown=progress and "tokenising") as bar:
-            for column in range(len(self.columns)):
-                files.append(f"{column}.starts", np.zeros(1, np.int64))
-                files.append(f"{column}.text_starts", np.zeros(1, np.int64))
-            for place, portion in enumerate(text):
-                kept = self._rows_to_keep(specs[portion.source], portion, elsewhere, seen)
-                while chunk := list(islice(kept, CHUNK_ROWS)):
-                    self._append(files, chunk, portion.roles)
-                    portion_rows[place] += len(chunk)
-                    bar.update(len(chunk))
-                source_rows[portion.source] += portion_rows[place]
-            shapes = files.shapes
-        if not source_rows.sum():
-            why = "has an empty sentence" + (" or is in data.exclude" if self.excluded else "")
-            raise InputError(f"{', '.join(specs)}: every row {why}; no text remains for training.")
-        pad = self.tokenizer.token_to_id("[PAD]"), self.tokenizer.token_to_id("<pad>"), 0
-        info |= {"rows": int(source_rows.sum()), "input_rows": self.input_rows, "source_rows": source_rows.tolist()}
-        info |= {"roles": [dict(zip(self.columns, portion.roles, strict=True)) for portion in text]}
-        info |= {"portion_rows": portion_rows.tolist(), "chunked": self.chunking is not None}
-        info |= {
-            "empty": self.empty,
-            "duplicates": self.duplicates,
-            "truncated": self.truncated,
-            "unknown": self.unknown,
-        }
-        info |= {"excluded": self.excluded} if self.exclude else {}
-        info |= {"pad_id": next(id for id in pad if id is not None), "columns": self.columns, "arrays": shapes}
-        info = {"checksum": description_checksum(info)} | info
-        (folder / "store.json").write_text(json.dumps(info, indent=1))
+def _rows_to_keep(
+    parts: PartFolder, excluded: row_keys.KeySet | None, dedupe: bool, counts: Counter[str]
+) -> Bool[np.ndarray, " rows"]:
+    """Whether each row of the parts is in the store; counts those that are not."""
 
-    def _rows_to_keep(
-        self, spec: str, portion: Portion, elsewhere: set[bytes], seen: set[bytes]
-    ) -> Iterator[tuple[int, list[str]]]:
-        """Yields the rows to keep, stripped, with their index in the input."""
-        identity = list(map(self.columns.index, identifying(self.columns, chunked=self.chunking is not None)))
-        others = [place for place in range(len(self.columns)) if place not in identity]
-        rows = self._filled(spec, portion, identity, elsewhere)
-        for number, cells in self._split(rows) if self.chunking else rows:
-            if self.dedupe:
-                sides = [f"{portion.roles[place]}\0{cells[place]}" for place in identity]
-                key = row_key(sides, [cells[place] for place in others])
-                if key in seen:
-                    self.duplicates += 1
-                    continue
-                seen.add(key)
-            yield number, cells
+    def opened():  # one after the other: mapped pages that were read count as memory of the process
+        return (Part(parts.path(number)) for number in range(parts.count))
 
-    def _filled(
-        self, spec: str, portion: Portion, identity: Sequence[int], elsewhere: set[bytes]
-    ) -> Iterator[tuple[int, list[str]]]:
-        """Yields the rows without an empty cell that are not excluded."""
-        for row in sources.rows(spec, portion.columns, self.line_bytes):
-            number, self.input_rows = self.input_rows, self.input_rows + 1
-            cells = [cell.strip() for cell in row]
-            if not all(cells):
-                self.empty += 1
-            elif elsewhere and row_key([cells[place] for place in identity]) in elsewhere:
-                self.excluded += 1
-            else:
-                yield number, cells
-
-    def _split(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
-        """Yields the chunks of rows of one column."""
-        assert self.chunking is not None
-        numbers, texts = tee(rows)
-        chunked = self.chunking.split(cell for _, (cell,) in texts)
-        for (number, _), chunks in zip(numbers, chunked, strict=True):
-            yield from ((number, [chunk]) for chunk in chunks)
-
-    def _append(self, files: "_Files", chunk: list[tuple[int, list[str]]], roles: Sequence[str]) -> None:
-        """Tokenises a chunk and appends it to every array."""
-        files.append("input_row", np.array([number for number, _ in chunk], np.int64))
-        wide = np.uint16 if self.tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
-        for place, name in enumerate(self.columns):
-            texts = [cells[place] for _, cells in chunk]
-            prompt = self.prompts[roles[place]]
-            tokens = tokenised_words(self.tokenizer, texts, prompt, self.max_length, unknown=self.unknown_id)
-            self.unknown[name] += tokens.unknown
-            self.truncated[name] += tokens.truncated
-            files.append(f"{place}.ids", tokens.ids.astype(wide))
-            files.append(f"{place}.marks", tokens.marks)
-            files.append_ends(f"{place}.starts", tokens.lengths)
-            files.append(f"{place}.words", _sums(tokens.marks == STARTS, tokens.lengths))
-            files.append(f"{place}.contents", _sums(tokens.marks != PROTECTED, tokens.lengths))
-            raw = [text.encode() for text in texts]
-            files.append(f"{place}.text", np.frombuffer(b"".join(raw), np.uint8))
-            files.append_ends(f"{place}.text_starts", np.array([len(text) for text in raw], np.int64))
-            if name == "text":
-                files.append("keys", np.frombuffer(b"".join(map(_key, texts)), np.uint64))
+    kept = []
+    for part in opened():
+        out = np.zeros(len(part), bool) if excluded is None else excluded.holds(part.numbers("exclude_keys"))
+        counts["excluded"] += len(np.unique(part.numbers("input_row")[out]))  # chunks of one row are one
+        kept.append(~out)
+    kept = np.concatenate(kept)
+    if dedupe:
+        before = kept.sum()
+        row_keys.drop_repeats(kept, lambda: (part.numbers("repeat_keys") for part in opened()))
+        counts["duplicates"] = int(before - kept.sum())
+    return kept
 
 
 class _Files(ExitStack):
@@ -233,7 +204,7 @@ class _Files(ExitStack):
 
     def __init__(self, folder: Path):
         super().__init__()
-        self._folder, self._files, self._end = folder, {}, {}
+        self._folder, self._files = folder, {}
         self.shapes: dict[str, list] = {}
         """Dtype, length and CRC-32 of each array, by its name."""
 
@@ -245,12 +216,6 @@ class _Files(ExitStack):
         self._files[name].write(content)
         self.shapes[name][1] += len(values)
         self.shapes[name][2] = zlib.crc32(content, self.shapes[name][2])
-
-    def append_ends(self, name: str, lengths: np.ndarray) -> None:
-        """Appends the end offsets of pieces of these lengths, continuing from the last end."""
-        ends = self._end.get(name, 0) + np.cumsum(lengths, dtype=np.int64)
-        self._end[name] = int(ends[-1])
-        self.append(name, ends)
 
 
 def _check(
@@ -268,38 +233,6 @@ def _check(
         )
 
 
-def identifying(columns: Collection[str], *, chunked: bool) -> list[str]:
-    """The columns that tell whether two rows are the same; the chunks of a text are rows of one column."""
-    return [name for name in IDENTITY[: 1 if chunked else None] if name in columns]
-
-
-def excluded_rows(specs: Sequence[str], identity: Mapping[str, str], line_bytes: int) -> set[bytes]:
-    """The `row_key` of each row of `data.exclude`, by its columns `identity`."""
-    with _excluding():
-        return {row_key(row) for row in sources.read(specs, identity, line_bytes)}
-
-
-def _exclusion(exclude: Sequence[str], identity: Mapping[str, str]) -> list[sources.Watched]:
-    """The sources of excluded rows, which are part of the digest; empty without any."""
-    with _excluding():
-        return [sources.Watched(exclude, identity)] if exclude else []
-
-
-@contextmanager
-def _excluding() -> Iterator[None]:
-    """Prefixes errors with the option's name."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"data.exclude: {error}") from None
-
-
-def row_key(cells: Sequence[str], ordered: Sequence[str] = ()) -> bytes:
-    """Hash of a row's sentences that ignores surrounding white space, case, and the order of `cells`."""
-    folded = [[cell.strip().casefold() for cell in part] for part in (cells, ordered)]
-    return _key("\0".join([*sorted(folded[0]), *folded[1]]))
-
-
 def _fresh(tokenizer: Tokenizer, max_length: int) -> Tokenizer:
     copy = Tokenizer.from_str(tokenizer.to_str())
     copy.no_padding()
@@ -309,12 +242,3 @@ def _fresh(tokenizer: Tokenizer, max_length: int) -> Tokenizer:
 
 def _digest(*parts) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def _sums(which: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """How many tokens of each sentence are chosen."""
-    return np.add.reduceat(which, np.cumsum(lengths) - lengths, dtype=np.int32)
-
-
-def _key(text: str) -> bytes:
-    return hashlib.blake2b(text.encode(), digest_size=8).digest()

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Bool, Integer
 from tokenizers import Tokenizer
 
 from jaxdistill.core import InputError
@@ -49,9 +49,14 @@ class Tokenised(NamedTuple):
     ids: Integer[np.ndarray, " tokens"]
     marks: Integer[np.ndarray, " tokens"]
     lengths: Integer[np.ndarray, " rows"]
-    truncated: int
-    """Number of truncated sentences."""
-    unknown: Unknown
+    truncated: Bool[np.ndarray, " rows"]
+    counts: Integer[np.ndarray, "rows 4"]
+    """The fields of `Unknown` for each sentence."""
+
+    @property
+    def unknown(self) -> Unknown:
+        """What is unknown of all sentences."""
+        return Unknown(*self.counts.sum(axis=0).tolist())
 
 
 def tokenised_words(
@@ -77,13 +82,19 @@ def tokenised_words(
     special = np.fromiter(chain.from_iterable(one.special_tokens_mask for one in batch), np.bool_, total)
     flat = chain.from_iterable(chain.from_iterable(one.offsets for one in batch))
     offsets = np.fromiter(flat, np.int64, 2 * total).reshape(total, 2)
-    truncated = sum(bool(one.overflowing) for one in batch if len(one) >= max_length)
+    truncated = np.fromiter((len(one) >= max_length and bool(one.overflowing) for one in batch), np.bool_, len(batch))
     prompt_lengths = np.fromiter(map(len, prompts), np.int64, len(prompts))
     marks = word_marks(sentences, prompt_lengths, lengths, special, offsets)
     of_text = marks != PROTECTED
     characters, are_unknown = np.where(of_text, offsets[:, 1] - offsets[:, 0], 0), (ids == unknown) & of_text
-    counts = Unknown(are_unknown.sum(), of_text.sum(), characters[are_unknown].sum(), characters.sum())
+    of_tokens = (are_unknown, of_text, np.where(are_unknown, characters, 0), characters)
+    counts = np.stack([sums(each, lengths) for each in of_tokens], axis=1)
     return Tokenised(ids, marks, lengths, truncated, counts)
+
+
+def sums(of_tokens: np.ndarray, lengths: Integer[np.ndarray, " rows"]) -> Integer[np.ndarray, " rows"]:
+    """The sum over the tokens of each sentence."""
+    return np.add.reduceat(of_tokens, np.cumsum(lengths) - lengths, dtype=np.int32)
 
 
 def word_marks(

@@ -9,10 +9,9 @@ import jax
 import numpy as np
 from jaxtyping import Integer
 
-from jaxdistill import shared_folder
 from jaxdistill.config import Config, Data
 from jaxdistill.core import SECOND, InputError, Objective
-from jaxdistill.data import roles, sources, tokenize, words
+from jaxdistill.data import roles, row_keys, sources, tokenize, words
 from jaxdistill.data.chunks import Chunking, tokens_around
 from jaxdistill.data.packing import pad
 from jaxdistill.data.portions import Portion, portions
@@ -115,22 +114,21 @@ def tokenised_text(
 ) -> tokenize.TokenStore:
     """The text in the tokens of a model; raises `InputError` if much of what its views read is unknown to it."""
     folder = cache_folder(data.cache_folder) / "tokens"
-    with shared_folder.first_before_others(folder):
-        store = tokenize.build_store(
-            split_specs(data.text),
-            tokenizer=model.tokenizer,
-            max_length=max_length,
-            cache_folder=folder,
-            columns=dict(data.columns) or ("text",),
-            prompts=model.role_prompts,
-            roles=sentence_roles(data),
-            dedupe=data.dedupe,
-            exclude=split_specs(data.exclude),
-            weights=data.weights,
-            chunking=chunking,
-            line_bytes=data.max_line_bytes,
-            progress=progress,
-        )
+    store = tokenize.build_store(
+        split_specs(data.text),
+        tokenizer=model.tokenizer,
+        max_length=max_length,
+        cache_folder=folder,
+        columns=dict(data.columns) or ("text",),
+        prompts=model.role_prompts,
+        roles=sentence_roles(data),
+        dedupe=data.dedupe,
+        exclude=split_specs(data.exclude),
+        weights=data.weights,
+        chunking=chunking,
+        line_bytes=data.max_line_bytes,
+        progress=progress,
+    )
     for column in columns_of_views(store, views):
         _check_unknown(data, model, column, store.unknown(column))
     for view in dict.fromkeys(views):
@@ -208,18 +206,18 @@ def prompted_rows(config: Config, model: SentenceModel) -> Iterator[list[str]]:
     data, chunked = config.data, config.data.chunk_tokens > 0
     specs, read = split_specs(data.text), columns_read(data, make_objective(config))
     columns = dict(data.columns) or {TEXT: TEXT}
-    identity = {name: columns[name] for name in tokenize.identifying(columns, chunked=chunked)}
-    excluded = tokenize.excluded_rows(split_specs(data.exclude), identity, data.max_line_bytes)
+    identity = {name: columns[name] for name in row_keys.identifying(columns, chunked=chunked)}
+    excluded = row_keys.excluded_rows(split_specs(data.exclude), identity, data.max_line_bytes)
     for portion in text_portions(data):
         names = list(portion.columns)
-        own = list(map(names.index, tokenize.identifying(names, chunked=chunked))) or [0]
+        own = list(map(names.index, row_keys.identifying(names, chunked=chunked))) or [0]
         prompts = [
             (place, model.role_prompts[role])
             for place, (name, role) in enumerate(zip(names, portion.roles, strict=True))
             if chunked or name in read
         ]
         for row in sources.rows(specs[portion.source], portion.columns, data.max_line_bytes):
-            if not excluded or tokenize.row_key([row[place] for place in own]) not in excluded:
+            if not excluded or row_keys.row_key([row[place] for place in own]) not in excluded:
                 yield [prompt + row[place] for place, prompt in prompts if row[place].strip()]
 
 

@@ -121,7 +121,7 @@ def _tokenised_text(room: Room) -> Ended:
     text, cache = room.folder / "long.txt", room.folder / "cache"
     text.write_text("\n".join(made_up(100_000, words=6)) + "\n")
     arguments = room.arguments(data__text=text, data__cache_folder=cache)
-    return _while(room, "main", arguments, lambda: list(cache.glob("tokens/.building-*")), lambda _: _shrink(text))
+    return _while(room, "main", arguments, lambda: list(cache.glob("tokens/*/part-*")), lambda _: _shrink(text))
 
 
 def _signalled(number: signal.Signals):

@@ -1,0 +1,93 @@
+"""Tells equal rows by 8-byte keys, in memory that does not grow with the rows: duplicates, and rows of other files.
+
+Two of 100 million different rows have the same key with a probability of 0.03 %.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import numpy as np
+from jaxtyping import Bool, UInt64
+
+from jaxdistill.core import SECOND, InputError
+from jaxdistill.data import sources
+
+IDENTITY = (sources.TEXT, SECOND)
+"""Columns that identify a row among those to exclude, in either order."""
+SLICE_BITS = 4
+"""The keys are sorted in slices that agree in so many leading bits."""
+
+Keys: TypeAlias = UInt64[np.ndarray, " rows"]
+
+
+class KeySet:
+    """Keys that are looked up in a sorted array."""
+
+    def __init__(self, keys: Iterable[int] = ()):
+        self._sorted = np.unique(np.fromiter(keys, np.uint64))
+
+    def __len__(self) -> int:
+        return len(self._sorted)
+
+    def __contains__(self, key: int) -> bool:
+        return bool(self.holds(np.array([key], np.uint64))[0])
+
+    def holds(self, keys: Keys) -> Bool[np.ndarray, " rows"]:
+        """Whether each key is one of the set."""
+        if not len(self):
+            return np.zeros(len(keys), bool)
+        return self._sorted[np.minimum(np.searchsorted(self._sorted, keys), len(self) - 1)] == keys
+
+
+def text_key(text: str) -> int:
+    """Hash of a text."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def row_key(cells: Sequence[str], ordered: Sequence[str] = ()) -> int:
+    """Hash of a row's sentences that ignores surrounding white space, case, and the order of `cells`."""
+    folded = [[cell.strip().casefold() for cell in part] for part in (cells, ordered)]
+    return text_key("\0".join([*sorted(folded[0]), *folded[1]]))
+
+
+def identifying(columns: Collection[str], *, chunked: bool) -> list[str]:
+    """The columns that tell whether two rows are the same; the chunks of a text are rows of one column."""
+    return [name for name in IDENTITY[: 1 if chunked else None] if name in columns]
+
+
+def excluded_rows(specs: Sequence[str], identity: Mapping[str, str], line_bytes: int) -> KeySet:
+    """The `row_key` of each row of `data.exclude`, by its columns `identity`."""
+    with errors_of_exclude():
+        return KeySet(row_key(row) for row in sources.read(specs, identity, line_bytes))
+
+
+@contextmanager
+def errors_of_exclude():
+    """Prefixes errors with the option's name."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"data.exclude: {error}") from None
+
+
+def drop_repeats(kept: Bool[np.ndarray, " rows"], keys: Callable[[], Iterable[Keys]]) -> None:
+    """Unmarks the rows that have the key of an earlier row that is kept.
+
+    Args:
+      kept: whether each row is kept; changed in place.
+      keys: gives the keys of all rows in pieces, once for each slice.
+    """
+    for number in range(1 << SLICE_BITS):
+        places, found, begin = [], [], 0
+        for piece in keys():
+            own = np.flatnonzero((piece >> np.uint64(64 - SLICE_BITS) == number) & kept[begin : begin + len(piece)])
+            places.append(begin + own)
+            found.append(piece[own])
+            begin += len(piece)
+        place = np.concatenate(places)
+        first = np.unique(np.concatenate(found), return_index=True)[1]
+        repeats = np.ones(len(place), bool)
+        repeats[first] = False
+        kept[place[repeats]] = False
