@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from tokenizers import processors
 
+from jaxdistill import shared_folder
 from jaxdistill.core import InputError
-from jaxdistill.data import part_folder, row_keys, sources, spread, token_parts, tokenize
+from jaxdistill.data import part_folder, row_keys, sources, token_parts, tokenize
 
 from process_threads import Processes
 from tiny_text import SENTENCES, bare, byte_level, made_up, sentence_piece, store_of, untrimmed, word_piece
@@ -256,7 +257,7 @@ def test_processes_tokenise_a_part_each(tmp_path, monkeypatch):
         return tokenize.build_store([str(tmp_path / "text.txt")], cache_folder=folder, **options).rows
 
     monkeypatch.setattr(token_parts, "tokenised_words", counted)
-    for module in (spread, part_folder, tokenize):
+    for module in (shared_folder, part_folder, tokenize):
         monkeypatch.setattr(module, "processes", four)
     assert four.run(build) == [60] * 4
     assert calls == {0: 4, 1: 4, 2: 4, 3: 4}
