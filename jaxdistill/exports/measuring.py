@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from timeit import timeit
+from typing import Any
 
 import numpy as np
 
@@ -102,7 +103,7 @@ class Reference:
             return []
         if not self.model.definition.pooling.in_sentence_transformers:
             return []
-        loaded = (CrossEncoder if self._pairs else SentenceTransformer)(str(folder), device="cpu")
+        loaded: Any = (CrossEncoder if self._pairs else SentenceTransformer)(str(folder), device="cpu")
 
         def of_batch(size: int) -> Callable[[Sequence[str]], np.ndarray]:
             if self._pairs:
@@ -137,8 +138,9 @@ class Reference:
         if not self._pairs:
             return model.encode(list(texts), batch_size=batch_size)
         first, second = map(list, zip(*_pairs(texts), strict=True))
-        sizes = {"batch_size": batch_size} if isinstance(model, Runtime) else {}
-        return model.score(first, second, **sizes)
+        if isinstance(model, Runtime):
+            return model.score(first, second, batch_size=batch_size)
+        return model.score(first, second)
 
     def _alike(self, results: np.ndarray) -> np.ndarray:
         """Similarities of neighbouring sentences."""

@@ -1,7 +1,6 @@
 """Runs a form of an export over sentences, in the runtime that the form is for."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -10,8 +9,7 @@ from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.inference.sentences import checked_sentences, prompt_text, whole_number
 
 Run = Callable[..., np.ndarray]
-"""Vectors [b, e], or logits [b, 1], from keyword arguments `input_ids`, `attention_mask` and `token_type_ids`, int64 [b, l], and
-`texts`, for runtimes with tokenizers of their own."""
+"""Vectors [b, e], or logits [b, 1], from keyword arguments `input_ids`, `attention_mask` and `token_type_ids`, int64 [b, l]."""
 
 
 def inputs(model: SentenceModel) -> list[str]:
@@ -76,20 +74,17 @@ class Runtime:
 
 def batches(
     model: SentenceModel, texts: Sequence[str] | Sequence[tuple[str, str]], *, batch_size: int
-) -> Iterator[tuple[np.ndarray, dict[str, Any]]]:
+) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """Rows of `texts` and their padded tokens, shortest first."""
     encodings = model.encodings(texts)
     order = np.argsort([len(one.ids) for one in encodings], kind="stable")
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
         found = [encodings[row] for row in rows]
-        longest = max(1, *(len(one.ids) for one in found), 1)  # a table has no token for an empty text
+        longest = max(1, *(len(one.ids) for one in found))  # a table has no token for an empty text
         ids = np.full((len(found), longest), model.definition.architecture.pad_id, np.int64)
         mask, types = np.zeros_like(ids), np.zeros_like(ids)
         for row, one in enumerate(found):
             ids[row, : len(one.ids)], mask[row, : len(one.ids)] = one.ids, 1
             types[row, : len(one.ids)] = one.type_ids
-        yield (
-            rows,
-            {"input_ids": ids, "attention_mask": mask, "token_type_ids": types, "texts": [texts[row] for row in rows]},
-        )
+        yield rows, {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
