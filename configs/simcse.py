@@ -28,7 +28,7 @@ distilface      DistilFACE (Lim and others): DistilBERT, mean of the last four l
 distilface-alternative   batch 64, learning rate 5e-5, 30,000 steps: 72.17 in its authors' notebook
 
 DistilFACE's quantisation after training (its paper: 52 % of the bytes, 6.9 % of the score lost):
-    python -m jaxdistill.quantize --model=runs/NAME/export --out=runs/NAME/int8
+    python -m jaxdistill.export --model=runs/NAME/export --to=onnx --out=runs/NAME/int8
 
 The MLP is the student's head. As in the paper, unsupervised training discards it, and supervised training keeps it.
 The papers' repositories link the text files.

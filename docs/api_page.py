@@ -14,9 +14,10 @@ import jaxdistill
 from jaxdistill.encode import encode_text
 from jaxdistill.evaluate import evaluate
 from jaxdistill.export import export_checkpoint
+from jaxdistill.exports import load_form
+from jaxdistill.exports.running import Runtime
 from jaxdistill.inference import Embedder, load
 from jaxdistill.mine import mine_negatives
-from jaxdistill.quantize import Quantized, load_quantized, quantize
 from jaxdistill.search import Hit, search_text
 from jaxdistill.sweep import sweep_options
 from jaxdistill.training.api import Result, distill
@@ -27,7 +28,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "encode": encode_text,
     "search": search_text,
     "mine": mine_negatives,
-    "quantize": quantize,
     "evaluate": evaluate,
     "export": export_checkpoint,
     "sweep": sweep_options,
@@ -37,7 +37,7 @@ CLASSES: dict[type, tuple[str, ...]] = {
     Result: (),
     Embedder: ("encode", "encode_query", "encode_document", "similarity", "score", "warm_up"),
     Hit: (),
-    Quantized: ("encode",),
+    Runtime: ("encode", "score"),
 }
 """Classes that functions give, and their methods on the page."""
 INTRODUCTION = """# Python API
@@ -53,8 +53,8 @@ def page() -> str:
     parts = [INTRODUCTION]
     for name, function in FUNCTIONS.items():
         parts += [f"## `jaxdistill.{name}`", signature(function, f"jaxdistill.{name}"), described(function)]
-    loader = "jaxdistill.quantize.load_quantized"
-    parts += [f"## `{loader}`", signature(load_quantized, loader), described(load_quantized)]
+    loader = "jaxdistill.exports.load_form"
+    parts += [f"## `{loader}`", signature(load_form, loader), described(load_form)]
     for kind, methods in CLASSES.items():
         parts += [f"## `{kind.__name__}`", described(kind), *fields(kind)]
         for name in methods:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:  # what editors complete; the same names are imported on use b
     from jaxdistill.export import export_checkpoint as export
     from jaxdistill.inference import load as load
     from jaxdistill.mine import mine_negatives as mine
-    from jaxdistill.quantize import quantize as quantize
     from jaxdistill.search import search_text as search
     from jaxdistill.sweep import sweep_options as sweep
     from jaxdistill.training.api import distill as distill
@@ -40,7 +39,7 @@ _FROM = {
 }
 """Functions and classes of the Python API, imported on use, so that `import jaxdistill` stays cheap."""
 __all__ = [
-    "InputError", "distill", "encode", "evaluate", "export", "load", "mine", "objectives", "quantize", "search", "sweep",
+    "InputError", "distill", "encode", "evaluate", "export", "load", "mine", "objectives", "search", "sweep",
 ]  # fmt: skip
 """The Python API; what is not in `_FROM` is a module, and the programs among them are functions when they are called."""
 

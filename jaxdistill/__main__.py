@@ -11,12 +11,11 @@ PROGRAMS = {
     "train": ("main", "trains a student and exports it"),
     "sweep": ("sweep", "repeats a training over a grid of options and seeds"),
     "evaluate": ("evaluate", "scores models on STS, retrieval, transfer and other tasks"),
-    "export": ("export", "exports a kept checkpoint of a run"),
+    "export": ("export", "exports a kept checkpoint of a run, or a model, also for other runtimes"),
     "encode": ("encode", "writes the vectors of a text to a file"),
     "search": ("search", "finds the nearest sentences of a corpus"),
     "mine": ("mine", "finds hard negatives of queries"),
     "augment": ("augment", "writes second views of sentences"),
-    "quantize": ("quantize", "makes an 8-bit ONNX model of an export"),
 }
 """Name of a program to its module and what it does."""
 

@@ -2,22 +2,28 @@
 
   python -m jaxdistill.export --workdir=runs/l3 --step=600 --out=runs/l3-step600
   python -m jaxdistill.export --workdir=runs/l3 --step=500,550,600 --out=runs/l3-mean
+  python -m jaxdistill.export --model=runs/l3/export --to=onnx,openvino --out=runs/l3-everywhere
 
 A run itself exports its best checkpoint, or the mean of those that `evals.average` names. It keeps these checkpoints
-and the latest ones (`run.keep`).
+and the latest ones (`run.keep`). `--to` adds forms for other runtimes, each compared with the model; the card says how they
+did (docs/deployment.md).
 """
 
 import argparse
 import dataclasses
+import inspect
 import operator
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from jaxdistill import exports
 from jaxdistill.calls import in_python_words, make_callable
 from jaxdistill.cli import Parser, any_path, run
 from jaxdistill.core import InputError
+from jaxdistill.data.sources import read, split_specs
+from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.files import is_remote, local
 from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.paths import delivered
@@ -25,6 +31,9 @@ from jaxdistill.reporting.model_card import Facts, averaged_steps, read_facts
 from jaxdistill.training.export import export, weights_bytes
 from jaxdistill.training.mirror import fetched_copy
 from jaxdistill.training.outcome import restored_student
+
+CALIBRATED = 200
+"""Sentences of `--calibration`."""
 
 
 def checkpoint_facts(workdir: str | Path, steps: Sequence[int], name: str) -> Facts:
@@ -38,23 +47,49 @@ def checkpoint_facts(workdir: str | Path, steps: Sequence[int], name: str) -> Fa
 
 
 @in_python_words()
-def export_checkpoint(workdir: str | Path, *, step: int | Sequence[int], out: str | Path) -> Path:
-    """Exports the student of a kept checkpoint, or the mean of several; returns the folder. `jaxdistill.export` is this
-    function.
+def export_checkpoint(
+    workdir: str | Path | None = None,
+    *,
+    step: int | Sequence[int] | None = None,
+    model: str | Path | SentenceModel | None = None,
+    out: str | Path,
+    to: str | Sequence[str] = (),
+    calibration: str = "",
+) -> Path:
+    """Exports the student of a kept checkpoint, the mean of several, or another model; returns the folder. `jaxdistill.export`
+    is this function.
 
     Args:
       workdir: folder of the run, or its address in a bucket.
       step: of the checkpoint; several: their parameters are averaged. The error for any other step lists the kept ones.
+      model: instead of both, a folder, `package:NAME/PATH`, a hub name, or the model itself.
       out: folder to write; an earlier export there is replaced, anything else refused with `InputError`.
+      to: forms for other runtimes, see docs/deployment.md: `onnx`, `openvino`, `litert`, `stablehlo`.
+      calibration: text whose first 200 sentences give the ranges of activations of ONNX in 8 bits; empty: its file
+        `model_int8.onnx` is not written.
+
+    Raises:
+      InputError: something is missing or contradicts itself, or a form cannot hold the model or differs from it. Nothing is
+        written then.
     """
+    if (model is None) == (workdir is None or step is None):
+        raise InputError("give --workdir and --step of a run, or --model.")
+    forms = split_specs(to) if isinstance(to, str) else list(to)
+    exports.check(forms)
+    out = local(out, "out").resolve()
+    refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
+    sentences = (
+        [line for (line,), _ in zip(read([calibration]), range(CALIBRATED), strict=False)] if calibration else []
+    )
+    if workdir is None or step is None:
+        found = model if isinstance(model, SentenceModel) else load_model(str(model))
+        return export(found, out, to=forms, calibration=sentences)
     workdir = fetched_copy(workdir)
     if not workdir.is_dir():
         raise InputError(f"{workdir} does not exist; --workdir is the folder of a run.")
-    out = local(out, "out").resolve()
-    refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
     steps = _whole_numbers(step)
-    model = restored_student(workdir, steps)
-    return export(model, out, facts=checkpoint_facts(workdir, steps, out.name))
+    facts = checkpoint_facts(workdir, steps, out.name)
+    return export(restored_student(workdir, steps), out, facts=facts, to=forms, calibration=sentences)
 
 
 def _whole_numbers(step: int | Sequence[int]) -> list[int]:
@@ -79,20 +114,24 @@ def step_numbers(text: str) -> list[int]:
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.export`."""
     parser = Parser(prog="python -m jaxdistill.export", description=__doc__)
-    parser.add_argument("--workdir", type=any_path, required=True, help="folder of the run")
+    parser.add_argument("--workdir", type=any_path, help="folder of the run")
     parser.add_argument(
         "--step",
-        required=True,
         type=step_numbers,
         help="step of a kept checkpoint, or several separated by commas, whose mean is exported; any other step is an "
         "error that lists the kept ones",
+    )
+    parser.add_argument("--model", help="instead of a run's checkpoint: a folder, package:NAME/PATH or a hub name")
+    parser.add_argument("--to", default="", help=f"forms for other runtimes, of {', '.join(exports.FORMS)}")
+    parser.add_argument(
+        "--calibration", default="", help="text that gives the ranges of activations of onnx/model_int8.onnx"
     )
     parser.add_argument(
         "--out", type=any_path, required=True, help="folder to write; an earlier export there is replaced"
     )
     given = parser.parse_args(arguments)
     with delivered(given.out) as out:
-        folder = export_checkpoint(given.workdir, step=given.step, out=out)
+        folder = inspect.unwrap(export_checkpoint)(**{**vars(given), "out": out})
         size = weights_bytes(folder)
     print(f"{given.out if is_remote(given.out) else folder}: {size / 1e6:.1f} MB, reloaded and compared")
 

@@ -41,9 +41,9 @@ SLOW = {
     f"test_{name}"
     for name in (
         "api", "augment", "bucket_run", "bulk", "calls", "compiled_step", "config", "cross_encoder", "docs", "encode", "encoder_numerics",
-        "encoders", "evaluate", "family_training", "faults", "goodput", "gram", "kills", "labels", "listwise", "mine", "mteb",
-        "objective_losses", "objectives", "pair_objectives", "plan", "processes", "processes_agree", "program", "program_input", "program_stops", "quantize",
-        "quickstart", "report", "several_teachers", "sharding", "sources", "stages", "substitute", "sweep", "trans_encoder", "wheel", "wordpiece",
+        "encoders", "evaluate", "exports", "family_training", "faults", "goodput", "gram", "kills", "labels", "listwise", "mine", "mteb",
+        "objective_losses", "objectives", "pair_objectives", "plan", "processes", "processes_agree", "program", "program_input", "program_stops",
+        "quickstart", "report", "runtimes", "several_teachers", "sharding", "sources", "stages", "substitute", "sweep", "trans_encoder", "wheel", "wordpiece",
     )
 }  # fmt: skip
 """Files whose tests take seconds each; the others are the fast subset: `-m 'not slow'`."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxdistill
-from jaxdistill import calls, encode, mine, quantize, search, sweep
+from jaxdistill import calls, encode, mine, search, sweep
 from jaxdistill.calls import FLAGS
 from jaxdistill.data import in_memory
 from jaxdistill.inference import Embedder
@@ -39,7 +39,6 @@ def places(tmp_path, monkeypatch):
         (mine, mine.mine_negatives, set()),
         (search, search.search_text, {"queries", "output"}),
         (sweep, sweep.sweep_options, set()),
-        (quantize, quantize.quantize, {"text"}),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -54,7 +53,7 @@ def test_the_arguments_are_the_options_of_the_program_with_their_defaults(module
     assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
-@pytest.mark.parametrize("name", ["encode", "evaluate", "export", "mine", "quantize", "search", "sweep"])
+@pytest.mark.parametrize("name", ["encode", "evaluate", "export", "mine", "search", "sweep"])
 def test_help_and_editors_show_the_function(name):
     program = getattr(jaxdistill, name)
     text = pydoc.plaintext.document(program)
@@ -118,11 +117,6 @@ def test_mine_gives_the_rows_of_the_table(teacher, tmp_path):
     assert (tmp_path / "n.tsv").is_file()
 
 
-def test_quantize_takes_a_folder(teacher, tmp_path):
-    folder = jaxdistill.quantize(teacher, tmp_path / "int8")
-    assert jaxdistill.quantize.load_quantized(folder).encode("it rains").shape == (16,)
-
-
 def test_sweep_takes_a_dict_and_lists_its_points(capsys, tmp_path):
     grid = {"objective.alpha": [0.5, 1.0], "data.columns": [(("text", "body"),)]}
     rows = jaxdistill.sweep("congen.py:tiny", workdir=tmp_path / "sweep", grid=grid, seeds=[0, 1], dry_run=True)
@@ -143,7 +137,6 @@ def test_sweep_takes_a_dict_and_lists_its_points(capsys, tmp_path):
         (lambda: jaxdistill.encode("x", SENTENCES, role="ask"), "^argument role: invalid choice: 'ask'"),
         (lambda: jaxdistill.mine("x"), "^give either pairs=FILE or retrieval=FOLDER"),
         (lambda: jaxdistill.mine("x", [("a", "b", "c")]), r"^pairs\[0\] has 3 values"),
-        (lambda: jaxdistill.quantize("absent", "out"), "^model=absent is no local folder"),
         (lambda: jaxdistill.sweep("congen.py:tiny", workdir="w"), "^a sweep needs grid, seeds or several configs"),
         (lambda: jaxdistill.sweep("congen.py:tiny", workdir="w", grid={"a": 1}), "the grid must be a dict of option to list"),
     ],

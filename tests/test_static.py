@@ -16,7 +16,6 @@ from jaxdistill.encoders import static
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.folder import check_exportable, save
 from jaxdistill.encoders.model import SentenceModel, load_model
-from jaxdistill.encoders.onnx_graph import quantized_graph
 from jaxdistill.inference import Embedder
 from jaxdistill.training.export import export
 
@@ -178,12 +177,6 @@ def test_what_a_table_cannot_hold_is_refused(tmp_path, changes):
     definition = dataclasses.replace(table_model(tmp_path).definition, **changes)
     with pytest.raises(InputError, match="static encoder"):
         check_exportable(definition)
-
-
-def test_quantising_a_table_is_refused_with_the_reason(tmp_path):
-    model = table_model(tmp_path)
-    with pytest.raises(InputError, match="no layers, only a table"):
-        quantized_graph(model.definition, model.params)
 
 
 def test_the_start_has_principal_components_smaller_for_frequent_tokens():

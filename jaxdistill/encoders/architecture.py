@@ -194,6 +194,8 @@ class Architecture(_Varying):
 
 
 TOKEN_POOLINGS = ("cls", "pooler", "mean", "max", "last", "weightedmean", "mean_sqrt_len")
+MEANS = ("cls", "mean", "last", "weightedmean")
+"""Poolings of tokens whose weights sum to 1, so that linear layers may act before or after them."""
 LAYER_CHOICES = ("last", "second_to_last", "first_last", "last2", "last4", "all")
 COMBINATIONS = ("mean", "max", "concat")
 POOLING_HELP = (
@@ -331,6 +333,14 @@ class EncoderDefinition:
             if dense.in_features != width:
                 raise InputError(f"dense layer {index} reads {dense.in_features} features, but is given {width}.")
             width = dense.out_features
+
+    @property
+    def dense_on_tokens(self) -> bool:
+        """Whether its dense layers give the same vectors when they act on tokens, ahead of pooling: they are linear, and
+        pooling takes one token or a mean."""
+        linear = all(isinstance(part, Dense) and part.activation == "identity" for part in self.dense)
+        commutes = self.pooling.tokens in MEANS and self.pooling.in_sentence_transformers
+        return bool(self.dense) and linear and commutes and not self.reads_pairs
 
     @property
     def pooled_width(self) -> int:

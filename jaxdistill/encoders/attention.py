@@ -28,6 +28,8 @@ BLOCK = 256
 """Queries per block."""
 BUCKETS = 32
 """Buckets of relative positions; further rows of a table are not read, as in transformers."""
+FARTHEST = 128
+"""Distance in tokens from which on all relative positions share a bucket."""
 
 
 class Section(NamedTuple):
@@ -166,13 +168,15 @@ def _bias(
     owner: Integer[Array, "g r l"], window: int, *, causal: bool, relative_bias: Table | None
 ) -> Float[Array, "g r #h l l"] | None:
     length = owner.shape[-1]
-    if length > LONGEST_WHOLE and relative_bias is None:
+    known = isinstance(length, int)  # exports trace a symbolic length, whose scores are computed whole
+    if known and length > LONGEST_WHOLE and relative_bias is None:
         return None
-    slots = np.arange(length)
+    slots = np.arange(length) if known else jnp.arange(length)
     bias = mask_of(visible(owner, owner, slots, slots, window, causal=causal))
     if relative_bias is not None:
         # Tokens of one sentence lie together, so slots are as far apart as positions.
-        buckets = relative_buckets(slots[None, :] - slots[:, None])
+        distance = jnp.clip(jnp.expand_dims(slots, 0) - jnp.expand_dims(slots, 1), -FARTHEST, FARTHEST)
+        buckets = jnp.asarray(relative_buckets(np.arange(-FARTHEST, FARTHEST + 1)))[distance + FARTHEST]
         bias = bias + relative_bias(buckets).transpose(2, 0, 1)[None, None]
     return bias
 
@@ -188,7 +192,7 @@ def visible(
 ) -> Bool[Array, "g r q k"]:
     """Which keys each query attends to; a token always sees itself."""
     seen = owner[:, :, :, None] == key_owner[:, :, None, :]
-    distance = key_slots[None, :] - slots[:, None]
+    distance = jnp.expand_dims(key_slots, 0) - jnp.expand_dims(slots, 1)
     if window:
         seen = seen & (abs(distance) <= window)[None, None]
     return seen & (distance <= 0)[None, None] if causal else seen
@@ -267,6 +271,6 @@ def relative_buckets(distance: np.ndarray) -> np.ndarray:
     half = BUCKETS // 2
     exact = half // 2
     size = np.abs(distance)
-    logarithmic = np.log(np.maximum(size, 1).astype(np.float32) / exact) / math.log(128 / exact) * (half - exact)
+    logarithmic = np.log(np.maximum(size, 1).astype(np.float32) / exact) / math.log(FARTHEST / exact) * (half - exact)
     far = np.minimum(exact + logarithmic.astype(np.int32), half - 1)
     return np.where(distance > 0, half, 0) + np.where(size < exact, size, far)

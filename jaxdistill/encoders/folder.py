@@ -1,7 +1,9 @@
 """Writes a model so that sentence-transformers and transformers load it.
 
 The folder follows sentence-transformers: the transformer lies in the root, where `AutoModel` finds it; pooling, dense
-layers and normalisation each have a folder. Every release since 2.0 reads these file formats.
+layers and normalisation each have a folder. Every release since 2.0 reads these file formats, except that of linear
+heads: they act on tokens, ahead of pooling, which 5.4 was the first to read. The vectors are the same, and runtimes that know no
+module after pooling have them too.
 
 sentence-transformers has no module for poolings that concatenate layers or take their maximum. Their folder names a
 module of this project instead: `jaxdistill.load` reads it, sentence-transformers refuses it.
@@ -28,6 +30,7 @@ from jaxdistill.encoders.modules import (
     LAYER_POOLING,
     OLD_POOLING_FLAGS,
     POOLING_MODES,
+    TOKENS,
     sentence_tensors,
 )
 from jaxdistill.encoders.pair_head import KIND, head_names
@@ -192,24 +195,31 @@ def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray],
     kinds = ["Transformer", *["WeightedLayerPooling"] * pooling.averages_layers, *of_pooling]
     kinds += ["LayerNorm" if isinstance(part, SentenceNorm) else "Dense" for part in definition.dense]
     kinds += ["Normalize"] * definition.normalize
-    paths = _write_module_list(kinds, folder)
+    place = kinds.index(of_pooling[0])
+    moved = len(definition.dense) if definition.dense_on_tokens else 0
+    order = [*range(place), *range(place + 1, place + 1 + moved), place, *range(place + 1 + moved, len(kinds))]
+    paths = _write_module_list(kinds, folder, order=order)
     if pooling.averages_layers:
         _write_layer_weights(definition, folder / paths[1])
-    place = kinds.index(of_pooling[0])
     _write_json(folder / paths[place] / "config.json", _pooling_config(definition))
+    on_tokens = {"module_input_name": TOKENS} if moved else {}
     for index, part in enumerate(definition.dense):
         inside = folder / paths[place + 1 + index]
-        _write_json(inside / "config.json", _sentence_module_config(part))
+        _write_json(inside / "config.json", _sentence_module_config(part) | on_tokens)
         tensors = tensors_from_params(params, sentence_tensors(index, part))
         write_safetensors(tensors, inside / "model.safetensors")
 
 
-def _write_module_list(kinds: Sequence[str], folder: Path) -> list[str]:
-    """Writes `modules.json`, and the empty configuration of a last module that normalises; returns all modules' folders."""
+def _write_module_list(kinds: Sequence[str], folder: Path, *, order: Sequence[int] | None = None) -> list[str]:
+    """Writes `modules.json`, and the empty configuration of a last module that normalises; returns all modules' folders.
+
+    Args:
+      order: in which the modules run; None: as they are given.
+    """
     paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds) if index)]
     entries = [
-        {"idx": index, "name": str(index), "path": path, "type": _module_type(kind)}
-        for index, (kind, path) in enumerate(zip(kinds, paths, strict=True))
+        {"idx": index, "name": str(index), "path": paths[place], "type": _module_type(kinds[place])}
+        for index, place in enumerate(order or range(len(kinds)))
     ]
     _write_json(folder / "modules.json", entries)
     if kinds[-1] == "Normalize":
@@ -226,7 +236,8 @@ def _pooling_config(definition: EncoderDefinition) -> dict[str, Any]:
     if not pooling.in_sentence_transformers:
         return {"pooling": str(pooling)}
     flags = {flag: POOLING_MODES[mode] == pooling.tokens for flag, mode in OLD_POOLING_FLAGS.items()}
-    return {"word_embedding_dimension": definition.architecture.hidden_size} | flags | {"include_prompt": True}
+    width = definition.embedding_width if definition.dense_on_tokens else definition.architecture.hidden_size
+    return {"word_embedding_dimension": width} | flags | {"include_prompt": True}
 
 
 def _write_layer_weights(definition: EncoderDefinition, folder: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders import static
-from jaxdistill.encoders.architecture import LAYER_CHOICES, SHORTEST, Dense, Pooling, SentenceNorm
+from jaxdistill.encoders.architecture import LAYER_CHOICES, MEANS, SHORTEST, Dense, Pooling, SentenceNorm
 from jaxdistill.encoders.settings import read_settings, setting
 from jaxdistill.encoders.weights import read_checkpoint
 from jaxdistill.files import reading
@@ -21,6 +21,8 @@ POOLING_MODES |= {"mean_sqrt_len_tokens": "mean_sqrt_len"}
 """Supported values of `pooling_mode`, mapped to ours."""
 STATIC = "StaticEmbedding"
 """sentence-transformers' module that is a table of token vectors, see `static`."""
+TOKENS = "token_embeddings"
+"""sentence-transformers' name of the vectors that pooling reads."""
 LAYER_POOLING = "LayerPooling"
 """Our own kind of module, for poolings over layers by concatenation or maximum. sentence-transformers refuses to load it."""
 KINDS = ("Transformer", STATIC, "WeightedLayerPooling", LAYER_POOLING, "Pooling", "Dense", "LayerNorm", "Normalize")
@@ -88,7 +90,7 @@ class Modules:
 def read_modules(folder: Path) -> Modules:
     """Reads `modules.json` and what it names; a folder without it is a plain transformer."""
     _check_links(folder, folder)
-    entries = _entries(folder)
+    entries, on_tokens = _pooling_first(_entries(folder))
     kinds, paths = [kind for kind, _ in entries], [path for _, path in entries]
     for path in paths:
         _check_links(folder, path)
@@ -114,13 +116,16 @@ def read_modules(folder: Path) -> Modules:
             _check_names(read_settings(path / "config.json"), path / "config.json")
     dense = [(kind, path) for kind, path in zip(kinds, paths, strict=True) if kind in SENTENCE_MODULES]
     places: dict[str, Path] = dict(zip(kinds, paths, strict=True))
+    pooling = static.POOLING if kinds[0] == STATIC else _pooling(places)
+    layers = tuple(SENTENCE_MODULES[kind](path / "config.json") for kind, path in dense)
+    _check_dense(dense, layers, pooling, on_tokens)
     max_length, lower_case = _text_options(paths[0], scores=general.get("model_type") == "CrossEncoder")
     prompts = setting(general, "prompts", dict | None, None, file=file) or {}
     return Modules(
         transformer=paths[0],
         static=kinds[0] == STATIC,
-        pooling=static.POOLING if kinds[0] == STATIC else _pooling(places),
-        dense=tuple(SENTENCE_MODULES[kind](path / "config.json") for kind, path in dense),
+        pooling=pooling,
+        dense=layers,
         dense_folders=tuple(path for _, path in dense),
         normalize="Normalize" in kinds,
         max_length=max_length,
@@ -152,6 +157,36 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
         for entry in entries
     ]
     return [(kind, place) for kind, place in found if kind != "Dropout"]  # which only training has
+
+
+def _pooling_first(entries: Sequence[tuple[str, Path]]) -> tuple[list[tuple[str, Path]], list[Path]]:
+    """The modules with the dense layers on tokens moved behind the pooling that follows them; those layers' folders."""
+    pooling = next((place for place, (kind, _) in enumerate(entries) if kind == "Pooling"), 0)
+    moved = [
+        (kind, path)
+        for kind, path in entries[:pooling]
+        if kind == "Dense" and read_settings(path / "config.json").get("module_input_name") == TOKENS
+    ]
+    before = [entry for entry in entries[:pooling] if entry not in moved]
+    return [*before, *entries[pooling : pooling + 1], *moved, *entries[pooling + 1 :]], [path for _, path in moved]
+
+
+def _check_dense(
+    entries: Sequence[tuple[str, Path]],
+    layers: Sequence[Dense | SentenceNorm],
+    pooling: Pooling | None,
+    on_tokens: Sequence[Path],
+) -> None:
+    """Raises `InputError` for a dense layer that acts on something else than it seems, or on tokens with another effect."""
+    for (kind, path), part in zip(entries, layers, strict=True):
+        moved = path in on_tokens
+        if kind == "Dense":
+            _check_names(read_settings(path / "config.json"), path / "config.json", *[TOKENS] * moved)
+        linear = isinstance(part, Dense) and part.activation == "identity"
+        if moved and not (linear and pooling is not None and pooling.tokens in MEANS):
+            raise InputError(
+                f"{path} acts on {TOKENS}; linear layers (Identity) before a pooling of {', '.join(MEANS)} can be read."
+            )
 
 
 def _kind(name: str, path: Path) -> str:
@@ -268,16 +303,15 @@ def _layers(folder: Path) -> str:
     )
 
 
-def _check_names(config: Mapping[str, Any], path: Path) -> None:
-    """Raises `InputError` if a module works on something else than sentences."""
+def _check_names(config: Mapping[str, Any], path: Path, only: str = "sentence_embedding") -> None:
+    """Raises `InputError` if a module works on something else than it should."""
     for key in ("module_input_name", "module_output_name"):
-        if config.get(key) not in (None, "sentence_embedding"):
-            raise InputError(f"{path} has {key}={config[key]!r:.80}; modules on sentence_embedding can be read.")
+        if config.get(key) not in (None, only):
+            raise InputError(f"{path} has {key}={config[key]!r:.80}; modules on {only} can be read.")
 
 
 def _dense(path: Path) -> Dense:
     config = read_settings(path)
-    _check_names(config, path)
     if config.get("use_residual"):
         raise InputError(f"{path} has use_residual=true; dense layers without a residual can be read.")
     activation = setting(config, "activation_function", str, "torch.nn.modules.activation.Tanh", file=path)

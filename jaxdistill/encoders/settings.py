@@ -10,8 +10,6 @@ from typing import Any
 from jaxdistill.core import InputError
 from jaxdistill.files import reading
 
-QUANTIZED = "quantized.json"
-"""A file that only folders of `jaxdistill.quantize` have."""
 ADAPTER = "adapter_config.json"
 """peft's settings of a LoRA adapter."""
 NEEDED = object()
@@ -30,11 +28,6 @@ KINDS = {
 
 def read_settings(path: Path) -> dict[str, Any]:
     """A JSON object from a file that must exist."""
-    if not path.exists() and (path.parent / QUANTIZED).exists():
-        raise InputError(
-            f"{path.parent} is a quantised model, which runs in ONNX Runtime alone: load it with "
-            "jaxdistill.quantize.load_quantized, or name the export that it was made from."
-        )
     if not path.exists() and (path.parent / ADAPTER).exists():
         raise InputError(
             f"{path.parent} holds a LoRA adapter without its base model: copy the base model's config.json and weights into "

@@ -115,6 +115,8 @@ def model_card(
     digest: str,
     in_sentence_transformers: bool,
     reads_pairs: bool,
+    forms: Sequence[Mapping[str, str]] = (),
+    head_in_tokens: bool = True,
 ) -> str:
     """The README of an exported model: markdown with the YAML header that model hubs read.
 
@@ -124,6 +126,8 @@ def model_card(
       max_length: in tokens; 0: unlimited.
       in_sentence_transformers: whether that library has the pooling and can load the model.
       reads_pairs: whether the model is a cross-encoder.
+      forms: for other runtimes, rows of a table: column to cell.
+      head_in_tokens: whether the mean of the token vectors that ONNX gives is the sentence vector.
     """
     return filled(
         "model_card.md",
@@ -136,6 +140,8 @@ def model_card(
         digest=digest,
         in_sentence_transformers=in_sentence_transformers,
         reads_pairs=reads_pairs,
+        forms=forms,
+        head_in_tokens=head_in_tokens,
         metadata=yaml.safe_dump(_metadata(facts, in_sentence_transformers, reads_pairs), sort_keys=False),
         licences="; ".join(f"{name}: {licence or 'not stated'}" for name, licence in facts.licences.items()),
         software=", ".join(f"{name} {version}" for name, version in versions().items()),

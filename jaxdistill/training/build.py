@@ -12,11 +12,12 @@ from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
 from jaxtyping import Integer
 
+from jaxdistill import exports
 from jaxdistill import mesh as meshes
 from jaxdistill.config import Config
 from jaxdistill.config.ranges import LARGEST_INT32
 from jaxdistill.core import InputError, Objective, Sizes, TrainState
-from jaxdistill.data import batches
+from jaxdistill.data import batches, sources
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import dev_metric
 from jaxdistill.ops.dense import dtype_of
@@ -60,6 +61,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     student = make_student(config, teachers, workdir, computed=absent is None)
     length = training_length(config, student, teachers, workdir)
     student = with_length(config.student, student, length)
+    exports.check(sources.split_specs(config.run.export_to), student)
     check_roles(config, [*labellers, *teachers, student])
     own_dev = read_own_sets(config)  # read before labels and targets are made, which takes long
     store = student_text(config, objective, student, length, progress=progress)

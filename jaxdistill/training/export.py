@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxdistill import exports
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import check_exportable, save
 from jaxdistill.encoders.model import SentenceModel, load_model
@@ -40,18 +41,27 @@ CHECK_SENTENCES = (
 
 
 def export(
-    model: SentenceModel, folder: str | Path, *, facts: Facts | None = None, sentences: Sequence[str] = CHECK_SENTENCES
+    model: SentenceModel,
+    folder: str | Path,
+    *,
+    facts: Facts | None = None,
+    sentences: Sequence[str] = CHECK_SENTENCES,
+    to: Sequence[str] = (),
+    calibration: Sequence[str] = (),
 ) -> Path:
     """Saves `model`, loads it again and compares the embeddings of `sentences`; returns the folder.
 
     Args:
       facts: how the model was made, for its card; None: the card is made from the model alone.
+      to: forms for other runtimes (`exports.FORMS`), which are compared with the model too; the card says how they did.
+      calibration: sentences for ONNX with 8-bit activations, see `exports.add`.
 
     Raises:
       InputError: the format cannot express the model, `folder` holds something else, the disk is full, or the reloaded
         model differs. `folder` is unchanged then.
     """
     check_exportable(model.definition)
+    exports.check(to, model)
     folder = local(folder, "--out").resolve()
     pooling = model.definition.pooling
     if not pooling.in_sentence_transformers:
@@ -70,6 +80,8 @@ def export(
         with replacing(folder, mark) as new:
             save(model, new, card=card_of(model, facts, spec=_spec(folder)))
             _refuse_difference(largest_difference(model, load_model(str(new)), sentences), folder)
+            if rows := exports.add(to, model, new, size=weights_bytes(new), calibration=calibration):
+                (new / "README.md").write_text(card_of(model, facts, spec=_spec(folder), forms=rows), "utf-8")
     except OSError as error:
         reason = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or str(error)
         raise InputError(
@@ -100,8 +112,8 @@ def _spec(folder: Path) -> str:
     return folder.relative_to(here).as_posix() if inside else public_name(str(folder))
 
 
-def card_of(model: SentenceModel, facts: Facts, *, spec: str) -> str:
-    """The model card of a model with these facts; its code loads `spec`."""
+def card_of(model: SentenceModel, facts: Facts, *, spec: str, forms: Sequence[exports.Measured] = ()) -> str:
+    """The model card of a model with these facts; its code loads `spec`. It says how `forms` compare."""
     return model_card(
         facts,
         spec=spec,
@@ -112,6 +124,8 @@ def card_of(model: SentenceModel, facts: Facts, *, spec: str) -> str:
         digest=model.digest(),
         in_sentence_transformers=model.definition.pooling.in_sentence_transformers,
         reads_pairs=model.definition.reads_pairs,
+        forms=[row.cells() for row in forms],
+        head_in_tokens=not model.definition.dense or model.definition.dense_on_tokens,
     )
 
 

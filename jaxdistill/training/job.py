@@ -149,7 +149,8 @@ def finish(
     facts = _facts(run, outcome, scores, command)
     write_facts(run.workdir, facts)
     say("writing the export; reloading and comparing it")
-    export(as_exported(run.config.student, outcome.student), folder, facts=facts)
+    forms = sources.split_specs(run.config.run.export_to)
+    export(as_exported(run.config.student, outcome.student), folder, facts=facts, to=forms)
     title = _title(run, facts)
     plot = training_plot(run.workdir / METRICS, run.workdir / "training.png", title=title)
     measured = {

@@ -32,9 +32,7 @@ def _export_beside_hidden_folders(room: Room) -> Ended:
         (room.folder / name).mkdir()
         (room.folder / name / "mine.txt").write_text("mine")
     model = room.export()
-    return room.run(
-        "quantize", f"--model={model}", f"--out={room.folder / 'out'}", "--text=package:jaxdistill/assets/heldout.txt"
-    )
+    return room.run("export", f"--model={model}", f"--out={room.folder / 'out'}")
 
 
 def _partial_is_the_users(room: Room) -> Ended:
@@ -204,7 +202,7 @@ CASES = [
         quick=True,
     ),
     Case(
-        "`quantize --out=out` beside `.out.unfinished` and `.out.previous` of the user",
+        "`export --out=out` beside `.out.unfinished` and `.out.previous` of the user",
         _export_beside_hidden_folders,
         status=0,
         left=("out/*",),

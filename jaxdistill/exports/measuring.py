@@ -1,0 +1,174 @@
+"""Compares forms of an export with the model itself: differences, agreement, size and speed.
+
+A form that differs is not announced. Speeds are of this machine at this moment.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from timeit import timeit
+from typing import Any
+
+import numpy as np
+
+from jaxdistill import paths
+from jaxdistill.core import Embed, Scorer
+from jaxdistill.data.sources import read
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.evals.pairs import pairs_spearman
+from jaxdistill.evals.similarity import spearman, unit_rows
+from jaxdistill.evals.sts import read_set, sts_folder
+from jaxdistill.exports.running import Run, Runtime
+from jaxdistill.inference import Embedder
+
+TEXT = "package:jaxdistill/assets/heldout.txt"
+OTHER_SCRIPTS = (
+    "Zwei Äpfel und drei Birnen: €12.40!", "猫が眠る。", "Кошка спит на печи.", "القطة تنام.", "बिल्ली सो रही है।", "고양이가 잔다.",
+    "Η γάτα κοιμάται.", "🐈 😴", "Rain.", "the same word " * 40,
+)  # fmt: skip
+COMPARED, TIMED = 190, 64
+"""Sentences of `TEXT` that are compared, and that speed is measured on; with `OTHER_SCRIPTS`, 200 are compared."""
+LEAST_COSINE, LEAST_ROUNDED = 0.9999, 0.99
+"""Between the vectors of a sentence: of every one, and the mean with 8-bit weights."""
+LARGEST_SCORE = 1e-3
+"""Difference of a cross-encoder's scores, which are in (0, 1), without rounded weights."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One row of the table of forms."""
+
+    name: str
+    """Of the file, or of the library that reads the folder."""
+    size_bytes: int
+    difference: float
+    """Largest difference between numbers of unit vectors of one sentence, or between scores of a pair."""
+    cosine: tuple[float, float] | None
+    """Least and mean cosine between the vectors of a sentence; None: a cross-encoder's."""
+    agreement: float
+    """Spearman of the similarities of neighbouring sentences with the model's own, in [-1, 1]."""
+    sts: float | None
+    """STS-B dev, Spearman, in [-1, 1]; None: its data is not there."""
+    rates: tuple[float, float]
+    """Sentences/s at batch 1 and 32."""
+
+    def fault(self, *, rounded: bool) -> str:
+        """Why the form differs too much; empty if it does not."""
+        if self.cosine is None:
+            too_far = self.agreement < LEAST_ROUNDED if rounded else not self.difference <= LARGEST_SCORE
+            return f"scores differ by up to {self.difference:.1e}, agreement {self.agreement:.4f}" if too_far else ""
+        found, least = (self.cosine[1], LEAST_ROUNDED) if rounded else (self.cosine[0], LEAST_COSINE)
+        return "" if found >= least else f"cosine {found:.4f} with the model's own vectors, at least {least} is allowed"
+
+    def cells(self) -> dict[str, str]:
+        """The row as a table shows it."""
+        cosine = (
+            {"least cosine": f"{self.cosine[0]:.6f}", "mean cosine": f"{self.cosine[1]:.6f}"} if self.cosine else {}
+        )
+        score = {} if self.sts is None else {"STS-B dev": f"{100 * self.sts:.2f}"}
+        return {
+            "form": self.name,
+            "MB": f"{self.size_bytes / 1e6:.1f}",
+            "largest difference": f"{self.difference:.1e}",
+            **cosine,
+            "agreement": f"{100 * self.agreement:.2f}",
+            **score,
+            "sentences/s, batch 1": f"{self.rates[0]:,.0f}",
+            "batch 32": f"{self.rates[1]:,.0f}",
+        }
+
+
+class Reference:
+    """The model itself in float32, and what forms are compared on."""
+
+    def __init__(self, model: SentenceModel):
+        self.model, self._pairs = model, model.definition.reads_pairs
+        lines = list(dict.fromkeys(line for (line,) in read([TEXT]) if line.strip()))
+        self.sentences = [*lines[:COMPARED], *OTHER_SCRIPTS]
+        self._own = self._results(Embedder(model), self.sentences)
+        folder = paths.data_folder()
+        self._dev = None if folder is None else read_set("sts-b-dev", sts_folder(folder))
+
+    def measured(self, name: str, run: Run, file: Path) -> Measured:
+        """Compares and times a form's file."""
+        size = sum(path.stat().st_size for path in file.parent.glob(f"{file.stem}.*"))
+        runtime = Runtime(self.model, run)
+        return self._row(name, runtime, lambda size: lambda texts: self._results(runtime, texts, size), size)
+
+    def of_library(self, folder: Path, size: int) -> list[Measured]:
+        """Compares and times sentence-transformers, with torch, on the exported folder; nothing where it is not installed."""
+        try:
+            from sentence_transformers import CrossEncoder, SentenceTransformer
+        except ImportError:
+            return []
+        if not self.model.definition.pooling.in_sentence_transformers:
+            return []
+        loaded: Any = (CrossEncoder if self._pairs else SentenceTransformer)(str(folder), device="cpu")
+
+        def of_batch(size: int) -> Callable[[Sequence[str]], np.ndarray]:
+            if self._pairs:
+                return lambda texts: loaded.predict(_pairs(texts), batch_size=size)
+            return lambda texts: loaded.encode(list(texts), batch_size=size)
+
+        embed: Embed | Scorer = _Scored(loaded.predict) if self._pairs else of_batch(32)
+        return [self._row("sentence-transformers (torch)", embed, of_batch, size)]
+
+    def _row(
+        self,
+        name: str,
+        embed: "Runtime | Embed | Scorer",
+        of_batch: Callable[[int], Callable[[Sequence[str]], np.ndarray]],
+        size: int,
+    ) -> Measured:
+        found = of_batch(32)(self.sentences)
+        own, theirs = (results if self._pairs else unit_rows(results) for results in (self._own, found))
+        timed = self.sentences[:TIMED]
+        scored = embed.encode if isinstance(embed, Runtime) and not self._pairs else embed
+        return Measured(
+            name=name,
+            size_bytes=size,
+            difference=float(np.max(np.abs(own - theirs))),
+            cosine=None if self._pairs else _cosines(own, theirs),
+            agreement=spearman(self._alike(own), self._alike(theirs), what="agreement of the forms"),
+            sts=None if self._dev is None else pairs_spearman(scored, self._dev),
+            rates=(_rate(of_batch(1), timed), _rate(of_batch(32), timed)),
+        )
+
+    def _results(self, model: Embedder | Runtime, texts: Sequence[str], batch_size: int = 32) -> np.ndarray:
+        if not self._pairs:
+            return model.encode(list(texts), batch_size=batch_size)
+        first, second = map(list, zip(*_pairs(texts), strict=True))
+        if isinstance(model, Runtime):
+            return model.score(first, second, batch_size=batch_size)
+        return model.score(first, second)
+
+    def _alike(self, results: np.ndarray) -> np.ndarray:
+        """Similarities of neighbouring sentences."""
+        return results if self._pairs else np.sum(results * np.roll(results, -1, axis=0), axis=1)
+
+
+class _Scored:
+    """sentence-transformers' cross-encoder as evaluations see one."""
+
+    def __init__(self, predict: Callable[..., np.ndarray]):
+        self._predict = predict
+
+    def score(self, first: Sequence[str], second: Sequence[str]) -> np.ndarray:
+        return self._predict(list(zip(first, second, strict=True)))
+
+
+def _pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Each text with the next one."""
+    return list(zip(texts, [*texts[1:], *texts[:1]], strict=True))
+
+
+def _rate(run: Callable[[Sequence[str]], np.ndarray], texts: Sequence[str]) -> float:
+    """Texts/s."""
+    return len(texts) / timeit(lambda: run(texts), number=1)
+
+
+def _cosines(own: np.ndarray, theirs: np.ndarray) -> tuple[float, float]:
+    """Least and mean cosine of rows of unit length; rows that both are zero count as equal."""
+    both = ~own.any(axis=1) & ~theirs.any(axis=1)
+    found = np.where(both, 1.0, np.sum(own * theirs, axis=1))
+    return float(found.min()), float(found.mean())

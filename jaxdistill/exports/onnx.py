@@ -1,0 +1,185 @@
+"""ONNX: `onnx/model.onnx`, in half precision, and with 8-bit weights; for ONNX Runtime, transformers.js, FastEmbed and others.
+
+Inputs are `input_ids`, `attention_mask` and, where the model has token types, `token_type_ids`, of any batch and length.
+Outputs are `last_hidden_state` and `sentence_embedding`; those of a cross-encoder are `logits`. Linear layers after
+pooling are part of `last_hidden_state`, see `encoders/folder.py`: its mean is right in runtimes that read no other output.
+
+torch traces the exported folder as transformers and sentence-transformers load it, which gives the graph that these
+families have elsewhere; docs/design.md compares with tracing our own functions.
+"""
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.encoders.static import folded
+from jaxdistill.exports.optional import imported
+from jaxdistill.exports.running import Run, batches, inputs, outputs
+
+EXTRA = "onnx"
+NEEDS = ("onnx", "onnxruntime", "onnxscript", "torch", "sentence_transformers")
+FOLDER = "onnx"
+FLOAT, HALF, DYNAMIC, STATIC = "model.onnx", "model_fp16.onnx", "model_quantized.onnx", "model_int8.onnx"
+FILES = (FLOAT, HALF, DYNAMIC, STATIC)
+ROUNDED = (DYNAMIC, STATIC)
+"""Files whose weights have 8 bits."""
+OPSET = 18
+LARGEST = 2_000_000_000
+"""Bytes of weights that a graph holds."""
+
+
+def refusal(model: SentenceModel) -> str:
+    """Why ONNX cannot hold the model; empty if it can."""
+    pooling = model.definition.pooling
+    if 4 * model.parameter_count > LARGEST:
+        return f"its weights of {4 * model.parameter_count / 1e9:.1f} GB are more than a file of ONNX holds"
+    if pooling.in_sentence_transformers or model.definition.reads_pairs:
+        return ""
+    return f"sentence-transformers, whose modules are traced, has none for pooling {pooling}; use one of a layer or a mean of layers"
+
+
+def write(model: SentenceModel, folder: Path, *, calibration: Sequence[str] = ()) -> list[Path]:
+    """Writes the files; returns their paths.
+
+    Args:
+      folder: the export, which the graph is traced from.
+      calibration: sentences that give the ranges of the fourth file's activations; empty: it is not written.
+    """
+    onnx, place = imported("onnx", EXTRA), folder / FOLDER
+    place.mkdir(exist_ok=True)
+    trace(model, folder, place / FLOAT)
+    with _quiet():
+        half = imported("onnxruntime.transformers.float16", EXTRA)
+        onnx.save(half.convert_float_to_float16(onnx.load(place / FLOAT), keep_io_types=True), place / HALF)
+        rounding = imported("onnxruntime.quantization", EXTRA)
+        # 7 bits of weights: processors without VNNI add pairs of products in 16 bits, which 8 bits overflow.
+        options = dict(per_channel=True, reduce_range=True, weight_type=rounding.QuantType.QInt8)
+        rounding.quantize_dynamic(place / FLOAT, place / DYNAMIC, **options)
+        if calibration:
+            reader = _calibration(rounding.CalibrationDataReader, model, calibration)
+            rounding.quantize_static(place / FLOAT, place / STATIC, reader, **options)
+    return [place / name for name in FILES[: 4 if calibration else 3]]
+
+
+def runner(model: SentenceModel, file: Path) -> Run:
+    """Runs a file in ONNX Runtime."""
+    runtime = imported("onnxruntime", EXTRA)
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    session = runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+
+    def run(**given: np.ndarray) -> np.ndarray:
+        return session.run(outputs(model)[-1:], {name: given[name] for name in inputs(model)})[0]
+
+    return run
+
+
+def trace(model: SentenceModel, folder: Path, file: Path) -> None:
+    """Writes the graph in single precision."""
+    torch = imported("torch", EXTRA)
+    imported("onnxscript", EXTRA)
+    sizes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    names = inputs(model)
+    with torch.no_grad(), _quiet():
+        program = torch.onnx.export(
+            _module(model, folder).eval(),
+            kwargs={name: torch.ones((2, 7), dtype=torch.int64) for name in names},  # one object would be one input
+            dynamic_shapes={name: sizes for name in names},
+            input_names=names,
+            output_names=outputs(model),
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+    graph = program.model_proto
+    del graph.graph.value_info[:]  # of weights that were transposed afterwards, the shapes are wrong
+    imported("onnx", EXTRA).save(graph, file)
+
+
+def _module(model: SentenceModel, folder: Path) -> Any:
+    """The model as a function of token ids in torch."""
+    torch = imported("torch", EXTRA)
+    if model.definition.architecture.is_static:
+        return _table(model)
+    transformers = imported("transformers", EXTRA)
+    if model.definition.reads_pairs:
+        kind = transformers.AutoModelForSequenceClassification
+        body, others = kind.from_pretrained(folder, attn_implementation="eager"), []
+    else:
+        body = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager")
+        loaded = imported("sentence_transformers", EXTRA).SentenceTransformer(str(folder), device="cpu")
+        others = list(loaded)[1:]
+
+    class Traced(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.others = body, torch.nn.ModuleList(others)
+
+        def forward(self, input_ids, attention_mask, token_type_ids=None):
+            types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+            found = self.body(input_ids=input_ids, attention_mask=attention_mask, **types)
+            if model.definition.reads_pairs:
+                return found.logits
+            features = {"token_embeddings": found.last_hidden_state, "attention_mask": attention_mask}
+            if model.definition.pooling.averages_layers:
+                features["all_layer_embeddings"] = found.hidden_states
+            for module in self.others:
+                features = module(features)
+            return features["token_embeddings"], features["sentence_embedding"]
+
+    return Traced()
+
+
+def _table(model: SentenceModel) -> Any:
+    """A static encoder: rows of a table and their mean."""
+    torch = imported("torch", EXTRA)
+    dropped, normalize = model.definition.architecture.dropped_id, model.definition.normalize
+
+    class Table(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Embedding.from_pretrained(torch.tensor(folded(model.definition, model.params)))
+
+        def forward(self, input_ids, attention_mask):
+            rows = self.table(input_ids)
+            counted = (attention_mask * (input_ids != dropped)).unsqueeze(-1).to(rows.dtype)
+            mean = (rows * counted).sum(1) / counted.sum(1).clamp(min=1.0)
+            return rows, torch.nn.functional.normalize(mean, dim=1) if normalize else mean
+
+    return Table()
+
+
+def _calibration(base: type, model: SentenceModel, sentences: Sequence[str]) -> Any:
+    class Reader(base):
+        def __init__(self):
+            self.left: Iterator[dict[str, np.ndarray]] = (
+                {name: batch[name] for name in inputs(model)} for _, batch in batches(model, sentences, batch_size=8)
+            )
+
+        def get_next(self):
+            return next(self.left, None)
+
+    return Reader()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silences bars and log lines of the packages that write graphs; what they warn of is measured afterwards."""
+    bars = imported("transformers.utils.logging", EXTRA)
+    shown, before = bars.is_progress_bar_enabled(), logging.root.manager.disable
+    bars.disable_progress_bar()
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+        if shown:
+            bars.enable_progress_bar()

@@ -1,0 +1,45 @@
+"""OpenVINO, for Intel's processors: `openvino/openvino_model.xml` and `.bin`, converted from the graph of ONNX.
+
+Inputs and outputs are those of ONNX, of any batch and length.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.exports import onnx
+from jaxdistill.exports.optional import imported
+from jaxdistill.exports.running import Run, inputs, outputs
+
+EXTRA, NEEDS = "openvino", ("openvino", *onnx.NEEDS)
+FOLDER, FILE = "openvino", "openvino_model.xml"
+ROUNDED = ()
+refusal = onnx.refusal
+
+
+def write(model: SentenceModel, folder: Path, *, calibration: Sequence[str] = ()) -> list[Path]:
+    """Writes the graph and its weights; returns the graph's path."""
+    openvino, place = imported("openvino", EXTRA), folder / FOLDER
+    place.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as own:
+        traced = folder / onnx.FOLDER / onnx.FLOAT
+        if not traced.exists():
+            traced = Path(own) / onnx.FLOAT
+            onnx.trace(model, folder, traced)
+        graph = openvino.Core().read_model(str(traced))  # convert_model sends telemetry
+        openvino.save_model(graph, str(place / FILE), compress_to_fp16=False)
+    return [place / FILE]
+
+
+def runner(model: SentenceModel, file: Path) -> Run:
+    """Runs the files in OpenVINO, in single precision as they are stored."""
+    openvino = imported("openvino", EXTRA)
+    compiled = openvino.Core().compile_model(str(file), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+
+    def run(**given: np.ndarray) -> np.ndarray:
+        return compiled({name: given[name] for name in inputs(model)})[outputs(model)[-1]]
+
+    return run

@@ -1,0 +1,192 @@
+"""Forms for other runtimes: the same vectors as the model, of every family, and nothing written that differs."""
+
+import importlib
+import json
+
+import jax
+import jaxtyping
+import numpy as np
+import pytest
+import test_linear_heads
+
+from jaxdistill import export as export_command
+from jaxdistill import exports
+from jaxdistill.core import InputError
+from jaxdistill.encoders.folder import save
+from jaxdistill.encoders.model import load_model
+from jaxdistill.exports import measuring, onnx
+from jaxdistill.exports.running import Runtime, outputs
+from jaxdistill.inference import Embedder
+from jaxdistill.training.export import export
+
+import encoder_cases as cases
+import program
+from tiny_models import tiny_model
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:os.fork:RuntimeWarning",  # OpenVINO, when it is imported
+    "ignore:Exception ignored in. <function _at_fork:pytest.PytestUnraisableExceptionWarning",
+)
+TEXTS = ["w1 w2 w3", "w4", "w5 unknown w7 " * 9, "w1 " * 60, "w8 w9"]
+INSTALLED = [name for name in exports.FORMS if all(importlib.util.find_spec(one) for one in exports.form(name).NEEDS)]
+
+
+@pytest.fixture(autouse=True)
+def unchecked_shapes(monkeypatch):
+    """Symbolic sizes cannot be compared, which checks of shapes do."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+def cosines(one, other):
+    one, other = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (one, other))
+    return np.sum(one * other, axis=1)
+
+
+def needs(name):
+    if name not in INSTALLED:
+        pytest.skip(f"{name} needs {', '.join(exports.form(name).NEEDS)}, which are not all installed")
+
+
+@pytest.mark.parametrize("family", cases.CONFIGS)
+@pytest.mark.parametrize("name", ["onnx", "stablehlo"])
+def test_every_family_gives_the_same_vectors(tmp_path, family, name):
+    needs(name)
+    cases.write_encoder(tmp_path / "in", family)
+    model = load_model(str(tmp_path / "in"), pooling="mean")
+    save(model, tmp_path / "out")
+    if name == "onnx":
+        onnx.trace(model, tmp_path / "out", file := tmp_path / "model.onnx")
+    else:
+        (file,) = exports.form(name).write(model, tmp_path / "out")
+    found = Runtime(model, exports.form(name).runner(model, file)).encode(TEXTS, batch_size=2)
+    np.testing.assert_allclose(found, Embedder(model).encode(TEXTS), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", exports.FORMS)
+def test_a_cross_encoder_gives_the_same_scores(tmp_path, name):
+    needs(name)
+    cases.write_cross_encoder(tmp_path / "in", "bert")
+    model = load_model(str(tmp_path / "in"))
+    save(model, tmp_path / "out")
+    file = exports.form(name).write(model, tmp_path / "out")[0]
+    found = Runtime(model, exports.form(name).runner(model, file)).score(TEXTS, TEXTS[::-1])
+    np.testing.assert_allclose(found, Embedder(model).score(TEXTS, TEXTS[::-1]), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", exports.FORMS)
+@pytest.mark.parametrize("pooling", ["mean", "mean:last2"])
+def test_linear_heads_are_in_the_token_vectors(tmp_path, name, pooling):
+    needs(name)
+    cases.write_encoder(tmp_path / "in", "bert")
+    model = test_linear_heads.linear_head(tmp_path / "out", tmp_path / "in", pooling)
+    file = exports.form(name).write(model, tmp_path / "out")[0]
+    want = Embedder(model).encode(TEXTS)
+    np.testing.assert_allclose(Runtime(model, exports.form(name).runner(model, file)).encode(TEXTS), want, atol=1e-5)
+    if name == "onnx" and pooling == "mean":
+        found = token_vectors(model, file)
+        assert cosines(found, want).min() > 1 - 1e-6
+
+
+def token_vectors(model, file):
+    """Means of `last_hidden_state`, as runtimes take them that read no other output."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(file))
+    found = []
+    for encoding in model.encodings(TEXTS):
+        ids = np.array([encoding.ids])
+        given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+        found.append(session.run(outputs(model)[:1], given)[0][0].mean(axis=0))
+    return np.stack(found)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Compares and times few texts."""
+    monkeypatch.setattr(measuring, "COMPARED", 6)
+    monkeypatch.setattr(measuring, "TIMED", 4)
+    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
+
+
+def test_the_command_writes_onnx_in_four_forms_and_a_table_of_what_they_cost(tmp_path, quick):
+    needs("onnx")
+    save(tiny_model(tmp_path / "tokenizer", head=8), tmp_path / "in")
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sleeps\nrain\na dog\n")
+    given = [f"--model={tmp_path / 'in'}", f"--out={tmp_path / 'out'}", "--to=onnx", f"--calibration={text}"]
+    export_command.main(given)
+    files = {path.name for path in (tmp_path / "out" / "onnx").iterdir()}
+    assert {"model.onnx", "model_fp16.onnx"} <= files <= set(onnx.FILES)
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "## Other runtimes" in card and "| sentence-transformers (torch) |" in card
+    assert all(f"| onnx/{name} |" in card for name in files)
+    assert "take the mean of `last_hidden_state`" in card  # the head has an activation
+    marked = json.loads((tmp_path / "out" / "jaxdistill.json").read_text())["files"]
+    assert {f"onnx/{name}" for name in files} <= marked.keys()
+    small = exports.load_form(tmp_path / "out", "onnx/model.onnx")
+    want = Embedder(load_model(str(tmp_path / "out"))).encode(["the cat", "rain"])
+    np.testing.assert_allclose(small.encode(["the cat", "rain"]), want, atol=1e-5)
+    prompted = small.encode(["sleeps"], prompt_name="query")
+    np.testing.assert_allclose(prompted, small.encode(["the cat sleeps"]), atol=1e-5)
+    for sentences, options, words in (
+        (b"text", {}, "list"), (["x"], {"prompt_name": "no"}, "query"), ([None], {}, "sentence 0 is None"),
+        (["x"], {"batch_size": -1}, "batch_size=-1 must be a whole number, at least 1"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=words):
+            small.encode(sentences, **options)
+    with pytest.raises(InputError, match="model_q4.onnx is not there; write it with jaxdistill.export"):
+        exports.load_form(tmp_path / "out", "onnx/model_q4.onnx")
+    (tmp_path / "out" / "onnx" / "model.onnx").write_bytes(b"{")
+    with pytest.raises(InputError, match="model.onnx is damaged; export the model again"):
+        exports.load_form(tmp_path / "out", "onnx/model.onnx")
+
+
+def test_a_form_that_differs_is_not_written(tmp_path, quick, monkeypatch):
+    model, stablehlo = tiny_model(tmp_path / "tokenizer"), exports.form("stablehlo")
+    export(model, tmp_path / "out")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    runner = stablehlo.runner
+    wrong = lambda model, file: lambda **given: runner(model, file)(**given) + 0.1  # noqa: E731
+    monkeypatch.setattr(stablehlo, "runner", wrong)
+    with pytest.raises(InputError, match="stablehlo/model.bin was not written: cosine .* at least 0.9999 is allowed"):
+        export(model, tmp_path / "out", to=["stablehlo"])
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
+
+
+def test_what_a_form_cannot_hold_is_refused_before_anything_is_written(tmp_path, monkeypatch, capsys):
+    save(tiny_model(tmp_path / "tokenizer", pooling="mean:last2:max"), tmp_path / "in")
+    given = [f"--model={tmp_path / 'in'}", f"--out={tmp_path / 'out'}"]
+    if "onnx" in INSTALLED:
+        line = program.refused(export_command, [*given, "--to=onnx"], capsys)
+        assert (
+            "onnx cannot hold this model: sentence-transformers, whose modules are traced, has none for pooling" in line
+        )
+    line = program.refused(export_command, [*given, "--to=onxx"], capsys)
+    assert "form 'onxx' is unknown. Did you mean" in line and "onnx, openvino" in line
+    monkeypatch.setattr(exports.form("litert"), "NEEDS", ("no_such_package",))
+    line = program.refused(export_command, [*given, "--to=stablehlo,litert"], capsys)
+    assert "--to=litert needs the package no_such_package; run: pip install 'jaxdistill[litert]'" in line
+    line = program.refused(export_command, [f"--out={tmp_path / 'out'}"], capsys)
+    assert "give --workdir and --step of a run, or --model" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_stablehlo_names_its_platforms_and_until_when_jax_reads_it(tmp_path):
+    model = tiny_model(tmp_path / "tokenizer")
+    (file,) = exports.form("stablehlo").write(model, tmp_path)
+    facts = json.loads((file.parent / "stablehlo.json").read_text())
+    assert facts["platforms"] == ["cpu", "cuda", "tpu"] and facts["readable_until"] > "2026"
+    assert jax.export.deserialize(bytearray(file.read_bytes())).platforms == ("cpu", "cuda", "tpu")
+
+
+def test_a_table_of_token_vectors_is_a_form_too(tmp_path):
+    from test_static import table_model
+
+    model = table_model(tmp_path)
+    save(model, tmp_path / "out")
+    texts = ["the cat sleeps", "rain", "", "a dog unknown"]
+    want = Embedder(model).encode(texts)
+    for name in INSTALLED:
+        for file in exports.form(name).write(model, tmp_path / "out")[:1]:
+            found = Runtime(model, exports.form(name).runner(model, file)).encode(texts)
+            np.testing.assert_allclose(found, want, atol=1e-5, err_msg=name)

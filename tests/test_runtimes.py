@@ -1,0 +1,159 @@
+"""A student has the same vectors in every runtime that is installed here: a real encoder with a linear head, real sentences.
+
+transformers.js runs in node and in headless Chromium; npm installs it into a folder of its own, once a machine.
+"""
+
+import gzip
+import http.server
+import json
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import threading
+
+import jax
+import numpy as np
+import pytest
+import test_exports
+from test_exports import cosines, needs, unchecked_shapes  # noqa: F401 - a fixture
+
+from jaxdistill import exports
+from jaxdistill.data.sources import read
+from jaxdistill.encoders import surgery
+from jaxdistill.encoders.folder import save
+from jaxdistill.encoders.model import load_model
+from jaxdistill.exports import onnx
+from jaxdistill.exports.running import Runtime
+from jaxdistill.inference import Embedder
+
+from conftest import TEACHER
+
+pytestmark = test_exports.pytestmark
+HERE = pathlib.Path(__file__).parent / "runtimes"
+NODE = pathlib.Path(tempfile.gettempdir()) / "jaxdistill-test-node"
+TRANSFORMERS_JS = "@huggingface/transformers@4.3.1"
+IN_BROWSER = 20
+"""Texts that Chromium embeds, on one thread of WebAssembly."""
+
+
+@pytest.fixture(scope="module")
+def texts(data_folder):
+    """1,000 sentences: 400 English ones, and Turkish, Arabic, German, French and Spanish ones, of all lengths."""
+    english = [line for (line,) in read(["package:jaxdistill/assets/heldout.txt"])][:380]
+    found = [*english, *(" ".join(english[start : start + 12]) for start in range(0, 240, 12))]
+    for pair in ("tr", "ar", "de", "fr", "es"):
+        with gzip.open(data_folder / "parallel" / f"en-{pair}.tsv.gz", "rt", encoding="utf-8") as file:
+            found += [line.rstrip("\n").split("\t")[1] for line, _ in zip(file, range(120), strict=False)]
+    assert len(found) == 1000
+    return found
+
+
+@pytest.fixture(scope="module")
+def student(tmp_path_factory):
+    """(folder of an export with a linear head, model)."""
+    folder = tmp_path_factory.mktemp("models") / "student"
+    model = surgery.add_head(load_model(TEACHER), 128, key=jax.random.key(0), activation="identity")
+    save(model, folder)
+    return folder, load_model(str(folder))
+
+
+@pytest.fixture(scope="module")
+def own(student, texts):
+    return Embedder(student[1]).encode(texts, normalize_embeddings=True)
+
+
+@pytest.fixture(scope="module")
+def in_onnx(student):
+    needs("onnx")
+    return exports.form("onnx").write(student[1], student[0])
+
+
+def test_sentence_transformers(student, texts, own):
+    from sentence_transformers import SentenceTransformer
+
+    assert cosines(SentenceTransformer(str(student[0]), device="cpu").encode(texts), own).min() > 0.9999
+
+
+@pytest.mark.parametrize("name", ["openvino", "litert", "stablehlo"])
+def test_forms_in_their_runtimes(student, texts, own, name):
+    needs(name)
+    folder, model = student
+    (file,) = exports.form(name).write(model, folder)
+    assert cosines(Runtime(model, exports.form(name).runner(model, file)).encode(texts), own).min() > 0.9999
+
+
+def test_onnx_runtime(student, texts, own, in_onnx):
+    for file in in_onnx:
+        found = cosines(Runtime(student[1], onnx.runner(student[1], file)).encode(texts), own)
+        assert found.min() > (0.95 if file.name in onnx.ROUNDED else 0.9999)
+        assert found.mean() > 0.99
+
+
+@pytest.fixture(scope="module")
+def node():
+    """The folder with transformers.js."""
+    if not shutil.which("npm"):
+        pytest.skip("npm is not installed")
+    if not (NODE / "node_modules" / "@huggingface").is_dir():
+        NODE.mkdir(exist_ok=True)
+        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", TRANSFORMERS_JS]
+        made = subprocess.run(command, cwd=NODE, capture_output=True, text=True, timeout=300)
+        if made.returncode:
+            pytest.skip(f"npm cannot install {TRANSFORMERS_JS}: {made.stderr[-200:]}")
+    return NODE
+
+
+@pytest.mark.parametrize(("dtype", "least", "mean"), [("fp32", 0.9999, 0.9999), ("q8", 0.95, 0.99)])
+def test_transformers_js_in_node(student, texts, own, in_onnx, node, tmp_path, dtype, least, mean):
+    script = shutil.copy(HERE / "transformers_js.mjs", node)
+    (tmp_path / "texts.json").write_text(json.dumps(texts))
+    command = [
+        "node",
+        str(script),
+        str(student[0]),
+        str(tmp_path / "texts.json"),
+        str(tmp_path / "vectors.json"),
+        dtype,
+    ]
+    ran = subprocess.run(command, cwd=node, capture_output=True, text=True, timeout=300)
+    assert not ran.returncode, ran.stderr
+    found = cosines(np.array(json.loads((tmp_path / "vectors.json").read_text())), own)
+    assert found.min() > least and found.mean() > mean
+
+
+def test_transformers_js_in_chromium(student, texts, own, in_onnx, node, tmp_path):
+    webdriver = pytest.importorskip("selenium.webdriver")
+    if not shutil.which("chromium"):
+        pytest.skip("Chromium is not installed")
+    (tmp_path / "node_modules").symlink_to(node / "node_modules")
+    (tmp_path / "models").symlink_to(student[0].parent)
+    shutil.copy(HERE / "browser.html", tmp_path / "index.html")
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *given):
+            super().__init__(*given, directory=str(tmp_path))
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    options = webdriver.ChromeOptions()
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    browser = webdriver.Chrome(options, webdriver.chrome.service.Service(shutil.which("chromedriver")))
+    try:
+        browser.set_script_timeout(100)
+        browser.get(f"http://127.0.0.1:{server.server_port}/index.html")
+        code = """const [texts, done] = arguments;
+            const wait = () => window.problem ? done(window.problem) : window.ready ? window.vectorsOf(texts, "fp32").then(done, (e) => done(String(e.stack || e)))
+                                            : setTimeout(wait, 50);
+            wait();"""
+        some = list(range(0, len(texts), len(texts) // IN_BROWSER))[:IN_BROWSER]
+        vectors = browser.execute_async_script(code, [texts[index] for index in some])
+    finally:
+        browser.quit()
+        server.shutdown()
+    assert not isinstance(vectors, str), vectors
+    assert cosines(np.array(vectors), own[some]).min() > 0.9999
