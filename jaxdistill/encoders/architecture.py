@@ -16,31 +16,42 @@ SHORTEST = 3
 """Smallest allowed maximum length: one token between the special ones."""
 
 
+RARE, UNSEEN = "rare", "unseen"
+"""Marks of options in `identity`."""
+
+
 def _variation(default: Any) -> Any:
-    """An option that few families use. NOTE: `repr` shows it only if it differs from its default. Digests of models
-    and of stored targets hash `repr`, so a new option invalidates no stored target."""
-    return dataclasses.field(default=default, repr=False, metadata={"variation": True})
+    """An option that few families use, which BERT's block lacks."""
+    return dataclasses.field(default=default, metadata={RARE: True})
 
 
-class _Varying:
-    """Options of which `repr` shows variations only where they are used."""
-
-    def __repr__(self) -> str:
-        shown = (*(field.name for field in dataclasses.fields(self) if field.repr), *self.varies)  # pyright: ignore[reportArgumentType]
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
-
-    @property
-    def varies(self) -> tuple[str, ...]:
-        """Names of the variations that differ from their defaults."""
-        return tuple(
-            field.name
-            for field in dataclasses.fields(self)  # pyright: ignore[reportArgumentType]
-            if field.metadata.get("variation") and getattr(self, field.name) != field.default
-        )
+def _of_training(default: Any) -> Any:
+    """An option on which no vector outside training depends."""
+    return dataclasses.field(default=default, metadata={UNSEEN: True})
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class LayerKind(_Varying):
+def identity(part: Any) -> str:
+    """The text by which caches know a definition or a part of one: with equal texts and weights, vectors are equal.
+
+    Variations are in it only where they differ from their defaults, so a new one invalidates no stored target; options of
+    training are not in it.
+    """
+    if isinstance(part, tuple):
+        return f"({', '.join(map(identity, part))}{',' * (len(part) == 1)})"
+    if not dataclasses.is_dataclass(part):
+        return repr(part)
+    always = [field.name for field in dataclasses.fields(part) if not {RARE, UNSEEN} & {*field.metadata}]
+    shown = (f"{name}={identity(getattr(part, name))}" for name in (*always, *_used_variations(part)))
+    return f"{type(part).__name__}({', '.join(shown)})"
+
+
+def _used_variations(part: Any) -> tuple[str, ...]:
+    fields = (field for field in dataclasses.fields(part) if RARE in field.metadata)
+    return tuple(field.name for field in fields if getattr(part, field.name) != field.default)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerKind:
     """Properties that may differ between layers: attention window and rotary positions."""
 
     window: int = 0
@@ -55,8 +66,8 @@ class LayerKind(_Varying):
     """Wavelength in tokens from which on they are; between the two, both frequencies are blended."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class Architecture(_Varying):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Architecture:
     """The body of an encoder: a transformer assembled from parts, with BERT's as defaults."""
 
     family: str
@@ -85,9 +96,8 @@ class Architecture(_Varying):
     pad_id: int = 0
     hidden_dropout: float = 0.1
     attention_dropout: float = 0.1
-    drophead: float = dataclasses.field(default=0.0, repr=False)
-    """Probability that a sentence drops an attention head in training. NOTE: not in `repr`, which digests hash,
-    since no vector outside training depends on it."""
+    drophead: float = _of_training(0.0)
+    """Probability that a sentence drops an attention head in training."""
 
     position_table: bool = _variation(True)
     """Whether a table of positions is added to the word embeddings."""
@@ -156,6 +166,11 @@ class Architecture(_Varying):
         ):
             if value not in allowed:
                 raise InputError(f"{name} {value!r} is not known; use one of {', '.join(allowed)}.")
+
+    @property
+    def beyond_bert(self) -> tuple[str, ...]:
+        """Names of the options in which its block has what BERT's lacks, or lacks what BERT's has."""
+        return _used_variations(self)
 
     @property
     def is_static(self) -> bool:
@@ -282,9 +297,8 @@ class Dense:
     out_features: int
     bias: bool = True
     activation: str = "tanh"
-    drops: bool = dataclasses.field(default=False, repr=False)
-    """Whether its input has dropout in training, at the hidden states' rate (heads of cross-encoders). NOTE: not in
-    `repr`, which digests hash, since no vector outside training depends on it."""
+    drops: bool = _of_training(False)
+    """Whether its input has dropout in training, at the hidden states' rate (heads of cross-encoders)."""
 
     def __post_init__(self):
         if self.activation not in ACTIVATIONS:
@@ -318,8 +332,8 @@ class EncoderDefinition:
     dense: tuple[Dense | SentenceNorm, ...] = ()
     """Layers applied to the pooled sentence, in order."""
     normalize: bool = False
-    reads_pairs: bool = dataclasses.field(default=False, repr=False)
-    """NOTE: not in `repr`, so that digests of sentence encoders stay valid; the width of 1 marks a cross-encoder
+    reads_pairs: bool = _of_training(False)
+    """NOTE: not in `identity`, so that digests of sentence encoders stay valid; the width of 1 marks a cross-encoder
     there."""
 
     def __post_init__(self):

@@ -12,7 +12,7 @@ import tokenizers
 
 from jaxdistill.core import ROLES, InputError, Params
 from jaxdistill.encoders import static
-from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling
+from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling, identity
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.licences import languages_of, licences_of
 from jaxdistill.encoders.locate import locate
@@ -92,7 +92,7 @@ class SentenceModel:
 
     def digest(self) -> str:
         """SHA-256 over everything that determines its vectors or scores."""
-        sha = hashlib.sha256(repr(self.definition).encode())
+        sha = hashlib.sha256(identity(self.definition).encode())
         for path in sorted(self.params):
             array = np.ascontiguousarray(self.params[path], np.float32)
             sha.update(f"{path}{array.shape}".encode())
@@ -104,7 +104,7 @@ class SentenceModel:
 
     def form_digest(self) -> str:
         """SHA-256 of what the meaning of its weights depends on: the definition and the tokenizer."""
-        return hashlib.sha256(f"{self.definition!r}{self.tokenizer.to_str()}".encode()).hexdigest()
+        return hashlib.sha256(f"{identity(self.definition)}{self.tokenizer.to_str()}".encode()).hexdigest()
 
     def with_prompt(self, asked: str) -> "SentenceModel":
         """The same model with another prompt: the name of one of its own, or a text."""

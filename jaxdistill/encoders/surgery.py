@@ -219,7 +219,7 @@ def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> S
         raise InputError(f"student.embedding={width} must be below the encoder's width of {old.hidden_size}.")
     if init not in ("svd", "random"):
         raise InputError(f"student.embedding_init={init!r} is unknown; allowed: svd, random.")
-    if old.embedding_size != old.hidden_size or old.relative_buckets or old.varies:
+    if old.embedding_size != old.hidden_size or old.relative_buckets or old.beyond_bert:
         raise InputError(
             f"student.embedding cannot replace the embeddings of a {old.family} encoder; use a BERT or RoBERTa."
         )
