@@ -104,7 +104,7 @@ def encode_text(
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.encode`."""
     given = _parser().parse_args(arguments)
-    with processes.joined(lambda: _facts(given)):
+    with processes.connected(lambda: _facts(given)):
         _encode(given)
 
 

@@ -67,9 +67,9 @@ JOINED, REPEATED = ("tasks", "parts", "bitext", "entities", "retrieval"), ("mode
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.evaluate`."""
     given = _parser().parse_args(arguments)
-    with processes.joined(lambda: {"jaxdistill": source_digest()[:12]} | vars(given)):
+    with processes.connected(lambda: {"jaxdistill": source_digest()[:12]} | vars(given)):
         failures = _delivered(given)
-        processes.gathered("reported")
+        processes.wait("reported")
         if failures:
             raise InputError(f"{failures} of the evaluations or models failed; the lines above say why.")
 

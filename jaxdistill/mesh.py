@@ -31,7 +31,7 @@ QUEUE_RULE = (r"objective/.*\bring$", ("", BATCH_AXES, ""))
 """Splits a ring of batches inside its blocks, so that each device writes its part of a batch locally."""
 
 
-def fetched(array: Array) -> np.ndarray:
+def on_host(array: Array) -> np.ndarray:
     """Fetches a whole array to this host. If hosts hold parts of it, all processes must call this together."""
     if isinstance(array, np.ndarray) or array.is_fully_addressable or array.is_fully_replicated:
         return np.asarray(array)
@@ -127,7 +127,7 @@ def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
     return jax.tree_util.tree_map_with_path(choose, tree)
 
 
-def gathered(params: Params, shardings: Mapping[str, NamedSharding], dtype: DTypeLike) -> Params:
+def unsharded(params: Params, shardings: Mapping[str, NamedSharding], dtype: DTypeLike) -> Params:
     """Parameters, inside a jitted function; those that the data axis splits are whole on every part of the batch.
 
     Left to itself, the compiler splits hidden states by their width where a matrix is split over the batch's devices, and

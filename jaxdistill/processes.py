@@ -55,7 +55,7 @@ WHAT_TO_SET = (
 
 
 @contextlib.contextmanager
-def joined(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
+def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
     """Joins the processes of the run, if there are several; to be entered before JAX's devices are used.
 
     Args:
@@ -202,6 +202,15 @@ def gathered(value: Any) -> list[Any]:
     padded[: len(content)] = content
     rows = multihost_utils.process_allgather(padded)
     return [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
+
+
+def wait(what: str) -> None:
+    """Waits until all processes are here, which must call this together.
+
+    Args:
+      what: they have done, for the reader.
+    """
+    gathered(what)
 
 
 class StopVote:

@@ -35,6 +35,9 @@ class Processes:
         self._barrier.wait()
         return found
 
+    def wait(self, what):
+        self.gathered(what)
+
     def count(self):
         return len(self._values)
 

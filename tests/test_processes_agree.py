@@ -40,7 +40,7 @@ def set_all(monkeypatch, variables):
 
 def test_a_process_without_a_launcher_is_on_its_own(monkeypatch):
     assert not processes.may_have_others()
-    with processes.joined(lambda: pytest.fail("there is nobody to agree with")):
+    with processes.connected(lambda: pytest.fail("there is nobody to agree with")):
         assert processes.count() == 1 and processes.is_first() and processes.gathered({"a": 1}) == [{"a": 1}]
     set_all(monkeypatch, SLURM | {"JAX_NUM_PROCESSES": "1"})  # tasks may train on their own
     assert not processes.may_have_others()
@@ -69,7 +69,7 @@ def test_tasks_that_cannot_be_joined_are_refused_with_what_to_set(monkeypatch, v
     # Another test of this process may have used devices, which JAX would refuse first.
     monkeypatch.setattr("jax._src.xla_bridge.backends_are_initialized", lambda: False)
     with pytest.raises(InputError, match="set JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT") as refusal:
-        with processes.joined(dict):
+        with processes.connected(dict):
             pass
     assert words in str(refusal.value)
 
@@ -101,7 +101,7 @@ JOINS = """
 import sys, time
 from jaxdistill import cli, processes
 def main(arguments):
-    with processes.joined(lambda: {"run.steps": int(arguments[0])}):
+    with processes.connected(lambda: {"run.steps": int(arguments[0])}):
         print("joined", processes.gathered([processes.index(), "x" * 9000 * processes.index()])[1][0], flush=True)
         if arguments[1] == "refuse":
             raise cli.InputError("nowhere.txt does not exist")

@@ -13,7 +13,7 @@ from jaxdistill.augmentation import substitute
 from jaxdistill.augmentation.substitute import Substituter, sampled, word_table
 from jaxdistill.core import InputError
 from jaxdistill.encoders import masked_lm
-from jaxdistill.encoders.families import head_of
+from jaxdistill.encoders.families import head_in
 
 import encoder_cases as cases
 from augment_cases import words_of, write_masked_lm
@@ -53,7 +53,7 @@ def test_an_output_layer_of_its_own_is_read(tmp_path):
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
 def test_a_checkpoint_without_a_head_is_refused_by_its_tensor(family, tmp_path):
     cases.write_encoder(tmp_path, family)
-    with pytest.raises(InputError, match=rf"tensor {head_of(family, 'WORD_HEAD').dense}.weight is missing"):
+    with pytest.raises(InputError, match=rf"tensor {head_in(family, 'WORD_HEAD').dense}.weight is missing"):
         masked_lm.load_masked_lm(str(tmp_path))
 
 

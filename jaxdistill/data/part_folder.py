@@ -117,7 +117,7 @@ class PartFolder:
         if self.is_first:
             with self._writing(ORIGIN):
                 self._begin()
-        processes.gathered("the folder is ready")
+        processes.wait("the folder is ready")
         self.is_complete = self._files.read(INDEX) is not None
         """Whether all parts were there and intact when the folder was opened."""
         self._there = {part for part, note in enumerate(self._notes()) if note}
@@ -190,7 +190,7 @@ class PartFolder:
 
     def finish(self) -> Counter[str]:
         """Writes the index when all processes have written their parts, which all call this; returns the sums of all counts."""
-        processes.gathered("all parts are written")
+        processes.wait("all parts are written")
         if self.is_first and not self.is_complete:
             notes = self._notes()
             if lacking := [part for part, note in enumerate(notes) if note is None]:
@@ -199,7 +199,7 @@ class PartFolder:
                 parts = [{"name": self._name(part)} | note._asdict() for part, note in enumerate(notes) if note]
                 self._write_json(INDEX, {"origin": self.origin, "parts": parts})
                 self._files.remove([name for name in self._files.versions() if name.startswith(f"{ABOUT}{DRAFT}")])
-        processes.gathered("the index is written")
+        processes.wait("the index is written")
         return self.counts()
 
     def counts(self) -> Counter[str]:

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.core import MASK_TOKENS, Array, InputError, Params, Tokens
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition
-from jaxdistill.encoders.families import head_of
+from jaxdistill.encoders.families import head_in
 from jaxdistill.encoders.hugging_face import with_kernel_and_bias, with_scale_and_bias
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, Norm
 from jaxdistill.encoders.locate import locate
@@ -32,7 +32,7 @@ class Head(nnx.Module):
     """Hidden states to the width of the word embeddings."""
 
     def __init__(self, a: Architecture, *, rngs: nnx.Rngs):
-        self.activation = head_of(a.family, "WORD_HEAD").activation or a.activation
+        self.activation = head_in(a.family, "WORD_HEAD").activation or a.activation
         self.dense = Linear(a.hidden_size, a.embedding_size, rngs=rngs)
         self.norm = Norm(a.embedding_size, a.layer_norm_eps)
 
@@ -113,7 +113,7 @@ def likeliest_words(
 
 
 def _head_params(a: Architecture, tensors: Mapping[str, np.ndarray], source: str) -> dict[str, np.ndarray]:
-    theirs = head_of(a.family, "WORD_HEAD")
+    theirs = head_in(a.family, "WORD_HEAD")
     own_weight, own_bias = (f"{theirs.output}.{part}" for part in ("weight", "bias"))
     names: dict[str, str] = with_kernel_and_bias({"head/dense": theirs.dense}) | with_scale_and_bias(
         {"head/norm": theirs.norm}

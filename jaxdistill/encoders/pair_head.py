@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
-from jaxdistill.encoders.families import head_of
+from jaxdistill.encoders.families import head_in
 from jaxdistill.encoders.hugging_face import with_kernel_and_bias
 from jaxdistill.encoders.layers import INITIAL_DEVIATION
 from jaxdistill.encoders.settings import setting
@@ -25,7 +25,7 @@ KIND = "ForSequenceClassification"
 
 def cross_definition(architecture: Architecture) -> EncoderDefinition:
     """The cross-encoder with this body."""
-    head = head_of(architecture.family, "PAIR_HEAD")
+    head = head_in(architecture.family, "PAIR_HEAD")
     width = architecture.hidden_size
     hidden = Dense(in_features=width, out_features=width, activation=head.activation, drops=head.drops_input)
     return EncoderDefinition(
@@ -41,7 +41,7 @@ def cross_definition(architecture: Architecture) -> EncoderDefinition:
 
 def head_names(architecture: Architecture) -> dict[str, str]:
     """Our paths of the head's parameters, mapped to the checkpoint's tensor names."""
-    head = head_of(architecture.family, "PAIR_HEAD")
+    head = head_in(architecture.family, "PAIR_HEAD")
     layers = [name for name in (head.hidden, head.output) if name]
     return with_kernel_and_bias({f"dense/{place}": name for place, name in enumerate(layers)})
 

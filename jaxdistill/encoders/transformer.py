@@ -107,9 +107,9 @@ class Layer(nnx.Module):
             self.before(x, self.attention), reach, head_scale,
             kind=kind, seeds=seeds, site=site, compute_dtype=compute_dtype, mesh=mesh,
         )  # fmt: skip
-        x = self.joined(x, dropout(attended, self.rate, seeds, site + 1), self.attention)
+        x = self.summed(x, dropout(attended, self.rate, seeds, site + 1), self.attention)
         output = self.feed_forward(self.before(x, self), compute_dtype)
-        return self.joined(x, dropout(output, self.rate, seeds, site + 2), self)
+        return self.summed(x, dropout(output, self.rate, seeds, site + 2), self)
 
     def feed_forward(self, x: Float[Array, "g r l d"], compute_dtype: DTypeLike) -> Float[Array, "g r l d"]:
         activation = ACTIVATION_FUNCTIONS[self.activation]
@@ -130,19 +130,19 @@ class Layer(nnx.Module):
             return x
         return again_backward(lambda x: norm(x).astype(x.dtype))(x)
 
-    def joined(
+    def summed(
         self, x: Float[Array, "g r l d"], y: Float[Array, "g r l d"], block: "Attention | Layer"
     ) -> Float[Array, "g r l d"]:
         """The residual sum of `x` and a block's output `y`."""
         norm = block.norm if self.norm_place == "post" else None
 
         @again_backward
-        def joined(x: Array, y: Array) -> Array:
+        def summed(x: Array, y: Array) -> Array:
             y = y.astype(jnp.float32) if block.norm_after is None else block.norm_after(y)
             total = x.astype(jnp.float32) + y
             return (total if norm is None else norm(total)).astype(x.dtype)
 
-        return joined(x, y)
+        return summed(x, y)
 
 
 class Transformer(nnx.Module):

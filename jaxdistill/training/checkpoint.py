@@ -23,8 +23,8 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from jaxdistill.core import InputError, TrainState
-from jaxdistill.mesh import broadcast, fetched, path_name, place
-from jaxdistill.processes import count, gathered, is_first
+from jaxdistill.mesh import broadcast, on_host, path_name, place
+from jaxdistill.processes import count, gathered, is_first, wait
 from jaxdistill.training.workdir import CHECKPOINTS
 
 log = logging.getLogger(__name__)
@@ -268,7 +268,7 @@ class Checkpoints:
             damaged = self.folder / f"{step}.damaged{number}"
         if is_first():
             (self.folder / str(step)).rename(damaged)
-        gathered("a damaged checkpoint is set aside")
+        wait("a damaged checkpoint is set aside")
         self._manager = self._open()
 
     def close(self) -> None:
@@ -313,7 +313,7 @@ def _bytes_to_write(array: jax.Array | np.ndarray) -> int:
 
 def _whole(array: jax.Array) -> np.ndarray:
     """The whole array in the first process, an empty one in the others."""
-    host = fetched(array)
+    host = on_host(array)
     return np.array(host) if is_first() else np.empty(0)  # a copy: the next step overwrites the device's
 
 

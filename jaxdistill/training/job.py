@@ -91,13 +91,13 @@ def run_training(
                 keep_tokenizer(config.student.vocabulary, run.student, workdir)
                 keep_layers(config.student.layers, run.student, workdir)
                 keep_in(workdir)
-            processes.gathered("the workdir is claimed")
+            processes.wait("the workdir is claimed")
             outcome = train(run, progress=leads, shared=shared, callbacks=callbacks)
             models = final_models(run, outcome)
             found = {name: found_of(run, name, model) for name, model in models.items()}
             if leads:
                 finish(run, outcome, models, teacher_scores, found, paper, command)
-            processes.gathered("finished")
+            processes.wait("finished")
 
 
 def digests(run: Run) -> dict[str, str]:

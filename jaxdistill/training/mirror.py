@@ -74,10 +74,10 @@ def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Opened]:
     def hand_on() -> None:
         if processes.is_first() and not (shared or dry_run):
             mirror.publish()
-        processes.gathered("the workdir is in the bucket")
+        processes.wait("the workdir is in the bucket")
         if processes.index() == owner > 0:
             mirror.fetch(checkpoints=False)
-        processes.gathered("all copies are made")
+        processes.wait("all copies are made")
 
     with lock.held(folder.parent, shared=shared), contextlib.ExitStack() as stack:
         if processes.is_first():

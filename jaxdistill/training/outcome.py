@@ -93,7 +93,7 @@ def _params_of(
                 f"{error} It is the best one; python -m jaxdistill.export exports another: --step={others}."
             ) from error
         assert found is not None  # a missing step is an error
-        params = {path: meshes.fetched(array) for path, array in found.state.params["student"].items()}
+        params = {path: meshes.on_host(array) for path, array in found.state.params["student"].items()}
         del found  # else two whole states are in memory
         yield params
 

@@ -66,7 +66,7 @@ def run_stages(
     A stage whose `student.model` is `previous` begins with the export of the stage before. A finished stage is not run
     again. A stage that was made from an earlier one is refused if that one has been trained anew since.
     """
-    with processes.joined(partial(_facts, config, workdir, dry_run)):
+    with processes.connected(partial(_facts, config, workdir, dry_run)):
         if not processes.is_first():
             logging.getLogger("jaxdistill").setLevel(logging.WARNING)
         with mirror.opened(workdir, dry_run=dry_run) as place:

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from jaxdistill.core import Array, Batch, Encoded, InputError, Objective, Params, Sizes, Tokens, TrainState
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import vectors_and_states, word_embeddings
-from jaxdistill.mesh import batch_sharding, gathered, replicated
+from jaxdistill.mesh import batch_sharding, replicated, unsharded
 
 TrainStep = Callable[[TrainState, Params, Batch], tuple[TrainState, dict[str, Array]]]
 
@@ -104,7 +104,7 @@ class Forward(NamedTuple):
         assert tokens is not None  # a live teacher has them
         found = encoded(
             self.teacher,
-            gathered(teacher_params, self.places.teacher, self.compute_dtype),
+            unsharded(teacher_params, self.places.teacher, self.compute_dtype),
             tokens,
             views=len(self.objective.teacher_views),
             reads=self.objective.reads,
@@ -124,7 +124,7 @@ class Forward(NamedTuple):
         """The student's side of a batch."""
         return encoded(
             self.student,
-            gathered(params, self.places.student, self.compute_dtype),
+            unsharded(params, self.places.student, self.compute_dtype),
             batch.student,
             views=len(self.objective.student_views),
             reads=self.objective.reads,
@@ -192,7 +192,7 @@ def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: B
         return None, (mine, forward.targets(teacher_params, one, of_part))
 
     def compared(mine: Encoded, params: Params):
-        return forward.compared(params, state.objective, joined(mine), joined(wanted))
+        return forward.compared(params, state.objective, whole(mine), whole(wanted))
 
     def add(total, part):
         (index, one), slope = part
@@ -202,7 +202,7 @@ def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: B
         return jax.tree.map(jnp.add, total, back(slope)[0]), None
 
     groups = batch.student.ids.shape[0]
-    joined = partial(jax.tree.map, partial(join_groups, groups=groups))
+    whole = partial(jax.tree.map, partial(join_groups, groups=groups))
     _, (mine, wanted) = jax.lax.scan(sides, None, numbered)
     gradient = jax.value_and_grad(compared, argnums=(0, 1), has_aux=True)
     found, (slopes, of_objective) = gradient(mine, state.params["objective"])

@@ -32,7 +32,7 @@ def known() -> list[str]:
     return sorted({module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)} | parts.families.keys())
 
 
-def head_of(model_type: str, name: str) -> Any:
+def head_in(model_type: str, name: str) -> Any:
     """The family's `PAIR_HEAD` or `WORD_HEAD`."""
     head = getattr(family(model_type), name, None)
     if head is None:
