@@ -42,8 +42,8 @@ from jaxdistill.training.build import build
 from jaxdistill.training.config_file import load_config_module
 
 CONFIG = Path(__file__).parent.parent / "configs" / "trans_encoder.py"
-CROSS = load_config_module(CONFIG).get_config("minilm").to_dict()
-STAGES = {"cross": CROSS, "bi": CROSS["then"]}
+CROSS, BI, *_ = load_config_module(CONFIG).get_config("minilm")
+STAGES = {"cross": CROSS.to_dict(), "bi": BI.to_dict()}
 BATCHES = {form: stage["data"]["batch_size"] for form, stage in STAGES.items()}
 LENGTHS = {form: stage["data"]["max_length"] for form, stage in STAGES.items()}
 COLUMNS = {"text": "sentence1|premise", "second": "sentence2|hypothesis"}
@@ -120,7 +120,6 @@ def training(form: str, model: str, pairs: Pairs, folder: Path, *, steps: int) -
     text = folder / "pairs.tsv"
     text.write_text("\n".join(["sentence1\tsentence2", *("\t".join(pair) for pair in pairs)]) + "\n", encoding="utf-8")
     raw = copy.deepcopy(STAGES[form])
-    raw["then"] = None
     raw["data"] |= dict(text=str(text), cache_folder=str(folder / "cache"), dedupe=False)
     raw["teacher"]["model"] = raw["student"]["model"] = model
     raw["objective"]["both_orders"] = False

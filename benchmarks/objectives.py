@@ -95,7 +95,8 @@ def options(method: str, data: Path, triplets: Path, *, steps: int, seed: str) -
     labelled = {"data.text": triplets, "data.columns": columns}
     chosen = common | (labelled if method in WITH_TRIPLETS else text)
     if method in TWO_STAGES:
-        chosen |= {f"then.{name}": value for name, value in (common | {"data.text": triplets}).items()}
+        of_second = {f"stage2.{name}": value for name, value in (common | {"data.text": triplets}).items()}
+        chosen = {f"stage1.{name}": value for name, value in chosen.items()} | of_second
     return [f"--config.{name}={value}" for name, value in chosen.items()]
 
 

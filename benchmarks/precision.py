@@ -27,7 +27,7 @@ def main(arguments):
     parser.add_argument("--steps", type=int, default=5, help="of each precision")
     given, of_config = parser.parse_known_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        raw, _, _ = parse_flags([*of_config, f"--workdir={folder}"])
+        raw = parse_flags([*of_config, f"--workdir={folder}"]).config
         for batch_size in map(int, given.batch_sizes.split(",")):
             raw["data"]["batch_size"] = batch_size
             compare(raw, Path(folder), steps=given.steps)

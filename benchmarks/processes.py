@@ -157,11 +157,11 @@ def final_scores(folder: Path) -> np.ndarray:
 
 
 def stored(given, workdir: Path) -> list[dict[str, Any]]:
-    return compared(workdir, congen(given, teacher__targets="store"))
+    return compared(workdir, congen(given, teacher__kind="stored"))
 
 
 def live(given, workdir: Path) -> list[dict[str, Any]]:
-    return compared(workdir, congen(given, teacher__targets="live", evals__sts=True))
+    return compared(workdir, congen(given, teacher__kind="live", evals__sts=True))
 
 
 def labels(given, workdir: Path) -> list[dict[str, Any]]:
@@ -169,9 +169,10 @@ def labels(given, workdir: Path) -> list[dict[str, Any]]:
         "student.model": given.model, "student.layers": "", "evals.best": "", "evals.every": given.steps,
         "run.steps": given.steps, "run.log_every": 1, "run.precision": "float32", "data.batch_size": given.batch_size,
     }  # fmt: skip
-    options = {f"config.{prefix}{name}": value for prefix in ("", "then.") for name, value in stage.items()}
-    options |= {"config": "configs/trans_encoder.py:tiny", "config.data.text": given.pairs, "config.evals.pairs": ""}
-    return compared(workdir, options | {"config.teacher.model": given.model}, ("stage1", "stage2"))
+    stage |= {"data.text": given.pairs, "evals.pairs": ""}
+    options = {f"config.all.{name}": value for name, value in stage.items()}
+    options |= {"config": "configs/trans_encoder.py:tiny", "config.stage1.teacher.model": given.model}
+    return compared(workdir, options, ("stage1", "stage2"))
 
 
 def encode(given, workdir: Path) -> list[dict[str, Any]]:
@@ -196,7 +197,7 @@ def encode(given, workdir: Path) -> list[dict[str, Any]]:
 
 def restart(given, workdir: Path) -> dict[str, Any]:
     """A run whose number of processes changes, beside an undisturbed one."""
-    options = congen(given, teacher__targets="store")
+    options = congen(given, teacher__kind="stored")
     trained(workdir / "undisturbed", options, count=1)
     folder, begun_at = workdir / "disturbed", []
     for count, stop in ((4, given.steps // 3), (2, 2 * given.steps // 3), (4, None)):
@@ -216,7 +217,7 @@ def step_time(given, workdir: Path) -> list[dict[str, Any]]:
     """Seconds of a step with the same part of a batch for each process."""
     rows = []
     for count in COUNTS:
-        options = congen(given, teacher__targets="store", data__batch_size=given.batch_size * count)
+        options = congen(given, teacher__kind="stored", data__batch_size=given.batch_size * count)
         trained(workdir / str(count), options, count=count, devices=1)
         rates = series(workdir / str(count), "sentences_per_s")[given.steps // 4 :]
         rows.append({"processes": count, "seconds": float(np.median(given.batch_size * count / rates))})

@@ -6,6 +6,8 @@ Prints Spearman's correlation on STS-B dev for each width, and the mean cosine b
 whole model on its sentences. Activations are measured on sentences of `--text`.
 """
 
+import pathlib
+
 import numpy as np
 from interleaved import unit_rows
 
@@ -17,7 +19,8 @@ from jaxdistill.evals.similarity import spearman
 from jaxdistill.evals.sts import read_set
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import needed_data_folder
-from jaxdistill.training.text import activation_moments
+from jaxdistill.reading import activation_moments
+from jaxdistill.training.student import setting_of
 
 
 def main(arguments):
@@ -30,7 +33,7 @@ def main(arguments):
     pairs = read_set("sts-b-dev", needed_data_folder("STS-B dev"))
     sentences = [*pairs.first, *pairs.second]
     config = configs.parse_config({"data": {"text": given.text}, "objective": {"name": "simcse"}})
-    seen = activation_moments(config, model)
+    seen = activation_moments(setting_of(config, pathlib.Path()), model)
     whole = unit_rows(Embedder(model).encode(sentences))
     print(line("whole", model, whole, whole, pairs.scores))
     for width in map(int, given.widths.split(",")):

@@ -19,7 +19,7 @@ import tokenizers
 
 from jaxdistill import mesh as meshes
 from jaxdistill.cli import Parser, run
-from jaxdistill.config import Config, Data, RunOptions, Teacher
+from jaxdistill.config import Config, Data, RunOptions
 from jaxdistill.core import Batch, Objective, Tokens
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import bert, mistral, qwen3, roberta
@@ -27,6 +27,8 @@ from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.planning.plan import GIB, compiled_plan, held_bytes, report
 from jaxdistill.planning.slices import slice_named
+from jaxdistill.teachers.live import Live
+from jaxdistill.teachers.stored import Stored
 from jaxdistill.training.build import make_program
 from jaxdistill.training.objective import make_objective
 from jaxdistill.training.sharding import held_share
@@ -115,7 +117,7 @@ def config_of(given: Any, batch_size: int) -> Config:
     objective = dict(OBJECTIVES[given.objective])
     if given.objective == "congen":
         objective["queue_size"] = given.queue_size
-    teacher = Teacher(model=given.teacher, targets="store" if given.stored else "live")
+    teacher = (Stored if given.stored else Live)(model=given.teacher)
     return Config(objective=objective, data=Data(batch_size=batch_size), teacher=teacher, run=options)
 
 

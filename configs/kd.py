@@ -13,11 +13,11 @@ paper-nli:STUDENT   stage 1 only (Table 4: 81.95, 81.75, 79.20), on all 1,885,70
 code:STUDENT    both stages with the code's batches of 8 x 512 and 4 x 128, and a learned scale in stage 2
 
 Text: `news5m.txt`, and SimCSE's `nli_for_simcse.csv` (docs/guide/data.md downloads both). Name the triplets with
---config.then.data.text.
+--config.stage2.data.text.
 """
 
-from _presets import NLI, chosen, embedded, minilm_l3
-from ckd import STUDENTS, distilcse, distilcses_second_stage
+from _presets import NLI, Stages, chosen, embedded, minilm_l3
+from ckd import STUDENTS, distilcse, distilcse_stages
 from l2 import l2
 from ml_collections import ConfigDict
 
@@ -40,9 +40,9 @@ def first_stage(student: str, *, batch_size: int) -> ConfigDict:
     return config
 
 
-def paper(student: str = "bert-base") -> ConfigDict:
+def paper(student: str = "bert-base") -> list[ConfigDict]:
     """Section 4.2."""
-    return distilcses_second_stage(first_stage(student, batch_size=512), student, code=False)
+    return distilcse_stages(first_stage(student, batch_size=512), student, code=False)
 
 
 def paper_on_nli(student: str = "bert-base") -> ConfigDict:
@@ -52,9 +52,9 @@ def paper_on_nli(student: str = "bert-base") -> ConfigDict:
     return config
 
 
-def code(student: str = "bert-base") -> ConfigDict:
+def code(student: str = "bert-base") -> list[ConfigDict]:
     """The released scripts."""
-    return distilcses_second_stage(first_stage(student, batch_size=8 * 512), student, code=True)
+    return distilcse_stages(first_stage(student, batch_size=8 * 512), student, code=True)
 
 
 PRESETS = {
@@ -67,6 +67,6 @@ PRESETS = {
 ARGUMENTS = {preset: tuple(STUDENTS) for preset in ("paper", "paper-nli", "code")}
 
 
-def get_config(preset: str = "quickstart") -> ConfigDict:
+def get_config(preset: str = "quickstart") -> Stages:
     """The preset's options, all of them spelled out."""
     return chosen("kd", PRESETS, preset, ARGUMENTS)

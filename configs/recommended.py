@@ -1,7 +1,7 @@
 """The best student for a budget: layers of the teacher, distilled on your text, then fine-tuned on labelled pairs.
 
     python -m jaxdistill.main --config=configs/recommended.py:two-stage --workdir=runs/NAME \\
-      --config.data.text=TEXT --config.then.data.text=TRIPLETS.tsv
+      --config.stage1.data.text=TEXT --config.stage2.data.text=TRIPLETS.tsv
 
 l6, l3, compact   the reference students of gte-small. l6 keeps six of the teacher's twelve layers, chosen on the text:
             the shape of all-MiniLM-L6-v2 (22.6M parameters), distilled on sentences, titles and passages. l3 (three of
@@ -9,14 +9,14 @@ l6, l3, compact   the reference students of gte-small. l6 keeps six of the teach
             distilled from the same stored vectors in a second stage. benchmarks/reference_text.py writes the text:
             --config.data.text=mixture.txt
 l6:documents   for retrieval: l6, then 600 steps of 64 texts, including passages of up to 256 tokens and code:
-            --config.then.data.text=documents.txt. The student is the mean of both stages
-l6:retrieval   adds a third stage of 60 steps on mined negatives: --config.then.then.data.text=margin.tsv, written by
+            --config.stage2.data.text=documents.txt. The student is the mean of both stages
+l6:retrieval   adds a third stage of 60 steps on mined negatives: --config.stage3.data.text=margin.tsv, written by
             `jaxdistill.mine`. The best student for retrieval in docs/results.md
 l6:e5, l6:mpnet   the same from e5-small with its prompt `query: `, or from all-mpnet-base-v2 (another tokenizer and
             width); likewise l3:e5, compact:mpnet, static:e5 and so on
 l6:gte+e5, l6:gte+mpnet, l6:gte+e5+mpnet   from several teachers together; likewise l3 and compact
-l6:labelled, l3:labelled, compact:labelled   adds CoSENT on graded pairs as the last stage. For l6 (the others take one
-            more `then.`): --config.then.data.text=pairs.tsv --config.then.teacher.model=vectors:scores.npy
+l6:labelled, l3:labelled, compact:labelled   adds CoSENT on graded pairs as the last stage. Of l6
+            (the others have one stage more): --config.stage2.data.text=pairs.tsv --config.stage2.teacher.file=scores.npy
 two-stage   3 layers of all-MiniLM-L6-v2: ConGen on 115,200 sentences of your text, then fine-tuning of the best student
             on triplets with the columns text, positive, negative (a premise, a sentence it entails, one it contradicts)
 simtde      about half that size, 9.3M parameters: SimTDE on 115,200 sentences, then TRIPLETS.tsv as above
@@ -32,7 +32,7 @@ docs/results.md says what each ingredient gained, and which ones gained nothing.
 
 from collections.abc import Callable
 
-from _presets import chosen, embedded, minilm_l3, options
+from _presets import Stages, become, chosen, embedded, minilm_l3, options
 from ckd import second_stage
 from congen import minilm_l3 as unlabelled
 from l2 import l2
@@ -49,16 +49,16 @@ PROMPTS = {E5: "query: "}
 SEVERAL_TEACHERS = ("gte+e5", "gte+mpnet", "gte+e5+mpnet")
 
 
-def fine_tuned(config: ConfigDict, *, steps: int) -> ConfigDict:
+def fine_tuned(first: ConfigDict, *, steps: int) -> list[ConfigDict]:
     """Adds the second stage, without dropout and at a tenth of the first one's rate: more than 50 steps bring nothing."""
-    config = second_stage(config, batch_size=128)
-    config.then.data.columns = PLAIN_TRIPLETS
-    config.then.evals.every = 50
-    config.then.run.epochs, config.then.run.steps = 1.0, steps
-    return config
+    then = second_stage(first, batch_size=128)
+    then.data.columns = PLAIN_TRIPLETS
+    then.evals.every = 50
+    then.run.epochs, then.run.steps = 1.0, steps
+    return [first, then]
 
 
-def short() -> ConfigDict:
+def short() -> list[ConfigDict]:
     """256 x 128 sentences and 50 x 128 triplets are 51,968 sentences."""
     config = minilm_l3(**l2(distance="cosine"))
     config.run.steps = 256
@@ -76,7 +76,7 @@ def reference(steps: int, every: int, teachers: str = "gte", **student) -> Confi
     if E5 in models:
         config.teacher.prompt = "|".join(PROMPTS.get(model, "none") for model in models)
     config.teacher.max_length = 192
-    config.teacher.targets = "store"
+    become(config, "teacher", "several" if len(models) > 1 else "stored")
     config.student.dropout = 0.0
     config.student.update(student)
     config.optimizer.schedule = "cosine"
@@ -95,72 +95,59 @@ def l6(teachers: str = "gte") -> ConfigDict:
     return config
 
 
-def after(**options) -> ConfigDict:
-    """`reference` as a later stage, whose teacher is that of the stage before."""
-    config = reference(model="previous", **options)
-    config.teacher.model = config.teacher.prompt = ""
-    return config
+def smaller(steps: int, teachers: str, **student) -> list[ConfigDict]:
+    """A student cut from l6, on the same text and vectors."""
+    first = l6(teachers)
+    then = reference(steps, 100, teachers, model="previous", **student)
+    then.student.prompt, then.student.export_prompt = first.student.prompt, first.student.export_prompt
+    return [first, then]
 
 
-def smaller(steps: int, teachers: str, **student) -> ConfigDict:
-    """A student cut from l6."""
-    config = l6(teachers)
-    config.then = after(steps=steps, every=100, **student)
-    config.then.student.export_prompt = config.student.export_prompt
-    return config
-
-
-def documents() -> ConfigDict:
+def documents() -> list[ConfigDict]:
     """l6, and a second stage on longer text."""
-    config = l6()
-    config.then = after(steps=600, every=300)
-    config.then.evals.average = (0, 600)  # STS-B dev, which would choose, falls by 0.1 while retrieval gains
-    config.then.data.batch_size = 64
-    config.then.data.max_length = config.then.teacher.max_length = 256
-    config.then.optimizer.learning_rate = 8e-4  # chosen for the mean, which gains more than the last step
-    return config
+    then = reference(600, 300, model="previous")
+    then.evals.average = (0, 600)  # STS-B dev, which would choose, falls by 0.1 while retrieval gains
+    then.data.batch_size = 64
+    then.data.max_length = then.teacher.max_length = 256
+    then.optimizer.learning_rate = 8e-4  # chosen for the mean, which gains more than the last step
+    return [l6(), then]
 
 
-def retrieval() -> ConfigDict:
+def retrieval() -> list[ConfigDict]:
     """`documents`, and mined negatives after it."""
-    config = documents()
-    config.then.then = mined()
-    config.then.then.student.model = "previous"
-    return config
+    last = mined()
+    last.student.model = "previous"
+    return [*documents(), last]
 
 
 FOR_RETRIEVAL = {"documents": documents, "retrieval": retrieval}
 
 
-def labelled(config: ConfigDict) -> ConfigDict:
+def labelled(stages: list[ConfigDict]) -> list[ConfigDict]:
     """Adds CoSENT on graded pairs as the last stage."""
-    last = config
-    while last.get("then"):
-        last = last.then
     stage = options(name="cosent", temperature=0.05)
     stage.data.columns = PAIRS
     stage.data.batch_size, stage.data.pack_groups = 64, 4
     stage.data.max_length = 64
-    stage.teacher.targets = "labels"
+    become(stage, "teacher", "scores")
     stage.student.model = "previous"
     stage.student.dropout = 0.0
     stage.optimizer.learning_rate = 5e-5
     stage.run.steps, stage.evals.every = 249, 83
-    last.then = stage
-    return config
+    return [*stages, stage]
 
 
 STUDENTS = {
-    "l6": l6,
+    "l6": lambda teachers: [l6(teachers)],
     "l3": lambda teachers: smaller(1300, teachers, layers="greedy:3"),
     "compact": lambda teachers: smaller(800, teachers, intermediate=384, embedding=128),
 }
 
 
-def reference_preset(name: str) -> Callable[..., ConfigDict]:
+def reference_preset(name: str) -> Callable[..., Stages]:
     """The preset of a reference student, whose argument adds stages or names other teachers."""
 
-    def preset(argument: str = "gte") -> ConfigDict:
+    def preset(argument: str = "gte") -> list[ConfigDict]:
         if argument in FOR_RETRIEVAL:
             return FOR_RETRIEVAL[argument]()
         return labelled(STUDENTS[name]("gte")) if argument == "labelled" else STUDENTS[name](argument)
@@ -170,7 +157,8 @@ def reference_preset(name: str) -> Callable[..., ConfigDict]:
 
 def static(teacher: str = "gte") -> ConfigDict:
     """A step of a table costs so little that batches are large."""
-    config = reference(384, 96, teacher, model="teacher", static=256)
+    config = reference(384, 96, teacher, model="teacher")
+    become(config, "student", "static", width=256)
     config.data.batch_size, config.data.pack_groups = 1024, 64
     config.teacher.whiten, config.teacher.components = 1.0, 256
     config.optimizer.learning_rate, config.optimizer.weight_decay = 3e-3, 0.0
@@ -190,6 +178,6 @@ ARGUMENTS = {name: ("labelled", *OTHER_TEACHERS, *SEVERAL_TEACHERS) for name in 
 ARGUMENTS["l6"] += tuple(FOR_RETRIEVAL)
 
 
-def get_config(preset: str = "quickstart") -> ConfigDict:
+def get_config(preset: str = "quickstart") -> Stages:
     """The preset's options, all of them spelled out."""
     return chosen("recommended", PRESETS, preset, ARGUMENTS)

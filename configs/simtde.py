@@ -14,9 +14,9 @@ paper-no-tokens paper-hidden paper-kl paper-cosine-mse paper-cosine-mae
                 teacher's width learn the outputs of its last three layers, instead of being copies of them
 paper-64-l2 paper-32-l2
                 entity resolution (Table 3), 2.4M and 1.4M parameters. First, BERT-Tiny learns from your pairs of a
-                query and the entity it means (--config.data.text=PAIRS.tsv with the columns query and entity). It then
-                teaches the student on the queries, or on --config.then.data.text=SENTENCES.txt. Recall@1 of
-                --config.evals.entities=dev.de.tsv,dev.fr.tsv (query, entity, label) chooses both checkpoints, which are never
+                query and the entity it means (--config.all.data.text=PAIRS.tsv with the columns query and entity). It then
+                teaches the student on the queries, or on --config.stage2.data.text=SENTENCES.txt. Recall@1 of
+                --config.all.evals.entities=dev.de.tsv,dev.fr.tsv (query, entity, label) chooses both checkpoints, which are never
                 the untrained models. Evaluate with --tasks=retrieval --entities=test.de.tsv,test.fr.tsv
 
 The paper's BERT teacher is the authors' own and not public (a mean-pooled supervised SimCSE,
@@ -26,7 +26,7 @@ text: those are ours. The export is an ELECTRA model, which sentence-transformer
 
 from functools import partial
 
-from _presets import NLI, TEACHER, chosen, embedded, minilm_l3, options
+from _presets import NLI, TEACHER, Stages, become, chosen, embedded, minilm_l3, options
 from ml_collections import ConfigDict
 from simcse import simcse
 
@@ -89,13 +89,11 @@ def ours(config: ConfigDict) -> ConfigDict:
 def fresh_layers() -> ConfigDict:
     """Table 2, "+ hidden states distillation": it replaces the initialisation from the teacher's layers (section 4.3)."""
     config = paper("paper-384-l3", hidden_weight=1.0)
-    config.student.layers = ""
-    config.student.width = 768
-    config.student.depth = 3
+    become(config, "student", "fresh", width=768, depth=3)
     return config
 
 
-def entities(width: int) -> ConfigDict:
+def entities(width: int) -> list[ConfigDict]:
     """A row of Table 3: a dual encoder learns which entity a query means, then its compact student."""
     config = ours(options(**simcse(views=("text", "positive"))))
     config.data.columns = (("text", "query"), ("positive", "entity"))
@@ -103,13 +101,13 @@ def entities(width: int) -> ConfigDict:
     config.student.pooling = "mean"
     config.optimizer.learning_rate = 1e-4
     config.run.epochs = 3.0
-    config.then = compact(width, 2)
-    config.then.teacher.model = "previous"
-    config.then.data.columns = (("text", "query|text"),)
-    for stage in (config, config.then):
+    student = compact(width, 2)
+    student.teacher.model = "previous"
+    student.data.columns = (("text", "query|text"),)
+    for stage in (config, student):
         stage.evals.best = "entities/recall@1"
         stage.evals.untrained = False
-    return config
+    return [config, student]
 
 
 def minilm_128_l3() -> ConfigDict:
@@ -135,6 +133,6 @@ PRESETS = {
 }
 
 
-def get_config(preset: str = "quickstart") -> ConfigDict:
+def get_config(preset: str = "quickstart") -> Stages:
     """The preset's options, all of them spelled out."""
     return chosen("simtde", PRESETS, preset)

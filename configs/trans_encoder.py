@@ -1,11 +1,11 @@
 """Trans-Encoder (Liu et al., ICLR 2022): a bi- and a cross-encoder label sentence pairs for each other, in turn.
 
-    python -m jaxdistill.main --config=configs/trans_encoder.py:PRESET --workdir=runs/NAME --config.data.text=PAIRS.tsv
+    python -m jaxdistill.main --config=configs/trans_encoder.py:PRESET --workdir=runs/NAME --config.all.data.text=PAIRS.tsv
 
 Odd stages train a cross-encoder on the bi-encoder's labels, even stages a bi-encoder on the cross-encoder's; a cycle is
 two stages. PAIRS.tsv has the columns sentence1 and sentence2, or premise and hypothesis; more files can follow after a
-comma. The options text, exclude and columns apply to all stages; a stage with a text of its own names its columns too.
-The best checkpoint of a stage is chosen by --config.evals.pairs, your own graded pairs; else by STS-B dev if
+comma. `--config.all.` gives an option to every stage, `--config.stage2.` to one.
+The best checkpoint of a stage is chosen by --config.all.evals.pairs, your own graded pairs; else by STS-B dev if
 JAXDISTILL_DATA is set; else by agreement with the labels of held-out pairs. The best encoders of all stages are
 DIR/best-bi and DIR/best-cross. Many presets take the number of cycles (1 to 5), as in sts:2.
 
@@ -44,7 +44,8 @@ bi-to-bi    standard self-distillation: three bi-encoders, each on the labels of
 contrastive every pair is a positive pair for SimCSE's loss; contrastive-qqp, contrastive-qnli, contrastive-mrpc (Table 9)
 simcse-first mirror-first
             SimCSE or Mirror-BERT first makes BERT-base a bi-encoder on the pairs' first sentences, then as `paper`. On
-            other text: --config.data.text=FILE.txt --config.data.columns='()' --config.then.data.text=PAIRS.tsv
+            other text: --config.all.data.text=PAIRS.tsv --config.stage1.data.text=FILE.txt
+            --config.stage1.data.columns='()'
 
 A data folder has only STS's scored pairs: 23,602 distinct ones, where the paper has 37,081. The others belong to STS15
 and STS16; a file of them in its sts folder, such as sts15.unscored.tsv.gz, is also read. docs/results.md has runs from
@@ -66,7 +67,7 @@ from _cycles import (
     every,
     stage,
 )
-from _presets import TEACHER, chosen, quickstart, tiny
+from _presets import TEACHER, Stages, become, chosen, quickstart, tiny
 from ml_collections import ConfigDict
 from simcse import mirror, papers, simcse
 
@@ -105,7 +106,7 @@ def reranker() -> ConfigDict:
 
 def contrastive(begun: Mapping[str, str | int], *, text: str = STS_PAIRS, best: str = "") -> ConfigDict:
     """SimCSE's loss with the sentences of a pair as anchor and positive; STS without duplicates, other tasks as they are."""
-    config = on_pairs(papers(begun["bi"], batch_size=64, learning_rate=3e-5), text, best=best)
+    (config,) = on_pairs([papers(begun["bi"], batch_size=64, learning_rate=3e-5)], text, best=best)
     config.objective = ConfigDict(simcse(views=("text", "second")))
     config.data.columns = COLUMNS
     config.data.dedupe = text == STS_PAIRS
@@ -121,27 +122,29 @@ def on_first_sentences(config: ConfigDict) -> ConfigDict:
     return config
 
 
-def on_pairs(config: ConfigDict, text: str = STS_PAIRS, *, best: str = "", exclude: str = "") -> ConfigDict:
+def on_pairs(stages: list[ConfigDict], text: str = STS_PAIRS, *, best: str = "", exclude: str = "") -> list[ConfigDict]:
     """All stages on this text, with this dev metric; by default STS-B dev, which lies in the data folder too."""
-    config.data.text = text
-    config.data.exclude = exclude
-    return every(config, lambda current: current.evals.update(best=best))
+
+    def change(stage: ConfigDict) -> None:
+        stage.data.update(text=text, exclude=exclude)
+        stage.evals.best = best
+
+    return every(stages, change)
 
 
-def after(first: ConfigDict, *, count: int) -> ConfigDict:
+def after(first: ConfigDict, *, count: int) -> list[ConfigDict]:
     """The paper's cycles, whose first bi-encoder is what this stage makes of a plain model."""
     return on_pairs(cycles(BERT_OF_STAGE_1, count=count, before=[on_first_sentences(first)]))
 
 
-def on_sick(config: ConfigDict) -> ConfigDict:
-    config = on_pairs(config, SICK_PAIRS, best="pairs/spearman")
-    config.evals.pairs = "data:sts/sick.trial.tsv.gz"
-    return config
+def on_sick(stages: list[ConfigDict]) -> list[ConfigDict]:
+    stages = on_pairs(stages, SICK_PAIRS, best="pairs/spearman")
+    return every(stages, lambda stage: stage.evals.update(pairs="data:sts/sick.trial.tsv.gz"))
 
 
 def binary(
-    config: ConfigDict, text: str, *, best: str = "", both_orders: bool = True, dedupe: bool = False
-) -> ConfigDict:
+    stages: list[ConfigDict], text: str, *, best: str = "", both_orders: bool = True, dedupe: bool = False
+) -> list[ConfigDict]:
     """QQP, QNLI and MRPC in Table 16: 3 epochs of a cross-encoder, 15 of a bi-encoder."""
 
     def change(stage: ConfigDict) -> None:
@@ -152,21 +155,20 @@ def binary(
         stage.data.dedupe = dedupe
         stage.run.epochs = 3.0 if crosses else 15.0
 
-    return every(on_pairs(config, text, best=best), change)
+    return every(on_pairs(stages, text, best=best), change)
 
 
-def qqp_stand_in(config: ConfigDict) -> ConfigDict:
+def qqp_stand_in(stages: list[ConfigDict]) -> list[ConfigDict]:
     """Duplicates and mined negatives in QQP's ratio, for as many steps as epochs of the paper's pairs take."""
 
     def change(stage: ConfigDict) -> None:
         stage.run.steps = int(stage.run.epochs) * math.ceil(QQP_SIZE / stage.data.batch_size)
+        stage.data.weights = QQP_RATIO
 
-    config = every(binary(config, QQP_STAND_IN, dedupe=True), change)
-    config.data.weights = QQP_RATIO
-    return config
+    return every(binary(stages, QQP_STAND_IN, dedupe=True), change)
 
 
-TASKS: Mapping[str, Callable[[ConfigDict], ConfigDict]] = {
+TASKS: Mapping[str, Callable[[list[ConfigDict]], list[ConfigDict]]] = {
     "sick": on_sick,
     "qqp": lambda config: binary(config, QQP_PAIRS),
     "qnli": lambda config: binary(config, QNLI_PAIRS, best="qnli-dev/auc", both_orders=False),
@@ -181,53 +183,49 @@ BINARY = {
 CYCLES_OF_TASK = {"sick": 3, "qqp": 5, "qnli": 5, "mrpc": 5}
 
 
-def small(size: Callable[[ConfigDict], ConfigDict]) -> ConfigDict:
-    """One cycle; the pairs are the embedded graded ones, without their scores. The second stage takes them from the first."""
+def small(size: Callable[[ConfigDict], ConfigDict]) -> list[ConfigDict]:
+    """One cycle; the pairs are the embedded graded ones, without their scores."""
 
     def shrink(config: ConfigDict) -> None:
         size(config)
-        config.data.text, config.evals.pairs = "", ""
+        config.data.text = config.evals.pairs = "package:jaxdistill/assets/graded_pairs.tsv"
+        config.data.columns = COLUMNS
         config.evals.agreement, config.evals.best = "", "pairs/spearman"
-        config.teacher.targets = "labels"
+        become(config, "teacher", "labels")
         config.teacher.max_length = 0  # for encoders with fewer positions
         config.student.layers = "even:3" if config.student.model == TEACHER else ""
         config.student.dropout = 0.0
 
-    config = every(cycles(MINILM, count=1), shrink)
-    config.data.text = config.evals.pairs = "package:jaxdistill/assets/graded_pairs.tsv"
-    config.data.columns = COLUMNS
-    return config
+    return every(cycles(MINILM, count=1), shrink)
 
 
-def of_minilm(change: Callable[[ConfigDict], ConfigDict], default: int) -> Callable[..., ConfigDict]:
+def of_minilm(change: Callable[[list[ConfigDict]], list[ConfigDict]], default: int) -> Callable[..., Stages]:
     """A preset of our own start; its argument is the number of cycles."""
     return lambda count=default: change(cycles(MINILM, count=int(count)))
 
 
-def of_model(
-    make: Callable[[Mapping[str, str | int]], ConfigDict], default: str = "bert-base"
-) -> Callable[..., ConfigDict]:
+def of_model(make: Callable[[Mapping[str, str | int]], Stages], default: str = "bert-base") -> Callable[..., Stages]:
     """A preset whose argument is one of `MODELS`."""
     return lambda name=default: make(MODELS[name])
 
 
-def mutual(argument: str = "base", *, task: str = "") -> ConfigDict:
+def mutual(argument: str = "base", *, task: str = "") -> list[ConfigDict]:
     """Both models of a size; a number of cycles instead means the base ones."""
     count = int(argument) if argument.isdecimal() else CYCLES_OF_TASK.get(task, 3)
     config = cycles(*(MODELS[name] for name in PAIRS_OF_MODELS.get(argument, PAIRS_OF_MODELS["base"])), count=count)
     return TASKS[task](config) if task else on_pairs(config)
 
 
-def paper(begun: Mapping[str, str | int], *, task: str) -> ConfigDict:
+def paper(begun: Mapping[str, str | int], *, task: str) -> list[ConfigDict]:
     """A task's row of Tables 5, 7 and 11."""
     return TASKS[task](cycles(begun, count=CYCLES_OF_TASK[task]))
 
 
-def sequential(begun: Mapping[str, str | int]) -> ConfigDict:
+def sequential(begun: Mapping[str, str | int]) -> list[ConfigDict]:
     return on_pairs(cycles(begun, count=3, sequential=True))
 
 
-def losses(combination: str = "bce-bce") -> ConfigDict:
+def losses(combination: str = "bce-bce") -> list[ConfigDict]:
     """`paper` with other losses, of all cross- and of all bi-encoders."""
     of = dict(zip(("cross", "bi"), combination.split("-"), strict=True))
     return every(
@@ -236,15 +234,15 @@ def losses(combination: str = "bce-bce") -> ConfigDict:
     )
 
 
-def alternating(count: str | int = 2) -> ConfigDict:
+def alternating(count: str | int = 2) -> list[ConfigDict]:
     return on_pairs(cycles(*(MODELS[name] for name in PAIRS_OF_MODELS["base"]), count=int(count), alternating=True))
 
 
-def simcse_first(count: str | int = 3) -> ConfigDict:
+def simcse_first(count: str | int = 3) -> list[ConfigDict]:
     return after(papers(MODELS["bert-base"]["plain"], batch_size=64, learning_rate=3e-5), count=int(count))
 
 
-def mirror_first(count: str | int = 3) -> ConfigDict:
+def mirror_first(count: str | int = 3) -> list[ConfigDict]:
     return after(mirror(MODELS["bert-base"]["plain"], pooling="mean"), count=int(count))
 
 
@@ -297,6 +295,6 @@ ARGUMENTS = {
 }
 
 
-def get_config(preset: str = "quickstart") -> ConfigDict:
+def get_config(preset: str = "quickstart") -> Stages:
     """The preset's options, all of them spelled out."""
     return chosen("trans_encoder", PRESETS, preset, ARGUMENTS)

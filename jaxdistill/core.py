@@ -10,6 +10,7 @@ Axes of the signatures, one meaning for each letter; rarer ones have a name, and
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -142,55 +143,44 @@ class Sizes(NamedTuple):
     """Dtype of matrix products: that in which a queue is held."""
 
 
-@runtime_checkable
-class Objective(Protocol):
-    """A training objective: a frozen dataclass of its options, one file under `objectives/`, arrays in and arrays
-    out.
+class Objective:
+    """Base class of the training objectives: a frozen dataclass of its options, one file under `objectives/`, arrays in and
+    arrays out. What an objective does not define has the default of this class."""
 
-    Optional members: `any_width`, whether the vectors of teacher and student may differ in width; `scored`, the columns whose
-    pairs a teacher scores; `logits`, whether a cross-encoder's scores are taken before the sigmoid; `largest_label`, the
-    magnitude that the user's own scores may have.
-    """
+    student_views: Sequence[str]
+    """Names of views that the student reads, for instance `("text", "delete_words")`; repeats are allowed. Has no default."""
+    teacher_views: Sequence[str] = ()
+    """Names of views that the teacher reads; empty without a teacher; `(LABELS,)` where it scores pairs."""
+    reserve_rows: int = 0
+    """Number of sentences held out of training, whose teacher embeddings seed the objective's state."""
+    reads: Sequence[str] = ()
+    """Which of `READS` it uses, of student and teacher. If any, the teacher reads the student's views."""
+    unread: Mapping[str, str] = MappingProxyType({})
+    """Options without effect under the current options, each with the reason."""
+    couples_examples: bool = False
+    """Whether an example's loss depends on the rest of its batch: gradients of parts are then cached, not added up."""
+    any_width: bool = False
+    """Whether the vectors of teacher and student may differ in width."""
+    scored: Sequence[str] = ("text", SECOND)
+    """Columns whose pairs a teacher scores: the first one's sentence with each of the others'."""
+    logits: bool = False
+    """Whether a cross-encoder's scores are taken before the sigmoid."""
+    largest_label: float = float(np.inf)
+    """Magnitude that the user's own scores may have."""
 
-    @property
-    def student_views(self) -> Sequence[str]:
-        """Names of views that the student reads, for instance `("text", "delete_words")`; repeats are allowed."""
-        ...
+    def init(self, key: jax.Array, sizes: Sizes, seeds: Any) -> tuple[Params, Any]:
+        """The objective's own parameters and its first state; by default none.
 
-    @property
-    def teacher_views(self) -> Sequence[str]:
-        """Names of views that the teacher reads; empty without a teacher; `(LABELS,)` where it scores pairs."""
-        ...
-
-    @property
-    def reserve_rows(self) -> int:
-        """Number of sentences held out of training, whose teacher embeddings seed the objective's state."""
-        ...
-
-    @property
-    def reads(self) -> Sequence[str]:
-        """Which of `READS` it uses, of student and teacher. If any, the teacher reads the student's views."""
-        ...
-
-    @property
-    def unread(self) -> Mapping[str, str]:
-        """Options without effect under the current options, each with the reason."""
-        ...
-
-    @property
-    def couples_examples(self) -> bool:
-        """Whether an example's loss depends on the rest of its batch: gradients of parts are then cached, not added up."""
-        ...
-
-    def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Any]:
-        """The objective's own parameters and its first state."""
-        ...
+        Args:
+          seeds: the teacher's embeddings of the reserved rows, `[k, e]`; None without any.
+        """
+        return {}, ()
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded | None, *, mesh: jax.sharding.Mesh
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """Per-example loss, the next state, and scalars to log. No gradient goes into the teacher."""
-        ...
+        raise NotImplementedError
 
 
 Embed = Callable[[Sequence[str]], Float[np.ndarray, "n e"]]

@@ -12,11 +12,15 @@ from typing import Any, NamedTuple
 from jaxdistill import config as configs
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError
-from jaxdistill.main import option_names, parse_flags
+from jaxdistill.main import parse_flags
 from jaxdistill.training.config_file import load_config_module, shipped_configs
-from jaxdistill.training.unread import training_of, unread
+from jaxdistill.training.overrides import ALL, option_names
+from jaxdistill.training.unread import training_of, unread_of_stages
 
 SEED = "run.seed"
+"""The option of a seed, of every stage."""
+SEEDS = (SEED, f"{ALL}{SEED}")
+"""Names of that option in a grid."""
 CONFIG = "config"
 """Column of the config's name, in sweeps over several."""
 LACKS = "-"
@@ -28,14 +32,19 @@ class Point(NamedTuple):
 
     options: dict[str, Any]
     """The swept options without the seed, as the config types them; `CONFIG` is the first of them in sweeps over several."""
-    config: configs.Config
-    """All options."""
+    stages: Sequence[configs.Config]
+    """All options of every stage."""
     arguments: tuple[str, ...]
     """Of `jaxdistill.main`, without the workdir."""
 
     @property
     def shown(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in (self.options | {SEED: self.config.run.seed}).items())
+        return " ".join(f"{name}={value}" for name, value in (self.options | {SEED: self.seed}).items())
+
+    @property
+    def seed(self) -> int:
+        """The seed of the first stage."""
+        return self.stages[0].run.seed
 
     @property
     def name(self) -> str:
@@ -83,15 +92,14 @@ def points(grid: Any, seeds: Sequence[Any] = ()) -> list[dict[str, Any]]:
         grid = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     if not grid or not isinstance(grid, list) or not all(isinstance(options, Mapping) and options for options in grid):
         raise InputError("the grid must be a dict of option to list of values, or a list of dicts, and not empty.")
-    if seeds and any(SEED in options for options in grid):
-        raise InputError(f"{SEED} is in the grid and in --seeds; give it once.")
+    if seeds and any({*SEEDS} & {*options} for options in grid):
+        raise InputError("run.seed is in the grid and in --seeds; give it once.")
     return [{**options, **seed} for options in grid for seed in ([{SEED: seed} for seed in seeds] or [{}])]
 
 
-def whole_config(arguments: Sequence[str]) -> configs.Config:
-    """All options as the training will read them; raises `InputError` as it would."""
-    raw = parse_flags([*arguments, "--workdir=unused"]).config
-    return configs.parse_config(raw)
+def whole_config(arguments: Sequence[str]) -> list[configs.Config]:
+    """All options of every stage as the training will read them; raises `InputError` as it would."""
+    return configs.parse_stages(parse_flags([*arguments, "--workdir=unused"]).stages)
 
 
 def config_names(specs: Sequence[str]) -> dict[str, str]:
@@ -106,7 +114,7 @@ def config_names(specs: Sequence[str]) -> dict[str, str]:
 def base_options(specs: Sequence[str], given: Sequence[str]) -> dict[str, Any]:
     """All options before the grid changes them; those of each config under its name in sweeps over several."""
     of_names = {
-        name: configs.flat(
+        name: configs.flat_stages(
             whole_config([f"--config={spec}", *(flag for flag in given if takes(spec, option_named(flag), specs))])
         )
         for spec, name in config_names(specs).items()
@@ -116,13 +124,21 @@ def base_options(specs: Sequence[str], given: Sequence[str]) -> dict[str, Any]:
 
 @functools.cache
 def _options_of(spec: str) -> frozenset[str]:
-    return frozenset(option_names(parse_flags([f"--config={spec}", "--workdir=unused"]).config))
+    stages = parse_flags([f"--config={spec}", "--workdir=unused"]).stages
+    own = {f"stage{number}.{name}" for number, stage in enumerate(stages, start=1) for name in option_names(stage)}
+    everywhere = {f"{ALL}{name}" for stage in stages for name in option_names(stage)}
+    return frozenset(own | everywhere | {SEED} | set(option_names(stages[0]) if len(stages) == 1 else ()))
 
 
 def takes(spec: str, option: str, specs: Sequence[str]) -> bool:
     """Whether a config gets an option that is meant for all of `specs`: those that have it do; if none has, each refuses it."""
     having = [one for one in specs if option in _options_of(one)] if len(specs) > 1 else []
     return not having or spec in having
+
+
+def _of_stages(spec: str, name: str) -> str:
+    """The option as the command line gives it: a seed is that of every stage."""
+    return f"{ALL}{name}" if name == SEED and f"stage2.{SEED}" in _options_of(spec) else name
 
 
 def option_named(flag: str) -> str:
@@ -148,26 +164,38 @@ def plan(specs: Sequence[str], given: Sequence[str], chosen: Sequence[Mapping[st
     for spec, options in itertools.product(specs, chosen):
         options = {name: value for name, value in options.items() if takes(spec, name, specs)}
         flags = [flag for flag in given if takes(spec, option_named(flag), specs)]
-        arguments = (f"--config={spec}", *flags, *(f"--config.{name}={value}" for name, value in options.items()))
+        seeded = {_of_stages(spec, name): value for name, value in options.items()}
+        arguments = (f"--config={spec}", *flags, *(f"--config.{name}={value}" for name, value in seeded.items()))
         try:
             whole = whole_config(arguments)
         except InputError as error:
             raise InputError(f"{spec}: {error}") if names[spec] else error from None
-        typed, of_config = configs.flat(whole), {CONFIG: names[spec]} if names[spec] else {}
-        point = Point(of_config | {name: typed[name] for name in options if name != SEED}, whole, arguments)
+        of_config = {CONFIG: names[spec]} if names[spec] else {}
+        point = Point(
+            of_config | {name: value_of(whole, name) for name in options if name not in SEEDS}, whole, arguments
+        )
         planned.setdefault(point.name, point)
     refuse_equal(list(planned.values()))
     return list(planned.values())
+
+
+def value_of(stages: Sequence[configs.Config], name: str) -> Any:
+    """The value of an option that was given by this name, as the config types it; of all stages that of the first to have it."""
+    of_stages = configs.flat_stages(stages)
+    for stage in stages if name.startswith(ALL) else ():
+        if name.removeprefix(ALL) in (found := configs.flat(stage)):
+            return found[name.removeprefix(ALL)]
+    return of_stages.get(name, of_stages.get(name.removeprefix("stage1.")))
 
 
 def refuse_equal(planned: Sequence[Point]) -> None:
     """Raises `InputError` if two points are the same training, because the options that differ are not read."""
     seen: dict[str, Point] = {}
     for point in planned:
-        key = json.dumps(training_of(point.config), sort_keys=True)
+        key = json.dumps(training_of(point.stages), sort_keys=True)
         other = seen.setdefault(key, point)
         if other is not point:
-            reasons = unread(point.config)
+            reasons = unread_of_stages(point.stages)
             swept = sorted(reasons.keys() & {*other.options, *point.options})
             why = "".join(f"; {name} is not read, because {reasons[name]}" for name in swept)
             raise InputError(

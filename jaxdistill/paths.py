@@ -122,7 +122,7 @@ def in_package(spec: str) -> Path:
 def public_name(spec: str) -> str:
     """A spec as a model card shows it: the last part of a local path, with the run's folder for an export; others
     unchanged."""
-    kind = next((prefix for prefix in ("vectors:", "trim:", "files:") if spec.startswith(prefix)), "")
+    kind = "files:" if spec.startswith("files:") else ""
     path = spec.removeprefix(kind)
     if spec.startswith(PUBLIC) or "/" not in path or is_hub_name(path):
         return spec

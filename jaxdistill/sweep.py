@@ -52,7 +52,7 @@ from jaxdistill.reporting.sweep import Row, hundred
 from jaxdistill.training.config_file import first_line, load_config_module
 from jaxdistill.training.lock import locked
 from jaxdistill.training.stage_checks import HERE, check_launch, refuse_changed_text, text_digest
-from jaxdistill.training.stages import in_order, is_finished
+from jaxdistill.training.stages import is_finished
 from jaxdistill.training.workdir import RESULTS, drop_checkpoints, stage_folder
 
 POINT_FAILED = 1
@@ -153,8 +153,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--seeds",
         default="",
-        help="seeds of each point, such as 0,1,2; short for run.seed=0,1,2 in --grid; seeds the first stage, "
-        "later stages keep then.run.seed",
+        help="seeds of each point, such as 0,1,2; of all its stages",
     )
     parser.add_argument("--workdir", type=local_path, required=True, help="folder of the sweep")
     parser.add_argument("--dry_run", action="store_true", help="check and list the points, and stop")
@@ -168,7 +167,7 @@ def list_points(planned: Sequence[Point], folder: pathlib.Path) -> None:
         note = ", done before" if scores(point, folder) else ""
         try:
             if not note:
-                check_launch(in_order(point.config), str(folder / point.name), HERE)
+                check_launch(point.stages, str(folder / point.name), HERE)
         except InputError as error:
             note, failing = f": error: {error}", failing + 1
         print(f"point {number} of {len(planned)}: {point.shown}{note}")
@@ -191,8 +190,12 @@ def refuse_other_sweep(folder: pathlib.Path, planned: Sequence[Point]) -> None:
     for row in before["points"]:
         options = dict(row["options"])
         base = before["base"][options.pop(CONFIG)] if CONFIG in options else before["base"]
-        there = base | {name: value for name, value in options.items() if name in base} | {SEED: row["seed"]}
-        refuse_other_training(there, configs.flat(now[row["point"]].config), workdir=str(folder))
+        there = (
+            base
+            | {name: value for name, value in options.items() if name in base}
+            | {name: row["seed"] for name in base if name.endswith("run.seed")}
+        )
+        refuse_other_training(there, configs.flat_stages(now[row["point"]].stages), workdir=str(folder))
 
 
 def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[str, Any]) -> list[Row]:
@@ -201,9 +204,9 @@ def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[st
     rows = [
         {
             "point": point.name,
-            "options": {name: (configs.flat(point.config) | point.options).get(name, LACKS) for name in swept},
+            "options": {name: (configs.flat_stages(point.stages) | point.options).get(name, LACKS) for name in swept},
         }
-        | {"seed": point.config.run.seed, "status": None, "failure": None}
+        | {"seed": point.seed, "status": None, "failure": None}
         | {"metric": None, "score": None, "sts_average": None}
         for point in planned
     ]
@@ -250,7 +253,7 @@ def scores(point: Point, folder: pathlib.Path) -> Row | None:
     """Best dev score and STS average, of the last stage, of a point that is trained to its end; None for any other."""
     folders = stage_folders(point, folder)
     try:
-        if not all(is_finished(*stage) for stage in zip(folders, in_order(point.config), strict=True)):
+        if not all(is_finished(*stage) for stage in zip(folders, point.stages, strict=True)):
             return None
         results = json.loads((folders[-1] / RESULTS).read_text(encoding="utf-8"))
     except json.JSONDecodeError:  # cut off while it was written
@@ -265,13 +268,13 @@ def refuse_other_text(planned: Sequence[Point], folder: pathlib.Path) -> None:
     digest = functools.cache(text_digest)  # points share texts
     for point in planned:
         if scores(point, folder):
-            for stage, workdir in zip(in_order(point.config), stage_folders(point, folder), strict=True):
+            for stage, workdir in zip(point.stages, stage_folders(point, folder), strict=True):
                 refuse_changed_text(stage, workdir, digest)
 
 
 def stage_folders(point: Point, folder: pathlib.Path) -> list[pathlib.Path]:
     """The workdir of each stage of the point."""
-    workdir, count = folder / point.name, len(in_order(point.config))
+    workdir, count = folder / point.name, len(point.stages)
     return [workdir] if count == 1 else [stage_folder(workdir, number) for number in range(1, count + 1)]
 
 

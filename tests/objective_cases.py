@@ -11,10 +11,10 @@ from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.gist import GIST
 from jaxdistill.objectives.gram import Gram
 from jaxdistill.objectives.listwise import Listwise
+from jaxdistill.objectives.parts.nested import Nested
 from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.objectives.simtde import SimTDE
 from jaxdistill.objectives.trans_encoder import TransEncoder
-from jaxdistill.training.nested import Nested
 
 from compiled import congen
 

@@ -61,7 +61,7 @@ def write_text(folder: pathlib.Path, rows: int = 600) -> str:
 
 
 def tiny_arguments(folder: pathlib.Path, **overrides) -> list[str]:
-    """`--config...` of a run of a few seconds; `overrides` such as `run__steps=20`."""
+    """`--config...` of a run of a few seconds; `overrides` such as `run__steps=20`, or None for none of an option."""
     teacher = folder / "model"
     if not teacher.exists():
         write_teacher(folder)
@@ -82,7 +82,8 @@ def tiny_arguments(folder: pathlib.Path, **overrides) -> list[str]:
         "run.log_every": 1,
         "run.precision": "float32",
     } | {name.replace("__", "."): value for name, value in overrides.items()}
-    return ["--config=configs/congen.py:tiny", *(f"--config.{name}={value}" for name, value in options.items())]
+    given = {name: value for name, value in options.items() if value is not None}
+    return ["--config=configs/congen.py:tiny", *(f"--config.{name}={value}" for name, value in given.items())]
 
 
 def environment(devices: int = 1, *, quick: bool = True) -> dict[str, str]:

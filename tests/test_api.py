@@ -13,8 +13,8 @@ import pytest
 import jaxdistill
 from jaxdistill import memory
 from jaxdistill.training import lengths
-from jaxdistill.training.api import with_options
 from jaxdistill.training.config_file import read_config_file
+from jaxdistill.training.overrides import with_options
 
 from program import environment, write_teacher
 from tiny_text import made_up
@@ -69,7 +69,7 @@ def test_the_card_has_the_call(result):
     assert "jaxdistill.distill(config='configs/l2.py:cosine'" in card and "'run.steps': 4" in card
     assert str(result.workdir.absolute().parent) not in card
     call = re.search(r"options=(\{.*?\}), workdir=DIR", card)
-    repeated = with_options(read_config_file("configs/l2.py:cosine"), ast.literal_eval(call[1]))
+    (repeated,) = with_options(read_config_file("configs/l2.py:cosine"), ast.literal_eval(call[1]))
     assert repeated["objective"] == {
         name[10:]: v for name, v in result.results["config"].items() if "objective." in name
     }
@@ -197,9 +197,20 @@ def test_wrong_input_of_load_raises(tmp_path):
         jaxdistill.load("absent", parts=tmp_path / "own.py")
 
 
-def test_options_reach_later_stages():
-    raw = {"run": {"steps": 1}, "then": {"run": {"steps": 2}}}
-    assert with_options(raw, {"then.run.steps": 7})["then"]["run"]["steps"] == 7 and raw["then"]["run"]["steps"] == 2
+def test_options_reach_one_stage_or_all():
+    raw = [{"run": {"steps": 1, "seed": 0}}, {"run": {"steps": 2, "seed": 0}}]
+    given = with_options(raw, {"stage2.run.steps": 7, "stage1.run.seed": 3, "all.run.seed": 5})
+    assert given == [{"run": {"steps": 1, "seed": 3}}, {"run": {"steps": 7, "seed": 5}}]
+    assert raw[1]["run"]["steps"] == 2
+    assert with_options(raw[:1], {"run.steps": 4, "all.run.seed": 1}) == [{"run": {"steps": 4, "seed": 1}}]
+    for name, words in {
+        "run.steps": r"the config has 2 stages; write all.run.steps .* or stage1.run.steps",
+        "stage3.run.steps": "the config has 2 stages",
+        "then.run.steps": "is written stage2.run.steps",
+        "all.run.step": "unknown option 'all.run.step'. Did you mean all.run.steps",
+    }.items():
+        with pytest.raises(jaxdistill.InputError, match=words):
+            with_options(raw, {name: 1})
 
 
 def test_one_command_starts_every_program():

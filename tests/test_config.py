@@ -1,6 +1,5 @@
 """Configs and the command line: every option is spelled out and read, and every preset builds and takes a step."""
 
-import dataclasses
 import json
 import re
 
@@ -19,8 +18,7 @@ from jaxdistill.data import batches
 from jaxdistill.mesh import batch_sharding, place
 from jaxdistill.training import config_file
 from jaxdistill.training.build import build
-from jaxdistill.training.dev import read_own_sets
-from jaxdistill.training.option_help import SECTIONS
+from jaxdistill.training.option_help import OBJECTIVE, sections
 from jaxdistill.training.stages import run_stages
 
 from conftest import ROOT
@@ -40,14 +38,21 @@ PRESETS = [(path, preset) for path in CONFIGS for preset in preset_names(config_
 
 
 def load(path, preset):
-    return config_file.load_config_module(path).get_config(preset)
+    """The options of each stage of a preset."""
+    made = config_file.load_config_module(path).get_config(preset)
+    return [stage.to_dict() for stage in (made if isinstance(made, list) else [made])]
+
+
+def tiny_congen():
+    (raw,) = load(ROOT / "configs" / "congen.py", "tiny")
+    return raw
 
 
 @pytest.mark.parametrize("path, preset", PRESETS, ids=lambda value: getattr(value, "stem", value))
 def test_every_preset_spells_out_every_option(path, preset):
-    parsed = configs.parse_config(load(path, preset).to_dict())
-    options = {key: value for key, value in parsed.objective.items() if key != "name"}
-    objectives.make(parsed.objective["name"], options)
+    for stage in configs.parse_stages(load(path, preset)):
+        options = {key: value for key, value in stage.objective.items() if key != "name"}
+        objectives.make(stage.objective["name"], options)
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -78,7 +83,7 @@ def test_an_argument_chooses_the_row_of_a_preset():
     ("given", "because"),
     [
         (["objective.generalize_view=crop", "run.steps=5"], "objective.alpha is 1"),
-        (["student.drophead=0.1", "student.static=16"], "student.static is 16: there are no attention heads"),
+        (["student.head_init=normal"], "student.head is none"),
     ],
 )
 def test_an_option_that_is_not_read_is_a_warning(monkeypatch, caplog, given, because):
@@ -90,13 +95,13 @@ def test_an_option_that_is_not_read_is_a_warning(monkeypatch, caplog, given, bec
 
 def test_every_option_is_read_somewhere():
     source = "\n".join(path.read_text() for path in (ROOT / "jaxdistill").rglob("*.py") if path.name != "config.py")
-    for section in SECTIONS:
-        for field in dataclasses.fields(section):
-            assert re.search(rf"\.{field.name}\b", source), f"{section.__name__}.{field.name} is read nowhere"
+    for section, _, options in sections():
+        for option in options if not section.startswith(OBJECTIVE) else ():
+            assert re.search(rf"\.{option.name}\b", source), f"{section}.{option.name} is read nowhere"
 
 
 def test_extensions_are_options_that_exist():
-    known = configs.flat(configs.parse_config(load(ROOT / "configs" / "congen.py", "tiny").to_dict()))
+    known = configs.flat(configs.parse_config(tiny_congen()))
     assert set(resuming.EXTENSIONS) <= set(known)
 
 
@@ -114,7 +119,7 @@ def test_extensions_are_options_that_exist():
     ],
 )
 def test_a_wrong_key_or_type_is_refused_with_its_name(change, words):
-    raw = load(ROOT / "configs" / "congen.py", "tiny").to_dict()
+    raw = tiny_congen()
     change(raw)
     with pytest.raises(InputError, match=words):
         configs.parse_config(raw)
@@ -130,19 +135,10 @@ def test_options_that_are_not_given_have_their_defaults():
 
 
 def test_a_changed_option_is_an_extension_or_another_training():
-    before = configs.flat(configs.parse_config(load(ROOT / "configs" / "congen.py", "tiny").to_dict()))
+    before = configs.flat(configs.parse_config(tiny_congen()))
     resuming.refuse_other_training(before, before | {"run.steps": 999, "evals.every": 3}, workdir="w")
     with pytest.raises(InputError, match=r"objective\.alpha: 1\.0 there, 0\.6 now"):
         resuming.refuse_other_training(before, before | {"objective.alpha": 0.6}, workdir="w")
-
-
-def test_graded_pairs_of_two_files_are_refused(tmp_path):
-    for name in ("g1.tsv", "g2.tsv"):
-        (tmp_path / name).write_text("1\ta\tb\n2\tc\td\n")
-    config = configs.parse_config(load(ROOT / "configs" / "congen.py", "tiny").to_dict())
-    config = dataclasses.replace(config, evals=dataclasses.replace(config.evals, pairs=f"{tmp_path}/g*.tsv"))
-    with pytest.raises(InputError, match=r"g\*.tsv is 2 files \(g1.tsv, g2.tsv\); name one of them"):
-        read_own_sets(config)
 
 
 def test_command_line_values_reach_the_config(monkeypatch):
@@ -153,7 +149,7 @@ def test_command_line_values_reach_the_config(monkeypatch):
         "--config.objective.alpha=0.25",
         "--config.data.weights=(1.0,2.0)",
     ]
-    raw, workdir, dry_run, *_ = main.parse_flags(given)
+    (raw,), workdir, dry_run, *_ = main.parse_flags(given)
     assert (raw["objective"]["alpha"], tuple(raw["data"]["weights"]), str(workdir), dry_run) == (
         0.25,
         (1.0, 2.0),
@@ -172,7 +168,7 @@ def test_a_config_file_of_ones_own_states_what_differs(tmp_path):
     lines += ["    return ConfigDict(dict(objective=dict(name='ckd', queue_size=64), run=dict(steps=5)))"]
     (tmp_path / "mine.py").write_text("\n".join(lines))
     given = [f"--config={tmp_path / 'mine.py'}", "--workdir=w", "--config.objective.temperature=0.1"]
-    config = configs.parse_config(main.parse_flags(given)[0])
+    config = configs.parse_config(main.parse_flags(given).config)
     assert config.objective == dict(name="ckd", queue_size=64, temperature=0.1, learned_scale="none", view="text")
     assert (config.run.steps, config.data) == (5, configs.Data())
 
@@ -187,30 +183,29 @@ def test_help_shows_every_option_with_its_default_and_a_configs_docstring(capsys
         < shown.index("Options of each objective")
     )
     shown = re.sub(r"\n {8,}", " ", shown)  # each option in one line
-    for section in SECTIONS:
-        for field in dataclasses.fields(section):
-            assert re.search(rf"^    {field.name}: .*default .*  \S", shown, re.MULTILINE), field.name
+    for _, _, options in sections():
+        for option in options:
+            assert re.search(rf"^    {option.name}: .*default .*  \S", shown, re.MULTILINE), option.name
     main.main(["--config=configs/l2.py:paper", "--help"])
     assert capsys.readouterr().out.startswith("L2: the student's vector")
 
 
-def options_of(raw):
-    """`(section.option, value)`, those of the stages that follow behind `then.`"""
-    for section, options in raw.items():
-        stage = section == "then"
-        for name, value in options_of(options) if stage else (options or {}).items():
-            yield f"{section}.{name}", value
+def options_of(stages):
+    """`(stage1.section.option, value)`"""
+    for number, stage in enumerate(stages, start=1):
+        for section, options in stage.items():
+            yield from ((f"stage{number}.{section}.{name}", value) for name, value in options.items())
 
 
 def test_every_option_can_be_given_on_the_command_line():
     """Some names, such as `keys`, are methods of ConfigDict and would be shadowed."""
     for path in CONFIGS:
-        raw = load(path, "tiny").to_dict()
+        raw = load(path, "tiny")
         values = dict(options_of(raw))
         assert not [name for name in values if hasattr(ConfigDict, name.split(".")[-1])], path
         given = [f"--config.{name}={value}" for name, value in values.items()]
-        again = main.parse_flags([f"--config={path}:tiny", "--workdir=w", *given]).config
-        assert again == raw
+        again = main.parse_flags([f"--config={path}:tiny", "--workdir=w", *given]).stages
+        assert again == json.loads(json.dumps(raw))
 
 
 # One step of every named preset: its own families and options on small, randomly initialised checkpoints.
@@ -258,10 +253,13 @@ def checkpoints(tmp_path_factory):
 
 def on_random_models(raw: dict, checkpoints) -> dict:
     """The options with small random checkpoints of the same families instead of the models, and a small text."""
-    made_by_stages = raw["teacher"]["model"].startswith(
+    teacher, student = raw["teacher"], raw["student"]
+    made_by_stages = teacher.get("model", "").startswith(
         "stage"
     )  # whose exports say their own pooling, or are cross-encoders
     for part in ("teacher", "student"):
+        if "model" not in raw[part]:
+            continue
         names = raw[part]["model"].split(",")
         raw[part]["model"] = ",".join(
             name
@@ -274,21 +272,19 @@ def on_random_models(raw: dict, checkpoints) -> dict:
         text=str(checkpoints / "text.tsv"), max_length=32, cache_folder=str(checkpoints / "cache"), batch_size=16,
         columns=(*((name, name) for name in COLUMNS), *((name, "negative") for name in others)), exclude="", pack_shapes=2, weights=(),
     )  # fmt: skip
-    raw["teacher"]["pooling"] = raw["teacher"]["pooling"] or ("" if made_by_stages else "mean")
-    raw["teacher"]["max_length"] = min(raw["teacher"]["max_length"], 64)
-    raw["teacher"]["components"] = min(raw["teacher"]["components"], 16)
-    own = "pooler" if raw["student"]["head"] == "pair" else "mean"
-    raw["student"]["pooling"] = raw["student"]["pooling"] or own
-    raw["student"]["layers"] = raw["student"]["layers"] and "last:2"
-    raw["student"] |= {
-        name: raw["student"][name] and small
-        for name, small in dict(width=32, depth=2, heads=4, embedding=8, vocabulary="256", static=16).items()
-    }
+    if "model" in teacher:
+        teacher["pooling"] = teacher["pooling"] or ("" if made_by_stages else "mean")
+        teacher["max_length"] = min(teacher["max_length"], 64)
+    if teacher.get("components"):
+        teacher["components"] = min(teacher["components"], 16)
+    student["pooling"] = student["pooling"] or ("pooler" if student["kind"] == "cross_encoder" else "mean")
+    small = dict(
+        layers="last:2", width=16 if student["kind"] == "static" else 32, depth=2, heads=4, embedding=8, vocabulary=256
+    )
+    student |= {name: value for name, value in small.items() if student.get(name)}
     if raw["objective"].get("queue_size"):
         raw["objective"]["queue_size"] = 48
     raw["evals"] |= dict(pairs=str(checkpoints / "pairs.tsv"), agreement="", best="")
-    if raw.get("then"):
-        raw["then"] = on_random_models(raw["then"], checkpoints)
     return raw
 
 
@@ -338,8 +334,8 @@ NAMED = [
 @pytest.mark.parametrize("path, preset", NAMED, ids=lambda value: getattr(value, "stem", value))
 def test_every_named_preset_builds_and_takes_a_step(path, preset, checkpoints, stepped, monkeypatch):
     on_one_device(monkeypatch)
-    raw = on_random_models(json.loads(json.dumps(load(path, preset).to_dict())), checkpoints)
-    raw["then"] = None  # its stages are presets of their own kind, and need the stage before
+    # Later stages are presets of their own kind, and need the stage before.
+    raw = on_random_models(json.loads(json.dumps(load(path, preset)[0])), checkpoints)
     if program_of(raw) in stepped:
         return
     stepped.add(program_of(raw))
@@ -357,16 +353,14 @@ def test_every_named_preset_builds_and_takes_a_step(path, preset, checkpoints, s
 def test_every_config_trains_from_tiny_to_its_export(path, checkpoints, monkeypatch, capsys):
     on_one_device(monkeypatch)
     monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
-    raw = on_random_models(json.loads(json.dumps(load(path, "tiny").to_dict())), checkpoints)
+    stages = [on_random_models(stage, checkpoints) for stage in json.loads(json.dumps(load(path, "tiny")))]
     if path.stem == "simcse":
-        raw["student"]["pooling"] = "mean:last2:concat"  # which sentence-transformers lacks
-    stage = raw
-    while stage:
+        stages[0]["student"]["pooling"] = "mean:last2:concat"  # which sentence-transformers lacks
+    for stage in stages:
         stage["run"] |= dict(steps=2, log_every=1)
         stage["evals"]["every"] = 2
-        stage = stage.get("then")
     workdir = checkpoints / "tiny" / path.stem
-    run_stages(configs.parse_config(raw), workdir, dry_run=False, command="")
+    run_stages(configs.parse_stages(stages), workdir, dry_run=False, command="")
     assert "export (reloaded and compared)" in capsys.readouterr().out
     of_stages = list(workdir.glob("stage*/results.json"))
     for path_of_results in of_stages or [workdir / "results.json"]:
@@ -377,14 +371,13 @@ def test_every_config_trains_from_tiny_to_its_export(path, checkpoints, monkeypa
 def test_entity_resolution_trains_its_teacher_first(checkpoints, monkeypatch):
     """SimTDE's Table 3: BERT-Tiny learns from pairs of query and entity, and teaches the compact student."""
     on_one_device(monkeypatch)
-    raw = on_random_models(
-        json.loads(json.dumps(load(ROOT / "configs" / "simtde.py", "paper-32-l2").to_dict())), checkpoints
-    )
-    for stage in (raw, raw["then"]):
+    raw = json.loads(json.dumps(load(ROOT / "configs" / "simtde.py", "paper-32-l2")))
+    stages = [on_random_models(stage, checkpoints) for stage in raw]
+    for stage in stages:
         stage["run"] |= dict(steps=2, log_every=1)
         stage["evals"]["every"] = 2
     workdir = checkpoints / "entities"
-    run_stages(configs.parse_config(raw), workdir, dry_run=False, command="")
+    run_stages(configs.parse_stages(stages), workdir, dry_run=False, command="")
     card = (workdir / "stage2" / "export" / "README.md").read_text()
     assert "| Teacher | stage1/export |" in card
     small, large = (json.loads((workdir / f"stage{n}" / "export" / "config.json").read_text()) for n in (2, 1))

@@ -15,11 +15,9 @@ def test_a_config_alone_trains_offline_on_the_embedded_text(path, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     main.main([f"--config=configs/{path.name}", "--check=here"])
     assert f"workdir: runs/{path.stem}-quickstart\n" in capsys.readouterr().out
-    stage = main.parse_flags([f"--config={path}"]).config
-    while stage:
+    for stage in main.parse_flags([f"--config={path}"]).stages:
         sources = [stage["data"]["text"], stage["teacher"]["model"], stage["student"]["model"]]
         assert all(not name or name.startswith(("package:", "teacher", "previous", "stage")) for name in sources)
-        stage = stage["then"] if "then" in stage else None
 
 
 def test_the_workdir_is_named_after_config_and_preset(tmp_path):

@@ -20,6 +20,7 @@ from jaxdistill.evals.evaluation import Sources
 from jaxdistill.evals.ranking import measures, ordered
 from jaxdistill.evaluate import EvaluationFailed
 from jaxdistill.inference import Embedder
+from jaxdistill.students.cross_encoder import CrossEncoder
 from jaxdistill.training import dev
 
 from eval_cases import DOCUMENTS, read_test, with_dev, write_set
@@ -354,7 +355,7 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path, monkey
     assert suite.headings(["retrieval-dev/ndcg@10"]) == {"retrieval-dev/ndcg@10": "retrieval dev, nDCG@10"}
     assert dev.held_out_rows(Evals(retrieval=sets), rows=1000) == 0
     assert chosen.task(Reranker()) == {}
-    with pytest.raises(InputError, match="student.head=pair is a cross-encoder; leave it out"):
-        dev.read_own_sets(replace(config, student=replace(config.student, head="pair")))
+    with pytest.raises(InputError, match="student.kind=cross_encoder is a cross-encoder; leave it out"):
+        dev.read_own_sets(replace(config, student=CrossEncoder()))
     with pytest.raises(InputError, match="retrieval set x/y/z: x/y/z is no folder"):
         dev.read_own_sets(Config(objective={}, evals=Evals(retrieval="x/y/z")))

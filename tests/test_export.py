@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxdistill import export as export_command
-from jaxdistill.config import Student, parse_config
+from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.licences import licences_of
@@ -17,11 +17,11 @@ from jaxdistill.export import checkpoint_facts
 from jaxdistill.files.folders import MARK
 from jaxdistill.inference import Embedder
 from jaxdistill.reporting.model_card import Facts, read_facts, write_facts
+from jaxdistill.students.cut import Cut
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import export, largest_difference, weights_bytes
 from jaxdistill.training.lengths import training_length
-from jaxdistill.training.student import make_student, with_length
-from jaxdistill.training.teacher import load_teachers
+from jaxdistill.training.student import load_teachers, make_student
 
 from tiny_models import tiny_model
 
@@ -89,7 +89,7 @@ def stage_student(folder, source, *, trained_on, teacher_reads=0, asked=0):
     )
     teachers = load_teachers(config, folder)
     student = make_student(config, teachers, folder)
-    return teachers[0], with_length(config.student, student, training_length(config, student, teachers, folder))
+    return teachers[0], config.student.with_length(student, training_length(config, student, teachers, folder))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_rows_of_the_position_table_that_no_token_has_are_not_read(model):
     """RoBERTa's table has 32 rows, of which the first token has the third."""
     architecture = dataclasses.replace(model.definition.architecture, family="roberta", position_offset=2, pad_id=1)
     roberta = dataclasses.replace(model, definition=dataclasses.replace(model.definition, architecture=architecture))
-    assert with_length(Student(), roberta, 128).max_length == 30
+    assert Cut().with_length(roberta, 128).max_length == 30
 
 
 def test_an_earlier_export_is_replaced(model, tmp_path, unchecked):

@@ -35,7 +35,7 @@ OPTIONS = {
     "run.precision": "float32",
 }
 CUT = {
-    "modernbert": {"student.vocabulary": "trim:{text}", "student.intermediate": 20},
+    "modernbert": {"student.trim": "{text}", "student.intermediate": 20},
     "qwen3": {"student.heads": 2, "student.intermediate": 40, "student.prune_by": "activation"},
 }
 """What is cut from a student beside layers."""
@@ -73,7 +73,7 @@ def test_a_student_of_each_kind_trains_resumes_and_is_reloaded(tmp_path, family)
     if family == "modernbert":
         with open(tmp_path / "text.txt", "a") as file:
             file.write("w1\n")
-        with pytest.raises(InputError, match="student.vocabulary: the text .* has changed since"):
+        with pytest.raises(InputError, match="student.trim: the text .* has changed since"):
             main.main(["--config=configs/l2.py:tiny", *given, f"--workdir={workdir}"])
 
 

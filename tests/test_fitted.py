@@ -11,12 +11,12 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load_model
 from jaxdistill.inference import Embedder
+from jaxdistill.students.parts.fitted import least_squares
+from jaxdistill.teachers.several import Several
+from jaxdistill.teachers.stored import Stored
 from jaxdistill.training.build import build
 from jaxdistill.training.checkpoint import Checkpoints
-from jaxdistill.training.fitted import least_squares
-from jaxdistill.training.several import check_several
-from jaxdistill.training.student import make_student
-from jaxdistill.training.teacher import load_teachers
+from jaxdistill.training.student import load_teachers, make_student
 from jaxdistill.training.workdir import claim_workdir
 
 import program
@@ -100,9 +100,7 @@ def test_teacher_and_student_give_vectors_as_pooled_where_asked(tmp_path):
         np.testing.assert_allclose(lengths[True], 1.0, rtol=1e-3)
         assert np.ptp(lengths[False]) > 0.01 and lengths[False].mean() > 1.5
     with pytest.raises(InputError, match="2 teachers' vectors are joined at unit length"):
-        check_several(parse_config(dict(
-            teacher=dict(model="a,b", normalize=False, targets="store"), objective=dict(name="embedding"),
-        )))  # fmt: skip
+        Several(model="a,b", normalize=False).check()
 
 
 @pytest.mark.parametrize(("head", "named"), [("tanh", "--config.student.head=linear"), ("linear", "head_init=uniform")])
@@ -117,6 +115,6 @@ def test_a_head_that_cannot_be_fitted_is_refused(tmp_path, head, named):
 @pytest.mark.parametrize("option", ["whiten", "components"])
 def test_a_head_is_not_fitted_to_vectors_that_the_run_does_not_have(tmp_path, option):
     config = starting(tmp_path, "fitted")
-    config = dataclasses.replace(config, teacher=dataclasses.replace(config.teacher, **{option: 1}))
+    config = dataclasses.replace(config, teacher=Stored(model=config.teacher.model, **{option: 1}))
     with pytest.raises(InputError, match="not to whitened or reduced ones; drop teacher.whiten"):
         make_student(config, (load_model(str(tmp_path / "teacher")),), tmp_path)

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from jaxdistill.config import Config, Teacher
+from jaxdistill.config import Data, RunOptions
 from jaxdistill.core import InputError
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.architecture import SentenceNorm
 from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import labels_of, load_model
 from jaxdistill.encoders.sentence import embed
-from jaxdistill.training.teacher import load_teacher
+from jaxdistill.reading import Setting
+from jaxdistill.teachers.live import Live
 
 import encoder_cases as cases
 from conftest import TEACHER
@@ -119,10 +120,11 @@ def test_the_first_numbers_of_a_nested_model_are_its_own_model(tmp_path, bert_fo
     assert np.abs(ours(narrow) - expected).max() <= TOLERANCE
     save(narrow, tmp_path)
     assert np.abs(theirs(tmp_path) - expected).max() <= TOLERANCE
-    teacher = load_teacher(Config(objective={}, teacher=Teacher(model=str(tmp_path), dims=4)), tmp_path)
+    setting = Setting(data=Data(), student_views=("text",), run=RunOptions(), workdir=tmp_path)
+    (teacher,) = Live(model=str(tmp_path), dims=4).load(setting)
     assert teacher.definition.embedding_width == 4
     with pytest.raises(InputError, match=r"teacher.dims=4 needs a teacher model that gives vectors"):
-        load_teacher(Config(objective={}, teacher=Teacher(model="vectors:x.npy", dims=4)), tmp_path)
+        Live(dims=4).load(setting)
     with pytest.raises(InputError, match=r"dims=40 is not possible; the vectors of .* have"):
         surgery.first_numbers(model, 40)
 

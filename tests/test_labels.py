@@ -7,14 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdistill.config import Config, Teacher
+from jaxdistill.config import Config
 from jaxdistill.core import InputError
 from jaxdistill.data import tokenize, views
 from jaxdistill.encoders import surgery
 from jaxdistill.inference import Embedder
 from jaxdistill.objectives.cosent import CoSENT
-from jaxdistill.training import labels
-from jaxdistill.training.teacher import Targets, load_labellers
+from jaxdistill.teachers.parts import labelling as labels
+from jaxdistill.teachers.scores import Scores
+from jaxdistill.training.student import load_labellers
+from jaxdistill.training.targets import Targets
 
 from tiny_models import tiny_model
 from tiny_text import COLUMNS, made_up, write_pairs
@@ -87,7 +89,7 @@ def test_scores_of_ones_own_stay_with_their_pairs(tmp_path):
 
     def targets_of(scores):
         np.save(tmp_path / "scores.npy", scores)
-        teacher = Teacher(model=f"vectors:{tmp_path / 'scores.npy'}", targets="labels")
+        teacher = Scores(file=str(tmp_path / "scores.npy"))
         config = Config(objective={"name": "cosent"}, teacher=teacher)
         parts = dict(teachers=(), labellers=load_labellers(config, tmp_path), store=store, compute_dtype=jnp.float32)
         return Targets(config, CoSENT(), **parts, progress=False)

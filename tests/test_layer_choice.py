@@ -13,9 +13,8 @@ from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import Embedder
-from jaxdistill.training.layer_choice import closeness, greedy, keep_layers
+from jaxdistill.students.parts.layer_choice import LAYERS, closeness, greedy
 from jaxdistill.training.student import make_student
-from jaxdistill.training.workdir import LAYERS
 
 from tiny_models import tiny_model
 from tiny_text import made_up
@@ -106,7 +105,7 @@ def test_a_run_chooses_layers_by_its_text_and_keeps_its_choice(tmp_path):
     assert closeness(Embedder(student).encode(text), whole) > 0.9
     assert not workdir.exists()
     workdir.mkdir()
-    keep_layers(config.student.layers, student, workdir)
+    config.student.keep(student, workdir)
     os.remove(config.data.text)  # an export needs none
     assert make_student(config, (), workdir).digest() == student.digest()
     (workdir / LAYERS).write_text("[0, 2]")

@@ -18,6 +18,9 @@ LAYERS = (
     ("evals", "objectives"),
     ("inference", "reporting"),
     ("exports",),
+    ("reading",),
+    ("teachers",),
+    ("students",),
     ("augmentation", "training"),
     ("candidates", "planning"),
     ("scoring",),
@@ -41,7 +44,7 @@ ALLOWED = {
         "sweep",
         "training",
     )
-}
+} | {("config", part): "the types of the sections that have kinds" for part in ("students", "teachers")}
 
 
 def part_of(path: pathlib.Path) -> str:

@@ -10,6 +10,7 @@ import pytest
 from jaxdistill import config as configs
 from jaxdistill import objectives
 from jaxdistill.encoders import surgery
+from jaxdistill.teachers.labels import Labels
 from jaxdistill.training import lengths
 
 from tiny_models import tiny_model
@@ -76,7 +77,7 @@ def test_the_length_of_a_cross_encoder_is_of_both_sentences(student, tmp_path):
     config = dataclasses.replace(
         config_of(tmp_path / "pairs.tsv", columns=PAIRS),
         objective=dict(name="trans_encoder", form="cross"),
-        teacher=configs.Teacher(model="any", targets="labels"),
+        teacher=Labels(model="any"),
     )
     cross = surgery.cross_encoder(student, key=jax.random.key(0))
     assert lengths.training_length(config, cross, (), tmp_path) == 32

@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import json
 import math
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -12,15 +13,21 @@ import pytest
 import torch
 from sentence_transformers.sentence_transformer import losses as their_losses
 
-from jaxdistill.config import Config, Data, Teacher, options_from
+from jaxdistill.config import Config, Data, options_from
 from jaxdistill.core import Encoded, InputError
 from jaxdistill.data import tokenize
 from jaxdistill.encoders import surgery
 from jaxdistill.inference import Embedder
 from jaxdistill.objectives.listwise import Listwise
-from jaxdistill.training import labels
+from jaxdistill.teachers.columns import Columns
+from jaxdistill.teachers.labels import Labels
+from jaxdistill.teachers.live import Live
+from jaxdistill.teachers.parts import labelling as labels
+from jaxdistill.teachers.parts.teacher import Making
+from jaxdistill.teachers.scores import Scores
 from jaxdistill.training.objective import make_objective
-from jaxdistill.training.teacher import Targets, load_labellers
+from jaxdistill.training.student import load_labellers
+from jaxdistill.training.targets import Targets
 
 from objective_cases import value_and_gradient
 from tiny_models import tiny_model
@@ -122,23 +129,32 @@ def store_of(path, model, **options):
     return tokenize.build_store([str(path)], **options)
 
 
+def own_scores(names, data, store, *, count, largest=np.inf):
+    """The targets of scores in columns, for an objective that reads `count` scores of this magnitude."""
+    objective = SimpleNamespace(scored=("text",) * (count + 1), largest_label=largest)
+    teacher = Columns(names=",".join(names))
+    teacher.check()
+    making = Making(store, data, objective, (), (), np.float32, progress=False, computed=True)
+    return teacher.stored(making)[0]
+
+
 @pytest.mark.parametrize("kind", ["tsv.gz", "jsonl"])
 def test_scores_are_read_from_columns_of_the_text(kind, model, tmp_path):
     path = table(tmp_path, kind)
     data = Data(text=str(path))
     store = store_of(path, model, exclude=[str(excluded(tmp_path))])
-    found = labels.own_scores("columns:score_positive,score_negative", data, store, count=2)
+    found = own_scores(("score_positive", "score_negative"), data, store, count=2)
     np.testing.assert_allclose(found[np.arange(2)], [[0.9, 0.25], [0.75, -0.5]])
-    with pytest.raises(InputError, match=r"row 2 has no score in the column 'score_positive'.*--config.teacher.model"):
-        labels.own_scores("columns:score_positive,score_negative", data, store_of(path, model), count=2)
+    with pytest.raises(InputError, match=r"row 2 has no score in the column 'score_positive'.*--config.teacher.names"):
+        own_scores(("score_positive", "score_negative"), data, store_of(path, model), count=2)
     with pytest.raises(InputError, match="has 1 numbers a row.* reads 2 a row"):
-        labels.own_scores("columns:score_negative", data, store, count=2)
+        own_scores(("score_negative",), data, store, count=2)
     with pytest.raises(InputError, match="row 1 of data.text has the score 0.9, .* similarities from -0.8 to 0.8"):
-        labels.own_scores("columns:score_positive,score_negative", data, store, count=2, largest=0.8)
+        own_scores(("score_positive", "score_negative"), data, store, count=2, largest=0.8)
     with pytest.raises(InputError, match="no column 'margin'"):
-        labels.own_scores("columns:score_negative,margin", data, store, count=2)
-    with pytest.raises(InputError, match="names the column 'score_positive' twice"):
-        labels.own_scores("columns:score_positive,score_positive", data, store, count=2)
+        own_scores(("score_negative", "margin"), data, store, count=2)
+    with pytest.raises(InputError, match="has the column 'score_positive' twice"):
+        own_scores(("score_positive", "score_positive"), data, store, count=2)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +166,7 @@ def test_scores_are_read_from_columns_of_the_text(kind, model, tmp_path):
         (("0.5", "1e40"), r"row 2 has '1e40', no finite"),
         (("inf", "0.9"), r"row 1 has 'inf', no finite"),
         (("0.5", " "), r"row 2 has no score in the column 'score'"),
-        (("0.5", "0.50"), r"all scores are 0.5, which no objective can learn from.*--config.teacher.model"),
+        (("0.5", "0.50"), r"all scores are 0.5, which no objective can learn from.*--config.teacher.kind"),
     ],
 )
 def test_a_cell_that_is_no_score_and_scores_that_are_all_the_same_are_refused(model, tmp_path, cells, words):
@@ -158,7 +174,7 @@ def test_a_cell_that_is_no_score_and_scores_that_are_all_the_same_are_refused(mo
     (tmp_path / "rows.tsv").write_text("text\tsecond\tscore\n" + "".join(rows))
     store = store_of(tmp_path / "rows.tsv", model, columns=("text", "second"))
     with pytest.raises(InputError, match=words):
-        labels.own_scores("columns:score", Data(text=str(tmp_path / "rows.tsv")), store, count=1)
+        own_scores(("score",), Data(text=str(tmp_path / "rows.tsv")), store, count=1)
 
 
 def excluded(folder):
@@ -186,7 +202,7 @@ def test_a_margin_of_dot_products_is_a_cross_encoders_margin_of_logits(model, tm
     cross, store = dataclasses.replace(cross, params=cross.params | head), store_of(path, model)
     config = Config(
         objective=dict(name="listwise", loss=loss, similarity=similarity),
-        teacher=Teacher(model="cross", targets="labels"), data=Data(text=str(path), cache_folder=str(tmp_path / "c")),
+        teacher=Labels(model="cross"), data=Data(text=str(path), cache_folder=str(tmp_path / "c")),
     )  # fmt: skip
     options = dict(teachers=(), labellers=[cross], store=store, compute_dtype=jnp.float32, progress=False)
     found = Targets(config, make_objective(config), **options).rows(np.arange(store.rows))
@@ -202,7 +218,7 @@ def test_a_margin_of_dot_products_is_a_cross_encoders_margin_of_logits(model, tm
 def test_targets_of_candidates_reach_the_batch_and_a_pair_judges_the_student(model, tmp_path):
     path = table(tmp_path, "tsv.gz")
     np.save(tmp_path / "scores.npy", np.float32([[1, 2], [3, 4], [5, 6], [7, 8]]))
-    teacher = Teacher(model=f"vectors:{tmp_path / 'scores.npy'}", targets="labels")
+    teacher = Scores(file=str(tmp_path / "scores.npy"))
     config = Config(objective={"name": "listwise"}, teacher=teacher, data=Data(text=str(path)))
     objective, store = make_objective(config), store_of(path, model)
     options = dict(teachers=(), labellers=load_labellers(config, tmp_path), store=store, compute_dtype=jnp.float32)
@@ -212,8 +228,8 @@ def test_targets_of_candidates_reach_the_batch_and_a_pair_judges_the_student(mod
 
 
 def test_candidates_without_scores_are_refused_in_one_line():
-    config = Config(objective={"name": "listwise"}, teacher=Teacher(model="m", targets="live"))
-    with pytest.raises(InputError, match="listwise.*--config.teacher.targets=labels"):
+    config = Config(objective={"name": "listwise"}, teacher=Live(model="m"))
+    with pytest.raises(InputError, match="listwise.*--config.teacher.kind=labels"):
         make_objective(config)
     with pytest.raises(InputError, match="three views or more.*--config.objective.views"):
         options_from(Listwise, dict(views=("text", "positive")), prefix="objective")

@@ -6,9 +6,10 @@ import pytest
 
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
+from jaxdistill.students.cut import Cut
 from jaxdistill.training.config_file import read_config_file
 from jaxdistill.training.objective import check_views_differ, make_objective
-from jaxdistill.training.student import with_dropout
+from jaxdistill.training.overrides import with_options
 
 from tiny_models import tiny_model
 
@@ -16,26 +17,35 @@ BOTH = (("text", "text"), ("positive", "positive"))
 
 
 def objective_of(preset, **changed):
-    raw = read_config_file(preset)
-    for name, value in changed.items():
-        section, option = name.split("__")
-        raw[section][option] = value
-    return make_objective(parse_config(raw))
+    options = {name.replace("__", "."): value for name, value in changed.items()}
+    return make_objective(parse_config(*with_options(read_config_file(preset), options)))
 
 
 @pytest.mark.parametrize(
     ("preset", "changed", "words"),
     [
-        ("configs/gist.py:minilm-l3", {"teacher__whiten": 1.0, "teacher__targets": "store"}, "each column by itself"),
-        ("configs/gist.py:minilm-l3", {"teacher__components": 8, "teacher__targets": "store"}, "each column by itself"),
+        ("configs/gist.py:minilm-l3", {"teacher__whiten": 1.0, "teacher__kind": "stored"}, "each column by itself"),
+        ("configs/gist.py:minilm-l3", {"teacher__components": 8, "teacher__kind": "stored"}, "each column by itself"),
         (
             "configs/gist.py:minilm-l3",
-            {"teacher__model": "vectors:v.npy", "teacher__targets": "store"},
+            {"teacher__kind": "vectors", "teacher__file": "v.npy"},
             "one vector for each row, and the teacher of objective gist reads text, positive; name a teacher model",
         ),
-        ("configs/simtde.py:minilm-128-l3", {"teacher__whiten": 1.0}, "which objective simtde does not read"),
-        ("configs/cosent.py:minilm-l3", {"teacher__components": 8}, "which objective cosent does not read"),
-        ("configs/simcse.py:minilm-l3", {"teacher__components": 8}, "which objective simcse does not read"),
+        (
+            "configs/simtde.py:minilm-128-l3",
+            {"teacher__kind": "stored", "teacher__whiten": 1.0},
+            "which objective simtde does not read",
+        ),
+        (
+            "configs/cosent.py:minilm-l3",
+            {"teacher__components": 8},
+            "an option of the kinds several, stored, vectors, not of labels",
+        ),
+        (
+            "configs/simcse.py:minilm-l3",
+            {"teacher__kind": "stored", "teacher__components": 8},
+            "which objective simcse does not read",
+        ),
     ],
 )
 def test_a_form_of_targets_that_the_objective_misreads_is_refused(preset, changed, words):
@@ -46,9 +56,9 @@ def test_a_form_of_targets_that_the_objective_misreads_is_refused(preset, change
 @pytest.mark.parametrize(
     ("preset", "changed"),
     [
-        ("configs/l2.py:cosine", {"teacher__whiten": 1.0, "teacher__targets": "store", "data__columns": BOTH}),
-        ("configs/congen.py:minilm-l3", {"teacher__model": "vectors:v.npy", "teacher__targets": "store"}),
-        ("configs/gist.py:minilm-l3", {"teacher__targets": "store"}),
+        ("configs/l2.py:cosine", {"teacher__whiten": 1.0, "teacher__kind": "stored", "data__columns": BOTH}),
+        ("configs/congen.py:minilm-l3", {"teacher__kind": "vectors", "teacher__file": "v.npy"}),
+        ("configs/gist.py:minilm-l3", {"teacher__kind": "stored"}),
     ],
 )
 def test_one_column_may_be_whitened_or_given(preset, changed):
@@ -58,17 +68,19 @@ def test_one_column_may_be_whitened_or_given(preset, changed):
 def test_a_sentence_is_not_its_own_positive_without_dropout(tmp_path):
     student = tiny_model(tmp_path)
     simcse = objective_of("configs/simcse.py:minilm-l3")
-    for still in (with_dropout(student, 0.0), static_like(student)):
+    for still in (Cut(dropout=0.0).in_training(student), static_like(student)):
         with pytest.raises(InputError, match="reads a sentence twice.*student.dropout=0.1"):
             check_views_differ(simcse, still, ["text"])
-    check_views_differ(simcse, with_dropout(student, 0.1), ["text"])
-    check_views_differ(simcse, with_dropout(student, 0.0, drophead=0.2), ["text"])
+    check_views_differ(simcse, Cut(dropout=0.1).in_training(student), ["text"])
+    check_views_differ(simcse, Cut(dropout=0.0, drophead=0.2).in_training(student), ["text"])
     deleting = objective_of("configs/simcse.py:minilm-l3", objective__views=("text", "delete_words"))
-    check_views_differ(deleting, with_dropout(student, 0.0), ["text"])
-    check_views_differ(objective_of("configs/dual_l2.py:minilm-l3"), with_dropout(student, 0.0), ["text"])
+    check_views_differ(deleting, Cut(dropout=0.0).in_training(student), ["text"])
+    check_views_differ(objective_of("configs/dual_l2.py:minilm-l3"), Cut(dropout=0.0).in_training(student), ["text"])
 
 
 def static_like(student):
     """A model without layers, whose dropout rates have no effect."""
-    architecture = dataclasses.replace(with_dropout(student, 0.5).definition.architecture, family="static", layers=0)
+    architecture = dataclasses.replace(
+        Cut(dropout=0.5).in_training(student).definition.architecture, family="static", layers=0
+    )
     return dataclasses.replace(student, definition=dataclasses.replace(student.definition, architecture=architecture))

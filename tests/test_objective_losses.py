@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from jaxdistill.core import Encoded, Sizes
 from jaxdistill.objectives.ckd import CKD
 from jaxdistill.objectives.embedding import Embedding
+from jaxdistill.objectives.parts.nested import Nested
 from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.objectives.simtde import SimTDE
 from jaxdistill.objectives.trans_encoder import TransEncoder
-from jaxdistill.training.nested import Nested
 
 from objective_cases import CKD_OPTIONS, EMBEDDING, SIMCSE, SIMTDE, TRANS_ENCODER, encoded, start, value_and_gradient
 

@@ -19,10 +19,10 @@ from jaxdistill.core import Batch, Encoded, InputError, Sizes, Tokens
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.objectives.ckd import CKD
 from jaxdistill.objectives.embedding import Embedding
+from jaxdistill.objectives.parts.nested import Nested
 from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.objectives.simtde import SimTDE
 from jaxdistill.training import optim, step
-from jaxdistill.training.nested import Nested
 
 from compiled import ADAMW, definition
 from objective_cases import (

@@ -4,14 +4,13 @@ import re
 
 import pytest
 
-from jaxdistill.config import parse_config
+from jaxdistill.config import parse_config, parse_stages
 from jaxdistill.core import InputError
 from jaxdistill.evals import auc, multilingual, nli, sts, transfer
 from jaxdistill.reporting import papers
 from jaxdistill.reporting.figures import Entry
 from jaxdistill.reporting.page import headline
 from jaxdistill.training import config_file, paper
-from jaxdistill.training.stages import in_order
 
 from conftest import ROOT
 
@@ -82,7 +81,7 @@ def test_each_preset_repeats_rows_of_one_paper_and_exists():
     ],
 )
 def test_the_stages_of_a_preset_name_the_rows_that_they_repeat(preset, rows):
-    stages = in_order(parse_config(config_file.read_config_file(preset)))
+    stages = parse_stages(config_file.read_config_file(preset))
     assert [stage.run.paper for stage in stages] == rows
     for stage in stages:
         found = paper.repeated(stage)
@@ -91,21 +90,21 @@ def test_the_stages_of_a_preset_name_the_rows_that_they_repeat(preset, rows):
 
 def test_a_run_names_the_options_in_which_it_differs_from_the_row():
     raw = config_file.read_config_file("ckd.py:code:tinybert-l4")
-    raw["data"]["text"], raw["run"]["log_every"], raw["then"]["optimizer"]["learning_rate"] = "mine.txt", 7, 1e-4
-    first, second = map(paper.repeated, in_order(parse_config(raw)))
+    raw[0]["data"]["text"], raw[0]["run"]["log_every"], raw[1]["optimizer"]["learning_rate"] = "mine.txt", 7, 1e-4
+    first, second = map(paper.repeated, parse_stages(raw))
     assert first and (first.preset, first.changed) == ("ckd.py:code:tinybert-l4", ("data.text",))
-    assert second and second.changed == ("data.text", "optimizer.learning_rate")  # it inherits the text
+    assert second and second.changed == ("optimizer.learning_rate",)
     line = first.line({"average"})
     assert line == (
         "paper, distilcse:ckd:tinybert-l4: average 81.16 (Table 2); this run has the options of "
         "configs/ckd.py:code:tinybert-l4 except data.text"
     )
-    raw["run"]["paper"] = "distilcse:teacher"
-    assert "no preset repeats this row" in paper.repeated(parse_config(raw)).line(())
+    raw[0]["run"]["paper"] = "distilcse:teacher"
+    assert "no preset repeats this row" in paper.repeated(parse_config(raw[0])).line(())
 
 
 def test_an_unknown_row_is_one_clear_error():
-    raw = config_file.read_config_file("congen.py:tiny")
+    (raw,) = config_file.read_config_file("congen.py:tiny")
     raw["run"]["paper"] = "congen:tinybert-l5"
     with pytest.raises(InputError, match=r"run.paper=congen:tinybert-l5 is no row .* Did you mean congen:tinybert-l"):
         paper.repeated(parse_config(raw))

@@ -11,13 +11,13 @@ from jaxdistill.training import config_file
 
 import paper_tables
 from conftest import ROOT
-from paper_tables import REQUIRED, observed
+from paper_tables import REQUIRED, lacking, observed
 
 TABLES = {
     path.stem: importlib.import_module(f"paper_tables.{path.stem}").TABLE
     for path in sorted((ROOT / "tests" / "paper_tables").glob("[!_]*.py"))
 }
-DEFAULTS = configs.flat(configs.parse_config({"objective": {"name": "any"}}))
+DEFAULTS = lacking() | configs.flat(configs.parse_config({"objective": {"name": "any"}}))
 SAID_OTHERWISE = {"objective.name", "optimizer.warmup_fraction", "run.paper"}
 """By the objective's options, by `derived.warmup_steps`, and by `configs/papers`."""
 CASES = [(name, preset) for name, table in TABLES.items() for preset in table]
@@ -25,12 +25,8 @@ CASES = [(name, preset) for name, table in TABLES.items() for preset in table]
 
 def stages_of(name: str, preset: str) -> list[dict]:
     module = config_file.load_config_module(ROOT / "configs" / f"{name}.py")
-    raw = json.loads(json.dumps(module.get_config(preset).to_dict()))
-    stages = []
-    while raw:
-        stages.append(raw)
-        raw = raw.get("then")
-    return stages
+    made = module.get_config(preset)
+    return [json.loads(json.dumps(stage.to_dict())) for stage in (made if isinstance(made, list) else [made])]
 
 
 OF_PAPERS = [path for path in config_file.shipped_configs() if path.stem != "recommended"]

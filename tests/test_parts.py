@@ -3,6 +3,7 @@
 import json
 import pathlib
 
+import numpy as np
 import pytest
 
 import jaxdistill
@@ -10,10 +11,13 @@ from jaxdistill import cli, config, evaluate, objectives, search
 from jaxdistill.core import InputError
 from jaxdistill.data import sources, tokenize
 from jaxdistill.encoders.folder import save
+from jaxdistill.encoders.model import load_model
 from jaxdistill.evals import suite
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.files import parts
+from jaxdistill.inference import Embedder
 from jaxdistill.training import stage_checks
+from jaxdistill.training.build import build
 from jaxdistill.training.workdir import claim_workdir
 
 from program import write_teacher
@@ -23,25 +27,44 @@ from tiny_text import made_up
 OBJECTIVE = """
 import dataclasses
 import jax.numpy as jnp
+from jaxdistill.core import Objective
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Halfway:
+class Halfway(Objective):
     "Half the squared distance between student and teacher."
     weight: float = 0.5
     "Of the distance."
-    couples_examples = False
-    reads = ()
-    unread = {}
-    reserve_rows = 0
     student_views = ("shout",)
     teacher_views = ("text",)
-
-    def init(self, key, sizes, seeds):
-        return {}, ()
 
     def __call__(self, params, state, student, teacher, *, mesh):
         difference = student.sentences[:, 0] - teacher.sentences[:, 0]
         return self.weight * jnp.mean(difference**2, axis=-1), state, {}
+"""
+KINDS = """
+import dataclasses
+from jaxdistill.students.cut import Cut
+from jaxdistill.teachers.stored import Stored
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shrunk(Cut):
+    "A cut student whose weights are scaled down."
+    scale: float = 0.5
+    "Factor on all kernels."
+
+    def make(self, ground):
+        student = super().make(ground)
+        scaled = {path: array * self.scale if path.endswith("kernel") else array for path, array in student.params.items()}
+        return student.with_params(scaled)
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Turned(Stored):
+    "A teacher whose vectors point the other way."
+    sign: float = -1.0
+    "Factor on all vectors."
+
+    def stored(self, making):
+        return tuple(self.sign * array[:] for array in super().stored(making))
 """
 OTHERS = """
 from jaxdistill.encoders.families import bert
@@ -115,6 +138,58 @@ def test_a_training_of_own_parts_runs_and_knows_their_sources(folder):
     (folder / "loss.py").write_text(OBJECTIVE.replace("0.5", "0.6"))
     with pytest.raises(InputError, match="loss.py has changed since .*run was begun"):
         claim_workdir(folder / "run", parsed, write=False)
+
+
+def test_kinds_of_student_and_teacher_of_ones_own(folder):
+    write_teacher(folder)
+    (folder / "kinds.py").write_text(KINDS)
+    given = options(folder) | {
+        "teacher": {"kind": f"{folder / 'kinds.py'}:Turned", "model": str(folder / "model")},
+        "student": {"kind": f"{folder / 'kinds.py'}:Shrunk", "model": "teacher", "scale": 0.25},
+    }
+    given["objective"] = {"name": "embedding", "distance": "cosine"}
+    given["data"]["cache_folder"] = str(folder / "cache")
+    parsed = config.parse_config(given)
+    parts.use(parsed.run.parts)
+    run = build(parsed, folder / "w", progress=False)
+    whole = load_model(str(folder / "model"))
+    for path, array in run.student.params.items():
+        factor = 0.25 if path.endswith("kernel") else 1.0
+        np.testing.assert_allclose(array, factor * whole.params[path], rtol=1e-6)
+    rows = run.batches.rows_at(0)[:4]
+    texts = [run.store.text("text", row) for row in rows]
+    np.testing.assert_allclose(run.batches._targets[0][rows], -Embedder(whole).encode(texts), atol=1e-5)
+    claim_workdir(folder / "w", parsed, write=True)
+    (folder / "kinds.py").write_text(KINDS + "\n")
+    with pytest.raises(InputError, match="kinds.py has changed since .*run was begun"):
+        claim_workdir(folder / "w", parsed, write=False)
+
+
+@pytest.mark.parametrize(
+    ("section", "given", "words"),
+    [
+        ("student", {"kind": "cutt"}, "student.kind='cutt' is unknown; available: .* Did you mean cut"),
+        (
+            "teacher",
+            {"kind": "FOLDER/loss.py:Halfway"},
+            "no frozen dataclass that extends teachers.parts.teacher.Teacher",
+        ),
+        (
+            "student",
+            {"kind": "static", "layers": "1"},
+            "of the kinds cut, cross_encoder, not of static; set .*kind=cut",
+        ),
+        ("student", {"static": 8}, "student.static is no option of kind cut; write --config.student.kind=static"),
+        ("student", {"head": "pair"}, "is written --config.student.kind=cross_encoder now"),
+        ("teacher", {"targets": "store"}, "teacher.targets is no option of kind live; write --config.teacher.kind"),
+        ("teacher", {"model": "vectors:v.npy"}, "is written --config.teacher.kind=vectors --config.teacher.file"),
+    ],
+)
+def test_a_kind_or_an_option_that_there_is_not_is_refused_in_one_line(folder, section, given, words):
+    given = {name: str(value).replace("FOLDER", str(folder)) for name, value in given.items()}
+    with pytest.raises(InputError, match=words) as error:
+        config.parse_config({section: given, "objective": {"name": "embedding"}})
+    assert "\n" not in str(error.value)
 
 
 def test_a_changed_source_is_refused(folder):
@@ -237,7 +312,9 @@ def test_what_is_wrong_with_an_own_objective_is_one_line(folder, name, words):
 
 
 def test_an_own_objective_reads_only_what_there_is(folder):
-    (folder / "reading.py").write_text(OBJECTIVE.replace("reads = ()", 'reads = ("hiden",)'))
+    (folder / "reading.py").write_text(
+        OBJECTIVE.replace("    student_views", '    reads = ("hiden",)\n    student_views')
+    )
     with pytest.raises(InputError, match="reads has hiden; it may have embeddings, hidden, vocabulary"):
         objectives.make(f"{folder / 'reading.py'}:Halfway", {})
 

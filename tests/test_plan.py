@@ -17,8 +17,7 @@ from jaxdistill.planning.slices import slice_named
 from jaxdistill.training.arithmetic import Products, products_by_part
 from jaxdistill.training.build import build
 from jaxdistill.training.chips import CHIPS
-from jaxdistill.training.student import make_student
-from jaxdistill.training.teacher import load_teachers
+from jaxdistill.training.student import load_teachers, make_student
 
 from program import refused, tiny_arguments, write_text
 
@@ -198,11 +197,11 @@ def test_arguments_are_counted_as_they_lie_on_a_device(mesh):
     assert argument_bytes(jax.jit(lambda state, batch: batch.sum()), *shapes) == 16 * 2 + 16 * 4 * 4
 
 
-@pytest.mark.parametrize("targets", ["live", "store"])
+@pytest.mark.parametrize("targets", ["live", "stored"])
 def test_the_program_plans_its_step_without_computing_or_writing(targets, tmp_path, capsys, monkeypatch):
     cache = tmp_path / "cache"
     given = tiny_arguments(
-        tmp_path, data__text=write_text(tmp_path), data__cache_folder=str(cache), teacher__targets=targets
+        tmp_path, data__text=write_text(tmp_path), data__cache_folder=str(cache), teacher__kind=targets
     )
     main.main([*given, f"--workdir={tmp_path / 'w'}", "--dry_run", "--compile_for=v5e-8"])
     out = capsys.readouterr().out
@@ -224,13 +223,13 @@ def test_the_program_plans_its_step_without_computing_or_writing(targets, tmp_pa
     [
         {"student__layers": "greedy:1"},
         {"student__head": "linear", "student__head_init": "fitted"},
-        {"student__layers": "", "student__static": 8},
+        {"student__kind": "static", "student__layers": None, "student__width": 8},
         {"student__layers": "", "student__intermediate": 12, "student__prune_by": "activation"},
     ],
     ids=["layers", "head", "static", "pruned"],
 )
 def test_a_student_that_models_would_make_is_planned_by_its_shapes(options, tmp_path, monkeypatch):
-    options |= {"teacher__targets": "store", "teacher__components": 8 * ("student__static" in options)}
+    options |= {"teacher__kind": "stored", "teacher__components": 8 * ("student__kind" in options)}
     given = tiny_arguments(tmp_path, **options)
     config = parse_config(main.parse_flags([*given, f"--workdir={tmp_path / 'w'}"]).config)
     made = make_student(config, load_teachers(config, tmp_path), tmp_path)

@@ -20,7 +20,7 @@ from jaxdistill.training.checkpoint import Checkpoints
 from program import ended, on_devices, run, series, start_all, tiny_arguments, write_teacher, write_text
 from tiny_text import made_up
 
-STORED = {"teacher__targets": "store"}
+STORED = {"teacher__kind": "stored"}
 
 
 @pytest.fixture(scope="module")
@@ -138,10 +138,10 @@ def test_stages_wait_for_the_first_process_and_share_the_labels(folder):
     pairs = "\n".join(map("\t".join, [("sentence1", "sentence2"), *zip(sentences, sentences[1:], strict=False)]))
     (folder / "pairs.tsv").write_text(f"{pairs}\n")
     options = {"data.text": folder / "pairs.tsv", "data.cache_folder": folder / "shared", "evals.pairs": ""}
-    options |= {"teacher.model": write_teacher(folder / "labeller")}
+    labeller = write_teacher(folder / "labeller")
     stage = {"student.model": folder / "labeller" / "model", "student.layers": "", "evals.best": "", "evals.every": 2}
     stage |= {"run.steps": 2, "run.precision": "float32", "data.batch_size": 16}
-    options |= {f"{prefix}{name}": value for prefix in ("", "then.") for name, value in stage.items()}
-    arguments = ["--config=configs/trans_encoder.py:tiny", *(f"--config.{name}={v}" for name, v in options.items())]
+    given = [f"--config.all.{name}={value}" for name, value in (options | stage).items()]
+    arguments = ["--config=configs/trans_encoder.py:tiny", *given, f"--config.stage1.teacher.model={labeller}"]
     (said, _), _ = ended(start_all([*arguments, f"--workdir={folder / 'stages'}"]), 0)
     assert "stage 2 of 2" in said and "best bi-encoder: stage 2" in said

@@ -196,7 +196,7 @@ def test_a_checkpoint_of_eight_devices_goes_on_with_two_and_more_steps(trained_o
 
 def test_stored_targets_train_as_a_live_teacher_does(folder, finished):
     workdir = folder / "stored"
-    main.main([*tiny_arguments(folder, student__dropout=0.1, teacher__targets="store"), f"--workdir={workdir}"])
+    main.main([*tiny_arguments(folder, student__dropout=0.1, teacher__kind="stored"), f"--workdir={workdir}"])
     np.testing.assert_allclose(
         list(series(workdir, "loss").values()), list(series(finished[0], "loss").values()), atol=1e-5
     )
@@ -207,7 +207,12 @@ def test_the_users_own_vectors_are_targets(folder, finished):
     encode.main([f"--model={folder / 'model'}", f"--input={folder / 'text.txt'}", f"--output={out}"])
     workdir = folder / "vectors"
     given = tiny_arguments(
-        folder, student__dropout=0.1, teacher__model=f"vectors:{out}", student__model=folder / "model"
+        folder,
+        student__dropout=0.1,
+        teacher__kind="vectors",
+        teacher__model=None,
+        teacher__file=out,
+        student__model=folder / "model",
     )
     main.main([*given, f"--workdir={workdir}"])
     np.testing.assert_allclose(

@@ -1,5 +1,6 @@
 """Everything that a user can get wrong on the command line of a training: one line, status 2, nothing left behind."""
 
+import dataclasses
 import errno
 import json
 import pathlib
@@ -8,8 +9,10 @@ import pytest
 
 from jaxdistill import cli, main
 from jaxdistill import config as configs
+from jaxdistill.core import InputError
 from jaxdistill.files import write_atomic
 from jaxdistill.training import config_file
+from jaxdistill.training.dev import read_own_sets
 from jaxdistill.training.loop import patience_of
 
 from program import ROOT, refused, run, tiny_arguments
@@ -68,9 +71,15 @@ def test_a_mistyped_option_is_one_clear_line(folder, changed, words, capsys):
         (dict(objective__name="congenn"), "Did you mean congen?"),
         (dict(evals__best="sts-b/spearman"), "agreement/spearman"),
         (dict(teacher__pooling="middle"), "middle"),
-        (dict(teacher__targets="store", teacher__components=1000), "--config.teacher.components to at most 16"),
+        (dict(teacher__kind="stored", teacher__components=1000), "--config.teacher.components to at most 16"),
         (
-            dict(teacher__model="vectors:nowhere.npy", student__model="FOLDER/model", student__head="tanh"),
+            dict(
+                teacher__kind="vectors",
+                teacher__model=None,
+                teacher__file="nowhere.npy",
+                student__model="FOLDER/model",
+                student__head="tanh",
+            ),
             "nowhere.npy does not exist",
         ),
         (dict(student__pooling="mean:last4", student__model="FOLDER/model"), "pooling"),
@@ -129,3 +138,12 @@ def test_help_lists_options_and_presets(capsys):
     for words in ("quickstart", "tiny", "minilm-l3", "paper:ARGUMENT", "queue_size", "pack_groups", "--dry_run"):
         assert words in out
     assert str(ROOT) not in out
+
+
+def test_graded_pairs_of_two_files_are_refused(tmp_path):
+    for name in ("g1.tsv", "g2.tsv"):
+        (tmp_path / name).write_text("1\ta\tb\n2\tc\td\n")
+    config = configs.parse_config(*config_file.read_config_file("configs/congen.py:tiny"))
+    config = dataclasses.replace(config, evals=dataclasses.replace(config.evals, pairs=f"{tmp_path}/g*.tsv"))
+    with pytest.raises(InputError, match=r"g\*.tsv is 2 files \(g1.tsv, g2.tsv\); name one of them"):
+        read_own_sets(config)

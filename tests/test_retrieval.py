@@ -11,6 +11,7 @@ from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.evals import auc, bitext, dev_metric, entity, neighbours, transfer
 from jaxdistill.ops.nearest import nearest
+from jaxdistill.students.cross_encoder import CrossEncoder
 from jaxdistill.training.dev import read_own_sets
 
 ANGLES = {"queen": 0, "play queen": 4, "kings": 30, "king": 28, "pop": 60, "jazz": 95, "rock": 100, "loud": 97}
@@ -75,7 +76,7 @@ def test_entities_choose_the_best_checkpoint_by_their_mean_over_languages(tmp_pa
         InputError, match=r"evals.best='entities/recall@1' needs data of your own; give --config.evals.ent"
     ):
         dev_metric.choose({}, "entities/recall@1")
-    pair = dataclasses.replace(config, student=dataclasses.replace(config.student, head="pair"))
+    pair = dataclasses.replace(config, student=CrossEncoder())
     with pytest.raises(InputError, match="evals.entities=.* is for students with vectors"):
         read_own_sets(pair)
 

@@ -15,13 +15,12 @@ from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import load_model
 from jaxdistill.evals.agreement import AgreementTask
 from jaxdistill.inference import Embedder
+from jaxdistill.reading import prompted_sentences, tokenised_text
+from jaxdistill.teachers.parts import labelling as labels
 from jaxdistill.training import build as build_module
-from jaxdistill.training import labels
 from jaxdistill.training.config_file import read_config_file
-from jaxdistill.training.stages import in_order
-from jaxdistill.training.student import make_student
-from jaxdistill.training.teacher import load_labellers
-from jaxdistill.training.text import prompted_sentences, tokenised_text
+from jaxdistill.training.overrides import with_options
+from jaxdistill.training.student import load_labellers, make_student, setting_of
 
 import program
 from tiny_models import tiny_model
@@ -74,10 +73,7 @@ def config_of(folder, **changed) -> configs.Config:
         "run.steps": 4,
         "evals.every": 4,
     } | {name.replace("__", "."): value for name, value in changed.items()}
-    for name, value in options.items():
-        section, option = name.split(".")
-        raw[section][option] = value
-    return configs.parse_config(raw)
+    return configs.parse_config(*with_options(raw, options))
 
 
 def built(folder, **changed):
@@ -122,7 +118,7 @@ def test_stored_targets_are_the_teachers_for_each_role_under_a_digest_of_roles_a
         {"teacher__query_prompt": INSTRUCTION.replace("\n", r"\n"), "teacher__document_prompt": "none"},
     ]
     expected = [("the cat ", "rain. "), ("rain. ", "the cat "), ("dog ", "rain. "), (INSTRUCTION, "")]
-    cache = {"teacher__targets": "store", "data__cache_folder": str(tmp_path)}
+    cache = {"teacher__kind": "stored", "data__cache_folder": str(tmp_path)}
     plain = Embedder(load_model(str(folder / "model")))
     for change, prompts in zip(changes, expected, strict=True):
         run = built(folder, **cache, **change)
@@ -152,7 +148,7 @@ def test_labels_and_agreement_read_each_side_in_its_role(folder, tmp_path):
     (tmp_path / "pairs.tsv").write_text("text\tsecond\n" + "".join(f"{a}\t{b}\n" for a, b in pairs))
     config = config_of(
         folder, data__text=str(tmp_path / "pairs.tsv"), data__columns=(("text", "text"), ("second", "second")),
-        data__roles="text=query,second=document", teacher__targets="labels",
+        data__roles="text=query,second=document", teacher__kind="labels",
     )  # fmt: skip
     (labeller,) = load_labellers(config, tmp_path)
     store = tokenised_text(config.data, labeller, ("text", "second"), max_length=32, progress=False)
@@ -169,7 +165,7 @@ def test_labels_and_agreement_read_each_side_in_its_role(folder, tmp_path):
 
 def test_trimming_and_pruning_read_a_text_behind_the_prompts_of_its_roles(folder, tmp_path):
     (tmp_path / "text.txt").write_text("g 1\nrain 2\n")
-    config = config_of(folder, student__vocabulary=f"trim:{tmp_path / 'text.txt'}", student__query_prompt="do")
+    config = config_of(folder, student__trim=str(tmp_path / "text.txt"), student__query_prompt="do")
     teacher = load_model(str(folder / "model"))
     student, whole = make_student(config, (teacher,), tmp_path / "w"), teacher.with_role_prompts({"query": "do"})
     assert [student.tokenizer.encode(text).tokens for text in ("dog 1", "sleeps")] == [
@@ -177,11 +173,11 @@ def test_trimming_and_pruning_read_a_text_behind_the_prompts_of_its_roles(folder
         ["[CLS]", "s", "##l", "##e", "##e", "##p", "##s", "[SEP]"],
     ]
     sides = [[f"do{text}" for text in (*QUERIES, "the same")], [f"rain. {text}" for text in ("the same", *DOCUMENTS)]]
-    assert list(prompted_sentences(config, whole)) == sides[0] + sides[1]
+    assert list(prompted_sentences(setting_of(config, tmp_path), whole)) == sides[0] + sides[1]
     (tmp_path / "tests.txt").write_text(f" {QUERIES[0].upper()}\nthe same\n")
     config = config_of(folder, student__query_prompt="do", data__exclude=str(tmp_path / "tests.txt"))
     kept = [[text for text in side if not text.endswith(("the same", QUERIES[0]))] for side in sides]
-    assert list(prompted_sentences(config, whole)) == kept[0] + kept[1]
+    assert list(prompted_sentences(setting_of(config, tmp_path), whole)) == kept[0] + kept[1]
 
 
 def test_deleting_words_of_text_without_spaces_is_warned_of(folder, tmp_path, caplog):
@@ -244,15 +240,6 @@ def test_encode_writes_vectors_of_a_role(exported, tmp_path, capsys):
     assert "exclude each other" in program.refused(encode, [*given, "--role=query", "--prompt=query"], capsys)
 
 
-def test_roles_of_an_inherited_text_are_inherited_and_those_of_another_are_not(folder):
-    config = config_of(folder, data__chunk_tokens=16)
-    later = dataclasses.replace(config, data=configs.Data(), then=None)
-    other = dataclasses.replace(later, data=configs.Data(text="other.txt"))
-    found = in_order(dataclasses.replace(config, then=dataclasses.replace(later, then=other)))
-    assert [stage.data.roles for stage in found] == ["query,document", "query,document", ""]
-    assert [stage.data.chunk_tokens for stage in found] == [16, 16, 0]
-
-
 @pytest.mark.parametrize(
     "changed, words",
     [
@@ -263,7 +250,7 @@ def test_roles_of_an_inherited_text_are_inherited_and_those_of_another_are_not(f
         ({"data.roles": "document", "teacher.query_prompt": "q: "}, "teacher.query_prompt='q: '.*--config.data.roles=query"),
         ({"data.roles": "none", "student.document_prompt": "d: "}, "which none has; set --config.data.roles=document"),
         ({"teacher.query_prompt": "none", "teacher.document_prompt": "none"}, "has no effect.*--config.teacher.query_prompt"),
-        ({"teacher.model": "vectors:v.npy", "teacher.query_prompt": "q: "}, "teacher.query_prompt='q: ' needs a teacher model"),
+        ({"teacher.kind": "vectors", "teacher.query_prompt": "q: "}, "teacher.query_prompt is an option of the kinds live"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_in_one_line(folder, changed, words):

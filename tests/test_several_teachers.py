@@ -22,12 +22,13 @@ from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import Embedder
 from jaxdistill.objectives.embedding import Embedding
+from jaxdistill.objectives.parts.each_teacher import EachTeacher
 from jaxdistill.training import build as build_module
 from jaxdistill.training.checkpoint import Checkpoints
 from jaxdistill.training.config_file import read_config_file
-from jaxdistill.training.each_teacher import EachTeacher
 from jaxdistill.training.objective import make_objective
 from jaxdistill.training.outcome import restored_student
+from jaxdistill.training.overrides import with_options
 
 from objective_cases import CASES, encoded, start, value_and_gradient
 from program import write_teacher, write_text
@@ -76,7 +77,7 @@ def options_of(folder, **changed):
         "data.batch_size": 16,
         "data.pack_groups": 2,
         "teacher.model": f"{folder / 'model'},{folder / 'bytes'}",
-        "teacher.targets": "store",
+        "teacher.kind": "several",
         "teacher.weights": (3.0, 1.0),
         "teacher.prompt": "none|query",
         "student.layers": "0",
@@ -91,11 +92,7 @@ def options_of(folder, **changed):
 
 
 def config_of(folder, **changed) -> configs.Config:
-    raw = read_config_file("configs/l2.py:tiny")
-    for name, value in options_of(folder, **changed).items():
-        section, option = name.split(".")
-        raw[section][option] = value
-    return configs.parse_config(raw)
+    return configs.parse_config(*with_options(read_config_file("configs/l2.py:tiny"), options_of(folder, **changed)))
 
 
 @pytest.fixture(autouse=True)
@@ -278,10 +275,9 @@ def test_a_run_that_lost_its_last_steps_ends_with_the_same_bits(finished, tmp_pa
 @pytest.mark.parametrize(
     "changed, words",
     [
-        ({"teacher.targets": "live"}, "names 2 teachers.*--config.teacher.targets=store"),
+        ({"teacher.kind": "live"}, "teacher.weights is an option of the kind several, not of live"),
         ({"teacher.weights": (1.0, 2.0, 3.0)}, "are 3 weights; teacher.model names 2"),
-        ({"teacher.model": "a,vectors:b.npy"}, "vectors:FILE.npy cannot be one of several"),
-        ({"teacher.model": "a"}, "teacher.weights are for the vectors of several teachers"),
+        ({"teacher.model": "a"}, "names 1 teachers; name several, .*--config.teacher.kind=stored"),
         ({"student.dims": (4,), "teacher.combine": "each"}, "--config.teacher.combine=concatenate"),
         ({"student.dims": (4,), "student.dims_targets": "truncated"}, "--config.student.dims_targets=projected"),
         ({"student.dims": (4,), "student.head_of": 2}, "student.head_of=2 exports other numbers"),
@@ -292,9 +288,8 @@ def test_a_run_that_lost_its_last_steps_ends_with_the_same_bits(finished, tmp_pa
     ],
 )
 def test_what_does_not_go_with_several_teachers_is_refused_in_one_line(folder, changed, words):
-    config = config_of(folder, **{name.replace(".", "__"): value for name, value in changed.items()})
     with pytest.raises(InputError, match=words) as error:
-        make_objective(config)
+        make_objective(config_of(folder, **{name.replace(".", "__"): value for name, value in changed.items()}))
     assert "\n" not in str(error.value)
 
 

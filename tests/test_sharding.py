@@ -33,11 +33,11 @@ def folder(tmp_path_factory):
 def built(folder, **run):
     options = {
         "data.text": folder / "text.txt", "data.batch_size": 16, "data.max_length": 32, "data.cache_folder": folder / "cache",
-        "teacher.model": folder / "teacher", "teacher.pooling": "mean", "teacher.targets": "live", "student.layers": "1,2",
+        "teacher.model": folder / "teacher", "teacher.pooling": "mean", "teacher.kind": "live", "student.layers": "1,2",
         "evals.pairs": "", "evals.agreement": "", "evals.best": "", "run.steps": 2, "run.precision": "float32",
     } | {f"run.{name}": value for name, value in run.items()}  # fmt: skip
     given = [f"--config.{name}={value}" for name, value in options.items()]
-    raw, workdir, *_ = main.parse_flags(["--config=configs/l2.py:tiny", *given, f"--workdir={folder / 'run'}"])
+    (raw,), workdir, *_ = main.parse_flags(["--config=configs/l2.py:tiny", *given, f"--workdir={folder / 'run'}"])
     return build.build(config.parse_config(raw), folder / "run", progress=False)
 
 

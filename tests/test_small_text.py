@@ -7,11 +7,11 @@ import pytest
 from jaxdistill import config as configs
 from jaxdistill import objectives
 from jaxdistill.core import InputError
+from jaxdistill.objectives.parts.each_teacher import EachTeacher
+from jaxdistill.objectives.parts.wrapped import innermost
 from jaxdistill.training import build as build_module
 from jaxdistill.training.config_file import read_config_file
-from jaxdistill.training.each_teacher import EachTeacher
 from jaxdistill.training.objective import sized_to_text
-from jaxdistill.training.wrapped import innermost
 
 from program import write_teacher
 from tiny_text import made_up
@@ -19,7 +19,7 @@ from tiny_text import made_up
 
 def small_run(folder, rows: int):
     (folder / "text.txt").write_text("\n".join(made_up(rows, words=4)) + "\n")
-    raw = read_config_file("configs/congen.py:minilm-l3")
+    (raw,) = read_config_file("configs/congen.py:minilm-l3")
     raw["data"] |= dict(text=str(folder / "text.txt"), batch_size=16, cache_folder=str(folder / "cache"))
     raw["teacher"]["model"] = str(folder / "model")
     raw["student"]["layers"] = "1"

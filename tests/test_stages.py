@@ -1,16 +1,15 @@
 """Two stages in one command: the second begins with the best student of the first (killed: see test_trans_encoder)."""
 
-import dataclasses
 import json
 import shutil
 
 import pytest
 
 from jaxdistill import main
-from jaxdistill.config import parse_config
+from jaxdistill.config import parse_stages
 from jaxdistill.files import parts
 from jaxdistill.training import stage_checks
-from jaxdistill.training.stages import in_order, rivals
+from jaxdistill.training.stages import rivals
 
 import program
 
@@ -24,13 +23,14 @@ def arguments(folder, **overrides) -> list[str]:
     """A run of `ckd.py:tiny-two-stage` on a random teacher: 8 steps, and 6."""
     plain = program.tiny_arguments(folder, **{"run__steps": 8, "evals__every": 4} | overrides)[1:]
     text = folder / "text.txt"
-    then = {
+    second = {
         "data.text": text, "data.batch_size": 16, "data.max_length": 32, "data.cache_folder": folder / "cache",
         "teacher.model": folder / "model", "evals.pairs": "", "evals.best": "", "evals.every": 3, "run.steps": 6,
         "run.log_every": 1, "run.precision": "float32",
     }  # fmt: skip
     return [
-        "--config=configs/ckd.py:tiny-two-stage", *plain, *(f"--config.then.{name}={value}" for name, value in then.items())
+        "--config=configs/ckd.py:tiny-two-stage", *(flag.replace("--config.", "--config.stage1.", 1) for flag in plain),
+        *(f"--config.stage2.{name}={value}" for name, value in second.items()),
     ]  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def test_the_second_stage_begins_with_the_first_ones_export(folder, finished):
 
 
 def test_steps_that_a_later_stage_cannot_average_are_refused_before_the_first_is_trained(folder, capsys, tmp_path):
-    given = [*arguments(folder), f"--workdir={tmp_path / 'w'}", "--config.then.evals.average=(0,7)"]
+    given = [*arguments(folder), f"--workdir={tmp_path / 'w'}", "--config.stage2.evals.average=(0,7)"]
     assert "stage 2: evals.average=(0, 7): step 7 is beyond the run's 6 steps" in program.refused(main, given, capsys)
     assert not (tmp_path / "w" / "stage1").exists()
 
@@ -60,16 +60,23 @@ def test_steps_that_a_later_stage_cannot_average_are_refused_before_the_first_is
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--config.then.student.model=/absent"], "model folder '/absent' does not exist"),
-        (["--config.then.teacher.model=/absent"], "model folder '/absent' does not exist"),
-        (["--config.then.student.pooling=foo"], "foo"),
-        (["--config.then.student.layers=0", "--config.then.student.width=8"], "set only one of them"),
-        (["--config.then.data.exclude=/no.txt"], "data.exclude: /no.txt does not exist"),
-        (["--config.then.data.weights=(1.0,2.0)"], "weights [1.0, 2.0] for 1 sources"),
-        (["--config.then.run.profile=x"], "run.profile"),
-        (["--config.then.run.sharding=tensor", "--config.then.run.model_axis=3"], "run.model_axis"),
-        (["--config.then.run.steps=0", "--config.then.run.epochs=0"], "give 0 steps"),
-        (["--config.then.evals.average=(0,3)", "--config.then.evals.patience=1"], "needs all of its steps"),
+        (["--config.stage2.student.model=/absent"], "model folder '/absent' does not exist"),
+        (["--config.stage2.teacher.model=/absent"], "model folder '/absent' does not exist"),
+        (["--config.stage2.student.pooling=foo"], "foo"),
+        (
+            [
+                "--config.stage2.student.kind=fresh",
+                "--config.stage2.student.vocabulary=300",
+                "--config.stage2.student.trim=t.txt",
+            ],
+            "set only one of them",
+        ),
+        (["--config.stage2.data.exclude=/no.txt"], "data.exclude: /no.txt does not exist"),
+        (["--config.stage2.data.weights=(1.0,2.0)"], "weights [1.0, 2.0] for 1 sources"),
+        (["--config.stage2.run.profile=x"], "run.profile"),
+        (["--config.stage2.run.sharding=tensor", "--config.stage2.run.model_axis=3"], "run.model_axis"),
+        (["--config.stage2.run.steps=0", "--config.stage2.run.epochs=0"], "give 0 steps"),
+        (["--config.stage2.evals.average=(0,3)", "--config.stage2.evals.patience=1"], "needs all of its steps"),
     ],
 )
 def test_what_a_later_stage_cannot_use_is_refused_before_the_first_is_trained(folder, capsys, tmp_path, flags, words):
@@ -88,8 +95,8 @@ def test_a_finished_chain_is_not_trained_again_for_other_logs_but_refused_for_ot
     given = [
         *arguments(folder),
         f"--workdir={workdir}",
-        f"--config.data.text={other}",
-        f"--config.then.data.text={other}",
+        f"--config.stage1.data.text={other}",
+        f"--config.stage2.data.text={other}",
     ]
     for number in (1, 2):  # the same path with another content, as far as the notes can tell
         for name in ("config.json", "results.json"):
@@ -137,7 +144,7 @@ def test_previous_without_a_stage_before_is_refused(folder, capsys, tmp_path):
 def test_a_later_stage_without_its_text_is_refused_before_the_first_is_trained(folder, finished, capsys, tmp_path):
     given = [
         "--config=configs/recommended.py:two-stage",
-        f"--config.data.text={folder / 'text.txt'}",
+        f"--config.all.data.text={folder / 'text.txt'}",
         f"--workdir={tmp_path / 'w'}",
     ]
     assert "stage 2: " in (line := program.refused(main, given, capsys)) and "'positive'" in line
@@ -146,7 +153,7 @@ def test_a_later_stage_without_its_text_is_refused_before_the_first_is_trained(f
 
 def test_graded_pairs_of_a_later_stage_are_read_before_the_first_is_trained(folder, finished, capsys, tmp_path):
     (tmp_path / "bad.tsv").write_text("score\tsentence1\tsentence2\nhigh\ta\tb\n")
-    given = [*arguments(folder), f"--config.then.evals.pairs={tmp_path / 'bad.tsv'}", f"--workdir={tmp_path / 'w'}"]
+    given = [*arguments(folder), f"--config.stage2.evals.pairs={tmp_path / 'bad.tsv'}", f"--workdir={tmp_path / 'w'}"]
     assert "stage 2: " in (line := program.refused(main, given, capsys)) and "'high'" in line
     assert not (tmp_path / "w").exists()
 
@@ -161,7 +168,7 @@ def test_a_stage_is_not_taken_for_finished_once_one_before_it_was_trained_again(
 
 def test_the_best_is_one_a_form_and_language_model():
     def found(preset):
-        return rivals(in_order(parse_config(main.parse_flags([f"--config=configs/{preset}", "--workdir=w"])[0])))
+        return rivals(parse_stages(main.parse_flags([f"--config=configs/{preset}", "--workdir=w"]).stages))
 
     two = found("trans_encoder.py:mutual")
     assert two == {"bi-1": [3, 7, 11], "bi-2": [4, 8, 12], "cross-1": [1, 5, 9], "cross-2": [2, 6, 10]}
@@ -170,12 +177,44 @@ def test_the_best_is_one_a_form_and_language_model():
     assert found("ckd.py:two-stage") == {}
 
 
-def test_stages_come_in_their_order():
-    raw = main.parse_flags(["--config=configs/ckd.py:two-stage", "--workdir=w", "--config.then.run.seed=7"]).config
-    stages = in_order(parse_config(raw))
+def test_stages_are_complete_and_in_the_order_of_the_run():
+    given = [
+        "--config=configs/ckd.py:two-stage",
+        "--workdir=w",
+        "--config.all.run.seed=7",
+        "--config.stage2.run.seed=8",
+    ]
+    stages = parse_stages(main.parse_flags(given).stages)
     assert [stage.objective["name"] for stage in stages] == ["ckd", "simcse"]
-    assert [stage.run.seed for stage in stages] == [0, 7]
-    assert all(stage.then is None for stage in stages)
+    assert [stage.run.seed for stage in stages] == [7, 8]
+    assert stages[1].student.model == "previous" and stages[1].data.batch_size == 128
+
+
+def test_an_option_of_several_stages_says_of_which(capsys):
+    line = program.refused(main, ["--config=ckd.py:two-stage", "--workdir=w", "--config.run.seed=1"], capsys)
+    assert "write --config.all.run.seed for every stage that has the option, or --config.stage1.run.seed" in line
+    line = program.refused(main, ["--config=ckd.py:two-stage", "--workdir=w", "--config.then.run.seed=1"], capsys)
+    assert "is written --config.stage2.run.seed" in line
+    line = program.refused(main, ["--config=ckd.py:two-stage", "--workdir=w", "--config.stage3.run.seed=1"], capsys)
+    assert "the config has 2 stages" in line
+
+
+def test_a_list_of_stages_of_ones_own(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from ml_collections import ConfigDict\n"
+        "def get_config():\n"
+        "    first = ConfigDict(dict(objective=dict(name='simcse'), student=dict(model='m')))\n"
+        "    return [first, ConfigDict(dict(objective=dict(name='ckd'), student=dict(kind='static', model='previous')))]\n"
+    )
+    given = [
+        f"--config={tmp_path / 'mine.py'}",
+        "--workdir=w",
+        "--config.all.student.layers=1",
+        "--config.stage2.student.width=8",
+    ]
+    first, second = parse_stages(main.parse_flags(given).stages)
+    assert (first.student.kind, first.student.layers) == ("cut", "1")
+    assert (second.student.kind, second.student.width, second.objective["queue_size"]) == ("static", 8, 65536)
 
 
 def test_models_of_all_stages_are_looked_for_but_no_stages_and_columns(tmp_path, monkeypatch):
@@ -184,9 +223,14 @@ def test_models_of_all_stages_are_looked_for_but_no_stages_and_columns(tmp_path,
     (tmp_path / "t.txt").write_text("a cat\na dog\n")
     columns = ["text", "positive", "negative_1", "negative_2", "score_positive", "score_negative_1", "score_negative_2"]
     (tmp_path / "m.tsv").write_text("\t".join(columns) + "\na\tb\tc\td\t0.9\t0.8\t0.7\n")
-    given = ["--config=configs/recommended.py:l6:retrieval", "--workdir=w", f"--config.data.text={tmp_path / 't.txt'}"]
-    given += [f"--config.then.then.data.text={tmp_path / 'm.tsv'}", "--config.teacher.model=A/a,B/b"]
-    stages = in_order(parse_config(main.parse_flags(given).config))
+    given = [
+        "--config=configs/recommended.py:l6:retrieval",
+        "--workdir=w",
+        f"--config.all.data.text={tmp_path / 't.txt'}",
+    ]
+    given += [f"--config.stage3.data.text={tmp_path / 'm.tsv'}", "--config.all.teacher.model=A/a,B/b"]
+    given += ["--config.stage1.teacher.kind=several", "--config.stage2.teacher.kind=several"]
+    stages = parse_stages(main.parse_flags(given).stages)
     stage_checks.check_stages(stages, [False] * 3, tmp_path)
     assert looked_for == ["A/a", "B/b"] * 2
 
@@ -197,67 +241,7 @@ def test_the_text_of_a_later_stage_is_read_by_its_own_reader(tmp_path, monkeypat
     (tmp_path / "own.py").write_text("READERS = {'.lines': lambda path, columns: [('a cat',) * len(columns)]}")
     for name in ("t.txt", "t.lines"):
         (tmp_path / name).write_text("a cat\n")
-    given = ["--config=configs/ckd.py:two-stage", "--workdir=w", f"--config.data.text={tmp_path / 't.txt'}"]
-    given += [f"--config.then.data.text={tmp_path / 't.lines'}", f"--config.then.run.parts={tmp_path / 'own.py'}"]
-    stage_checks.check_stages(in_order(parse_config(main.parse_flags(given).config)), [False] * 2, tmp_path)
+    given = ["--config=configs/ckd.py:two-stage", "--workdir=w", f"--config.all.data.text={tmp_path / 't.txt'}"]
+    given += [f"--config.stage2.data.text={tmp_path / 't.lines'}", f"--config.stage2.run.parts={tmp_path / 'own.py'}"]
+    stage_checks.check_stages(parse_stages(main.parse_flags(given).stages), [False] * 2, tmp_path)
     assert ".lines" in parts.readers
-
-
-def test_a_later_stage_that_needs_a_teacher_has_the_one_before_it():
-    given = ["--config=configs/recommended.py:l6:retrieval", "--workdir=w", "--config.teacher.model=OTHER/e5"]
-    given += ["--config.teacher.prompt=query: ", "--config.data.text=t.tsv", "--config.data.columns=(('text','a'),)"]
-    first, second, third = in_order(parse_config(main.parse_flags(given).config))
-    assert (second.teacher.model, second.teacher.prompt, second.teacher.max_length) == ("OTHER/e5", "query: ", 256)
-    assert second.data.columns == first.data.columns != () and first.teacher.max_length == 192
-    assert third.teacher.model.startswith("columns:")
-    own = in_order(parse_config(main.parse_flags([*given, "--config.then.teacher.model=own"]).config))[1]
-    assert (own.teacher.model, own.teacher.prompt) == ("own", "")
-    set_here = ["--config.then.teacher.whiten=0.5", "--config.then.teacher.prompt=passage: "]
-    other = in_order(parse_config(main.parse_flags([*given, *set_here]).config))[1].teacher
-    assert other == dataclasses.replace(second.teacher, whiten=0.5, prompt="passage: ")
-    labels = in_order(
-        parse_config(main.parse_flags(["--config=configs/recommended.py:l6:labelled", "--workdir=w"]).config)
-    )
-    assert labels[1].teacher.model == ""
-
-
-@pytest.mark.parametrize(
-    ("model", "prompt"), [("previous", "b: "), ("stage1", "a: "), ("stage2", "b: "), ("other", "")]
-)
-def test_a_later_stage_has_the_prompt_of_the_student_it_goes_on_with(model, prompt):
-    given = ["--config=configs/recommended.py:l6:retrieval", "--workdir=w", "--config.student.prompt=a: "]
-    given += ["--config.then.student.prompt=b: ", f"--config.then.then.student.model={model}"]
-    assert in_order(parse_config(main.parse_flags(given).config))[2].student.prompt == prompt
-    for option, value in (("head", "pair"), ("static", 256)):
-        none = [*given, f"--config.then.then.student.{option}={value}"]
-        assert in_order(parse_config(main.parse_flags(none).config))[2].student.prompt == ""
-
-
-@pytest.mark.parametrize(
-    ("model", "prompt"), [("previous", "b: "), ("stage1,stage2", "a: |b: "), ("stage1,other", "a: |"), ("other", "")]
-)
-def test_a_later_stage_has_the_prompt_of_the_stages_that_teach_it(model, prompt):
-    given = ["--config=configs/recommended.py:l6:documents", "--workdir=w", "--config.student.prompt=a: "]
-    given += ["--config.then.student.prompt=b: "]
-    first, second = in_order(parse_config(main.parse_flags(given).config))
-    third = dataclasses.replace(second, teacher=dataclasses.replace(second.teacher, model=model))
-    chain = dataclasses.replace(first, then=dataclasses.replace(second, then=third))
-    assert in_order(chain)[2].teacher.prompt == prompt
-    own = dataclasses.replace(third, teacher=dataclasses.replace(third.teacher, prompt="c: "))
-    assert in_order(dataclasses.replace(first, then=dataclasses.replace(second, then=own)))[2].teacher.prompt == "c: "
-
-
-def test_a_later_stage_has_the_retrieval_sets_of_the_one_before_unless_it_trains_a_cross_encoder():
-    given = ["--config=configs/trans_encoder.py:clean:1", "--workdir=w", "--config.evals.retrieval=sets"]
-    stages = in_order(parse_config(main.parse_flags(given).config))
-    sets = dataclasses.replace(stages[0].evals, retrieval_split="test")
-    after = dataclasses.replace(stages[1], evals=dataclasses.replace(stages[1].evals, retrieval=""))
-    assert in_order(dataclasses.replace(stages[0], evals=sets, then=after))[1].evals.retrieval_split == "test"
-    assert [stage.evals.retrieval for stage in in_order(dataclasses.replace(stages[0], then=after))] == ["sets", "sets"]
-    crossing = dataclasses.replace(after, student=dataclasses.replace(after.student, head="pair"))
-    assert [
-        stage.evals.retrieval for stage in in_order(dataclasses.replace(after, evals=stages[0].evals, then=crossing))
-    ] == ["sets", ""]
-    back = dataclasses.replace(crossing, then=after)
-    chain = dataclasses.replace(after, evals=stages[0].evals, then=back)
-    assert [stage.evals.retrieval for stage in in_order(chain)] == ["sets", "", "sets"]

@@ -197,8 +197,14 @@ def test_the_start_has_principal_components_smaller_for_frequent_tokens():
 
 def test_a_student_is_trained_resumed_and_exported(tmp_path):
     def run(steps):
-        options = {"student__layers": "", "student__static": 8, "student__max_length": 0, "run__steps": steps}
-        options |= {"teacher__targets": "store", "teacher__whiten": 1.0, "teacher__components": 8}
+        options = {
+            "student__kind": "static",
+            "student__layers": None,
+            "student__width": 8,
+            "student__max_length": 0,
+            "run__steps": steps,
+        }
+        options |= {"teacher__kind": "stored", "teacher__whiten": 1.0, "teacher__components": 8}
         return program.run("main", [f"--workdir={tmp_path / 'run'}", *program.tiny_arguments(tmp_path, **options)])[0]
 
     run(5)
@@ -219,11 +225,17 @@ def test_a_student_is_trained_resumed_and_exported(tmp_path):
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"student__static": 8}, "leave student.layers empty (--config.student.layers=)"),
-        ({"student__static": 8, "student__layers": "", "student__heads": 2}, "--config.student.heads=0"),
-        ({"student__layers": "", "student__static": 8, "student__head": "tanh"}, "student.head=tanh"),
-        ({"student__layers": "", "student__static": 17}, "student.static=17"),
-        ({"teacher__whiten": 0.5}, "teacher.targets=store"),
+        (
+            {"student__kind": "static", "student__layers": "1"},
+            "student.layers is an option of the kinds cut, cross_encoder",
+        ),
+        (
+            {"student__kind": "static", "student__layers": None, "student__prompt": "q: "},
+            "student.prompt is an option of the kinds cut, fresh",
+        ),
+        ({"student__static": 8}, "write --config.student.kind=static --config.student.width=256"),
+        ({"student__kind": "static", "student__layers": None, "student__width": 17}, "student.width=17"),
+        ({"teacher__whiten": 0.5}, "teacher.whiten is an option of the kinds several, stored, vectors, not of live"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(tmp_path, capsys, options, named):

@@ -74,7 +74,7 @@ def test_points_have_typed_options_one_name_and_are_there_once():
     ]
     assert planned[0].name == "objective.alpha=0.5,run.seed=0"
     assert planned[2].name.startswith("student.pooling=mean-last2,run.seed=0-")
-    assert (planned[1].config.objective["alpha"], planned[1].config.run.steps) == (1.0, 3)
+    assert (planned[1].stages[0].objective["alpha"], planned[1].stages[0].run.steps) == (1.0, 3)
 
 
 def test_several_configs_are_a_column_of_the_grid():
@@ -82,7 +82,7 @@ def test_several_configs_are_a_column_of_the_grid():
     assert [point.shown for point in planned] == [
         f"config={name} run.seed={seed}" for name in ("congen:tiny", "l2:tiny") for seed in (0, 1)
     ]
-    assert [point.config.objective["name"] for point in planned] == ["congen", "congen", "embedding", "embedding"]
+    assert [point.stages[0].objective["name"] for point in planned] == ["congen", "congen", "embedding", "embedding"]
     assert [*sweep.base_options([TINY, "l2.py:tiny"], [])] == ["congen:tiny", "l2:tiny"]
     assert grid.config_names(["a/x.py", "b/x.py"]) == {"a/x.py": "a/x.py", "b/x.py": "b/x.py"}
     with pytest.raises(InputError, match=r"^configs/congen.py:tiny: unknown option --config.objective.alhpa"):
@@ -108,7 +108,7 @@ def test_two_points_that_are_the_same_training_are_refused(given, chosen, words)
 
 
 def test_without_a_teacher_its_targets_are_not_read():
-    points = [{"teacher.targets": "live"}, {"teacher.targets": "store"}]
+    points = [{"student.dims_targets": "projected"}, {"student.dims_targets": "truncated"}]
     with pytest.raises(InputError, match="because objective simcse has no teacher"):
         sweep.plan(["configs/simcse.py:tiny"], [], points)
 

@@ -16,7 +16,7 @@ def test_an_option_that_one_of_several_configs_lacks_is_given_to_the_others_and_
         "config=congen:tiny objective.alpha=0.25 run.seed=0",
         "config=l2:tiny run.seed=0",
     ]
-    assert planned[0].config.objective["queue_size"] == 8 and len(sweep.base_options(specs, given)) == 2
+    assert planned[0].stages[0].objective["queue_size"] == 8 and len(sweep.base_options(specs, given)) == 2
     sweep.say_who_takes(specs, ["objective.alpha", "run.steps"])
     line = "objective.alpha is given to the configs that have it, not to l2:tiny\n"
     assert capsys.readouterr().out == line
@@ -30,3 +30,12 @@ def test_a_dry_run_says_which_points_would_fail(tmp_path, capsys):
         "--grid=optimizer.learning_rate=0.1;student.model=/absent,teacher",
     ]
     assert "1 of 2 points would fail" in refused(sweep, [*arguments, "--dry_run"], capsys)
+
+
+def test_a_seed_is_that_of_every_stage():
+    (point,) = sweep.plan(["ckd.py:tiny-two-stage"], [], [{"run.seed": 3, "stage2.run.steps": 2}])
+    assert [stage.run.seed for stage in point.stages] == [3, 3] and point.stages[1].run.steps == 2
+    assert point.shown == "stage2.run.steps=2 run.seed=3"
+    both = sweep.plan(["ckd.py:tiny-two-stage", TINY], ["--config.all.run.precision=float32"], [{"run.seed": 4}])
+    assert {stage.run.seed for point in both for stage in point.stages} == {4}
+    assert {stage.run.precision for point in both for stage in point.stages} == {"float32"}

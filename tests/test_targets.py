@@ -12,7 +12,8 @@ from jaxdistill import shared_folder
 from jaxdistill.cli import AGAIN, Interrupted
 from jaxdistill.core import InputError
 from jaxdistill.data import fill_parts, part_folder, spread, targets
-from jaxdistill.training import teacher
+from jaxdistill.teachers.parts.teacher import Making
+from jaxdistill.teachers.stored import Stored
 
 from process_threads import Processes
 
@@ -186,16 +187,16 @@ def test_complete_targets_are_not_made_again_and_others_have_a_folder_of_their_o
 
 
 def test_targets_of_another_text_view_precision_or_teacher_have_another_digest(monkeypatch):
-    monkeypatch.setattr(teacher.targets, "cached_vectors", lambda folder, of, *given, **more: of)
+    monkeypatch.setattr(targets, "cached_vectors", lambda folder, of, *given, **more: of)
     digests = set()
     for digest, view, dtype, model in ("atfm", "btfm", "asfm", "athm", "atfn"):
         views, dtypes = {"t": "text", "s": "second"}, {"f": np.float32, "h": np.float16}
         of_model = SimpleNamespace(digest=lambda model=model: model, role_prompts={}, source="")
-        made = teacher.Targets.__new__(teacher.Targets)
-        made.text = SimpleNamespace(columns=("text", "second"), content_digest=digest, texts=lambda *given: [])
-        made.embedders = [SimpleNamespace(model=of_model, encode=len, width=2)]
-        config = SimpleNamespace(data=SimpleNamespace(cache_folder="cache"))
-        digests.add(made._stored(config, views[view], dtypes[dtype], progress=False))
+        text = SimpleNamespace(columns=("text", "second"), content_digest=digest, texts=lambda *given: [])
+        embedders = [SimpleNamespace(model=of_model, encode=len, width=2)]
+        data = SimpleNamespace(cache_folder="cache")
+        making = Making(text, data, None, embedders, (), dtypes[dtype], progress=False, computed=True)
+        digests.add(Stored(model="m")._of_view(making, views[view]))
     assert len(digests) == 5
 
 
@@ -218,7 +219,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path, monkeypatch):
 
 def test_the_users_vectors_are_mapped_not_read(tmp_path):
     np.save(tmp_path / "v.npy", embed(TEXTS))
-    found = targets.checked_own_vectors(f"vectors:{tmp_path}/v.npy", 25)
+    found = targets.checked_own_vectors(f"{tmp_path}/v.npy", 25)
     assert isinstance(found.base, np.memmap)
     np.testing.assert_array_equal(found, embed(TEXTS))
     np.testing.assert_array_equal(targets.Selected(found, np.array([4, 7, 9]))[np.array([2, 0])], embed(TEXTS)[[9, 4]])
@@ -272,7 +273,7 @@ def test_targets_that_teach_nothing_are_refused(tmp_path, monkeypatch, scale, me
     drawn = np.random.default_rng(0).normal(size=(25, 3))
     np.save(tmp_path / "v.npy", np.outer(np.arange(1, 26), drawn[0]) if scale is None else drawn * scale[:, None])
     with pytest.raises(InputError, match=message) if message else contextlib.nullcontext():
-        targets.checked_own_vectors(f"vectors:{tmp_path}/v.npy", 25, np.delete(np.arange(25), 3))
+        targets.checked_own_vectors(f"{tmp_path}/v.npy", 25, np.delete(np.arange(25), 3))
 
 
 def test_a_vectors_file_that_is_missing_or_broken_is_refused(tmp_path):

@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 
 from jaxdistill import encode, evaluate, main
-from jaxdistill.config import parse_config
+from jaxdistill.config import parse_stages
 from jaxdistill.core import InputError
 from jaxdistill.data import sources, tokenize
 from jaxdistill.encoders.model import load_model
 from jaxdistill.evals.similarity import spearman
 from jaxdistill.inference import Embedder
 from jaxdistill.training.optim import make_schedule
-from jaxdistill.training.stages import in_order
-from jaxdistill.training.student import make_student
-from jaxdistill.training.teacher import load_labellers
+from jaxdistill.training.student import load_labellers, make_student
 
 import encoder_cases as cases
 import program
@@ -38,12 +36,12 @@ def folder(tmp_path_factory):
 def arguments(folder, **changed) -> list[str]:
     """One cycle on a random teacher, cross-encoder first; 4 steps each."""
     both = {
-        "teacher.model": folder / "model", "student.model": folder / "model", "student.layers": "", "evals.best": "",
-        "evals.every": 2, "run.steps": 4, "run.log_every": 1, "run.precision": "float32", "data.batch_size": 16,
+        "student.model": folder / "model", "student.layers": "", "evals.best": "", "evals.every": 2, "run.steps": 4,
+        "run.log_every": 1, "run.precision": "float32", "data.batch_size": 16, "data.text": folder / "pairs.tsv",
+        "evals.pairs": "", "data.cache_folder": folder / "cache",
     }  # fmt: skip
-    first = {"data.text": folder / "pairs.tsv", "evals.pairs": "", "data.cache_folder": folder / "cache"}
-    then = {f"then.{name}": value for name, value in both.items() if name != "teacher.model"}
-    given = both | first | then | changed
+    given = {f"all.{name}": value for name, value in both.items()} | {"stage1.teacher.model": folder / "model"}
+    given |= {f"stage1.{name}": value for name, value in changed.items()}
     return ["--config=configs/trans_encoder.py:tiny", *(f"--config.{name}={value}" for name, value in given.items())]
 
 
@@ -62,7 +60,7 @@ def test_a_cycle_ends_with_the_best_encoder_of_each_form(folder, finished):
     results = [json.loads((folder / "w" / f"stage{n}" / "results.json").read_text()) for n in (1, 2)]
     assert all(r["best_metric"] == "agreement/spearman" for r in results)
     text = [r["config"]["data.text"] for r in results]
-    assert text[0] == text[1] == str(folder / "pairs.tsv"), "a stage without a text reads that of the stage before"
+    assert text[0] == text[1] == str(folder / "pairs.tsv")
 
 
 def test_a_cross_encoder_is_evaluated_on_pairs_and_has_no_vectors(folder, finished, tmp_path, monkeypatch, capsys):
@@ -98,8 +96,7 @@ def test_a_run_killed_in_its_second_stage_ends_as_an_undisturbed_one(folder, fin
 
 def stages_of(preset):
     """The stages of a preset, as they would run."""
-    raw = main.parse_flags([f"--config=configs/trans_encoder.py:{preset}", "--workdir=w"]).config
-    return in_order(parse_config(raw))
+    return parse_stages(main.parse_flags([f"--config=configs/trans_encoder.py:{preset}", "--workdir=w"]).stages)
 
 
 def chain(preset):
@@ -158,8 +155,8 @@ def test_who_starts_from_whom_and_who_labels_for_whom(preset, expected):
 @pytest.mark.parametrize("preset", ["paper", "mutual", "bi-to-bi", "minilm:2", "tiny"])
 def test_other_columns_reach_every_stage(preset):
     own = (("text", "a"), ("second", "b"))
-    given = [f"--config=configs/trans_encoder.py:{preset}", "--workdir=w", f"--config.data.columns={own}"]
-    assert {stage.data.columns for stage in in_order(parse_config(main.parse_flags(given).config))} == {own}
+    given = [f"--config=configs/trans_encoder.py:{preset}", "--workdir=w", f"--config.all.data.columns={own}"]
+    assert {stage.data.columns for stage in parse_stages(main.parse_flags(given).stages)} == {own}
     assert all("question2" in dict(stage.data.columns)["second"] for stage in stages_of(preset))
 
 
@@ -267,15 +264,14 @@ def test_the_clean_mode_trains_on_nli_without_test_pairs_in_all_stages(data_fold
 @pytest.mark.parametrize(
     "changed, words",
     [
-        ({"student.head": "none"}, "student.head=pair makes a cross-encoder"),
+        ({"student.kind": "cut"}, "student.kind=cross_encoder makes one for views of pairs"),
         ({"objective.form": "bi", "objective.both_orders": "False"}, "the student is a cross-encoder, which reads pairs"),
         ({"objective.form": "bi"}, "a cosine is the same in both orders"),
-        ({"teacher.targets": "store"}, "does not go with objective trans_encoder"),
-        ({"student.dims": "(8,)"}, "a score of a pair has no nested widths"),
+        ({"teacher.kind": "stored"}, "does not go with objective trans_encoder"),
+        ({"student.dims": "(8,)"}, "student.dims is an option of the kinds cut, fresh, static, not of cross_encoder"),
         ({"data.columns": "(('text', 'sentence1'),)"}, "the text has no column 'second'"),
         ({"teacher.model": "stage3"}, "model 'stage3' refers to the export of a stage before"),
-        ({"student.keep_head": "False"}, "without its head"),
-        ({"student.prompt": "query: "}, "student.prompt='query: ' is for a sentence encoder"),
+        ({"student.prompt": "query: "}, "student.prompt is an option of the kinds cut, fresh, not of cross_encoder"),
         ({"student.pooling": "mean"}, "a cross-encoder of the family bert reads pooler"),
         ({"data.exclude": "absent.tsv"}, "data.exclude: absent.tsv does not exist"),
     ],
@@ -312,7 +308,7 @@ def test_a_student_keeps_the_trained_head_of_a_cross_encoder_and_of_no_other(lab
     caplog.set_level("INFO")
     first = stages_of("tiny")[0]
     student = dataclasses.replace(first.student, model=str(tmp_path), layers="")
-    assert (student.head, student.pooling) == ("pair", "pooler")
+    assert (student.kind, student.pooling) == ("cross_encoder", "pooler")
     made = make_student(dataclasses.replace(first, student=student), (), tmp_path / "w")
     kept = np.array_equal(made.params["dense/0/kernel"].T, theirs.classifier.weight.detach().numpy())
     assert kept == (labels_there == 1)

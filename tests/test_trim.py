@@ -22,7 +22,6 @@ from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import Embedder
-from jaxdistill.training import vocabulary
 from jaxdistill.training.student import make_student
 
 from program import write_teacher
@@ -256,7 +255,7 @@ def trimming(folder, option):
     return configs.parse_config(
         {
             "data": {"text": str(folder / "text.txt"), "cache_folder": str(folder / "cache")},
-            "student": {"model": write_teacher(folder), "vocabulary": option.format(folder=folder)},
+            "student": {"model": write_teacher(folder), "trim": option.format(folder=folder)},
             "objective": {"name": "simcse"},
         }
     )
@@ -264,7 +263,7 @@ def trimming(folder, option):
 
 def test_a_run_keeps_its_vocabulary_and_refuses_another_text(tmp_path, caplog):
     caplog.set_level(logging.INFO)
-    config, workdir = trimming(tmp_path, "trim:{folder}/text.txt"), tmp_path / "w"
+    config, workdir = trimming(tmp_path, "{folder}/text.txt"), tmp_path / "w"
     student, whole = make_student(config, (), workdir), load_model(config.student.model)
     entries = student.definition.architecture.vocab_size
     assert f"from {whole.definition.architecture.vocab_size} to {entries} tokens" in caplog.text
@@ -272,25 +271,19 @@ def test_a_run_keeps_its_vocabulary_and_refuses_another_text(tmp_path, caplog):
     unknown = "12.50% of tokens, 17.39% of characters"  # `dog☃` is unknown
     assert f"unknown in its text: {unknown} before, {unknown} after" in caplog.text
     workdir.mkdir()
-    vocabulary.keep_tokenizer(config.student.vocabulary, student, workdir)
-    vocabulary.refuse_other_text(config, workdir)
+    config.student.keep(student, workdir)
+    config.student.refuse_other_text(config.data, workdir)
     with open(config.data.text, "a", encoding="utf-8") as file:
         file.write("more\n")
-    with pytest.raises(InputError, match="student.vocabulary: the text .*text.txt has changed since .*--workdir"):
-        vocabulary.refuse_other_text(config, workdir)
+    with pytest.raises(InputError, match="student.trim: the text .*text.txt has changed since .*--workdir"):
+        config.student.refuse_other_text(config.data, workdir)
     os.remove(config.data.text)
     assert make_student(config, (), workdir).digest() == student.digest()
 
 
 def test_a_plain_text_beside_tables_has_sentences_alone(tmp_path):
-    config = trimming(tmp_path, "trim:{folder}/text.txt")
+    config = trimming(tmp_path, "{folder}/text.txt")
     columns = (("text", "en"), ("translation", "de"))
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, columns=columns))
     student = make_student(config, (), tmp_path / "w")
     assert student.tokenizer.token_to_id("cat") is not None and student.tokenizer.token_to_id("sleeps") is None
-
-
-@pytest.mark.parametrize("option", ["trim:", "trim", "many", "-1"])
-def test_an_unknown_vocabulary_is_refused_with_examples(option):
-    with pytest.raises(InputError, match=f"student.vocabulary='{option}' .*16000.*trim:TEXT"):
-        vocabulary.asked(option)

@@ -25,13 +25,13 @@ from jaxdistill.encoders.settings import read_settings
 from jaxdistill.encoders.tokenizer import read_tokenizer
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.unknown import unknown_id
+from jaxdistill.reading import check_reads, tokenised_text
+from jaxdistill.students.parts.vocabulary import new_tokenizer
 from jaxdistill.training import config_file
 from jaxdistill.training import loop as train
 from jaxdistill.training.build import build
 from jaxdistill.training.outcome import restored_student
-from jaxdistill.training.student import make_student
-from jaxdistill.training.text import check_reads, tokenised_text
-from jaxdistill.training.vocabulary import keep_tokenizer, new_tokenizer
+from jaxdistill.training.student import make_student, setting_of
 from jaxdistill.training.workdir import claim_workdir
 
 import encoder_cases as cases
@@ -187,7 +187,7 @@ def bilingual(folder, **student) -> configs.Config:
         text=str(folder / "pairs.tsv"), batch_size=16, max_length=32, cache_folder=str(folder / "cache")
     )
     raw["teacher"]["model"] = str(folder / "model")
-    raw["student"] |= dict(width=16, depth=1, vocabulary="300") | student
+    raw["student"] |= dict(width=16, depth=1, vocabulary=300) | student
     raw["evals"] |= dict(every=2, best="agreement/spearman")
     raw["run"] |= dict(steps=4, precision="float32")
     return configs.parse_config(raw)
@@ -204,7 +204,7 @@ def trained(tmp_path_factory):
         patch.delenv("JAXDISTILL_DATA", raising=False)
         claim_workdir(folder / "w", config, write=True)
         run = build(config, folder / "w", progress=False)
-        keep_tokenizer(run.config.student.vocabulary, run.student, run.workdir)
+        config.student.keep(run.student, run.workdir)
         return config, run, train.train(run, progress=False)
 
 
@@ -253,24 +253,37 @@ def test_only_views_that_the_student_reads_are_learnt_from(table, tmp_path):
     english = dataclasses.replace(config, objective=config.objective | {"second_view": ""})
     has = {}
     for name, chosen in (("both", config), ("english", english)):
-        has[name] = read(new_tokenizer(chosen, tmp_path / "w")).token_to_id("mädchen") is not None
+        has[name] = read(new_tokenizer(setting_of(chosen, tmp_path / "w"), 300)).token_to_id("mädchen") is not None
     assert has == {"both": True, "english": False}
 
 
-@pytest.mark.parametrize("student", [dict(width=0, depth=0), dict(width=0, depth=0, layers="1")])
-def test_a_tokenizer_of_its_own_is_refused_for_a_student_that_is_not_fresh(student, table, tmp_path):
-    write_teacher(tmp_path)
-    with pytest.raises(InputError, match="is for a fresh student.*student.width") as error:
-        build(bilingual(tmp_path, **student), tmp_path / "w", progress=False)
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (dict(kind="cut", vocabulary=300), "write --config.student.trim=TEXT, or .* --config.student.kind=fresh"),
+        (dict(kind="fresh", layers="1"), "student.layers is an option of the kinds cut, cross_encoder, not of fresh"),
+    ],
+)
+def test_a_tokenizer_of_its_own_is_refused_for_a_student_that_is_not_fresh(given, words):
+    with pytest.raises(InputError, match=words) as error:
+        configs.parse_config(dict(student=given, objective=dict(name="embedding")))
     assert "\n" not in str(error.value)
+
+
+def test_a_tokenizer_is_new_or_trimmed(table, tmp_path):
+    write_teacher(tmp_path)
+    with pytest.raises(
+        InputError, match="student.vocabulary=300 makes a new tokenizer and student.trim=text.txt trims"
+    ):
+        build(bilingual(tmp_path, trim="text.txt"), tmp_path / "w", progress=False)
 
 
 def test_an_objective_of_tokens_refuses_a_tokenizer_of_its_own(table, tmp_path):
     write_teacher(tmp_path)
     raw = json.loads(json.dumps(dataclasses.asdict(bilingual(tmp_path))))
     tokens = config_file.load_config_module(ROOT / "configs" / "simtde.py").get_config("tiny").to_dict()
-    raw |= dict(objective=tokens["objective"], then=None)
-    raw["teacher"]["targets"] = "live"
+    raw |= dict(objective=tokens["objective"])
+    raw["teacher"] = dict(kind="live", model=raw["teacher"]["model"])
     with pytest.raises(InputError, match="must share tokenizer"):
         build(configs.parse_config(raw), tmp_path / "w", progress=False)
 

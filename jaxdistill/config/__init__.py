@@ -7,13 +7,18 @@ import dataclasses
 import hashlib
 import json
 import typing
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from jaxdistill.cli import did_you_mean
+from jaxdistill.config.kinds import KINDS, refuse_foreign_options, refuse_old_values
 from jaxdistill.config.ranges import Count, CountOrNone, Fraction, NotNegative, Positive, Range, Rate
 from jaxdistill.config.values import Columns, Sharding, typed
 from jaxdistill.core import InputError, Precision, Split
+
+if TYPE_CHECKING:
+    from jaxdistill.students.parts.student import Student
+    from jaxdistill.teachers.parts.teacher import Teacher
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,135 +69,6 @@ class Data:
     """Maximum number of batch shapes, each compiled once. More shapes mean less padding."""
     cache_folder: str = ""
     """Folder that caches tokenised text and teacher targets; empty: $JAXDISTILL_CACHE or ~/.cache/jaxdistill."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Teacher:
-    """The frozen model whose embeddings are the targets."""
-
-    model: str = ""
-    """Folder, also at `s3://` or `gs://`, `package:NAME/PATH`, hub name, an earlier stage (`previous`, `stage2`), or
-    `vectors:FILE.npy` with one row per sentence of the text. Empty if the objective needs no teacher; a later stage
-    that needs one inherits the previous stage's, with its prompts. With `targets=store`: also several models, separated
-    by commas, of any width and tokenizer. With `targets=labels`: one or several models, or your own scores, as
-    `vectors:FILE.npy` of shape [rows, pairs] or as columns of the text, `columns:NAME,NAME`. With several models,
-    `pooling`, `prompt`, `query_prompt` and `document_prompt` apply to all of them or list one value per model,
-    separated by `|`: `--config.teacher.prompt="none|query: "`."""
-    weights: tuple[Positive, ...] = ()
-    """Relative weight of each of several teachers; empty: equal weights."""
-    combine: Literal["concatenate", "each"] = "concatenate"
-    """How several teachers are combined. `concatenate`: the target is one vector, the concatenation of the teachers'
-    unit vectors; its cosines are the weighted mean of theirs. `each`: the student's vector has a segment per teacher
-    (with `student.head=linear`, a head per teacher). The objective compares each segment with its teacher, and the loss
-    is the weighted mean."""
-    pooling: str = ""
-    """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's. Required if it states none."""
-    max_length: CountOrNone = 0
-    """Maximum tokens per sentence; longer sentences are truncated. 0: the checkpoint's."""
-    dims: CountOrNone = 0
-    """Above 0: truncates the teacher's vectors to this width, and normalises them again if the teacher normalises. For
-    teachers trained with nested widths (Matryoshka); a narrow student then needs no head."""
-    normalize: bool = True
-    """False: compare vectors as pooled. The teacher then lacks the Normalize module that checkpoints such as
-    all-MiniLM-L6-v2 end with, and so do the student and its export."""
-    prompt: str = ""
-    """Name of a prompt of the checkpoint, or a text, prepended to every sentence without a role; `none`: no prompt;
-    empty: the checkpoint's default prompt, or that of an earlier stage's student. In a text, `\\n` is a line break."""
-    query_prompt: str = ""
-    """Name of a prompt of the checkpoint, or a text, prepended to queries (see `data.roles`); `none`: no prompt; empty:
-    the checkpoint's prompt `query`, if it has one."""
-    document_prompt: str = ""
-    """The same for documents; empty: the checkpoint's prompt `document`, `passage` or `corpus`, if it has one."""
-    targets: Literal["live", "store", "labels"] = "live"
-    """`live`: the teacher runs inside the training step. `store`: its embeddings are computed once and cached on disk.
-    `labels`: caches the mean score that one or several models give to each pair of the columns `text` and `second`, or
-    to a query and each of its candidates (`listwise`)."""
-    whiten: Fraction = 0.0
-    """Above 0: centres stored targets and divides each principal component by its standard deviation to this power; 1
-    is full whitening. For teachers whose vectors lie in a narrow cone, such as GTE and E5."""
-    components: CountOrNone = 0
-    """Above 0: keeps this many leading principal components of centred targets, for narrow students without a head."""
-    dropout: bool = False
-    """Run the live teacher with its own dropout, as DistilCSE's code does for CKD."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Student:
-    """The model to train."""
-
-    model: str = ""
-    """Folder, also at `s3://` or `gs://`, `package:NAME/PATH` or hub name. `teacher`: starts from the teacher's
-    weights. `previous` or `stage2`, in a later stage: the best student of an earlier stage."""
-    layers: str = ""
-    """Layers to keep: empty for all, `last:3`, `first:3`, `even:3`, a list such as `1,3,5`, or `greedy:3`. `greedy`
-    drops one layer at a time, the one whose removal changes the model's vectors of up to 512 sentences of `data.text`
-    least. It then swaps kept and dropped layers while that helps."""
-    width: CountOrNone = 0
-    """Above 0: a fresh, randomly initialised encoder of this width with `depth` layers and the family and tokenizer of
-    `model`."""
-    depth: CountOrNone = 0
-    """Number of layers of a fresh encoder."""
-    heads: CountOrNone = 0
-    """Attention heads per layer: of a fresh encoder (0: one per 64 of `width`), or left after pruning the model (0:
-    all). Pruned heads keep their size, which only families that state a head size of their own allow."""
-    intermediate: CountOrNone = 0
-    """Width of the feed-forward networks: of a fresh encoder (0: four times `width`), or left after pruning the model
-    (0: the model's own)."""
-    prune_by: Literal["magnitude", "activation"] = "activation"
-    """Criterion for pruning heads and feed-forward units: the norm of their output weights, or the size of their
-    contribution to the hidden states on up to 1,024 sentences of `data.text`."""
-    vocabulary: str = ""
-    """Empty: the tokenizer of `model`. `trim:TEXT`: that tokenizer, reduced to the tokens of a text (sources as in
-    `data.text`, all of `data.columns`), their single characters and special tokens. It tokenises this text as before,
-    and other text into more tokens. A number such as `16000`: the fresh encoder is a BERT with a new WordPiece
-    tokenizer of this many entries, trained on the columns of `data.text` that the student reads. It lower-cases text
-    and keeps accents. For text without spaces (Thai), it splits long runs of characters and isolates rare
-    characters."""
-    static: CountOrNone = 0
-    """Above 0: a static encoder instead, a table of token vectors of this width without layers; a sentence's vector is
-    the mean of its tokens' vectors. The table starts from the leading principal components of `model`'s vectors of
-    single tokens, scaled down for tokens that are frequent in `data.text`. The export does not truncate long text."""
-    embedding: CountOrNone = 0
-    """Above 0: width of the embedding tables, projected to the width of the layers (SimTDE); exported as ELECTRA."""
-    embedding_init: Literal["svd", "random"] = "svd"
-    """Initial compact tables: `svd`, a truncated singular value decomposition of the model's, or `random` (SimTDE)."""
-    max_length: CountOrNone = 0
-    """Maximum tokens per sentence that the student reads after training, in evaluations and as exported, up to its
-    number of positions. 0: as many as in training; a static student reads all."""
-    pooling: str = ""
-    """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's, or the teacher's if `model` is
-    `teacher`. Required if the checkpoint states none."""
-    prompt: str = ""
-    """Name of a prompt of the checkpoint, or a text, prepended to every sentence without a role, in training and
-    evaluation; empty: the checkpoint's default prompt. The export lists it among its prompts."""
-    query_prompt: str = ""
-    """Prompt of queries, as for the teacher. The export stores it as its prompt `query`."""
-    document_prompt: str = ""
-    """Prompt of documents, as for the teacher. The export stores it as its prompt `document`."""
-    export_prompt: bool = False
-    """Make `prompt` the export's default prompt, which sentence-transformers prepends to all sentences, queries and
-    documents alike. False: keep the checkpoint's default."""
-    dims: tuple[Count, ...] = ()
-    """Nested widths to train besides the full width, in rising order, such as (64, 128, 256) (Matryoshka)."""
-    dims_targets: Literal["truncated", "projected"] = "projected"
-    """Target of a nested width. `truncated`: the teacher's vectors cut to that width. `projected`: the teacher's full
-    vectors, reached through one matrix per width that is not exported."""
-    head: Literal["none", "tanh", "linear", "pair"] = "none"
-    """`none`, or a dense layer to the teacher's width: `tanh` (ConGen) or `linear`. `pair`: a cross-encoder's head,
-    which scores a sentence pair with one number; a model that is a cross-encoder keeps its trained head."""
-    head_init: Literal["uniform", "normal", "identity", "fitted"] = "uniform"
-    """Initial values of the head. `uniform`: PyTorch's default (ConGen). `normal`: standard deviation 0.02 (SimCSE).
-    `identity`: for a student that starts aligned with the teacher. `fitted`: a linear head, fitted by least squares
-    from the student's to the teacher's vectors on up to 4,096 sentences of the text, for a student of another model."""
-    head_of: CountOrNone = 0
-    """Above 0, with several teachers: evaluate and export only that teacher's part of the head, for instance 2 for the
-    second, so that the student searches that teacher's index. 0: the whole head."""
-    keep_head: bool = True
-    """Evaluate and export the student with its head, as ConGen does; False: without it."""
-    dropout: Annotated[float, Range(below=1)] = -1.0
-    """Rate of all dropout layers in training; negative: the checkpoint's rates (0.1 for BERT)."""
-    drophead: Rate = 0.0
-    """Probability of dropping a whole attention head in training, per sentence and layer (DropHead)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -323,26 +199,32 @@ class RunOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """All options of a run. `objective` holds `name` and that objective's options."""
+    """All options of a training, or of one stage of several. `objective` holds `name` and that objective's options."""
 
     data: Data = Data()
-    teacher: Teacher = Teacher()
-    student: Student = Student()
+    teacher: "Teacher" = dataclasses.field(default_factory=lambda: parse_kind("teacher", {}))
+    student: "Student" = dataclasses.field(default_factory=lambda: parse_kind("student", {}))
     objective: Mapping[str, Any]
     optimizer: Optimizer = Optimizer()
     evals: Evals = Evals()
     run: RunOptions = RunOptions()
-    then: "Config | None" = None
-    """Options of the next stage, if any; its student and teacher may name earlier stages."""
+
+
+PLAIN: Mapping[str, type] = {"data": Data, "optimizer": Optimizer, "evals": Evals, "run": RunOptions}
+"""Sections whose options are always the same."""
+SECTIONS = ("data", "teacher", "student", "objective", "optimizer", "evals", "run")
 
 
 def defaults() -> dict[str, dict[str, Any]]:
     """Default options of every section as plain data; the objective's section is empty."""
-    return {
-        field.name: {} if field.name == "objective" else dataclasses.asdict(cast(Any, field.default))
-        for field in dataclasses.fields(Config)
-        if field.name != "then"
-    }
+    return {name: default_options(name, {}) for name in SECTIONS}
+
+
+def default_options(section: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Default options of a section, of the kind that the given options name; none of an objective."""
+    if kinds := KINDS.get(section):
+        return kinds.default_options(given.get("kind", kinds.default)) | {"kind": given.get("kind", kinds.default)}
+    return dataclasses.asdict(cast(Any, PLAIN[section]())) if section in PLAIN else {}
 
 
 def parse_config(raw: Mapping[str, Any]) -> Config:
@@ -350,31 +232,51 @@ def parse_config(raw: Mapping[str, Any]) -> Config:
     options."""
     if not isinstance(raw, Mapping):
         raise InputError(f"a config is a {type(raw).__name__}; it must hold sections of options by their names.")
-    sections = {field.name: field for field in dataclasses.fields(Config) if field.name != "then"}
-    then = raw.get("then")
-    given = {name: value for name, value in raw.items() if name != "then"}
-    _refuse_unknown(given, sections, prefix="")
-    for name, value in given.items():
+    _refuse_unknown(raw, SECTIONS, prefix="")
+    for name, value in raw.items():
         if not isinstance(value, Mapping):
             raise InputError(f"config section {name} is a {type(value).__name__}; it must hold options by their names.")
-    built: dict[str, Any] = {
-        name: dict(value) if name == "objective" else options_from(cast(type, sections[name].type), value, prefix=name)
-        for name, value in given.items()
-    }
+    built = {name: _parse_section(name, value) for name, value in raw.items()}
     if "name" not in built.get("objective", {}):
         raise InputError("objective.name is missing.")
-    return Config(**built, then=parse_config(then) if then else None)
+    return Config(**built)
+
+
+def parse_stages(raw: Sequence[Mapping[str, Any]]) -> list[Config]:
+    """Parses every stage of a training; errors of several stages begin with the number of the stage."""
+    stages = []
+    for number, stage in enumerate(raw, start=1):
+        try:
+            stages.append(parse_config(stage))
+        except InputError as error:
+            raise InputError(f"stage {number}: {error}") if len(raw) > 1 else error from None
+    return stages
+
+
+def _parse_section(name: str, options: Mapping[str, Any]) -> Any:
+    if name in KINDS:
+        return parse_kind(name, options)
+    return options_from(PLAIN[name], options, prefix=name) if name in PLAIN else dict(options)
+
+
+def parse_kind(section: str, options: Mapping[str, Any]) -> Any:
+    """Parses the options of a student or a teacher, whose `kind` decides which options there are."""
+    kinds = KINDS[section]
+    kind = typed(options.get("kind", kinds.default), str, f"{section}.kind")
+    refuse_foreign_options(section, kind, list(options))
+    refuse_old_values(section, options)
+    return options_from(kinds.options_class(kind), {**options, "kind": kind}, prefix=section)
 
 
 def options_from(kind: type, raw: Mapping[str, Any], *, prefix: str) -> Any:
     """Parses `raw` into the options dataclass `kind`; missing fields have their defaults."""
     types_ = typing.get_type_hints(kind, include_extras=True)
     types_ = {field.name: types_[field.name] for field in dataclasses.fields(kind)}
-    _refuse_unknown(raw, types_, prefix=prefix)
+    _refuse_unknown(raw, list(types_), prefix=prefix)
     return kind(**{name: typed(value, types_[name], f"{prefix}.{name}") for name, value in raw.items()})
 
 
-def _refuse_unknown(raw: Mapping[str, Any], known: Mapping[str, Any], *, prefix: str) -> None:
+def _refuse_unknown(raw: Mapping[str, Any], known: Sequence[str], *, prefix: str) -> None:
     dot = f"{prefix}." if prefix else ""
     for key in raw:
         if key not in known:
@@ -385,9 +287,19 @@ def _refuse_unknown(raw: Mapping[str, Any], known: Mapping[str, Any], *, prefix:
 
 def flat(config: Config) -> dict[str, Any]:
     """Flat dict such as `{"data.text": ..., "objective.alpha": ...}`, with values as JSON round-trips them."""
-    nested = json.loads(json.dumps(dataclasses.asdict(dataclasses.replace(config, then=None))))
-    own = {f"{section}.{key}": value for section, options in nested.items() for key, value in (options or {}).items()}
-    return own | ({f"then.{key}": value for key, value in flat(config.then).items()} if config.then else {})
+    nested = json.loads(json.dumps(dataclasses.asdict(config)))
+    return {f"{section}.{key}": value for section, options in nested.items() for key, value in (options or {}).items()}
+
+
+def flat_stages(stages: Sequence[Config]) -> dict[str, Any]:
+    """The same for all stages; the names of several begin with the stage, as in `stage2.data.text`."""
+    if len(stages) == 1:
+        return flat(stages[0])
+    return {
+        f"stage{number}.{name}": value
+        for number, stage in enumerate(stages, start=1)
+        for name, value in flat(stage).items()
+    }
 
 
 def config_digest(config: Config) -> str:

@@ -95,7 +95,7 @@ def cached_vectors(
 
 
 def open_own_vectors(spec: str | Path) -> Float[np.ndarray, "rows e"]:
-    """Opens the user's own teacher vectors, `vectors:FILE.npy`, memory-mapped, without checking values."""
+    """Opens the user's own teacher vectors, a `.npy` file, memory-mapped, without checking values."""
     return vector_files.open_vectors(_path(spec))
 
 
@@ -155,7 +155,7 @@ def _are_alike(array: Float[np.ndarray, "rows e"], used: Integer[np.ndarray, " n
 
 
 def _path(spec: str | Path) -> Path:
-    return local(str(spec).removeprefix("vectors:"), "vectors")
+    return local(str(spec), "vectors")
 
 
 class Selected:

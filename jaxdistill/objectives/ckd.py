@@ -24,14 +24,14 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import CountOrNone, Positive
-from jaxdistill.core import Array, Encoded, Params, Sizes
+from jaxdistill.core import Array, Encoded, Objective, Params, Sizes
 from jaxdistill.ops import scale
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.ring import Ring, push, softmax_over_ring
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CKD:
+class CKD(Objective):
     """Options of CKD."""
 
     temperature: Positive = 0.05
@@ -46,9 +46,6 @@ class CKD:
     """View that teacher and student read."""
 
     couples_examples = True
-    reads = ()
-    unread = {}
-    reserve_rows = 0
 
     @property
     def student_views(self) -> tuple[str, ...]:

@@ -24,13 +24,13 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import Count, Fraction, Positive
-from jaxdistill.core import Array, Encoded, Params, Sizes
+from jaxdistill.core import Array, Encoded, Objective, Params, Sizes
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.ring import Ring, push, softmax_over_ring
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConGen:
+class ConGen(Objective):
     """Options of ConGen; `loss = alpha * control + (1 - alpha) * generalize`."""
 
     alpha: Fraction = 0.5
@@ -51,7 +51,6 @@ class ConGen:
     generalize_view: str = "delete_words"
     """The student's second view: a column of the text (back-translation) or an augmentation (`delete_words`)."""
 
-    reads = ()
     couples_examples = True
 
     @property

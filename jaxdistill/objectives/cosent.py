@@ -4,7 +4,7 @@
 
 Paper: Huang et al., CoSENT: Consistent Sentence Embedding via Similarity Ranking, IEEE/ACM TASLP 2024, whose scale of 20 is
 a temperature of 0.05. Only the order of labels counts: a teacher whose cosines lie between 0.7 and 1 teaches as well
-as one that uses the whole range. Labels are the scores of one or several teachers, or your own (`teacher.targets=labels`).
+as one that uses the whole range. Labels are the scores of one or several teachers, or your own (`teacher.kind=labels`, `scores` or `columns`).
 
 The loss is one number for the batch, which every example gets. It grows with the logarithm of the number of ordered
 pairs, so losses of different batch sizes do not compare.
@@ -20,28 +20,21 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import Positive
-from jaxdistill.core import LABELS, SECOND, Array, Encoded, Params, Sizes
+from jaxdistill.core import LABELS, SECOND, Array, Encoded, Objective, Params
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.similarity import HIDDEN
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CoSENT:
+class CoSENT(Objective):
     """Options of CoSENT."""
 
     temperature: Positive = 0.05
     """Divides the differences of cosines; the paper's scale of 20 is 0.05."""
 
     couples_examples = True
-    reads = ()
-    unread = {}
-    reserve_rows = 0
     student_views = ("text", SECOND)
     teacher_views = (LABELS,)
-
-    def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
-        """No parameters and no state."""
-        return {}, ()
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh

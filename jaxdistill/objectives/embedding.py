@@ -25,13 +25,13 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import NotNegative
-from jaxdistill.core import Array, Encoded, InputError, Params, Sizes
+from jaxdistill.core import Array, Encoded, InputError, Objective, Params
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.similarity import spread_out
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Embedding:
+class Embedding(Objective):
     """Options of L2, Dual-L2, SKD, KD and LEAF; the loss is the mean of the terms, and the regulariser."""
 
     distance: Literal["squared", "cosine"] = "squared"
@@ -48,10 +48,6 @@ class Embedding:
     spread_weight: NotNegative = 0.0
     """Weight of the spread-out regulariser: the squared mean of the cosines of unrelated sentences, and their mean square
     as far as it exceeds 1 / width."""
-
-    reads = ()
-    unread = {}
-    reserve_rows = 0
 
     def __post_init__(self):
         if self.third != "none" and not self.second_view:
@@ -70,10 +66,6 @@ class Embedding:
     @property
     def teacher_views(self) -> tuple[str, ...]:
         return (self.view, self.second_view) if self.third == "teacher" else (self.view,)
-
-    def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
-        """No parameters and no state."""
-        return {}, ()
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh

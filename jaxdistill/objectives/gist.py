@@ -27,7 +27,7 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import NotNegative, Positive
-from jaxdistill.core import Array, Encoded, InputError, Params, Sizes
+from jaxdistill.core import Array, Encoded, InputError, Objective, Params
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.similarity import HIDDEN, products, without_own
 
@@ -36,7 +36,7 @@ TIE = 1e-5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GIST:
+class GIST(Objective):
     """Options of GIST; the teacher is the guide."""
 
     temperature: Positive = 0.01
@@ -51,9 +51,6 @@ class GIST:
 
     any_width = True
     couples_examples = True
-    reads = ()
-    unread = {}
-    reserve_rows = 0
 
     def __post_init__(self):
         if len(self.views) not in (2, 3):
@@ -66,10 +63,6 @@ class GIST:
     @property
     def teacher_views(self) -> tuple[str, ...]:
         return self.views
-
-    def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
-        """No parameters and no state."""
-        return {}, ()
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh

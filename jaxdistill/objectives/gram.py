@@ -34,7 +34,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import NotNegative, Positive
-from jaxdistill.core import BATCH_AXES, Array, Encoded, InputError, Params, Sizes
+from jaxdistill.core import BATCH_AXES, Array, Encoded, InputError, Objective, Params
 from jaxdistill.mesh import batch_devices
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.similarity import products, spread_out, without_own
@@ -43,7 +43,7 @@ BLOCK_PAIRS = 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Gram:
+class Gram(Objective):
     """Options of Jasper's, Stella's and Luxical's losses; a term of weight 0 is not computed."""
 
     cosine_weight: NotNegative = 10.0
@@ -67,8 +67,6 @@ class Gram:
     """Views that teacher and student read; sentences of all views are in one Gram matrix."""
 
     couples_examples = True
-    reads = ()
-    reserve_rows = 0
 
     def __post_init__(self):
         if not self.views:
@@ -95,10 +93,6 @@ class Gram:
     @property
     def teacher_views(self) -> tuple[str, ...]:
         return self.views
-
-    def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
-        """No parameters and no state."""
-        return {}, ()
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh

@@ -12,14 +12,14 @@ Tightly-Coupled Teachers, 2020 (arXiv 2010.11386), Ren et al., RocketQAv2, EMNLP
 temperature^2.
 
 Scores are those of a cross-encoder or of sentence encoders, stored once, columns of the text, or numbers of your own
-(`teacher.targets=labels`). Only differences of scores count, so that a constant that is added to a query's scores changes nothing.
+(`teacher.kind=labels`, `scores` or `columns`). Only differences of scores count, so that a constant that is added to a query's scores changes nothing.
 
 A cross-encoder that labels the text gives logits for `margin` with dot products, as in the paper, and else scores in (0, 1),
 whose differences cosines can follow.
 
 Deliberate differences: a list has the candidates of its own row alone; RocketQAv2 and ColBERTv2 add losses over the batch,
 which GIST and SimCSE have here. In the papers of `kl` a cross-encoder gives logits; `mine --cross_encoder=MODEL --logits`
-writes them into the columns that `teacher.model=columns:score_positive,score_negative` reads.
+writes them into the columns that `teacher.kind=columns` with `teacher.names=score_positive,score_negative` reads.
 """
 
 import dataclasses
@@ -32,12 +32,12 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import Positive
-from jaxdistill.core import LABELS, Array, Encoded, InputError, Params, Sizes
+from jaxdistill.core import LABELS, Array, Encoded, InputError, Objective, Params
 from jaxdistill.ops.norm import unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Listwise:
+class Listwise(Objective):
     """Options of MarginMSE and of listwise distillation."""
 
     loss: Literal["margin", "kl"] = "kl"
@@ -53,9 +53,6 @@ class Listwise:
     views: tuple[str, ...] = ("text", "positive", "negative")
     """Columns of the query, the positive and one or more other candidates."""
 
-    couples_examples = False
-    reads = ()
-    reserve_rows = 0
     teacher_views = (LABELS,)
 
     def __post_init__(self):
@@ -83,10 +80,6 @@ class Listwise:
     def logits(self) -> bool:
         """Whether cross-encoders label with their logits: what only dot products can follow."""
         return self.loss == "margin" and self.similarity == "dot"
-
-    def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
-        """No parameters and no state."""
-        return {}, ()
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh

@@ -21,14 +21,14 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import Positive
-from jaxdistill.core import Array, Encoded, InputError, Params, Sizes
+from jaxdistill.core import Array, Encoded, InputError, Objective, Params, Sizes
 from jaxdistill.ops import scale
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.similarity import products, without_own
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SimCSE:
+class SimCSE(Objective):
     """Options of SimCSE and Mirror-BERT."""
 
     temperature: Positive = 0.05
@@ -46,9 +46,6 @@ class SimCSE:
     the 2b sentences (NT-Xent, Mirror-BERT)."""
 
     couples_examples = True
-    reads = ()
-    reserve_rows = 0
-    teacher_views = ()
 
     def __post_init__(self):
         if len(self.views) not in (2, 3):

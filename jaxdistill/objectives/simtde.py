@@ -24,12 +24,12 @@ from jax.sharding import Mesh
 from jaxtyping import Float, Integer
 
 from jaxdistill.config.ranges import Fraction, NotNegative
-from jaxdistill.core import Array, Encoded, InputError, Params, Sizes
+from jaxdistill.core import Array, Encoded, InputError, Objective, Params, Sizes
 from jaxdistill.ops.norm import unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SimTDE:
+class SimTDE(Objective):
     """Options of SimTDE; `loss = alpha * tokens + (1 - alpha) * sentences + hidden_weight * layers`."""
 
     alpha: Fraction = 0.5
@@ -46,9 +46,6 @@ class SimTDE:
     """Teacher layers that the student's layers are compared with: the `last` ones, or `even`ly spaced ones."""
     view: str = "text"
     """View that teacher and student read."""
-
-    couples_examples = False
-    reserve_rows = 0
 
     @property
     def unread(self) -> Mapping[str, str]:

@@ -21,12 +21,12 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Float
 
-from jaxdistill.core import LABELS, SECOND, Array, Encoded, InputError, Params, Sizes
+from jaxdistill.core import LABELS, SECOND, Array, Encoded, InputError, Objective, Params
 from jaxdistill.ops.norm import unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TransEncoder:
+class TransEncoder(Objective):
     """Options of both directions of Trans-Encoder."""
 
     form: Literal["bi", "cross"] = "bi"
@@ -39,10 +39,6 @@ class TransEncoder:
     both_orders: bool = False
     """A cross-encoder reads each pair in both orders (the paper's code, except for QNLI)."""
 
-    couples_examples = False
-    reads = ()
-    unread = {}
-    reserve_rows = 0
     teacher_views = (LABELS,)
     largest_label = 1.0
 
@@ -55,10 +51,6 @@ class TransEncoder:
         if self.form == "bi":
             return ("text", SECOND)
         return ("pair", "pair:reversed") if self.both_orders else ("pair",)
-
-    def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
-        """No parameters and no state."""
-        return {}, ()
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh

@@ -5,14 +5,14 @@ import hashlib
 import json
 import logging
 import pathlib
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxdistill import memory, objectives
 from jaxdistill.calls import in_python_words
-from jaxdistill.cli import did_you_mean
-from jaxdistill.config import Config, flat, parse_config
+from jaxdistill.config import Config, flat_stages, parse_stages
 from jaxdistill.config.resuming import EXTENSIONS
 from jaxdistill.config.values import Columns, typed
 from jaxdistill.core import InputError, Objective
@@ -21,10 +21,10 @@ from jaxdistill.data.sources import split_specs
 from jaxdistill.inference import Embedder, load
 from jaxdistill.reporting.model_card import public_argument
 from jaxdistill.training.config_file import default_workdir, read_config_file
-from jaxdistill.training.labels import COLUMNS
 from jaxdistill.training.metrics import Callback
 from jaxdistill.training.mirror import local_folder
-from jaxdistill.training.stages import in_order, run_stages
+from jaxdistill.training.overrides import with_options
+from jaxdistill.training.stages import run_stages
 from jaxdistill.training.unread import warn_of_unread
 from jaxdistill.training.workdir import EXPORT, RESULTS, stage_folder
 
@@ -40,7 +40,8 @@ ARGUMENTS = {
     "seed": "run.seed",
 }
 """Arguments of `distill` that are short for an option."""
-OBJECTIVE_NAME = "objective.name"
+OF_ALL_STAGES = ("data.text", "data.columns", "run.seed")
+"""Options that arguments give to every stage; the others are those of the first one."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,8 @@ def distill(
       objective: an objective with its options, such as `jaxdistill.objectives.ConGen(alpha=1.0)`; None: the config's.
       steps, epochs: number of updates, or of passes over the text (`run.steps`, `run.epochs`).
       batch_size, learning_rate, seed: `data.batch_size`, in sentences; `optimizer.learning_rate`; `run.seed`.
-      options: any other options by their dotted names, such as `{"evals.every": 100, "then.run.seed": 1}`.
+      options: any other options by their dotted names, such as `{"evals.every": 100}`; of several
+        stages `{"all.run.seed": 1, "stage2.run.steps": 100}`.
       callbacks: called in the first process as `callback(step, metrics)` when a line of `metrics.jsonl` is written: losses each
         `run.log_every` steps, scores at evaluations; each stage counts its own steps. What one raises ends the training and
         reaches the caller; the same call resumes from the last checkpoint.
@@ -126,12 +128,12 @@ def options_of(short: Mapping[str, Any], objective: Objective | None) -> dict[st
     """The options, by their dotted names, that the arguments of `distill` stand for."""
     if "steps" in short and "epochs" in short:
         raise InputError(f"steps={short['steps']} and epochs={short['epochs']} exclude each other; give one of them.")
-    found = {ARGUMENTS[name]: value for name, value in short.items()} | _of_objective(objective)
-    return found | ({"run.steps": 0} if "epochs" in short else {})  # above 0 they go before epochs
+    chosen = {ARGUMENTS[name]: value for name, value in short.items()} | _of_objective(objective)
+    return chosen | ({"run.steps": 0} if "epochs" in short else {})  # above 0 they go before epochs
 
 
-def whole_config(config: str, text: Text, chosen: Mapping[str, Any], options: Mapping[str, Any]) -> Config:
-    """The config with these options, and warnings of those that have no effect; writes text in memory to the cache.
+def whole_config(config: str, text: Text, chosen: Mapping[str, Any], options: Mapping[str, Any]) -> list[Config]:
+    """The stages of the config with these options, and warnings of those that have no effect; writes text in memory to the cache.
 
     Args:
       chosen: options that arguments name.
@@ -139,19 +141,34 @@ def whole_config(config: str, text: Text, chosen: Mapping[str, Any], options: Ma
     """
     has_text = not isinstance(text, str | pathlib.Path) or bool(str(text))
     refuse_twice([*chosen, *["data.text"] * has_text], options)
-    raw = with_options(read_config_file(config), {**chosen, **options})
-    found = {"data.text": _text_source(text, raw)} if has_text else {}
-    parsed = parse_config(with_options(raw, found))
+    base = read_config_file(config)
+    given = {in_stages(name, base): value for name, value in chosen.items()} | dict(options)
+    raw = with_options(base, given)
+    if has_text:
+        raw = with_options(raw, {in_stages("data.text", base): _text_source(text, raw[0])} | _texts_of_stages(options))
+    parsed = parse_stages(raw)
     _show_log()
-    defaults = {
-        f"objective.{name}": value for name, value in objectives.default_options(raw["objective"]["name"]).items()
-    }
-    warn_of_unread(parsed, [*(name for name in chosen if chosen[name] != defaults.get(name)), *options], flag="")
+    defaults = objectives.default_options(raw[0]["objective"]["name"])
+    named = {in_stages(name, base): value for name, value in chosen.items()}
+    told = [name for name, value in named.items() if value != defaults.get(name.rpartition("objective.")[2], ...)]
+    warn_of_unread(parsed, [*told, *options], flag="")
     return parsed
 
 
+def in_stages(option: str, stages: Sequence[Mapping[str, Any]]) -> str:
+    """The option as an argument gives it: of several stages those of the text and the seed to all, others to the first."""
+    if len(stages) == 1:
+        return option
+    return f"all.{option}" if option in OF_ALL_STAGES else f"stage1.{option}"
+
+
+def _texts_of_stages(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that give a stage a text of its own, which goes before the text of all."""
+    return {name: value for name, value in options.items() if re.fullmatch(r"stage\d+\.data\.text", name)}
+
+
 def _trained(
-    parsed: Config, workdir: str | pathlib.Path, *, callbacks: Sequence[Callback], dry_run: bool, command: str
+    parsed: Sequence[Config], workdir: str | pathlib.Path, *, callbacks: Sequence[Callback], dry_run: bool, command: str
 ) -> Result | None:
     folder = local_folder(workdir)
     memory.keep_freed()  # as the program does: steps on CPUs are faster
@@ -168,9 +185,10 @@ def refuse_twice(given: Iterable[str], options: Mapping[str, Any]) -> None:
             raise InputError(f"the argument {argument} and options[{name!r}] are the same option; give one of them.")
 
 
-def _default_workdir(config: str, parsed: Config) -> pathlib.Path:
+def _default_workdir(config: str, parsed: Sequence[Config]) -> pathlib.Path:
     """`runs/CONFIG-PRESET-DIGEST`: the same for calls that resume each other, another one for any other training."""
-    fixed = {name: value for name, value in flat(parsed).items() if name.rpartition("then.")[2] not in EXTENSIONS}
+    options = flat_stages(parsed).items()
+    fixed = {name: value for name, value in options if re.sub(r"^stage\d+\.", "", name) not in EXTENSIONS}
     digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:8]
     return pathlib.Path(f"{default_workdir(config)}-{digest}").absolute()
 
@@ -198,33 +216,13 @@ def _of_objective(objective: Objective | None) -> dict[str, Any]:
 
 def _text_source(text: Text, raw: Mapping[str, Any]) -> str:
     """`data.text` of a text, with the columns that the other options read."""
-    model = str(raw["teacher"]["model"])
-    numbers = split_specs(model.removeprefix(COLUMNS)) if model.startswith(COLUMNS) else []
+    numbers = split_specs(raw["teacher"].get("names", ""))
     columns = columns_of(typed(raw["data"]["columns"], Columns, "data.columns"))
     return ",".join(sources_of(text, columns, numbers=numbers))
 
 
-def with_options(raw: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested options with some replaced by their dotted names; raises `InputError` for a name that does not exist."""
-    changed = json.loads(json.dumps(raw))
-    for name, value in sorted(given.items(), key=lambda option: not option[0].endswith(OBJECTIVE_NAME)):
-        *sections, option = name.split(".")
-        place = changed
-        for section in sections:
-            place = place.get(section, {}) if isinstance(place, dict) else {}
-        if not sections or option not in place:
-            known = list(_names(changed))
-            raise InputError(f"option {name!r} is unknown.{did_you_mean(name, known)}")
-        if name.endswith(OBJECTIVE_NAME) and value != place[option]:  # another objective has other options
-            place.clear()
-            place |= objectives.default_options(value)
-        place[option] = value
-    return changed
-
-
-def result_of(workdir: pathlib.Path, config: Config) -> Result:
+def result_of(workdir: pathlib.Path, stages: Sequence[Config]) -> Result:
     """The result of a finished training in a workdir, of its last stage where there are several."""
-    stages = in_order(config)
     folder = stage_folder(workdir, len(stages)) if len(stages) > 1 else workdir
     results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
     return Result(
@@ -236,18 +234,10 @@ def result_of(workdir: pathlib.Path, config: Config) -> Result:
     )
 
 
-def _names(options: Mapping[str, Any]) -> list[str]:
-    """Dotted names of nested options."""
-    inner = [(key, value) for key, value in options.items() if isinstance(value, Mapping)]
-    return [key for key, value in options.items() if not isinstance(value, Mapping)] + [
-        f"{key}.{name}" for key, value in inner for name in _names(value)
-    ]
-
-
-def _call(config: str, parsed: Config) -> str:
+def _call(config: str, parsed: Sequence[Config]) -> str:
     """The call for the model card, without local folders: the config and the options that differ from its own."""
-    base = flat(parse_config(read_config_file(config)))
-    changed = {name: value for name, value in flat(parsed).items() if base.get(name) != value}
+    base = flat_stages(parse_stages(read_config_file(config)))
+    changed = {name: value for name, value in flat_stages(parsed).items() if base.get(name) != value}
     public = {
         name: public_argument(f"{name}={value}").partition("=")[2] if isinstance(value, str) else value
         for name, value in changed.items()

@@ -21,6 +21,9 @@ from jaxdistill.data import batches, sources
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import dev_metric
 from jaxdistill.ops.dense import dtype_of
+from jaxdistill.reading import student_text
+from jaxdistill.students.parts.student import widths_of
+from jaxdistill.teachers.parts.prompts import check_roles
 from jaxdistill.training import optim, step
 from jaxdistill.training.dev import dev_tasks, held_out_rows, read_own_sets
 from jaxdistill.training.lengths import training_length
@@ -32,15 +35,12 @@ from jaxdistill.training.objective import (
     make_objective,
     sized_to_text,
     sizes_of,
-    with_teachers,
 )
 from jaxdistill.training.profile import profiled_steps
-from jaxdistill.training.prompts import check_roles
 from jaxdistill.training.run import Run
 from jaxdistill.training.sharding import frozen_shardings, sharding_rules
-from jaxdistill.training.student import make_student, widths_of, with_dropout, with_length
-from jaxdistill.training.teacher import Targets, load_labellers, load_teachers
-from jaxdistill.training.text import student_text
+from jaxdistill.training.student import load_labellers, load_teachers, make_student
+from jaxdistill.training.targets import Targets
 
 QUEUE_SEED = 16349
 """ConGen's code draws the sentences of its first queue with this seed, whatever the run's own is."""
@@ -56,19 +56,18 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     mesh, groups, objective = checked_setup(config, absent)
     dtype = dtype_of(config.run.precision)
     labellers, teachers = load_labellers(config, workdir), load_teachers(config, workdir)
-    objective = with_teachers(config, objective, widths_of(teachers))
+    objective = config.teacher.wrapped(objective, widths_of(teachers))
     teacher = teachers[0] if len(teachers) == 1 else None
     student = make_student(config, teachers, workdir, computed=absent is None)
     length = training_length(config, student, teachers, workdir)
-    student = with_length(config.student, student, length)
+    student = config.student.with_length(student, length)
     exports.check(sources.split_specs(config.run.export_to), student)
-    check_roles(config, [*labellers, *teachers, student])
+    check_roles(config.data, [*labellers, *teachers, student])
     own_dev = read_own_sets(config)  # read before labels and targets are made, which takes long
     store = student_text(config, objective, student, length, progress=progress)
     objective = sized_to_text(objective, store.rows)
     check_form(objective, student)
-    dropping = with_dropout(student, config.student.dropout, drophead=config.student.drophead)
-    check_views_differ(objective, dropping, store.columns)
+    check_views_differ(objective, config.student.in_training(student), store.columns)
     targets = Targets(
         config, objective, teachers=teachers, labellers=labellers, store=store, compute_dtype=dtype, progress=progress,
         computed=absent is None,
@@ -194,7 +193,7 @@ def make_program(
     shardings = meshes.shardings(like, mesh, rules)
     of_teacher = frozen_shardings(teacher, mesh, config.run.sharding) if live and teacher else {}
     train_step = step.make_train_step(
-        student=with_dropout(student, config.student.dropout, drophead=config.student.drophead).definition,
+        student=config.student.in_training(student).definition,
         teacher=teacher.definition if live and teacher else None,
         objective=objective,
         optimizer=optimizer,
@@ -252,7 +251,7 @@ def make_batches(
 def check_width(objective: Objective, targets: Targets, student: SentenceModel) -> None:
     """Raises `InputError` if student and teacher give vectors of different widths, which the objective cannot compare."""
     width = student.definition.embedding_width
-    if targets.width not in (0, width) and not getattr(objective, "any_width", False):
+    if targets.width not in (0, width) and not objective.any_width:
         raise InputError(
             f"the student's vectors have {width} numbers, the teacher's {targets.width}; "
             f"set student.head to tanh or linear, which maps to the teacher's width."

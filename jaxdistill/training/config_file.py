@@ -9,13 +9,15 @@ from types import ModuleType
 from typing import Any
 
 from jaxdistill.cli import did_you_mean
-from jaxdistill.config import defaults
+from jaxdistill.config import SECTIONS, default_options
 from jaxdistill.core import InputError
 from jaxdistill.paths import configs_folder
 
 
-def read_config_file(spec: str) -> dict[str, Any]:
-    """All options of `FILE`, `FILE:PRESET` or `FILE:PRESET:ARGUMENT` as plain nested data, stages under `then`.
+def read_config_file(spec: str) -> list[dict[str, Any]]:
+    """All options of every stage of `FILE`, `FILE:PRESET` or `FILE:PRESET:ARGUMENT` as plain nested data.
+
+    `get_config` of the file returns the options of a training, or a list of them, one for each of several stages.
 
     Raises:
       InputError: the file does not exist, raises an error, or has no such preset.
@@ -24,12 +26,13 @@ def read_config_file(spec: str) -> dict[str, Any]:
     path = find_config(name)
     try:
         get_config = load_config_module(path).get_config
-        raw = (get_config(preset) if preset else get_config()).to_dict()
+        given = get_config(preset) if preset else get_config()
+        raw = [stage.to_dict() for stage in (given if isinstance(given, list | tuple) else [given])]
     except ValueError as error:  # an unknown preset
         raise InputError(str(error)) from error
     except Exception as error:  # whatever a user's file raises
         raise InputError(f"config file {path} cannot be read ({type(error).__name__}: {error}).") from error
-    return completed(raw)
+    return list(map(completed, raw))
 
 
 def default_workdir(spec: str) -> str:
@@ -42,14 +45,14 @@ def default_workdir(spec: str) -> str:
 
 
 def completed(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with the defaults of all others, those of the objective and of later stages included."""
+    """The options of a stage with the defaults of all others, those of the objective included."""
     from jaxdistill import objectives  # imports JAX
 
-    whole = {section: values | dict(raw.get(section) or {}) for section, values in defaults().items()}
+    given = {section: dict(raw.get(section) or {}) for section in SECTIONS}
+    whole = {section: default_options(section, options) | options for section, options in given.items()}
     if "name" in whole["objective"]:
         whole["objective"] = objectives.default_options(whole["objective"]["name"]) | whole["objective"]
-    unknown = {name: value for name, value in raw.items() if name not in whole and name != "then"}
-    return whole | unknown | ({"then": completed(raw["then"])} if raw.get("then") else {})
+    return whole | {name: value for name, value in raw.items() if name not in whole}
 
 
 def find_config(name: str) -> pathlib.Path:

@@ -18,8 +18,8 @@ from jaxdistill.evals import agreement, beir, beir_files, dev_metric, entity, pa
 from jaxdistill.evals.beir import RetrievalSet
 from jaxdistill.evals.beir_files import SetFiles
 from jaxdistill.evals.entity import EntitySet
-from jaxdistill.training.student import numbers_of
-from jaxdistill.training.teacher import Targets
+from jaxdistill.students.parts.student import numbers_of
+from jaxdistill.training.targets import Targets
 
 HELD_OUT = 2000
 """Sentences kept out of training for the agreement with the teacher, unless a file of them is given."""
@@ -80,9 +80,9 @@ def dev_agreement(config: Config, targets: Targets, held_out: Integer[np.ndarray
 def read_own_sets(config: Config) -> OwnSets:
     """Reads them; raises `InputError` for what is wrong with them."""
     for option in ("retrieval", "entities"):
-        if (given := getattr(config.evals, option)) and config.student.head == "pair":
+        if (given := getattr(config.evals, option)) and config.student.reads_pairs:
             raise InputError(
-                f"evals.{option}={given} is for students with vectors, and student.head=pair is a cross-encoder; leave it out."
+                f"evals.{option}={given} is for students with vectors, and student.kind={config.student.kind} is a cross-encoder; leave it out."
             )
     return OwnSets(
         pairs=_graded_pairs(config.evals),

@@ -15,13 +15,13 @@ from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import evaluation, sts, suite
 from jaxdistill.evals.score_cache import cached_scores, is_cached
 from jaxdistill.paths import cache_folder
+from jaxdistill.students.parts.student import widths_of
 from jaxdistill.training import report as run_report
 from jaxdistill.training.dev import sts_data_folder
 from jaxdistill.training.outcome import Outcome
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import say
 from jaxdistill.training.sharding import sharded_embedder
-from jaxdistill.training.student import as_evaluated, widths_of
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _student_before(run: Run) -> SentenceModel:
-    return as_evaluated(run.config.student, run.student, widths_of(run.teachers))
+    return run.config.student.evaluated(run.student, widths_of(run.teachers))
 
 
 def _sts_folder(run: Run) -> pathlib.Path | None:

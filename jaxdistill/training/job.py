@@ -13,6 +13,7 @@ from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import agreement, auc, documents, entity, pairs, sts
 from jaxdistill.files import parts, write_atomic
 from jaxdistill.files.folders import refuse_foreign
+from jaxdistill.objectives.parts.wrapped import innermost
 from jaxdistill.paths import public_name, without_folders
 from jaxdistill.reporting.model_card import Facts, averaged_steps, public_command, write_facts
 from jaxdistill.reporting.plots import training_plot
@@ -23,7 +24,6 @@ from jaxdistill.training.build import build
 from jaxdistill.training.dev import retrieval_files
 from jaxdistill.training.export import export, weights_bytes
 from jaxdistill.training.final_scores import Found, final_models, found_of
-from jaxdistill.training.layer_choice import keep_layers
 from jaxdistill.training.loop import train
 from jaxdistill.training.metrics import Callback
 from jaxdistill.training.outcome import Outcome
@@ -31,8 +31,6 @@ from jaxdistill.training.overview import print_overview
 from jaxdistill.training.paper import Repeated, repeated
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import kept, say
-from jaxdistill.training.student import as_exported
-from jaxdistill.training.vocabulary import keep_tokenizer, refuse_other_text
 from jaxdistill.training.workdir import (
     DEV_SCORE,
     EXPORT,
@@ -45,7 +43,6 @@ from jaxdistill.training.workdir import (
     refuse_other_inputs,
     stage_export,
 )
-from jaxdistill.training.wrapped import innermost
 from jaxdistill.versions import versions
 
 FEW_STEPS = 50
@@ -72,7 +69,7 @@ def run_training(
         with processes.agreed() as facts:
             parts.use(config.run.parts)
             claim_workdir(workdir, config, write=False)
-            refuse_other_text(config, workdir)
+            config.student.refuse_other_text(config.data, workdir)
             refuse_foreign(workdir / EXPORT, advice="Move it, or give another --workdir.")
             run = build(config, workdir, progress=leads)
             read = digests(run)
@@ -88,8 +85,7 @@ def run_training(
             if leads:
                 claim_workdir(workdir, config, write=True)
                 note_inputs(workdir, inputs)
-                keep_tokenizer(config.student.vocabulary, run.student, workdir)
-                keep_layers(config.student.layers, run.student, workdir)
+                config.student.keep(run.student, workdir)
                 keep_in(workdir)
             processes.wait("the workdir is claimed")
             outcome = train(run, progress=leads, shared=shared, callbacks=callbacks)
@@ -102,16 +98,14 @@ def run_training(
 
 def digests(run: Run) -> dict[str, str]:
     """What the processes of a run must have read alike, by name."""
-    teacher = run.config.teacher.model
     evals = run.config.evals
-    files = {
+    files: dict[str, Sequence[str]] = {
         "evals.pairs": sources.split_specs(evals.pairs),
         "evals.agreement": sources.split_specs(evals.agreement),
         "evals.entities": sources.split_specs(evals.entities),
         "evals.retrieval": [str(path) for found in retrieval_files(evals) for path in found],
     }
-    if teacher.startswith("vectors:"):
-        files["teacher.model"] = sources.split_specs(teacher.removeprefix("vectors:"))
+    files |= run.config.teacher.files
     found = {name: sources.content_digest(specs) for name, specs in files.items() if specs}
     found |= {f"{name}.model": model.digest() for name, model in teachers_by_name(run.teachers).items()}
     found |= {f"labeller {number}": digest for number, digest in enumerate(run.labeller_digests, start=1)}
@@ -150,7 +144,7 @@ def finish(
     write_facts(run.workdir, facts)
     say("writing the export; reloading and comparing it")
     forms = sources.split_specs(run.config.run.export_to)
-    export(as_exported(run.config.student, outcome.student), folder, facts=facts, to=forms)
+    export(run.config.student.exported(outcome.student), folder, facts=facts, to=forms)
     title = _title(run, facts)
     plot = training_plot(run.workdir / METRICS, run.workdir / "training.png", title=title)
     measured = {
@@ -254,8 +248,8 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
     name = objective.pop("name")
     if "queue_size" in objective:
         objective["queue_size"] = vars(innermost(run.objective))["queue_size"]  # a small text has a smaller one
-    teacher = ",".join(model.source for model in run.teachers) or run.config.teacher.model
-    origins = [*sources.split_specs(teacher), stage_export(run.config.student.model, run.workdir)]
+    teachers = [model.source for model in run.teachers] or run.config.teacher.public_name
+    origins = [*teachers, stage_export(run.config.student.model, run.workdir)]
     made_from = run.teachers if run.config.student.model == "teacher" else [*run.teachers, run.student]
     licences = {name: licence for model in made_from for name, licence in model.licences.items()}
     readers = {"student": run.student} | teachers_by_name(run.teachers)
@@ -266,7 +260,7 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
     }
     return Facts(
         name=run.workdir.resolve().name,
-        teacher=", ".join(map(public_name, sources.split_specs(teacher))),
+        teacher=", ".join(map(public_name, teachers)),
         student=without_folders(run.student.source, origins),
         licences=licences,
         languages=", ".join(common_languages(model.languages for model in made_from)),

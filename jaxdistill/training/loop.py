@@ -23,6 +23,7 @@ from jaxdistill.config import Evals, flat
 from jaxdistill.core import Array, Batch, InputError, Params, TrainState
 from jaxdistill.data.batches import prefetch
 from jaxdistill.inference import Embedder
+from jaxdistill.students.parts.student import widths_of
 from jaxdistill.training import collapse
 from jaxdistill.training.checkpoint import Checkpoints
 from jaxdistill.training.goodput import Goodput
@@ -31,7 +32,6 @@ from jaxdistill.training.outcome import Outcome, open_checkpoints, outcome_of
 from jaxdistill.training.profile import Profile
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import say
-from jaxdistill.training.student import as_evaluated, evaluated_params, widths_of
 from jaxdistill.training.workdir import refuse_other_dev_score
 
 log = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ class _Loop:
             shown=shown,
             seconds_left=self.seconds_left,
         )
-        evaluated = as_evaluated(run.config.student, run.student, widths_of(run.teachers))
+        evaluated = run.config.student.evaluated(run.student, widths_of(run.teachers))
         self.embedder = Embedder(evaluated, mesh=run.mesh, compute_dtype=run.compute_dtype, params={})
         watches = run.config.evals.collapse != "off" and not run.student.definition.reads_pairs
         self.watched = collapse.sample_of(run.store) if watches else []
@@ -207,7 +207,7 @@ class _Loop:
         """Runs every dev evaluation and tracks the best score."""
         self.report(step)
         student, widths = self.run.config.student, widths_of(self.run.teachers)
-        params = evaluated_params(student, self.run.student, state.params["student"], widths)
+        params = student.evaluated_params(self.run.student, state.params["student"], widths)
         with self.goodput.spent("evaluation"):
             scores = self.scores(step, params)
             spread = self.watch_collapse(step, params) if self.watched else {}

@@ -15,10 +15,7 @@ from jaxdistill.core import LABELS, InputError, Objective, Sizes
 from jaxdistill.data import tokenize, views
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.mesh import batch_devices
-from jaxdistill.training.each_teacher import EachTeacher
-from jaxdistill.training.nested import Nested
-from jaxdistill.training.several import check_several, shares_of
-from jaxdistill.training.wrapped import Wrapped
+from jaxdistill.objectives.parts.wrapped import Wrapped
 
 QUEUE_SHARE = 0.25
 """Largest share of a text's rows in a queue. The rows of its start are not trained on, and a longer one would hold the same
@@ -35,71 +32,76 @@ def plain_objective(config: Config) -> Objective:
 
 def make_objective(config: Config) -> Objective:
     """The objective with its options, over nested widths where asked; checks that it fits the other options."""
-    objective = plain_objective(config)
-    if (config.teacher.targets == "labels") != (tuple(objective.teacher_views) == (LABELS,)):
+    objective, teacher, name = plain_objective(config), config.teacher, config.objective["name"]
+    if teacher.scores_pairs != (tuple(objective.teacher_views) == (LABELS,)):
         raise InputError(
-            f"teacher.targets={config.teacher.targets!r} does not go with objective {config.objective['name']}: scores of "
-            "pairs (labels) are the targets of trans_encoder, cosent and listwise, and of no other: set "
-            f"--config.teacher.targets={'store' if config.teacher.targets == 'labels' else 'labels'}."
+            f"teacher.kind={teacher.kind} does not go with objective {name}: scores of pairs (labels, scores, columns) are the "
+            "targets of trans_encoder, cosent and listwise, and of no other: set "
+            f"--config.teacher.kind={'stored' if teacher.scores_pairs else 'labels'}."
         )
-    check_several(config)
+    if objective.teacher_views:
+        teacher.check()
+    _check_together(config)
     _check_targets(config, objective)
-    if config.student.dims:
-        _check_dims(config)
-        objective = Nested(objective=objective, dims=config.student.dims, targets=config.student.dims_targets)
-    if objective.teacher_views and not config.teacher.model:
-        raise InputError(f"objective {config.objective['name']} needs a teacher; set teacher.model.")
-    for option, wanted, why in (
-        ("teacher.dropout", config.teacher.dropout, "differ at every step"),
-        (f"objective {config.objective['name']}", bool(objective.reads), "include single tokens or layers"),
-    ):
-        if wanted and (config.teacher.targets != "live" or config.teacher.model.startswith("vectors:")):
-            raise InputError(f"{option} needs targets that {why}; set teacher.targets=live and name one teacher model.")
-    return objective
+    wrapped = config.student.wrapped(objective)
+    if wrapped is not objective and teacher.scores_pairs:
+        raise InputError("student.dims: a score of a pair has no nested widths; leave it empty with labels as targets.")
+    if objective.teacher_views and not teacher.is_given:
+        raise InputError(f"objective {name} needs a teacher; set teacher.model.")
+    if objective.reads and not teacher.is_live:
+        raise InputError(
+            f"objective {name} needs targets that include single tokens or layers; set --config.teacher.kind=live and name one "
+            "teacher model."
+        )
+    return wrapped
+
+
+def _check_together(config: Config) -> None:
+    """Raises `InputError` for options of the student that do not go with the number of teachers."""
+    student, teacher, count = config.student, config.teacher, len(config.teacher.models)
+    several = 0 if teacher.scores_pairs else count
+    if student.head_of and not 2 <= several >= student.head_of:
+        raise InputError(
+            f"student.head_of={student.head_of} is the number of one of several teachers, and teacher.model names "
+            f"{several}; leave it 0."
+        )
+    if student.head_of and not student.exports_head:
+        raise InputError(
+            f"student.head_of={student.head_of} exports a part of the head, and the export has none; set "
+            "--config.student.head=linear and --config.student.keep_head=True."
+        )
+    if several < 2:
+        return
+    if teacher.transforms and student.head_of:
+        raise InputError(
+            "teacher.whiten and teacher.components mix the numbers of several teachers; set --config.student.head_of=0."
+        )
+    if student.dims and (teacher.compares_each or student.truncates):
+        raise InputError(
+            "student.dims: the first numbers of several teachers' vectors are the first teacher's; set "
+            "--config.teacher.combine=concatenate and --config.student.dims_targets=projected."
+        )
 
 
 def _check_targets(config: Config, objective: Objective) -> None:
     """Raises `InputError` for forms of stored targets that the objective cannot read, or would misread."""
-    spec, name = config.teacher, config.objective["name"]
-    whitens = spec.whiten > 0.0 or spec.components > 0
-    if whitens and (objective.reads or not objective.teacher_views or spec.targets == "labels"):
+    teacher, name = config.teacher, config.objective["name"]
+    if teacher.transforms and (objective.reads or not objective.teacher_views):
         raise InputError(
             f"teacher.whiten and teacher.components change stored vectors of a teacher, which objective {name} does not read; "
             "set both to 0."
         )
     columns = [view for view in dict.fromkeys(objective.teacher_views) if view in dict(config.data.columns)]
-    if whitens and len(columns) > 1:
+    if teacher.transforms and len(columns) > 1:
         raise InputError(
             f"teacher.whiten and teacher.components transform each column by itself, and objective {name} compares the teacher's "
             f"vectors of {', '.join(columns)} with each other; set both to 0."
         )
-    if spec.model.startswith("vectors:") and len(columns) > 1:
+    if teacher.of_rows and not teacher.scores_pairs and len(columns) > 1:
         raise InputError(
-            f"teacher.model={spec.model} has one vector for each row, and the teacher of objective {name} reads "
+            f"teacher.kind={teacher.kind} has one vector for each row, and the teacher of objective {name} reads "
             f"{', '.join(columns)}; name a teacher model."
         )
-
-
-def _check_dims(config: Config) -> None:
-    """Raises `InputError` where nested widths have no meaning, or would be those of other vectors than the export gives."""
-    student = config.student
-    if config.teacher.targets == "labels":
-        raise InputError(
-            "student.dims: a score of a pair has no nested widths; leave it empty with teacher.targets=labels."
-        )
-    if student.head_of or (student.head != "none" and not student.keep_head):
-        other = f"student.head_of={student.head_of}" if student.head_of else "student.keep_head=False"
-        raise InputError(
-            f"student.dims={student.dims} trains the first numbers of the whole head's vectors, and {other} exports other "
-            "numbers; leave one of them out (--config.student.dims='()')."
-        )
-
-
-def with_teachers(config: Config, objective: Objective, widths: Sequence[int]) -> Objective:
-    """The objective for teachers of these widths: for each of several where `teacher.combine` says so."""
-    if len(widths) < 2 or config.teacher.combine == "concatenate":
-        return objective
-    return EachTeacher(objective=objective, widths=tuple(widths), shares=shares_of(config.teacher))
 
 
 def sized_to_text(objective: Objective, rows: int) -> Objective:
@@ -139,8 +141,8 @@ def check_form(objective: Objective, student: SentenceModel) -> None:
     if pairs != student.definition.reads_pairs:
         are = "a cross-encoder, which reads pairs" if student.definition.reads_pairs else "a sentence encoder"
         raise InputError(
-            f"the student is {are}, and the objective's views are {', '.join(objective.student_views)}; student.head=pair "
-            "makes a cross-encoder for views of pairs, and student.pooling a sentence encoder of a cross-encoder."
+            f"the student is {are}, and the objective's views are {', '.join(objective.student_views)}; "
+            "student.kind=cross_encoder makes one for views of pairs, and student.pooling a sentence encoder of a cross-encoder."
         )
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from jaxdistill import config, objectives
+from jaxdistill.config.kinds import KINDS, Kinds
 from jaxdistill.training.config_file import find_config, first_line, load_config_module, shipped_configs
 
-SECTIONS = (config.Data, config.Teacher, config.Student, config.Optimizer, config.Evals, config.RunOptions)
-
+SECTIONS = tuple(config.PLAIN.values())
 
 OBJECTIVE = "objective ("
 """Beginning of the names of sections that each describe an objective."""
@@ -30,23 +30,52 @@ class Option(NamedTuple):
 
 def sections() -> Iterator[tuple[str, str, list[Option]]]:
     """(name, first line of its docstring, options) of every section, each objective as one."""
-    for kind in SECTIONS:
-        yield kind.__name__.lower().removesuffix("options"), first_line(kind), options_of(kind)
+    for section in config.SECTIONS:
+        if kinds := KINDS.get(section):
+            yield section, _kinds_line(kinds), options_of_kinds(kinds)
+        elif kind := config.PLAIN.get(section):
+            yield section, first_line(kind), options_of(kind)
     for name in objectives.available():
         kind = objectives.options_class(name)
         yield f"{OBJECTIVE}{name})", first_line(kind), options_of(kind)
 
 
+def _kinds_line(kinds: Kinds) -> str:
+    """The kinds of a section with what each is, and the one that it is by default."""
+    described = [f"`{name}`: {_first_sentence(kinds.options_class(name))}" for name in kinds.available()]
+    return f"The kind, `{kinds.default}` by default, decides which options there are. {' '.join(described)}"
+
+
+def _first_sentence(kind: type) -> str:
+    return " ".join((inspect.getdoc(kind) or "").split()).partition(". ")[0].rstrip(".") + "."
+
+
+def options_of_kinds(kinds: Kinds) -> list[Option]:
+    """The options of all kinds of a section; the meaning begins with the kinds that have them, unless all do."""
+    having: dict[Option, list[str]] = {}
+    for name in kinds.available():
+        for option in options_of(kinds.options_class(name)):
+            if option.name == kinds.option:
+                option = option._replace(default=repr(kinds.default))
+            having.setdefault(option, []).append(name)
+    everywhere = len(kinds.available())
+    return [
+        option if len(names) == everywhere else option._replace(meaning=f"Of {', '.join(names)}. {option.meaning}")
+        for option, names in having.items()
+    ]
+
+
 def options_of(kind: type) -> list[Option]:
-    """Each field of an options class with the text that stands below it."""
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    assert isinstance(definition, ast.ClassDef)
+    """Each field of an options class with the text that stands below it, there or in a class that it extends."""
     hints = get_type_hints(kind, include_extras=True)
     below: dict[str, str] = {}
-    for node, after in zip(definition.body, definition.body[1:], strict=False):
-        match node, after:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                below[name] = text
+    for owner in reversed([owner for owner in kind.__mro__ if dataclasses.is_dataclass(owner)]):
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+        assert isinstance(definition, ast.ClassDef)
+        for node, after in zip(definition.body, definition.body[1:], strict=False):
+            match node, after:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    below[name] = text
     return [
         Option(
             field.name,

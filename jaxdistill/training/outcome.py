@@ -11,12 +11,12 @@ from jaxdistill import mesh as meshes
 from jaxdistill.config import Config
 from jaxdistill.core import InputError, Params
 from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.students.parts.student import widths_of
 from jaxdistill.training.checkpoint import Checkpoints, Restored
 from jaxdistill.training.lengths import training_length
 from jaxdistill.training.run import Run
 from jaxdistill.training.sharding import sharded_embedder
-from jaxdistill.training.student import as_evaluated, as_exported, make_student, widths_of, with_length
-from jaxdistill.training.teacher import load_teachers
+from jaxdistill.training.student import load_teachers, make_student
 from jaxdistill.training.workdir import CHECKPOINTS, EXPORT, read_config
 
 
@@ -112,7 +112,7 @@ def trained_student(
     config: Config, student: SentenceModel, trained: Mapping[str, np.ndarray], teachers: Sequence[SentenceModel]
 ) -> SentenceModel:
     """The student with these parameters, as it is evaluated."""
-    return as_evaluated(config.student, student.with_params(trained), widths_of(teachers))
+    return config.student.evaluated(student.with_params(trained), widths_of(teachers))
 
 
 def restored_student(workdir: str | pathlib.Path, steps: Sequence[int]) -> SentenceModel:
@@ -129,7 +129,7 @@ def restored_student(workdir: str | pathlib.Path, steps: Sequence[int]) -> Sente
         )
     teachers = load_teachers(config, workdir)
     student = make_student(config, teachers, workdir, computed=False)  # the weights are the checkpoint's
-    student = with_length(config.student, student, training_length(config, student, teachers, workdir))
+    student = config.student.with_length(student, training_length(config, student, teachers, workdir))
     checkpoints = Checkpoints(workdir, read_only=True)
     params = _mean(checkpoints.restore_alone(step).params["student"] for step in steps)
-    return as_exported(config.student, trained_student(config, student, params, teachers))
+    return config.student.exported(trained_student(config, student, params, teachers))

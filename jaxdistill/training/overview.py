@@ -20,7 +20,7 @@ from jaxdistill.training.lengths import truncation_warnings
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import note, say
 from jaxdistill.training.sharding import held_share, sharded_embedder
-from jaxdistill.training.teacher import joint_embed
+from jaxdistill.training.targets import joint_embed
 
 PADDING_STEPS = 8
 """Batches that the share of padding is measured on."""

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from jaxdistill.config import Config, flat, parse_config
+from jaxdistill.config import Config, flat, parse_stages
 from jaxdistill.config.resuming import WITHOUT_EFFECT
 from jaxdistill.core import InputError
 from jaxdistill.evals import sts
@@ -64,10 +64,8 @@ def repeated(config: Config) -> Repeated | None:
 
 def _stages_of(preset: str, reference: str) -> list[dict[str, Any]]:
     """The options of a preset's stages that repeat the row; none if there is no such preset."""
-    from jaxdistill.training.stages import in_order  # which runs trainings, and each of them asks for its row
-
     try:
-        stages = in_order(parse_config(read_config_file(preset)))
+        stages = parse_stages(read_config_file(preset))
     except InputError:
         return []
     return [_compared(stage) for stage in stages if stage.run.paper == reference]

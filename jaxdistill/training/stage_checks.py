@@ -17,11 +17,9 @@ from jaxdistill.data.sources import split_specs
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.encoders.locate import locate
 from jaxdistill.files import buckets, is_remote, parts
+from jaxdistill.reading import text_portions
 from jaxdistill.training.build import checked_setup
 from jaxdistill.training.dev import read_own_sets
-from jaxdistill.training.several import each_teacher, names_models
-from jaxdistill.training.student import refuse_contradictions
-from jaxdistill.training.text import text_portions
 from jaxdistill.training.workdir import INPUTS, STAGE_NAME, TEXT_FILES, made_of, read_note, stage_folder
 
 HERE, ELSEWHERE = "here", "elsewhere"
@@ -109,8 +107,7 @@ def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pa
 def _check_options(stage: Config, absent: Mesh | None = None) -> None:
     parts.use(stage.run.parts)
     checked_setup(stage, absent)
-    gives_vectors = bool(stage.teacher.model) and names_models(stage.teacher) and stage.teacher.targets != "labels"
-    refuse_contradictions(stage.student, has_teacher=gives_vectors)
+    stage.student.check(has_teacher=bool(stage.teacher.models) and not stage.teacher.scores_pairs)
     if stage.student.pooling:
         Pooling.parse(stage.student.pooling)
     specs = split_specs(stage.data.text)
@@ -120,8 +117,10 @@ def _check_options(stage: Config, absent: Mesh | None = None) -> None:
 
 def _models(stage: Config) -> Iterator[tuple[str, str]]:
     """Options that name models, with those that exist before the chain is trained."""
-    teachers = [teacher.model for teacher in each_teacher(stage.teacher)] if names_models(stage.teacher) else []
-    for option, name in (*(("teacher.model", name) for name in teachers), ("student.model", stage.student.model)):
+    for option, name in (
+        *(("teacher.model", name) for name in stage.teacher.models),
+        ("student.model", stage.student.model),
+    ):
         if name not in ("", "teacher") and not STAGE_NAME.fullmatch(name):
             yield option, name
 

@@ -1,7 +1,6 @@
 """Several trainings in a row: each hands its best student on to the next (two-stage DistilCSE, Trans-Encoder)."""
 
 import contextlib
-import dataclasses
 import json
 import logging
 import pathlib
@@ -13,10 +12,9 @@ from typing import Any
 import jax
 
 from jaxdistill import processes
-from jaxdistill.config import Config, Teacher, flat
+from jaxdistill.config import Config, flat, flat_stages
 from jaxdistill.config.resuming import WITHOUT_EFFECT
 from jaxdistill.core import InputError
-from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import sts
 from jaxdistill.files import folder_digest, is_remote, write_atomic
 from jaxdistill.files.folders import MARK, refuse_foreign, replacing
@@ -26,15 +24,12 @@ from jaxdistill.reporting.tables import StageRow, as_text, stage_table
 from jaxdistill.training import lock, mirror
 from jaxdistill.training.job import run_training
 from jaxdistill.training.metrics import Callback
-from jaxdistill.training.objective import plain_objective
 from jaxdistill.training.said import say
-from jaxdistill.training.several import SEPARATOR, names_models
 from jaxdistill.training.stage_checks import check_stages
 from jaxdistill.training.workdir import (
     CHECKPOINTS,
     EXPORT,
     RESULTS,
-    STAGE_NAME,
     STUDENTS,
     made_of,
     part_digests,
@@ -45,33 +40,26 @@ from jaxdistill.training.workdir import (
 )
 from jaxdistill.versions import source_digest
 
-INHERITED = (("data", "text"), ("data", "exclude"), ("data", "cache_folder"), ("evals", "pairs"), ("run", "parts"))
-"""Options that a stage takes from the one before where they are empty."""
-OF_VECTORS = (("evals", "retrieval"), ("evals", "retrieval_split"), ("evals", "entities"))
-"""Options that it takes unless its student is a cross-encoder."""
-WITH_TEXT = tuple(("data", option) for option in ("columns", "weights", "roles", "chunk_tokens", "chunk_least"))
-"""Options that it takes together with the text."""
-
 
 def run_stages(
-    config: Config,
+    stages: Sequence[Config],
     workdir: str | pathlib.Path,
     *,
     dry_run: bool,
     command: str,
     callbacks: Sequence[Callback] = (),
 ) -> None:
-    """Runs a training in a workdir, local or in a bucket, or each stage that `then` chains in `workdir/stage1` and so on.
+    """Runs a training in a workdir, local or in a bucket, or each of several stages in `workdir/stage1` and so on.
 
     A stage whose `student.model` is `previous` begins with the export of the stage before. A finished stage is not run
     again. A stage that was made from an earlier one is refused if that one has been trained anew since.
     """
-    with processes.connected(partial(_facts, config, workdir, dry_run)):
+    with processes.connected(partial(_facts, stages, workdir, dry_run)):
         if not processes.is_first():
             logging.getLogger("jaxdistill").setLevel(logging.WARNING)
         with mirror.opened(workdir, dry_run=dry_run) as place:
             run = partial(run_training, dry_run=dry_run, command=command, callbacks=callbacks)
-            _run_stages(in_order(config), place, run, dry_run=dry_run)
+            _run_stages(stages, place, run, dry_run=dry_run)
 
 
 def _run_stages(stages: Sequence[Config], place: mirror.Opened, run: Callable[..., None], *, dry_run: bool) -> None:
@@ -90,7 +78,7 @@ def _is_dropped(stages: Sequence[Config], workdir: pathlib.Path) -> bool:
     return processes.gathered(found)[0]  # others may have no checkpoints in their copies
 
 
-def _facts(config: Config, workdir: str | pathlib.Path, dry_run: bool) -> dict[str, Any]:
+def _facts(stages: Sequence[Config], workdir: str | pathlib.Path, dry_run: bool) -> dict[str, Any]:
     """What the processes of a run must have alike from the start."""
     data = data_folder()
     folder = sts.digest(data)[:12] if data is not None else None
@@ -98,8 +86,9 @@ def _facts(config: Config, workdir: str | pathlib.Path, dry_run: bool) -> dict[s
     facts |= {
         "--workdir": str(workdir if is_remote(workdir) else pathlib.Path(workdir).absolute()),
         "--dry_run": dry_run,
-    } | flat(config)
-    facts |= {f"source of {name}": digest[:12] for name, digest in part_digests(config).items()}
+    } | flat_stages(stages)
+    digests = {name: digest for stage in stages for name, digest in part_digests(stage).items()}
+    facts |= {f"source of {name}": digest[:12] for name, digest in digests.items()}
     return {name: value for name, value in facts.items() if not name.endswith("data.cache_folder")}
 
 
@@ -131,74 +120,6 @@ def _run_chain(stages: Sequence[Config], place: mirror.Opened, run: Callable[...
             hand_on()
         if processes.is_first():
             summarise(stages, workdir)
-
-
-def in_order(config: Config) -> list[Config]:
-    """The stages, each without those that follow it.
-
-    `INHERITED` options that one does not name are those of the stage before. So are the columns, weights, roles and chunks of
-    an inherited text, the prompt of a student or teacher that an earlier stage trained, and the teacher, with its prompts and
-    the form of its vectors as far as the stage does not set these.
-    """
-    stages = []
-    rest: Config | None = config
-    while rest is not None:
-        stage = dataclasses.replace(rest, then=None)
-        same_text = bool(stages) and not stage.data.text
-        for section, option in (*INHERITED, *WITH_TEXT * same_text) if stages else ():
-            stage = _with_option(stage, section, option, of=stages[-1])
-        for section, option in OF_VECTORS if stage.student.head != "pair" else ():
-            for before in reversed(stages):  # not the last one alone: a cross-encoder between them has none
-                stage = _with_option(stage, section, option, of=before)
-        if stages and _lacks_teacher(stage) and _fits_any_stage(stages[-1].teacher):
-            stage = dataclasses.replace(stage, teacher=_inherited(stages[-1].teacher, stage.teacher))
-        if not stage.student.prompt and stage.student.head != "pair" and not stage.student.static:
-            prompt = _prompt_of_stage(stage.student.model, stages)
-            stage = dataclasses.replace(stage, student=dataclasses.replace(stage.student, prompt=prompt))
-        if not stage.teacher.prompt and names_models(stage.teacher):
-            prompts = [_prompt_of_stage(name, stages) for name in split_specs(stage.teacher.model)]
-            prompt = SEPARATOR.join(prompts) if any(prompts) else ""
-            stage = dataclasses.replace(stage, teacher=dataclasses.replace(stage.teacher, prompt=prompt))
-        stages.append(stage)
-        rest = rest.then
-    return stages
-
-
-def _with_option(stage: Config, section: str, option: str, *, of: Config) -> Config:
-    """The stage with an option of another one, if its own is empty."""
-    options = getattr(stage, section)
-    if getattr(options, option):
-        return stage
-    changed = {option: getattr(getattr(of, section), option)}
-    return dataclasses.replace(stage, **{section: dataclasses.replace(options, **changed)})
-
-
-def _prompt_of_stage(model: str, stages: Sequence[Config]) -> str:
-    """The prompt that the student of an earlier stage was trained with, if `model` names one: its export has the prompt, but
-    not as its default."""
-    origin = stage_named(model, len(stages) + 1)
-    return stages[origin - 1].student.prompt if 0 < origin <= len(stages) else ""
-
-
-def _inherited(before: Teacher, own: Teacher) -> Teacher:
-    """The teacher of the stage before with what a stage sets of its own; `targets` and `dropout` are always the stage's."""
-    set_here = {name: value for name, value in vars(own).items() if value != getattr(Teacher(), name)}
-    return dataclasses.replace(before, **{"targets": own.targets, "dropout": own.dropout} | set_here)
-
-
-def _fits_any_stage(teacher: Teacher) -> bool:
-    """Whether the teacher is the same for every text and from every stage."""
-    return names_models(teacher) and not any(map(STAGE_NAME.fullmatch, split_specs(teacher.model)))
-
-
-def _lacks_teacher(stage: Config) -> bool:
-    """Whether the stage compares vectors with a teacher's and names none."""
-    if stage.teacher.model or stage.teacher.targets == "labels":
-        return False
-    try:
-        return bool(plain_objective(stage).teacher_views)
-    except InputError:  # `check_stages` raises it with the number of the stage
-        return False
 
 
 def note_students(folder: pathlib.Path, students: Mapping[str, str], *, write: bool) -> None:

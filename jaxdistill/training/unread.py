@@ -1,62 +1,72 @@
 """Options that have no effect under the other options of a training."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from jaxdistill.config import Config, flat
+from jaxdistill.config import Config, flat, flat_stages
 from jaxdistill.training.objective import plain_objective
-from jaxdistill.training.several import vector_teachers
+from jaxdistill.training.overrides import ALL
+
+SWITCHES = (
+    ("student.head", "none", ("student.head_init", "student.keep_head")),
+    ("student.embedding", 0, ("student.embedding_init",)),
+    ("student.dims", [], ("student.dims_targets",)),
+)
+"""Options, the value that switches what they are about off, and the options that are then not read."""
 
 log = logging.getLogger(__name__)
 
 
-def warn_of_unread(config: Config, given: Iterable[str], *, flag: str = "--config.") -> None:
-    """Logs a warning for each option among the given ones, by their dotted names, that has no effect.
+def warn_of_unread(stages: Sequence[Config], given: Iterable[str], *, flag: str = "--config.") -> None:
+    """Logs a warning for each option among the given ones, by their dotted names, that has no effect in any stage.
 
     Args:
       flag: what goes before a name.
     """
-    reasons = unread(config)
+    reasons = unread_of_stages(stages)
     for name in sorted(set(given) & reasons.keys()):
         log.warning("warning: %s%s has no effect, because %s", flag, name, reasons[name])
 
 
+def unread_of_stages(stages: Sequence[Config]) -> dict[str, str]:
+    """The unread options of all stages, each with the reason, by the names that `with_options` takes."""
+    of_each = [unread(stage) for stage in stages]
+    if len(stages) == 1:
+        return of_each[0] | {f"{ALL}{name}": why for name, why in of_each[0].items()}
+    found = {f"stage{number}.{name}": why for number, one in enumerate(of_each, start=1) for name, why in one.items()}
+    everywhere = [
+        name
+        for name in of_each[0]
+        if all(name in one or name not in flat(stage) for one, stage in zip(of_each, stages, strict=True))
+    ]
+    return found | {f"{ALL}{name}": of_each[0][name] for name in everywhere}
+
+
 def unread(config: Config) -> dict[str, str]:
-    """The unread options of all stages, by their dotted names, each with the reason."""
+    """The unread options of one stage, by their dotted names, each with the reason."""
     objective = plain_objective(config)
     found = {f"objective.{name}": why for name, why in objective.unread.items()} | dict(_of_parts(config))
     if not objective.teacher_views:
-        names = ("teacher.targets", "teacher.dropout", "teacher.normalize", "student.dims_targets")
+        names = ("teacher.dropout", "teacher.normalize", "student.dims_targets")
         found |= dict.fromkeys(names, f"objective {config.objective['name']} has no teacher")
-    return found | ({f"then.{name}": why for name, why in unread(config.then).items()} if config.then else {})
+    return found
 
 
-def _of_parts(config: Config):
-    student, optimizer, run = config.student, config.optimizer, config.run
-    if student.head in ("none", "pair"):
-        yield "student.head_init", f"student.head is {student.head}"
-    if student.head == "none":
-        yield "student.keep_head", "student.head is none"
-    if not student.embedding:
-        yield "student.embedding_init", "student.embedding is 0"
-    if student.width:
-        yield "student.prune_by", f"student.width is {student.width}: nothing is pruned"
-    elif not student.heads and not student.intermediate:
+def _of_parts(config: Config) -> Iterator[tuple[str, str]]:
+    options = flat(config)
+    for option, off, names in SWITCHES:
+        if options.get(option) == off:
+            yield from ((name, f"{option} is {'empty' if off == [] else off}") for name in names)
+    if options.get("student.heads") == options.get("student.intermediate") == 0:
         yield "student.prune_by", "student.heads and student.intermediate are 0"
-    if student.static:
-        yield "student.drophead", f"student.static is {student.static}: there are no attention heads"
-    if not student.dims:
-        yield "student.dims_targets", "student.dims is empty"
-    if vector_teachers(config.teacher) < 2:
-        yield "teacher.combine", "there is one teacher at most"
-    if run.steps:
-        yield "run.epochs", f"run.steps is {run.steps}"
-    if optimizer.warmup_steps:
-        yield "optimizer.warmup_fraction", f"optimizer.warmup_steps is {optimizer.warmup_steps}"
+    if config.run.steps:
+        yield "run.epochs", f"run.steps is {config.run.steps}"
+    if config.optimizer.warmup_steps:
+        yield "optimizer.warmup_fraction", f"optimizer.warmup_steps is {config.optimizer.warmup_steps}"
 
 
-def training_of(config: Config) -> Mapping[str, Any]:
+def training_of(stages: Sequence[Config]) -> Mapping[str, Any]:
     """All options that are read: equal mappings are the same training."""
-    ignored = unread(config)
-    return {name: value for name, value in flat(config).items() if name not in ignored}
+    ignored = unread_of_stages(stages)
+    return {name: value for name, value in flat_stages(stages).items() if name not in ignored}

@@ -20,10 +20,6 @@ EXPORT = "export"
 """Folder of the exported student."""
 CHECKPOINTS = "checkpoints"
 """Folder of the kept train states."""
-TOKENIZER = "tokenizer"
-"""Folder of a tokenizer that was trained for the student."""
-LAYERS = "layers.json"
-"""Layers that were chosen for the student."""
 CONFIG, RESULTS, METRICS = "config.json", "results.json", "metrics.jsonl"
 """Options of the run, its final scores, and its curves."""
 LOG = "train.log"
@@ -63,7 +59,7 @@ def stage_export(name: str, workdir: pathlib.Path) -> str:
     if own is None or number >= int(own[1]) or not folder.is_dir():
         raise InputError(
             f"model {name!r} refers to the export of a stage before {workdir}, which does not exist; it is for the options "
-            "of a stage that follows another (--config.then.student.model)."
+            "of a later stage (--config.stage2.student.model)."
         )
     return str(folder)
 
@@ -159,8 +155,8 @@ def _digests_in(note: pathlib.Path, what: str) -> dict[str, str]:
 
 def part_digests(config: Config) -> dict[str, str]:
     """SHA-256 of the source of every part from outside that the config names."""
-    name = config.objective["name"]
-    own = [name.rpartition(":")[0]] if parts.is_outside(name) else []
+    names = (config.objective["name"], config.student.kind, config.teacher.kind)
+    own = [name.rpartition(":")[0] for name in names if parts.is_outside(name)]
     return parts.source_digests([*own, *split_specs(config.run.parts)])
 
 

@@ -45,10 +45,11 @@ def _unknown_vocabulary(room: Room) -> Ended:
         "".join(f"{sentence[number % 40 :]}\n" for number in range(200)), encoding="utf-8"
     )
     np.save(room.folder / "v.npy", np.random.default_rng(0).normal(size=(200, 16)).astype(np.float32))
-    teacher = {"teacher__model": f"vectors:{room.folder / 'v.npy'}", "teacher__targets": "store"}
+    teacher = {"teacher__kind": "vectors", "teacher__model": None, "teacher__file": room.folder / "v.npy"}
     student = {
         "student__model": room.export(),
-        "student__layers": "",
+        "student__kind": "fresh",
+        "student__layers": None,
         "student__vocabulary": 300,
         "student__width": 16,
         "student__depth": 1,
@@ -59,15 +60,18 @@ def _unknown_vocabulary(room: Room) -> Ended:
 
 def _long_vectors(room: Room) -> Ended:
     np.save(room.folder / "v.npy", np.full((600, 16), 1e30, np.float32))
-    return room.train(teacher__model=f"vectors:{room.folder / 'v.npy'}", student__model=room.export())
+    return room.train(
+        teacher__kind="vectors", teacher__model=None, teacher__file=room.folder / "v.npy", student__model=room.export()
+    )
 
 
 def _vectors(content: bytes) -> Callable[[Room], Ended]:
     def do(room: Room) -> Ended:
         (room.folder / "v.npy").write_bytes(content)
         student = room.export()
-        vectors = f"vectors:{room.folder / 'v.npy'}"
-        return room.train(teacher__model=vectors, teacher__targets="store", student__model=student)
+        return room.train(
+            teacher__kind="vectors", teacher__model=None, teacher__file=room.folder / "v.npy", student__model=student
+        )
 
     return do
 

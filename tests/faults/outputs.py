@@ -21,7 +21,7 @@ def _output_is_input(room: Room) -> Ended:
 
 def _foreign_export(room: Room) -> Ended:
     run, arguments = room.folder / "run", room.arguments()
-    claim_workdir(run, config.parse_config(main.parse_flags(arguments)[0]), write=True)
+    claim_workdir(run, config.parse_config(main.parse_flags(arguments).config), write=True)
     (run / "export").mkdir()
     (run / "export" / "thesis.txt").write_text("mine")
     return room.run("main", *arguments)

@@ -34,7 +34,7 @@ def _training(shared: pathlib.Path, folder: pathlib.Path, **options: Any) -> Com
 
 
 def _stored(shared: pathlib.Path, folder: pathlib.Path) -> Commands:
-    return _training(shared, folder, teacher__targets="store", run__steps=8)
+    return _training(shared, folder, teacher__kind="stored", run__steps=8)
 
 
 def _labels(shared: pathlib.Path, folder: pathlib.Path) -> Commands:
@@ -44,11 +44,7 @@ def _labels(shared: pathlib.Path, folder: pathlib.Path) -> Commands:
         "student.model": model, "student.layers": "", "evals.pairs": "", "evals.best": "", "evals.every": 4,
         "run.steps": 8, "run.precision": "float32", "run.log_every": 1,
     }  # fmt: skip
-    options |= {
-        f"then.{name}": value for name, value in options.items() if name.startswith(("run", "student", "evals"))
-    }
-    options |= {"then.teacher.model": model, "then.data.batch_size": 16}
-    given = [f"--config.{name}={value}" for name, value in options.items()]
+    given = [f"--config.all.{name}={value}" for name, value in options.items()]
     return [("main", ["--config=configs/trans_encoder.py:tiny", *given, f"--workdir={folder / 'run'}"])]
 
 

@@ -4,17 +4,19 @@ A module has `TABLE`: preset to one `Stage` for each stage of its training. `tes
 fact with the preset, and asks for a fact about every option of `REQUIRED`, so that no setting is inherited unnoticed.
 """
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jaxdistill import config as configs
 from jaxdistill import objectives
+from jaxdistill.config.kinds import KINDS
 
 REQUIRED = (
     "data.batch_size", "data.max_length", "data.dedupe",
-    "teacher.model", "teacher.pooling", "teacher.max_length", "teacher.targets", "teacher.dropout",
-    "student.model", "student.layers", "student.width", "student.embedding", "student.embedding_init",
+    "teacher.model", "teacher.pooling", "teacher.max_length", "teacher.kind", "teacher.dropout",
+    "student.kind", "student.model", "student.layers", "student.width", "student.embedding", "student.embedding_init",
     "student.pooling", "student.head", "student.head_init", "student.keep_head", "student.dropout", "student.drophead",
     "optimizer.learning_rate", "optimizer.schedule", "optimizer.weight_decay", "optimizer.decay",
     "optimizer.b1", "optimizer.b2", "optimizer.eps", "optimizer.bias_correction",
@@ -50,7 +52,7 @@ def cited(source: str, **values: Any) -> dict[str, Fact]:
 
 def observed(raw: Mapping[str, Any], rows: int) -> dict[str, Any]:
     """All options of one stage by their dotted names, and what follows from them on a text of `rows` rows."""
-    config = configs.parse_config({**raw, "then": None})
+    config = configs.parse_config(raw)
     options = {name: value for name, value in config.objective.items() if name != "name"}
     views = objectives.make(config.objective["name"], options).student_views
     optimizer, run, batch_size = config.optimizer, config.run, config.data.batch_size
@@ -61,4 +63,13 @@ def observed(raw: Mapping[str, Any], rows: int) -> dict[str, Any]:
         "derived.steps": steps,
         "derived.warmup_steps": warmup,
     }
-    return configs.flat(config) | derived
+    return lacking() | configs.flat(config) | derived
+
+
+def lacking() -> dict[str, Any]:
+    """The options that the kinds of student and teacher do not have, as they are where they are switched off."""
+    off = {"student.width": 0, "student.depth": 0}
+    for section, kinds in KINDS.items():
+        for kind in kinds.available():
+            off = {f"{section}.{name}": value for name, value in kinds.default_options(kind).items()} | off
+    return {name: json.loads(json.dumps(value)) for name, value in off.items()}

@@ -12,7 +12,9 @@ STARTS = {
 }
 RATES = {"bert-base": (2e-4, 5e-5), "tinybert-l6": (3e-4, 1e-5), "tinybert-l4": (3e-4, 5e-5)}
 """Of the two stages, DistilCSE section 4.2."""
-NONE_CUT = cited("ours: the checkpoint as it is", student__layers="", student__width=0, student__embedding=0)
+NONE_CUT = cited(
+    "ours: the checkpoint as it is", student__layers="", student__kind="cut", student__width=0, student__embedding=0
+)
 NONE_CUT |= cited("ours: not read without a compact embedding", student__embedding_init="svd")
 LAST_BATCH = "the code reads the last, partial batch of an epoch too; every batch is full here"
 
@@ -38,7 +40,7 @@ STAGE_1 = NONE_CUT | {
     **cited(
         "sentemb: kd_distillation.py, ckd_contrastive.py",
         data__max_length=64, data__dedupe=False, teacher__model="princeton-nlp/sup-simcse-roberta-large",
-        teacher__pooling="pooler", teacher__max_length=64, teacher__targets="live", student__pooling="pooler",
+        teacher__pooling="pooler", teacher__max_length=64, teacher__kind="live", student__pooling="pooler",
         student__head="linear", student__head_init="uniform", student__keep_head=False, student__dropout=-1.0,
         student__drophead=0.0, evals__every=125,
     ),
@@ -58,7 +60,7 @@ STAGE_2 = NONE_CUT | {
     ),
     **WHOLE,
     **cited("sentemb: nli_finetune.py, its pooler is what the stage before hands on", student__pooling=""),
-    **cited("ours: there is no teacher", teacher__model="", teacher__targets="live", teacher__dropout=False),
+    **cited("ours: there is no teacher", teacher__model="", teacher__kind="live", teacher__dropout=False),
     **cited("ours: there is no teacher, not read", teacher__pooling="", teacher__max_length=0),
     **cited("ours: there is no head, not read", student__head_init="uniform", student__keep_head=True),
     **cited(

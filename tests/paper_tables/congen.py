@@ -45,10 +45,10 @@ COMMON = {
     **cited("ConGen: main.py, the checkpoint's own 512 tokens", teacher__max_length=0),
     **cited(
         "ConGen: main.py encodes the teacher's sentences once, before training",
-        teacher__targets="store",
+        teacher__kind="stored",
         teacher__dropout=False,
     ),
-    **cited("ConGen 4.1: the checkpoint as it is", student__layers="", student__width=0, student__embedding=0),
+    **cited("ConGen 4.1: the checkpoint as it is", student__layers="", student__kind="cut", student__width=0, student__embedding=0),
     **cited("ours: not read without a compact embedding", student__embedding_init="svd"),
     **cited("ConGen 4.1: mean pooling, a linear layer with tanh", student__pooling="mean", student__head="tanh"),
     **cited("ConGen: torch.nn.Linear's default", student__head_init="uniform"),

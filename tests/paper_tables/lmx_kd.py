@@ -11,6 +11,7 @@ TABLE = {
             | cited(
                 "SimTDE Table 2, LMX-KD-384-L12(384): a small BERT",
                 student__layers="",
+                student__kind="fresh",
                 student__width=384,
                 student__depth=12,
                 student__embedding=0,

@@ -12,9 +12,11 @@ QUARTER = (
 )
 COMMON = {
     **cited("none of these has a teacher", teacher__model=""),
-    **cited("ours: there is no teacher, not read", teacher__pooling="", teacher__max_length=0, teacher__targets="live"),
+    **cited("ours: there is no teacher, not read", teacher__pooling="", teacher__max_length=0, teacher__kind="live"),
     **cited("ours: there is no teacher, not read", teacher__dropout=False),
-    **cited("ours: the checkpoint as it is", student__layers="", student__width=0, student__embedding=0),
+    **cited(
+        "ours: the checkpoint as it is", student__layers="", student__kind="cut", student__width=0, student__embedding=0
+    ),
     **cited("ours: not read without a compact embedding", student__embedding_init="svd"),
     **cited("ours: no code stops early", evals__patience=0, evals__patience_epochs=0.0),
     **cited("no code evaluates before it trains", evals__untrained=False),

@@ -7,7 +7,7 @@ from paper_tables.l2 import row
 PAPER = cited("ConGen 4.2: a third term between the student's views", objective__third="views")
 CODE = {
     **cited("CL-ReLKT: the teacher's document, the student's query", objective__third="teacher"),
-    **cited("ours: the teacher reads augmented views, which change each epoch", teacher__targets="live"),
+    **cited("ours: the teacher reads augmented views, which change each epoch", teacher__kind="live"),
 }
 
 

@@ -43,7 +43,7 @@ COMMON = (
     cited("ours: no sentence of an evaluation is longer", student__max_length=512)
     | cited(
         CODE,
-        teacher__targets="labels",
+        teacher__kind="labels",
         teacher__dropout=False,
         evals__untrained=False,
         run__seed=2021,
@@ -64,10 +64,11 @@ COMMON = (
     | cited(
         "whole checkpoints as they are",
         student__layers="",
+        student__kind="cut",
         student__width=0,
         student__embedding=0,
         student__embedding_init="svd",
-        student__head_init="normal",
+        student__head_init="uniform",
         student__keep_head=True,
         student__dropout=-1.0,
         student__drophead=0.0,
@@ -125,7 +126,8 @@ def cross(model: str, task: str, labellers: str, *, first: bool, begun: str = ""
         teacher__pooling="cls" if first else "",
         teacher__max_length=32,
         student__model=begun or plain,
-        student__head="pair",
+        student__kind="cross_encoder",
+        student__head="none",
         objective__form="cross",
         objective__loss="bce",
         objective__both_orders=both,
@@ -174,15 +176,14 @@ def refreshing(models: Sequence[str], task: str = "sts", **changed) -> list[Stag
 
 
 def on_pairs(stages: Sequence[Stage], task: str = "sts") -> list[Stage]:
-    """The stages on a task's pairs, of which the first one names the text of all."""
-    of_all = cited(f"{TABLE_15} and {DATA}", evals__best=BEST[task])
-    of_first = cited(f"{TABLE_15} and {DATA}", data__text=TEXTS[task], data__columns=COLUMNS)
+    """The stages on a task's pairs, all of them."""
+    of_all = cited(f"{TABLE_15} and {DATA}", evals__best=BEST[task], data__text=TEXTS[task], data__columns=COLUMNS)
     if task == "qqp":
         why = "the code reads sbert.net's split, for which docs/guide/data.md has the command; GLUE's has the same pairs otherwise"
-        of_first["data.text"] = Fact(TEXTS[task], of_first["data.text"].source, differs=why)
+        of_all["data.text"] = Fact(TEXTS[task], of_all["data.text"].source, differs=why)
     if task == "sick":
-        of_first |= cited(f"{DATA}: SICK's trial pairs", evals__pairs="data:sts/sick.trial.tsv.gz")
-    return [Stage(rows, facts | of_all | (of_first if not place else {})) for place, (rows, facts) in enumerate(stages)]
+        of_all |= cited(f"{DATA}: SICK's trial pairs", evals__pairs="data:sts/sick.trial.tsv.gz")
+    return [Stage(rows, facts | of_all) for rows, facts in stages]
 
 
 def names(last: int, count: int) -> str:

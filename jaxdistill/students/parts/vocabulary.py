@@ -1,5 +1,6 @@
 """The student's own vocabulary: a new tokenizer that is trained on the text, or the model's, trimmed to a text."""
 
+import dataclasses
 import hashlib
 import json
 import logging
@@ -12,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
-from jaxdistill.config import Config
+from jaxdistill.config import Data
 from jaxdistill.core import InputError
 from jaxdistill.data import roles, sources, wordpiece, words
 from jaxdistill.data.sources import split_specs
@@ -21,60 +22,70 @@ from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.files import make_folder_atomic
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import cache_folder
-from jaxdistill.training.objective import make_objective
-from jaxdistill.training.text import columns_read, sentence_roles
-from jaxdistill.training.workdir import TOKENIZER
+from jaxdistill.reading import Setting, columns_read, sentence_roles
+from jaxdistill.students.parts.student import Student
 
+TOKENIZER = "tokenizer"
+"""Folder of a workdir with the tokenizer that was made for the student."""
 FORMAT = 1
 """Version of trimming, part of the digest; bump to invalidate trimmed tokenizers in caches."""
-TRIM = "trim:"
 NOTE = "trimmed.json"
 """Beside a trimmed tokenizer: the digest of its text, and what was counted."""
 CHUNK_ROWS = 4096
 """Sentences tokenised at a time."""
-EXAMPLES = "16000 for a new WordPiece tokenizer of that many entries, or trim:TEXT for the model's, trimmed to a text"
 
 log = logging.getLogger(__name__)
 
 
-class Vocabulary(NamedTuple):
-    """What `student.vocabulary` asks for; nothing: the model's tokenizer."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trimmed(Student):
+    """A student with the tokenizer of a model, which can be trimmed."""
 
-    entries: int = 0
-    """Of a new tokenizer."""
-    specs: tuple[str, ...] = ()
-    """The text that the model's tokenizer is trimmed to."""
+    trim: str = ""
+    """Reduces the tokenizer of `model` to the tokens of a text (sources as in `data.text`, all of `data.columns`), their
+    single characters and special tokens. It tokenises this text as before, and other text into more tokens. Empty: the
+    whole tokenizer."""
+
+    def trimmed(self, setting: Setting, model: SentenceModel) -> SentenceModel:
+        """The model with its tokenizer trimmed to a text: the workdir's copy, or the one in the cache."""
+        specs = split_specs(self.trim)
+        return trimmed(specs, setting.data, model, setting.workdir) if specs else model
+
+    def keep(self, student: SentenceModel, workdir: pathlib.Path) -> None:
+        super().keep(student, workdir)
+        if self.trim:
+            keep_tokenizer(student, workdir)
+
+    def refuse_other_text(self, data: Data, workdir: pathlib.Path) -> None:
+        noted = workdir / TOKENIZER
+        if not self.trim or not noted.is_dir():
+            return
+        specs = split_specs(self.trim)
+        if sources.content_digest(specs, _columns(data)) != _note(noted)["text"]:
+            raise InputError(
+                f"student.trim: the text {', '.join(specs)} has changed since {workdir} was begun; undo the change or use another "
+                "--workdir."
+            )
 
 
-def asked(option: str) -> Vocabulary:
-    """Reads `student.vocabulary`."""
-    if not option:
-        return Vocabulary()
-    if option.startswith(TRIM) and split_specs(option.removeprefix(TRIM)):
-        return Vocabulary(specs=tuple(split_specs(option.removeprefix(TRIM))))
-    if option.isdecimal():
-        return Vocabulary(entries=int(option))
-    raise InputError(f"student.vocabulary={option!r} is not understood; set {EXAMPLES}.")
-
-
-def new_tokenizer(config: Config, workdir: pathlib.Path) -> pathlib.Path:
+def new_tokenizer(setting: Setting, entries: int) -> pathlib.Path:
     """The folder of the tokenizer that is trained on the text: the workdir's copy, or the one in the cache."""
-    noted = workdir / TOKENIZER
+    noted, data = setting.workdir / TOKENIZER, setting.data
     if noted.is_dir():
         return noted
     return wordpiece.train_wordpiece(
-        split_specs(config.data.text),
-        entries=asked(config.student.vocabulary).entries,
-        cache_folder=cache_folder(config.data.cache_folder) / "tokenizers",
-        columns=columns_read(config.data, make_objective(config)),
-        line_bytes=config.data.max_line_bytes,
+        split_specs(data.text),
+        entries=entries,
+        cache_folder=cache_folder(data.cache_folder) / "tokenizers",
+        columns=columns_read(data, setting.student_views),
+        line_bytes=data.max_line_bytes,
     )
 
 
-def trimmed(config: Config, model: SentenceModel, workdir: pathlib.Path) -> SentenceModel:
+def trimmed(specs: Sequence[str], data: Data, model: SentenceModel, workdir: pathlib.Path) -> SentenceModel:
     """The model with its tokenizer trimmed to a text: the workdir's copy, or the one in the cache."""
     noted = workdir / TOKENIZER
-    folder = noted if noted.is_dir() else _trimmed_folder(config, model)
+    folder = noted if noted.is_dir() else _trimmed_folder(specs, data, model)
     smaller = trim.with_trimmed(model, folder)
     note, saved = _note(folder), model.parameter_count - smaller.parameter_count
     log.info(
@@ -85,10 +96,10 @@ def trimmed(config: Config, model: SentenceModel, workdir: pathlib.Path) -> Sent
     return smaller
 
 
-def keep_tokenizer(option: str, student: SentenceModel, workdir: pathlib.Path) -> None:
+def keep_tokenizer(student: SentenceModel, workdir: pathlib.Path) -> None:
     """Copies a tokenizer that was made for the run into its workdir, so that an export needs neither text nor cache."""
     copy = workdir / TOKENIZER
-    if not any(asked(option)) or copy.is_dir():
+    if copy.is_dir():
         return
     unfinished = copy.with_name(f".{copy.name}.new")
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -96,46 +107,34 @@ def keep_tokenizer(option: str, student: SentenceModel, workdir: pathlib.Path) -
     unfinished.rename(copy)
 
 
-def refuse_other_text(config: Config, workdir: pathlib.Path) -> None:
-    """Raises `InputError` if the text that the vocabulary was trimmed to has changed since the run began."""
-    specs, noted = asked(config.student.vocabulary).specs, workdir / TOKENIZER
-    if not specs or not noted.is_dir():
-        return
-    if sources.content_digest(specs, _columns(config)) != _note(noted)["text"]:
-        raise InputError(
-            f"student.vocabulary: the text {', '.join(specs)} has changed since {workdir} was begun; undo the change or use "
-            "another --workdir."
-        )
-
-
-def _columns(config: Config) -> dict[str, str]:
+def _columns(data: Data) -> dict[str, str]:
     """All columns: a trimmed student may be meant for more languages than it is trained on."""
-    return sources.column_map(dict(config.data.columns) or (sources.TEXT,))
+    return sources.column_map(dict(data.columns) or (sources.TEXT,))
 
 
 def _note(folder: pathlib.Path) -> dict:
     return json.loads((folder / NOTE).read_text(encoding="utf-8"))
 
 
-def _trimmed_folder(config: Config, model: SentenceModel) -> pathlib.Path:
+def _trimmed_folder(specs: Sequence[str], data: Data, model: SentenceModel) -> pathlib.Path:
     """The folder in the cache, which is made where it is not there."""
-    specs, columns = asked(config.student.vocabulary).specs, _columns(config)
+    columns = _columns(data)
     text, needed = sources.Watched(specs, columns), trim.needed_rows(model)
-    used = ("", *roles.used_roles(sentence_roles(config.data)))
+    used = ("", *roles.used_roles(sentence_roles(data)))
     prompts = sorted({model.role_prompts[role] for role in used})
     inputs = [FORMAT, text.digest, columns, model.tokenizer.to_str(), prompts, sorted(needed)]
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
-    folder = cache_folder(config.data.cache_folder) / "tokenizers" / digest
+    folder = cache_folder(data.cache_folder) / "tokenizers" / digest
 
     def fill(unfinished: pathlib.Path) -> None:
-        sentences = _Sentences(specs, columns, config.data.max_line_bytes, prompts)
+        sentences = _Sentences(specs, columns, data.max_line_bytes, prompts)
         before = _read(model.tokenizer, sentences)
         result = trim.trimmed(model.tokenizer, needed | before.used)
         after = _read(result.tokenizer, sentences, old_ids=result.kept)
         text.check_content()
         if after.digest != before.digest:
             raise InputError(
-                f"student.vocabulary: the tokenizer of {model.source}, trimmed, would read the text otherwise; leave it empty."
+                f"student.trim: the tokenizer of {model.source}, trimmed, would read the text otherwise; leave it empty."
             )
         trim.write(result, model.tokenizer_folder, unfinished)
         note = {"text": text.digest, "entries": len(model.params[trim.WORDS])}

@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.core import Array, Encoded, Params, Sizes
-from jaxdistill.training.wrapped import Wrapped
+from jaxdistill.objectives.parts.wrapped import Wrapped
 
 
 class Part(NamedTuple):

@@ -7,7 +7,7 @@ from jaxdistill.core import Objective
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Wrapped:
+class Wrapped(Objective):
     """The members of `objective` that a wrapper does not change."""
 
     objective: Objective
@@ -38,7 +38,19 @@ class Wrapped:
 
     @property
     def any_width(self) -> bool:
-        return getattr(self.objective, "any_width", False)
+        return self.objective.any_width
+
+    @property
+    def scored(self) -> Sequence[str]:
+        return self.objective.scored
+
+    @property
+    def logits(self) -> bool:
+        return self.objective.logits
+
+    @property
+    def largest_label(self) -> float:
+        return self.objective.largest_label
 
 
 def innermost(objective: Objective) -> Objective:

@@ -19,7 +19,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Float
 
 from jaxdistill.config import Data
-from jaxdistill.core import SECOND, InputError
+from jaxdistill.core import SECOND, InputError, Objective
 from jaxdistill.data import formats, sources, targets
 from jaxdistill.data.sources import TEXT
 from jaxdistill.data.tokenize import TokenStore
@@ -30,8 +30,6 @@ from jaxdistill.inference.ensemble import refuse_mixed
 ROUNDING = 1e-6
 """Share by which a score may exceed its limit."""
 LARGEST = float(np.finfo(np.float32).max)
-COLUMNS = "columns:"
-"""Marks the columns of the text that have scores, in `teacher.model`."""
 
 log = logging.getLogger(__name__)
 
@@ -131,47 +129,40 @@ def _name(what: str, embedder: Embedder, store: TokenStore, columns: Sequence[st
     return f"{what} {' '.join(columns)} {embedder.model.digest()} {store.content_digest} {dtype}"
 
 
-def own_scores(spec: str, data: Data, store: TokenStore, *, count: int, largest: float = np.inf) -> targets.Selected:
-    """The user's own scores of each row's pairs: a file of numbers, or columns of the text.
+def checked_scores(
+    array: Float[np.ndarray, "rows k"], named: str, store: TokenStore, objective: Objective
+) -> targets.Selected:
+    """The user's own scores of each row's pairs.
 
     Args:
-      spec: `vectors:FILE.npy` or `columns:NAME,NAME`.
-      count: number of scores of a row.
-      largest: magnitude that a score may have.
+      array: a row for each row of the files.
+      named: the option that names them, for errors.
 
     Raises:
-      InputError: another number of scores, a row without one, a score that is too large, or the same score everywhere.
+      InputError: another number of scores, a score that is too large, or the same score everywhere.
     """
-    if spec.startswith(COLUMNS):
-        names = sources.split_specs(spec.removeprefix(COLUMNS))
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise InputError(
-                f"teacher.model={spec} names the column {twice[0]!r} twice; name one for each pair of a row."
-            )
-        array = scores_of_columns(names, data, store)
-    else:
-        array = targets.checked_own_vectors(spec, store.input_rows)
+    count, largest = len(objective.scored) - 1, objective.largest_label
     if array.shape[1] != count:
         raise InputError(
-            f"teacher.model={spec} has {array.shape[1]} numbers a row; with teacher.targets=labels it holds one score per pair, "
-            f"and this objective reads {count} a row: an array of shape [rows, {count}], or {count} columns."
+            f"{named} has {array.shape[1]} numbers a row; it holds one score per pair, and this objective reads {count} a row: an "
+            f"array of shape [rows, {count}], or {count} columns."
         )
-    found = targets.Selected(array, store.input_row)
-    scores = found[:]
+    kept = targets.Selected(array, store.input_row)
+    scores = kept[:]
     beyond = np.argwhere(np.abs(scores) > largest * (1.0 + ROUNDING))
     if len(beyond):
         place = tuple(beyond[0])
         raise InputError(
-            f"teacher.model={spec}: row {store.input_row[place[0]] + 1:,} of data.text has the score {scores[place]:g}, and this "
-            f"objective's labels are similarities from {-largest:g} to {largest:g}; divide scores of 0 to 5 by 5, or use "
-            "objective.name=cosent, which reads their order alone."
+            f"{named}: row {store.input_row[place[0]] + 1:,} of data.text has the score {scores[place]:g}, and this objective's "
+            f"labels are similarities from {-largest:g} to {largest:g}; divide scores of 0 to 5 by 5, or use objective.name=cosent, "
+            "which reads their order alone."
         )
     if scores.size > 1 and np.ptp(scores) == 0.0:
         raise InputError(
-            f"teacher.model={spec}: all scores are {scores[0, 0]:g}, which no objective can learn from; name columns or a file in "
-            "which they differ, or a model that scores the pairs (--config.teacher.model)."
+            f"{named}: all scores are {scores[0, 0]:g}, which no objective can learn from; name columns or a file in which they "
+            "differ, or a model that scores the pairs (--config.teacher.kind=labels)."
         )
-    return found
+    return kept
 
 
 def scores_of_columns(names: Sequence[str], data: Data, store: TokenStore) -> Float[np.ndarray, "rows k"]:
@@ -191,7 +182,7 @@ def scores_of_columns(names: Sequence[str], data: Data, store: TokenStore) -> Fl
         what = f"{cell!r:.40}, no finite number such as 0.5," if cell else "no score"
         raise InputError(
             f"data.text: row {row + 1:,} has {what} in the column {names[column]!r}; correct or remove the row, or leave out "
-            f"--config.teacher.model={COLUMNS}{','.join(names)} and name a model that scores the candidates."
+            f"--config.teacher.names={','.join(names)} and set --config.teacher.kind=labels, with a model that scores the candidates."
         )
     return found
 

@@ -16,7 +16,6 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill import processes
-from jaxdistill.config import Config
 from jaxdistill.core import InputError
 from jaxdistill.encoders import surgery
 from jaxdistill.encoders.model import SentenceModel
@@ -24,9 +23,10 @@ from jaxdistill.files import write_atomic
 from jaxdistill.files.reading import read_json
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
-from jaxdistill.training.text import sampled_ids
-from jaxdistill.training.workdir import LAYERS
+from jaxdistill.reading import Setting, sampled_ids
 
+LAYERS = "layers.json"
+"""File of a workdir with the layers that were chosen for the student."""
 GREEDY = "greedy:"
 SAMPLE = 512
 """Sentences on which layers are chosen, at most; of a longer text at least half as many."""
@@ -34,22 +34,18 @@ SAMPLE = 512
 log = logging.getLogger(__name__)
 
 
-def cut(config: Config, model: SentenceModel, workdir: pathlib.Path, *, computed: bool = True) -> SentenceModel:
-    """The model with the layers that `student.layers` names; chosen ones are those that the workdir notes, if it does.
-
-    Args:
-      computed: False: in place of a choice that is not noted, as many layers at even distances.
-    """
-    wanted = config.student.layers
+def cut(wanted: str, setting: Setting, model: SentenceModel) -> SentenceModel:
+    """The model with the wanted layers; chosen ones are those that the workdir notes, if it does, and without reading text as
+    many layers at even distances."""
     if not wanted.startswith(GREEDY):
         return surgery.from_layers(model, wanted)
     count = _count(wanted, model.definition.architecture.layers)
-    noted = workdir / LAYERS
+    noted = setting.workdir / LAYERS
     known = processes.gathered(read_json(noted) if noted.is_file() else None)[0]
-    if known is None and not computed:
+    if known is None and not setting.computed:
         return surgery.from_layers(model, f"even:{count}")
     if known is None:
-        known = processes.gathered(_chosen(config, model, count))[0]
+        known = processes.gathered(_chosen(setting, model, count))[0]
     return surgery.from_layers(model, ",".join(map(str, known)))
 
 
@@ -68,10 +64,10 @@ def _count(option: str, depth: int) -> int:
     return int(number)
 
 
-def _chosen(config: Config, model: SentenceModel, count: int) -> list[int]:
+def _chosen(setting: Setting, model: SentenceModel, count: int) -> list[int]:
     """The layers, by the model's vectors of sentences drawn evenly from the text."""
-    ids = sampled_ids(config, model, SAMPLE)
-    dtype = dtype_of(config.run.precision)
+    ids = sampled_ids(setting, model, SAMPLE)
+    dtype = dtype_of(setting.run.precision)
 
     def vectors(layers: Sequence[int]) -> Float[np.ndarray, "n e"]:
         part = surgery.from_layers(model, ",".join(map(str, layers)))

@@ -1,7 +1,9 @@
 """The training text in the tokens of a model."""
 
+import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TypeVar
 
@@ -9,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Integer
 
-from jaxdistill.config import Config, Data
+from jaxdistill.config import Config, Data, RunOptions
 from jaxdistill.core import SECOND, InputError, Objective
 from jaxdistill.data import roles, row_keys, sources, tokenize, words
 from jaxdistill.data.chunks import Chunking, tokens_around
@@ -21,7 +23,6 @@ from jaxdistill.encoders import pruning
 from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import cache_folder
-from jaxdistill.training.objective import make_objective
 
 SAMPLE = 4096
 """Sentences on which `check_reads` judges a tokenizer, instead of the whole text."""
@@ -35,6 +36,24 @@ PRUNING_SAMPLE, PRUNING_BATCH = 1024, 32
 Item = TypeVar("Item")
 
 log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What the models of a training are made in."""
+
+    data: Data
+    """The text, and how much of it is read."""
+    student_views: Sequence[str]
+    run: RunOptions
+    """Its seed and precision."""
+    workdir: pathlib.Path
+    """Notes what was made for the run, so that an export needs no text."""
+    located: Callable[[str], str] = str
+    """The name of a model to its place: an earlier stage is a folder."""
+    computed: bool = True
+    """False: only the shapes matter, so no model reads the text; chosen layers that the workdir does not note, pruned units,
+    a fitted head and a table are placeholders of the right shape."""
 
 
 def sentence_roles(data: Data) -> roles.Roles:
@@ -79,7 +98,7 @@ def _chunking_of(config: Config, objective: Objective, student: SentenceModel, m
     needs_rows = [view for view in objective.student_views if view in (SECOND, *PAIRS) or view in dict(data.columns)]
     if needs_rows := [view for view in needs_rows if view != TEXT]:
         why = f"the view {needs_rows[0]} reads two columns of a row"
-    elif config.teacher.model.startswith("vectors:") or config.teacher.targets == "labels":
+    elif config.teacher.of_rows:
         why = "the teacher's targets are of whole rows"
     else:
         return _chunking(data, student, max_length)
@@ -162,49 +181,49 @@ def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: t
         _check_unknown(data, model, column, read.unknown)
 
 
-def columns_read(data: Data, objective: Objective) -> dict[str, str]:
+def columns_read(data: Data, student_views: Sequence[str]) -> dict[str, str]:
     """Of the text's columns, the sentences and those that are views of the student, or parts of a pair that it reads."""
     columns = dict(data.columns) or {TEXT: TEXT}
-    pairs = any(view in PAIRS for view in objective.student_views)
-    read = (TEXT, *objective.student_views, *([SECOND] if pairs else []))
+    pairs = any(view in PAIRS for view in student_views)
+    read = (TEXT, *student_views, *([SECOND] if pairs else []))
     return {name: column for name, column in columns.items() if name in read}
 
 
-def activation_moments(config: Config, model: SentenceModel) -> pruning.Moments:
+def activation_moments(setting: Setting, model: SentenceModel) -> pruning.Moments:
     """What the model's units read on sentences drawn evenly from the text, see `pruning`."""
-    ids = sorted(sampled_ids(config, model, PRUNING_SAMPLE), key=len)
-    longest = _cut_at(config, model)
+    ids = sorted(sampled_ids(setting, model, PRUNING_SAMPLE), key=len)
+    longest = _cut_at(setting.data, model)
     total: dict[str, np.ndarray] = {}
     for start in range(0, len(ids), PRUNING_BATCH):
         batch = ids[start : start + PRUNING_BATCH]
         length = min(longest, 1 << (len(batch[-1]) - 1).bit_length())
         tokens = pad(batch, length=length, count=PRUNING_BATCH, pad_id=model.definition.architecture.pad_id)
-        for path, found in jax.device_get(pruning.moments_of(model.definition, model.params, tokens)).items():
-            total[path] = total.get(path, 0.0) + found
+        for path, moments in jax.device_get(pruning.moments_of(model.definition, model.params, tokens)).items():
+            total[path] = total.get(path, 0.0) + moments
     return total
 
 
-def sampled_ids(config: Config, model: SentenceModel, most: int) -> list[Integer[np.ndarray, " tokens"]]:
+def sampled_ids(setting: Setting, model: SentenceModel, most: int) -> list[Integer[np.ndarray, " tokens"]]:
     """The tokens of at most `most` sentences drawn evenly from the text, each cut at what the model reads, or earlier where
     `data.max_length` says so."""
-    longest = _cut_at(config, model)
-    texts = evenly_sampled(prompted_sentences(config, model), most)
+    longest = _cut_at(setting.data, model)
+    texts = evenly_sampled(prompted_sentences(setting, model), most)
     return [np.asarray(one.ids[:longest], np.int32) for one in model.encodings(texts)]
 
 
-def _cut_at(config: Config, model: SentenceModel) -> int:
-    return min(config.data.max_length or model.max_length, model.max_length)
+def _cut_at(data: Data, model: SentenceModel) -> int:
+    return min(data.max_length or model.max_length, model.max_length)
 
 
-def prompted_sentences(config: Config, model: SentenceModel) -> Iterator[str]:
-    """The sentences of the text that the student's views read, behind the model's prompts; not those of `data.exclude`."""
-    return chain.from_iterable(prompted_rows(config, model))
+def prompted_sentences(setting: Setting, model: SentenceModel) -> Iterator[str]:
+    """The sentences of the text that the student's views read, with the model's prompts; not those of `data.exclude`."""
+    return chain.from_iterable(prompted_rows(setting, model))
 
 
-def prompted_rows(config: Config, model: SentenceModel) -> Iterator[list[str]]:
+def prompted_rows(setting: Setting, model: SentenceModel) -> Iterator[list[str]]:
     """The same, row by row."""
-    data, chunked = config.data, config.data.chunk_tokens > 0
-    specs, read = split_specs(data.text), columns_read(data, make_objective(config))
+    data, chunked = setting.data, setting.data.chunk_tokens > 0
+    specs, read = split_specs(data.text), columns_read(data, setting.student_views)
     columns = dict(data.columns) or {TEXT: TEXT}
     identity = {name: columns[name] for name in row_keys.identifying(columns, chunked=chunked)}
     excluded = row_keys.excluded_rows(split_specs(data.exclude), identity, data.max_line_bytes)
@@ -244,6 +263,6 @@ def _check_unknown(data: Data, model: SentenceModel, column: str, unknown: words
     if unknown.share > data.max_unknown:
         raise InputError(
             f"the tokenizer of {model.source} does not know the text of column {column}: {unknown} are unknown. Use a model "
-            "for this language, a fresh student with a vocabulary of its own (student.vocabulary), or allow it with "
+            "for this language, a fresh student with a vocabulary of its own (student.kind=fresh), or allow it with "
             f"--config.data.max_unknown={min(1.0, unknown.share + 0.01):.2f}"
         )

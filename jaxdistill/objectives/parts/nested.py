@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.core import Array, Encoded, InputError, Params, Sizes
-from jaxdistill.training.wrapped import Wrapped
+from jaxdistill.objectives.parts.wrapped import Wrapped
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

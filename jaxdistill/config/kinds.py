@@ -1,0 +1,134 @@
+"""Finds the kinds of student, teacher and objective: one file each in a folder of the package, or a class from outside."""
+
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from jaxdistill.cli import did_you_mean
+from jaxdistill.core import InputError
+from jaxdistill.files import parts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kinds:
+    """What a section of the config may be: frozen options classes, found by the name of their file."""
+
+    section: str
+    """Of the config, such as `student`."""
+    option: str = "kind"
+    """The option of that section that names the kind."""
+    default: str = ""
+    """The kind of a section that names none; empty: it must name one."""
+    package: str
+    """Folder of the package with a file for each kind."""
+    member: str
+    """A member by which the options class is known in its file."""
+    base: str
+    """Full name of what has all members, for errors."""
+
+    def available(self) -> list[str]:
+        """Names of the kinds: the files of the folder, without its subfolders."""
+        folder = importlib.import_module(self.package).__path__
+        return sorted(module.name for module in pkgutil.iter_modules(folder) if not module.ispkg)
+
+    def options_class(self, name: str) -> type:
+        """The frozen dataclass of the kind `name`, which may be `MODULE:CLASS` or `FILE.py:CLASS`."""
+        given = f"{self.section}.{self.option}={name!r}"
+        if parts.is_outside(name):
+            outside = parts.load_attribute(name)
+            if not dataclasses.is_dataclass(outside) or not hasattr(outside, self.member):
+                raise InputError(f"{given} is no frozen dataclass that extends {self.base}.")
+            return cast(type, outside)
+        if name not in self.available():
+            close = did_you_mean(name, self.available())
+            raise InputError(f"{given} is unknown; available: {', '.join(self.available())}.{close}")
+        module = importlib.import_module(f"{self.package}.{name}")
+        (kind,) = (
+            value
+            for value in vars(module).values()
+            if isinstance(value, type) and value.__module__ == module.__name__ and hasattr(value, self.member)
+        )
+        return kind
+
+    def class_named(self, name: str) -> type:
+        """The options class `CrossEncoder` of the file `cross_encoder`; raises `AttributeError` if there is none."""
+        for module in self.available():
+            if module.replace("_", "") == name.lower():
+                return self.options_class(module)
+        raise AttributeError(f"module {self.package!r} has no attribute {name!r}")
+
+    def name_of(self, kind: type) -> str:
+        """The name under which `options_class` finds an options class."""
+        package, _, module = kind.__module__.rpartition(".")
+        return module if package == self.package else f"{kind.__module__}:{kind.__qualname__}"
+
+    def default_options(self, name: str) -> dict[str, Any]:
+        """Default options of the kind `name`, as plain data."""
+        fields = dataclasses.fields(cast(Any, self.options_class(name)))
+        return {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
+
+    def having(self, option: str) -> list[str]:
+        """The kinds of the package that have an option, the default one first."""
+        names = [name for name in self.available() if option in self.default_options(name)]
+        return sorted(names, key=lambda name: name != self.default)
+
+
+STUDENTS = Kinds(
+    section="student",
+    default="cut",
+    package="jaxdistill.students",
+    member="make",
+    base="students.parts.student.Student",
+)
+TEACHERS = Kinds(
+    section="teacher",
+    default="live",
+    package="jaxdistill.teachers",
+    member="load",
+    base="teachers.parts.teacher.Teacher",
+)
+KINDS: Mapping[str, Kinds] = {"student": STUDENTS, "teacher": TEACHERS}
+"""Kinds of the sections that have some."""
+OLD_NAMES = {
+    "student.static": "--config.student.kind=static --config.student.width=256",
+    "student.vocabulary": "--config.student.trim=TEXT, or --config.student.vocabulary=16000 with --config.student.kind=fresh",
+    "student.head=pair": "--config.student.kind=cross_encoder",
+    "teacher.targets": "--config.teacher.kind=live, stored, several or labels",
+    "teacher.model=vectors:": "--config.teacher.kind=vectors --config.teacher.file=FILE.npy, or kind=scores for scores of pairs",
+    "teacher.model=columns:": "--config.teacher.kind=columns --config.teacher.names=NAME,NAME",
+}
+"""Options, or beginnings of their values, of earlier versions, and what says the same now."""
+
+
+def refuse_foreign_options(section: str, kind: str, options: Sequence[str]) -> None:
+    """Raises `InputError` for an option that the kind does not have, with the kinds that have it or the new name."""
+    kinds = KINDS[section]
+    own = [field.name for field in dataclasses.fields(cast(Any, kinds.options_class(kind)))]
+    for option in options:
+        name = f"{section}.{option}"
+        if option in own:
+            continue
+        if name in OLD_NAMES:
+            raise InputError(f"{name} is no option of kind {kind}; write {OLD_NAMES[name]}.")
+        if having := kinds.having(option):
+            raise InputError(
+                f"{name} is an option of the {'kinds' if len(having) > 1 else 'kind'} {', '.join(having)}, not of {kind}; "
+                f"set --config.{section}.kind={having[0]}, or leave it out."
+            )
+
+
+def refuse_old_values(section: str, options: Mapping[str, Any]) -> None:
+    """Raises `InputError` for a value that another kind replaces."""
+    for option, value in options.items():
+        for old, new in OLD_NAMES.items():
+            if "=" in old and f"{section}.{option}={value}".startswith(old):
+                raise InputError(f"{section}.{option}={value!r} is written {new} now.")
+
+
+def turned(section: str, options: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """The options of a section as another kind: those that both kinds have stay, the others have their defaults."""
+    defaults = KINDS[section].default_options(kind)
+    kept = {name: value for name, value in options.items() if name in defaults}
+    return defaults | kept | {"kind": kind}

@@ -1,0 +1,1 @@
+"""Objectives that wrap another one."""

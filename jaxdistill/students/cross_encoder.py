@@ -1,0 +1,42 @@
+"""A cross-encoder, which scores a pair of sentences with one number."""
+
+import dataclasses
+import logging
+
+from jaxdistill.core import InputError
+from jaxdistill.encoders import surgery
+from jaxdistill.encoders.architecture import Pooling
+from jaxdistill.encoders.model import SentenceModel, labels_of
+from jaxdistill.students.parts.layers import Cutting
+from jaxdistill.students.parts.student import Ground
+from jaxdistill.students.parts.vocabulary import Trimmed
+
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CrossEncoder(Cutting, Trimmed):
+    """Reads a sentence pair together and scores it with one number. A model that is a cross-encoder keeps its trained
+    head."""
+
+    kind: str = "cross_encoder"
+
+    reads_pairs = True
+
+    def make(self, ground: Ground) -> SentenceModel:
+        has_head = self.model != "teacher" and labels_of(ground.setting.located(self.model)) == 1
+        model = self.loaded(ground, pooling="" if has_head else self.pooling)
+        model = self.cut(ground.setting, self.trimmed(ground.setting, model))
+        return self.with_pair_head(ground, self.compact(ground, model))
+
+    def with_pair_head(self, ground: Ground, model: SentenceModel) -> SentenceModel:
+        """The model as a cross-encoder, with its own trained head or a new one."""
+        origin = "its own, trained" if model.definition.reads_pairs else "a new"
+        log.info("student: a cross-encoder of %s with %s head for pairs, and no prompt", model.source, origin)
+        model = surgery.cross_encoder(model, key=ground.key("head"))
+        if self.pooling and Pooling.parse(self.pooling) != model.definition.pooling:
+            raise InputError(
+                f"student.pooling={self.pooling!r} does not go with student.kind=cross_encoder: a cross-encoder of the family "
+                f"{model.definition.architecture.family} reads {model.definition.pooling}; write that."
+            )
+        return model

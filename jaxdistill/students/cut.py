@@ -1,0 +1,22 @@
+"""A student cut from a model: its layers, or some of them."""
+
+import dataclasses
+
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.students.parts.heads import Headed
+from jaxdistill.students.parts.layers import Cutting, Prompted
+from jaxdistill.students.parts.student import Ground
+from jaxdistill.students.parts.vocabulary import Trimmed
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cut(Cutting, Prompted, Trimmed, Headed):
+    """A sentence encoder that keeps the layers of a model, or some of them."""
+
+    kind: str = "cut"
+
+    def make(self, ground: Ground) -> SentenceModel:
+        setting = ground.setting
+        model = self.with_prompts(setting, self.loaded(ground))
+        model = self.cut(setting, self.trimmed(setting, model))
+        return self.with_head(ground, self.compact(ground, model))

@@ -1,0 +1,55 @@
+"""A fresh student: randomly initialised, with the family of a model, and its tokenizer or a new one."""
+
+import dataclasses
+import pathlib
+
+from jaxdistill.config.ranges import Count, CountOrNone
+from jaxdistill.core import InputError
+from jaxdistill.encoders import surgery
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.students.parts.heads import Headed
+from jaxdistill.students.parts.layers import Layered, Prompted
+from jaxdistill.students.parts.student import Ground
+from jaxdistill.students.parts.vocabulary import Trimmed, keep_tokenizer, new_tokenizer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fresh(Layered, Prompted, Trimmed, Headed):
+    """A randomly initialised sentence encoder with the family and tokenizer of `model`."""
+
+    kind: str = "fresh"
+    width: Count = 384
+    """Width of the layers."""
+    depth: Count = 3
+    """Number of layers."""
+    heads: CountOrNone = 0
+    """Attention heads per layer; 0: one per 64 of `width`."""
+    intermediate: CountOrNone = 0
+    """Width of the feed-forward networks; 0: four times `width`."""
+    vocabulary: CountOrNone = 0
+    """Above 0: the encoder is a BERT with a new WordPiece tokenizer of this many entries, trained on the columns of
+    `data.text` that the student reads. It lower-cases text and keeps accents. For text without spaces (Thai), it splits
+    long runs of characters and isolates rare characters. 0: the tokenizer of `model`."""
+
+    def make(self, ground: Ground) -> SentenceModel:
+        setting = ground.setting
+        model = self.trimmed(setting, self.with_prompts(setting, self.loaded(ground)))
+        model = surgery.fresh(
+            model, ground.key("body"), width=self.width, depth=self.depth, heads=self.heads,
+            intermediate=self.intermediate,
+            tokenizer_folder=new_tokenizer(setting, self.vocabulary) if self.vocabulary else None,
+        )  # fmt: skip
+        return self.with_head(ground, self.compact(ground, model))
+
+    def check(self, *, has_teacher: bool) -> None:
+        super().check(has_teacher=has_teacher)
+        if self.vocabulary and self.trim:
+            raise InputError(
+                f"student.vocabulary={self.vocabulary} makes a new tokenizer and student.trim={self.trim} trims the model's; "
+                "set only one of them."
+            )
+
+    def keep(self, student: SentenceModel, workdir: pathlib.Path) -> None:
+        super().keep(student, workdir)
+        if self.vocabulary:
+            keep_tokenizer(student, workdir)

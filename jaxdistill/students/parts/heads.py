@@ -1,0 +1,92 @@
+"""The head of a sentence encoder: a dense layer to the teacher's width; and nested widths of its vectors."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+from jaxdistill.config.ranges import Count, CountOrNone
+from jaxdistill.core import InputError, Objective, Params
+from jaxdistill.encoders import surgery
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.objectives.parts.nested import Nested
+from jaxdistill.students.parts.fitted import fitted_head
+from jaxdistill.students.parts.student import Ground, Student, numbers_of
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Headed(Student):
+    """A student with sentence vectors, which a head may map to the teacher's width."""
+
+    head: Literal["none", "tanh", "linear"] = "none"
+    """`none`, or a dense layer to the teacher's width: `tanh` (ConGen) or `linear`."""
+    head_init: Literal["uniform", "normal", "identity", "fitted"] = "uniform"
+    """Initial values of the head. `uniform`: PyTorch's default (ConGen). `normal`: standard deviation 0.02 (SimCSE).
+    `identity`: for a student that starts aligned with the teacher. `fitted`: a linear head, fitted by least squares
+    from the student's to the teacher's vectors on up to 4,096 sentences of the text, for a student of another model."""
+    head_of: CountOrNone = 0
+    """Above 0, with several teachers: evaluate and export only that teacher's part of the head, for instance 2 for the
+    second, so that the student searches that teacher's index. 0: the whole head."""
+    keep_head: bool = True
+    """Evaluate and export the student with its head, as ConGen does; False: without it."""
+    dims: tuple[Count, ...] = ()
+    """Nested widths to train besides the full width, in rising order, such as (64, 128, 256) (Matryoshka)."""
+    dims_targets: Literal["truncated", "projected"] = "projected"
+    """Target of a nested width. `truncated`: the teacher's vectors cut to that width. `projected`: the teacher's full
+    vectors, reached through one matrix per width that is not exported."""
+
+    @property
+    def truncates(self) -> bool:
+        return bool(self.dims) and self.dims_targets == "truncated"
+
+    @property
+    def exports_head(self) -> bool:
+        return self.head != "none" and self.keep_head
+
+    def wrapped(self, objective: Objective) -> Objective:
+        if not self.dims:
+            return objective
+        if self.head_of or (self.head != "none" and not self.keep_head):
+            other = f"student.head_of={self.head_of}" if self.head_of else "student.keep_head=False"
+            raise InputError(
+                f"student.dims={self.dims} trains the first numbers of the whole head's vectors, and {other} exports other "
+                "numbers; leave one of them out (--config.student.dims='()')."
+            )
+        return Nested(objective=objective, dims=self.dims, targets=self.dims_targets)
+
+    def with_head(self, ground: Ground, model: SentenceModel) -> SentenceModel:
+        """The model with its untrained head, which has the width of the targets, or without a teacher its own (SimCSE)."""
+        if self.head == "none":
+            return model
+        init = self.head_init if ground.setting.computed else "uniform"
+        if self.head_init == "fitted" and ground.teacher.transforms:
+            raise InputError(
+                "student.head_init=fitted maps to the teacher's own vectors, not to whitened or reduced ones; drop "
+                "teacher.whiten and teacher.components, or set --config.student.head_init=uniform."
+            )
+        width = ground.teacher.width(ground.widths) or model.definition.embedding_width
+        activation = "tanh" if self.head == "tanh" else "identity"
+        fitted = fitted_head(ground, model) if init == "fitted" else None
+        return surgery.add_head(model, width, key=ground.key("head"), activation=activation, init=init, fitted=fitted)
+
+    def check(self, *, has_teacher: bool) -> None:
+        super().check(has_teacher=has_teacher)
+        if self.head_init != "fitted" or self.head == "none":
+            return
+        if self.head != "linear":
+            raise InputError(
+                f"student.head_init=fitted needs a linear head, got student.head={self.head}; set --config.student.head=linear."
+            )
+        if not has_teacher:
+            raise InputError(
+                "student.head_init=fitted needs a teacher model that gives vectors; use --config.student.head_init=uniform."
+            )
+
+    def evaluated(self, student: SentenceModel, widths: Sequence[int]) -> SentenceModel:
+        if self.head_of:
+            return surgery.head_part(student, numbers_of(self.head_of, widths))
+        return student if self.exports_head or self.head == "none" else surgery.drop_head(student)
+
+    def evaluated_params(self, student: SentenceModel, params: Params, widths: Sequence[int]) -> Params:
+        if self.head_of:
+            return {**params, **surgery.cut_head(student.definition, params, numbers_of(self.head_of, widths))}
+        return params

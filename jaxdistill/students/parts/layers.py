@@ -1,0 +1,87 @@
+"""Options of students with layers: which ones, how many of their parts, compact tables, and dropout."""
+
+import dataclasses
+import pathlib
+from typing import Annotated, Literal
+
+from jaxdistill.config.ranges import CountOrNone, Range, Rate
+from jaxdistill.encoders import pruning, surgery
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.reading import Setting, activation_moments
+from jaxdistill.students.parts import layer_choice
+from jaxdistill.students.parts.student import Ground, Student
+from jaxdistill.teachers.parts.prompts import Prompts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prompted(Prompts, Student):
+    """A student that reads prompts."""
+
+    export_prompt: bool = False
+    """Make `prompt` the export's default prompt, which sentence-transformers prepends to all sentences, queries and
+    documents alike. False: keep the checkpoint's default."""
+
+    def with_prompts(self, setting: Setting, model: SentenceModel) -> SentenceModel:
+        """The model with the prompts that the options name."""
+        model = model.with_prompt(self.prompt) if self.prompt else model
+        return self.prompted(setting.data, model, "student")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Layered(Student):
+    """A student with layers, which drop out in training."""
+
+    dropout: Annotated[float, Range(below=1)] = -1.0
+    """Rate of all dropout layers in training; negative: the checkpoint's rates (0.1 for BERT)."""
+    drophead: Rate = 0.0
+    """Probability of dropping a whole attention head in training, per sentence and layer (DropHead)."""
+    embedding: CountOrNone = 0
+    """Above 0: width of the embedding tables, projected to the width of the layers (SimTDE); exported as ELECTRA."""
+    embedding_init: Literal["svd", "random"] = "svd"
+    """Initial compact tables: `svd`, a truncated singular value decomposition of the model's, or `random` (SimTDE)."""
+
+    def compact(self, ground: Ground, model: SentenceModel) -> SentenceModel:
+        """The model with compact tables, if the options ask for them."""
+        if not self.embedding:
+            return model
+        return surgery.compact(model, self.embedding, key=ground.key("tables"), init=self.embedding_init)
+
+    def in_training(self, student: SentenceModel) -> SentenceModel:
+        rates = dict(hidden_dropout=self.dropout, attention_dropout=self.dropout) if self.dropout >= 0 else {}
+        architecture = dataclasses.replace(student.definition.architecture, drophead=self.drophead, **rates)
+        definition = dataclasses.replace(student.definition, architecture=architecture)
+        return dataclasses.replace(student, definition=definition)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cutting(Layered):
+    """A student that keeps some layers, heads and units of a model."""
+
+    layers: str = ""
+    """Layers to keep: empty for all, `last:3`, `first:3`, `even:3`, a list such as `1,3,5`, or `greedy:3`. `greedy`
+    drops one layer at a time, the one whose removal changes the model's vectors of up to 512 sentences of `data.text`
+    least. It then swaps kept and dropped layers while that helps."""
+    heads: CountOrNone = 0
+    """Attention heads left in each layer; 0: all. They keep their size, which only families that state a head size of
+    their own allow."""
+    intermediate: CountOrNone = 0
+    """Units left in each feed-forward network; 0: all."""
+    prune_by: Literal["magnitude", "activation"] = "activation"
+    """Criterion for pruning heads and feed-forward units: the norm of their output weights, or the size of their
+    contribution to the hidden states on up to 1,024 sentences of `data.text`."""
+
+    def cut(self, setting: Setting, model: SentenceModel) -> SentenceModel:
+        """The model with the layers, heads and units that are kept."""
+        if self.layers:
+            model = layer_choice.cut(self.layers, setting, model)
+        if self.model == "teacher":
+            model = model.with_params(model.params)  # float32, which the teacher's file need not have
+        if not (self.heads or self.intermediate):
+            return model
+        reads = self.prune_by == "activation" and setting.computed
+        moments = activation_moments(setting, model) if reads else None
+        return pruning.pruned(model, heads=self.heads, intermediate=self.intermediate, moments=moments)
+
+    def keep(self, student: SentenceModel, workdir: pathlib.Path) -> None:
+        super().keep(student, workdir)
+        layer_choice.keep_layers(self.layers, student, workdir)

@@ -1,0 +1,155 @@
+"""What every kind of student has: its options' base class, with defaults for what a kind does not do."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import tokenizers
+
+from jaxdistill.config import Data
+from jaxdistill.config.ranges import CountOrNone
+from jaxdistill.core import InputError, Objective, Params
+from jaxdistill.encoders import surgery
+from jaxdistill.encoders.model import SentenceModel, load_model
+from jaxdistill.reading import Setting
+from jaxdistill.teachers.parts.teacher import Teacher
+
+
+class Ground(NamedTuple):
+    """What a student is made from."""
+
+    setting: Setting
+    teacher: Teacher
+    """The options of the teacher."""
+    teachers: Sequence[SentenceModel]
+    """Those whose vectors are the targets; `student.model=teacher` is the first one."""
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The width of each teacher's vectors."""
+        return widths_of(self.teachers)
+
+    def key(self, part: str) -> jax.Array:
+        """The random key of the `body`, the `head` or the `tables`."""
+        keys = jax.random.split(jax.random.key(self.setting.run.seed ^ 0x57D), 3)
+        return keys[("body", "head", "tables").index(part)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Student:
+    """The options of a student. A kind overrides what it does otherwise; all that can be left out has a default here."""
+
+    kind: str
+    """The kind of student: a file of `jaxdistill/students`, or your own class as `my_file.py:MyStudent`."""
+    model: str = ""
+    """Folder, also at `s3://` or `gs://`, `package:NAME/PATH` or hub name. `teacher`: starts from the teacher's
+    weights. `previous` or `stage2`, in a later stage: the best student of an earlier stage."""
+    pooling: str = ""
+    """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's, or the teacher's if `model` is
+    `teacher`. Required if the checkpoint states none."""
+    max_length: CountOrNone = 0
+    """Maximum tokens per sentence that the student reads after training, in evaluations and as exported, up to its
+    number of positions. 0: as many as in training; a static student reads all."""
+
+    reads_pairs = False
+    """Whether it is a cross-encoder, which has no vectors and no prompts."""
+    export_prompt = False
+    """Whether the export's default prompt is that of the training."""
+    dims = ()
+    """Nested widths."""
+    truncates = False
+    """Whether nested widths are compared with the first numbers of the teacher's vectors."""
+    exports_head = False
+    """Whether the export has a head."""
+    head_of = 0
+    """The one of several teachers whose part of the head is exported."""
+
+    def make(self, ground: Ground) -> SentenceModel:
+        """The untrained student, with its head."""
+        raise NotImplementedError
+
+    def loaded(self, ground: Ground, *, pooling: str | None = None) -> SentenceModel:
+        """The model that the student starts from, with vectors as the teacher compares them.
+
+        Args:
+          pooling: instead of that of the options.
+        """
+        pooling = self.pooling if pooling is None else pooling
+        if self.model == "teacher":
+            if not ground.teachers:
+                raise InputError(
+                    "student.model='teacher' needs a teacher model; without one, name the student's checkpoint."
+                )
+            model = surgery.with_pooling(ground.teachers[0], pooling) if pooling else ground.teachers[0]
+        else:
+            model = load_model(ground.setting.located(self.model), pooling=pooling)
+        return model if ground.teacher.normalize else model.as_pooled()
+
+    def check(self, *, has_teacher: bool) -> None:
+        """Raises `InputError` for options that exclude each other.
+
+        Args:
+          has_teacher: whether the targets are vectors of models.
+        """
+        if self.model == "teacher" and not has_teacher:
+            raise InputError(
+                "student.model='teacher' needs a teacher model; without one, name the student's checkpoint."
+            )
+
+    def in_training(self, student: SentenceModel) -> SentenceModel:
+        """The student as it is trained, with its dropout."""
+        return student
+
+    def wrapped(self, objective: Objective) -> Objective:
+        """The objective over what the student trains besides its vectors."""
+        return objective
+
+    def evaluated(self, student: SentenceModel, widths: Sequence[int]) -> SentenceModel:
+        """The student as it is evaluated: with its head, a part of it or none, and the prompt it is trained with.
+
+        Args:
+          widths: of the teachers' vectors.
+        """
+        return student
+
+    def evaluated_params(self, student: SentenceModel, params: Params, widths: Sequence[int]) -> Params:
+        """Of the student's parameters in training, those with which it is evaluated; others may be among them."""
+        return params
+
+    def exported(self, student: SentenceModel) -> SentenceModel:
+        """The evaluated student as it is exported: with the checkpoint's own default prompt, unless another is asked for."""
+        return student if self.export_prompt else dataclasses.replace(student, default_prompt=student.own_prompt)
+
+    def with_length(self, student: SentenceModel, trained: int) -> SentenceModel:
+        """The student with the maximum length that it has after training, as far as it has positions.
+
+        Args:
+          trained: maximum tokens per sentence in training.
+        """
+        architecture = student.definition.architecture
+        length = self.max_length or (student.max_length if architecture.is_static else trained)
+        length = min(length, architecture.longest)
+        if length == student.max_length:
+            return student
+        tokenizer = tokenizers.Tokenizer.from_str(student.tokenizer.to_str())  # the teacher keeps its own
+        tokenizer.enable_truncation(length)
+        return dataclasses.replace(student, tokenizer=tokenizer, max_length=length)
+
+    def keep(self, student: SentenceModel, workdir: pathlib.Path) -> None:
+        """Notes in the workdir what was made of the text for the student, so that an export needs no text."""
+
+    def refuse_other_text(self, data: Data, workdir: pathlib.Path) -> None:
+        """Raises `InputError` if a text that the student was made of has changed since the run began."""
+
+
+def widths_of(teachers: Sequence[SentenceModel]) -> tuple[int, ...]:
+    """The width of each teacher's vectors."""
+    return tuple(teacher.definition.embedding_width for teacher in teachers)
+
+
+def numbers_of(teacher: int, widths: Sequence[int]) -> slice:
+    """Where a teacher's numbers lie among those of all teachers."""
+    first = sum(widths[: teacher - 1])
+    return slice(first, first + widths[teacher - 1])

@@ -1,0 +1,55 @@
+"""Models that score the pairs of the text."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from jaxdistill.core import InputError
+from jaxdistill.data import targets
+from jaxdistill.encoders.model import SentenceModel, labels_of
+from jaxdistill.paths import cache_folder
+from jaxdistill.reading import Setting, check_reads
+from jaxdistill.teachers.parts import labelling
+from jaxdistill.teachers.parts.encoder import Encoder
+from jaxdistill.teachers.parts.teacher import Making, zeros
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Labels(Encoder):
+    """Caches the mean score that one or several models give to each pair of the columns `text` and `second`, or to a query
+    and each of its candidates (`listwise`)."""
+
+    kind: str = "labels"
+
+    scores_pairs = of_rows = True
+
+    def labellers(self, setting: Setting) -> list[SentenceModel]:
+        """The models that score the pairs. Cross-encoders keep their form."""
+        specs = [dataclasses.replace(one, model=setting.located(one.model)) for one in self.each() if one.model]
+        for one in specs:
+            count = labels_of(one.model)
+            if count > 1:
+                raise InputError(
+                    f"teacher.model: {one.model} is a classifier with {count} labels, which does not say how alike two sentences "
+                    "are; name sentence encoders, or cross-encoders, which have one label."
+                )
+            if count and one.pooling:
+                raise InputError(
+                    f"teacher.pooling={one.pooling!r} would make a sentence encoder of {one.model}, which is a cross-encoder; "
+                    "leave it empty (--config.teacher.pooling=) and it scores the pairs."
+                )
+        return [one.read(setting, frozen=False) for one in specs]
+
+    def width(self, widths: Sequence[int]) -> int:
+        return 0
+
+    def stored(self, making: Making) -> tuple[targets.Stored, ...]:
+        columns = making.objective.scored
+        for model in making.labellers:
+            check_reads(making.data, model, columns, making.text)
+        if not making.computed:
+            return (zeros(making.text.rows, len(columns) - 1),)
+        found = labelling.labels(
+            making.labellers, making.text, cache_folder(making.data.cache_folder) / "labels", columns=columns,
+            logits=making.objective.logits, compute_dtype=making.compute_dtype, progress=making.progress,
+        )  # fmt: skip
+        return (found,)

@@ -1,0 +1,17 @@
+"""A teacher that runs inside the training step, on views that may differ at every step."""
+
+import dataclasses
+
+from jaxdistill.teachers.parts.encoder import VectorModel
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Live(VectorModel):
+    """The teacher runs inside the training step, so that its views may differ at every step. Without a `model`, there is
+    no teacher."""
+
+    kind: str = "live"
+    dropout: bool = False
+    """Run the teacher with its own dropout, as DistilCSE's code does for CKD."""
+
+    is_live = True

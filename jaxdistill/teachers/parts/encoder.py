@@ -1,0 +1,181 @@
+"""Teachers that are models: which one, how it reads a sentence, and what becomes of its vectors."""
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from typing import Self
+
+import numpy as np
+
+from jaxdistill.config.ranges import CountOrNone, Fraction
+from jaxdistill.core import InputError
+from jaxdistill.data import targets
+from jaxdistill.data.sources import split_specs
+from jaxdistill.encoders import surgery
+from jaxdistill.encoders.model import SentenceModel, load_model
+from jaxdistill.inference import Embedder
+from jaxdistill.paths import cache_folder
+from jaxdistill.reading import Setting, check_reads
+from jaxdistill.teachers.parts.prompts import Prompts
+from jaxdistill.teachers.parts.teacher import Making, Teacher, zeros
+
+SEPARATOR = "|"
+"""Between the parts of an option that has one for each of several models."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Encoder(Prompts, Teacher):
+    """A model that gives targets."""
+
+    model: str = ""
+    """Folder, also at `s3://` or `gs://`, `package:NAME/PATH`, hub name, or an earlier stage (`previous`, `stage2`). Empty
+    if the objective needs no teacher; a later stage that needs one inherits the previous stage's, with its prompts. The
+    kinds `several` and `labels` take several models, separated by commas; `pooling`, `prompt`, `query_prompt` and
+    `document_prompt` then apply to all of them or list one value per model, separated by `|`:
+    `--config.teacher.prompt="none|query: "`."""
+    pooling: str = ""
+    """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's. Required if it states none."""
+    max_length: CountOrNone = 0
+    """Maximum tokens per sentence; longer sentences are truncated. 0: the checkpoint's."""
+
+    @property
+    def is_given(self) -> bool:
+        return bool(self.model)
+
+    @property
+    def models(self) -> Sequence[str]:
+        return split_specs(self.model)
+
+    def each(self) -> list[Self]:
+        """The options of every model; raises `InputError` for parts that are not one for each."""
+        names = self.models
+        if len(names) < 2:
+            return [self]
+        options = ("pooling", "prompt", "query_prompt", "document_prompt")
+        parts = {option: self._parts(option, len(names)) for option in options}
+        return [
+            dataclasses.replace(self, model=name, **{option: parts[option][index] for option in options})
+            for index, name in enumerate(names)
+        ]
+
+    def _parts(self, option: str, count: int) -> list[str]:
+        given = getattr(self, option)
+        parts = given.split(SEPARATOR)
+        if len(parts) not in (1, count):
+            raise InputError(
+                f"teacher.{option}={given!r} has {len(parts)} parts, separated by {SEPARATOR}; teacher.model names {count} "
+                f"teachers: give one part, which holds for all, or {count}."
+            )
+        return parts * (count // len(parts))
+
+    def read(self, setting: Setting, *, frozen: bool) -> SentenceModel:
+        """The one model that `model` names, with its prompts."""
+        source = setting.located(self.model)
+        model = load_model(source, pooling=self.pooling, max_length=self.max_length, prompt=self.prompt, frozen=frozen)
+        return self.prompted(setting.data, model, "teacher")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VectorModel(Encoder):
+    """A model whose vectors are the targets."""
+
+    dims: CountOrNone = 0
+    """Above 0: truncates the teacher's vectors to this width, and normalises them again if the teacher normalises. For
+    teachers trained with nested widths (Matryoshka); a narrow student then needs no head."""
+    normalize: bool = True
+    """False: compare vectors as pooled. The teacher then lacks the Normalize module that checkpoints such as
+    all-MiniLM-L6-v2 end with, and so do the student and its export."""
+
+    def load(self, setting: Setting) -> tuple[SentenceModel, ...]:
+        if not self.model:
+            if self.dims:
+                raise InputError(f"teacher.dims={self.dims} needs a teacher model that gives vectors; set it to 0.")
+            for role, prompt in self.of_roles.items():
+                if prompt:
+                    raise InputError(f"teacher.{role}_prompt={prompt!r} needs a teacher model; leave it empty.")
+            return ()
+        return tuple(one.vectors_of(setting) for one in self.each())
+
+    def check(self) -> None:
+        if len(self.models) > 1:
+            raise InputError(
+                f"teacher.model names {len(self.models)} teachers, which are stored; set --config.teacher.kind=several."
+            )
+
+    def vectors_of(self, setting: Setting) -> SentenceModel:
+        """The one model that `model` names, with the vectors that are compared."""
+        model = self.read(setting, frozen=True)
+        model = model if self.normalize else model.as_pooled()
+        if model.definition.reads_pairs or not self.dims:
+            return model
+        try:
+            return surgery.first_numbers(model, self.dims)
+        except InputError as error:
+            raise InputError(f"teacher.{error}") from None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Whitening(Teacher):
+    """What is done to stored vectors before they are compared."""
+
+    whiten: Fraction = 0.0
+    """Above 0: centres stored targets and divides each principal component by its standard deviation to this power; 1
+    is full whitening. For teachers whose vectors lie in a narrow cone, such as GTE and E5."""
+    components: CountOrNone = 0
+    """Above 0: keeps this many leading principal components of centred targets, for narrow students without a head."""
+
+    @property
+    def transforms(self) -> bool:
+        return bool(self.whiten or self.components)
+
+    def check_components(self, width: int) -> None:
+        """Raises `InputError` for more principal components than the targets have numbers."""
+        if self.components > width:
+            raise InputError(
+                f"teacher.components={self.components} is above the {width} numbers of the targets; set "
+                f"--config.teacher.components to at most {width}."
+            )
+
+    def whitened(self, array: targets.Parts | targets.Selected | targets.Joined) -> targets.Stored:
+        """The targets as `whiten` and `components` want them."""
+        self.check_components(array.shape[1])
+        return targets.Whitened(array, power=self.whiten, components=self.components) if self.transforms else array
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoredVectors(VectorModel, Whitening):
+    """Models whose vectors are computed once and cached on disk."""
+
+    def width(self, widths: Sequence[int]) -> int:
+        return self.components or sum(widths)
+
+    def stored(self, making: Making) -> tuple[targets.Stored, ...]:
+        views, width = making.objective.teacher_views, sum(embedder.width for embedder in making.embedders)
+        self.check_components(width)  # before hours of targets
+        for embedder in making.embedders:
+            check_reads(making.data, embedder.model, views, making.text)
+        if not making.computed:
+            return (zeros(making.text.rows, self.components or width),) * len(views)
+        return tuple(self.whitened(self._of_view(making, view)) for view in views)
+
+    def _of_view(self, making: Making, view: str) -> targets.Parts | targets.Joined:
+        if view not in making.text.columns:
+            raise InputError(
+                f"teacher.kind={self.kind} needs a teacher view that is a column of the text "
+                f"({', '.join(making.text.columns)}); {view!r} differs at every step: use teacher.kind=live."
+            )
+        of_view = f"{making.text.content_digest} {view} {np.dtype(making.compute_dtype).name}"
+        arrays = [_of_model(embedder, making, view, of_view) for embedder in making.embedders]
+        return arrays[0] if len(arrays) == 1 else targets.Joined(arrays, self.shares())
+
+
+def _of_model(embedder: Embedder, making: Making, view: str, of_view: str) -> targets.Parts:
+    return targets.cached_vectors(
+        cache_folder(making.data.cache_folder) / "targets",
+        f"{embedder.model.digest()} {of_view}",
+        partial(embedder.encode, prompt=""),
+        making.text.texts(view, embedder.model.role_prompts),
+        embedder.width,
+        what=f"targets of {embedder.model.source}",
+        progress=making.progress,
+    )

@@ -1,0 +1,75 @@
+"""The options of a model's prompts, for teachers and students, and the model with the prompts of its text's roles."""
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+
+from jaxdistill.config import Data
+from jaxdistill.core import InputError
+from jaxdistill.data import roles
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.reading import sentence_roles
+
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prompts:
+    """The prompts that a model reads its sentences with."""
+
+    prompt: str = ""
+    """Name of a prompt of the checkpoint, or a text, prepended to every sentence without a role; `none`: no prompt;
+    empty: the checkpoint's default prompt, or that of an earlier stage's student. In a text, `\\n` is a line break. The
+    export of a student lists it among its prompts."""
+    query_prompt: str = ""
+    """Name of a prompt of the checkpoint, or a text, prepended to queries (see `data.roles`); `none`: no prompt; empty:
+    the checkpoint's prompt `query`, if it has one. The export of a student stores it as its prompt `query`."""
+    document_prompt: str = ""
+    """The same for documents; empty: the checkpoint's prompt `document`, `passage` or `corpus`, if it has one. The export
+    of a student stores it as its prompt `document`."""
+
+    @property
+    def of_roles(self) -> dict[str, str]:
+        """Each role to the prompt that is asked for it."""
+        return {"query": self.query_prompt, "document": self.document_prompt}
+
+    def prompted(self, data: Data, model: SentenceModel, section: str) -> SentenceModel:
+        """The model with its prompts for the roles that occur in the text; logs them.
+
+        Args:
+          section: `teacher` or `student`, for errors.
+
+        Raises:
+          InputError: a prompt for a role that no sentence has, or for a cross-encoder.
+        """
+        used = roles.used_roles(sentence_roles(data))
+        if model.definition.reads_pairs:
+            for role, prompt in self.of_roles.items():
+                if prompt:
+                    raise InputError(
+                        f"{section}.{role}_prompt={prompt!r} is for sentence encoders; {model.source} is a cross-encoder; leave it "
+                        "empty."
+                    )
+            return model
+        for role, prompt in self.of_roles.items():
+            if prompt and role not in used:
+                raise InputError(
+                    f"{section}.{role}_prompt={prompt!r} is for sentences with the role {role}, which none has; set "
+                    f"--config.data.roles={role}, or one role for each source or column."
+                )
+        if not used:
+            return model
+        model = model.with_role_prompts({role: self.of_roles[role] for role in used})
+        for role in used:
+            log.info("%s: the prompt of a %s is %r", section, role, model.role_prompts[role])
+        return model
+
+
+def check_roles(data: Data, models: Sequence[SentenceModel]) -> None:
+    """Raises `InputError` if the text has roles, and every model reads them as sentences without a role."""
+    used = roles.used_roles(sentence_roles(data))
+    if used and all(model.role_prompts[role] == model.prompt for role in used for model in models):
+        raise InputError(
+            f"data.roles={data.roles} has no effect: neither teacher nor student has a prompt of its own for the role "
+            f"{' or '.join(used)}; set --config.teacher.{used[0]}_prompt or --config.student.{used[0]}_prompt."
+        )

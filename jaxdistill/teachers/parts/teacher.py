@@ -1,0 +1,114 @@
+"""What every kind of teacher has: its options' base class, with defaults for what a kind does not do."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import Float
+
+from jaxdistill.config import Data
+from jaxdistill.core import Objective
+from jaxdistill.data import targets, tokenize
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.inference import Embedder
+from jaxdistill.reading import Setting
+
+
+class Making(NamedTuple):
+    """What stored targets are made from."""
+
+    text: tokenize.TokenStore
+    data: Data
+    objective: Objective
+    embedders: Sequence[Embedder]
+    """Of the models whose vectors are the targets."""
+    labellers: Sequence[SentenceModel]
+    compute_dtype: DTypeLike
+    progress: bool
+    computed: bool
+    """False: the targets are zeros that take no time and no memory, for their shapes."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Teacher:
+    """The options of a teacher. A kind overrides what it does otherwise; all that can be left out has a default here."""
+
+    kind: str
+    """The kind of teacher: a file of `jaxdistill/teachers`, or your own class as `my_file.py:MyTeacher`."""
+
+    scores_pairs = False
+    """Whether the targets are scores of sentence pairs, and not vectors."""
+    of_rows = False
+    """Whether the targets belong to the rows of the text as they are in the files, which can then not be split."""
+    is_live = False
+    """Whether the teacher runs inside the training step."""
+    transforms = False
+    """Whether the targets are whitened or reduced, and no longer the vectors of the models."""
+    compares_each = False
+    """Whether the student's vector has a part for each of several models, which is compared with that model alone."""
+    normalize = True
+    """Whether vectors are compared at unit length, see `VectorModel.normalize`."""
+    dropout = False
+    """Whether a live teacher has dropout."""
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there are any targets."""
+        return True
+
+    @property
+    def models(self) -> Sequence[str]:
+        """Names of the models that it reads."""
+        return ()
+
+    @property
+    def files(self) -> Mapping[str, Sequence[str]]:
+        """Option to the files that it names, which all processes must read alike."""
+        return {}
+
+    @property
+    def public_name(self) -> Sequence[str]:
+        """What a model card says the teacher is, where no model gives the vectors."""
+        return self.models
+
+    def check(self) -> None:
+        """Raises `InputError` for options that exclude each other."""
+
+    def load(self, setting: Setting) -> tuple[SentenceModel, ...]:
+        """The models whose vectors are the targets."""
+        return ()
+
+    def labellers(self, setting: Setting) -> list[SentenceModel]:
+        """The models that score the pairs of the text."""
+        return []
+
+    def width(self, widths: Sequence[int]) -> int:
+        """Width of the targets; 0 where they are no vectors.
+
+        Args:
+          widths: of the vectors of the loaded models.
+        """
+        return sum(widths)
+
+    def shares(self) -> tuple[float, ...]:
+        """The weight of each model; their sum is 1."""
+        return (1.0,)
+
+    def wrapped(self, objective: Objective, widths: Sequence[int]) -> Objective:
+        """The objective for models of these widths."""
+        return objective
+
+    def stored(self, making: Making) -> tuple[targets.Stored, ...]:
+        """One array for each teacher view, with a row for each of the text; empty where targets are not stored."""
+        return ()
+
+    def joined(self, vectors: Sequence[Float[np.ndarray, "n _"]]) -> Float[np.ndarray, "n e"]:
+        """The vectors of all models in one; those of a single model as they are."""
+        return vectors[0] if len(vectors) == 1 else targets.joined(vectors, self.shares())
+
+
+def zeros(rows: int, width: int) -> Float[np.ndarray, "rows e"]:
+    """Zeros that take no memory."""
+    return np.broadcast_to(np.float32(0), (rows, width))

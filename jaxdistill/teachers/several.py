@@ -1,0 +1,62 @@
+"""Several teachers together: the vectors of all are stored, and joined or compared one by one."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+from jaxdistill.config.ranges import Positive
+from jaxdistill.core import InputError, Objective
+from jaxdistill.objectives.parts.each_teacher import EachTeacher
+from jaxdistill.teachers.parts.encoder import StoredVectors
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Several(StoredVectors):
+    """Several models, of any width and tokenizer, whose vectors are computed once and cached on disk."""
+
+    kind: str = "several"
+    weights: tuple[Positive, ...] = ()
+    """Relative weight of each of several teachers; empty: equal weights."""
+    combine: Literal["concatenate", "each"] = "concatenate"
+    """How several teachers are combined. `concatenate`: the target is one vector, the concatenation of the teachers'
+    unit vectors; its cosines are the weighted mean of theirs. `each`: the student's vector has a segment per teacher
+    (with `student.head=linear`, a head per teacher). The objective compares each segment with its teacher, and the loss
+    is the weighted mean."""
+
+    def check(self) -> None:
+        count = len(self.models)
+        if count < 2:
+            raise InputError(
+                f"teacher.model={self.model!r} names {count} teachers; name several, separated by commas, or set "
+                "--config.teacher.kind=stored."
+            )
+        self.shares()
+        if not self.normalize and self.combine == "concatenate":
+            raise InputError(
+                f"teacher.normalize=False: {count} teachers' vectors are joined at unit length; set "
+                "--config.teacher.normalize=True."
+            )
+        if self.transforms and self.combine == "each":
+            raise InputError(
+                "teacher.whiten and teacher.components mix the numbers of several teachers; set "
+                "--config.teacher.combine=concatenate."
+            )
+
+    @property
+    def compares_each(self) -> bool:
+        return self.combine == "each"
+
+    def shares(self) -> tuple[float, ...]:
+        count = len(self.models)
+        weights = self.weights or (1.0,) * count
+        if len(weights) != count:
+            raise InputError(
+                f"teacher.weights={self.weights} are {len(weights)} weights; teacher.model names {count} teachers: give one for "
+                "each."
+            )
+        return tuple(weight / sum(weights) for weight in weights)
+
+    def wrapped(self, objective: Objective, widths: Sequence[int]) -> Objective:
+        if self.combine == "concatenate":
+            return objective
+        return EachTeacher(objective=objective, widths=tuple(widths), shares=self.shares())

@@ -1,0 +1,12 @@
+"""A teacher whose vectors of the text are computed once and cached."""
+
+import dataclasses
+
+from jaxdistill.teachers.parts.encoder import StoredVectors
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stored(StoredVectors):
+    """The teacher's vectors of the text are computed once and cached on disk."""
+
+    kind: str = "stored"

@@ -1,0 +1,150 @@
+"""Replaces options of a config by their dotted names, as the command line and the Python API give them."""
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from jaxdistill import objectives
+from jaxdistill.cli import did_you_mean
+from jaxdistill.config.kinds import KINDS, refuse_foreign_options, turned
+from jaxdistill.core import InputError
+
+ALL = "all."
+"""Begins the name of an option that is given to every stage that has it."""
+WORDS = {"true": True, "false": False, "1": True, "0": False}
+ALLOWED = {bool: "true or false", int: "a whole number", float: "a number"}
+"""What the command line may say for an option of a type."""
+
+
+def with_options(
+    stages: Sequence[Mapping[str, Any]], given: Mapping[str, Any], *, text: bool = False
+) -> list[dict[str, Any]]:
+    """The options of all stages with some replaced by their dotted names; raises `InputError` for a name that does not exist.
+
+    `stage2.run.seed` is an option of one stage, and `all.run.seed` of every stage that has it; what a stage is given alone
+    goes before what all are given. The option of a single stage needs no such beginning.
+
+    A `student.kind`, `teacher.kind` or `objective.name` comes first: it decides which options its section has. Options that both
+    kinds have keep their values, all others have their defaults.
+
+    Args:
+      text: the values are texts, as the command line gives them.
+    """
+    changed: list[dict[str, Any]] = json.loads(json.dumps(stages))
+    for name in sorted(
+        given, key=lambda name: (name.rpartition(".")[2] not in ("kind", "name"), not name.startswith(ALL))
+    ):
+        shown = f"--config.{name}" if text else repr(name)
+        option, numbers = _placed(name, len(changed), flag="--config." if text else "")
+        having = [changed[number] for number in numbers if option in option_names(changed[number])]
+        if not having:
+            raise _unknown(option, shown.removesuffix(option if text else f"{option}'"), changed[numbers[0]], text=text)
+        for stage in having:
+            _replace(stage, option, given[name], text=text)
+    return changed
+
+
+def _placed(name: str, count: int, *, flag: str) -> tuple[str, Sequence[int]]:
+    """The option that a name means, and the stages, counted from 0, in which it is replaced."""
+    first, _, option = name.partition(".")
+    if first == "all":
+        return option, range(count)
+    if named := re.fullmatch(r"stage([1-9]\d*)", first):
+        if int(named[1]) > count:
+            raise InputError(f"{flag}{name}: the config has {count} {'stage' if count == 1 else 'stages'}.")
+        return option, [int(named[1]) - 1]
+    if first == "then":
+        later = len(re.match(r"(then\.)+", name)[0]) // len("then.")  # pyright: ignore[reportOptionalSubscript]
+        option = name.replace("then.", "")
+        raise InputError(f"{flag}{name} is written {flag}stage{later + 1}.{option}; a stage is named by its number.")
+    if count > 1:
+        raise InputError(
+            f"{flag}{name}: the config has {count} stages; write {flag}all.{name} for every stage that has the option, or "
+            f"{flag}stage1.{name} for one stage."
+        )
+    return name, [0]
+
+
+def _replace(stage: dict[str, Any], name: str, value: Any, *, text: bool) -> None:
+    section, option = name.split(".")
+    place = stage[section]
+    value = typed_text(place[option], value, name) if text else value
+    if option == "kind" and value != place[option]:
+        stage[section] = turned(section, place, value)
+    elif name == "objective.name" and value != place[option]:
+        stage[section] = objectives.default_options(value)
+    stage[section][option] = value
+
+
+def _unknown(name: str, before: str, stage: Mapping[str, Any], *, text: bool) -> InputError:
+    """The error about an option that no stage has, with the kinds that have it, or a close one.
+
+    Args:
+      before: what goes before the option where it is given.
+    """
+    section, _, option = name.partition(".")
+    if section in KINDS and section in stage:
+        try:
+            refuse_foreign_options(section, stage[section]["kind"], [option])
+        except InputError as error:
+            return error
+    close = _likely(name, option_names(stage), flag=before.lstrip("'"))
+    end = "" if text else "'"
+    return InputError(f"unknown option {before}{name}{end}.{close}{' --help lists the options.' * text}")
+
+
+def typed_text(default: Any, text: str, name: str) -> Any:
+    """The value of an option that the command line gives as text, by the type of the value that it replaces."""
+    shown = f"--config.{name}={text!r}"
+    if isinstance(default, bool):
+        if text.lower() not in WORDS:
+            raise InputError(f"{shown} must be {ALLOWED[bool]}.")
+        return WORDS[text.lower()]
+    if isinstance(default, int | float):
+        try:
+            return type(default)(text.replace("_", "?"))
+        except ValueError:
+            raise InputError(f"{shown} must be {ALLOWED[type(default)]}.") from None
+    if isinstance(default, list | tuple):
+        return _tuple(text, shown)
+    return text
+
+
+def _tuple(text: str, shown: str) -> Any:
+    """`(1.0,2.0)` as a tuple, and a single word as it is: some options take one for a tuple."""
+    if not text.startswith(("(", "[", "'", '"')):
+        try:
+            number = ast.literal_eval(text)
+        except (SyntaxError, ValueError):
+            return text
+        return number if isinstance(number, tuple) else (number,)
+    try:
+        value = ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        raise InputError(f'{shown} is no tuple; write one such as "(1.0,2.0)" or "(\'name\',)".') from None
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def _likely(name: str, known: list[str], *, flag: str) -> str:
+    """` Did you mean X?` for a close option of the same section, or else of any other."""
+    section, _, option = name.rpartition(".")
+    for names in ([other for other in known if other.rpartition(".")[0] == section], known):
+        if meant := did_you_mean(option, list({other.rpartition(".")[2]: None for other in names})):
+            word = meant.removeprefix(" Did you mean ").removesuffix("?")
+            return f" Did you mean {flag}{next(other for other in names if other.rpartition('.')[2] == word)}?"
+    return ""
+
+
+def option_names(options: Mapping[str, Any]) -> list[str]:
+    """`section.option` of a nested config."""
+    return list(_names(options))
+
+
+def _names(options: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in options.items():
+        if isinstance(value, Mapping):
+            yield from (f"{key}.{name}" for name in _names(value))
+        else:
+            yield key

@@ -1,0 +1,94 @@
+"""The targets of a run: the teacher's embeddings of any sentences, and those that are stored for the text."""
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import Float, Integer
+
+from jaxdistill.config import Config
+from jaxdistill.core import Objective, RoleEmbed
+from jaxdistill.data import spread, targets, tokenize
+from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.inference import Embedder
+from jaxdistill.reading import tokenised_text
+from jaxdistill.teachers.parts.teacher import Making, Teacher
+from jaxdistill.training.sharding import sharded_embedder
+
+log = logging.getLogger(__name__)
+
+
+class Targets:
+    """The teachers' embeddings: live, stored, or the user's own vectors.
+
+    With `computed=False`, stored targets and labels are zeros that take no time and no memory, for their shapes.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        objective: Objective,
+        *,
+        teachers: Sequence[SentenceModel],
+        labellers: Sequence[SentenceModel],
+        store: tokenize.TokenStore,
+        compute_dtype: DTypeLike,
+        progress: bool,
+        computed: bool = True,
+    ):
+        self.text, self.views = store, tuple(objective.teacher_views)
+        self.scored = objective.scored
+        """Columns of which labels score pairs: the first one's sentence with each of the others'."""
+        self.store: tokenize.TokenStore | None = None
+        """Tokens for a live teacher."""
+        self.arrays: tuple[targets.Stored, ...] = ()
+        """One array of targets for each teacher view, where they are stored."""
+        # On the devices of this process: each makes its own part of stored targets, and waits for no other there.
+        self.embedders = [sharded_embedder(teacher, config.run, compute_dtype=compute_dtype) for teacher in teachers]
+        embed = joint_embed(self.embedders, config.teacher)
+        self.embed: RoleEmbed | None = spread.over_processes(embed) if embed else None
+        """Gives the targets of any sentences, of which each process computes a part; None without a teacher model."""
+        self.width = 0
+        """Width of the targets; 0 without a teacher or with labels."""
+        if not self.views:
+            return
+        if objective.reads:
+            self.width = sum(embedder.width for embedder in self.embedders)
+            return
+        making = Making(
+            store, config.data, objective, self.embedders, labellers, compute_dtype, progress, computed=computed
+        )
+        self.arrays = config.teacher.stored(making)
+        self.width = config.teacher.width([embedder.width for embedder in self.embedders])
+        if config.teacher.is_live:
+            length, model = teachers[0].max_length, teachers[0]
+            self.store = tokenised_text(
+                config.data, model, self.views, max_length=length, chunking=store.chunking, progress=progress
+            )
+
+    @property
+    def column(self) -> str:
+        """The column of the text that the teacher reads, for the first of its views."""
+        return self.views[0] if self.views and self.views[0] in self.text.columns else "text"
+
+    def rows(self, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
+        """The teacher's embeddings of some rows of the text, for the first teacher view."""
+        if self.arrays:
+            return np.asarray(self.arrays[0][rows], np.float32)
+        view = self.column
+        assert self.embed is not None  # without a teacher model, `arrays` has its vectors
+        log.info("teacher embeddings of %d reserved sentences", len(rows))
+        texts = [self.text.text(view, row) for row in rows]
+        return self.embed(texts, role=self.text.roles(view, rows))
+
+
+def joint_embed(embedders: Sequence[Embedder], teacher: Teacher) -> RoleEmbed | None:
+    """The vectors of all teachers in one, see `data.targets.joined`; those of a single teacher as they are."""
+    if len(embedders) < 2:
+        return embedders[0].encode if embedders else None
+
+    def embed(sentences: Sequence[str], *, role: str | Sequence[str] = "") -> Float[np.ndarray, "n e"]:
+        return teacher.joined([embedder.encode(sentences, role=role) for embedder in embedders])
+
+    return embed
