@@ -48,7 +48,7 @@ def test_patience_in_epochs_counts_their_evaluations(patience, epochs, expected)
         (["--config.objective.alfa=1"], "alfa"),
         (["--config.objective.alpha=much"], "--config.objective.alpha='much' must be a number."),
         (["--config.evals.untrained=maybe"], "--config.evals.untrained='maybe' must be true or false."),
-        (["--config.data.batch_sise=3"], "Did you mean config.data.batch_size?"),
+        (["--config.data.batch_sise=3"], "Did you mean --config.data.batch_size?"),
         (["--workdirs=x"], "Did you mean"),
         (["--steps=2"], "unknown option --steps. Did you mean --config.run.steps?"),
         (["--config.run.steps=2.5"], "--config.run.steps='2.5' must be a whole number."),
@@ -106,7 +106,7 @@ def test_the_process_ends_with_status_2_and_one_line(folder):
     _, err = run(
         "main", [*tiny_arguments(folder), "--config.data.batch_sise=3", f"--workdir={folder / 'bad'}"], status=2
     )
-    assert err.count("\n") == 1 and "Did you mean config.data.batch_size?" in err
+    assert err.count("\n") == 1 and "Did you mean --config.data.batch_size?" in err
 
 
 def test_what_the_disk_refuses_anywhere_is_one_line_and_other_errors_are_not_hidden(tmp_path, monkeypatch, capsys):

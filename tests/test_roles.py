@@ -250,7 +250,7 @@ def test_encode_writes_vectors_of_a_role(exported, tmp_path, capsys):
         ({"data.roles": "document", "teacher.query_prompt": "q: "}, "teacher.query_prompt='q: '.*--config.data.roles=query"),
         ({"data.roles": "none", "student.document_prompt": "d: "}, "which none has; set --config.data.roles=document"),
         ({"teacher.query_prompt": "none", "teacher.document_prompt": "none"}, "has no effect.*--config.teacher.query_prompt"),
-        ({"teacher.kind": "vectors", "teacher.query_prompt": "q: "}, "teacher.query_prompt is an option of the kinds live"),
+        ({"teacher.kind": "vectors"}, "teacher.model is an option of the kinds live"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_in_one_line(folder, changed, words):

@@ -204,7 +204,7 @@ def arguments(folder, *more, **overrides):
 @pytest.mark.parametrize(
     "more, words",
     [
-        (["--grid=objective.alfa=0,1"], "Did you mean config.objective.alpha?"),
+        (["--grid=objective.alfa=0,1"], "Did you mean --config.objective.alpha?"),
         (["--grid=objective.alpha=much"], "alpha"),
         (["--grid=objective.alpha="], "not empty"),
         (["--grid=congen_alfa"], "Did you mean congen_alpha?"),
