@@ -161,7 +161,7 @@ def test_kinds_of_student_and_teacher_of_ones_own(folder):
     np.testing.assert_allclose(run.batches._targets[0][rows], -Embedder(whole).encode(texts), atol=1e-5)
     claim_workdir(folder / "w", parsed, write=True)
     (folder / "kinds.py").write_text(KINDS + "\n")
-    with pytest.raises(InputError, match="kinds.py has changed since .*run was begun"):
+    with pytest.raises(InputError, match="kinds.py has changed since .* was begun"):
         claim_workdir(folder / "w", parsed, write=False)
 
 

@@ -150,7 +150,7 @@ def test_targets_of_two_tokenizers_lie_side_by_side_behind_their_own_prompts(fol
         Embedder(load_model(str(folder / name))).encode([prompt + text for text in texts])
         for name, prompt in (("model", ""), ("bytes", "the cat "))
     ]
-    np.testing.assert_allclose(run.batches._targets[0][[3, 45]], joined(vectors, SHARES), atol=1e-5)
+    np.testing.assert_allclose(run.batches._targets[0][np.array([3, 45])], joined(vectors, SHARES), atol=1e-5)
     assert run.student.definition.embedding_width == sum(WIDTHS) and run.teacher is None
     assert isinstance(run.objective, EachTeacher) == (combine == "each")
 
