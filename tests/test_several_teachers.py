@@ -277,7 +277,7 @@ def test_a_run_that_lost_its_last_steps_ends_with_the_same_bits(finished, tmp_pa
     [
         ({"teacher.kind": "live"}, "teacher.weights is an option of the kind several, not of live"),
         ({"teacher.weights": (1.0, 2.0, 3.0)}, "are 3 weights; teacher.model names 2"),
-        ({"teacher.model": "a"}, "names 1 teachers; name several, .*--config.teacher.kind=stored"),
+        ({"teacher.model": "a"}, "names one teacher; name several, .*--config.teacher.kind=stored"),
         ({"student.dims": (4,), "teacher.combine": "each"}, "--config.teacher.combine=concatenate"),
         ({"student.dims": (4,), "student.dims_targets": "truncated"}, "--config.student.dims_targets=projected"),
         ({"student.dims": (4,), "student.head_of": 2}, "student.head_of=2 exports other numbers"),

@@ -25,7 +25,7 @@ class Columns(Teacher):
         return bool(self.names)
 
     @property
-    def public_name(self) -> Sequence[str]:
+    def shown(self) -> Sequence[str]:
         return [f"columns:{self.names}"]
 
     def check(self) -> None:

@@ -27,8 +27,8 @@ class Several(StoredVectors):
         count = len(self.models)
         if count < 2:
             raise InputError(
-                f"teacher.model={self.model!r} names {count} teachers; name several, separated by commas, or set "
-                "--config.teacher.kind=stored."
+                f"teacher.model={self.model!r} names {'one teacher' if count else 'no teacher'}; name several, separated by commas, or "
+                "set --config.teacher.kind=stored."
             )
         self.shares()
         if not self.normalize and self.combine == "concatenate":

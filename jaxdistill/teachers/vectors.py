@@ -1,41 +1,21 @@
 """Your own vectors of the text's rows."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from jaxdistill.core import InputError
 from jaxdistill.data import targets
 from jaxdistill.teachers.parts.encoder import Whitening
+from jaxdistill.teachers.parts.own_file import OwnFile
 from jaxdistill.teachers.parts.teacher import Making
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Vectors(Whitening):
+class Vectors(OwnFile, Whitening):
     """Your own vectors, one for each row of the text."""
 
     kind: str = "vectors"
-    file: str = ""
-    """A `.npy` file with one vector for each row of `data.text`, also at `s3://` or `gs://`."""
     normalize: bool = True
     """False: compare vectors as pooled; a student made from a checkpoint with a Normalize module lacks it."""
-
-    of_rows = True
-
-    @property
-    def is_given(self) -> bool:
-        return bool(self.file)
-
-    @property
-    def files(self) -> Mapping[str, Sequence[str]]:
-        return {"teacher.file": [self.file]}
-
-    @property
-    def public_name(self) -> Sequence[str]:
-        return [self.file]
-
-    def check(self) -> None:
-        if not self.file:
-            raise InputError("teacher.kind=vectors needs your vectors; set --config.teacher.file=FILE.npy.")
 
     def width(self, widths: Sequence[int]) -> int:
         return self.components or targets.open_own_vectors(self.file).shape[1]

@@ -248,7 +248,7 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
     name = objective.pop("name")
     if "queue_size" in objective:
         objective["queue_size"] = vars(innermost(run.objective))["queue_size"]  # a small text has a smaller one
-    teachers = [model.source for model in run.teachers] or run.config.teacher.public_name
+    teachers = [model.source for model in run.teachers] or run.config.teacher.shown
     origins = [*teachers, stage_export(run.config.student.model, run.workdir)]
     made_from = run.teachers if run.config.student.model == "teacher" else [*run.teachers, run.student]
     licences = {name: licence for model in made_from for name, licence in model.licences.items()}

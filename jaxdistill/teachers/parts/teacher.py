@@ -69,7 +69,7 @@ class Teacher:
         return {}
 
     @property
-    def public_name(self) -> Sequence[str]:
+    def shown(self) -> Sequence[str]:
         """What a model card says the teacher is, where no model gives the vectors."""
         return self.models
 

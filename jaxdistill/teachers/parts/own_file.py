@@ -1,0 +1,34 @@
+"""Teachers that are a file of your own."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from jaxdistill.core import InputError
+from jaxdistill.teachers.parts.teacher import Teacher
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnFile(Teacher):
+    """Your own targets in a file."""
+
+    file: str = ""
+    """A `.npy` file with a row for each row of `data.text`: its vector, or one score for each of its pairs. Also at
+    `s3://` or `gs://`."""
+
+    of_rows = True
+
+    @property
+    def is_given(self) -> bool:
+        return bool(self.file)
+
+    @property
+    def files(self) -> Mapping[str, Sequence[str]]:
+        return {"teacher.file": [self.file]}
+
+    @property
+    def shown(self) -> Sequence[str]:
+        return [self.file]
+
+    def check(self) -> None:
+        if not self.file:
+            raise InputError(f"teacher.kind={self.kind} needs your {self.kind}; set --config.teacher.file=FILE.npy.")
