@@ -19,7 +19,7 @@ def folder_owner(folder: Path) -> int:
         except OSError as error:
             problem = error
         seen = [name and (folder / name).exists() for name in processes.gathered(name)]
-        processes.gathered("all have looked")
+        processes.wait("all have looked")
     if problem and not any(seen):
         raise unwritable(folder, problem) from problem
     return seen.index(True)

@@ -111,7 +111,7 @@ def build_store(
 
     if parts.is_first and not _is_usable(folder):
         make_folder_atomic(folder, fill, what="the token store", is_complete=is_complete)
-    processes.gathered("the token store is there")
+    processes.wait("the token store is there")
     return TokenStore(folder, tokenizer, chunking)
 
 

@@ -38,7 +38,7 @@ def held(folder: pathlib.Path, *, shared: bool = True) -> Iterator[None]:
             raise InputError(
                 f"{folder} is not the folder that the first process writes; it must be on a file system that all hosts share."
             )
-        processes.gathered("the folder is locked")
+        processes.wait("the folder is locked")
         yield
 
 
