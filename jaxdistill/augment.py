@@ -123,7 +123,7 @@ def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.augment`."""
     given = _parser().parse_args(arguments)
     facts = {name: value for name, value in vars(given).items() if name != "quiet"}
-    with processes.joined(lambda: {"jaxdistill": source_digest()[:12]} | facts):
+    with processes.connected(lambda: {"jaxdistill": source_digest()[:12]} | facts):
         _augment(given)
 
 
