@@ -72,7 +72,7 @@ def of_text(text: Path, cache: Path) -> None:
         say("parts", begin)
         return parts
 
-    with processes.joined(dict), patch.object(token_parts.PartWriter, "written", timed):
+    with processes.connected(dict), patch.object(token_parts.PartWriter, "written", timed):
         begin = time.perf_counter()
         store = tokenize.build_store([str(text)], tokenizer=tokenizer, max_length=16, cache_folder=cache, dedupe=True)
         say("all", begin)
