@@ -155,5 +155,6 @@ def test_transformers_js_in_chromium(student, texts, own, in_onnx, node, tmp_pat
     finally:
         browser.quit()
         server.shutdown()
+        server.server_close()
     assert not isinstance(vectors, str), vectors
     assert cosines(np.array(vectors), own[some]).min() > 0.9999

@@ -14,7 +14,7 @@ from jaxdistill.exports import onnx
 from jaxdistill.exports.optional import imported
 from jaxdistill.exports.running import Run, inputs, outputs
 
-EXTRA, NEEDS = "openvino", ("openvino", *onnx.NEEDS)
+EXTRA, NEEDS = "onnx,openvino", ("openvino", *onnx.NEEDS)
 FOLDER, FILE = "openvino", "openvino_model.xml"
 ROUNDED = ()
 refusal = onnx.refusal

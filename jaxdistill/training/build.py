@@ -50,8 +50,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     """A run that is ready to train; raises `InputError` for whatever cannot work.
 
     Args:
-      absent: mesh of devices that are not attached, to compile the step for. The run then has shapes in place of the live
-        teacher's weights, a student of the right shapes, zeros as targets and no evaluations; no model runs, and it cannot train.
+      absent: mesh of devices that are not attached, to compile the step for; no model runs then, and the run cannot train.
     """
     mesh, groups, objective = checked_setup(config, absent)
     dtype = dtype_of(config.run.precision)
