@@ -4,9 +4,6 @@ import errno
 import gzip
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +17,8 @@ from jaxdistill.encoders.folder import save
 from jaxdistill.inference import Embedder, load, to_file
 from jaxdistill.inference.to_file import encode_file
 
-from program import ROOT, environment, refused, run, start
+from program import refused
 from tiny_models import tiny_model
-from tiny_text import made_up
 
 SENTENCES = ["the cat sleeps", "", "rain", "a dog, and another dog?", "the rain in may 1999 " * 10, "", "dog"]
 
@@ -366,63 +362,3 @@ def test_what_was_made_from_something_else_is_begun_anew(embedder, text, tmp_pat
     monkeypatch.undo()
     expected = embedder.encode(Path(text).read_text().splitlines(), prompt_name=options["prompt_name"])
     np.testing.assert_allclose(np.load(output), expected, rtol=0, atol=1e-6)
-
-
-def test_the_real_program_killed_and_started_again_writes_the_same_table(model, tmp_path):
-    (tmp_path / "text.txt").write_text("\n".join(made_up(ROWS, words=2)) + "\n")
-    arguments = [f"--model={model}", f"--input={tmp_path / 'text.txt'}", "--keep_text"]
-    output, unfinished = tmp_path / "killed.parquet", tmp_path / ".killed.parquet.parts"
-    process = start("encode", [*arguments, f"--output={output}"], devices=8)
-    while not [*unfinished.glob("part-*")]:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert not output.exists() and len([*unfinished.glob("part-*")]) < 3
-    encode.main([*arguments, f"--output={output}", "--quiet"])
-    encode.main([*arguments, f"--output={tmp_path / 'whole.parquet'}", "--quiet"])
-    assert output.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
-    assert vectors.shape(output) == (ROWS, 16)
-
-
-MEASURE = """
-import pathlib, resource, sys
-import numpy as np
-import pyarrow.parquet
-from jaxdistill import search
-from jaxdistill.inference import load, to_file
-
-embedder = load(sys.argv[1])
-embedder.encode(["rain"])
-width = 512
-type(embedder).width = width
-type(embedder).encode_ids = lambda self, ids, **_: np.ones((len(ids), width), np.float32)
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-before = peak()
-for kind in ("npy", "parquet"):
-    to_file.encode_file(embedder, [sys.argv[2]], f"{sys.argv[3]}/v.{kind}", progress=False)
-    search.search(np.ones((2, width)), pathlib.Path(f"{sys.argv[3]}/v.{kind}"), [sys.argv[2]], top=3)
-print(peak() - before)
-"""
-
-
-def test_memory_does_not_grow_with_the_rows(model, tmp_path):
-    (tmp_path / "text.txt").write_text("rain\n" * 80_000)
-    command = [sys.executable, "-c", MEASURE, model, str(tmp_path / "text.txt"), str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "v.npy").stat().st_size >> 20 == 156
-    assert int(done.stdout) < 100, "MiB more than before, for two files of 156 MiB"
-
-
-def test_compiled_programs_are_kept_in_the_cache_folder(model, text, tmp_path, monkeypatch):
-    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
-    half_written = tmp_path / "cache" / "compiled" / "jit_x-cache"  # by a killed process; JAX writes none beside it
-    half_written.parent.mkdir(parents=True)
-    half_written.write_bytes(b"x")
-    os.utime(half_written, (0, 0))
-    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
-    _, err = run("encode", [f"--model={model}", f"--input={text}", f"--output={tmp_path / 'v.npy'}"])
-    kept = list((tmp_path / "cache" / "compiled").glob("*-cache"))
-    assert kept and half_written not in kept and "Error writing" not in err

@@ -78,7 +78,7 @@ fi
 """
 
 
-def tests_of(folder, *pythons, **variables):
+def ended_run(folder, *pythons, **variables):
     """What `launch/test.sh` runs where only these Pythons are found; they and other programs are stand-ins."""
     (folder / "bin").mkdir()
     (folder / "launch").mkdir()
@@ -94,18 +94,18 @@ def tests_of(folder, *pythons, **variables):
 
 
 def test_the_newest_python_is_taken_and_another_one_by_its_name(tmp_path):
-    ended, ran = tests_of(tmp_path, "python3.13", "python3.11")
+    ended, ran = ended_run(tmp_path, "python3.13", "python3.11")
     assert ended.returncode == 0, ended.stderr
     assert [line for line in ran if "-m venv" in line] == ["python3.13 -m venv .venv"]
     assert ran[-1].startswith("python -m pytest ") and ran[-1].endswith(" -k gradient")
     assert any(line.endswith("--require-hashes -r requirements-test.lock") for line in ran)
     shutil.rmtree(tmp_path / "bin")
     shutil.rmtree(tmp_path / "launch")
-    ended, ran = tests_of(tmp_path, "python3.13", "python3.11", PYTHON="python3.11")
+    ended, ran = ended_run(tmp_path, "python3.13", "python3.11", PYTHON="python3.11")
     assert ended.returncode == 0 and "python3.11 -m venv .venv-python3.11" in ran
 
 
 def test_a_missing_python_is_one_line(tmp_path):
-    ended, _ = tests_of(tmp_path, PYTHON="python3.99")
+    ended, _ = ended_run(tmp_path, PYTHON="python3.99")
     assert ended.returncode == 1 and ended.stderr.startswith("error: found none of python3.99")
     assert ended.stderr.count("\n") == 1

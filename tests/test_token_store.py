@@ -1,0 +1,144 @@
+"""Token stores on disk: damaged, half-written, or read by several runs."""
+
+import json
+
+import pytest
+
+from jaxdistill.core import InputError
+from jaxdistill.data import sources, token_parts, tokenize
+
+from tiny_text import SENTENCES, made_up, store_of, word_piece
+
+
+def files_in(folder):
+    """Names and contents of all files in a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def flipped(content: bytes) -> bytes:
+    """One bit of the byte in the middle changed."""
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+def test_the_tokenizers_own_padding_and_truncation_do_not_matter(tmp_path):
+    assert store_of(tmp_path, SENTENCES).digest == store_of(tmp_path, SENTENCES, tokenizer=word_piece(9)).digest
+
+
+@pytest.mark.parametrize("name", ["row", "0.starts", "keys", "store.json"])
+@pytest.mark.parametrize("damage", [lambda content: content[:2], flipped], ids=["cut", "flipped"])
+def test_a_damaged_store_is_built_again(tmp_path, caplog, name, damage):
+    file = store_of(tmp_path, SENTENCES).folder / name
+    content = file.read_bytes()
+    file.write_bytes(damage(content))
+    store_of(tmp_path, SENTENCES)
+    assert file.read_bytes() == content
+    assert "is damaged; rebuilding it" in caplog.text
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:2], flipped], ids=["cut", "flipped"])
+def test_a_damaged_part_is_tokenised_again_alone(tmp_path, caplog, monkeypatch, damage):
+    monkeypatch.setattr(token_parts, "PART_ROWS", 8)
+    lines, tokenise, calls = made_up(30), token_parts.tokenised_words, []
+    store_of(tmp_path, lines)
+    whole = files_in(tmp_path / "cache")
+    part = next((tmp_path / "cache").glob("*/part-00002-of-00004.arrow"))
+    part.write_bytes(damage(part.read_bytes()))
+    monkeypatch.setattr(
+        token_parts, "tokenised_words", lambda *given, **options: calls.append(1) or tokenise(*given, **options)
+    )
+    store_of(tmp_path, lines)
+    assert files_in(tmp_path / "cache") == whole and len(calls) == 1
+    assert "part-00002-of-00004.arrow is damaged; writing it again" in caplog.text
+
+
+def test_a_build_that_fails_leaves_nothing_behind(tmp_path):
+    with pytest.raises(InputError, match="text.txt:2 is not UTF-8"):
+        (tmp_path / "text.txt").write_bytes(b"good\n\xff\n")
+        options = {"tokenizer": word_piece(), "max_length": 16, "cache_folder": tmp_path / "cache"}
+        tokenize.build_store([str(tmp_path / "text.txt")], **options)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_text_that_changes_while_it_is_tokenised_makes_no_store(tmp_path, monkeypatch):
+    tokenise = token_parts.tokenised_words
+
+    def tokenise_and_change(*given, **options):
+        (tmp_path / "text.txt").write_text("another text\n")
+        return tokenise(*given, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(token_parts, "tokenised_words", tokenise_and_change)
+        with pytest.raises(InputError, match="text.txt changed while it was read"):
+            store_of(tmp_path, SENTENCES)
+    assert not list((tmp_path / "cache").rglob("part-*.arrow")) and not list((tmp_path / "cache").rglob("store.json"))
+    assert store_of(tmp_path, SENTENCES).texts()[0] == SENTENCES[0]
+
+
+def test_a_text_that_changes_before_the_store_is_written_leaves_no_part(tmp_path, monkeypatch):
+    """As that of a hub, whose changes no file shows."""
+    monkeypatch.setattr(sources.Watched, "check", lambda _: None)
+    test_a_text_that_changes_while_it_is_tokenised_makes_no_store(tmp_path, monkeypatch)
+
+
+def test_two_runs_may_build_the_same_store(tmp_path, monkeypatch):
+    write = tokenize._write
+
+    def overtaken(*arguments):
+        monkeypatch.setattr(tokenize, "_write", write)
+        other = store_of(tmp_path, SENTENCES)
+        write(*arguments)
+        assert other.folder.exists()
+
+    monkeypatch.setattr(tokenize, "_write", overtaken)
+    assert store_of(tmp_path, SENTENCES).rows == len(SENTENCES)
+    assert len(list((tmp_path / "cache").glob("*/store.json"))) == 1
+
+
+def test_a_full_disk_is_one_clear_line(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(InputError, match="could not be written: no space left") as found,
+    ):
+        patch.setattr(token_parts.PartWriter, "_save", full)
+        store_of(tmp_path, SENTENCES)
+    assert "\n" not in str(found.value) and not list((tmp_path / "cache").rglob("part-*.arrow"))
+    monkeypatch.setattr(tokenize._Files, "append", full)
+    with pytest.raises(InputError, match="cannot be written in .*: No space left on device; free space"):
+        store_of(tmp_path, SENTENCES)
+    assert not list((tmp_path / "cache").rglob("store.json"))
+
+
+def test_the_description_is_json_that_a_reader_understands(tmp_path):
+    store = store_of(tmp_path, SENTENCES)
+    described = json.loads((store.folder / "store.json").read_text())
+    assert described["rows"] == len(SENTENCES) and described["digest"] == store.digest
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "message"),
+    [
+        (["", " "], {}, "every row has an empty sentence"),
+        (["x"], {"max_length": 2}, "max_length=2 leaves no token for the text; .* is 3"),
+        (["x"], {"columns": ["sentence"]}, "one of them must be 'text'"),
+        (["x"], {"weights": [1.0, 2.0]}, r"weights \[1.0, 2.0\] for 1 sources"),
+        (["x"], {"weights": [0.0]}, "one positive number per source"),
+    ],
+)
+def test_what_cannot_be_tokenised_is_refused(tmp_path, lines, options, message):
+    with pytest.raises(InputError, match=message):
+        store_of(tmp_path, lines, **options)
+
+
+def test_a_column_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match="no column 'de'; it has text"):
+        store_of(tmp_path, ["x"]).lengths("de")
+
+
+def test_ids_beyond_16_bits_survive(tmp_path):
+    tokenizer = word_piece(more_words=70_000)
+    store = store_of(tmp_path, ["extra69999 the"], tokenizer=tokenizer)
+    assert store.ids("text", 0)[1] == tokenizer.token_to_id("extra69999") > 1 << 16
