@@ -109,8 +109,12 @@ def test_export_is_a_function_and_a_program(result, tmp_path, monkeypatch):
     assert exported.encode(["A cat."]).shape == (1, 16) and exported.model.max_length == 32
     with pytest.raises(jaxdistill.InputError, match="step 3"):
         jaxdistill.export(result.workdir, step=3, out=tmp_path / "other")
-    for step in ("2", [], None):
-        with pytest.raises(jaxdistill.InputError, match="must be a whole number or several"):
+    for step, said in {
+        "2": "must be a whole number or several",
+        (): "must be a whole number",
+        None: "give workdir and step",
+    }.items():
+        with pytest.raises(jaxdistill.InputError, match=said):
             jaxdistill.export(result.workdir, step=step, out=tmp_path / "other")
     with pytest.raises(jaxdistill.InputError, match="out=s3://b/x is an address"):
         jaxdistill.export(result.workdir, step=2, out="s3://b/x")

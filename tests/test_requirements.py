@@ -57,7 +57,7 @@ def test_the_lock_has_every_dependency_in_a_version_that_the_package_accepts(pyt
 def test_every_dependency_is_bounded_above():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
-    assert not [line for line in lines if "<" not in line]
+    assert not [line for line in lines if "<" not in line and not line.startswith("jaxdistill[")]
 
 
 def test_torch_is_installed_in_the_version_that_the_lock_was_made_for():
