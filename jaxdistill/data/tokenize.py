@@ -10,8 +10,9 @@ import logging
 import shutil
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -74,21 +75,17 @@ def build_store(
 
     Rows with an empty column are dropped and counted, like excluded ones. The store has the order of the text.
     """
-    wanted = sources.column_map(columns)
-    tokenizer = _fresh(tokenizer, max_length)
+    wanted, tokenizer = sources.column_map(columns), _fresh(tokenizer, max_length)
     roles = roles or (dict.fromkeys(wanted, ""),) * len(specs)
     prompts = {role: prompts[role] for role in sorted({role for source in roles for role in source.values()})}
     _check(specs, wanted, tokenizer, max_length, prompts, weights)
     identity = {name: wanted[name] for name in row_keys.identifying(wanted, chunked=chunking is not None)}
-    with row_keys.errors_of_exclude():
-        others = [sources.Watched(exclude, identity)] if exclude else []
-    text = sources.Watched(specs, wanted)
+    text, others = sources.Watched(specs, wanted), _watched(exclude, identity)
     of_rows = [list(roles)] if prompts.keys() - {""} else []
     split = [chunking.digest] if chunking else ["whole rows"] if dedupe and len(wanted) > len(identity) else []
     content = _digest(FORMAT, text.digest, wanted, dedupe, *[watched.digest for watched in others], *of_rows, *split)
     tokens = [LAYOUT, tokenizer.to_str(), prompts, max_length]
-    digest = _digest(content, *tokens)
-    folder = Path(cache_folder) / digest
+    folder = Path(cache_folder) / _digest(content, *tokens)
     writer = PartWriter(
         specs=specs,
         portions=portions(specs, wanted, roles, separate=chunking is not None, line_bytes=line_bytes),
@@ -100,19 +97,44 @@ def build_store(
         line_bytes=line_bytes,
     )
     of_parts = [text.digest, wanted, *of_rows, chunking and chunking.digest, *tokens]
-    parts = writer.written(Path(cache_folder) / _digest("parts", *of_parts), text, progress=progress)
-    info = {"digest": digest, "content": content, "source": text.digest, "parts": parts.folder.name}
+    parts = writer.written(folder.with_name(_digest("parts", *of_parts)), text, progress=progress)
+    excluded = partial(row_keys.excluded_rows, exclude, identity, line_bytes) if exclude else None
+    _finish(folder, writer, parts, content, excluded, dedupe, (text, *others))
+    return TokenStore(folder, tokenizer, chunking)
+
+
+def _watched(exclude: Sequence[str], identity: Mapping[str, str]) -> list[sources.Watched]:
+    """The text of excluded rows, which is part of the digest; empty without any."""
+    with row_keys.errors_of_exclude():
+        return [sources.Watched(exclude, identity)] if exclude else []
+
+
+def _finish(
+    folder: Path,
+    writer: PartWriter,
+    parts: PartFolder,
+    content: str,
+    excluded: Callable[[], row_keys.KeySet] | None,
+    dedupe: bool,
+    watched: Sequence[sources.Watched],
+) -> None:
+    """Makes the store from its parts in the first process, unless it is there; the others wait.
+
+    Args:
+      content: digest of the text alone.
+      excluded: reads the keys of the rows to leave out; None: there are none.
+      watched: the text, and the files of excluded rows.
+    """
+    info = {"digest": folder.name, "content": content, "source": watched[0].digest, "parts": parts.folder.name}
 
     def fill(unfinished: Path) -> None:
-        excluded = row_keys.excluded_rows(exclude, identity, line_bytes)
-        _write(unfinished, writer, parts, info, excluded if exclude else None, dedupe)
-        for watched in (text, *others):  # else the digest could name other text
-            still_same(parts, watched.check_content)
+        _write(unfinished, writer, parts, info, excluded() if excluded else None, dedupe)
+        for one in watched:  # else the digest could name other text
+            still_same(parts, one.check_content)
 
     if parts.is_first and not _is_usable(folder):
         make_folder_atomic(folder, fill, what="the token store", is_complete=is_complete)
     processes.wait("the token store is there")
-    return TokenStore(folder, tokenizer, chunking)
 
 
 def _is_usable(folder: Path) -> bool:
