@@ -48,7 +48,7 @@ def folder(tmp_path, monkeypatch):
         ("elsewhere", ["--config.data.text=texts/a.txt.gz"], "--config.data.text=texts/a.txt.gz is on this machine"),
         ("elsewhere", [f"--config.data.text={TEXT}", "--config.teacher.model=texts"], "--config.teacher.model=texts is on this machine"),
         ("elsewhere", [f"--config.data.text={TEXT}", "--workdir=runs/l3"], "--workdir=runs/l3 is on this machine, and the training runs"),
-        ("there", [f"--config.data.text={TEXT}"], "--check=there: value should be one of <here|elsewhere>"),
+        ("there", [f"--config.data.text={TEXT}"], "--check=there is unknown; allowed: here, elsewhere"),
     ],
 )  # fmt: skip
 def test_a_training_that_could_not_start_is_refused_before_it_is_launched(folder, where, given, words, capsys):
