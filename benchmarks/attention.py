@@ -5,7 +5,7 @@
 Compiles the attention of a layer of BERT-base, its products with weights included, for a chip that is not there: forward, and
 forward and backward, in bfloat16 over 16,384 token slots. Needs libtpu, the TPU compiler, and no TPU. Traffic is
 XLA's own count, which includes the memory on the chip and counts what the kernel reads and writes once; it reads keys again for
-each further block of 512 queries. `ratio` is that of the longest rows, forward and backward.
+each further block of 512 queries. `ratio` compares the longest rows, forward and backward.
 """
 
 from collections.abc import Sequence

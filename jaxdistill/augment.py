@@ -9,7 +9,7 @@ OUTPUT is a .tsv file, or a folder of .parquet parts, with a `/` at its end. Tra
   --config.objective.generalize_view=synonyms
 and a folder with --config.data.text='mlm/*.parquet'.
 
-If the program is killed, the same command computes the parts that are missing; those of a .tsv file are in a hidden folder
+If the program is killed, the same command computes the missing parts. The parts of a .tsv file are in a hidden folder
 beside it until all are done. A row depends only on the seed, the method, its text and its number (mlm and translate: up to
 rounding). Several processes, started as for training, share the parts of a folder that all of them see.
 

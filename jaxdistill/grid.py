@@ -180,7 +180,7 @@ def plan(specs: Sequence[str], given: Sequence[str], chosen: Sequence[Mapping[st
 
 
 def value_of(stages: Sequence[configs.Config], name: str) -> Any:
-    """The value of an option that was given by this name, as the config types it; of all stages that of the first to have it."""
+    """The value of an option in the first stage that has it, with the type of the config."""
     of_stages = configs.flat_stages(stages)
     for stage in stages if name.startswith(ALL) else ():
         if name.removeprefix(ALL) in (found := configs.flat(stage)):

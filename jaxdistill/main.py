@@ -158,7 +158,7 @@ def _joined(arguments: Sequence[str]) -> list[str]:
 
 
 def _refuse_unknown_flags(flags: Sequence[str], options: Sequence[str] = ()) -> None:
-    """Raises `InputError` for a flag that there is not; `options` are those of the config."""
+    """Raises `InputError` for an unknown flag; `options` names the options of the config."""
     for name in flags:
         if name in FLAGS or name.startswith("--config."):
             continue

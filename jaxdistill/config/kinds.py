@@ -53,7 +53,7 @@ class Kinds:
         return kind
 
     def class_named(self, name: str) -> type:
-        """The options class `CrossEncoder` of the file `cross_encoder`; raises `AttributeError` if there is none."""
+        """The options class by its name: `CrossEncoder` is in the file `cross_encoder`. Raises `AttributeError` if no file fits."""
         for module in self.available():
             if module.replace("_", "") == name.lower():
                 return self.options_class(module)

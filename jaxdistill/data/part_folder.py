@@ -47,7 +47,7 @@ class Note(NamedTuple):
     checksum: int
     """CRC-32 of its file."""
     counts: Mapping[str, int]
-    """Of its rows, such as truncated ones; their sums are those of the folder."""
+    """Of its rows, such as truncated ones; the folder's counts are the sums over its parts."""
 
 
 class Disk:

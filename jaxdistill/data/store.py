@@ -22,7 +22,7 @@ from jaxdistill.data.token_parts import SUFFIX, Part
 from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, tokenised_words
 
 SENTENCES = ("lengths", "words", "tokens")
-"""Numbers of a sentence: tokens, words, and tokens without special ones and those of the prompt."""
+"""Numbers of a sentence: tokens, words, and tokens without special ones and without the prompt."""
 
 
 class Gathered(NamedTuple):
@@ -39,7 +39,7 @@ class WordCounts(NamedTuple):
 
     words: Integer[np.ndarray, " b"]
     contents: Integer[np.ndarray, " b"]
-    """Number of tokens without special ones and those of the prompt."""
+    """Number of tokens without special ones and without the prompt."""
 
 
 class PairTemplate(NamedTuple):

@@ -36,7 +36,7 @@ SUFFIX = ".arrow"
 KEYS = ("keys", "repeat_keys", "exclude_keys")
 """Hashes of the text, of what makes two rows duplicates, and of the whole cells that `data.exclude` is compared with."""
 COUNTS = ("words", *Unknown._fields, "truncated")
-"""What is counted in each sentence of a column; `tokens` leaves out special tokens and those of the prompt."""
+"""What is counted in each sentence of a column; `tokens` leaves out special tokens and the prompt."""
 
 
 def still_same(parts: PartFolder, check: Callable[[], None]) -> None:
@@ -97,7 +97,7 @@ class PartWriter:
     specs: Sequence[str]
     portions: Sequence[Portion]
     columns: Sequence[str]
-    """Of the store: those of the text, or one for all chunks."""
+    """Columns of the store: the columns of the text, or a single one for all chunks."""
     tokenizer: Tokenizer
     max_length: int
     prompts: Mapping[str, str]

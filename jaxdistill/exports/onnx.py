@@ -1,7 +1,7 @@
 """ONNX: `onnx/model.onnx`, in half precision, and with 8-bit weights; for ONNX Runtime, transformers.js, FastEmbed and others.
 
 Inputs are `input_ids`, `attention_mask` and, where the model has token types, `token_type_ids`, of any batch and length.
-Outputs are `last_hidden_state` and `sentence_embedding`; those of a cross-encoder are `logits`. Linear layers after
+Outputs are `last_hidden_state` and `sentence_embedding`; a cross-encoder has the output `logits`. Linear layers after
 pooling are part of `last_hidden_state`, see `encoders/folder.py`: its mean is right in runtimes that read no other output.
 
 torch traces the exported folder as transformers and sentence-transformers load it, which gives the graph that these

@@ -60,7 +60,7 @@ def estimated_cycles(text: str) -> int:
 
 
 def collectives_of(text: str) -> dict[str, Collective]:
-    """Counts the collectives in the text of a compiled program by kind, those of a loop as often as it runs."""
+    """Counts the collectives in the text of a compiled program by kind; collectives in a loop count once for each iteration."""
     found: dict[str, Collective] = {}
     overlapped: set[tuple[str, ...]] = set()
     for line, times, fused in _lines(text):

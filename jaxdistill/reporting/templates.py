@@ -4,7 +4,7 @@ from typing import Any
 
 
 def filled(name: str, **values: Any) -> str:
-    """A template with these values; those of a page (.html) are escaped. A name that has no value is an error."""
+    """Fills a template with values, which are escaped in a page (.html). A name without a value is an error."""
     # Imported here, because most programs write neither.
     import jinja2
 

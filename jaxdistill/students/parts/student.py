@@ -56,7 +56,7 @@ class Student:
     reads_pairs = False
     """Whether it is a cross-encoder, which has no vectors and no prompts."""
     export_prompt = False
-    """Whether the export's default prompt is that of the training."""
+    """Whether the export's default prompt is the prompt of the training."""
     dims = ()
     """Nested widths."""
     truncates = False

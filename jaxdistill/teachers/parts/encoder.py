@@ -29,9 +29,8 @@ class Encoder(Prompts, Teacher):
 
     model: str = ""
     """Folder, also at `s3://` or `gs://`, `package:NAME/PATH`, hub name, or an earlier stage (`previous`, `stage2`). Empty
-    if the objective needs no teacher; a later stage that needs one inherits the previous stage's, with its prompts. The
-    kinds `several` and `labels` take several models, separated by commas; `pooling`, `prompt`, `query_prompt` and
-    `document_prompt` then apply to all of them or list one value per model, separated by `|`:
+    if the objective needs no teacher. The kinds `several` and `labels` take several models, separated by commas; `pooling`,
+    `prompt`, `query_prompt` and `document_prompt` then apply to all of them or list one value per model, separated by `|`:
     `--config.teacher.prompt="none|query: "`."""
     pooling: str = ""
     """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's. Required if it states none."""
