@@ -1,14 +1,13 @@
 """Writes a `.tsv` table whole, with a note of what it was made from, so that it is neither made twice nor overwritten."""
 
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from jaxdistill.core import InputError
 from jaxdistill.data.part_folder import changes, checksum
-from jaxdistill.files import UNFINISHED_SUFFIX, unwritable, write_atomic
+from jaxdistill.files import drafted, unwritable, write_atomic
 
 
 def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | None:
@@ -53,19 +52,16 @@ def write_table(
     Args:
       origin, counts: for `finished`.
     """
-    draft = path.with_name(f".{path.name[:40]}.{os.getpid()}{UNFINISHED_SUFFIX}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(draft, "w", encoding="utf-8", newline="\n") as file:
-            file.write("\t".join(columns) + "\n")
-            file.writelines("\t".join(map(one_line, row)) + "\n" for row in rows)
-        note = {"origin": origin, "counts": counts, "checksum": checksum(draft)}
-        write_atomic(_note(path), json.dumps(note, indent=1) + "\n")
-        draft.replace(path)
+        with drafted(path) as draft:
+            with open(draft, "w", encoding="utf-8", newline="\n") as file:
+                file.write("\t".join(columns) + "\n")
+                file.writelines("\t".join(map(one_line, row)) + "\n" for row in rows)
+            note = {"origin": origin, "counts": counts, "checksum": checksum(draft)}
+            write_atomic(_note(path), json.dumps(note, indent=1) + "\n")
     except OSError as error:
         raise unwritable(path, error) from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def one_line(text: str) -> str:

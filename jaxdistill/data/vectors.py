@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from jaxdistill.core import InputError
 from jaxdistill.data.part_folder import ABOUT, INDEX
-from jaxdistill.files import UNFINISHED_SUFFIX, reading, unwritable
+from jaxdistill.files import drafted, reading, unwritable
 
 BLOCK_ROWS = 8192
 """Rows held in memory at a time."""
@@ -121,21 +121,22 @@ def write_part(
 
 def write_whole(folder: Path, output: Path) -> None:
     """Writes the parts of a folder as one `.npy` or `.parquet` file; raises `InputError` if it cannot be written."""
-    draft = output.with_name(f".{output.name[:40]}.{os.getpid()}{UNFINISHED_SUFFIX}")
     try:
-        if output.suffix == ".parquet":
-            _write_parquet(folder, draft)
-        else:
-            with open(draft, "wb") as file:
-                description = {"descr": "<f4", "fortran_order": False, "shape": shape(folder)}
-                np.lib.format.write_array_header_1_0(file, description)
-                for block in blocks(folder):
-                    file.write(block.tobytes())
-        draft.replace(output)
+        with drafted(output) as draft:
+            if output.suffix == ".parquet":
+                _write_parquet(folder, draft)
+            else:
+                _write_npy(folder, draft)
     except OSError as error:
         raise unwritable(output, error) from error
-    finally:
-        draft.unlink(missing_ok=True)
+
+
+def _write_npy(folder: Path, path: Path) -> None:
+    with open(path, "wb") as file:
+        description = {"descr": "<f4", "fortran_order": False, "shape": shape(folder)}
+        np.lib.format.write_array_header_1_0(file, description)
+        for block in blocks(folder):
+            file.write(block.tobytes())
 
 
 def _write_parquet(folder: Path, path: Path) -> None:

@@ -74,15 +74,15 @@ def add(
     Files besides a form's first one are left out where they differ too much from the model.
 
     Args:
+      names: forms that `check` allows for the model.
       size: of the folder's own weights, in bytes.
       calibration: sentences that give the ranges of activations of ONNX in 8 bits; empty: that file is not written.
 
     Raises:
-      InputError: as `check`, or a form differs from the model.
+      InputError: a form differs from the model.
     """
     if not names:
         return []
-    check(names, model)
     reference = Reference(model)
     rows = reference.of_library(folder, size)
     for name in names:

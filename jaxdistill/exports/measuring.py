@@ -93,7 +93,7 @@ class Reference:
         """Compares and times a form's file."""
         size = sum(path.stat().st_size for path in file.parent.glob(f"{file.stem}.*"))
         runtime = Runtime(self.model, run)
-        return self._row(name, runtime, lambda size: lambda texts: self._results(runtime, texts, size), size)
+        return self._row(name, runtime, lambda batch: lambda texts: self._results(runtime, texts, batch), size)
 
     def of_library(self, folder: Path, size: int) -> list[Measured]:
         """Compares and times sentence-transformers, with torch, on the exported folder; nothing where it is not installed."""

@@ -1,12 +1,13 @@
 """Writes files atomically: beside their place first, then renamed, so that a killed run leaves nothing incomplete."""
 
+import contextlib
 import errno
 import hashlib
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from jaxdistill.core import InputError
@@ -32,7 +33,7 @@ def local(path: str | Path, option: str) -> Path:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether it is what a kill left of a file that `write_atomic` was writing."""
+    """Whether it is what a kill left of a file that `drafted` was writing."""
     return path.name.startswith(".") and path.name.endswith(UNFINISHED_SUFFIX)
 
 
@@ -45,16 +46,24 @@ def write_atomic(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
         return
     path = without_links(path)
-    # Shortened, so that the suffix does not exceed the file system's limit on names.
-    unfinished = path.with_name(f".{path.name[:40]}.{os.getpid()}{UNFINISHED_SUFFIX}")
     try:
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(path)
+        with drafted(path) as draft:
+            draft.write_text(text, encoding="utf-8")
     except OSError as error:
         error.filename = str(path)  # a full disk names none, other faults the temporary name
         raise
+
+
+@contextlib.contextmanager
+def drafted(path: Path) -> Iterator[Path]:
+    """Yields a hidden path beside `path` to write to, which takes its place at the end; an error changes nothing."""
+    # Shortened, so that the suffix does not exceed the file system's limit on names.
+    draft = path.with_name(f".{path.name[:40]}.{os.getpid()}{UNFINISHED_SUFFIX}")
+    try:
+        yield draft
+        draft.replace(path)
     finally:
-        unfinished.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
 
 
 def try_writing(path: Path) -> None:

@@ -78,10 +78,7 @@ class Student:
         """
         pooling = self.pooling if pooling is None else pooling
         if self.model == "teacher":
-            if not ground.teachers:
-                raise InputError(
-                    "student.model='teacher' needs a teacher model; without one, name the student's checkpoint."
-                )
+            _check_has_teacher(bool(ground.teachers))
             model = surgery.with_pooling(ground.teachers[0], pooling) if pooling else ground.teachers[0]
         else:
             model = load_model(ground.setting.located(self.model), pooling=pooling)
@@ -93,10 +90,8 @@ class Student:
         Args:
           has_teacher: whether the targets are vectors of models.
         """
-        if self.model == "teacher" and not has_teacher:
-            raise InputError(
-                "student.model='teacher' needs a teacher model; without one, name the student's checkpoint."
-            )
+        if self.model == "teacher":
+            _check_has_teacher(has_teacher)
 
     def in_training(self, student: SentenceModel) -> SentenceModel:
         """The student as it is trained, with its dropout."""
@@ -142,6 +137,11 @@ class Student:
 
     def refuse_other_text(self, data: Data, workdir: pathlib.Path) -> None:
         """Raises `InputError` if a text that the student was made of has changed since the run began."""
+
+
+def _check_has_teacher(has_teacher: bool) -> None:
+    if not has_teacher:
+        raise InputError("student.model='teacher' needs a teacher model; without one, name the student's checkpoint.")
 
 
 def widths_of(teachers: Sequence[SentenceModel]) -> tuple[int, ...]:
