@@ -13,18 +13,11 @@ from jaxdistill.data import vectors
 from jaxdistill.encoders.folder import save
 from jaxdistill.inference import to_file
 
-from program import ROOT, environment, run, start
+from program import ROOT, environment, run, start, write_text
 from tiny_models import tiny_model
 from tiny_text import made_up
 
-SENTENCES = ["the cat sleeps", "", "rain", "a dog, and another dog?", "the rain in may 1999 " * 10, "", "dog"]
 ROWS = 2 * to_file.PART_ROWS + 1000
-
-
-@pytest.fixture
-def text(tmp_path):
-    (tmp_path / "sentences.txt").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
-    return str(tmp_path / "sentences.txt")
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +74,8 @@ def test_memory_does_not_grow_with_the_rows(model, tmp_path):
     assert int(done.stdout) < 100, "MiB more than before, for two files of 156 MiB"
 
 
-def test_compiled_programs_are_kept_in_the_cache_folder(model, text, tmp_path, monkeypatch):
+def test_compiled_programs_are_kept_in_the_cache_folder(model, tmp_path, monkeypatch):
+    text = write_text(tmp_path, rows=7)
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
     half_written = tmp_path / "cache" / "compiled" / "jit_x-cache"  # by a killed process; JAX writes none beside it
     half_written.parent.mkdir(parents=True)
