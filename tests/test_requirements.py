@@ -69,6 +69,11 @@ def test_torch_is_installed_in_the_version_that_the_lock_was_made_for():
     assert set(declared["requires-dist"]) <= needed
 
 
+def test_no_setting_of_the_type_checker_names_an_environment_that_another_python_does_not_make():
+    """basedpyright ends with 3, and no error, where its `venv` is absent; `launch/test.sh` hands over the Python it made."""
+    assert not {"venv", "venvPath"} & set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pyright"])
+
+
 STAND_IN = """#!/bin/sh
 echo "${0##*/} $*" >>"$RECORDS"
 if [ "$1 $2" = "-m venv" ]; then
