@@ -18,11 +18,11 @@ from interleaved import write
 from jax.sharding import Mesh
 
 from jaxdistill.cli import Parser, run
+from jaxdistill.cluster.mesh import batch_sharding, replicated
 from jaxdistill.core import Tokens
 from jaxdistill.encoders import fused
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.attention import Attention, reach_of
-from jaxdistill.mesh import batch_sharding, replicated
 from jaxdistill.planning.compiled import accessed_bytes, memory_of
 from jaxdistill.planning.slices import slice_named
 

@@ -29,17 +29,17 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from jaxdistill import config
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.cli import Parser, run
+from jaxdistill.cluster.mesh import batch_sharding, place
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
-from jaxdistill.encoders import surgery
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
 from jaxdistill.inference import Embedder
-from jaxdistill.mesh import batch_sharding, place
+from jaxdistill.options.config_file import load_config_module
 from jaxdistill.reporting.tables import as_text
+from jaxdistill.surgery import resizing
 from jaxdistill.training.build import build
-from jaxdistill.training.config_file import load_config_module
 
 CONFIG = Path(__file__).parent.parent / "configs" / "trans_encoder.py"
 CROSS, BI, *_ = load_config_module(CONFIG).get_config("minilm")
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> None:
 def all_works(model: str, pairs: Pairs, folder: Path, *, steps: int) -> dict[tuple[str, str], Work]:
     """(what, side) to the work, those of the same kind next to each other."""
     bi = load_model(model)
-    cross = surgery.cross_encoder(bi, key=jax.random.key(0))
+    cross = resizing.cross_encoder(bi, key=jax.random.key(0))
     save(bi, folder / "bi")
     save(cross, folder / "cross")
     labels = Embedder(bi).score(*zip(*pairs, strict=True)).clip(0.0, 1.0)

@@ -37,11 +37,11 @@ from interleaved import (
     write,
 )
 
+from jaxdistill.checkpoints.locate import locate
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.cli import Parser, keep_compiled, positive, run
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
-from jaxdistill.encoders.locate import locate
-from jaxdistill.encoders.model import load_model
 from jaxdistill.inference import load
 
 Encode = Callable[[Sequence[str]], np.ndarray]

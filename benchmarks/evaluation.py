@@ -22,11 +22,11 @@ from interleaved import Rates, add_device_option, ratios, timed, torch_device, w
 from rich.box import MARKDOWN
 from rich.table import Table
 
+from jaxdistill.checkpoints.locate import locate
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.cli import Parser, run
 from jaxdistill.core import Embed, InputError
 from jaxdistill.data.sources import split_specs
-from jaxdistill.encoders.locate import locate
-from jaxdistill.encoders.model import load_model
 from jaxdistill.evals import nli, probe, sts, suite, transfer
 from jaxdistill.evals.embedding_cache import EmbeddingCache
 from jaxdistill.evals.evaluation import Model, Sources, Unit

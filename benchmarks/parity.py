@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
+from jaxdistill.checkpoints.locate import locate
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.cli import Parser, run
 from jaxdistill.data.sources import read, split_specs
-from jaxdistill.encoders.locate import locate
-from jaxdistill.encoders.model import load_model
 from jaxdistill.evals import sts
 from jaxdistill.evals.embedding_cache import EmbeddingCache
 from jaxdistill.evals.similarity import cosines, unit_vectors

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import jax
 
-from jaxdistill import mesh as meshes
 from jaxdistill.cli import Parser, run
+from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import parse_config
 from jaxdistill.main import parse_flags
 from jaxdistill.training import build, overview

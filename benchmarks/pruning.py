@@ -12,14 +12,14 @@ import numpy as np
 from interleaved import unit_rows
 
 from jaxdistill import config as configs
+from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.cli import Parser, run
-from jaxdistill.encoders.model import SentenceModel, load_model
-from jaxdistill.encoders.pruning import pruned
 from jaxdistill.evals.similarity import spearman
 from jaxdistill.evals.sts import read_set
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import needed_data_folder
 from jaxdistill.reading import activation_moments
+from jaxdistill.surgery.pruning import pruned
 from jaxdistill.training.student import setting_of
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from interleaved import Elsewhere, Work, add_device_option, medians, rates, ratios, torch_device, wait_for, write
 
 from jaxdistill.cli import Parser, positive, run
+from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.core import Encoded, Sizes
-from jaxdistill.mesh import make_mesh
 from jaxdistill.objectives.congen import ConGen
 
 TEMPERATURE = 0.05

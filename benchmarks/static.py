@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from jaxdistill import inference
+from jaxdistill.checkpoints.locate import locate
 from jaxdistill.cli import Parser, run
 from jaxdistill.data import sources
-from jaxdistill.encoders.locate import locate
 
 
 def main(arguments: Sequence[str]) -> None:

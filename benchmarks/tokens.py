@@ -17,8 +17,8 @@ from unittest.mock import patch
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from jaxdistill import processes
 from jaxdistill.cli import Parser, run
+from jaxdistill.cluster import processes
 from jaxdistill.data import row_keys, token_parts, tokenize
 
 WORDS = [f"{first}{second}{third}" for first in "abcdefghij" for second in "klmnopqrst" for third in "uvwxyzaeio"]

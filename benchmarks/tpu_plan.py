@@ -17,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 import tokenizers
 
-from jaxdistill import mesh as meshes
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cli import Parser, run
+from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config, Data, RunOptions
 from jaxdistill.core import Batch, Objective, Tokens
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import bert, mistral, qwen3, roberta
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.planning.plan import GIB, compiled_plan, held_bytes, report
 from jaxdistill.planning.slices import slice_named

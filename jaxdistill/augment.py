@@ -27,16 +27,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jaxdistill import processes
 from jaxdistill.augmentation import wordnet
+from jaxdistill.checkpoints.locate import locate
 from jaxdistill.cli import Parser, did_you_mean, local_path, run
+from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
 from jaxdistill.data.fill_parts import Advance, Made, filled_from_text
 from jaxdistill.data.part_folder import read_origin
 from jaxdistill.data.sources import TEXT, Watched, local_files, read
 from jaxdistill.data.tables import finished, one_line, refuse_changes, write_table
 from jaxdistill.data.vectors import write_part
-from jaxdistill.encoders.locate import locate
 from jaxdistill.files import folder_digest, refuse_overwriting, without_links
 from jaxdistill.versions import source_digest
 
@@ -94,7 +94,7 @@ def _synonyms(options: Mapping[str, Any]) -> Rewrite:
 
 def _mlm(options: Mapping[str, Any]) -> Rewrite:
     from jaxdistill.augmentation.substitute import Substituter
-    from jaxdistill.encoders import masked_lm
+    from jaxdistill.checkpoints import masked_lm
 
     numbers = {name: options[name] for name in ("rate", "top_k", "batch_size")}
     return Substituter(masked_lm.load_masked_lm(options["model"]), **numbers)

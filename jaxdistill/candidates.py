@@ -9,13 +9,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from jaxdistill import processes
+from jaxdistill.checkpoints.locate import locate
+from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.cli import BATCH_SIZE
+from jaxdistill.cluster import processes
 from jaxdistill.core import ROLES, Embed, InputError, RoleEmbed, Scorer
 from jaxdistill.data.sources import local_files
 from jaxdistill.data.spread import over_processes
-from jaxdistill.encoders.locate import locate
-from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.evals import bm25
 from jaxdistill.evals.embedding_cache import EmbeddingCache, ScoreCache
 from jaxdistill.evals.evaluation import Model, Unit

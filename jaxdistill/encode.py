@@ -30,7 +30,6 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill import processes
 from jaxdistill.calls import in_python_words, make_callable, options_of_call
 from jaxdistill.cli import (
     BATCH_SIZE,
@@ -41,6 +40,7 @@ from jaxdistill.cli import (
     reading_options,
     run,
 )
+from jaxdistill.cluster import processes
 from jaxdistill.core import ROLES, Precision
 from jaxdistill.data.in_memory import Text, sources_of
 from jaxdistill.data.sources import TEXT, refuse_unread

@@ -44,9 +44,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jaxdistill import processes
 from jaxdistill.calls import in_python_words, make_callable
 from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, any_path, run
+from jaxdistill.cluster import processes
 from jaxdistill.core import ROLES, InputError, Precision, Split
 from jaxdistill.evals import options
 from jaxdistill.evals.in_memory import PARTS, InMemory, graded_pairs, retrieval_set

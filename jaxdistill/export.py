@@ -20,17 +20,17 @@ import numpy as np
 
 from jaxdistill import exports
 from jaxdistill.calls import in_python_words, make_callable
+from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.cli import Parser, any_path, run
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import read, split_specs
-from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.files import is_remote, local
 from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.paths import delivered
 from jaxdistill.reporting.model_card import Facts, averaged_steps, read_facts
 from jaxdistill.training.export import export, weights_bytes
-from jaxdistill.training.mirror import fetched_copy
 from jaxdistill.training.outcome import restored_student
+from jaxdistill.workdir.mirror import fetched_copy
 
 CALIBRATED = 200
 """Sentences of `--calibration`."""

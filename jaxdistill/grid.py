@@ -13,8 +13,8 @@ from jaxdistill import config as configs
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError
 from jaxdistill.main import parse_flags
-from jaxdistill.training.config_file import load_config_module, shipped_configs
-from jaxdistill.training.overrides import ALL, option_names
+from jaxdistill.options.config_file import load_config_module, shipped_configs
+from jaxdistill.options.overrides import ALL, option_names
 from jaxdistill.training.unread import training_of, unread_of_stages
 
 SEED = "run.seed"

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from jaxdistill import config as configs
 from jaxdistill.cli import did_you_mean, run
 from jaxdistill.core import InputError
-from jaxdistill.training.config_file import default_workdir, read_config_file
-from jaxdistill.training.overrides import WORDS, option_names, with_options
+from jaxdistill.options.config_file import default_workdir, read_config_file
+from jaxdistill.options.overrides import WORDS, option_names, with_options
 from jaxdistill.versions import version_text
 
 FLAGS = ("--config", "--workdir", "--dry_run", "--compile_for", "--check", "--profile", "--help")
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def help_text(arguments: Sequence[str]) -> str:
     """The docstring of the config that the command line names; without one the usage, all presets and all options."""
-    from jaxdistill.training.option_help import all_configs, one_config
+    from jaxdistill.options.option_help import all_configs, one_config
 
     named = [argument.partition("=")[2] for argument in _joined(arguments) if argument.startswith("--config=")]
     return one_config(named[0]) if named else f"{USAGE}\n{all_configs()}"

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Integer
 
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Config, Data, RunOptions
 from jaxdistill.core import SECOND, InputError, Objective
 from jaxdistill.data import roles, row_keys, sources, tokenize, words
@@ -19,10 +20,9 @@ from jaxdistill.data.packing import pad
 from jaxdistill.data.portions import Portion, portions
 from jaxdistill.data.sources import TEXT, split_specs
 from jaxdistill.data.views import PAIRS, RATES
-from jaxdistill.encoders import pruning
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import cache_folder
+from jaxdistill.surgery import pruning
 
 SAMPLE = 4096
 """Sentences on which `check_reads` judges a tokenizer, instead of the whole text."""

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxdistill import processes
 from jaxdistill.candidates import (
     Candidate,
     Others,
@@ -18,6 +17,7 @@ from jaxdistill.candidates import (
     postprocessing_of,
     reranker_of,
 )
+from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
 from jaxdistill.evals import options, probe, suite
 from jaxdistill.evals.evaluation import Unit

@@ -28,6 +28,7 @@ from typing import Any
 from jaxdistill import config as configs
 from jaxdistill.calls import in_python_words, make_callable
 from jaxdistill.cli import Interrupted, Interrupts, Parser, local_path, run
+from jaxdistill.cluster.processes import refuse_several_tasks
 from jaxdistill.config.resuming import refuse_other_training
 from jaxdistill.core import InputError
 from jaxdistill.files import refuse_no_folder
@@ -46,14 +47,13 @@ from jaxdistill.grid import (
     split_outside_brackets,
     studies,
 )
-from jaxdistill.processes import refuse_several_tasks
+from jaxdistill.options.config_file import first_line, load_config_module
 from jaxdistill.reporting import sweep as comparison
 from jaxdistill.reporting.sweep import Row, hundred
-from jaxdistill.training.config_file import first_line, load_config_module
-from jaxdistill.training.lock import locked
 from jaxdistill.training.stage_checks import HERE, check_launch, refuse_changed_text, text_digest
 from jaxdistill.training.stages import is_finished
-from jaxdistill.training.workdir import RESULTS, drop_checkpoints, stage_folder
+from jaxdistill.workdir.folder import RESULTS, drop_checkpoints, stage_folder
+from jaxdistill.workdir.lock import locked
 
 POINT_FAILED = 1
 POLL_SECONDS = 0.1

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdistill import mesh as meshes
+from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Optimizer
 from jaxdistill.core import Batch, Sizes, Tokens
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from jaxdistill import cli
-from jaxdistill import mesh as meshes
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.cluster import mesh as meshes
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.encoders.sentence import init_params
 
 from conftest import QUICK_COMPILATION

@@ -12,9 +12,9 @@ import pytest
 
 import jaxdistill
 from jaxdistill import memory
+from jaxdistill.options.config_file import read_config_file
+from jaxdistill.options.overrides import with_options
 from jaxdistill.training import lengths
-from jaxdistill.training.config_file import read_config_file
-from jaxdistill.training.overrides import with_options
 
 from program import environment, write_teacher
 from tiny_text import made_up

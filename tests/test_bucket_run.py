@@ -12,8 +12,8 @@ import pytest
 from jaxdistill import encode, evaluate, export, search
 from jaxdistill.data import vectors
 from jaxdistill.inference import to_file
-from jaxdistill.training.checkpoint import Checkpoints
-from jaxdistill.training.mirror import MANIFEST
+from jaxdistill.workdir.checkpoint import Checkpoints
+from jaxdistill.workdir.mirror import MANIFEST
 
 import bucket
 import program

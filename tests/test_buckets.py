@@ -9,13 +9,14 @@ import time
 import fsspec
 import pytest
 
-from jaxdistill import cli, paths, shared_folder
+from jaxdistill import cli, paths
+from jaxdistill.checkpoints.locate import locate
+from jaxdistill.cluster import shared_folder
 from jaxdistill.core import InputError, InUseError, TemporaryError
 from jaxdistill.data.sources import read, source_files
-from jaxdistill.encoders.locate import locate
 from jaxdistill.files.buckets import Bucket, upload_folder
 from jaxdistill.files.folders import MARK, replacing
-from jaxdistill.training import lease, lock, mirror
+from jaxdistill.workdir import lease, lock, mirror
 
 import bucket
 from process_threads import Processes

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet
 
 import jaxdistill
-from jaxdistill.encoders.folder import save
+from jaxdistill.checkpoints.folder import save
 
 from conftest import ROOT
 from program import environment

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxdistill.cluster.mesh import make_mesh, shardings
 from jaxdistill.core import InputError, TrainState
-from jaxdistill.mesh import make_mesh, shardings
 from jaxdistill.training import outcome
-from jaxdistill.training.checkpoint import Checkpoints
+from jaxdistill.workdir.checkpoint import Checkpoints
 
 
 def state_at(step: int) -> TrainState:

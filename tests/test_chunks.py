@@ -8,9 +8,9 @@ from jaxdistill.core import InputError
 from jaxdistill.data import roles, tokenize
 from jaxdistill.data.chunks import Chunking
 from jaxdistill.data.sentence_ends import sentence_ends
+from jaxdistill.options.config_file import read_config_file
+from jaxdistill.options.overrides import with_options
 from jaxdistill.training import build as build_module
-from jaxdistill.training.config_file import read_config_file
-from jaxdistill.training.overrides import with_options
 
 from program import write_teacher
 from tiny_text import byte_level, made_up, sentence_piece, word_piece

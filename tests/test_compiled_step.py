@@ -9,7 +9,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
-from jaxdistill.mesh import make_mesh
+from jaxdistill.cluster.mesh import make_mesh
 
 from compiled import congen, gradient_of_an_encoder, moved_bytes, train_step
 

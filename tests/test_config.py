@@ -11,15 +11,15 @@ from ml_collections import ConfigDict
 
 from jaxdistill import config as configs
 from jaxdistill import main, objectives
-from jaxdistill import mesh as meshes
+from jaxdistill.cluster import mesh as meshes
+from jaxdistill.cluster.mesh import batch_sharding, place
 from jaxdistill.config import resuming
 from jaxdistill.config.kinds import turned
 from jaxdistill.core import InputError
 from jaxdistill.data import batches
-from jaxdistill.mesh import batch_sharding, place
-from jaxdistill.training import config_file
+from jaxdistill.options import config_file
+from jaxdistill.options.option_help import OBJECTIVE, sections
 from jaxdistill.training.build import build
-from jaxdistill.training.option_help import OBJECTIVE, sections
 from jaxdistill.training.stages import run_stages
 
 from conftest import ROOT

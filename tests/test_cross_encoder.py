@@ -9,16 +9,16 @@ import safetensors.numpy
 import torch
 import transformers
 
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
 from jaxdistill.data.packing import Ragged, Shape, filled, first_slots, pad
-from jaxdistill.encoders import surgery
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.pair_head import fresh_head
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.inference import Embedder
 from jaxdistill.inference.to_file import encode_file
 from jaxdistill.reporting.model_card import Facts
+from jaxdistill.surgery import resizing
 from jaxdistill.training.export import card_of
 
 import encoder_cases as cases
@@ -151,7 +151,7 @@ def test_a_prompt_goes_before_the_first_sentence_of_a_pair(tmp_path):
     np.testing.assert_allclose(asked.score(FIRST, SECOND), wanted, atol=1e-5)
     with pytest.raises(InputError, match="a cross-encoder with the prompt 'w9 w8 ', for which an export has no place"):
         save(prompted, tmp_path / "out")
-    assert surgery.cross_encoder(prompted, key=jax.random.key(0)).prompt == ""
+    assert resizing.cross_encoder(prompted, key=jax.random.key(0)).prompt == ""
 
 
 @pytest.mark.parametrize("bias", [20.0, -40.0])
@@ -182,10 +182,10 @@ def test_a_cross_encoder_made_of_modules_is_refused(tmp_path):
 @pytest.mark.parametrize("pooling", ["pooler", ""])
 def test_an_unread_pooler_is_carried_through_an_encoder_that_does_not_read_it(tmp_path, pooling):
     """Cross-encoder, sentence encoder, cross-encoder: the pooler is the first one's, the head is new."""
-    cross = surgery.cross_encoder(tiny_model(tmp_path / "m"), key=jax.random.key(0))
+    cross = resizing.cross_encoder(tiny_model(tmp_path / "m"), key=jax.random.key(0))
     save(cross, tmp_path / "cross")
     save(load_model(str(tmp_path / "cross"), pooling="cls"), tmp_path / "bi")
-    again = surgery.cross_encoder(load_model(str(tmp_path / "bi"), pooling=pooling), key=jax.random.key(1))
+    again = resizing.cross_encoder(load_model(str(tmp_path / "bi"), pooling=pooling), key=jax.random.key(1))
     for part in ("kernel", "bias"):
         np.testing.assert_array_equal(
             again.params[f"transformer/pooler/{part}"], cross.params[f"transformer/pooler/{part}"]
@@ -203,7 +203,7 @@ def test_a_checkpoint_without_a_pooler_makes_a_cross_encoder_with_a_new_one(tmp_
     safetensors.numpy.save_file(kept, file, metadata={"format": "pt"})
     with pytest.raises(InputError, match="pooling pooler needs a pooler, which this checkpoint lacks"):
         load_model(str(tmp_path / "bi"), pooling="pooler")
-    cross = surgery.cross_encoder(load_model(str(tmp_path / "bi")), key=jax.random.key(0))
+    cross = resizing.cross_encoder(load_model(str(tmp_path / "bi")), key=jax.random.key(0))
     assert cross.params["transformer/pooler/kernel"].std() > 0.015
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from jaxdistill import main
 from jaxdistill.core import InputError
-from jaxdistill.training import config_file
+from jaxdistill.options import config_file
 
 CONFIGS = config_file.shipped_configs()
 

@@ -4,15 +4,15 @@ import re
 import subprocess
 import sys
 
-from jaxdistill.training.config_file import load_config_module
-from jaxdistill.training.option_help import as_markdown
+from jaxdistill.options.config_file import load_config_module
+from jaxdistill.options.option_help import as_markdown
 
 from conftest import ROOT
 
 
 def test_the_options_page_is_what_the_code_says():
     page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
-    assert page == as_markdown(), "run: python -m jaxdistill.training.option_help > docs/options.md"
+    assert page == as_markdown(), "run: python -m jaxdistill.options.option_help > docs/options.md"
 
 
 def test_the_api_page_is_what_the_code_says():

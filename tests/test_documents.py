@@ -10,10 +10,10 @@ import pytest
 import pytrec_eval
 
 from jaxdistill import candidates, evaluate, mine
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import Config, Evals
 from jaxdistill.core import InputError, Scorer
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
 from jaxdistill.evals import beir_files, dev_metric, documents, suite
 from jaxdistill.evals.beir_files import set_files
 from jaxdistill.evals.evaluation import Sources

@@ -11,9 +11,9 @@ import pytest
 from pyarrow import parquet
 
 from jaxdistill import cli, encode
+from jaxdistill.checkpoints.folder import save
 from jaxdistill.core import InputError
 from jaxdistill.data import part_folder, vectors
-from jaxdistill.encoders.folder import save
 from jaxdistill.inference import Embedder, load, to_file
 from jaxdistill.inference.to_file import encode_file
 

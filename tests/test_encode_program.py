@@ -9,8 +9,8 @@ import time
 import pytest
 
 from jaxdistill import encode
+from jaxdistill.checkpoints.folder import save
 from jaxdistill.data import vectors
-from jaxdistill.encoders.folder import save
 from jaxdistill.inference import to_file
 
 from program import ROOT, environment, run, start, write_text

@@ -8,12 +8,12 @@ import pytest
 import torch
 import transformers
 
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model, read_architecture
 from jaxdistill.core import InputError, Tokens
 from jaxdistill.encoders import families, hugging_face
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, LayerKind, Pooling, identity
-from jaxdistill.encoders.folder import save
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS
-from jaxdistill.encoders.model import load_model, read_architecture
 from jaxdistill.encoders.pooling import pooled
 from jaxdistill.encoders.sentence import hidden_states, init_params, param_shapes, word_embeddings
 
@@ -324,7 +324,7 @@ def tokens_of(model, texts) -> Tokens:
 def reference():
     from sentence_transformers import SentenceTransformer
 
-    from jaxdistill.encoders.locate import locate
+    from jaxdistill.checkpoints.locate import locate
 
     return SentenceTransformer(str(locate(TEACHER)), device="cpu")
 

@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 
 from jaxdistill import evaluate
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.core import InputError, Scorer
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.inference import Embedder
 from jaxdistill.inference.ensemble import Ensemble
 

@@ -11,9 +11,9 @@ import pytest
 from test_sts import ROWS, write_tsv
 
 from jaxdistill import evaluate
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
 from jaxdistill.evals import documents, sts
 from jaxdistill.inference import Embedder
 from jaxdistill.reporting.evaluation import results_path

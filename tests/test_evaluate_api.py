@@ -8,8 +8,8 @@ import pytest
 
 import jaxdistill
 from jaxdistill import evaluate
+from jaxdistill.checkpoints.folder import save
 from jaxdistill.core import InputError
-from jaxdistill.encoders.folder import save
 from jaxdistill.evaluate import EvaluationFailed
 
 from eval_cases import DOCUMENTS, QUERIES, write_set

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from jaxdistill import export as export_command
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.licences import licences_of
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.licences import licences_of
-from jaxdistill.encoders.model import load_model
 from jaxdistill.export import checkpoint_facts
 from jaxdistill.files.folders import MARK
 from jaxdistill.inference import Embedder

@@ -11,9 +11,9 @@ import test_linear_heads
 
 from jaxdistill import export as export_command
 from jaxdistill import exports
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
 from jaxdistill.exports import measuring, onnx
 from jaxdistill.exports.running import Runtime, outputs
 from jaxdistill.inference import Embedder

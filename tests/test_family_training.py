@@ -8,15 +8,15 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from jaxdistill import main, objectives
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
+from jaxdistill.cluster.mesh import make_mesh, shardings
 from jaxdistill.config import Optimizer
 from jaxdistill.core import Batch, InputError, Sizes
-from jaxdistill.encoders import surgery
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
 from jaxdistill.inference import Embedder
-from jaxdistill.mesh import make_mesh, shardings
+from jaxdistill.surgery import resizing
 from jaxdistill.training import optim, step
-from jaxdistill.training.checkpoint import Checkpoints
+from jaxdistill.workdir.checkpoint import Checkpoints
 
 import encoder_cases as cases
 from program import series
@@ -116,7 +116,7 @@ def test_students_of_two_and_four_layers_train_resume_to_the_bit_and_are_reloade
     cases.write_encoder(tmp_path / "teacher", family, num_hidden_layers=5)
     teacher = load_model(str(tmp_path / "teacher"), pooling="mean")
     for layers in (2, 4):
-        student, folder = surgery.from_layers(teacher, f"even:{layers}"), tmp_path / str(layers)
+        student, folder = resizing.from_layers(teacher, f"even:{layers}"), tmp_path / str(layers)
         training = Training(student)
         undisturbed = training.after(training.start(), 2)
         checkpoints = Checkpoints(folder)

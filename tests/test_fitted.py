@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from jaxdistill import export as export_command
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
 from jaxdistill.inference import Embedder
 from jaxdistill.students.parts.fitted import least_squares
 from jaxdistill.teachers.several import Several
 from jaxdistill.teachers.stored import Stored
 from jaxdistill.training.build import build
-from jaxdistill.training.checkpoint import Checkpoints
 from jaxdistill.training.student import load_teachers, make_student
-from jaxdistill.training.workdir import claim_workdir
+from jaxdistill.workdir.checkpoint import Checkpoints
+from jaxdistill.workdir.folder import claim_workdir
 
 import program
 from tiny_models import tiny_model

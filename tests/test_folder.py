@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import labels_of, load_model
 from jaxdistill.config import Data, RunOptions
 from jaxdistill.core import InputError
-from jaxdistill.encoders import surgery
 from jaxdistill.encoders.architecture import SentenceNorm
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import labels_of, load_model
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.reading import Setting
+from jaxdistill.surgery import resizing
 from jaxdistill.teachers.live import Live
 
 import encoder_cases as cases
@@ -55,7 +55,7 @@ def loading_report(folder):
 def test_every_family_survives_the_way_out_and_back(tmp_path, family):
     cases.write_encoder(tmp_path / "in", family)
     model = load_model(str(tmp_path / "in"), pooling="mean")
-    model = surgery.add_head(surgery.from_layers(model, "even:2"), 24, key=jax.random.key(0))
+    model = resizing.add_head(resizing.from_layers(model, "even:2"), 24, key=jax.random.key(0))
     save(model, tmp_path / "out")
     again = load_model(str(tmp_path / "out"))
     assert again.definition == model.definition and again.max_length == model.max_length
@@ -79,7 +79,7 @@ def bert_folder(tmp_path_factory):
      "mean:all", "cls:last2", "max:last4"],
 )  # fmt: skip
 def test_poolings_that_the_format_can_express_give_the_same_vectors(tmp_path, bert_folder, pooling):
-    model = surgery.add_head(load_model(str(bert_folder), pooling=pooling), 24, key=jax.random.key(0))
+    model = resizing.add_head(load_model(str(bert_folder), pooling=pooling), 24, key=jax.random.key(0))
     model = dataclasses.replace(model, definition=dataclasses.replace(model.definition, normalize=True))
     save(model, tmp_path)
     assert np.abs(theirs(tmp_path) - ours(model)).max() <= TOLERANCE
@@ -96,12 +96,12 @@ def test_poolings_of_decoders_and_several_modules_behind_them(tmp_path, family, 
     cases.write_encoder(tmp_path / "in", family)
     cases.edit_json(tmp_path / "in" / "tokenizer_config.json", padding_side=side)
     model = load_model(str(tmp_path / "in"), pooling=pooling)
-    model = surgery.add_head(model, 48, key=jax.random.key(0), activation="identity")
+    model = resizing.add_head(model, 48, key=jax.random.key(0), activation="identity")
     norm = {f"dense/1/{part}": np.linspace(0.5, 1.5, 48, dtype=np.float32) for part in ("scale", "bias")}
     dense = (*model.definition.dense, SentenceNorm(width=48))
     definition = dataclasses.replace(model.definition, dense=dense, normalize=True)
     model = dataclasses.replace(model, definition=definition, params=model.params | norm)
-    model = surgery.add_head(model, 24, key=jax.random.key(1))
+    model = resizing.add_head(model, 24, key=jax.random.key(1))
     save(model, tmp_path / "out")
     assert np.abs(theirs(tmp_path / "out") - ours(model)).max() <= TOLERANCE
     again = load_model(str(tmp_path / "out"))
@@ -112,8 +112,8 @@ def test_poolings_of_decoders_and_several_modules_behind_them(tmp_path, family, 
 @pytest.mark.parametrize("head", [True, False])
 def test_the_first_numbers_of_a_nested_model_are_its_own_model(tmp_path, bert_folder, head):
     model = load_model(str(bert_folder), pooling="mean")
-    model = surgery.add_head(model, 24, key=jax.random.key(0)) if head else model
-    narrow = surgery.first_numbers(model, 8)
+    model = resizing.add_head(model, 24, key=jax.random.key(0)) if head else model
+    narrow = resizing.first_numbers(model, 8)
     assert narrow.digest() != model.digest() and narrow.definition.embedding_width == 8
     whole = np.asarray(jitted_embed(model.definition, model.params, tokens_of(model, TEXTS)))[:, 0, :8]
     expected = whole / np.linalg.norm(whole, axis=1, keepdims=True)
@@ -126,7 +126,7 @@ def test_the_first_numbers_of_a_nested_model_are_its_own_model(tmp_path, bert_fo
     with pytest.raises(InputError, match=r"teacher.dims=4 needs a teacher model that gives vectors"):
         Live(dims=4).load(setting)
     with pytest.raises(InputError, match=r"dims=40 is not possible; the vectors of .* have"):
-        surgery.first_numbers(model, 40)
+        resizing.first_numbers(model, 40)
 
 
 @pytest.mark.parametrize("weights", [[1.0, 2.0], [0.0, 0.0], [1.0], [1.0, 0.5]])
@@ -141,7 +141,7 @@ def test_other_weights_of_layers_than_those_of_a_mean_are_refused(tmp_path, bert
 
 @pytest.mark.parametrize("pooling", ["mean:last4:max", "cls:last2:concat"])
 def test_poolings_that_sentence_transformers_lacks_are_read_by_this_project_alone(tmp_path, bert_folder, pooling):
-    model = surgery.add_head(load_model(str(bert_folder), pooling=pooling), 24, key=jax.random.key(0))
+    model = resizing.add_head(load_model(str(bert_folder), pooling=pooling), 24, key=jax.random.key(0))
     save(model, tmp_path)
     again = load_model(str(tmp_path))
     assert str(again.definition.pooling) == pooling
@@ -152,7 +152,7 @@ def test_poolings_that_sentence_transformers_lacks_are_read_by_this_project_alon
 
 
 def test_a_student_of_minilm_gives_the_same_vectors_in_sentence_transformers(tmp_path):
-    model = surgery.from_layers(load_model(TEACHER), "even:3")
+    model = resizing.from_layers(load_model(TEACHER), "even:3")
     save(model, tmp_path, card="# A card\n")
     texts = ["A man is eating food.", "Ein MANN isst Ämter.", ""]
     assert np.abs(theirs(tmp_path, texts) - ours(model, texts)).max() <= TOLERANCE
@@ -191,7 +191,7 @@ def test_lower_casing_by_sentence_transformers_is_respected_and_exported(tmp_pat
 def test_a_folder_saved_by_sentence_transformers_itself_is_read(tmp_path, bert_folder):
     from sentence_transformers import SentenceTransformer
 
-    model = surgery.add_head(load_model(str(bert_folder), pooling="max"), 12, key=jax.random.key(0), activation="relu")
+    model = resizing.add_head(load_model(str(bert_folder), pooling="max"), 12, key=jax.random.key(0), activation="relu")
     save(model, tmp_path / "a")
     SentenceTransformer(str(tmp_path / "a"), device="cpu").save(str(tmp_path / "b"))
     again = load_model(str(tmp_path / "b"))
@@ -200,7 +200,7 @@ def test_a_folder_saved_by_sentence_transformers_itself_is_read(tmp_path, bert_f
 
 
 def saved(tmp_path, bert_folder):
-    save(surgery.add_head(load_model(str(bert_folder), pooling="mean"), 12, key=jax.random.key(0)), tmp_path)
+    save(resizing.add_head(load_model(str(bert_folder), pooling="mean"), 12, key=jax.random.key(0)), tmp_path)
     return tmp_path
 
 

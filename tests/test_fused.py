@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.core import Tokens
 from jaxdistill.encoders import attention, fused
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import embed, init_params
-from jaxdistill.mesh import make_mesh
 from jaxdistill.training.arithmetic import products_by_part
 
 ONE = make_mesh(devices=jax.devices()[:1])

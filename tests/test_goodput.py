@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import pytest
 
 from jaxdistill import main
+from jaxdistill.cluster.chips import peak_flops_per_s
 from jaxdistill.core import InputError
 from jaxdistill.training import goodput as goodput_module
-from jaxdistill.training.checkpoint import Checkpoints
-from jaxdistill.training.chips import peak_flops_per_s
 from jaxdistill.training.goodput import ACTIVITIES, Goodput
 from jaxdistill.training.profile import Profile, profiled_steps
 from jaxdistill.training.run import Run
+from jaxdistill.workdir.checkpoint import Checkpoints
 
 from program import tiny_arguments, write_text
 

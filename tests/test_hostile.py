@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
+from jaxdistill.checkpoints.safetensors_file import read_safetensors
+from jaxdistill.checkpoints.weights import read_torch_file
 from jaxdistill.core import InputError
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
-from jaxdistill.encoders.safetensors_file import read_safetensors
-from jaxdistill.encoders.weights import read_torch_file
 
 from tiny_models import tiny_model
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from jaxdistill.config import Config
 from jaxdistill.core import InputError
 from jaxdistill.data import tokenize, views
-from jaxdistill.encoders import surgery
 from jaxdistill.inference import Embedder
 from jaxdistill.objectives.cosent import CoSENT
+from jaxdistill.surgery import resizing
 from jaxdistill.teachers.parts import labelling as labels
 from jaxdistill.teachers.scores import Scores
 from jaxdistill.training.student import load_labellers
@@ -74,7 +74,7 @@ def test_labels_are_the_mean_of_cosines_or_of_sigmoids(pairs, tmp_path):
     bis = [tiny_model(tmp_path / "model", seed=seed) for seed in (0, 1)]
     store = store_of_pairs(tmp_path, pairs, bis[0].tokenizer, 16)
     first, second = zip(*pairs, strict=True)
-    for labellers in (bis, [surgery.cross_encoder(bi, key=jax.random.key(0)) for bi in bis]):
+    for labellers in (bis, [resizing.cross_encoder(bi, key=jax.random.key(0)) for bi in bis]):
         alone = [Embedder(labeller).score(first, second) for labeller in labellers]
         found = made(labellers, store, tmp_path / "labels")
         np.testing.assert_allclose(found[:, 0], np.mean(alone, axis=0), atol=1e-6)
@@ -105,7 +105,7 @@ def test_labellers_of_both_forms_are_refused_before_any_labels(pairs, tmp_path):
     bi = tiny_model(tmp_path / "model")
     store = store_of_pairs(tmp_path, pairs, bi.tokenizer, 16)
     with pytest.raises(InputError, match="has sentence encoders and cross-encoders; an ensemble is of one kind"):
-        made([bi, surgery.cross_encoder(bi, key=jax.random.key(0))], store, tmp_path / "labels")
+        made([bi, resizing.cross_encoder(bi, key=jax.random.key(0))], store, tmp_path / "labels")
     assert not (tmp_path / "labels").exists()
 
 
@@ -123,7 +123,7 @@ def test_a_sentence_is_labelled_once_and_nothing_is_labelled_again(pairs, tmp_pa
 
 
 def test_labelling_goes_on_where_it_was_killed(pairs, tmp_path, monkeypatch):
-    cross = surgery.cross_encoder(tiny_model(tmp_path / "model"), key=jax.random.key(0))
+    cross = resizing.cross_encoder(tiny_model(tmp_path / "model"), key=jax.random.key(0))
     store = store_of_pairs(tmp_path, pairs, cross.tokenizer, 16)
     whole = made([cross], store, tmp_path / "other")
     monkeypatch.setattr(labels.targets, "BLOCK_ROWS", 4)

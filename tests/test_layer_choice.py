@@ -7,10 +7,10 @@ import jax
 import numpy as np
 import pytest
 
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import Embedder
 from jaxdistill.students.parts.layer_choice import LAYERS, closeness, greedy

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import test_folder
 
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
-from jaxdistill.encoders import surgery
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
+from jaxdistill.surgery import resizing
 
 import encoder_cases as cases
 
@@ -25,8 +25,8 @@ def bert_folder(tmp_path_factory):
 
 def linear_head(tmp_path, bert_folder, pooling="mean"):
     """A folder whose model has two linear layers after pooling, and the model."""
-    model = surgery.add_head(load_model(str(bert_folder), pooling=pooling), 12, key=jax.random.key(0))
-    model = surgery.add_head(model, 8, key=jax.random.key(1))
+    model = resizing.add_head(load_model(str(bert_folder), pooling=pooling), 12, key=jax.random.key(0))
+    model = resizing.add_head(model, 8, key=jax.random.key(1))
     linear = tuple(dataclasses.replace(part, activation="identity") for part in model.definition.dense)
     rng = np.random.default_rng(0)
     biases = {f"dense/{index}/bias": rng.normal(size=width).astype(np.float32) for index, width in enumerate((12, 8))}

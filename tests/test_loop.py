@@ -7,9 +7,9 @@ import pytest
 
 from jaxdistill.core import InputError
 from jaxdistill.training import collapse, loop
-from jaxdistill.training.checkpoint import Restored
 from jaxdistill.training.goodput import Goodput
 from jaxdistill.training.metrics import Progress
+from jaxdistill.workdir.checkpoint import Restored
 
 
 def test_a_run_beyond_the_steps_asked_for_is_refused():

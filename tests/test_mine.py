@@ -10,13 +10,13 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import mine_hard_negatives
 
 from jaxdistill import mine
+from jaxdistill.checkpoints.folder import save
 from jaxdistill.cli import run
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.data.negatives import Limits, hard_negatives
-from jaxdistill.encoders import surgery
-from jaxdistill.encoders.folder import save
 from jaxdistill.inference import Embedder, load
+from jaxdistill.surgery import resizing
 
 from eval_cases import write_set
 from program import refused
@@ -169,7 +169,7 @@ def test_a_cross_encoder_scores_candidates_and_positives(folder, monkeypatch):
 
 def confident(folder):
     """A cross-encoder that is sure of every pair."""
-    model = surgery.cross_encoder(tiny_model(folder / "tokenizer", scale=3.0), key=jax.random.key(0))
+    model = resizing.cross_encoder(tiny_model(folder / "tokenizer", scale=3.0), key=jax.random.key(0))
     head = {"dense/0/kernel": 1000 * model.params["dense/0/kernel"], "dense/0/bias": np.full(1, 25, np.float32)}
     return dataclasses.replace(model, params=model.params | head)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 
-from jaxdistill.encoders.licences import common_languages, languages_of
-from jaxdistill.encoders.model import load_model
+from jaxdistill.checkpoints.licences import common_languages, languages_of
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.reporting.model_card import Facts
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import card_of, export

@@ -13,8 +13,8 @@ from itertools import combinations, product
 
 import pytest
 
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.evals.documents import ranked_by_vectors, scored
 from jaxdistill.evals.pairs import pairs_spearman, read_pairs
 from jaxdistill.inference import Embedder

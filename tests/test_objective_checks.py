@@ -6,10 +6,10 @@ import pytest
 
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
+from jaxdistill.options.config_file import read_config_file
+from jaxdistill.options.overrides import with_options
 from jaxdistill.students.cut import Cut
-from jaxdistill.training.config_file import read_config_file
 from jaxdistill.training.objective import check_views_differ, make_objective
-from jaxdistill.training.overrides import with_options
 
 from tiny_models import tiny_model
 

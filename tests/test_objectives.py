@@ -12,8 +12,8 @@ import optax
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from jaxdistill import mesh as meshes
 from jaxdistill import objectives
+from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import options_from
 from jaxdistill.core import Batch, Encoded, InputError, Sizes, Tokens
 from jaxdistill.encoders.sentence import init_params

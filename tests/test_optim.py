@@ -10,7 +10,7 @@ import torch
 from transformers import get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 
 from jaxdistill import config as configs
-from jaxdistill.training import config_file
+from jaxdistill.options import config_file
 from jaxdistill.training.optim import make_optimizer, make_schedule
 
 from compiled import ADAMW

@@ -7,10 +7,11 @@ import pytest
 from jaxdistill.config import parse_config, parse_stages
 from jaxdistill.core import InputError
 from jaxdistill.evals import auc, multilingual, nli, sts, transfer
+from jaxdistill.options import config_file
 from jaxdistill.reporting import papers
 from jaxdistill.reporting.figures import Entry
 from jaxdistill.reporting.page import headline
-from jaxdistill.training import config_file, paper
+from jaxdistill.training import paper
 
 from conftest import ROOT
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from jaxdistill import config as configs
-from jaxdistill.training import config_file
+from jaxdistill.options import config_file
 
 import paper_tables
 from conftest import ROOT

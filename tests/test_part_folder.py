@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from jaxdistill import shared_folder
+from jaxdistill.cluster import shared_folder
 from jaxdistill.core import InputError
 from jaxdistill.data import part_folder
 from jaxdistill.data.part_folder import PartFolder, read_origin

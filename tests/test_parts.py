@@ -8,17 +8,17 @@ import pytest
 
 import jaxdistill
 from jaxdistill import cli, config, evaluate, objectives, search
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
 from jaxdistill.data import sources, tokenize
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
 from jaxdistill.evals import suite
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.files import parts
 from jaxdistill.inference import Embedder
 from jaxdistill.training import stage_checks
 from jaxdistill.training.build import build
-from jaxdistill.training.workdir import claim_workdir
+from jaxdistill.workdir.folder import claim_workdir
 
 from program import write_teacher
 from tiny_models import tiny_model, tiny_tokenizer

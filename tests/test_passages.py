@@ -10,10 +10,10 @@ import pytrec_eval
 from pyarrow import parquet
 
 from jaxdistill import encode, search
+from jaxdistill.checkpoints.folder import save
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.data.passages import Passage, have_ids, passages
-from jaxdistill.encoders.folder import save
 from jaxdistill.inference import Embedder
 from jaxdistill.inference.to_file import chunking_for, encode_file
 from jaxdistill.ops import nearest as nearest_rows

@@ -7,16 +7,16 @@ import jax.numpy as jnp
 import pytest
 
 from jaxdistill import main
+from jaxdistill.cluster.chips import CHIPS
 from jaxdistill.config import RunOptions, parse_config
 from jaxdistill.core import InputError
-from jaxdistill.encoders import pruning
 from jaxdistill.inference import Embedder
 from jaxdistill.planning.compiled import collectives_of, estimated_cycles
 from jaxdistill.planning.plan import GIB, _fits, argument_bytes, compiled_plan, shapes_of
 from jaxdistill.planning.slices import slice_named
+from jaxdistill.surgery import pruning
 from jaxdistill.training.arithmetic import Products, products_by_part
 from jaxdistill.training.build import build
-from jaxdistill.training.chips import CHIPS
 from jaxdistill.training.student import load_teachers, make_student
 
 from program import refused, tiny_arguments, write_text

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from jaxdistill import candidates, evaluate
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
 from jaxdistill.evals import flow
 from jaxdistill.evals.postprocess import Postprocessing, fitted_whitening
 from jaxdistill.evals.similarity import similarities, spearman

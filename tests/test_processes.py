@@ -15,7 +15,7 @@ from jaxdistill.data.targets import BLOCK_ROWS
 from jaxdistill.data.vectors import blocks
 from jaxdistill.evals import sts
 from jaxdistill.files import parts
-from jaxdistill.training.checkpoint import Checkpoints
+from jaxdistill.workdir.checkpoint import Checkpoints
 
 from program import ended, on_devices, run, series, start_all, tiny_arguments, write_teacher, write_text
 from tiny_text import made_up

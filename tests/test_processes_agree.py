@@ -8,11 +8,12 @@ import sys
 import jax
 import pytest
 
-from jaxdistill import main, processes, sweep
+from jaxdistill import main, sweep
 from jaxdistill.cli import BAD_INPUT, IN_USE
+from jaxdistill.cluster import processes
+from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.core import InputError
-from jaxdistill.mesh import make_mesh
-from jaxdistill.training import lock
+from jaxdistill.workdir import lock
 
 from program import ABORTED, ROOT, environment, refused, tiny_arguments
 
@@ -99,7 +100,8 @@ def free_port() -> int:
 
 JOINS = """
 import sys, time
-from jaxdistill import cli, processes
+from jaxdistill import cli
+from jaxdistill.cluster import processes
 def main(arguments):
     with processes.connected(lambda: {"run.steps": int(arguments[0])}):
         print("joined", processes.gathered([processes.index(), "x" * 9000 * processes.index()])[1][0], flush=True)

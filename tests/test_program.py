@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from jaxdistill import cli, encode, export, main
 from jaxdistill.evals import sts
-from jaxdistill.training.checkpoint import Checkpoints
+from jaxdistill.workdir.checkpoint import Checkpoints
 
 import eval_cases
 from program import on_devices, refused, run, series, start, tiny_arguments, wait_for

@@ -11,7 +11,7 @@ from jaxdistill import cli, main
 from jaxdistill import config as configs
 from jaxdistill.core import InputError
 from jaxdistill.files import write_atomic
-from jaxdistill.training import config_file
+from jaxdistill.options import config_file
 from jaxdistill.training.dev import read_own_sets
 from jaxdistill.training.loop import patience_of
 

@@ -8,7 +8,7 @@ import pytest
 from jaxdistill import main
 from jaxdistill.core import InputError
 from jaxdistill.training import loop as training_loop
-from jaxdistill.training.checkpoint import Checkpoints
+from jaxdistill.workdir.checkpoint import Checkpoints
 
 from program import start, tiny_arguments, wait_for
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from jaxdistill import objectives
+from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.core import Encoded, Sizes
-from jaxdistill.mesh import make_mesh
 from jaxdistill.objectives.congen import ConGen
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.ring import Ring, push, softmax_over_ring

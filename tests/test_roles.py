@@ -9,17 +9,17 @@ from sentence_transformers import SentenceTransformer
 
 from jaxdistill import config as configs
 from jaxdistill import encode
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
 from jaxdistill.data import roles, tokenize, views
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
 from jaxdistill.evals.agreement import AgreementTask
 from jaxdistill.inference import Embedder
+from jaxdistill.options.config_file import read_config_file
+from jaxdistill.options.overrides import with_options
 from jaxdistill.reading import prompted_sentences, tokenised_text
 from jaxdistill.teachers.parts import labelling as labels
 from jaxdistill.training import build as build_module
-from jaxdistill.training.config_file import read_config_file
-from jaxdistill.training.overrides import with_options
 from jaxdistill.training.student import load_labellers, make_student, setting_of
 
 import program

@@ -19,13 +19,13 @@ import test_exports
 from test_exports import cosines, needs, unchecked_shapes  # noqa: F401 - a fixture
 
 from jaxdistill import exports
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.data.sources import read
-from jaxdistill.encoders import surgery
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
 from jaxdistill.exports import onnx
 from jaxdistill.exports.running import Runtime
 from jaxdistill.inference import Embedder
+from jaxdistill.surgery import resizing
 
 from conftest import TEACHER
 
@@ -53,7 +53,7 @@ def texts(data_folder):
 def student(tmp_path_factory):
     """(folder of an export with a linear head, model)."""
     folder = tmp_path_factory.mktemp("models") / "student"
-    model = surgery.add_head(load_model(TEACHER), 128, key=jax.random.key(0), activation="identity")
+    model = resizing.add_head(load_model(TEACHER), 128, key=jax.random.key(0), activation="identity")
     save(model, folder)
     return folder, load_model(str(folder))
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jaxdistill import encode, search
+from jaxdistill.checkpoints.folder import save
 from jaxdistill.data.part_folder import PartFolder
-from jaxdistill.encoders.folder import save
 from jaxdistill.ops import nearest as nearest_rows
 from jaxdistill.ops.nearest import nearest
 

@@ -9,8 +9,8 @@ from pandas import DataFrame
 from sentence_transformers import SentenceTransformer
 
 from jaxdistill import inference
+from jaxdistill.checkpoints.folder import save
 from jaxdistill.core import InputError
-from jaxdistill.encoders.folder import save
 from jaxdistill.inference import Embedder, load
 
 from tiny_models import tiny_model

@@ -14,21 +14,21 @@ from sentence_transformers import SentenceTransformer
 
 from jaxdistill import config as configs
 from jaxdistill import export, main
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.core import Encoded, InputError
 from jaxdistill.data.targets import joined
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import Embedder
 from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.parts.each_teacher import EachTeacher
+from jaxdistill.options.config_file import read_config_file
+from jaxdistill.options.overrides import with_options
 from jaxdistill.training import build as build_module
-from jaxdistill.training.checkpoint import Checkpoints
-from jaxdistill.training.config_file import read_config_file
 from jaxdistill.training.objective import make_objective
 from jaxdistill.training.outcome import restored_student
-from jaxdistill.training.overrides import with_options
+from jaxdistill.workdir.checkpoint import Checkpoints
 
 from objective_cases import CASES, encoded, start, value_and_gradient
 from program import write_teacher, write_text

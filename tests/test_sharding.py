@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxdistill import config, main
-from jaxdistill import mesh as meshes
+from jaxdistill.cluster import mesh as meshes
 from jaxdistill.core import InputError
 from jaxdistill.training import build, overview, sharding
 

@@ -9,8 +9,8 @@ from jaxdistill import objectives
 from jaxdistill.core import InputError
 from jaxdistill.objectives.parts.each_teacher import EachTeacher
 from jaxdistill.objectives.parts.wrapped import innermost
+from jaxdistill.options.config_file import read_config_file
 from jaxdistill.training import build as build_module
-from jaxdistill.training.config_file import read_config_file
 from jaxdistill.training.objective import sized_to_text
 
 from program import write_teacher

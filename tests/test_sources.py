@@ -11,9 +11,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from jaxdistill.checkpoints.locate import locate
 from jaxdistill.core import InputError
 from jaxdistill.data import hub, sources
-from jaxdistill.encoders.locate import locate
 from jaxdistill.files import parts, reading
 
 ROWS = [("The cat sleeps.", "Die Katze schläft."), ('He said "no", twice', "Er sagte nein"), ("a\u2028b", "c\x0bd")]

@@ -11,11 +11,11 @@ from tokenizers import Tokenizer
 
 from jaxdistill import export as export_command
 from jaxdistill import main
+from jaxdistill.checkpoints import static
+from jaxdistill.checkpoints.folder import check_exportable, save
+from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.core import InputError
-from jaxdistill.encoders import static
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
-from jaxdistill.encoders.folder import check_exportable, save
-from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.inference import Embedder
 from jaxdistill.training.export import export
 

@@ -11,8 +11,8 @@ from tokenizers import AddedToken
 
 from jaxdistill.augmentation import substitute
 from jaxdistill.augmentation.substitute import Substituter, sampled, word_table
+from jaxdistill.checkpoints import masked_lm
 from jaxdistill.core import InputError
-from jaxdistill.encoders import masked_lm
 from jaxdistill.encoders.families import head_in
 
 import encoder_cases as cases

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from jaxdistill import candidates, scoring
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError, Scorer
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
 from jaxdistill.evals import bitext, multilingual, sts, suite
 from jaxdistill.evals.beir_files import set_files
 from jaxdistill.evals.documents import specs

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import defaults, parse_config
 from jaxdistill.core import InputError
-from jaxdistill.encoders import surgery
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, LayerKind, Pooling
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.sentence import embed, hidden_states, param_shapes
 from jaxdistill.encoders.settings import read_settings
 from jaxdistill.inference import Embedder
+from jaxdistill.surgery import resizing
 from jaxdistill.training.student import make_student
 
 import encoder_cases as cases
@@ -44,7 +44,7 @@ def teacher(tmp_path_factory):
     ],
 )
 def test_layer_choices(choice, depth, expected):
-    assert surgery.layer_indices(choice, depth) == expected
+    assert resizing.layer_indices(choice, depth) == expected
 
 
 UNFIT = ["last:7", "last:0", "even:0", "even:9", "3,1", "1,1", "6", "-1", "middle:2", "last:", ""]
@@ -53,11 +53,11 @@ UNFIT = ["last:7", "last:0", "even:0", "even:9", "3,1", "1,1", "6", "-1", "middl
 @pytest.mark.parametrize("choice", UNFIT)
 def test_a_choice_that_does_not_fit_is_refused_with_examples(choice):
     with pytest.raises(InputError, match="use last:3, first:3, even:3, greedy:3 or a list"):
-        surgery.layer_indices(choice, 6)
+        resizing.layer_indices(choice, 6)
 
 
 def test_the_first_layers_compute_what_they_computed_in_the_teacher(teacher):
-    student = surgery.from_layers(teacher, "first:2")
+    student = resizing.from_layers(teacher, "first:2")
     tokens = cases.padded(cases.random_sequences(3))
     states = hidden_states(teacher.definition, teacher.params, tokens)
     cut = hidden_states(student.definition, student.params, tokens)
@@ -67,7 +67,7 @@ def test_the_first_layers_compute_what_they_computed_in_the_teacher(teacher):
 
 
 def test_chosen_layers_move_to_their_new_places(teacher):
-    student = surgery.from_layers(teacher, "1,3")
+    student = resizing.from_layers(teacher, "1,3")
     assert {path: array.shape for path, array in student.params.items()} == param_shapes(student.definition)
     for new, old in enumerate((1, 3)):
         for part in ("attention/query/kernel", "norm/scale"):
@@ -92,11 +92,11 @@ def test_chosen_layers_keep_their_windows(teacher):
     kinds = tuple(LayerKind(window=window) for window in (0, 4, 0, 8))
     architecture = dataclasses.replace(teacher.definition.architecture, kinds=kinds)
     model = dataclasses.replace(teacher, definition=dataclasses.replace(teacher.definition, architecture=architecture))
-    assert surgery.from_layers(model, "2,3").definition.architecture.kinds == kinds[2:]
+    assert resizing.from_layers(model, "2,3").definition.architecture.kinds == kinds[2:]
 
 
 def test_a_fresh_student_has_the_size_asked_for(teacher):
-    student = surgery.fresh(teacher, jax.random.key(0), width=16, depth=2, heads=2)
+    student = resizing.fresh(teacher, jax.random.key(0), width=16, depth=2, heads=2)
     architecture = student.definition.architecture
     assert (architecture.family, architecture.hidden_size, architecture.layers) == ("bert", 16, 2)
     assert (architecture.intermediate_size, architecture.embedding_size) == (64, 16)
@@ -106,14 +106,14 @@ def test_a_fresh_student_has_the_size_asked_for(teacher):
 def test_a_fresh_student_of_an_albert_can_be_exported(tmp_path):
     cases.write_encoder(tmp_path / "albert", "albert")
     albert = load_model(str(tmp_path / "albert"), pooling="mean")
-    student = surgery.fresh(albert, jax.random.key(0), width=24, depth=2, heads=2)
+    student = resizing.fresh(albert, jax.random.key(0), width=24, depth=2, heads=2)
     save(student, tmp_path / "student")
     again = load_model(str(tmp_path / "student"))
     assert again.params.keys() == student.params.keys()
 
 
 def test_a_fresh_student_with_narrow_embeddings_is_an_electra(teacher):
-    student = surgery.fresh(teacher, jax.random.key(0), width=32, depth=1, embedding=8)
+    student = resizing.fresh(teacher, jax.random.key(0), width=32, depth=1, embedding=8)
     assert student.definition.architecture.family == "electra"
     assert student.params["transformer/embeddings/projection/kernel"].shape == (8, 32)
 
@@ -132,7 +132,7 @@ def test_the_papers_narrow_student_has_9_345_792_parameters(teacher):
 
 @pytest.mark.parametrize("out_features", [20, 32, 50])
 def test_an_identity_head_keeps_the_features(teacher, out_features):
-    student = surgery.add_head(teacher, out_features, key=jax.random.key(0), activation="identity", init="identity")
+    student = resizing.add_head(teacher, out_features, key=jax.random.key(0), activation="identity", init="identity")
     tokens = cases.padded(cases.random_sequences(3))
     before, after = (np.asarray(embed(m.definition, m.params, tokens)) for m in (teacher, student))
     shared = min(32, out_features)
@@ -141,17 +141,17 @@ def test_an_identity_head_keeps_the_features(teacher, out_features):
 
 
 def test_a_head_can_be_dropped_again(teacher):
-    student = surgery.add_head(teacher, 20, key=jax.random.key(0))
+    student = resizing.add_head(teacher, 20, key=jax.random.key(0))
     assert student.definition.embedding_width == 20
-    dropped = surgery.drop_head(student)
+    dropped = resizing.drop_head(student)
     assert dropped.definition == teacher.definition and dropped.params.keys() == teacher.params.keys()
     with pytest.raises(InputError, match="has no dense head to drop"):
-        surgery.drop_head(dropped)
+        resizing.drop_head(dropped)
 
 
 def test_an_unknown_head_start_is_refused(teacher):
     with pytest.raises(InputError, match="head init 'zeros' is not known; use uniform, normal or identity"):
-        surgery.add_head(teacher, 8, key=jax.random.key(0), init="zeros")
+        resizing.add_head(teacher, 8, key=jax.random.key(0), init="zeros")
 
 
 TEACHER_WIDTHS = [("bert", "svd"), ("bert", "random"), ("roberta", "svd")]
@@ -161,7 +161,7 @@ TEACHER_WIDTHS = [("bert", "svd"), ("bert", "random"), ("roberta", "svd")]
 def test_compact_embeddings_are_an_electra_that_transformers_loads(family, init, tmp_path):
     cases.write_encoder(tmp_path / "teacher", family)
     teacher = load_model(str(tmp_path / "teacher"), pooling="mean")
-    student = surgery.compact(teacher, 8, key=jax.random.key(0), init=init)
+    student = resizing.compact(teacher, 8, key=jax.random.key(0), init=init)
     assert {name: array.shape for name, array in student.params.items()} == param_shapes(student.definition)
     save(student, tmp_path / "student")
     assert read_settings(tmp_path / "student" / "config.json")["model_type"] == "electra"
@@ -182,7 +182,7 @@ def test_a_compact_embedding_keeps_the_directions_in_which_words_differ(teacher)
     real = np.asarray(tokens.owner) >= 0
     left = {}
     for init in ("svd", "random"):
-        student = surgery.compact(teacher, width, key=jax.random.key(0), init=init)
+        student = resizing.compact(teacher, width, key=jax.random.key(0), init=init)
         given = hidden_states(student.definition, student.params, tokens)[0]
         left[init] = np.square(np.asarray(given - wanted)[real]).mean() / np.square(np.asarray(wanted)[real]).mean()
     assert left["svd"] < 0.05 < left["random"]
@@ -208,4 +208,4 @@ def test_parameters_are_as_many_as_the_paper_counts_with_a_pooler(width, compact
 )
 def test_a_compact_width_that_does_not_fit_is_refused(width, init, words, teacher):
     with pytest.raises(InputError, match=words):
-        surgery.compact(teacher, width, key=jax.random.key(0), init=init)
+        resizing.compact(teacher, width, key=jax.random.key(0), init=init)

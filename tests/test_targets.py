@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jaxdistill import shared_folder
 from jaxdistill.cli import AGAIN, Interrupted
+from jaxdistill.cluster import shared_folder
 from jaxdistill.core import InputError
 from jaxdistill.data import fill_parts, part_folder, spread, targets
 from jaxdistill.teachers.parts.teacher import Making

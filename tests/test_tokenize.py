@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tokenizers import processors
 
-from jaxdistill import shared_folder
+from jaxdistill.cluster import shared_folder
 from jaxdistill.core import InputError
 from jaxdistill.data import part_folder, row_keys, token_parts, tokenize
 

@@ -6,10 +6,10 @@ import pytest
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
+from jaxdistill.checkpoints.tokenizer import read_tokenizer
 from jaxdistill.core import InputError
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
-from jaxdistill.encoders.tokenizer import read_tokenizer
 
 import encoder_cases as cases
 from tiny_models import SPECIAL, tiny_model, tiny_tokenizer

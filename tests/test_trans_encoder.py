@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from jaxdistill import encode, evaluate, main
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import parse_stages
 from jaxdistill.core import InputError
 from jaxdistill.data import sources, tokenize
-from jaxdistill.encoders.model import load_model
 from jaxdistill.evals.similarity import spearman
 from jaxdistill.inference import Embedder
 from jaxdistill.training.optim import make_schedule

@@ -15,13 +15,13 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from jaxdistill import config as configs
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.core import InputError
-from jaxdistill.encoders import trim
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import Embedder
+from jaxdistill.surgery import trim
 from jaxdistill.training.student import make_student
 
 from program import write_teacher

@@ -17,11 +17,11 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
+from jaxdistill.checkpoints.model import load_model
+from jaxdistill.checkpoints.weights import read_torch_file
+from jaxdistill.cluster.mesh import place_frozen
 from jaxdistill.core import InputError
-from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.sentence import embed
-from jaxdistill.encoders.weights import read_torch_file
-from jaxdistill.mesh import place_frozen
 
 import encoder_cases as cases
 

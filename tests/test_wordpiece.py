@@ -16,23 +16,23 @@ import transformers
 from sentence_transformers import SentenceTransformer
 
 from jaxdistill import config as configs
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
+from jaxdistill.checkpoints.tokenizer import read_tokenizer
 from jaxdistill.core import InputError
 from jaxdistill.data import wordpiece, words
-from jaxdistill.encoders import surgery
-from jaxdistill.encoders.folder import save
-from jaxdistill.encoders.model import load_model
 from jaxdistill.encoders.settings import read_settings
-from jaxdistill.encoders.tokenizer import read_tokenizer
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.unknown import unknown_id
+from jaxdistill.options import config_file
 from jaxdistill.reading import check_reads, tokenised_text
 from jaxdistill.students.parts.vocabulary import new_tokenizer
-from jaxdistill.training import config_file
+from jaxdistill.surgery import resizing
 from jaxdistill.training import loop as train
 from jaxdistill.training.build import build
 from jaxdistill.training.outcome import restored_student
 from jaxdistill.training.student import make_student, setting_of
-from jaxdistill.training.workdir import claim_workdir
+from jaxdistill.workdir.folder import claim_workdir
 
 import encoder_cases as cases
 from conftest import ROOT
@@ -292,7 +292,7 @@ def test_a_student_of_any_family_becomes_a_bert(table, tmp_path):
     cases.write_encoder(tmp_path / "roberta", "roberta")
     folder = wordpiece.train_wordpiece([table], columns=BOTH, entries=300, cache_folder=tmp_path / "c")
     template = load_model(str(tmp_path / "roberta"), pooling="mean")
-    student = surgery.fresh(template, jax.random.key(0), width=32, depth=1, tokenizer_folder=folder)
+    student = resizing.fresh(template, jax.random.key(0), width=32, depth=1, tokenizer_folder=folder)
     save(student, tmp_path / "out")
     theirs = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     np.testing.assert_allclose(theirs.encode(HARD), Embedder(load_model(str(tmp_path / "out"))).encode(HARD), atol=1e-5)

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.encoders.sentence import init_params
 
 SPECIAL = {

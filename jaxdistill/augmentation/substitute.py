@@ -16,8 +16,8 @@ import tokenizers
 from jaxtyping import Float, Integer
 
 from jaxdistill.augmentation.wordnet import with_case_of
+from jaxdistill.checkpoints.masked_lm import MaskedLanguageModel, likeliest_words
 from jaxdistill.data.packing import pad
-from jaxdistill.encoders.masked_lm import MaskedLanguageModel, likeliest_words
 from jaxdistill.inference.lengths import SLOTS_PER_SENTENCE, padded_length
 
 SUBWORD = "##"

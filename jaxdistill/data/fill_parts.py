@@ -5,9 +5,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from jaxdistill import processes
 from jaxdistill.bars import progress_bar
 from jaxdistill.cli import Interrupted, Interrupts
+from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
 from jaxdistill.data.part_folder import PartFolder
 from jaxdistill.data.sources import Watched

@@ -22,11 +22,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxdistill import processes
+from jaxdistill.cluster import processes
+from jaxdistill.cluster.shared_folder import folder_owner
 from jaxdistill.core import InputError
 from jaxdistill.files import unwritable, write_atomic
 from jaxdistill.files.buckets import Bucket
-from jaxdistill.shared_folder import folder_owner
 
 ABOUT = ".jaxdistill/"
 """Folder, inside one of parts, of what is no part."""

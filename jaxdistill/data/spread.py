@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill import processes
+from jaxdistill.cluster import processes
+from jaxdistill.cluster.mesh import all_gathered
 from jaxdistill.core import InputError, RoleEmbed, Scorer
-from jaxdistill.mesh import all_gathered
 
 Result = TypeVar("Result")
 

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Bool
 from tokenizers import Tokenizer
 
-from jaxdistill import processes
+from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
 from jaxdistill.data import row_keys, sources
 from jaxdistill.data.chunks import Chunking

@@ -1,1 +1,1 @@
-"""Sentence encoders: definitions, forward pass, reading and writing checkpoints, making students."""
+"""Sentence encoders: architectures, families, and the forward pass from tokens to vectors."""

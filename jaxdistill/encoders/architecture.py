@@ -174,7 +174,7 @@ class Architecture:
 
     @property
     def is_static(self) -> bool:
-        """Whether it is a table of token vectors without layers (`encoders/static.py`)."""
+        """Whether it is a table of token vectors without layers (`checkpoints/static.py`)."""
         return self.family == "static"
 
     @property

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from jaxdistill import processes
 from jaxdistill.cli import Parser, any_path, local_path
+from jaxdistill.cluster import processes
 from jaxdistill.core import InputError, Split
 from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import documents, pairs, suite

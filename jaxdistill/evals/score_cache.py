@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxdistill import processes
+from jaxdistill.cluster import processes
 from jaxdistill.files import write_atomic
 from jaxdistill.versions import source_digest, versions
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
+from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError
-from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.exports.measuring import Measured, Reference
 from jaxdistill.exports.running import Runtime
 from jaxdistill.files.reading import foreign_errors

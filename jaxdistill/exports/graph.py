@@ -5,8 +5,8 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Float, Integer
 
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.core import Array, Params, Tokens
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.encoders.sentence import vectors_and_states
 
 

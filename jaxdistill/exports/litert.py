@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export
 
-from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.exports.graph import function_of
 from jaxdistill.exports.optional import imported
 from jaxdistill.exports.running import Run, inputs, outputs

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from jaxdistill import paths
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.core import Embed, Scorer
 from jaxdistill.data.sources import read
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals.pairs import pairs_spearman
 from jaxdistill.evals.similarity import spearman, unit_rows
 from jaxdistill.evals.sts import read_set, sts_folder

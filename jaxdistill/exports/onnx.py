@@ -2,7 +2,7 @@
 
 Inputs are `input_ids`, `attention_mask` and, where the model has token types, `token_type_ids`, of any batch and length.
 Outputs are `last_hidden_state` and `sentence_embedding`; a cross-encoder has the output `logits`. Linear layers after
-pooling are part of `last_hidden_state`, see `encoders/folder.py`: its mean is right in runtimes that read no other output.
+pooling are part of `last_hidden_state`, see `checkpoints/folder.py`: its mean is right in runtimes that read no other output.
 
 torch traces the exported folder as transformers and sentence-transformers load it, which gives the graph that these
 families have elsewhere; docs/design.md compares with tracing our own functions.
@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.encoders.static import folded
+from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.checkpoints.static import folded
 from jaxdistill.exports.optional import imported
 from jaxdistill.exports.running import Run, batches, inputs, outputs
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.exports import onnx
 from jaxdistill.exports.optional import imported
 from jaxdistill.exports.running import Run, inputs, outputs

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.inference.sentences import checked_sentences, prompt_text, whole_number
 
 Run = Callable[..., np.ndarray]

@@ -18,16 +18,16 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from jaxdistill.bars import progress_bar
+from jaxdistill.checkpoints.model import SentenceModel, load_model, model_name
+from jaxdistill.cluster.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, replicated
 from jaxdistill.compile_cache import keep_compiled
 from jaxdistill.core import ROLES, Array, Embed, InputError, Params, Precision, Tokens
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
-from jaxdistill.encoders.model import SentenceModel, load_model, model_name
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.evals.similarity import all_cosines, cosines, unit_rows
 from jaxdistill.inference.lengths import FEW, LENGTHS, SERVED, SLOTS_PER_SENTENCE, padded_length
 from jaxdistill.inference.sentences import checked_sentences, prompt_text, whole_number
-from jaxdistill.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, replicated
 from jaxdistill.ops.dense import dtype_of
 
 TOKENISED = 4096

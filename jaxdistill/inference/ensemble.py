@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.core import InputError
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.inference import Embedder
 
 

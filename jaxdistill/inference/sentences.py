@@ -5,9 +5,9 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from jaxdistill.checkpoints.model import NO_PROMPT
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError
-from jaxdistill.encoders.model import NO_PROMPT
 
 
 def checked_sentences(given: Iterable[str], caller: str) -> list[str]:

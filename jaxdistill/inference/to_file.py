@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdistill import processes
+from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
 from jaxdistill.data.chunks import Chunking, tokens_around
 from jaxdistill.data.fill_parts import Advance, Made, filled_from_text

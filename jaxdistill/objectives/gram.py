@@ -33,9 +33,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float
 
+from jaxdistill.cluster.mesh import batch_devices
 from jaxdistill.config.ranges import NotNegative, Positive
 from jaxdistill.core import BATCH_AXES, Array, Encoded, InputError, Objective, Params
-from jaxdistill.mesh import batch_devices
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.similarity import products, spread_out, without_own
 

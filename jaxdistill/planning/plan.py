@@ -12,6 +12,7 @@ from typing import Any
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
+from jaxdistill.cluster.chips import Chip
 from jaxdistill.config import Config, RunOptions
 from jaxdistill.core import Batch, InputError, TrainState
 from jaxdistill.files import parts
@@ -19,7 +20,6 @@ from jaxdistill.planning.compiled import Collective, Memory, accessed_bytes, col
 from jaxdistill.planning.slices import Slice, slice_named
 from jaxdistill.training.arithmetic import Products, products_by_part
 from jaxdistill.training.build import build
-from jaxdistill.training.chips import Chip
 
 GIB = 2**30
 UNITS = {"M": 2.0**-10, "G": 1.0, "T": 2.0**10}

@@ -8,9 +8,9 @@ import re
 from jax.sharding import Mesh
 
 from jaxdistill.cli import did_you_mean
+from jaxdistill.cluster.chips import CHIPS, Chip
+from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.core import InputError
-from jaxdistill.mesh import make_mesh
-from jaxdistill.training.chips import CHIPS, Chip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,13 +3,13 @@
 import dataclasses
 import logging
 
+from jaxdistill.checkpoints.model import SentenceModel, labels_of
 from jaxdistill.core import InputError
-from jaxdistill.encoders import surgery
 from jaxdistill.encoders.architecture import Pooling
-from jaxdistill.encoders.model import SentenceModel, labels_of
 from jaxdistill.students.parts.layers import Cutting
 from jaxdistill.students.parts.student import Ground
 from jaxdistill.students.parts.vocabulary import Trimmed
+from jaxdistill.surgery import resizing
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class CrossEncoder(Cutting, Trimmed):
         """The model as a cross-encoder, with its own trained head or a new one."""
         origin = "its own, trained" if model.definition.reads_pairs else "a new"
         log.info("student: a cross-encoder of %s with %s head for pairs, and no prompt", model.source, origin)
-        model = surgery.cross_encoder(model, key=ground.key("head"))
+        model = resizing.cross_encoder(model, key=ground.key("head"))
         if self.pooling and Pooling.parse(self.pooling) != model.definition.pooling:
             raise InputError(
                 f"student.pooling={self.pooling!r} does not go with student.kind=cross_encoder: a cross-encoder of the family "

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.students.parts.heads import Headed
 from jaxdistill.students.parts.layers import Cutting, Prompted
 from jaxdistill.students.parts.student import Ground

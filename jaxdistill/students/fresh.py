@@ -3,14 +3,14 @@
 import dataclasses
 import pathlib
 
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config.ranges import Count, CountOrNone
 from jaxdistill.core import InputError
-from jaxdistill.encoders import surgery
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.students.parts.heads import Headed
 from jaxdistill.students.parts.layers import Layered, Prompted
 from jaxdistill.students.parts.student import Ground
 from jaxdistill.students.parts.vocabulary import Trimmed, keep_tokenizer, new_tokenizer
+from jaxdistill.surgery import resizing
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Fresh(Layered, Prompted, Trimmed, Headed):
     def make(self, ground: Ground) -> SentenceModel:
         setting = ground.setting
         model = self.trimmed(setting, self.with_prompts(setting, self.loaded(ground)))
-        model = surgery.fresh(
+        model = resizing.fresh(
             model, ground.key("body"), width=self.width, depth=self.depth, heads=self.heads,
             intermediate=self.intermediate,
             tokenizer_folder=new_tokenizer(setting, self.vocabulary) if self.vocabulary else None,

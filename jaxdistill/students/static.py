@@ -7,10 +7,10 @@ from itertools import chain
 import numpy as np
 from jaxtyping import Float
 
+from jaxdistill.checkpoints import static
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config.ranges import Count
 from jaxdistill.core import InputError
-from jaxdistill.encoders import static
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.ops.unknown import unknown_id

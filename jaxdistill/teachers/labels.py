@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Sequence
 
+from jaxdistill.checkpoints.model import SentenceModel, labels_of
 from jaxdistill.core import InputError
 from jaxdistill.data import targets
-from jaxdistill.encoders.model import SentenceModel, labels_of
 from jaxdistill.paths import cache_folder
 from jaxdistill.reading import Setting, check_reads
 from jaxdistill.teachers.parts import labelling

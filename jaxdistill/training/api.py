@@ -19,14 +19,14 @@ from jaxdistill.core import InputError, Objective
 from jaxdistill.data.in_memory import Text, columns_of, sources_of
 from jaxdistill.data.sources import split_specs
 from jaxdistill.inference import Embedder, load
+from jaxdistill.options.config_file import default_workdir, read_config_file
+from jaxdistill.options.overrides import with_options
 from jaxdistill.reporting.model_card import public_argument
-from jaxdistill.training.config_file import default_workdir, read_config_file
 from jaxdistill.training.metrics import Callback
-from jaxdistill.training.mirror import local_folder
-from jaxdistill.training.overrides import with_options
 from jaxdistill.training.stages import run_stages
 from jaxdistill.training.unread import warn_of_unread
-from jaxdistill.training.workdir import EXPORT, RESULTS, stage_folder
+from jaxdistill.workdir.folder import EXPORT, RESULTS, stage_folder
+from jaxdistill.workdir.mirror import local_folder
 
 ARGUMENTS = {
     "teacher": "teacher.model",

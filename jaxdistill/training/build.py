@@ -13,12 +13,12 @@ from jax.typing import DTypeLike
 from jaxtyping import Integer
 
 from jaxdistill import exports
-from jaxdistill import mesh as meshes
+from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config
 from jaxdistill.config.ranges import LARGEST_INT32
 from jaxdistill.core import InputError, Objective, Sizes, TrainState
 from jaxdistill.data import batches, sources
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import dev_metric
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.reading import student_text

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from jaxdistill import exports
+from jaxdistill.checkpoints.folder import check_exportable, save
+from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.core import InputError
-from jaxdistill.encoders.folder import check_exportable, save
-from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.files import local
 from jaxdistill.files.folders import replacing
 from jaxdistill.inference import Embedder

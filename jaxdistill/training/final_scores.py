@@ -8,10 +8,10 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from jaxdistill import processes
 from jaxdistill.bars import duration
+from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.cluster import processes
 from jaxdistill.core import Embed, InputError
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import evaluation, sts, suite
 from jaxdistill.evals.score_cache import cached_scores, is_cached
 from jaxdistill.paths import cache_folder

@@ -5,11 +5,11 @@ import json
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from jaxdistill import processes
+from jaxdistill.checkpoints.licences import common_languages
+from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.cluster import processes
 from jaxdistill.config import Config, flat
 from jaxdistill.data import hub, sources
-from jaxdistill.encoders.licences import common_languages
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import agreement, auc, documents, entity, pairs, sts
 from jaxdistill.files import parts, write_atomic
 from jaxdistill.files.folders import refuse_foreign
@@ -18,7 +18,6 @@ from jaxdistill.paths import public_name, without_folders
 from jaxdistill.reporting.model_card import Facts, averaged_steps, public_command, write_facts
 from jaxdistill.reporting.plots import training_plot
 from jaxdistill.reporting.tables import Measured, as_text, comparison_table, no_gain
-from jaxdistill.training import lock
 from jaxdistill.training import report as run_report
 from jaxdistill.training.build import build
 from jaxdistill.training.dev import retrieval_files
@@ -31,7 +30,9 @@ from jaxdistill.training.overview import print_overview
 from jaxdistill.training.paper import Repeated, repeated
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import kept, say
-from jaxdistill.training.workdir import (
+from jaxdistill.versions import versions
+from jaxdistill.workdir import lock
+from jaxdistill.workdir.folder import (
     DEV_SCORE,
     EXPORT,
     LENGTH,
@@ -43,7 +44,6 @@ from jaxdistill.training.workdir import (
     refuse_other_inputs,
     stage_export,
 )
-from jaxdistill.versions import versions
 
 FEW_STEPS = 50
 """A training of fewer steps that gains nothing may just have been too short."""

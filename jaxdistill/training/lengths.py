@@ -8,15 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Integer
 
-from jaxdistill import processes
+from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.cluster import processes
 from jaxdistill.config import Config
 from jaxdistill.core import Objective
 from jaxdistill.data.chunks import bare
 from jaxdistill.data.store import TokenStore
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.reading import SAMPLE, Setting, columns_of_views, evenly_sampled, prompted_rows
 from jaxdistill.training.student import setting_of
-from jaxdistill.training.workdir import INPUTS, LENGTH, read_note
+from jaxdistill.workdir.folder import INPUTS, LENGTH, read_note
 
 WHOLE = 0.99
 """Share of the rows that a chosen length does not truncate."""

@@ -16,23 +16,23 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
-from jaxdistill import mesh as meshes
-from jaxdistill import processes
 from jaxdistill.cli import Interrupted, Interrupts
+from jaxdistill.cluster import mesh as meshes
+from jaxdistill.cluster import processes
 from jaxdistill.config import Evals, flat
 from jaxdistill.core import Array, Batch, InputError, Params, TrainState
 from jaxdistill.data.batches import prefetch
 from jaxdistill.inference import Embedder
 from jaxdistill.students.parts.student import widths_of
 from jaxdistill.training import collapse
-from jaxdistill.training.checkpoint import Checkpoints
 from jaxdistill.training.goodput import Goodput
 from jaxdistill.training.metrics import Callback, Progress, Writers
 from jaxdistill.training.outcome import Outcome, open_checkpoints, outcome_of
 from jaxdistill.training.profile import Profile
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import say
-from jaxdistill.training.workdir import refuse_other_dev_score
+from jaxdistill.workdir.checkpoint import Checkpoints
+from jaxdistill.workdir.folder import refuse_other_dev_score
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from jaxdistill.bars import seconds_between
 from jaxdistill.core import InputError
 from jaxdistill.files import unwritable, write_atomic
-from jaxdistill.training.workdir import STAGE_NAME
+from jaxdistill.workdir.folder import STAGE_NAME
 
 Callback = Callable[[int, Mapping[str, float]], object]
 """A caller's function of a step and its metrics."""

@@ -10,11 +10,11 @@ from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
 from jaxdistill import objectives
+from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.cluster.mesh import batch_devices
 from jaxdistill.config import Config
 from jaxdistill.core import LABELS, InputError, Objective, Sizes
 from jaxdistill.data import tokenize, views
-from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.mesh import batch_devices
 from jaxdistill.objectives.parts.wrapped import Wrapped
 
 QUEUE_SHARE = 0.25

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from jaxdistill import mesh as meshes
+from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config
 from jaxdistill.core import InputError, Params
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.students.parts.student import widths_of
-from jaxdistill.training.checkpoint import Checkpoints, Restored
 from jaxdistill.training.lengths import training_length
 from jaxdistill.training.run import Run
 from jaxdistill.training.sharding import sharded_embedder
 from jaxdistill.training.student import load_teachers, make_student
-from jaxdistill.training.workdir import CHECKPOINTS, EXPORT, read_config
+from jaxdistill.workdir.checkpoint import Checkpoints, Restored
+from jaxdistill.workdir.folder import CHECKPOINTS, EXPORT, read_config
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,12 +8,12 @@ from clu import parameter_overview
 from jax.sharding import Mesh
 
 import jaxdistill
-from jaxdistill import mesh as meshes
 from jaxdistill.bars import duration
+from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import config_digest
 from jaxdistill.data.batches import padding_share
 from jaxdistill.encoders.architecture import Dense
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import agreement
 from jaxdistill.training import final_scores
 from jaxdistill.training.lengths import truncation_warnings

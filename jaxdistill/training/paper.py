@@ -8,10 +8,10 @@ from jaxdistill.config import Config, flat, parse_stages
 from jaxdistill.config.resuming import WITHOUT_EFFECT
 from jaxdistill.core import InputError
 from jaxdistill.evals import sts
+from jaxdistill.options.config_file import read_config_file
 from jaxdistill.reporting import papers
 from jaxdistill.reporting.papers import Cited
 from jaxdistill.reporting.tables import hundredfold
-from jaxdistill.training.config_file import read_config_file
 
 SHOWN = 6
 """Differing options that a line names."""

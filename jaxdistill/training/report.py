@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.core import SECOND, Embed
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals import neighbours
 from jaxdistill.evals.agreement import held_out_task
 from jaxdistill.evals.pairs import GradedPairs, ScoredPairs, scored_pairs

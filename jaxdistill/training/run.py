@@ -12,10 +12,10 @@ import optax
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Config
 from jaxdistill.core import Objective, Sizes, Task, TrainState
 from jaxdistill.data import batches, tokenize
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.evals.dev_metric import LAST
 from jaxdistill.training import step
 

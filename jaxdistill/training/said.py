@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 
 from tqdm.auto import tqdm
 
-from jaxdistill import processes
 from jaxdistill.cli import error_of_input
-from jaxdistill.training.workdir import LOG
+from jaxdistill.cluster import processes
+from jaxdistill.workdir.folder import LOG
 
 _package = logging.getLogger("jaxdistill")
 _said = _package.getChild("said")

@@ -8,12 +8,12 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
+from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.cluster.mesh import Rules, make_mesh, path_name, shardings
 from jaxdistill.config import RunOptions, Sharding
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.inference import Embedder
-from jaxdistill.mesh import Rules, make_mesh, path_name, shardings
 
 LARGE = 2**16
 """Numbers of the smallest matrix that `zero` and `fsdp` split; smaller ones are replicated."""

@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 from jax.sharding import Mesh
 
-from jaxdistill import mesh as meshes
+from jaxdistill.checkpoints.locate import locate
+from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config
 from jaxdistill.core import InputError
 from jaxdistill.data import hub, sources
 from jaxdistill.data.sources import split_specs
 from jaxdistill.encoders.architecture import Pooling
-from jaxdistill.encoders.locate import locate
 from jaxdistill.files import buckets, is_remote, parts
 from jaxdistill.reading import text_portions
 from jaxdistill.training.build import checked_setup
 from jaxdistill.training.dev import read_own_sets
-from jaxdistill.training.workdir import INPUTS, STAGE_NAME, TEXT_FILES, made_of, read_note, stage_folder
+from jaxdistill.workdir.folder import INPUTS, STAGE_NAME, TEXT_FILES, made_of, read_note, stage_folder
 
 HERE, ELSEWHERE = "here", "elsewhere"
 """Where a launcher starts a training: on machines that see the files of this one, or that see buckets and hubs alone."""

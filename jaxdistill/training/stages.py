@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from jaxdistill import processes
+from jaxdistill.cluster import processes
 from jaxdistill.config import Config, flat, flat_stages
 from jaxdistill.config.resuming import WITHOUT_EFFECT
 from jaxdistill.core import InputError
@@ -21,12 +21,13 @@ from jaxdistill.files.folders import MARK, refuse_foreign, replacing
 from jaxdistill.paths import data_folder
 from jaxdistill.reporting.plots import stage_plot
 from jaxdistill.reporting.tables import StageRow, as_text, stage_table
-from jaxdistill.training import lock, mirror
 from jaxdistill.training.job import run_training
 from jaxdistill.training.metrics import Callback
 from jaxdistill.training.said import say
 from jaxdistill.training.stage_checks import check_stages
-from jaxdistill.training.workdir import (
+from jaxdistill.versions import source_digest
+from jaxdistill.workdir import lock, mirror
+from jaxdistill.workdir.folder import (
     CHECKPOINTS,
     EXPORT,
     RESULTS,
@@ -38,7 +39,6 @@ from jaxdistill.training.workdir import (
     stage_folder,
     stage_named,
 )
-from jaxdistill.versions import source_digest
 
 
 def run_stages(

@@ -15,10 +15,10 @@ from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
+from jaxdistill.cluster.mesh import batch_sharding, replicated, unsharded
 from jaxdistill.core import Array, Batch, Encoded, InputError, Objective, Params, Sizes, Tokens, TrainState
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import vectors_and_states, word_embeddings
-from jaxdistill.mesh import batch_sharding, replicated, unsharded
 
 TrainStep = Callable[[TrainState, Params, Batch], tuple[TrainState, dict[str, Array]]]
 

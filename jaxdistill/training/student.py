@@ -3,13 +3,13 @@
 import pathlib
 from collections.abc import Sequence
 
+from jaxdistill.checkpoints.folder import check_exportable
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Config
-from jaxdistill.encoders.folder import check_exportable
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.reading import Setting
 from jaxdistill.students.parts.student import Ground
 from jaxdistill.training.objective import plain_objective
-from jaxdistill.training.workdir import stage_export
+from jaxdistill.workdir.folder import stage_export
 
 
 def setting_of(config: Config, workdir: pathlib.Path, *, computed: bool = True) -> Setting:

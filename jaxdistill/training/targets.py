@@ -7,10 +7,10 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Config
 from jaxdistill.core import Objective, RoleEmbed
 from jaxdistill.data import spread, targets, tokenize
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.inference import Embedder
 from jaxdistill.reading import tokenised_text
 from jaxdistill.teachers.parts.teacher import Making, Teacher

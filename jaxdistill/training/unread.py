@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from jaxdistill.config import Config, flat, flat_stages
+from jaxdistill.options.overrides import ALL
 from jaxdistill.training.objective import plain_objective
-from jaxdistill.training.overrides import ALL
 
 SWITCHES = (
     ("student.head", "none", ("student.head_init", "student.keep_head")),

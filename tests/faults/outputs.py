@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from jaxdistill import config, main
 from jaxdistill.cli import AGAIN, INTERRUPTED
-from jaxdistill.training.workdir import claim_workdir
+from jaxdistill.workdir.folder import claim_workdir
 
 from faults.harness import TIMEOUT_S, Case, Ended, Room, ended
 from tiny_text import made_up

@@ -12,10 +12,11 @@ import numpy as np
 import safetensors.numpy
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from jaxdistill.checkpoints import modules, safetensors_file, tokenizer, weights
+from jaxdistill.checkpoints.model import read_architecture
 from jaxdistill.core import InputError
 from jaxdistill.data import formats, vectors, words
-from jaxdistill.encoders import modules, pair_head, safetensors_file, settings, tokenizer, weights
-from jaxdistill.encoders.model import read_architecture
+from jaxdistill.encoders import pair_head, settings
 from jaxdistill.evals import read_table
 
 LINE_BYTES = 1 << 20

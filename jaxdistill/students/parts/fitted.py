@@ -5,7 +5,7 @@ import logging
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.encoders.model import SentenceModel
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.reading import Setting, sampled_ids

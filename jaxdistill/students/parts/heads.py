@@ -4,13 +4,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal
 
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config.ranges import Count, CountOrNone
 from jaxdistill.core import InputError, Objective, Params
-from jaxdistill.encoders import surgery
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.objectives.parts.nested import Nested
 from jaxdistill.students.parts.fitted import fitted_head
 from jaxdistill.students.parts.student import Ground, Student, numbers_of
+from jaxdistill.surgery import resizing
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class Headed(Student):
         width = ground.teacher.width(ground.widths) or model.definition.embedding_width
         activation = "tanh" if self.head == "tanh" else "identity"
         fitted = fitted_head(ground, model) if init == "fitted" else None
-        return surgery.add_head(model, width, key=ground.key("head"), activation=activation, init=init, fitted=fitted)
+        return resizing.add_head(model, width, key=ground.key("head"), activation=activation, init=init, fitted=fitted)
 
     def check(self, *, has_teacher: bool) -> None:
         super().check(has_teacher=has_teacher)
@@ -83,10 +83,10 @@ class Headed(Student):
 
     def evaluated(self, student: SentenceModel, widths: Sequence[int]) -> SentenceModel:
         if self.head_of:
-            return surgery.head_part(student, numbers_of(self.head_of, widths))
-        return student if self.exports_head or self.head == "none" else surgery.drop_head(student)
+            return resizing.head_part(student, numbers_of(self.head_of, widths))
+        return student if self.exports_head or self.head == "none" else resizing.drop_head(student)
 
     def evaluated_params(self, student: SentenceModel, params: Params, widths: Sequence[int]) -> Params:
         if self.head_of:
-            return {**params, **surgery.cut_head(student.definition, params, numbers_of(self.head_of, widths))}
+            return {**params, **resizing.cut_head(student.definition, params, numbers_of(self.head_of, widths))}
         return params

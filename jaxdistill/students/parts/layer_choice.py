@@ -15,15 +15,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill import processes
+from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
-from jaxdistill.encoders import surgery
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.files import write_atomic
 from jaxdistill.files.reading import read_json
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.reading import Setting, sampled_ids
+from jaxdistill.surgery import resizing
 
 LAYERS = "layers.json"
 """File of a workdir with the layers that were chosen for the student."""
@@ -38,15 +38,15 @@ def cut(wanted: str, setting: Setting, model: SentenceModel) -> SentenceModel:
     """The model with the wanted layers; chosen ones are those that the workdir notes, if it does, and without reading text as
     many layers at even distances."""
     if not wanted.startswith(GREEDY):
-        return surgery.from_layers(model, wanted)
+        return resizing.from_layers(model, wanted)
     count = _count(wanted, model.definition.architecture.layers)
     noted = setting.workdir / LAYERS
     known = processes.gathered(read_json(noted) if noted.is_file() else None)[0]
     if known is None and not setting.computed:
-        return surgery.from_layers(model, f"even:{count}")
+        return resizing.from_layers(model, f"even:{count}")
     if known is None:
         known = processes.gathered(_chosen(setting, model, count))[0]
-    return surgery.from_layers(model, ",".join(map(str, known)))
+    return resizing.from_layers(model, ",".join(map(str, known)))
 
 
 def keep_layers(option: str, student: SentenceModel, workdir: pathlib.Path) -> None:
@@ -70,7 +70,7 @@ def _chosen(setting: Setting, model: SentenceModel, count: int) -> list[int]:
     dtype = dtype_of(setting.run.precision)
 
     def vectors(layers: Sequence[int]) -> Float[np.ndarray, "n e"]:
-        part = surgery.from_layers(model, ",".join(map(str, layers)))
+        part = resizing.from_layers(model, ",".join(map(str, layers)))
         return Embedder(part, compute_dtype=dtype).encode_ids(ids)
 
     log.info("student: choosing %d of %d layers on %d sentences", count, model.definition.architecture.layers, len(ids))

@@ -4,12 +4,12 @@ import dataclasses
 import pathlib
 from typing import Annotated, Literal
 
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config.ranges import CountOrNone, Range, Rate
-from jaxdistill.encoders import pruning, surgery
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.reading import Setting, activation_moments
 from jaxdistill.students.parts import layer_choice
 from jaxdistill.students.parts.student import Ground, Student
+from jaxdistill.surgery import pruning, resizing
 from jaxdistill.teachers.parts.prompts import Prompts
 
 
@@ -44,7 +44,7 @@ class Layered(Student):
         """The model with compact tables, if the options ask for them."""
         if not self.embedding:
             return model
-        return surgery.compact(model, self.embedding, key=ground.key("tables"), init=self.embedding_init)
+        return resizing.compact(model, self.embedding, key=ground.key("tables"), init=self.embedding_init)
 
     def in_training(self, student: SentenceModel) -> SentenceModel:
         rates = dict(hidden_dropout=self.dropout, attention_dropout=self.dropout) if self.dropout >= 0 else {}

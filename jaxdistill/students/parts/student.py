@@ -8,12 +8,12 @@ from typing import NamedTuple
 import jax
 import tokenizers
 
+from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.config import Data
 from jaxdistill.config.ranges import CountOrNone
 from jaxdistill.core import InputError, Objective, Params
-from jaxdistill.encoders import surgery
-from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.reading import Setting
+from jaxdistill.surgery import resizing
 from jaxdistill.teachers.parts.teacher import Teacher
 
 
@@ -79,7 +79,7 @@ class Student:
         pooling = self.pooling if pooling is None else pooling
         if self.model == "teacher":
             _check_has_teacher(bool(ground.teachers))
-            model = surgery.with_pooling(ground.teachers[0], pooling) if pooling else ground.teachers[0]
+            model = resizing.with_pooling(ground.teachers[0], pooling) if pooling else ground.teachers[0]
         else:
             model = load_model(ground.setting.located(self.model), pooling=pooling)
         return model if ground.teacher.normalize else model.as_pooled()

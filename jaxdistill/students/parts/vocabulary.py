@@ -13,17 +13,17 @@ from typing import NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Data
 from jaxdistill.core import InputError
 from jaxdistill.data import roles, sources, wordpiece, words
 from jaxdistill.data.sources import split_specs
-from jaxdistill.encoders import trim
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.files import make_folder_atomic
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import cache_folder
 from jaxdistill.reading import Setting, columns_read, sentence_roles
 from jaxdistill.students.parts.student import Student
+from jaxdistill.surgery import trim
 
 TOKENIZER = "tokenizer"
 """Folder of a workdir with the tokenizer that was made for the student."""

@@ -7,15 +7,15 @@ from typing import Self
 
 import numpy as np
 
+from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.config.ranges import CountOrNone, Fraction
 from jaxdistill.core import InputError
 from jaxdistill.data import targets
 from jaxdistill.data.sources import split_specs
-from jaxdistill.encoders import surgery
-from jaxdistill.encoders.model import SentenceModel, load_model
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import cache_folder
 from jaxdistill.reading import Setting, check_reads
+from jaxdistill.surgery import resizing
 from jaxdistill.teachers.parts.prompts import Prompts
 from jaxdistill.teachers.parts.teacher import Making, Teacher, zeros
 
@@ -108,7 +108,7 @@ class VectorModel(Encoder):
         if model.definition.reads_pairs or not self.dims:
             return model
         try:
-            return surgery.first_numbers(model, self.dims)
+            return resizing.first_numbers(model, self.dims)
         except InputError as error:
             raise InputError(f"teacher.{error}") from None
 

@@ -18,12 +18,12 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Data
 from jaxdistill.core import SECOND, InputError, Objective
 from jaxdistill.data import formats, sources, targets
 from jaxdistill.data.sources import TEXT
 from jaxdistill.data.tokenize import TokenStore
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.inference import Embedder
 from jaxdistill.inference.ensemble import refuse_mixed
 

@@ -4,10 +4,10 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Data
 from jaxdistill.core import InputError
 from jaxdistill.data import roles
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.reading import sentence_roles
 
 log = logging.getLogger(__name__)

@@ -8,10 +8,10 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Data
 from jaxdistill.core import Objective
 from jaxdistill.data import targets, tokenize
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.inference import Embedder
 from jaxdistill.reading import Setting
 

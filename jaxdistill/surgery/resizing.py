@@ -9,14 +9,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxdistill.checkpoints.model import POOLER, SentenceModel
+from jaxdistill.checkpoints.modules import sentence_tensors
+from jaxdistill.checkpoints.tokenizer import read_tokenizer
 from jaxdistill.core import InputError, Params
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.layers import INITIAL_DEVIATION, uniform_as_torch
-from jaxdistill.encoders.model import POOLER, SentenceModel
-from jaxdistill.encoders.modules import sentence_tensors
 from jaxdistill.encoders.pair_head import fresh_head
 from jaxdistill.encoders.sentence import init_params
-from jaxdistill.encoders.tokenizer import read_tokenizer
 
 logger = logging.getLogger(__name__)
 

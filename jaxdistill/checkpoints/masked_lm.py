@@ -13,16 +13,16 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Bool, Float, Integer
 
+from jaxdistill.checkpoints.locate import locate
+from jaxdistill.checkpoints.model import SentenceModel, load_model
+from jaxdistill.checkpoints.modules import read_modules
+from jaxdistill.checkpoints.weights import params_from_tensors, read_checkpoint
 from jaxdistill.core import MASK_TOKENS, Array, InputError, Params, Tokens
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition
 from jaxdistill.encoders.families import head_in
 from jaxdistill.encoders.hugging_face import with_kernel_and_bias, with_scale_and_bias
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, Norm
-from jaxdistill.encoders.locate import locate
-from jaxdistill.encoders.model import SentenceModel, load_model
-from jaxdistill.encoders.modules import read_modules
 from jaxdistill.encoders.sentence import hidden_states, path_string
-from jaxdistill.encoders.weights import params_from_tensors, read_checkpoint
 from jaxdistill.ops.dense import product
 
 EMBEDDING = "transformer/embeddings/word/embedding"

@@ -21,15 +21,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxdistill import processes
+from jaxdistill.cluster import processes
+from jaxdistill.cluster.shared_folder import folder_owner
 from jaxdistill.core import InputError
 from jaxdistill.files import UNFINISHED_SUFFIX, is_remote, write_atomic
 from jaxdistill.files.buckets import Bucket, MissingObject, address_digest, marker_first, safe_name
 from jaxdistill.files.folders import WORKING
 from jaxdistill.paths import cache_folder, fetched_folder
-from jaxdistill.shared_folder import folder_owner
-from jaxdistill.training import lease, lock
-from jaxdistill.training.workdir import CHECKPOINTS
+from jaxdistill.workdir import lease, lock
+from jaxdistill.workdir.folder import CHECKPOINTS
 
 MANIFEST = "jaxdistill-workdir.json"
 """Object that lists the published files; the local copy of one, beside the workdir's, says what that was made from."""

@@ -15,11 +15,11 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Integer
 
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.core import Array, InputError, Params, Tokens
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.layers import Linear
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.encoders.sentence import as_module
 
 OUTPUT = "output"

@@ -19,10 +19,10 @@ import numpy as np
 from jaxtyping import Integer
 from tokenizers import Tokenizer, pre_tokenizers
 
+from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.checkpoints.tokenizer import read_tokenizer, tokenizer_json
 from jaxdistill.core import InputError
-from jaxdistill.encoders.model import SentenceModel
 from jaxdistill.encoders.settings import read_settings
-from jaxdistill.encoders.tokenizer import read_tokenizer, tokenizer_json
 from jaxdistill.files import reading
 
 WORDS = "transformer/embeddings/word/embedding"

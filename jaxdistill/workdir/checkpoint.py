@@ -22,10 +22,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
+from jaxdistill.cluster.mesh import broadcast, on_host, path_name, place
+from jaxdistill.cluster.processes import count, gathered, is_first, wait
 from jaxdistill.core import InputError, TrainState
-from jaxdistill.mesh import broadcast, on_host, path_name, place
-from jaxdistill.processes import count, gathered, is_first, wait
-from jaxdistill.training.workdir import CHECKPOINTS
+from jaxdistill.workdir.folder import CHECKPOINTS
 
 log = logging.getLogger(__name__)
 

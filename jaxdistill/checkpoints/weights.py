@@ -13,11 +13,11 @@ import ml_dtypes
 import numpy as np
 import safetensors.numpy
 
+from jaxdistill.checkpoints.lora import with_adapter
+from jaxdistill.checkpoints.safetensors_file import mapped_safetensors, read_safetensors, shapes_of_safetensors
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import SHORTEST, Architecture
 from jaxdistill.encoders.hugging_face import Part
-from jaxdistill.encoders.lora import with_adapter
-from jaxdistill.encoders.safetensors_file import mapped_safetensors, read_safetensors, shapes_of_safetensors
 from jaxdistill.files import reading
 
 WEIGHT_FILES = (

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from jaxdistill import config, objectives
 from jaxdistill.config.kinds import KINDS, Kinds
-from jaxdistill.training.config_file import find_config, first_line, load_config_module, shipped_configs
+from jaxdistill.options.config_file import find_config, first_line, load_config_module, shipped_configs
 
 SECTIONS = tuple(config.PLAIN.values())
 
@@ -152,7 +152,7 @@ def as_markdown() -> str:
     """The page `docs/options.md`."""
     parts = [
         "# Options\n\nEvery option of a training, with its default. `--config.SECTION.OPTION=VALUE` sets one on the command line, "
-        '`options={"SECTION.OPTION": value}` in Python. Made by `python -m jaxdistill.training.option_help`.\n'
+        '`options={"SECTION.OPTION": value}` in Python. Made by `python -m jaxdistill.options.option_help`.\n'
     ]
     for name, summary, options in sections():
         rows = [f"| `{o.name}` | {_cell(o.type)} | {_cell(o.default)} | {_cell(o.meaning)} |" for o in options]

@@ -4,7 +4,7 @@ import contextlib
 import tempfile
 from pathlib import Path
 
-from jaxdistill import processes
+from jaxdistill.cluster import processes
 from jaxdistill.files import unwritable
 
 

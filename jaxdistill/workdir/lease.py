@@ -18,7 +18,7 @@ from typing import Any
 
 from jaxdistill.core import InputError, InUseError
 from jaxdistill.files.buckets import Bucket
-from jaxdistill.training.lock import described, this_run
+from jaxdistill.workdir.lock import described, this_run
 
 NAME = re.compile(r"jaxdistill-lease-(\d{6})\.json")
 RENEW_SECONDS, LOOK_SECONDS, DEAD_SECONDS = 15.0, 2.0, 60.0

@@ -14,11 +14,11 @@ import numpy as np
 import tokenizers
 from jaxtyping import Float
 
+from jaxdistill.checkpoints.tokenizer import own_limit, read_tokenizer, tokenizer_json
+from jaxdistill.checkpoints.weights import read_checkpoint
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.settings import read_settings, setting
-from jaxdistill.encoders.tokenizer import own_limit, read_tokenizer, tokenizer_json
-from jaxdistill.encoders.weights import read_checkpoint
 from jaxdistill.ops.unknown import unknown_id
 
 FAMILY = "static"

@@ -12,10 +12,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from jaxdistill import processes
+from jaxdistill.cluster import processes
+from jaxdistill.cluster.shared_folder import folder_owner
 from jaxdistill.core import InputError, InUseError
-from jaxdistill.shared_folder import folder_owner
-from jaxdistill.training.workdir import LOCK
+from jaxdistill.workdir.folder import LOCK
 
 log = logging.getLogger(__name__)
 

@@ -20,12 +20,9 @@ import numpy as np
 import safetensors
 import tokenizers
 
-from jaxdistill.core import InputError
-from jaxdistill.encoders import static
-from jaxdistill.encoders.architecture import Dense, EncoderDefinition, SentenceNorm
-from jaxdistill.encoders.families import family
-from jaxdistill.encoders.model import SentenceModel
-from jaxdistill.encoders.modules import (
+from jaxdistill.checkpoints import static
+from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.checkpoints.modules import (
     DENSE_ACTIVATIONS,
     LAYER_POOLING,
     OLD_POOLING_FLAGS,
@@ -33,10 +30,7 @@ from jaxdistill.encoders.modules import (
     TOKENS,
     sentence_tensors,
 )
-from jaxdistill.encoders.pair_head import KIND, head_names
-from jaxdistill.encoders.sentence import param_shapes
-from jaxdistill.encoders.settings import read_settings
-from jaxdistill.encoders.tokenizer import (
+from jaxdistill.checkpoints.tokenizer import (
     GENERIC,
     TOKENIZER_FILES,
     UNREAD_SETTINGS,
@@ -44,7 +38,13 @@ from jaxdistill.encoders.tokenizer import (
     without_paths,
     wordpiece_settings,
 )
-from jaxdistill.encoders.weights import tensors_from_params, write_safetensors
+from jaxdistill.checkpoints.weights import tensors_from_params, write_safetensors
+from jaxdistill.core import InputError
+from jaxdistill.encoders.architecture import Dense, EncoderDefinition, SentenceNorm
+from jaxdistill.encoders.families import family
+from jaxdistill.encoders.pair_head import KIND, head_names
+from jaxdistill.encoders.sentence import param_shapes
+from jaxdistill.encoders.settings import read_settings
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import public_name
 

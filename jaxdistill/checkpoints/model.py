@@ -10,24 +10,24 @@ from pathlib import Path
 import numpy as np
 import tokenizers
 
-from jaxdistill.core import ROLES, InputError, Params
-from jaxdistill.encoders import static
-from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling, identity
-from jaxdistill.encoders.families import family
-from jaxdistill.encoders.licences import languages_of, licences_of
-from jaxdistill.encoders.locate import locate
-from jaxdistill.encoders.modules import Modules, read_modules, sentence_tensors
-from jaxdistill.encoders.pair_head import classifier_labels, cross_definition, head_names
-from jaxdistill.encoders.sentence import param_shapes
-from jaxdistill.encoders.settings import read_settings, setting
-from jaxdistill.encoders.tokenizer import gives_types, length_limit, read_tokenizer
-from jaxdistill.encoders.weights import (
+from jaxdistill.checkpoints import static
+from jaxdistill.checkpoints.licences import languages_of, licences_of
+from jaxdistill.checkpoints.locate import locate
+from jaxdistill.checkpoints.modules import Modules, read_modules, sentence_tensors
+from jaxdistill.checkpoints.tokenizer import gives_types, length_limit, read_tokenizer
+from jaxdistill.checkpoints.weights import (
     as_torch_lays_it,
     check_sizes,
     checkpoint_shapes,
     params_from_tensors,
     read_checkpoint,
 )
+from jaxdistill.core import ROLES, InputError, Params
+from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling, identity
+from jaxdistill.encoders.families import family
+from jaxdistill.encoders.pair_head import classifier_labels, cross_definition, head_names
+from jaxdistill.encoders.sentence import param_shapes
+from jaxdistill.encoders.settings import read_settings, setting
 from jaxdistill.files import parts, reading
 
 logger = logging.getLogger(__name__)

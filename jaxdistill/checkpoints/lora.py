@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxdistill.checkpoints.safetensors_file import read_safetensors
 from jaxdistill.core import InputError
-from jaxdistill.encoders.safetensors_file import read_safetensors
 from jaxdistill.encoders.settings import ADAPTER, read_settings, setting
 
 WEIGHTS = "adapter_model.safetensors"

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from jaxdistill.checkpoints import static
+from jaxdistill.checkpoints.weights import read_checkpoint
 from jaxdistill.core import InputError
-from jaxdistill.encoders import static
 from jaxdistill.encoders.architecture import LAYER_CHOICES, MEANS, SHORTEST, Dense, Pooling, SentenceNorm
 from jaxdistill.encoders.settings import read_settings, setting
-from jaxdistill.encoders.weights import read_checkpoint
 from jaxdistill.files import reading
 
 POOLING_MODES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last", "weightedmean": "weightedmean"}

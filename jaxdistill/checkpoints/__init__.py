@@ -1,0 +1,1 @@
+"""Models on disk: finding, reading and writing them, with their tokenizers, modules and licences."""

@@ -1,0 +1,1 @@
+"""Devices and processes: the mesh, agreement between processes, folders that they share."""

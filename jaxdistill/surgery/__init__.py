@@ -1,0 +1,1 @@
+"""Smaller models out of larger ones: fewer layers, numbers, heads, units and tokens."""
