@@ -3,6 +3,7 @@
 transformers.js runs in node and in headless Chromium; npm installs it into a folder of its own, once a machine.
 """
 
+import dataclasses
 import gzip
 import http.server
 import json
@@ -19,12 +20,14 @@ import test_exports
 from test_exports import cosines, needs, unchecked_shapes  # noqa: F401 - a fixture
 
 from jaxdistill import exports
+from jaxdistill.checkpoints import static
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.data.sources import read
 from jaxdistill.exports import onnx
 from jaxdistill.exports.running import Runtime
 from jaxdistill.inference import Embedder
+from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.surgery import resizing
 
 from conftest import TEACHER
@@ -73,6 +76,54 @@ def test_sentence_transformers(student, texts, own):
     from sentence_transformers import SentenceTransformer
 
     assert cosines(SentenceTransformer(str(student[0]), device="cpu").encode(texts), own).min() > 0.9999
+
+
+def test_transformers_alone(student, texts, own):
+    """The transformer and its tokenizer by transformers; the linear head and the mean by hand, as the card shows."""
+    import torch
+    from safetensors.torch import load_file
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = student[0]
+    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    (head,) = folder.glob("*_Dense/model.safetensors")
+    head = load_file(head)
+    rows = []
+    for start in range(0, len(texts), 50):
+        given = tokenizer(texts[start : start + 50], padding=True, truncation=True, max_length=256, return_tensors="pt")
+        with torch.no_grad():
+            states = model(**given).last_hidden_state @ head["linear.weight"].T + head["linear.bias"]
+        mask = given["attention_mask"][..., None]
+        rows.append(((states * mask).sum(1) / mask.sum(1)).numpy())
+    assert cosines(np.concatenate(rows), own).min() > 0.9999
+
+
+def test_model2vec(texts, tmp_path):
+    from model2vec import StaticModel
+
+    encoder = load_model(TEACHER)
+    tokenizer = static.without_special_tokens(encoder.tokenizer)
+    tokenizer.enable_truncation(static.LONGEST)
+    rows = np.asarray(encoder.params["transformer/embeddings/word/embedding"], np.float32)
+    definition = dataclasses.replace(
+        encoder.definition,
+        architecture=static.architecture_of(rows, dropped=unknown_id(tokenizer)),
+        pooling=static.POOLING,
+    )
+    table = dataclasses.replace(
+        encoder,
+        definition=definition,
+        params={static.TABLE: rows},
+        tokenizer=tokenizer,
+        max_length=static.LONGEST,
+        unread_pooler={},
+    )
+    save(table, tmp_path / "out")
+    own = Embedder(table).encode(texts)
+    written = [number for number, row in enumerate(own) if row.any()]
+    assert len(written) > 900
+    theirs = StaticModel.from_pretrained(tmp_path / "out").encode(texts)
+    assert cosines(theirs[written], own[written]).min() > 0.9999
 
 
 @pytest.mark.parametrize("name", ["openvino", "litert", "stablehlo"])

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tokenizers
-from tokenizers import Tokenizer
 
 from jaxdistill import export as export_command
 from jaxdistill import main
@@ -52,6 +51,7 @@ def by_hand(model, text):
 
 @pytest.mark.parametrize("dense", [(), (LINEAR,)])
 def test_an_export_gives_the_same_vectors_in_both_packages(tmp_path, dense):
+    from model2vec import StaticModel
     from sentence_transformers import SentenceTransformer
 
     model = table_model(tmp_path / "tokenizer", dense=dense)
@@ -63,24 +63,10 @@ def test_an_export_gives_the_same_vectors_in_both_packages(tmp_path, dense):
         SentenceTransformer(str(folder), device="cpu").encode(TEXTS),
     ):
         np.testing.assert_allclose(vectors, expected, atol=1e-6)
-    np.testing.assert_allclose(in_model2vec(folder), expected, atol=1e-6)
+    np.testing.assert_allclose(StaticModel.from_pretrained(folder).encode(TEXTS), expected, atol=1e-6)
     held = sum(tensor.size for tensor in safetensors.numpy.load_file(folder / "model.safetensors").values())
     assert model.parameter_count == load_model(str(folder)).parameter_count == held
     assert f"| Parameters | {held:,} |" in (folder / "README.md").read_text()
-
-
-def in_model2vec(folder):
-    """model2vec's vectors, or without that package what its definition gives: the mean without unknown tokens."""
-    try:
-        from model2vec import StaticModel
-    except ImportError:
-        table = safetensors.numpy.load_file(folder / "model.safetensors")["embeddings"]
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        assert json.loads((folder / "config.json").read_text())["normalize"] is True
-        read = [[i for i in tokenizer.encode(text, add_special_tokens=False).ids if i != UNKNOWN] for text in TEXTS]
-        means = [table[ids].mean(axis=0) if ids else np.zeros(table.shape[1]) for ids in read]
-        return np.stack([mean / max(np.linalg.norm(mean), 1e-12) for mean in means])
-    return StaticModel.from_pretrained(folder).encode(TEXTS)
 
 
 def test_a_table_that_counts_unknown_tokens_is_exported_for_sentence_transformers(tmp_path):
