@@ -282,12 +282,14 @@ def main() -> None:
         "--records", type=pathlib.Path, default=pathlib.Path("kills.jsonl"), help="a line for each chain"
     )
     parser.add_argument("--write", action="store_true", help="put the table into docs/reliability.md")
+    parser.add_argument("--only", default="", help="scenes whose names have these words, such as 'two processes'")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2, help="chains at a time")
     parser.add_argument("--minutes", type=float, default=90, help="begin no chain after this time")
     given = parser.parse_args()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the programs would ignore it too
     chosen = [dataclasses.replace(SHORT, chains=1)] if given.short else SCENES
+    chosen = [scene for scene in chosen if given.only in scene.name]
     records = [json.loads(line) for line in given.records.read_text().splitlines()] if given.records.exists() else []
     done = {(record["scene"], record["number"]) for record in records}
     left = [chain for chain in planned(chosen, given.seed) if (chain[0].name, chain[1]) not in done]

@@ -99,7 +99,14 @@ SCENES = (
     Scene("sweep of two points", 4, _sweep, ("run/*/export/model.safetensors", "run/*/metrics.jsonl")),
     Scene("evaluation", 18, _evaluate, ("results.json",)),
     Scene("export", 16, _export, ("out/model.safetensors", "out/1_Pooling/config.json")),
-    Scene("training in two processes", 6, _training, TRAINED, processes=2),
+    Scene("training in two processes", 8, _training, TRAINED, processes=2),
+    Scene(
+        "training with stored targets in two processes",
+        8,
+        _stored,
+        (*TRAINED, "cache/targets/*/part-*.npy"),
+        processes=2,
+    ),
 )
 SHORT = next(scene for scene in SCENES if scene.name == "encode to `.npy`")
 """What the tests kill, once with each signal."""
