@@ -3,10 +3,11 @@
   python -m jaxdistill.export --workdir=runs/l3 --step=600 --out=runs/l3-step600
   python -m jaxdistill.export --workdir=runs/l3 --step=500,550,600 --out=runs/l3-mean
   python -m jaxdistill.export --model=runs/l3/export --to=onnx,openvino --out=runs/l3-everywhere
+  python -m jaxdistill.export --model=runs/leaf/export --document_model=TEACHER --out=runs/leaf-router
 
 A run itself exports its best checkpoint, or the mean of those that `evals.average` names. It keeps these checkpoints
 and the latest ones (`run.keep`). `--to` adds forms for other runtimes, each compared with the model; the card says how they
-did (docs/deployment.md).
+did (docs/deployment.md). With `--document_model`, one folder holds both: the student reads the queries, the other model the documents.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from jaxdistill.files import is_remote, local
 from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.paths import delivered
 from jaxdistill.reporting.model_card import Facts, averaged_steps, read_facts
-from jaxdistill.training.export import export, weights_bytes
+from jaxdistill.training.export import export, export_router, weights_bytes
 from jaxdistill.training.outcome import restored_student
 from jaxdistill.workdir.mirror import fetched_copy
 
@@ -52,6 +53,7 @@ def export_checkpoint(
     *,
     step: int | Sequence[int] | None = None,
     model: str | Path | SentenceModel | None = None,
+    document_model: str | Path | SentenceModel = "",
     out: str | Path,
     to: str | Sequence[str] = (),
     calibration: str = "",
@@ -63,6 +65,8 @@ def export_checkpoint(
       workdir: folder of the run, or its address in a bucket.
       step: of the checkpoint; several: their parameters are averaged. The error for any other step lists the kept ones.
       model: instead of both, a folder, `package:NAME/PATH`, a hub name, or the model itself.
+      document_model: the model whose vectors are in the index: the folder is then sentence-transformers' `Router`, in which
+        `model` reads the queries.
       out: folder to write; an earlier export there is replaced, anything else refused with `InputError`.
       to: forms for other runtimes, see docs/deployment.md: `onnx`, `openvino`, `litert`, `stablehlo`.
       calibration: text whose first 200 sentences give the ranges of activations of ONNX in 8 bits; empty: its file
@@ -81,15 +85,24 @@ def export_checkpoint(
     sentences = (
         [line for (line,), _ in zip(read([calibration]), range(CALIBRATED), strict=False)] if calibration else []
     )
+    if document_model and (model is None or forms):
+        raise InputError(
+            "--document_model goes with --model, and without --to: a router has no forms for other runtimes."
+        )
+    if document_model:
+        return export_router(_loaded(model), _loaded(document_model), out)
     if workdir is None or step is None:
-        found = model if isinstance(model, SentenceModel) else load_model(str(model))
-        return export(found, out, to=forms, calibration=sentences)
+        return export(_loaded(model), out, to=forms, calibration=sentences)
     workdir = fetched_copy(workdir)
     if not workdir.is_dir():
         raise InputError(f"{workdir} does not exist; --workdir is the folder of a run.")
     steps = _whole_numbers(step)
     facts = checkpoint_facts(workdir, steps, out.name)
     return export(restored_student(workdir, steps), out, facts=facts, to=forms, calibration=sentences)
+
+
+def _loaded(model: str | Path | SentenceModel | None) -> SentenceModel:
+    return model if isinstance(model, SentenceModel) else load_model(str(model))
 
 
 def _whole_numbers(step: int | Sequence[int]) -> list[int]:
@@ -122,6 +135,11 @@ def main(arguments: Sequence[str]) -> None:
         "error that lists the kept ones",
     )
     parser.add_argument("--model", help="instead of a run's checkpoint: a folder, package:NAME/PATH or a hub name")
+    parser.add_argument(
+        "--document_model",
+        default="",
+        help="beside --model: the model of the index; --out then holds both, as a Router",
+    )
     parser.add_argument("--to", default="", help=f"forms for other runtimes, of {', '.join(exports.FORMS)}")
     parser.add_argument(
         "--calibration", default="", help="text that gives the ranges of activations of onnx/model_int8.onnx"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import Jaxpr, Literal
 
 PARTS = ("student", "teacher", "objective", "optimizer")
 """Scopes of the training step (`jax.named_scope`)."""
@@ -57,9 +57,8 @@ def _add(total: dict[str, Products], found: Mapping[str, Products], times: float
 def _inside(params: Mapping[str, Any]) -> list[Jaxpr]:
     """The programs that an operation calls."""
     values = [one for value in params.values() for one in (value if isinstance(value, tuple) else (value,))]
-    return [
-        one.jaxpr if isinstance(one, ClosedJaxpr) else one for one in values if isinstance(one, Jaxpr | ClosedJaxpr)
-    ]
+    # Closed over its constants or not, which are one class from JAX 0.12 on.
+    return [getattr(one, "jaxpr", one) for one in values if hasattr(one, "eqns")]
 
 
 def _product(equation: Any) -> Products:

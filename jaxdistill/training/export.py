@@ -4,10 +4,11 @@ The folder is written under a temporary name, loaded again and compared, and the
 but keeps files that the user added to it; any other folder is refused.
 """
 
+import contextlib
 import dataclasses
 import errno
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,15 @@ import numpy as np
 from jaxdistill import exports
 from jaxdistill.checkpoints.folder import check_exportable, save
 from jaxdistill.checkpoints.model import SentenceModel, load_model
+from jaxdistill.checkpoints.router import save_router
 from jaxdistill.core import InputError
+from jaxdistill.evals.similarity import unit_rows
 from jaxdistill.files import local
 from jaxdistill.files.folders import replacing
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import public_name
 from jaxdistill.reporting.model_card import Facts, model_card
+from jaxdistill.reporting.templates import filled
 from jaxdistill.versions import versions
 
 log = logging.getLogger(__name__)
@@ -71,23 +75,72 @@ def export(
             folder,
             pooling,
         )
+    facts = facts or Facts(name=folder.name)
+    if not facts.licences:
+        languages = facts.languages or ", ".join(model.languages)
+        facts = dataclasses.replace(facts, licences=dict(model.licences), languages=languages)
+    with _put_in_place(folder, digest=model.digest(), licences=facts.licences) as new:
+        save(model, new, card=card_of(model, facts, spec=_spec(folder)))
+        _refuse_difference(largest_difference(model, load_model(str(new)), sentences), folder)
+        if rows := exports.add(to, model, new, size=weights_bytes(new), calibration=calibration):
+            (new / "README.md").write_text(card_of(model, facts, spec=_spec(folder), forms=rows), "utf-8")
+    return folder
+
+
+def export_router(query: SentenceModel, document: SentenceModel, folder: str | Path) -> Path:
+    """Saves a student beside the model of the index, for sentence-transformers' `Router`, and compares the vectors of both
+    where that library is installed; returns the folder.
+
+    Raises:
+      InputError: as `export`, or the models' vectors cannot be compared with each other.
+    """
+    folder = local(folder, "--out").resolve()
+    for model in (query, document):
+        check_exportable(model.definition)
+        if not model.definition.pooling.in_sentence_transformers:
+            raise InputError(
+                f"{model.source} has pooling {model.definition.pooling}, for which sentence-transformers has no module, and Router is"
+                " its own; use another model."
+            )
+    card = filled(
+        "router_card.md",
+        title=folder.name, spec=_spec(folder), query=public_name(query.source), document=public_name(document.source),
+        parameters=(query.parameter_count, document.parameter_count), width=query.definition.embedding_width,
+    )  # fmt: skip
+    licences = {**query.licences, **document.licences}
+    with _put_in_place(folder, digest=f"{query.digest()} {document.digest()}", licences=licences) as new:
+        new.mkdir()
+        save_router(query, document, new, card=card)
+        _refuse_difference(_router_difference(query, document, new), folder)
+    return folder
+
+
+def _router_difference(query: SentenceModel, document: SentenceModel, folder: Path) -> float:
+    """Largest difference between numbers of unit vectors in sentence-transformers; 0 with a warning where it is not installed."""
     try:
-        facts = facts or Facts(name=folder.name)
-        if not facts.licences:
-            languages = facts.languages or ", ".join(model.languages)
-            facts = dataclasses.replace(facts, licences=dict(model.licences), languages=languages)
-        mark = {"model_digest": model.digest(), "versions": versions(), "licences": dict(facts.licences)}
+        from sentence_transformers import SentenceTransformer
+    except ImportError:
+        log.warning("%s: not compared, because sentence-transformers is not installed", folder)
+        return 0.0
+    router = SentenceTransformer(str(folder), device="cpu")
+    sentences = [sentence for sentence in CHECK_SENTENCES if sentence]
+    theirs = router.encode_query(sentences), router.encode_document(sentences)
+    own = Embedder(query).encode_query(sentences), Embedder(document).encode_document(sentences)
+    return max(float(np.abs(unit_rows(one) - unit_rows(other)).max()) for one, other in zip(theirs, own, strict=True))
+
+
+@contextlib.contextmanager
+def _put_in_place(folder: Path, *, digest: str, licences: Mapping[str, str]) -> Iterator[Path]:
+    """Yields where to write, and puts that in the place of `folder`; an error leaves `folder` as it was."""
+    mark = {"model_digest": digest, "versions": versions(), "licences": dict(licences)}
+    try:
         with replacing(folder, mark) as new:
-            save(model, new, card=card_of(model, facts, spec=_spec(folder)))
-            _refuse_difference(largest_difference(model, load_model(str(new)), sentences), folder)
-            if rows := exports.add(to, model, new, size=weights_bytes(new), calibration=calibration):
-                (new / "README.md").write_text(card_of(model, facts, spec=_spec(folder), forms=rows), "utf-8")
+            yield new
     except OSError as error:
         reason = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or str(error)
         raise InputError(
             f"{folder} could not be written: {reason}. Nothing was changed there; give another --out."
         ) from error
-    return folder
 
 
 def largest_difference(before: SentenceModel, after: SentenceModel, sentences: Sequence[str]) -> float:

@@ -292,7 +292,8 @@ def _savable(state: TrainState) -> dict[str, Any]:
 
 
 def _from_saved(saved: dict[str, Any]) -> TrainState:
-    return TrainState(**(saved | {"key": jax.random.wrap_key_data(saved["key"])}))
+    fields: dict[str, Any] = {**saved, "key": jax.random.wrap_key_data(saved["key"])}
+    return TrainState(**fields)
 
 
 def _checksums(saved: dict[str, Any]) -> dict[str, int]:

@@ -1,0 +1,79 @@
+"""Six kinds of student in every form and runtime: the second table of docs/deployment.md.
+
+  PYTHONPATH=tests:. JAXDISTILL_DATA=DATA python benchmarks/forms.py --model=gte-small --to=onnx,openvino,stablehlo
+
+`--model` is a BERT-like sentence encoder. The students are cut from it without training, which changes no form: six of its layers
+(`l6`), the same with compact tables (`compact`), a table of its token vectors and a cross-encoder. A ModernBERT and a Qwen3 are tiny and
+random, from the tests; their STS-B dev says nothing and is left out.
+"""
+
+import argparse
+import dataclasses
+import pathlib
+import tempfile
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+
+from jaxdistill import exports
+from jaxdistill.checkpoints import static
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import SentenceModel, load_model
+from jaxdistill.ops.unknown import unknown_id
+from jaxdistill.surgery import resizing
+from jaxdistill.training.export import weights_bytes
+
+import encoder_cases
+
+
+def students(spec: str, folder: pathlib.Path) -> Iterator[tuple[str, SentenceModel]]:
+    """Each student with its name."""
+    model, key = load_model(spec), jax.random.key(0)
+    six = resizing.from_layers(model, "even:6")
+    yield "`l6`", six
+    yield "`compact`", resizing.compact(six, 128, key=key, init="svd")
+    yield "table", table_of(model)
+    yield "cross-encoder", resizing.cross_encoder(six, key=key)
+    for family in ("modernbert", "qwen3"):
+        encoder_cases.write_encoder(folder / family, family)
+        yield f"tiny {family}", load_model(str(folder / family), pooling="mean")
+
+
+def table_of(model: SentenceModel) -> SentenceModel:
+    """The model's word embeddings as a static encoder."""
+    tokenizer = static.without_special_tokens(model.tokenizer)
+    tokenizer.enable_truncation(static.LONGEST)
+    rows = np.asarray(model.params["transformer/embeddings/word/embedding"], np.float32)
+    architecture = static.architecture_of(rows, dropped=unknown_id(tokenizer))
+    definition = dataclasses.replace(model.definition, architecture=architecture, pooling=static.POOLING)
+    return dataclasses.replace(
+        model, definition=definition, params={static.TABLE: rows}, tokenizer=tokenizer, max_length=static.LONGEST,
+        unread_pooler={},
+    )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--to", default="onnx,openvino,stablehlo")
+    given = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as temporary:
+        for number, (name, model) in enumerate(students(given.model, pathlib.Path(temporary))):
+            folder = pathlib.Path(temporary) / str(number)
+            save(model, folder)
+            for row in exports.add(given.to.split(","), model, folder, size=weights_bytes(folder)):
+                cells = row.cells()
+                if name.startswith("tiny"):
+                    cells.pop("STS-B dev", None)
+                rows.append({"student": name} | cells)
+                print(rows[-1], flush=True)
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    print("", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", sep="\n")
+    for row in rows:
+        print(f"| {' | '.join(row.get(column, '') for column in columns)} |")
+
+
+if __name__ == "__main__":
+    main()

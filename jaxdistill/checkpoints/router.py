@@ -1,0 +1,72 @@
+"""One folder of two models, for sentence-transformers' `Router`: a student that reads queries, and the model of the index."""
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.core import InputError
+
+ROUTER = "sentence_transformers.models.Router"
+OF_THE_WHOLE = ("modules.json", "config_sentence_transformers.json", "README.md")
+"""Files of a model's folder that a route does not have."""
+
+
+def save_router(query: SentenceModel, document: SentenceModel, folder: Path, *, card: str) -> None:
+    """Writes both models into an empty folder. `encode_query` then runs the one and `encode_document` the other, each with its
+    own prompt; `encode` runs the document model.
+
+    Raises:
+      InputError: the models' vectors cannot be compared, or an export cannot hold one of them.
+    """
+    widths = query.definition.embedding_width, document.definition.embedding_width
+    pairs = [model.source for model in (query, document) if model.definition.reads_pairs]
+    if pairs:
+        raise InputError(f"{pairs[0]} is a cross-encoder, which has no vectors; a router takes two sentence encoders.")
+    if widths[0] != widths[1]:
+        raise InputError(
+            f"{query.source} has vectors of {widths[0]} numbers and {document.source} of {widths[1]}; a router needs a student of "
+            "the width of the model that encodes the documents."
+        )
+    types: dict[str, str] = {}
+    structure: dict[str, list[str]] = {}
+    for role, model in (("query", query), ("document", document)):
+        found = _write_route(role, model, folder)
+        types |= found
+        structure[role] = list(found)
+    parameters = {"default_route": "document", "allow_empty_key": True, "route_mappings": {}}
+    _write_json(folder / "router_config.json", {"types": types, "structure": structure, "parameters": parameters})
+    _write_json(folder / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": ROUTER}])
+    prompts = {"query": query.role_prompts["query"], "document": document.role_prompts["document"]}
+    _write_json(
+        folder / "config_sentence_transformers.json",
+        {"prompts": prompts, "default_prompt_name": None, "similarity_fn_name": "cosine"},
+    )
+    (folder / "README.md").write_text(card, "utf-8")
+
+
+def _write_route(role: str, model: SentenceModel, folder: Path) -> dict[str, str]:
+    """Writes a model's modules, each in a folder of its own; returns the folders' names with the modules' types, in order."""
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        save(model, whole := Path(temporary))
+        modules = json.loads((whole / "modules.json").read_text("utf-8"))
+        for name in OF_THE_WHOLE:
+            (whole / name).unlink()
+        types = {}
+        # The module in the folder itself is moved last, when the others' folders have left it.
+        for entry in sorted(modules, key=lambda entry: not entry["path"]):
+            target = folder / f"{role}_{entry['idx']}_{entry['type'].rpartition('.')[2]}"
+            target.mkdir()
+            for file in list((whole / entry["path"]).iterdir()):
+                shutil.move(file, target)
+            if entry["path"]:
+                (whole / entry["path"]).rmdir()
+            types[target.name] = entry["type"]
+    return {name: types[name] for name in sorted(types, key=lambda name: int(name.split("_")[1]))}
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
