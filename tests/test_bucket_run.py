@@ -13,7 +13,7 @@ from jaxdistill import encode, evaluate, export, search
 from jaxdistill.data import vectors
 from jaxdistill.inference import to_file
 from jaxdistill.workdir.checkpoint import Checkpoints
-from jaxdistill.workdir.mirror import MANIFEST
+from jaxdistill.workdir.mirror import RECORD
 
 import bucket
 import program
@@ -53,11 +53,12 @@ def await_checkpoint(run: str, process: subprocess.Popen) -> None:
         time.sleep(0.2)
 
 
-def published_steps(run: str = "run") -> set[int]:
-    path = f"{bucket.NAME}/runs/{run}/{MANIFEST}"
+def published_steps(run: str = "run", number: int = 1) -> set[int]:
+    """Steps of the checkpoints in the record of the run of this number in the workdir."""
+    path = f"{bucket.NAME}/runs/{run}/{RECORD.format(number)}"
     if not bucket.files().exists(path):
         return set()
-    listed = json.loads(bucket.files().cat_file(path))["files"]
+    listed = json.loads(bucket.files().cat_file(path))["files"] or {}
     return {int(name.split("/")[1]) for name in listed if name.startswith("checkpoints/")}
 
 
@@ -84,7 +85,7 @@ def test_a_killed_run_continues_from_the_bucket_to_the_same_bits(folder, killed_
     assert (found / "export/model.safetensors").read_bytes() == (alone / "export/model.safetensors").read_bytes()
     assert _timeless(found / "metrics.jsonl") == _timeless(alone / "metrics.jsonl")
     kept = {path.name for path in (alone / "checkpoints").iterdir()}
-    assert {str(step) for step in published_steps()} == kept
+    assert {str(step) for step in published_steps(number=2)} == kept
     for name in ("config.json", "results.json", "report.html", "training.png", "card.json", "export/README.md"):
         assert (found / name).is_file()
     everything = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]

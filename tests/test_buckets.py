@@ -16,10 +16,13 @@ from jaxdistill.core import InputError, InUseError, TemporaryError
 from jaxdistill.data.sources import read, source_files
 from jaxdistill.files.buckets import Bucket, upload_folder
 from jaxdistill.files.folders import MARK, replacing
-from jaxdistill.workdir import lease, lock, mirror
+from jaxdistill.workdir import lock, mirror
 
 import bucket
 from process_threads import Processes
+
+RECORD = mirror.RECORD.format(0)
+"""What a publication writes that holds no lease."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -178,7 +181,7 @@ def test_a_workdir_is_published_whole_and_fetched_by_an_empty_machine(tmp_path):
     (first.folder / "checkpoints/5/data").unlink()
     written(first.folder, **{"checkpoints/10/data": "10"})
     first.publish()
-    listed = {"config.json", "checkpoints/10/data", mirror.MANIFEST}
+    listed = {"config.json", "checkpoints/10/data", RECORD}
     assert names("runs/one") == listed
     second = mirror.Mirror(there, tmp_path / "b" / "one")
     written(second.folder, **{"stale": "", "config.json": "other"})
@@ -194,7 +197,9 @@ def test_a_publication_that_is_cut_off_leaves_the_one_before_and_is_cleaned_up_b
     written(own.folder, **{"checkpoints/7/data": "7"})
     with monkeypatch.context() as patched:
         patched.setattr(
-            Bucket, "write", lambda self, name, content, write=Bucket.write: _cut(self, name, content, write)
+            Bucket,
+            "write",
+            lambda self, name, content, mode, write=Bucket.write: _cut(self, name, content, mode, write),
         )
         with pytest.raises(TemporaryError):
             own.publish()
@@ -210,19 +215,26 @@ def test_a_publication_that_is_cut_off_leaves_the_one_before_and_is_cleaned_up_b
     }
 
 
-def _cut(there, name, content, write):
-    if name == mirror.MANIFEST:
+def _cut(there, name, content, mode, write):
+    if name == RECORD:
         raise TemporaryError("cut off")
-    write(there, name, content)
+    write(there, name, content, mode=mode)
 
 
 def test_the_own_copy_is_kept_where_nobody_has_published_since(tmp_path):
     there = Bucket(f"s3://{bucket.NAME}/runs/own")
-    own = mirror.Mirror(there, written(tmp_path / "own", **{"config.json": "1"}))
-    own.publish()
+    own, other = mirror.Mirror(there, tmp_path / "own" / "run"), mirror.Mirror(there, tmp_path / "other" / "run")
+    with own.writing():
+        written(own.folder, **{"config.json": "1", "log": "1"})
     written(own.folder, **{"checkpoints/10/data": "not published"})
     mirror.Mirror(there, own.folder).fetch()
     assert (own.folder / "checkpoints/10/data").exists()
+    with other.writing():
+        written(other.folder, **{"log": "12"})
+    before = (own.folder / "config.json").stat()
+    mirror.Mirror(there, own.folder).fetch()
+    assert not (own.folder / "checkpoints").exists() and (own.folder / "log").read_text() == "12"
+    assert (own.folder / "config.json").stat() == before  # not fetched again
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
@@ -235,7 +247,8 @@ def test_hosts_that_do_not_see_the_folder_of_the_first_process_get_a_copy_withou
     address = f"s3://{bucket.NAME}/runs/hosts{dry_run}"
     here = [tmp_path / f"host{number}" / "run" for number in range(2)]
     monkeypatch.setattr(mirror, "local_folder", lambda _: here[four.index() // 2])
-    mirror.Mirror(Bucket(address), written(here[0], **{"export/x": "new", "checkpoints/5/data": "5"})).publish()
+    with mirror.Mirror(Bucket(address), here[0]).writing():
+        written(here[0], **{"export/x": "new", "checkpoints/5/data": "5"})
     written(here[1], **{"export/x": "old", "stale/y": "", "checkpoints/3/data": "3"})
 
     def trained():
@@ -271,15 +284,36 @@ def test_what_could_not_be_published_is_published_by_the_next_run_on_the_machine
     assert (mirror.fetched_copy(address) / "checkpoints/5/data").exists()
 
 
-def test_a_run_whose_lease_was_taken_over_stops_and_publishes_no_more():
+def recorded(**changes) -> str:
+    """A record of another run."""
+    said = {"pid": 1, "host": "elsewhere", "started": "", "renewed": 0.0, "ended": False, "files": None}
+    return json.dumps(said | changes)
+
+
+def test_a_run_that_another_has_taken_for_dead_stops_and_publishes_no_more():
     address = f"s3://{bucket.NAME}/runs/taken"
-    with pytest.raises(lease.LeaseLost, match="on elsewhere"), mirror.opened(address, dry_run=False) as (folder, *_):
-        bucket.put(
-            "runs/taken/jaxdistill-lease-000009.json", json.dumps({"pid": 1, "host": "elsewhere", "started": ""})
-        )
+    with pytest.raises(InUseError, match="on elsewhere"), mirror.opened(address, dry_run=False) as (folder, *_):
+        bucket.put(f"runs/taken/{mirror.RECORD.format(9)}", recorded())
         written(folder, **{"config.json": "1"})
         time.sleep(60)  # cut short by the signal
     assert "config.json" not in names("runs/taken")
+
+
+def test_what_a_run_published_that_was_taken_for_dead_too_early_is_kept(monkeypatch):
+    """Its last publication comes when the other run has seen its record and not yet created the next."""
+    monkeypatch.setattr(mirror, "DEAD_SECONDS", 0.0)
+    bucket.put("runs/late/log", "late")
+    address = bucket.put(f"runs/late/{mirror.RECORD.format(3)}", recorded(files={})).rpartition("/")[0]
+    waited = mirror.Mirror._await_end
+
+    def publishing(self, name):
+        waited(self, name)
+        bucket.put(f"runs/late/{name}", recorded(files={"log": "4 1"}))
+
+    monkeypatch.setattr(mirror.Mirror, "_await_end", publishing)
+    with mirror.opened(address, dry_run=False) as (folder, *_):
+        assert (folder / "log").read_text() == "late"
+    assert names("runs/late") == {"log", mirror.RECORD.format(4)}
 
 
 def test_an_address_with_other_objects_is_no_workdir(tmp_path):
@@ -289,20 +323,15 @@ def test_an_address_with_other_objects_is_no_workdir(tmp_path):
     assert names("runs/mine") == {"notes.txt"}
 
 
-LEASE = "jaxdistill-lease-000003.json"
-
-
 @pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        (mirror.MANIFEST, "5"), (mirror.MANIFEST, "{}"), (mirror.MANIFEST, '{"files": {"a": 5}}'),
-        (mirror.MANIFEST, r'{"files": {"a\u0000b": "x"}}'), (LEASE, "5"),
-        (LEASE, "\0"), (LEASE, '{"pid": "7", "released": true}'), (LEASE, '{"started": 5}'),
-    ],
+    "content",
+    ["5", "\0", "{}", '{"started": 5}', recorded(pid="7", ended=True), recorded(files=5), recorded(files={"a": 5}),
+     recorded(files={"a\0b": "x"}), recorded(files={"../a": "x"})],
 )  # fmt: skip
-def test_a_note_that_this_program_has_not_written_is_one_line(name, content, monkeypatch):
-    monkeypatch.setattr(lease, "DEAD_SECONDS", 0.0)
-    address = bucket.put(f"runs/{abs(hash((name, content)))}/{name}", content).rpartition("/")[0]
+def test_a_record_that_this_program_has_not_written_is_one_line(content, monkeypatch):
+    monkeypatch.setattr(mirror, "DEAD_SECONDS", 0.0)
+    name = mirror.RECORD.format(3)
+    address = bucket.put(f"runs/{abs(hash(content))}/{name}", content).rpartition("/")[0]
     words = (
         f"{name} (does not hold what this program writes|is not valid JSON)|name of an object that no local file can"
     )
@@ -311,27 +340,28 @@ def test_a_note_that_this_program_has_not_written_is_one_line(name, content, mon
     assert "\n" not in str(error.value)
 
 
-def test_one_run_holds_a_lease_and_a_dead_one_is_taken_over(tmp_path, monkeypatch):
-    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.1)
-    monkeypatch.setattr(lease, "LOOK_SECONDS", 0.3)
-    monkeypatch.setattr(lease, "DEAD_SECONDS", 0.8)
+def test_one_run_writes_at_a_time_and_a_dead_one_is_taken_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(mirror, "RENEW_SECONDS", 0.1)
+    monkeypatch.setattr(mirror, "LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(mirror, "DEAD_SECONDS", 0.8)
     there = Bucket(f"s3://{bucket.NAME}/runs/lease")
-    here, other = tmp_path / "here", tmp_path / "other"
-    for folder in (here, other):
-        folder.mkdir()
-    with lease.leased(there, here) as first:
+    first, other = (mirror.Mirror(there, tmp_path / name / "run") for name in ("here", "other"))
+    with first.writing():
         with pytest.raises(InUseError, match=f"in use by another run .pid {os.getpid()}"):
-            lease.Lease(there, other)
-        first.check()
-    dead = lease.Lease(there, here)  # nobody renews it
+            other.writing().__enter__()
+        first.publish()
+    dead = mirror.Mirror(there, tmp_path / "dead" / "run")
+    dead._take()  # nobody renews it
     begun = time.monotonic()
-    second = lease.Lease(there, other)
-    assert time.monotonic() - begun > lease.DEAD_SECONDS
-    with pytest.raises(lease.LeaseLost, match="taken over"):
-        dead.check()
-    second.check()
+    with other.writing():
+        assert time.monotonic() - begun > mirror.DEAD_SECONDS
+        with pytest.raises(InUseError, match="taken over"):
+            dead.publish()
+        other.publish()
+    killed = mirror.Mirror(there, other.folder)
+    killed._take()
+    (tmp_path / "other" / "record.json").write_text(json.dumps(killed._run))
     begun = time.monotonic()
-    third = lease.Lease(there, other)  # the same machine knows at once
-    assert time.monotonic() - begun < lease.DEAD_SECONDS
-    third.renew(released=True)
-    assert len([name for name in names("runs/lease") if lease.NAME.fullmatch(name)]) == 1
+    with mirror.Mirror(there, other.folder).writing():  # the same machine knows at once
+        assert time.monotonic() - begun < mirror.DEAD_SECONDS
+    assert len([name for name in names("runs/lease") if mirror.NAME.fullmatch(name)]) == 1

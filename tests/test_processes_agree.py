@@ -14,6 +14,7 @@ from jaxdistill.cluster import processes
 from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.core import InputError
 from jaxdistill.workdir import lock
+from jaxdistill.workdir.folder import LOCK, read_note
 
 from program import ABORTED, ROOT, environment, refused, tiny_arguments
 
@@ -195,7 +196,7 @@ def test_a_run_of_which_a_process_never_comes_is_aborted_and_says_how_long_it_wa
         assert "joining the other processes, for at most 3 s (JAXDISTILL_JOIN_SECONDS)" in out
 
 
-HOLDS = "import sys, pathlib, time\nfrom jaxdistill.training import lock\nwith lock.held(pathlib.Path(sys.argv[1])):\n    print(1, flush=True); time.sleep(100)"
+HOLDS = "import sys, pathlib, time\nfrom jaxdistill.workdir import lock\nwith lock.held(pathlib.Path(sys.argv[1])):\n    print(1, flush=True); time.sleep(100)"
 
 
 def test_a_folder_is_locked_for_one_run_and_the_lock_of_a_killed_one_is_taken_over(tmp_path):
@@ -210,7 +211,7 @@ def test_a_folder_is_locked_for_one_run_and_the_lock_of_a_killed_one_is_taken_ov
     other.kill()
     other.communicate()
     with lock.held(folder):
-        assert f"pid {os.getpid()}" in lock.holder(folder)
+        assert f"pid {os.getpid()}" in lock.described(read_note(folder / LOCK))
         with pytest.raises(InputError, match="in use"), lock.held(folder):  # by the same process too
             pass
 

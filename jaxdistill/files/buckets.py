@@ -13,21 +13,19 @@ import json
 import logging
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jaxdistill.core import InputError, TemporaryError
 from jaxdistill.files import file_digest, make_folder_atomic
 from jaxdistill.files.folders import MARK, listed
-from jaxdistill.files.reading import parsed_json
 
-PACKAGES = {"s3": "s3fs", "gs": "gcsfs"}
-"""Schemes of addresses, and the package that fsspec needs for each."""
-SIGN_IN = {
-    "s3": "`aws configure` or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "gs": "`gcloud auth application-default login`",
+STORES = {
+    "s3": ("s3fs", "`aws configure` or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+    "gs": ("gcsfs", "`gcloud auth application-default login`"),
 }
+"""Schemes of addresses, with the package that fsspec needs for each, and how to sign in."""
 
 log = logging.getLogger(__name__)
 
@@ -46,16 +44,14 @@ class Bucket:
         self.name = posixpath.basename(self._root)
         with self._errors():
             import fsspec  # imported here: only addresses need it
-            from fsspec.utils import tokenize
 
             self._files: Any = fsspec.filesystem(self.scheme, use_listings_cache=False)
-            self._version: Callable[..., str] = tokenize
 
     def versions(self) -> dict[str, str]:
         """Names of all objects below the address, each with what changes when it is replaced."""
         with self._errors():
             found = self._files.find(self._root, detail=True)
-        inside = {path[len(self._root) + 1 :]: self._version(info) for path, info in sorted(found.items())}
+        inside = {path[len(self._root) + 1 :]: str(info) for path, info in sorted(found.items())}
         return {safe_name(name): version for name, version in inside.items() if name and not name.endswith("/")}
 
     def matching(self) -> dict[str, str]:
@@ -64,7 +60,7 @@ class Bucket:
             magic = glob.has_magic(self._root)
             found = self._files.glob(self._root, detail=True) if magic else {self._root: self._files.info(self._root)}
         files = {path: info for path, info in sorted(found.items()) if info["type"] == "file"}
-        return {f"{self.scheme}://{path}": self._version(info) for path, info in files.items()}
+        return {f"{self.scheme}://{path}": str(info) for path, info in files.items()}
 
     def read(self, name: str) -> bytes | None:
         """Content of an object; None if it does not exist."""
@@ -74,30 +70,10 @@ class Bucket:
         except MissingObject:
             return None
 
-    def read_note(self, name: str, fits: Callable[[Any], bool]) -> Any:
-        """What an object of this program says in JSON, or None; raises `InputError` if it does not fit."""
-        content = self.read(name)
-        said = None if content is None else parsed_json(content, f"{self.address}/{name}")
-        try:
-            if content is None or fits(said):
-                return said
-        except (AttributeError, KeyError, TypeError):
-            pass
-        raise InputError(
-            f"{self.address}/{name} does not hold what this program writes there; remove it, or use another address."
-        )
-
-    def write(self, name: str, content: bytes) -> None:
-        """Writes an object, or replaces it."""
+    def write(self, name: str, content: bytes, *, mode: str = "overwrite") -> None:
+        """Writes an object. With the mode `create` one of several callers does, and others get `FileExistsError`."""
         with self._errors(name):
-            self._files.pipe_file(self._path(name), content)
-
-    def create(self, name: str, content: bytes) -> bool:
-        """Writes an object unless it exists; returns whether it was written. Of several callers, one succeeds."""
-        with self._errors(name), contextlib.suppress(FileExistsError):
-            self._files.pipe_file(self._path(name), content, mode="create")
-            return True
-        return False
+            self._files.pipe_file(self._path(name), content, mode=mode)
 
     def upload(self, path: Path, name: str) -> None:
         """Writes a local file to an object."""
@@ -125,11 +101,11 @@ class Bucket:
         try:
             yield
         except ImportError:
-            package = PACKAGES[self.scheme]
+            package, _ = STORES[self.scheme]
             raise InputError(f"{self.address} needs the package {package}; run: pip install {package}") from None
         except Exception as error:  # each store's client has exceptions of its own
             local = isinstance(error, OSError) and (error.filename or error.errno in (errno.ENOSPC, errno.EDQUOT))
-            if local or isinstance(error, InputError):
+            if local or isinstance(error, (InputError, FileExistsError)):
                 raise
             raise self._described(f"{self.address}/{name}".rstrip("/"), error) from error
 
@@ -141,7 +117,7 @@ class Bucket:
             return MissingObject(f"{address} does not exist; check the bucket and the path.")
         refused = isinstance(error, PermissionError) or str(error).startswith("Forbidden") or status in ("401", "403")
         if refused or "Credentials" in type(error).__name__:
-            return InputError(f"{address} is not accessible ({line}); sign in with {SIGN_IN[self.scheme]}.")
+            return InputError(f"{address} is not accessible ({line}); sign in with {STORES[self.scheme][1]}.")
         if getattr(error, "errno", None) == errno.EINVAL:
             return InputError(f"{address} cannot be used ({line}); check the address.")
         return TemporaryError(f"{address} cannot be reached ({line}); give the same command again.")
@@ -151,8 +127,8 @@ def checked_address(address: str) -> str:
     """The address in its plain form; raises `InputError`, without what may be a secret, if it is not one of an object."""
     scheme, _, rest = address.partition(":")
     bucket, _, path = rest.strip("/").partition("/")
-    if scheme not in PACKAGES:
-        raise InputError(f"{scheme}: is not a supported address; use {' or '.join(f'{one}://' for one in PACKAGES)}.")
+    if scheme not in STORES:
+        raise InputError(f"{scheme}: is not a supported address; use {' or '.join(f'{one}://' for one in STORES)}.")
     if "@" in bucket or re.search(r"[?&][\w-]+=", address):
         raise InputError(f"the {scheme}:// address holds a key or a signature; give the plain address, and sign in.")
     safe_name(path)

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 from jaxdistill.cluster import processes
 from jaxdistill.cluster.shared_folder import folder_owner
 from jaxdistill.core import InputError, InUseError
-from jaxdistill.workdir.folder import LOCK
+from jaxdistill.workdir.folder import LOCK, read_note
 
 log = logging.getLogger(__name__)
 
@@ -31,9 +31,7 @@ def held(folder: pathlib.Path, *, shared: bool = True) -> Iterator[None]:
       InUseError: another run holds it (names its host, pid and start).
       InputError: a process does not see the folder of the first.
     """
-    with contextlib.ExitStack() as stack:
-        if processes.is_first():
-            stack.enter_context(locked(folder))
+    with locked(folder) if processes.is_first() else contextlib.nullcontext():
         if shared and processes.count() > 1 and folder_owner(folder) != 0:
             raise InputError(
                 f"{folder} is not the folder that the first process writes; it must be on a file system that all hosts share."
@@ -46,14 +44,16 @@ def held(folder: pathlib.Path, *, shared: bool = True) -> Iterator[None]:
 def locked(folder: pathlib.Path) -> Iterator[None]:
     """Makes the folder and holds its lock; raises `InUseError` as `held` does."""
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / LOCK, fallback_to_soft=False)
+    path, lock = folder / LOCK, FileLock(folder / LOCK, fallback_to_soft=False)
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise InUseError(f"{folder} is in use by {holder(folder)}; wait for its end, or give another folder.") from None
+        raise InUseError(
+            f"{folder} is in use by {described(read_note(path))}; wait for its end, or give another folder."
+        ) from None
     except OSError as error:
         log.warning("%s cannot be locked (%s): start no second run in it", folder, error.strerror)
-    (folder / LOCK).write_text(json.dumps(this_run()), encoding="utf-8")
+    path.write_text(json.dumps(this_run()), encoding="utf-8")
     try:
         yield
     finally:
@@ -66,14 +66,7 @@ def this_run() -> dict[str, Any]:
     return {"host": socket.gethostname(), "pid": os.getpid(), "started": now}
 
 
-def described(note: Mapping[str, Any] | None) -> str:
+def described(note: Mapping[str, Any]) -> str:
     """Who holds a lock, for a reader."""
-    return f"another run (pid {note['pid']} on {note['host']}, started {note['started']})" if note else "another run"
-
-
-def holder(folder: pathlib.Path) -> str:
-    """Who holds the lock of a folder."""
-    try:
-        return described(json.loads((folder / LOCK).read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError):
-        return "another run"
+    known = this_run().keys() <= note.keys()
+    return f"another run (pid {note['pid']} on {note['host']}, started {note['started']})" if known else "another run"

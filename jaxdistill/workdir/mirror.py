@@ -1,40 +1,45 @@
 """A workdir in a bucket: a run works in a local copy, which is published whenever a checkpoint or another file is complete.
 
-The manifest, one object, lists the published files with their sizes and times of change. It is written after these files and
-before obsolete ones are removed, so a run that is killed at any moment leaves a complete workdir. A run that starts fetches
-the listed files, unless its local copy was made from the same manifest.
+Each run has a record in the bucket, which lists the published files with their sizes and times of change. It is written after
+these files and before obsolete ones are removed, so a run that is killed at any moment leaves a complete workdir. A run that
+starts fetches the files of the latest record, unless an earlier run with the same local copy wrote it.
+
+The record is the lock too. Stores have no locks, but can create an object for exactly one of several callers. So records are
+numbered: the run that creates the next one rewrites it every few seconds, and checks before each publication that there is no
+later one. A run whose record stays the same for a minute is dead.
 
 Of several processes, the first one fetches and publishes. Those that do not see its folder fetch what it has published, except
 checkpoints, which it alone reads and writes.
 """
 
 import contextlib
-import datetime
 import json
 import logging
 import os
 import re
-import shutil
 import signal
 import threading
+import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxdistill.cluster import processes
 from jaxdistill.cluster.shared_folder import folder_owner
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, InUseError
 from jaxdistill.files import UNFINISHED_SUFFIX, is_remote, write_atomic
 from jaxdistill.files.buckets import Bucket, MissingObject, address_digest, marker_first, safe_name
 from jaxdistill.files.folders import WORKING
+from jaxdistill.files.reading import parsed_json
 from jaxdistill.paths import cache_folder, fetched_folder
-from jaxdistill.workdir import lease, lock
-from jaxdistill.workdir.folder import CHECKPOINTS
+from jaxdistill.workdir import lock
+from jaxdistill.workdir.folder import CHECKPOINTS, read_note
 
-MANIFEST = "jaxdistill-workdir.json"
-"""Object that lists the published files; the local copy of one, beside the workdir's, says what that was made from."""
-LOOK_SECONDS = 1.0
-"""How often the local copy is looked at for new files."""
+RECORD = "jaxdistill-workdir-{:06}.json"
+NAME = re.compile(r"jaxdistill-workdir-\d{6}\.json")
+LOOK_SECONDS, RENEW_SECONDS, DEAD_SECONDS = 1.0, 15.0, 60.0
+"""How often a run looks for new files or a sign of another one, how often it gives one, and after how long without it is dead."""
 NOT_PUBLISHED = re.compile(
     rf"(^|/)(\.lock|\.[^/]*{re.escape(UNFINISHED_SUFFIX)}|\.[^/]*{re.escape(WORKING)}|[^/]*\.orbax-checkpoint-tmp[^/]*)(/|$)"
 )
@@ -61,7 +66,8 @@ def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Opened]:
     Every process of a run enters it. A dry run publishes nothing.
 
     Raises:
-      InputError: another run uses the workdir, or the address has other objects.
+      InUseError: another run uses the workdir (names its host, pid and start).
+      InputError: the address has other objects.
       TemporaryError: the bucket could not be reached; the same command continues.
     """
     folder = local_folder(workdir)
@@ -81,7 +87,7 @@ def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Opened]:
 
     with lock.held(folder.parent, shared=shared), contextlib.ExitStack() as stack:
         if processes.is_first():
-            stack.enter_context(mirror.published(dry_run=dry_run))
+            mirror.fetch() if dry_run else stack.enter_context(mirror.writing())
         hand_on()
         yield Opened(folder, shared, hand_on)
 
@@ -96,11 +102,10 @@ def fetched_copy(workdir: str | Path) -> Path:
     if not is_remote(workdir):
         return Path(workdir).expanduser()
     bucket = Bucket(workdir)
-    if bucket.read(MANIFEST) is None:
-        raise InputError(f"{bucket.address} is no workdir of a training: it has no {MANIFEST}.")
-    folder = _copy(bucket, fetched_folder())
-    Mirror(bucket, folder).fetch()
-    return folder
+    mirror = Mirror(bucket, _copy(bucket, fetched_folder()))
+    if not mirror.fetch():
+        raise InputError(f"{bucket.address} is no workdir of a training: no run has published there.")
+    return mirror.folder
 
 
 class Mirror:
@@ -108,95 +113,158 @@ class Mirror:
 
     def __init__(self, bucket: Bucket, folder: Path):
         self.bucket, self.folder = bucket, folder
-        self._note = folder.parent / MANIFEST
-        self._listed: dict[str, str] = {}
-        """The published files, as `_states`."""
-        self._check: Callable[[], None] = lambda: None
-        self._publishing, self._warned = threading.Lock(), False
+        self._own = folder.parent / "record.json"
+        """Says which run of this local copy was the last to publish."""
+        self._run = lock.this_run() | {"key": uuid.uuid4().hex}
+        self._record: dict[str, Any] = self._run | {"renewed": 0.0, "ended": False, "files": None}
+        """What the bucket says of this run; the files are those of `_states`, None until the run knows what is there."""
+        self._number, self._warned = 0, False
+        self._publishing, self._writing = threading.Lock(), threading.Lock()
 
-    def fetch(self, *, checkpoints: bool = True) -> None:
-        """Makes the local copy that of the last publication, unless it was made from that one and is as new or newer.
+    def fetch(self, *, checkpoints: bool = True) -> bool:
+        """Makes the local copy that of the last publication, unless it is as new or newer; returns whether there is one.
 
         Args:
-          checkpoints: whether the copy has them; one without them counts as made from no publication.
+          checkpoints: whether the copy has them.
         """
-        content = self.bucket.read(MANIFEST)
-        others = [name for name in self.bucket.versions() if not lease.NAME.fullmatch(name)] if content is None else []
-        if others:
-            raise InputError(
-                f"{self.bucket.address} holds {others[0]} and is no workdir of this program; use another --workdir."
-            )
-        said = self.bucket.read_note(MANIFEST, lambda said: all(isinstance(one, str) for one in said["files"].values()))
-        self._listed = {safe_name(name): state for name, state in said["files"].items()} if said else {}
-        if checkpoints and self._note.is_file() and self._note.read_bytes() == content:
-            return
+        said = next((one for name in self._names() if (one := self._read(name)) and one["files"] is not None), None)
+        self._record["files"] = files = said["files"] if said else {}
+        if checkpoints and self._is_own(said):
+            return True
         log.info("fetching %s", self.bucket.address)
-        self._note.unlink(missing_ok=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
-        for name, state in self._listed.items():
-            if checkpoints or not IN_CHECKPOINTS.search(name):
-                self._fetch_file(name, state)
-        if checkpoints and content:
-            write_atomic(self._note, content.decode())
+        self._own.unlink(missing_ok=True)
+        wanted = {name: state for name, state in files.items() if checkpoints or not IN_CHECKPOINTS.search(name)}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        here = _states(self.folder)
+        for path in sorted(self.folder.rglob("*"), reverse=True):
+            name = path.relative_to(self.folder).as_posix()
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
+            elif not path.is_dir() and here.get(name, "") != wanted.get(name):
+                path.unlink()
+        for name in dict(wanted.items() - here.items()):
+            self._fetch_file(name, wanted[name])
+        return said is not None
 
     def publish(self) -> None:
-        """Writes what is new in the local folder to the bucket, then the manifest; removes what is no more.
+        """Writes what is new in the local folder to the bucket, then the record; removes what is no more.
 
         Raises:
-          LeaseLost: another run publishes there now.
+          InUseError: another run publishes there now.
         """
         with self._publishing:
             self._check()
-            states = _states(self.folder)
-            if states == self._listed and self._note.is_file():
+            states, before = _states(self.folder), self._record["files"] or {}
+            if states == self._record["files"]:
                 return
-            changed = [name for name, state in states.items() if self._listed.get(name) != state]
+            changed = [name for name, state in states.items() if before.get(name) != state]
             for name in sorted(changed, key=marker_first):
                 self.bucket.upload(self.folder / name, name)
-            now = datetime.datetime.now(datetime.UTC).isoformat()
-            content = json.dumps({"published": now, "files": states}, indent=1)
-            self.bucket.write(MANIFEST, content.encode())
+            self._write(files=states)
             cut_off = {name for name in self.bucket.versions() if IN_CHECKPOINTS.search(name)}
-            self.bucket.remove((cut_off | self._listed.keys()) - states.keys())
-            write_atomic(self._note, content)
-            self._listed = states
+            self.bucket.remove((cut_off | before.keys()) - states.keys())
 
     @contextlib.contextmanager
-    def published(self, *, dry_run: bool) -> Iterator[None]:
-        """Fetches the workdir; holds its lease and publishes it until the end, unless it is a dry run's."""
-        if dry_run:
-            self.fetch()
-            yield
-            return
-        with lease.leased(self.bucket, self.folder.parent) as held:
-            self._check = held.check
-            self.fetch()
-            if not self._note.is_file():
-                self.publish()  # no files: what the first publication leaves if it is cut off is known as this program's
-            try:
-                with lease.every(LOOK_SECONDS, self._publish_new):
-                    yield
-            except Exception:
-                with lease.warned():
+    def writing(self) -> Iterator[None]:
+        """Fetches the workdir, as the one run that writes there, and publishes it until the end."""
+        earlier = self._take()
+        try:
+            with every(RENEW_SECONDS, self._write):
+                self.fetch()
+                self._write()
+                write_atomic(self._own, json.dumps(self._run))
+                self.bucket.remove(earlier)
+                try:
+                    with every(LOOK_SECONDS, self._publish_new):
+                        yield
+                finally:
                     self.publish()
-                raise
-            except KeyboardInterrupt:
-                self.publish()
-                raise
-            self.publish()
-            log.info("%s has all files of this run", self.bucket.address)
+                log.info("%s has all files of this run", self.bucket.address)
+        finally:
+            with contextlib.suppress(InputError):  # else the next run waits for a sign of this one
+                self._write(ended=True)
+
+    def _take(self) -> list[str]:
+        """Creates the next record once the last run has ended or is dead; returns the names of all before."""
+        while True:
+            earlier = self._names()
+            self._await_end(earlier[0]) if earlier else None
+            self._number = int(earlier[0][-11:-5]) + 1 if earlier else 1
+            with contextlib.suppress(FileExistsError):
+                self._write(mode="create")
+                self._check()  # this run may have been slow, while others came and went
+                return earlier
+
+    def _await_end(self, name: str) -> None:
+        first = said = self._read(name)
+        deadline = time.monotonic() + DEAD_SECONDS
+        if first and not first["ended"] and not self._is_own(first):
+            log.info(
+                "%s: waiting up to %d s for a sign of %s", self.bucket.address, DEAD_SECONDS, lock.described(first)
+            )
+            while said == first and time.monotonic() < deadline:
+                time.sleep(LOOK_SECONDS)
+                said = self._read(name)
+            if said and said != first and not said["ended"]:
+                raise InUseError(
+                    f"{self.bucket.address} is in use by {lock.described(said)}; wait for its end, or give another --workdir."
+                )
+
+    def _check(self) -> None:
+        """Raises `InUseError` if another run has created a later record."""
+        latest = max(self._names(), default="")
+        if latest > RECORD.format(self._number):
+            raise InUseError(
+                f"{self.bucket.address} was taken over by {lock.described(self._read(latest) or {})}; this run publishes no "
+                "more. Stop one of the two, or give another --workdir."
+            )
+
+    def _is_own(self, said: dict[str, Any] | None) -> bool:
+        """Whether a record is of the last run with this local copy, which is locked: so that run has ended."""
+        own = read_note(self._own)
+        return bool(own) and said is not None and own.items() <= said.items()
+
+    def _write(self, *, mode: str = "overwrite", **news: Any) -> None:
+        """Writes the record. The last one of a run stays, so that numbers only grow."""
+        with self._writing:
+            self._record |= news | {"renewed": time.time()}
+            self.bucket.write(RECORD.format(self._number), json.dumps(self._record, indent=1).encode(), mode=mode)
+
+    def _names(self) -> list[str]:
+        """The records, the latest first; raises `InputError` if there are other objects and none."""
+        names = self.bucket.versions()
+        found = sorted(filter(NAME.fullmatch, names), reverse=True)
+        if names and not found:
+            raise InputError(
+                f"{self.bucket.address} holds {next(iter(names))} and is no workdir of this program; use another --workdir."
+            )
+        return found
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        """What a record says; None if there is none, `InputError` for one that this program has not written."""
+        content = self.bucket.read(name)
+        if content is None:
+            return None
+        said = parsed_json(content, f"{self.bucket.address}/{name}")
+        with contextlib.suppress(AttributeError, KeyError, TypeError):
+            states = {safe_name(file): state for file, state in (said["files"] or {}).items()}
+            kinds = {str: [said["host"], said["started"], *states.values()], int: [said["pid"]], bool: [said["ended"]]}
+            if all(type(one) is kind for kind, found in kinds.items() for one in found):
+                return said
+        raise InputError(
+            f"{self.bucket.address}/{name} does not hold what this program writes there; remove it, or use another address."
+        )
 
     def _publish_new(self) -> None:
         """Publishes if files were made or removed, not only written to."""
         try:
-            if _states(self.folder).keys() != self._listed.keys():
+            if _states(self.folder).keys() != self._record["files"].keys():
                 self.publish()
                 self._warned = False
         except FileNotFoundError:  # an old checkpoint was removed meanwhile
             pass
         except (InputError, OSError) as error:
-            if not self._warned and isinstance(error, lease.LeaseLost):
+            if not self._warned and isinstance(error, InUseError):
                 os.kill(os.getpid(), signal.SIGINT)  # the run saves and ends, and its last publication says why
             elif not self._warned:
                 log.warning("not published yet, the run goes on: %s", error)
@@ -211,6 +279,25 @@ class Mirror:
         else:
             if changed.isdigit():
                 os.utime(path, ns=(int(changed), int(changed)))
+
+
+@contextlib.contextmanager
+def every(seconds: float, work: Callable[[], None]) -> Iterator[None]:
+    """Repeats `work` in the background."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            with contextlib.suppress(InputError):  # what lasts, the last publication reports
+                work()
+
+    thread = threading.Thread(target=repeat, daemon=True, name="storage")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _copy(bucket: Bucket, cache: Path) -> Path:
