@@ -10,6 +10,7 @@ Axes of the signatures, one meaning for each letter; rarer ones have a name, and
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -141,6 +142,11 @@ class Sizes(NamedTuple):
     teacher_layers: int
     precision: Any = np.float32
     """Dtype of matrix products: that in which a queue is held."""
+
+
+def alias(path: str) -> Any:
+    """A property that reads another attribute, such as `objective.views`."""
+    return property(attrgetter(path))
 
 
 class Objective:

@@ -13,7 +13,7 @@ import transformers
 from jaxdistill.core import Tokens
 from jaxdistill.data import packing
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
-from jaxdistill.encoders.sentence import embed, init_params
+from jaxdistill.encoders.sentence import embed, init_params, vectors_and_states
 
 VOCAB_SIZE = 99
 SIZES = dict(vocab_size=VOCAB_SIZE, hidden_size=32, num_hidden_layers=4, num_attention_heads=4, intermediate_size=48)
@@ -231,6 +231,11 @@ def torch_states(model: torch.nn.Module, sequence: np.ndarray) -> torch.Tensor:
     with torch.no_grad():
         output = model(input_ids=torch.as_tensor(sequence)[None], output_hidden_states=True)
     return torch.cat(output.hidden_states)
+
+
+def hidden_states(definition, params, tokens):
+    """Token vectors of the embeddings and of every layer, first to last."""
+    return vectors_and_states(definition, params, tokens)[1]
 
 
 jitted_embed = jax.jit(embed, static_argnums=0, static_argnames=("compute_dtype", "remat"))

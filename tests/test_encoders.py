@@ -15,7 +15,7 @@ from jaxdistill.encoders import families, hugging_face
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, LayerKind, Pooling, identity
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS
 from jaxdistill.encoders.pooling import pooled
-from jaxdistill.encoders.sentence import hidden_states, init_params, param_shapes, word_embeddings
+from jaxdistill.encoders.sentence import init_params, param_shapes, word_embeddings
 
 import encoder_cases as cases
 from conftest import TEACHER
@@ -42,7 +42,7 @@ def sentences(model, tokens):
     return np.asarray(jitted_embed(definition, model.params, tokens)).reshape(tokens.first.size, -1)
 
 
-jitted_states = jax.jit(hidden_states, static_argnums=0)
+jitted_states = jax.jit(cases.hidden_states, static_argnums=0)
 
 
 @pytest.mark.parametrize("family", cases.CONFIGS)
@@ -269,7 +269,7 @@ def test_poolings_equal_plain_torch(bert):
 
     @jax.jit
     def all_poolings(params, tokens):
-        states = hidden_states(ours.definition, params, tokens)
+        states = cases.hidden_states(ours.definition, params, tokens)
         return {name: pooled(Pooling.parse(name), states, tokens) for name in PLAIN_POOLINGS}
 
     for tokens in (cases.padded(sequences, length=30), cases.packed(sequences, groups=2, rows=3)):

@@ -9,7 +9,7 @@ import transformers
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
-from jaxdistill.encoders.sentence import hidden_states, param_shapes
+from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_settings
 from jaxdistill.surgery import resizing
 from jaxdistill.surgery.pruning import moments_of, pruned
@@ -26,7 +26,7 @@ def loaded(folder, family):
 
 
 def states(model):
-    return hidden_states(model.definition, model.params, TOKENS)
+    return cases.hidden_states(model.definition, model.params, TOKENS)
 
 
 def silenced(model, kept, option):
@@ -39,7 +39,7 @@ def silenced(model, kept, option):
         rows = params[path].reshape(units, -1, params[path].shape[-1]).copy()
         rows[[unit for unit in range(units) if unit not in chosen]] = 0
         params[path] = rows.reshape(params[path].shape)
-    return hidden_states(model.definition, params, TOKENS)
+    return cases.hidden_states(model.definition, params, TOKENS)
 
 
 def strongest(model, option, count, each=1):

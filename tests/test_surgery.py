@@ -12,7 +12,7 @@ from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import defaults, parse_config
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, LayerKind, Pooling
-from jaxdistill.encoders.sentence import embed, hidden_states, param_shapes
+from jaxdistill.encoders.sentence import embed, param_shapes
 from jaxdistill.encoders.settings import read_settings
 from jaxdistill.inference import Embedder
 from jaxdistill.surgery import resizing
@@ -21,7 +21,7 @@ from jaxdistill.training.student import make_student
 import encoder_cases as cases
 from tiny_text import made_up
 
-embed, hidden_states = (jax.jit(function, static_argnums=0) for function in (embed, hidden_states))
+embed, hidden_states = (jax.jit(function, static_argnums=0) for function in (embed, cases.hidden_states))
 
 
 @pytest.fixture(scope="module")

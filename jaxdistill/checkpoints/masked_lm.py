@@ -22,7 +22,7 @@ from jaxdistill.encoders.architecture import Architecture, EncoderDefinition
 from jaxdistill.encoders.families import head_in
 from jaxdistill.encoders.hugging_face import with_kernel_and_bias, with_scale_and_bias
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, Norm
-from jaxdistill.encoders.sentence import hidden_states, path_string
+from jaxdistill.encoders.sentence import path_string, vectors_and_states
 from jaxdistill.ops.dense import product
 
 EMBEDDING = "transformer/embeddings/word/embedding"
@@ -78,7 +78,7 @@ def word_logits(
       tokens: sentences with mask tokens.
       slots: flat indices of the places over all groups and rows.
     """
-    states = hidden_states(definition, params, tokens)[-1]
+    states = vectors_and_states(definition, params, tokens)[1][-1]
     x = states.reshape(-1, states.shape[-1])[slots]
     graph, paths = _head_structure(definition.architecture)
     head = nnx.merge(graph, nnx.from_flat_state([(path, nnx.Param(params[_joined(path)])) for path, _ in paths]))

@@ -102,19 +102,6 @@ def word_embeddings(definition: EncoderDefinition, params: Params, compute_dtype
     return rows if embeddings.projection is None else embeddings.projection(rows, compute_dtype)
 
 
-def hidden_states(
-    definition: EncoderDefinition,
-    params: Params,
-    tokens: Tokens,
-    *,
-    key: jax.Array | None = None,
-    compute_dtype: DTypeLike = jnp.float32,
-    remat: bool = False,
-) -> list[Float[Array, "g r l d"]]:
-    """Token vectors of the embeddings and of every layer, first to last."""
-    return as_module(definition, params).transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat)
-
-
 def init_params(definition: EncoderDefinition, key: jax.Array) -> Params:
     """Fresh parameters: the transformer is initialised as in Hugging Face, dense layers as in torch."""
     encoder = SentenceEncoder(definition, rngs=nnx.Rngs(params=key))

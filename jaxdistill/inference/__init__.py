@@ -140,43 +140,13 @@ class Embedder:
         vectors = unit_rows(vectors).astype(np.float32) if normalize_embeddings else vectors
         return vectors[0] if isinstance(sentences, str) else vectors
 
-    def encode_query(
-        self,
-        sentences: str | Iterable[str],
-        *,
-        batch_size: int | None = None,
-        show_progress_bar: bool = False,
-        normalize_embeddings: bool = False,
-        truncate_dim: int | None = None,
-    ) -> Float[np.ndarray, "n e"]:
-        """Vectors of queries: `encode` in the role `query`."""
-        return self.encode(
-            sentences,
-            role="query",
-            batch_size=batch_size,
-            show_progress_bar=show_progress_bar,
-            normalize_embeddings=normalize_embeddings,
-            truncate_dim=truncate_dim,
-        )
+    def encode_query(self, sentences: str | Iterable[str], **options: Any) -> Float[np.ndarray, "n e"]:
+        """Vectors of queries: `encode` in the role `query`, with the same other options but the prompts."""
+        return self.encode(sentences, role="query", **options)
 
-    def encode_document(
-        self,
-        sentences: str | Iterable[str],
-        *,
-        batch_size: int | None = None,
-        show_progress_bar: bool = False,
-        normalize_embeddings: bool = False,
-        truncate_dim: int | None = None,
-    ) -> Float[np.ndarray, "n e"]:
-        """Vectors of documents: `encode` in the role `document`."""
-        return self.encode(
-            sentences,
-            role="document",
-            batch_size=batch_size,
-            show_progress_bar=show_progress_bar,
-            normalize_embeddings=normalize_embeddings,
-            truncate_dim=truncate_dim,
-        )
+    def encode_document(self, sentences: str | Iterable[str], **options: Any) -> Float[np.ndarray, "n e"]:
+        """Vectors of documents: `encode` in the role `document`, with the same other options but the prompts."""
+        return self.encode(sentences, role="document", **options)
 
     def similarity(self, first: Any, second: Any) -> Float[np.ndarray, "n k"]:
         """Cosine of each of some vectors with each of others, in [-1, 1]; a single vector counts as one row.

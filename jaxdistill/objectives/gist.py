@@ -27,7 +27,7 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import NotNegative, Positive
-from jaxdistill.core import Array, Encoded, InputError, Objective, Params
+from jaxdistill.core import Array, Encoded, InputError, Objective, Params, alias
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.similarity import HIDDEN, products, without_own
 
@@ -56,13 +56,7 @@ class GIST(Objective):
         if len(self.views) not in (2, 3):
             raise InputError(f"objective.views={self.views} must be two views, or three with a hard negative.")
 
-    @property
-    def student_views(self) -> tuple[str, ...]:
-        return self.views
-
-    @property
-    def teacher_views(self) -> tuple[str, ...]:
-        return self.views
+    student_views = teacher_views = alias("views")
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh

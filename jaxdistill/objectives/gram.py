@@ -35,7 +35,7 @@ from jaxtyping import Float
 
 from jaxdistill.cluster.mesh import batch_devices
 from jaxdistill.config.ranges import NotNegative, Positive
-from jaxdistill.core import BATCH_AXES, Array, Encoded, InputError, Objective, Params
+from jaxdistill.core import BATCH_AXES, Array, Encoded, InputError, Objective, Params, alias
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.similarity import products, spread_out, without_own
 
@@ -86,13 +86,7 @@ class Gram(Objective):
     def any_width(self) -> bool:
         return self.cosine_weight == 0
 
-    @property
-    def student_views(self) -> tuple[str, ...]:
-        return self.views
-
-    @property
-    def teacher_views(self) -> tuple[str, ...]:
-        return self.views
+    student_views = teacher_views = alias("views")
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh

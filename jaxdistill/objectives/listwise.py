@@ -32,7 +32,7 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import Positive
-from jaxdistill.core import LABELS, Array, Encoded, InputError, Objective, Params
+from jaxdistill.core import LABELS, Array, Encoded, InputError, Objective, Params, alias
 from jaxdistill.ops.norm import unit
 
 
@@ -67,9 +67,7 @@ class Listwise(Objective):
         unread = ("student_temperature", "teacher_temperature") if self.loss == "margin" else ()
         return dict.fromkeys(unread, "objective.loss is margin")
 
-    @property
-    def student_views(self) -> tuple[str, ...]:
-        return self.views
+    student_views = alias("views")
 
     @property
     def scored(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import Positive
-from jaxdistill.core import Array, Encoded, InputError, Objective, Params, Sizes
+from jaxdistill.core import Array, Encoded, InputError, Objective, Params, Sizes, alias
 from jaxdistill.ops import scale
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.similarity import products, without_own
@@ -57,9 +57,7 @@ class SimCSE(Objective):
     def unread(self) -> Mapping[str, str]:
         return {} if len(self.views) == 3 else {"negative_weight": "objective.views has no hard negative"}
 
-    @property
-    def student_views(self) -> tuple[str, ...]:
-        return self.views
+    student_views = alias("views")
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
         """The parameter of a learned scale."""

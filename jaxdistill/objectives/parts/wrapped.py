@@ -1,9 +1,8 @@
 """What an objective that wraps another one passes on."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 
-from jaxdistill.core import Objective
+from jaxdistill.core import Objective, alias
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -12,45 +11,16 @@ class Wrapped(Objective):
 
     objective: Objective
 
-    @property
-    def student_views(self) -> Sequence[str]:
-        return self.objective.student_views
-
-    @property
-    def teacher_views(self) -> Sequence[str]:
-        return self.objective.teacher_views
-
-    @property
-    def reserve_rows(self) -> int:
-        return self.objective.reserve_rows
-
-    @property
-    def reads(self) -> Sequence[str]:
-        return self.objective.reads
-
-    @property
-    def unread(self) -> Mapping[str, str]:
-        return self.objective.unread
-
-    @property
-    def couples_examples(self) -> bool:
-        return self.objective.couples_examples
-
-    @property
-    def any_width(self) -> bool:
-        return self.objective.any_width
-
-    @property
-    def scored(self) -> Sequence[str]:
-        return self.objective.scored
-
-    @property
-    def logits(self) -> bool:
-        return self.objective.logits
-
-    @property
-    def largest_label(self) -> float:
-        return self.objective.largest_label
+    student_views = alias("objective.student_views")
+    teacher_views = alias("objective.teacher_views")
+    reserve_rows = alias("objective.reserve_rows")
+    reads = alias("objective.reads")
+    unread = alias("objective.unread")
+    couples_examples = alias("objective.couples_examples")
+    any_width = alias("objective.any_width")
+    scored = alias("objective.scored")
+    logits = alias("objective.logits")
+    largest_label = alias("objective.largest_label")
 
 
 def innermost(objective: Objective) -> Objective:
