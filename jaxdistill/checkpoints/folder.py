@@ -42,6 +42,7 @@ from jaxdistill.checkpoints.weights import tensors_from_params, write_safetensor
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, SentenceNorm
 from jaxdistill.encoders.families import family
+from jaxdistill.encoders.hugging_face import tensor_names
 from jaxdistill.encoders.pair_head import KIND, head_names
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_settings
@@ -144,12 +145,13 @@ def _write_json(path: Path, content: Any) -> None:
 def _write_transformer(definition: EncoderDefinition, params: dict[str, np.ndarray], folder: Path) -> None:
     architecture = definition.architecture
     module = family(architecture.family)
-    names = module.names(dataclasses.replace(architecture, pooler=True))
     # NOTE: where the family has a pooler and this model has none, zeros are written: without them AutoModel would
     # report missing weights and put random ones there.
     width = architecture.hidden_size
     absent = {"transformer/pooler/kernel": np.zeros((width, width)), "transformer/pooler/bias": np.zeros(width)}
-    write_safetensors(tensors_from_params(absent | params, names), folder / "model.safetensors")
+    given = absent | params
+    tensors = tensors_from_params(given, tensor_names(module.NAMES, given))
+    write_safetensors(tensors, folder / "model.safetensors")
     # Makes sentence-transformers pass all layers on to their mean.
     states = {"output_hidden_states": True} if definition.pooling.averages_layers else {}
     _write_json(folder / "config.json", module.config(architecture) | states)
@@ -180,7 +182,7 @@ def _write_cross_encoder(model: SentenceModel, folder: Path) -> None:
     """A classifier of one label, which `CrossEncoder` and `AutoModelForSequenceClassification` read."""
     architecture = model.definition.architecture
     module = family(architecture.family)
-    body = {path: f"{module.PREFIXES[0]}{name}" for path, name in module.names(architecture).items()}
+    body = {path: f"{module.PREFIXES[0]}{name}" for path, name in tensor_names(module.NAMES, model.params).items()}
     write_safetensors(tensors_from_params(model.params, body | head_names(architecture)), folder / "model.safetensors")
     config = module.config(architecture)
     kinds = [name.removesuffix("Model") + KIND for name in config["architectures"]]

@@ -6,6 +6,7 @@ The head is a dense layer, its activation, a LayerNorm, and the word embeddings 
 import dataclasses
 from collections.abc import Hashable, Iterable, Mapping
 from functools import lru_cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ from jaxdistill.checkpoints.weights import params_from_tensors, read_checkpoint
 from jaxdistill.core import MASK_TOKENS, Array, InputError, Params, Tokens
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition
 from jaxdistill.encoders.families import head_in
-from jaxdistill.encoders.hugging_face import with_kernel_and_bias, with_scale_and_bias
+from jaxdistill.encoders.hugging_face import tensor_names
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, Norm
 from jaxdistill.encoders.sentence import path_string, vectors_and_states
 from jaxdistill.ops.dense import product
@@ -115,9 +116,8 @@ def likeliest_words(
 def _head_params(a: Architecture, tensors: Mapping[str, np.ndarray], source: str) -> dict[str, np.ndarray]:
     theirs = head_in(a.family, "WORD_HEAD")
     own_weight, own_bias = (f"{theirs.output}.{part}" for part in ("weight", "bias"))
-    names: dict[str, str] = with_kernel_and_bias({"head/dense": theirs.dense}) | with_scale_and_bias(
-        {"head/norm": theirs.norm}
-    )
+    shapes = {_joined(path): shape for path, shape in _head_structure(a)[1]}
+    names: dict[str, Any] = tensor_names({"head/dense": theirs.dense, "head/norm": theirs.norm}, shapes)
     names["head/output/bias"] = own_bias if own_bias in tensors else theirs.bias
     if own_weight in tensors:
         names["head/output/embedding"] = own_weight
@@ -126,7 +126,6 @@ def _head_params(a: Architecture, tensors: Mapping[str, np.ndarray], source: str
             f"{source}: tensor {theirs.dense}.weight is missing from the weights, so there is no head that predicts words;"
             " give a masked language model."
         )
-    shapes = {_joined(path): shape for path, shape in _head_structure(a)[1]}
     shapes |= {"head/output/bias": (a.vocab_size,), "head/output/embedding": (a.vocab_size, a.embedding_size)}
     places = (theirs.dense, theirs.norm, *names.values())
     of_head = {name: tensor for name, tensor in tensors.items() if name.startswith(places)}

@@ -25,6 +25,7 @@ from jaxdistill.checkpoints.weights import (
 from jaxdistill.core import ROLES, InputError, Params
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling, identity
 from jaxdistill.encoders.families import family
+from jaxdistill.encoders.hugging_face import tensor_names
 from jaxdistill.encoders.pair_head import classifier_labels, cross_definition, head_names
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_settings, setting
@@ -311,7 +312,7 @@ def _params(
     architecture = definition.architecture
     shapes = param_shapes(definition)
     module = family(architecture.family)
-    names = module.names(architecture)
+    names = tensor_names(module.NAMES, shapes)
     if POOLER + "kernel" in shapes.keys() - names.keys():
         raise InputError(
             f"{folder}: pooling pooler needs a pooler, which {architecture.family} does not have; use cls."

@@ -5,7 +5,7 @@ keeps `[out, in]`.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +145,7 @@ def params_from_tensors(
       source: the folder, named in error messages.
       frozen: keep bfloat16 and copy no tensor; otherwise all become float32.
     """
-    tensors = _without_prefix(tensors, next(iter(_tensor_names(names))), prefixes)
+    tensors = _without_prefix(tensors, set(_tensor_names(names)), prefixes)
     params = {path: _parameter(tensors, name, path, shapes[path], source, frozen) for path, name in names.items()}
     unknown = sorted(name for name in tensors.keys() - set(_tensor_names(names)) if not KNOWN_EXTRAS.search(name))
     if unknown:
@@ -206,12 +206,9 @@ def _parameter(tensors, where: str | Part, path: str, shape: tuple[int, ...], so
     return array
 
 
-def _without_prefix(tensors, anchor: str, prefixes: Sequence[str]) -> dict[str, np.ndarray]:
-    for prefix in (outer + inner for inner in ("", *prefixes) for outer in OUTER_PREFIXES):
-        if prefix + anchor in tensors:
-            break
-    else:
-        prefix = ""
+def _without_prefix(tensors, wanted: Set[str], prefixes: Sequence[str]) -> dict[str, np.ndarray]:
+    tried = [outer + inner for inner in ("", *prefixes) for outer in OUTER_PREFIXES]
+    prefix = max(tried, key=lambda prefix: sum(prefix + name in tensors for name in wanted))
     modern = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
     # BERT's first checkpoints call LayerNorm's parameters gamma and beta.
     return {re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)): t for name, t in modern.items()}

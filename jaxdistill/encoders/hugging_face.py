@@ -2,9 +2,10 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, overload
+from types import MappingProxyType
+from typing import Any
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture, LayerKind
@@ -65,6 +66,29 @@ def with_own_names(config: Mapping[str, Any], names: Mapping[str, str]) -> dict[
     """
     own = {key: value for key, value in config.items() if key not in names}
     return own | {names[key]: value for key, value in config.items() if key in names}
+
+
+SIZES = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "max_positions": "max_position_embeddings",
+}
+"""Fields of an architecture that all families have, to their names in `config.json`."""
+
+
+def sizes(config: Mapping[str, Any], own: Mapping[str, str] = MappingProxyType({})) -> dict[str, int]:
+    """`SIZES` and the padding token; `own` maps names that a family has changed to its own."""
+    pad_id = value(config, "pad_token_id", int | None, None) or 0
+    return {ours: size(config, own.get(name, name)) for ours, name in SIZES.items()} | {"pad_id": pad_id}
+
+
+def written_sizes(architecture: Architecture, own: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    """The inverse, and the type of the weights."""
+    written = {own.get(name, name): getattr(architecture, ours) for ours, name in SIZES.items()}
+    return written | {"pad_token_id": architecture.pad_id, "dtype": "float32"}
 
 
 def layer_count(config: Mapping[str, Any]) -> int:
@@ -212,32 +236,20 @@ class Part:
     """Parts of the tensor, all of one height."""
 
 
-def named(name: str | Part, suffix: str) -> str | Part:
-    """`name.suffix`."""
-    return Part(f"{name.name}.{suffix}", name.index, name.count) if isinstance(name, Part) else f"{name}.{suffix}"
+def tensor_names(table: Mapping[str, str | Part], paths: Iterable[str]) -> dict[str, str | Part]:
+    """Names of the tensors of those parameters in `paths` whose layers are in `table`.
 
-
-@overload
-def with_kernel_and_bias(names: Mapping[str, str], *, bias: bool = True) -> dict[str, str]: ...
-
-
-@overload
-def with_kernel_and_bias(names: Mapping[str, str | Part], *, bias: bool = True) -> dict[str, str | Part]: ...
-
-
-def with_kernel_and_bias(names: Mapping[str, Any], *, bias: bool = True) -> dict[str, Any]:
-    """Names of dense layers to names of their parameters."""
-    return {
-        f"{ours}/{part}": named(theirs, suffix)
-        for ours, theirs in names.items()
-        for part, suffix in (("kernel", "weight"), ("bias", "bias"))[: 1 + bias]
-    }
-
-
-def with_scale_and_bias(names: Mapping[str, str], *, bias: bool = True) -> dict[str, str]:
-    """Names of norms to names of their parameters."""
-    return {
-        f"{ours}/{part}": f"{theirs}.{suffix}"
-        for ours, theirs in names.items()
-        for part, suffix in (("scale", "weight"), ("bias", "bias"))[: 1 + bias]
-    }
+    Args:
+      table: our layers to the checkpoint's, `*` for the number of a block: `layers/*/output` to `encoder.layer.*.dense`.
+      paths: our parameters, such as `transformer/layers/3/output/kernel`.
+    """
+    found: dict[str, str | Part] = {}
+    for path in paths:
+        layer, _, leaf = path.removeprefix("transformer/").rpartition("/")
+        number = layer.split("/")[1] if layer.startswith("layers/") else ""
+        name, suffix = table.get(layer.replace(f"layers/{number}", "layers/*")), "bias" if leaf == "bias" else "weight"
+        if isinstance(name, Part):
+            found[path] = dataclasses.replace(name, name=f"{name.name.replace('*', number)}.{suffix}")
+        elif name is not None:
+            found[path] = f"{name.replace('*', number)}.{suffix}"
+    return found

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import head_in
-from jaxdistill.encoders.hugging_face import with_kernel_and_bias
+from jaxdistill.encoders.hugging_face import Part, tensor_names
 from jaxdistill.encoders.layers import INITIAL_DEVIATION
 from jaxdistill.encoders.settings import setting
 
@@ -39,11 +39,12 @@ def cross_definition(architecture: Architecture) -> EncoderDefinition:
     )
 
 
-def head_names(architecture: Architecture) -> dict[str, str]:
+def head_names(architecture: Architecture) -> dict[str, str | Part]:
     """Our paths of the head's parameters, mapped to the checkpoint's tensor names."""
     head = head_in(architecture.family, "PAIR_HEAD")
     layers = [name for name in (head.hidden, head.output) if name]
-    return with_kernel_and_bias({f"dense/{place}": name for place, name in enumerate(layers)})
+    table = {f"dense/{place}": name for place, name in enumerate(layers)}
+    return tensor_names(table, [f"{layer}/{leaf}" for layer in table for leaf in ("kernel", "bias")])
 
 
 def classifier_labels(config: Mapping[str, Any], file: Path) -> int:

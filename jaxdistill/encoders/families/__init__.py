@@ -1,8 +1,8 @@
 """Families of checkpoints: one file each, named by the `model_type` of `config.json`, with `-` written as `_`.
 
-A family's file has three functions: `architecture(config)` reads a `config.json`, `config(architecture)` writes one,
-and `names(architecture)` maps our parameter paths to the checkpoint's tensors. A tuple `PREFIXES` lists what task
-models put before those names. `PAIR_HEAD` and `WORD_HEAD` name the tensors of its cross-encoders and masked language
+A family's file has two functions: `architecture(config)` reads a `config.json`, and `config(architecture)` writes one.
+A table `NAMES` maps our layers to the checkpoint's, see `tensor_names`, and a tuple `PREFIXES` lists what task models
+put before those names. `PAIR_HEAD` and `WORD_HEAD` name the tensors of its cross-encoders and masked language
 models, where these can be read. `HEADS_DIVIDE_WIDTH` marks families for which transformers requires the number of heads
 to divide the width, although heads have a size of their own.
 """

@@ -9,6 +9,22 @@ from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
 
 PREFIXES = ("albert.",)
+NAMES = {
+    "embeddings/word": "embeddings.word_embeddings",
+    "embeddings/position": "embeddings.position_embeddings",
+    "embeddings/token_type": "embeddings.token_type_embeddings",
+    "embeddings/norm": "embeddings.LayerNorm",
+    "embeddings/projection": "encoder.embedding_hidden_mapping_in",
+    "layers/*/attention/query": "encoder.albert_layer_groups.*.albert_layers.0.attention.query",
+    "layers/*/attention/key": "encoder.albert_layer_groups.*.albert_layers.0.attention.key",
+    "layers/*/attention/value": "encoder.albert_layer_groups.*.albert_layers.0.attention.value",
+    "layers/*/attention/output": "encoder.albert_layer_groups.*.albert_layers.0.attention.dense",
+    "layers/*/attention/norm": "encoder.albert_layer_groups.*.albert_layers.0.attention.LayerNorm",
+    "layers/*/intermediate": "encoder.albert_layer_groups.*.albert_layers.0.ffn",
+    "layers/*/output": "encoder.albert_layer_groups.*.albert_layers.0.ffn_output",
+    "layers/*/norm": "encoder.albert_layer_groups.*.albert_layers.0.full_layer_layer_norm",
+    "pooler": "pooler",
+}
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
@@ -30,27 +46,3 @@ def config(architecture: Architecture) -> dict[str, Any]:
     """The `config.json` of a plain encoder."""
     special = {"model_type": "albert", "architectures": ["AlbertModel"], "num_hidden_groups": 1, "inner_group_num": 1}
     return bert.config(architecture) | special | {"embedding_size": architecture.embedding_size}
-
-
-def names(architecture: Architecture) -> dict[str, str]:
-    """Our paths to the checkpoint's tensor names."""
-    ours, theirs = "transformer/layers/0", "encoder.albert_layer_groups.0.albert_layers.0"
-    dense = {f"{ours}/attention/{part}": f"{theirs}.attention.{part}" for part in ("query", "key", "value")}
-    dense |= {
-        f"{ours}/attention/output": f"{theirs}.attention.dense",
-        f"{ours}/intermediate": f"{theirs}.ffn",
-        f"{ours}/output": f"{theirs}.ffn_output",
-        "transformer/embeddings/projection": "encoder.embedding_hidden_mapping_in",
-    }
-    norms = {
-        "transformer/embeddings/norm": "embeddings.LayerNorm",
-        f"{ours}/attention/norm": f"{theirs}.attention.LayerNorm",
-        f"{ours}/norm": f"{theirs}.full_layer_layer_norm",
-    }
-    if architecture.pooler:
-        dense["transformer/pooler"] = "pooler"
-    tables = {
-        f"transformer/embeddings/{part}/embedding": f"embeddings.{part}_embeddings.weight"
-        for part in ("word", "position", "token_type")
-    }
-    return tables | hugging_face.with_kernel_and_bias(dense) | hugging_face.with_scale_and_bias(norms)

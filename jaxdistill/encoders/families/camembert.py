@@ -5,10 +5,10 @@ from typing import Any
 
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import roberta
+from jaxdistill.encoders.families.roberta import NAMES as NAMES
 from jaxdistill.encoders.families.roberta import PAIR_HEAD as PAIR_HEAD
 from jaxdistill.encoders.families.roberta import PREFIXES as PREFIXES
 from jaxdistill.encoders.families.roberta import WORD_HEAD as WORD_HEAD
-from jaxdistill.encoders.families.roberta import names as names
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:

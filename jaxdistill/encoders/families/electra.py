@@ -1,6 +1,5 @@
 """ELECTRA's discriminator: BERT with embeddings narrower than its layers and without a pooler."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +9,9 @@ from jaxdistill.encoders.families import bert
 from jaxdistill.encoders.hugging_face import PairHead, WordHead
 
 PREFIXES = ("electra.",)
+NAMES = {key: name for key, name in bert.NAMES.items() if key != "pooler"} | {
+    "embeddings/projection": "embeddings_project"
+}
 PAIR_HEAD = PairHead("classifier.out_proj", "classifier.dense", "gelu")
 WORD_HEAD = WordHead(
     "generator_predictions.dense",
@@ -31,12 +33,3 @@ def config(architecture: Architecture) -> dict[str, Any]:
     """The `config.json` of a plain encoder."""
     special = {"model_type": "electra", "architectures": ["ElectraModel"]}
     return bert.config(architecture) | special | {"embedding_size": architecture.embedding_size}
-
-
-def names(architecture: Architecture) -> dict[str, str]:
-    """Our paths to the checkpoint's tensor names."""
-    names = bert.names(dataclasses.replace(architecture, pooler=False))
-    if architecture.projects_embeddings:
-        names["transformer/embeddings/projection/kernel"] = "embeddings_project.weight"
-        names["transformer/embeddings/projection/bias"] = "embeddings_project.bias"
-    return names

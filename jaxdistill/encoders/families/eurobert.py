@@ -7,8 +7,8 @@ from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import llama
 from jaxdistill.encoders.families.llama import HEADS_DIVIDE_WIDTH as HEADS_DIVIDE_WIDTH
+from jaxdistill.encoders.families.llama import NAMES as NAMES
 from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
-from jaxdistill.encoders.families.llama import names as names
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:

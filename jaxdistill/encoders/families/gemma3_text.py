@@ -15,6 +15,12 @@ from jaxdistill.encoders.families.llama import HEADS_DIVIDE_WIDTH as HEADS_DIVID
 from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
 from jaxdistill.encoders.hugging_face import FULL, SLIDING
 
+NAMES = llama.NAMES | {
+    "layers/*/attention/norm_after": "layers.*.post_attention_layernorm",
+    "layers/*/norm": "layers.*.pre_feedforward_layernorm",
+    "layers/*/norm_after": "layers.*.post_feedforward_layernorm",
+}
+
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
@@ -69,14 +75,3 @@ def config(architecture: Architecture) -> dict[str, Any]:
         "rope_local_base_freq": local.theta,
         "rope_parameters": {FULL: hugging_face.rope_parameters(full), SLIDING: hugging_face.rope_parameters(local)},
     }
-
-
-def names(architecture: Architecture) -> dict[str, str]:
-    """Our paths to the checkpoint's tensor names."""
-    names, norms = llama.names(architecture), {}
-    for index in range(architecture.layers):
-        ours, theirs = f"transformer/layers/{index}", f"layers.{index}"
-        norms[f"{ours}/attention/norm_after"] = f"{theirs}.post_attention_layernorm"
-        norms[f"{ours}/norm"] = f"{theirs}.pre_feedforward_layernorm"
-        norms[f"{ours}/norm_after"] = f"{theirs}.post_feedforward_layernorm"
-    return names | hugging_face.with_scale_and_bias(norms, bias=False)

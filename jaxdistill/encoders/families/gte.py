@@ -10,6 +10,20 @@ from jaxdistill.encoders.families import bert
 from jaxdistill.encoders.hugging_face import Part
 
 PREFIXES = ("new.", "gte.")
+NAMES = {
+    "embeddings/word": "embeddings.word_embeddings",
+    "embeddings/token_type": "embeddings.token_type_embeddings",
+    "embeddings/norm": "embeddings.LayerNorm",
+    "layers/*/attention/query": Part("encoder.layer.*.attention.qkv_proj", 0, 3),
+    "layers/*/attention/key": Part("encoder.layer.*.attention.qkv_proj", 1, 3),
+    "layers/*/attention/value": Part("encoder.layer.*.attention.qkv_proj", 2, 3),
+    "layers/*/attention/output": "encoder.layer.*.attention.o_proj",
+    "layers/*/attention/norm": "encoder.layer.*.attn_ln",
+    "layers/*/intermediate": Part("encoder.layer.*.mlp.up_gate_proj", 0, 2),
+    "layers/*/gate": Part("encoder.layer.*.mlp.up_gate_proj", 1, 2),
+    "layers/*/output": "encoder.layer.*.mlp.down_proj",
+    "layers/*/norm": "encoder.layer.*.mlp_ln",
+}
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
@@ -59,28 +73,4 @@ def config(architecture: Architecture) -> dict[str, Any]:
             "architectures": ["GteModel"],
             "rope_parameters": hugging_face.rope_parameters(architecture.kind(0)),
         }
-    )
-
-
-def names(architecture: Architecture) -> dict[str, str | Part]:
-    """Our paths to the checkpoint's tensors; queries, keys and values are one, intermediate and gate another."""
-    dense, gates, norms = {}, {}, {"transformer/embeddings/norm": "embeddings.LayerNorm"}
-    for index in range(architecture.layers):
-        ours, theirs = f"transformer/layers/{index}", f"encoder.layer.{index}"
-        for place, part in enumerate(("query", "key", "value")):
-            dense[f"{ours}/attention/{part}"] = Part(f"{theirs}.attention.qkv_proj", place, 3)
-        dense[f"{ours}/attention/output"] = f"{theirs}.attention.o_proj"
-        dense[f"{ours}/output"] = f"{theirs}.mlp.down_proj"
-        for place, part in enumerate(("intermediate", "gate")):
-            gates[f"{ours}/{part}"] = Part(f"{theirs}.mlp.up_gate_proj", place, 2)
-        norms[f"{ours}/attention/norm"] = f"{theirs}.attn_ln"
-        norms[f"{ours}/norm"] = f"{theirs}.mlp_ln"
-    tables = {"transformer/embeddings/word/embedding": "embeddings.word_embeddings.weight"}
-    if architecture.token_types:
-        tables["transformer/embeddings/token_type/embedding"] = "embeddings.token_type_embeddings.weight"
-    return (
-        tables
-        | hugging_face.with_kernel_and_bias(dense)
-        | hugging_face.with_kernel_and_bias(gates, bias=False)
-        | hugging_face.with_scale_and_bias(norms)
     )

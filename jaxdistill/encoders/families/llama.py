@@ -7,24 +7,33 @@ from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 
 PREFIXES = ("model.",)
+NAMES = {
+    "embeddings/word": "embed_tokens",
+    "layers/*/attention/norm": "layers.*.input_layernorm",
+    "layers/*/attention/query": "layers.*.self_attn.q_proj",
+    "layers/*/attention/key": "layers.*.self_attn.k_proj",
+    "layers/*/attention/value": "layers.*.self_attn.v_proj",
+    "layers/*/attention/query_norm": "layers.*.self_attn.q_norm",
+    "layers/*/attention/key_norm": "layers.*.self_attn.k_norm",
+    "layers/*/attention/output": "layers.*.self_attn.o_proj",
+    "layers/*/norm": "layers.*.post_attention_layernorm",
+    "layers/*/gate": "layers.*.mlp.gate_proj",
+    "layers/*/intermediate": "layers.*.mlp.up_proj",
+    "layers/*/output": "layers.*.mlp.down_proj",
+    "norm": "norm",
+}
 HEADS_DIVIDE_WIDTH = True
 
 
 def architecture(config: Mapping[str, Any], *, theta: float = 10_000.0, **variations: Any) -> Architecture:
     """Reads a `config.json`; `variations` are fields in which a related family differs, `theta` its default base."""
-    size, value = hugging_face.size, hugging_face.value
+    value = hugging_face.value
     layers, mlp_bias = hugging_face.layer_count(config), value(config, "mlp_bias", bool, False)
     fields: dict[str, Any] = dict(
         family="llama",
-        vocab_size=size(config, "vocab_size"),
-        hidden_size=size(config, "hidden_size"),
-        layers=layers,
-        heads=size(config, "num_attention_heads"),
-        intermediate_size=size(config, "intermediate_size"),
-        max_positions=size(config, "max_position_embeddings"),
+        **hugging_face.sizes(config),
         activation=hugging_face.activation(config, default="silu"),
         layer_norm_eps=value(config, "rms_norm_eps", float, 1e-6, least=0),
-        pad_id=value(config, "pad_token_id", int | None, None) or 0,
         hidden_dropout=0.0,
         attention_dropout=value(config, "attention_dropout", float, 0.0, least=0),
         position_table=False,
@@ -48,17 +57,11 @@ def config(architecture: Architecture) -> dict[str, Any]:
     return {
         "architectures": ["LlamaModel"],
         "model_type": "llama",
-        "vocab_size": a.vocab_size,
-        "hidden_size": a.hidden_size,
-        "num_hidden_layers": a.layers,
-        "num_attention_heads": a.heads,
+        **hugging_face.written_sizes(a),
         "num_key_value_heads": a.key_head_count,
         "head_dim": a.head_width,
-        "intermediate_size": a.intermediate_size,
-        "max_position_embeddings": a.max_positions,
         "hidden_act": hugging_face.activation_name(a.activation),
         "rms_norm_eps": a.layer_norm_eps,
-        "pad_token_id": a.pad_id,
         "attention_dropout": a.attention_dropout,
         "attention_bias": a.attention_bias,
         "mlp_bias": a.output_bias,
@@ -67,34 +70,4 @@ def config(architecture: Architecture) -> dict[str, Any]:
         "rope_parameters": hugging_face.rope_parameters(a.kind(0)),
         "tie_word_embeddings": True,
         "use_cache": False,
-        "dtype": "float32",
     }
-
-
-def names(architecture: Architecture) -> dict[str, str]:
-    """Our paths to the checkpoint's tensor names."""
-    attention, attention_outputs, gates, outputs = {}, {}, {}, {}
-    norms = {"transformer/norm": "norm"}
-    for index in range(architecture.layers):
-        ours, theirs = f"transformer/layers/{index}", f"layers.{index}"
-        for part, short in (("query", "q"), ("key", "k"), ("value", "v")):
-            attention[f"{ours}/attention/{part}"] = f"{theirs}.self_attn.{short}_proj"
-        attention_outputs[f"{ours}/attention/output"] = f"{theirs}.self_attn.o_proj"
-        gates[f"{ours}/gate"] = f"{theirs}.mlp.gate_proj"
-        gates[f"{ours}/intermediate"] = f"{theirs}.mlp.up_proj"
-        outputs[f"{ours}/output"] = f"{theirs}.mlp.down_proj"
-        norms[f"{ours}/attention/norm"] = f"{theirs}.input_layernorm"
-        norms[f"{ours}/norm"] = f"{theirs}.post_attention_layernorm"
-        if architecture.query_key_norm:
-            norms[f"{ours}/attention/query_norm"] = f"{theirs}.self_attn.q_norm"
-            norms[f"{ours}/attention/key_norm"] = f"{theirs}.self_attn.k_norm"
-    return (
-        {"transformer/embeddings/word/embedding": "embed_tokens.weight"}
-        | hugging_face.with_kernel_and_bias(attention, bias=architecture.attention_bias)
-        | hugging_face.with_kernel_and_bias(
-            attention_outputs, bias=architecture.attention_bias and architecture.attention_output_bias
-        )
-        | hugging_face.with_kernel_and_bias(gates, bias=architecture.intermediate_bias)
-        | hugging_face.with_kernel_and_bias(outputs, bias=architecture.output_bias)
-        | hugging_face.with_scale_and_bias(norms, bias=False)
-    )

@@ -6,8 +6,8 @@ from typing import Any
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import llama
+from jaxdistill.encoders.families.llama import NAMES as NAMES
 from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
-from jaxdistill.encoders.families.llama import names as names
 from jaxdistill.encoders.hugging_face import FULL, SLIDING
 
 

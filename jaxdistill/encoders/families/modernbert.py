@@ -9,12 +9,26 @@ from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.hugging_face import FULL, SLIDING, Part
 
 PREFIXES = ("model.",)
+NAMES = {
+    "embeddings/word": "embeddings.tok_embeddings",
+    "embeddings/norm": "embeddings.norm",
+    "layers/*/attention/norm": "layers.*.attn_norm",
+    "layers/*/attention/query": Part("layers.*.attn.Wqkv", 0, 3),
+    "layers/*/attention/key": Part("layers.*.attn.Wqkv", 1, 3),
+    "layers/*/attention/value": Part("layers.*.attn.Wqkv", 2, 3),
+    "layers/*/attention/output": "layers.*.attn.Wo",
+    "layers/*/norm": "layers.*.mlp_norm",
+    "layers/*/gate": Part("layers.*.mlp.Wi", 0, 2),
+    "layers/*/intermediate": Part("layers.*.mlp.Wi", 1, 2),
+    "layers/*/output": "layers.*.mlp.Wo",
+    "norm": "final_norm",
+}
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
     hugging_face.refuse_variants(config)
-    size, value = hugging_face.size, hugging_face.value
+    value = hugging_face.value
     layers, mlp_bias = hugging_face.layer_count(config), value(config, "mlp_bias", bool, False)
     every = value(config, "global_attn_every_n_layers", int, 3, least=1)
     types = hugging_face.layer_types(config, [SLIDING if layer % every else FULL for layer in range(layers)])
@@ -26,15 +40,9 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     )
     return Architecture(
         family="modernbert",
-        vocab_size=size(config, "vocab_size"),
-        hidden_size=size(config, "hidden_size"),
-        layers=layers,
-        heads=size(config, "num_attention_heads"),
-        intermediate_size=size(config, "intermediate_size"),
-        max_positions=size(config, "max_position_embeddings"),
+        **hugging_face.sizes(config),
         activation=hugging_face.activation(config, "hidden_activation"),
         layer_norm_eps=value(config, "norm_eps", float, 1e-5, least=0),
-        pad_id=value(config, "pad_token_id", int | None, None) or 0,
         hidden_dropout=value(config, "embedding_dropout", float, 0.0, least=0),
         attention_dropout=value(config, "attention_dropout", float, 0.0, least=0),
         position_table=False,
@@ -57,16 +65,10 @@ def config(architecture: Architecture) -> dict[str, Any]:
     return {
         "architectures": ["ModernBertModel"],
         "model_type": "modernbert",
-        "vocab_size": a.vocab_size,
-        "hidden_size": a.hidden_size,
-        "num_hidden_layers": a.layers,
-        "num_attention_heads": a.heads,
-        "intermediate_size": a.intermediate_size,
-        "max_position_embeddings": a.max_positions,
+        **hugging_face.written_sizes(a),
         "hidden_activation": hugging_face.activation_name(a.activation),
         "norm_eps": a.layer_norm_eps,
         "norm_bias": a.norm == "layer",
-        "pad_token_id": a.pad_id,
         "embedding_dropout": a.hidden_dropout,
         "mlp_dropout": a.hidden_dropout,
         "attention_dropout": a.attention_dropout,
@@ -78,7 +80,6 @@ def config(architecture: Architecture) -> dict[str, Any]:
         "global_rope_theta": full.theta,
         "local_rope_theta": local.theta,
         "rope_parameters": {FULL: hugging_face.rope_parameters(full), SLIDING: hugging_face.rope_parameters(local)},
-        "dtype": "float32",
     }
 
 
@@ -89,27 +90,3 @@ def _period(a: Architecture) -> dict[str, int]:
         if all(bool(kind.window) == bool(layer % every) for layer, kind in enumerate(a.kinds)):
             return {"global_attn_every_n_layers": every}
     return {}
-
-
-def names(architecture: Architecture) -> dict[str, str | Part]:
-    """Our paths to the checkpoint's tensors; queries, keys and values are one, gate and intermediate another."""
-    attention, gates, outputs = {}, {}, {}
-    norms = {"transformer/embeddings/norm": "embeddings.norm", "transformer/norm": "final_norm"}
-    for index in range(architecture.layers):
-        ours, theirs = f"transformer/layers/{index}", f"layers.{index}"
-        for place, part in enumerate(("query", "key", "value")):
-            attention[f"{ours}/attention/{part}"] = Part(f"{theirs}.attn.Wqkv", place, 3)
-        attention[f"{ours}/attention/output"] = f"{theirs}.attn.Wo"
-        for place, part in enumerate(("gate", "intermediate")):
-            gates[f"{ours}/{part}"] = Part(f"{theirs}.mlp.Wi", place, 2)
-        outputs[f"{ours}/output"] = f"{theirs}.mlp.Wo"
-        norms[f"{ours}/norm"] = f"{theirs}.mlp_norm"
-        if index:
-            norms[f"{ours}/attention/norm"] = f"{theirs}.attn_norm"
-    return (
-        {"transformer/embeddings/word/embedding": "embeddings.tok_embeddings.weight"}
-        | hugging_face.with_kernel_and_bias(attention, bias=architecture.attention_bias)
-        | hugging_face.with_kernel_and_bias(gates, bias=architecture.intermediate_bias)
-        | hugging_face.with_kernel_and_bias(outputs, bias=architecture.output_bias)
-        | hugging_face.with_scale_and_bias(norms, bias=architecture.norm == "layer")
-    )

@@ -11,6 +11,14 @@ from jaxdistill.encoders.families.roberta import PAIR_HEAD as PAIR_HEAD
 from jaxdistill.encoders.families.roberta import WORD_HEAD as WORD_HEAD
 
 PREFIXES = ("mpnet.",)
+NAMES = bert.NAMES | {
+    "relative_bias": "encoder.relative_attention_bias",
+    "layers/*/attention/query": "encoder.layer.*.attention.attn.q",
+    "layers/*/attention/key": "encoder.layer.*.attention.attn.k",
+    "layers/*/attention/value": "encoder.layer.*.attention.attn.v",
+    "layers/*/attention/output": "encoder.layer.*.attention.attn.o",
+    "layers/*/attention/norm": "encoder.layer.*.attention.LayerNorm",
+}
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
@@ -32,24 +40,3 @@ def config(architecture: Architecture) -> dict[str, Any]:
     del config["type_vocab_size"]
     special = {"model_type": "mpnet", "architectures": ["MPNetModel"], "bos_token_id": 0, "eos_token_id": 2}
     return config | special | {"relative_attention_num_buckets": architecture.relative_buckets}
-
-
-def names(architecture: Architecture) -> dict[str, str]:
-    """Our paths to the checkpoint's tensor names."""
-    dense, norms = {}, {"transformer/embeddings/norm": "embeddings.LayerNorm"}
-    for index in range(architecture.layers):
-        ours, theirs = f"transformer/layers/{index}", f"encoder.layer.{index}"
-        for part, short in (("query", "q"), ("key", "k"), ("value", "v"), ("output", "o")):
-            dense[f"{ours}/attention/{part}"] = f"{theirs}.attention.attn.{short}"
-        dense[f"{ours}/intermediate"] = f"{theirs}.intermediate.dense"
-        dense[f"{ours}/output"] = f"{theirs}.output.dense"
-        norms[f"{ours}/attention/norm"] = f"{theirs}.attention.LayerNorm"
-        norms[f"{ours}/norm"] = f"{theirs}.output.LayerNorm"
-    if architecture.pooler:
-        dense["transformer/pooler"] = "pooler.dense"
-    tables = {
-        "transformer/embeddings/word/embedding": "embeddings.word_embeddings.weight",
-        "transformer/embeddings/position/embedding": "embeddings.position_embeddings.weight",
-        "transformer/relative_bias/embedding": "encoder.relative_attention_bias.weight",
-    }
-    return tables | hugging_face.with_kernel_and_bias(dense) | hugging_face.with_scale_and_bias(norms)

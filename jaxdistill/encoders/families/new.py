@@ -1,6 +1,6 @@
 """The name that GTE's checkpoints have in their own code, which is never run; they are exported as `gte`."""
 
+from jaxdistill.encoders.families.gte import NAMES as NAMES
 from jaxdistill.encoders.families.gte import PREFIXES as PREFIXES
 from jaxdistill.encoders.families.gte import architecture as architecture
 from jaxdistill.encoders.families.gte import config as config
-from jaxdistill.encoders.families.gte import names as names

@@ -10,6 +10,20 @@ from jaxdistill.encoders.families import bert
 from jaxdistill.encoders.hugging_face import Part
 
 PREFIXES = ("nomic_bert.", "bert.")
+NAMES = {
+    "embeddings/word": "embeddings.word_embeddings",
+    "embeddings/token_type": "embeddings.token_type_embeddings",
+    "embeddings/norm": "emb_ln",
+    "layers/*/attention/query": Part("encoder.layers.*.attn.Wqkv", 0, 3),
+    "layers/*/attention/key": Part("encoder.layers.*.attn.Wqkv", 1, 3),
+    "layers/*/attention/value": Part("encoder.layers.*.attn.Wqkv", 2, 3),
+    "layers/*/attention/output": "encoder.layers.*.attn.out_proj",
+    "layers/*/attention/norm": "encoder.layers.*.norm1",
+    "layers/*/intermediate": "encoder.layers.*.mlp.fc11",
+    "layers/*/gate": "encoder.layers.*.mlp.fc12",
+    "layers/*/output": "encoder.layers.*.mlp.fc2",
+    "layers/*/norm": "encoder.layers.*.norm2",
+}
 OLD_NAMES = {
     "n_embd": "hidden_size",
     "n_layer": "num_hidden_layers",
@@ -74,22 +88,3 @@ def config(architecture: Architecture) -> dict[str, Any]:
             "rope_parameters": hugging_face.rope_parameters(architecture.kind(0)),
         }
     )
-
-
-def names(architecture: Architecture) -> dict[str, str | Part]:
-    """Our paths to the checkpoint's tensors; queries, keys and values are one."""
-    dense, norms = {}, {"transformer/embeddings/norm": "emb_ln"}
-    for index in range(architecture.layers):
-        ours, theirs = f"transformer/layers/{index}", f"encoder.layers.{index}"
-        for place, part in enumerate(("query", "key", "value")):
-            dense[f"{ours}/attention/{part}"] = Part(f"{theirs}.attn.Wqkv", place, 3)
-        dense[f"{ours}/attention/output"] = f"{theirs}.attn.out_proj"
-        dense[f"{ours}/intermediate"] = f"{theirs}.mlp.fc11"
-        dense[f"{ours}/gate"] = f"{theirs}.mlp.fc12"
-        dense[f"{ours}/output"] = f"{theirs}.mlp.fc2"
-        norms[f"{ours}/attention/norm"] = f"{theirs}.norm1"
-        norms[f"{ours}/norm"] = f"{theirs}.norm2"
-    tables = {"transformer/embeddings/word/embedding": "embeddings.word_embeddings.weight"}
-    if architecture.token_types:
-        tables["transformer/embeddings/token_type/embedding"] = "embeddings.token_type_embeddings.weight"
-    return tables | hugging_face.with_kernel_and_bias(dense, bias=False) | hugging_face.with_scale_and_bias(norms)

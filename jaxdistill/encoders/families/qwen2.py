@@ -7,8 +7,8 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import llama, qwen3
+from jaxdistill.encoders.families.llama import NAMES as NAMES
 from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
-from jaxdistill.encoders.families.llama import names as names
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:

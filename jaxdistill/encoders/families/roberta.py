@@ -6,7 +6,7 @@ from typing import Any
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
-from jaxdistill.encoders.families.bert import names as names
+from jaxdistill.encoders.families.bert import NAMES as NAMES
 from jaxdistill.encoders.hugging_face import PairHead, WordHead
 
 PREFIXES = ("roberta.",)
