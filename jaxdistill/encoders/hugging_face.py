@@ -79,7 +79,7 @@ SIZES = {
 """Fields of an architecture that all families have, to their names in `config.json`."""
 
 
-def sizes(config: Mapping[str, Any], own: Mapping[str, str] = MappingProxyType({})) -> dict[str, int]:
+def sizes(config: Mapping[str, Any], own: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
     """`SIZES` and the padding token; `own` maps names that a family has changed to its own."""
     pad_id = value(config, "pad_token_id", int | None, None) or 0
     return {ours: size(config, own.get(name, name)) for ours, name in SIZES.items()} | {"pad_id": pad_id}
