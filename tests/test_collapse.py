@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.training.collapse import (
+from jaxdistill.training.hooks.collapse import (
     RANK,
     SAMPLE,
     SPREAD,

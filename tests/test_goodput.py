@@ -12,9 +12,9 @@ import pytest
 from jaxdistill import main
 from jaxdistill.cluster.chips import peak_flops_per_s
 from jaxdistill.core import InputError
-from jaxdistill.training import goodput as goodput_module
-from jaxdistill.training.goodput import ACTIVITIES, Goodput
-from jaxdistill.training.profile import Profile, profiled_steps
+from jaxdistill.training.hooks import goodput as goodput_module
+from jaxdistill.training.hooks.goodput import ACTIVITIES, Goodput
+from jaxdistill.training.hooks.profile import Profile, profiled_steps
 from jaxdistill.training.run import Run
 from jaxdistill.workdir.checkpoint import Checkpoints
 

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.training import collapse, loop
-from jaxdistill.training.goodput import Goodput
+from jaxdistill.training import loop
+from jaxdistill.training.hooks import collapse
+from jaxdistill.training.hooks.goodput import Goodput
 from jaxdistill.training.metrics import Progress
 from jaxdistill.workdir.checkpoint import Restored
 

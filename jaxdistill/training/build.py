@@ -26,6 +26,7 @@ from jaxdistill.students.parts.student import widths_of
 from jaxdistill.teachers.parts.prompts import check_roles
 from jaxdistill.training import optim, step
 from jaxdistill.training.dev import dev_tasks, held_out_rows, read_own_sets
+from jaxdistill.training.hooks.profile import profiled_steps
 from jaxdistill.training.lengths import training_length
 from jaxdistill.training.objective import (
     check_accumulation,
@@ -36,7 +37,6 @@ from jaxdistill.training.objective import (
     sized_to_text,
     sizes_of,
 )
-from jaxdistill.training.profile import profiled_steps
 from jaxdistill.training.run import Run
 from jaxdistill.training.sharding import frozen_shardings, sharding_rules
 from jaxdistill.training.student import load_labellers, load_teachers, make_student

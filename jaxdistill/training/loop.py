@@ -24,11 +24,11 @@ from jaxdistill.core import Array, Batch, InputError, Params, TrainState
 from jaxdistill.data.batches import prefetch
 from jaxdistill.inference import Embedder
 from jaxdistill.students.parts.student import widths_of
-from jaxdistill.training import collapse
-from jaxdistill.training.goodput import Goodput
+from jaxdistill.training.hooks import collapse
+from jaxdistill.training.hooks.goodput import Goodput
+from jaxdistill.training.hooks.profile import Profile
 from jaxdistill.training.metrics import Callback, Progress, Writers
 from jaxdistill.training.outcome import Outcome, open_checkpoints, outcome_of
-from jaxdistill.training.profile import Profile
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import say
 from jaxdistill.workdir.checkpoint import Checkpoints
