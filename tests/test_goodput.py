@@ -132,11 +132,11 @@ def traces(monkeypatch):
     ],
 )
 def test_a_trace_has_the_steps_of_the_range_that_the_process_runs(tmp_path, traces, caplog, option, steps, expected):
-    profile = Profile(option, tmp_path)
+    profile = Profile(option, tmp_path, Goodput())
     with caplog.at_level(logging.INFO):
         for step in steps:
-            profile.before(step, f"state {step}")
-            profile.after(step, f"results {step}")
+            profile.before_step(step, f"state {step}")
+            profile.after_step(step, None, f"results {step}")
         profile.close()
     assert traces == expected
     first, last = max(steps[0], profile.first), min(steps[-1], profile.last)
@@ -146,13 +146,13 @@ def test_a_trace_has_the_steps_of_the_range_that_the_process_runs(tmp_path, trac
 
 @pytest.mark.parametrize(("steps", "ran"), [(range(1, 5), "steps 1 to 4"), (range(0), "no step")])
 def test_a_range_that_no_step_falls_into_is_a_warning(tmp_path, traces, caplog, steps, ran):
-    profile = Profile("300:310", tmp_path)
+    profile = Profile("300:310", tmp_path, Goodput())
     for step in steps:
-        profile.before(step, None)
-        profile.after(step, None)
+        profile.before_step(step, None)
+        profile.after_step(step, None, None)
     profile.close()
     assert not traces and caplog.messages == [f"run.profile=300:310 traced nothing: this process ran {ran}"]
-    Profile("", tmp_path).close()
+    Profile("", tmp_path, Goodput()).close()
     assert len(caplog.messages) == 1
 
 

@@ -1,14 +1,18 @@
 """What the training loop writes down and remembers of its steps and evaluations, without a training."""
 
 import contextlib
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.training import loop
+from jaxdistill.training import train
 from jaxdistill.training.hooks import collapse
+from jaxdistill.training.hooks.dev_scores import DevScores
 from jaxdistill.training.hooks.goodput import Goodput
+from jaxdistill.training.hooks.hook import Schedule
+from jaxdistill.training.hooks.recorder import Recorder
 from jaxdistill.training.metrics import Progress
 from jaxdistill.workdir.checkpoint import Restored
 
@@ -19,11 +23,11 @@ def test_a_run_beyond_the_steps_asked_for_is_refused():
         restored = Restored(step, None, {"before": {"dev": 0.5}})
         checkpoints = SimpleNamespace(folder="w/checkpoints", restore=lambda *given, restored=restored: restored)
         with pytest.raises(InputError, match=words) if words else contextlib.nullcontext():
-            loop._first_or_restored(run, checkpoints)
+            train._first_or_restored(run, checkpoints)
 
 
 def judged(*, exports_last: bool) -> SimpleNamespace:
-    """What `_Loop.compare` reads, before the first evaluation."""
+    """What `DevScores.compare` reads, before the first evaluation."""
     run = SimpleNamespace(best="dev", exports_last=exports_last)
     return SimpleNamespace(run=run, track={"best": None, "since_best": 0})
 
@@ -31,7 +35,7 @@ def judged(*, exports_last: bool) -> SimpleNamespace:
 def test_the_last_evaluation_counts_where_asked():
     state = judged(exports_last=True)
     for step, score in enumerate((0.5, 0.6, 0.4)):
-        loop._Loop.compare(state, step, {"dev": score})
+        DevScores.compare(state, step, {"dev": score})
         assert (state.track["best_step"], state.track["scores"]["dev"]) == (step, score)
 
 
@@ -39,7 +43,7 @@ def test_an_equal_score_is_the_best_but_no_progress():
     state = judged(exports_last=False)
     found = []
     for step, score in enumerate((0.5, 0.5, 0.4, 0.5, 0.6, 0.6)):
-        loop._Loop.compare(state, step, {"dev": score, "step": step})
+        DevScores.compare(state, step, {"dev": score, "step": step})
         found.append((state.track["best_step"], state.track["since_best"], state.track["scores"]["step"]))
     assert found == [(0, 0, 0), (1, 1, 1), (1, 2, 1), (3, 3, 3), (4, 0, 4), (5, 1, 5)]
 
@@ -51,9 +55,9 @@ def test_a_report_has_the_means_of_its_steps_and_the_rate_of_the_last():
         goodput=Goodput(),
         bar=SimpleNamespace(rate=lambda step: 7.0, show=lambda loss, rate: None),
         run=SimpleNamespace(schedule=lambda update: update / 8),
-        writers=SimpleNamespace(write=written.__setitem__),
+        write=written.__setitem__,
     )
-    loop._Loop.report(state, 5)
+    Recorder.report(state, 5)
     assert (written[5]["loss"], written[5]["learning_rate"], written[5]["sentences_per_s"]) == (3.0, 0.5, 7.0)
     assert not state.pending
 
@@ -62,13 +66,13 @@ def test_the_time_left_counts_evaluations_apart_from_steps():
     goodput = Goodput()
     goodput.total |= {"data": 1.0, "steps": 9.0, "evaluation": 1000.0, "compile": 50.0}
     goodput.last |= {"evaluation": 5.0, "checkpoints": 1.0}
-    config = SimpleNamespace(evals=SimpleNamespace(every=30), run=SimpleNamespace(save_every=0))
-    state = SimpleNamespace(goodput=goodput, first_step=0, run=SimpleNamespace(steps=100, config=config))
-    assert loop._Loop.seconds_left(state, 10) == 90 * 1.0 + 4 * (5.0 + 1.0)  # after steps 30, 60, 90 and 100
-    assert loop._Loop.seconds_left(state, 100) == 0.0
-    config.run.save_every = 20
-    assert loop._Loop.seconds_left(state, 10) == 90 * 1.0 + 4 * (5.0 + 1.0) + 5 * 1.0
-    assert loop._Loop.seconds_left(state, 0) == 0.0  # no step has been timed
+    schedule = Schedule(steps=100, log_every=1, evaluate_every=30, save_every=0)
+    state = SimpleNamespace(goodput=goodput, first_step=0, schedule=schedule)
+    assert Recorder.seconds_left(state, 10) == 90 * 1.0 + 4 * (5.0 + 1.0)  # after steps 30, 60, 90 and 100
+    assert Recorder.seconds_left(state, 100) == 0.0
+    state.schedule = replace(schedule, save_every=20)
+    assert Recorder.seconds_left(state, 10) == 90 * 1.0 + 4 * (5.0 + 1.0) + 5 * 1.0
+    assert Recorder.seconds_left(state, 0) == 0.0  # no step has been timed
 
 
 def test_the_bar_shows_the_time_left_and_the_rate_of_the_steps(capsys):
@@ -82,13 +86,12 @@ def test_the_bar_shows_the_time_left_and_the_rate_of_the_steps(capsys):
 
 def test_vectors_that_gather_slowly_collapse_too(monkeypatch, caplog):
     """Each spread is more than a quarter of the one before."""
-    evals = SimpleNamespace(collapse="warn")
-    state = SimpleNamespace(run=SimpleNamespace(config=SimpleNamespace(evals=evals)), track={}, watched=[])
-    state.embedder = SimpleNamespace(encode=len)
+    watched = collapse.Collapse([], {}, stops=False)
+    embedder = SimpleNamespace(encode=len)
     warned = []
     for step, spread in enumerate((0.4, 0.2, 0.11, 0.09)):
         found = {collapse.SPREAD: spread, collapse.RANK: 9.0}
         monkeypatch.setattr(collapse, "measured_spread", lambda embed, sentences, found=found: found)
-        loop._Loop.watch_collapse(state, step, {})
+        watched.spread(step, {}, embedder)
         warned.append("fell from 0.4" in caplog.text)
     assert warned == [False, False, False, True]

@@ -13,7 +13,7 @@ from jaxdistill.core import InputError
 from jaxdistill.files import write_atomic
 from jaxdistill.options import config_file
 from jaxdistill.training.dev import read_own_sets
-from jaxdistill.training.loop import patience_of
+from jaxdistill.training.hooks.hook import patience_of
 
 from program import ROOT, refused, run, tiny_arguments
 

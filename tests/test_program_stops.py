@@ -7,7 +7,7 @@ import pytest
 
 from jaxdistill import main
 from jaxdistill.core import InputError
-from jaxdistill.training import loop as training_loop
+from jaxdistill.training.hooks.dev_scores import DevScores
 from jaxdistill.workdir.checkpoint import Checkpoints
 
 from program import start, tiny_arguments, wait_for
@@ -51,7 +51,7 @@ def test_a_score_that_is_not_a_number_is_no_best(monkeypatch):
         embedder=types.SimpleNamespace(as_embed=lambda params: None),
     )
     with pytest.raises(InputError, match="pairs/spearman is nan"):
-        training_loop._Loop.scores(loop, 0, {})
+        DevScores.scores(loop, 0, {})
 
 
 def assert_the_export_names_no_folder_and_no_default_prompt(export, folder):

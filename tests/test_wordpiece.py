@@ -28,7 +28,7 @@ from jaxdistill.options import config_file
 from jaxdistill.reading import check_reads, tokenised_text
 from jaxdistill.students.parts.vocabulary import new_tokenizer
 from jaxdistill.surgery import resizing
-from jaxdistill.training import loop as train
+from jaxdistill.training import train
 from jaxdistill.training.build import build
 from jaxdistill.training.outcome import restored_student
 from jaxdistill.training.student import make_student, setting_of

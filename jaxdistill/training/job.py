@@ -23,13 +23,13 @@ from jaxdistill.training.build import build
 from jaxdistill.training.dev import retrieval_files
 from jaxdistill.training.export import export, weights_bytes
 from jaxdistill.training.final_scores import Found, final_models, found_of
-from jaxdistill.training.loop import train
 from jaxdistill.training.metrics import Callback
 from jaxdistill.training.outcome import Outcome
 from jaxdistill.training.overview import print_overview
 from jaxdistill.training.paper import Repeated, repeated
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import kept, say
+from jaxdistill.training.train import train
 from jaxdistill.versions import versions
 from jaxdistill.workdir import lock
 from jaxdistill.workdir.folder import (

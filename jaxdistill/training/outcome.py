@@ -47,7 +47,9 @@ def open_checkpoints(run: Run, *, shared: bool) -> Checkpoints:
     return Checkpoints(run.workdir, keep=config.run.keep, keep_steps=config.evals.average, shared=shared)
 
 
-def outcome_of(run: Run, track: Mapping[str, Any], shared: bool, seconds: float, spent: Mapping[str, float]) -> Outcome:
+def outcome_of(
+    run: Run, track: Mapping[str, Any], *, shared: bool, seconds: float, spent: Mapping[str, float]
+) -> Outcome:
     """The student that a finished training ends with, and its scores.
 
     Args:

@@ -10,21 +10,53 @@ sample of the training text, from vectors of unit length:
   (Roy and Vetterli, EUSIPCO 2007; RankMe, https://arxiv.org/abs/2210.02885).
 """
 
+import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.core import Embed
+from jaxdistill.core import Embed, Params
 from jaxdistill.data.store import TokenStore
 from jaxdistill.evals.geometry import pairwise_cosines, uniformity
 from jaxdistill.evals.similarity import unit_or_zero_vectors
+from jaxdistill.inference import Embedder
+from jaxdistill.training.hooks.hook import Diverged
+
+log = logging.getLogger(__name__)
 
 SAMPLE = 256
 """Sentences of the training text on which the spread is measured."""
 SPREAD, RANK = "vectors/spread", "vectors/rank"
 SHARE = 0.25
 """Below this share of the highest spread or rank that a run has had, its vectors are called collapsed."""
+
+
+class Collapse:
+    """Watches the vectors of `sentences`, and warns of a collapse or stops the training at one.
+
+    Args:
+      track: what the evaluations have seen; the highest spread so far is a part of it.
+    """
+
+    def __init__(self, sentences: Sequence[str], track: dict[str, Any], *, stops: bool):
+        self.sentences, self.track, self.stops = sentences, track, stops
+
+    def spread(self, step: int, params: Params, embedder: Embedder) -> dict[str, float]:
+        """The spread of the student's vectors with these parameters; raises `Diverged` if a collapse stops the training."""
+        spread = measured_spread(partial(embedder.encode, params=params, prompt=""), self.sentences)
+        highest = self.track.get("widest", {})
+        fallen = collapse_of(spread, highest)
+        self.track["widest"] = highest_of(spread, highest)
+        if fallen and self.stops:
+            raise Diverged(f"at step {step}: the student's vectors collapse: {fallen}")
+        if fallen:
+            log.warning(
+                "step %d: the student's vectors collapse: %s; evals.collapse=stop ends such a run", step, fallen
+            )
+        return spread
 
 
 def sample_of(store: TokenStore) -> list[str]:

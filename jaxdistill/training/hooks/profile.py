@@ -8,6 +8,8 @@ from typing import Any
 import jax
 
 from jaxdistill.core import InputError
+from jaxdistill.training.hooks.goodput import Goodput
+from jaxdistill.training.hooks.hook import Hook
 
 FOLDER = "profile"
 
@@ -24,10 +26,11 @@ def profiled_steps(option: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-class Profile:
+class Profile(Hook):
     """Traces the steps of `run.profile` in one process; in a resumed run, those that remain."""
 
-    def __init__(self, option: str, workdir: pathlib.Path):
+    def __init__(self, option: str, workdir: pathlib.Path, goodput: Goodput):
+        self.goodput = goodput
         self.option, (self.first, self.last) = option, profiled_steps(option)
         self.folder = workdir / FOLDER
         self._ran: tuple[int, int] | None = None
@@ -35,24 +38,27 @@ class Profile:
         """First step of the trace; 0 before it."""
         self._traces = False
 
-    def before(self, step: int, state: Any) -> None:
+    def before_step(self, step: int, state: Any) -> None:
         """Begins the trace at the first step of the range, once the steps before it have made the state."""
         self._ran = (self._ran[0] if self._ran else step, step)
         if not self._begun and self.first <= step <= self.last:
-            jax.block_until_ready(state)
-            jax.profiler.start_trace(str(self.folder))
+            with self.goodput.spent("steps"):
+                jax.block_until_ready(state)
+                jax.profiler.start_trace(str(self.folder))
             self._begun, self._traces = step, True
 
-    def after(self, step: int, results: Any) -> None:
-        """Ends the trace after the last step, once its results are there."""
+    def after_step(self, step: int, state: Any, metrics: Any) -> None:
+        """Ends the trace after the last step, once its metrics are there."""
         if self._traces and step == self.last:
-            jax.block_until_ready(results)
-            self._end(step)
+            with self.goodput.spent("steps"):
+                jax.block_until_ready(metrics)
+                self._end(step)
 
     def close(self) -> None:
         """Ends a trace that has begun, and warns of one that has not."""
         if self._traces and self._ran:
-            self._end(self._ran[1])
+            with self.goodput.spent("steps"):
+                self._end(self._ran[1])
         elif self.option and not self._begun:
             ran = f"steps {self._ran[0]} to {self._ran[1]}" if self._ran else "no step"
             log.warning("run.profile=%s traced nothing: this process ran %s", self.option, ran)

@@ -1,0 +1,89 @@
+"""Evaluates the student while it trains, tracks its best score, and ends a training that no longer improves."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from jaxdistill.core import Array, InputError, Params, TrainState
+from jaxdistill.inference import Embedder
+from jaxdistill.students.parts.student import widths_of
+from jaxdistill.training.hooks.collapse import Collapse
+from jaxdistill.training.hooks.goodput import Goodput
+from jaxdistill.training.hooks.hook import Diverged, Hook, patience_of, schedule_of
+from jaxdistill.training.hooks.recorder import Recorder
+from jaxdistill.training.run import Run
+from jaxdistill.training.said import say
+
+
+class DevScores(Hook):
+    """Runs every dev evaluation where one is due.
+
+    Args:
+      track: what the evaluations have seen, which checkpoints keep.
+      recorder: reports before an evaluation, and writes its scores.
+      collapse: measures the spread of the vectors at each evaluation; None: nothing does.
+    """
+
+    def __init__(
+        self, run: Run, track: dict[str, Any], *, recorder: Recorder, goodput: Goodput, collapse: Collapse | None
+    ):
+        self.run, self.track, self.recorder, self.goodput, self.collapse = run, track, recorder, goodput, collapse
+        self.schedule = schedule_of(run.config, run.steps)
+        self.patience = patience_of(run.config.evals, run.batches.steps_per_epoch)
+        evaluated = run.config.student.evaluated(run.student, widths_of(run.teachers))
+        self.embedder = Embedder(evaluated, mesh=run.mesh, compute_dtype=run.compute_dtype, params={})
+
+    def at_start(self, step: int, state: TrainState, *, is_new: bool) -> None:
+        ends_here = step == self.run.steps and self.track.get("evaluated", step) != step  # a killed run was asked to
+        if is_new or ends_here:
+            self.evaluate(step, state)
+
+    def after_step(self, step: int, state: TrainState, metrics: Mapping[str, Array]) -> None:
+        if self.schedule.evaluates(step):
+            self.evaluate(step, state)
+
+    def reason_to_stop(self) -> str:
+        if not self.patience or self.track["since_best"] < self.patience:
+            return ""
+        return f"{self.track['since_best']} evaluations without a better {self.run.best}"
+
+    def evaluate(self, step: int, state: TrainState) -> None:
+        """Runs every dev evaluation and tracks the best score."""
+        self.recorder.report(step)
+        student, widths = self.run.config.student, widths_of(self.run.teachers)
+        params = student.evaluated_params(self.run.student, state.params["student"], widths)
+        with self.goodput.spent("evaluation"):
+            scores = self.scores(step, params)
+            spread = self.collapse.spread(step, params, self.embedder) if self.collapse else {}
+        self.track["evaluated"] = step
+        if step == 0:
+            self.track["before"] = scores
+        if step or self.run.config.evals.untrained:
+            self.compare(step, scores)
+        best_now = not self.run.exports_last and self.track["best"] is not None and self.track["best_step"] == step
+        shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items())
+        say(f"step {step:,}: {shown}{' (best)' if best_now else ''}")
+        self.recorder.write(step, scores | spread)
+        self.recorder.restart(step)
+
+    def scores(self, step: int, params: Params) -> dict[str, float]:
+        """All dev metrics; a student that none can judge any more has diverged."""
+        scores: dict[str, float] = {}
+        try:
+            for task in self.run.tasks.values():
+                scores |= task(self.embedder.as_embed(params))
+            for name, score in scores.items():
+                if not math.isfinite(score):  # it would never be beaten
+                    raise InputError(f"{name} is {score}")
+        except InputError as error:
+            if step == 0:
+                raise
+            raise Diverged(f"at step {step}: {str(error).rstrip('.')}") from error
+        return scores
+
+    def compare(self, step: int, scores: dict[str, float]) -> None:
+        """Notes whether these scores are the best so far."""
+        score, best = scores[self.run.best], self.track["best"]
+        self.track["since_best"] = 0 if best is None or score > best else self.track["since_best"] + 1
+        if self.run.exports_last or best is None or score >= best:  # of equals the later, which was trained for longer
+            self.track |= {"best": score, "best_step": step, "scores": scores}

@@ -1,0 +1,95 @@
+"""Fetches and writes the metrics of the steps, and shows the progress."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import jax
+import numpy as np
+
+from jaxdistill.cluster import processes
+from jaxdistill.config import flat
+from jaxdistill.core import Array, TrainState
+from jaxdistill.training.hooks.goodput import Goodput
+from jaxdistill.training.hooks.hook import Diverged, Hook, schedule_of
+from jaxdistill.training.metrics import Callback, Progress, Writers
+from jaxdistill.training.run import Run
+
+
+class Recorder(Hook):
+    """Writes the mean metrics of the steps since the last report, and the scalars that other hooks give it."""
+
+    def __init__(
+        self,
+        run: Run,
+        goodput: Goodput,
+        *,
+        first_step: int,
+        is_new: bool,
+        shown: bool,
+        callbacks: Sequence[Callback] = (),
+    ):
+        self.run, self.goodput, self.first_step = run, goodput, first_step
+        self.schedule = schedule_of(run.config, run.steps)
+        self.writers = None
+        if processes.is_first():
+            written = -1 if is_new else first_step  # a killed run may have written step 0 without saving it
+            self.writers = Writers(run.workdir, last_step=written, config=flat(run.config), callbacks=callbacks)
+        self.bar = Progress(
+            first_step=first_step,
+            steps=run.steps,
+            batch_size=run.batches.batch_size,
+            shown=shown,
+            seconds_left=self.seconds_left,
+        )
+        self.pending: list[tuple[int, Mapping[str, Array]]] = []
+        """Steps whose metrics are still on the devices."""
+
+    def after_step(self, step: int, state: TrainState, metrics: Mapping[str, Array]) -> None:
+        self.pending.append((step, metrics))
+        self.bar.advance()
+        if self.schedule.logs(step):
+            self.report(step)
+
+    def report(self, step: int) -> None:
+        """Fetches the metrics of all steps since the last report and writes their means; raises `Diverged` for a loss that is
+        not finite, so hooks that use the state call it first."""
+        if not self.pending:
+            return
+        with self.goodput.spent("steps"):
+            fetched = [(number, jax.device_get(metrics)) for number, metrics in self.pending]
+        self.pending.clear()
+        bad = [number for number, metrics in fetched if not math.isfinite(metrics["loss"])]
+        if bad:
+            span = f"step {bad[0]}" if len(bad) == 1 else f"steps {bad[0]} to {bad[-1]}"
+            raise Diverged(f"the loss is not finite at {span}")
+        means = {name: float(np.mean([metrics[name] for _, metrics in fetched])) for name in fetched[0][1]}
+        rate = self.bar.rate(step)
+        means |= {"learning_rate": float(np.asarray(self.run.schedule(step - 1))), "sentences_per_s": rate}
+        means |= self.goodput.taken()
+        self.bar.show(means["loss"], rate)
+        self.write(step, means)
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Writes them in the first process."""
+        if self.writers:
+            self.writers.write(step, scalars)
+
+    def restart(self, step: int) -> None:
+        """Starts the clock of sentences per second anew, after an activity that is no training."""
+        self.bar.restart(step)
+
+    def seconds_left(self, step: int) -> float:
+        """Time of the training after `step`: the remaining steps at the mean of those so far, compilation not counted, and
+        the remaining evaluations and checkpoints as the latest ones. 0: not known yet."""
+        if step <= self.first_step:
+            return 0.0
+        goodput, schedule = self.goodput, self.schedule
+        evaluations, saves = schedule.evaluations_after(step), schedule.saves_after(step)
+        apart = evaluations * goodput.last["evaluation"] + (evaluations + saves) * goodput.last["checkpoints"]
+        taken = goodput.total["data"] + goodput.total["steps"]
+        return taken / (step - self.first_step) * (schedule.steps - step) + apart
+
+    def close(self) -> None:
+        self.bar.close()
+        if self.writers:
+            self.writers.close()

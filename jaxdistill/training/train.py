@@ -1,0 +1,121 @@
+"""Trains a run that is built: restores, wires the hooks, runs the loop, and gives the student of its end.
+
+Order of operations, never changed: a step's batch is read, the step runs, and then, where due, its metrics are written,
+the student is evaluated, and the state is saved. A checkpoint of step s holds the state after s updates, and is written
+only when all losses up to s are known to be finite.
+"""
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from jaxdistill.cli import Interrupts
+from jaxdistill.cluster import processes
+from jaxdistill.core import InputError, TrainState
+from jaxdistill.training.hooks.collapse import Collapse, sample_of
+from jaxdistill.training.hooks.dev_scores import DevScores
+from jaxdistill.training.hooks.goodput import Goodput
+from jaxdistill.training.hooks.hook import Diverged, Hook
+from jaxdistill.training.hooks.profile import Profile
+from jaxdistill.training.hooks.recorder import Recorder
+from jaxdistill.training.hooks.saving import Saving
+from jaxdistill.training.loop import run_steps
+from jaxdistill.training.metrics import Callback
+from jaxdistill.training.outcome import Outcome, open_checkpoints, outcome_of
+from jaxdistill.training.run import Run
+from jaxdistill.workdir.checkpoint import Checkpoints
+from jaxdistill.workdir.folder import refuse_other_dev_score
+
+log = logging.getLogger(__name__)
+
+
+def train(run: Run, *, progress: bool, shared: bool = True, callbacks: Sequence[Callback] = ()) -> Outcome:
+    """Trains from the latest checkpoint of the workdir, or from step 0, to the end.
+
+    Args:
+      shared: whether all processes see the workdir.
+      callbacks: called with the metrics that are written; what one raises ends the training.
+    """
+    begun, goodput = time.monotonic(), Goodput()
+    checkpoints = open_checkpoints(run, shared=shared)
+    try:
+        with Interrupts() as interrupts:
+            with goodput.spent("checkpoints"):
+                state, track = _first_or_restored(run, checkpoints)
+                step, is_new = int(state.step), track["before"] is None
+                _check_kept(run, checkpoints, step, is_new=is_new)
+            recorder = Recorder(run, goodput, first_step=step, is_new=is_new, shown=progress, callbacks=callbacks)
+            with contextlib.ExitStack() as stack, _advised(run, checkpoints):
+                hooks = hooks_of(run, checkpoints, track, recorder=recorder, goodput=goodput)
+                for hook in reversed(hooks):
+                    stack.callback(hook.close)
+                run_steps(run, state, hooks, goodput=goodput, interrupts=interrupts, is_new=is_new)
+    except Exception:
+        checkpoints.abandon()
+        raise
+    with goodput.spent("checkpoints"):
+        checkpoints.close()
+    return outcome_of(run, track, shared=shared, seconds=time.monotonic() - begun, spent=goodput.total)
+
+
+def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
+    """The latest readable checkpoint, or the state before step 1 with what the evaluations have seen so far."""
+    restored = checkpoints.restore(run.like, run.shardings)
+    if restored is None:
+        return run.first_state(run.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": None}
+    log.info("continuing from the checkpoint of step %d in %s", restored.step, checkpoints.folder)
+    if restored.step > run.steps:
+        raise InputError(
+            f"{run.workdir} is at step {restored.step}, beyond the {run.steps} steps asked for; raise run.steps."
+        )
+    if run.best not in (restored.progress["before"] or {run.best: None}):
+        refuse_other_dev_score(run.workdir, ", ".join(restored.progress["before"]), run.best)
+    return restored.state, restored.progress
+
+
+def _check_kept(run: Run, checkpoints: Checkpoints, step: int, *, is_new: bool) -> None:
+    """Raises `InputError` if a run that continues at `step` has removed a checkpoint of evals.average already."""
+    gone = [wanted for wanted in run.config.evals.average if wanted <= step and wanted not in checkpoints.steps]
+    if gone and not is_new:
+        raise InputError(
+            f"evals.average={run.config.evals.average}: the checkpoint of step {gone[0]} was not kept; {checkpoints.folder} "
+            f"has {', '.join(map(str, checkpoints.steps))}. Give such steps or later ones, or --config.evals.average='()'."
+        )
+
+
+def hooks_of(
+    run: Run, checkpoints: Checkpoints, track: dict[str, Any], *, recorder: Recorder, goodput: Goodput
+) -> list[Hook]:
+    """The hooks of a run, in the order in which the loop calls them: each trusts those before it.
+
+    Args:
+      track: what the evaluations have seen, which checkpoints keep.
+    """
+    evals, watched = run.config.evals, []
+    if evals.collapse != "off" and not run.student.definition.reads_pairs:
+        watched = sample_of(run.store)
+    collapse = Collapse(watched, track, stops=evals.collapse == "stop") if watched else None
+    return [
+        Profile(run.config.run.profile if processes.is_first() else "", run.workdir, goodput),
+        recorder,
+        DevScores(run, track, recorder=recorder, goodput=goodput, collapse=collapse),
+        Saving(checkpoints, recorder.schedule, track, recorder=recorder, goodput=goodput),
+    ]
+
+
+@contextlib.contextmanager
+def _advised(run: Run, checkpoints: Checkpoints) -> Iterator[None]:
+    """Adds the last good checkpoint and what to try to a `Diverged`."""
+    try:
+        yield
+    except Diverged as error:
+        checkpoints.wait()
+        kept, options = checkpoints.steps, run.config.optimizer
+        good = f"the checkpoint of step {kept[-1]} is good" if kept else "no checkpoint was written before"
+        raise Diverged(
+            f"training diverged, {error}; {good}. Use another --workdir with a lower optimizer.learning_rate (it is "
+            f"{options.learning_rate:g}), optimizer.clip_norm above 0 (it is {options.clip_norm:g}) or "
+            f"run.precision=float32."
+        ) from error
