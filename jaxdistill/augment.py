@@ -159,14 +159,14 @@ def _augment(given: argparse.Namespace) -> None:
         return partial(write_part, columns={TEXT: texts, column: rewritten}), _changes(texts, rewritten)
 
     sentences = lambda: (sentence for (sentence,) in text.rows())  # noqa: E731 - said once
-    parts = filled_from_text(place, origin, text, sentences, make, part_rows=PART_ROWS, shown=not given.quiet)
+    parts = filled_from_text(place, origin, text, sentences, make=make, part_rows=PART_ROWS, shown=not given.quiet)
     counts = parts.counts()
     if is_folder and parts.is_complete:
         _say_complete(given.output, counts)
         return
     if not is_folder:
         rows = read([f"{glob.escape(str(place))}/*.parquet"], (TEXT, column))
-        write_table(output, (TEXT, column), rows, origin, counts)
+        write_table(output, (TEXT, column), rows, origin, counts=counts)
         shutil.rmtree(place)
     if processes.is_first():
         print(f"{given.output}: {counts['rows']:,} rows with the columns {TEXT} and {column}")

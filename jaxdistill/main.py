@@ -129,7 +129,7 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
     if compile_for and not WORDS[dry_run]:
         raise InputError(f"--compile_for={compile_for} plans a run and trains nothing; add --dry_run.")
     workdir = os.path.expanduser(options.get("workdir") or default_workdir(named))
-    return Flags(stages, workdir, WORDS[dry_run], compile_for, check)
+    return Flags(stages, workdir, WORDS[dry_run], compile_for, check=check)
 
 
 def _split(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:

@@ -190,7 +190,7 @@ def _mined(given: argparse.Namespace, say: Callable[[str], object]) -> Path:
         side: embedder.prefix(**({"prompt_name": prompt} if prompt else {"role": side}))
         for side, prompt in (("query", given.prompt), ("document", given.corpus_prompt))
     }
-    origin = _origin(given, limits, known, embedder, scorer, prompts)
+    origin = _origin(given, limits, known, embedder, scorer=scorer, prompts=prompts)
     counts = finished(output, origin)
     if counts is None:
         try_writing(output)
@@ -204,8 +204,8 @@ def _mined(given: argparse.Namespace, say: Callable[[str], object]) -> Path:
         rows = list(table_rows(known, found, scores, output_format=given.output_format))
         _refuse_none(rows, found)
         counts = {"rows": len(rows)}
-        write_table(output, header(given.output_format, given.num_negatives), rows, origin, counts)
-        _report(known, found, scores, given.num_negatives, say, is_bounded=not _widens(given))
+        write_table(output, header(given.output_format, given.num_negatives), rows, origin, counts=counts)
+        _report(known, found, scores, given.num_negatives, say=say, is_bounded=not _widens(given))
     queries, documents = len(known.queries), len(known.documents)
     say(f"{output}: {counts['rows']:,} rows; {queries:,} queries, {documents:,} documents")
     return output

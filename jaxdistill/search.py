@@ -88,7 +88,7 @@ def search(
 
 
 def _hit(cosine: float, row: int, passage: Passage, *, split: bool) -> Hit:
-    return Hit(cosine, row, passage.text, passage.id, (passage.start, passage.end) if split else None)
+    return Hit(cosine, row, passage.text, passage.id, span=(passage.start, passage.end) if split else None)
 
 
 def corpus_vectors(
@@ -194,7 +194,7 @@ def _found(given: argparse.Namespace, queries: Mapping[str, str]) -> list[list[H
     specs, column = _corpus(vectors, rows, given) if given.vectors else (given.corpus, given.column)
     _check_width(width, embedder, given)
     if given.vectors:
-        _note_other_reading(embedder, vectors, given, specs, column)
+        _note_other_reading(embedder, vectors, given, specs, column=column)
     if given.top is not None and given.top > rows:
         raise InputError(f"--top={given.top} is more than the corpus has: {rows:,} rows; give {rows:,} or fewer.")
     top = min(TOP, rows) if given.top is None else given.top

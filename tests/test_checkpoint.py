@@ -178,7 +178,7 @@ def test_a_training_ends_with_its_best_student_or_the_mean_of_those_asked_for(tm
     monkeypatch.setattr(outcome, "sharded_embedder", lambda *given, **more: SimpleNamespace(as_embed=list))
     nothing = dict.fromkeys(("student", "teachers", "mesh", "compute_dtype"))
     run = SimpleNamespace(workdir=tmp_path, config=options, like=state_at(0), shardings=placed(1), tasks={}, **nothing)
-    found = outcome.outcome_of(run, track, True, 0.0, {})
+    found = outcome.outcome_of(run, track, shared=True, seconds=0.0, spent={})
     np.testing.assert_array_equal(found.student["a/kernel"], np.full((8, 4), expected))
     assert (found.best_step, found.last_step, found.averaged) == (2, 4, sorted(average))
 

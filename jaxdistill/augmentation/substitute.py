@@ -89,7 +89,7 @@ class Substituter:
                 places.append(place)
                 spans.append((begin, stop))
                 draws.append(rng.random())
-        return Masked(text, ids, places, spans, draws)
+        return Masked(text, ids, places, spans, draws=draws)
 
     def _batches(self, rows: Sequence[int], masked: Sequence[Masked]) -> Iterator[list[int]]:
         """Rows computed together, the longest first so that a lack of memory shows at once."""
@@ -116,7 +116,14 @@ class Substituter:
         definition = self.model.definition
         tokens = pad(sequences, length=length, count=_power_of_two(len(batch)), pad_id=definition.architecture.pad_id)
         found = likeliest_words(
-            definition, self.params, tokens, slots, self.allowed, self.kinds[padded], padded, count=self.top_k
+            definition,
+            self.params,
+            tokens,
+            slots,
+            allowed=self.allowed,
+            kinds=self.kinds[padded],
+            originals=padded,
+            count=self.top_k,
         )
         logits, ids = (np.asarray(array)[: len(originals)] for array in found)
         return logits, ids

@@ -184,15 +184,15 @@ def load_model(
         )  # fmt: skip
     stated = limit or architecture.longest
     length = _max_length(max_length, architecture.longest) or min(stated, architecture.longest)
-    tokenizer.enable_truncation(length)
-    prompts = _prompts(modules, prompt, folder)
     definition = cross_definition(architecture) if crosses else _definition(architecture, modules, pooling, folder)
     tensors = read_checkpoint(modules.transformer, mapped=frozen)
     params = _params(definition, modules, folder, tensors, frozen=frozen)
     if crosses and len(params.get(TOKEN_TYPES, ())) > 1 and not gives_types(modules.transformer):
         logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json says", folder)
         params[TOKEN_TYPES] = np.repeat(params[TOKEN_TYPES][:1], len(params[TOKEN_TYPES]), axis=0)
-    model = _read_model(spec, modules, folder, prompts, definition, params, tokenizer, length)
+    model = _read_model(
+        spec, modules, folder, prompt, definition=definition, params=params, tokenizer=tokenizer, max_length=length
+    )
     pooler = {} if POOLER + "kernel" in params else _pooler(tensors, architecture.hidden_size)
     return dataclasses.replace(model, unread_pooler=pooler)
 
@@ -203,25 +203,27 @@ def _load_static(
     """A table of token vectors, of sentence-transformers or model2vec, as `load_model` returns it."""
     found = static.read(modules.transformer)
     length = _max_length(max_length, found.architecture.longest) or found.max_length
-    found.tokenizer.enable_truncation(length)
-    prompts = _prompts(modules, prompt, folder)
     definition = _definition(found.architecture, modules, pooling, folder)
     params = {static.TABLE: found.table} | _dense_params(definition, modules)
-    return _read_model(spec, modules, folder, prompts, definition, params, found.tokenizer, length)
+    return _read_model(
+        spec, modules, folder, prompt,
+        definition=definition, params=params, tokenizer=found.tokenizer, max_length=length,
+    )  # fmt: skip
 
 
 def _read_model(
     spec: str,
     modules: Modules,
     folder: Path,
-    prompts: tuple[dict[str, str], str | None],
+    prompt: str,
     definition: EncoderDefinition,
     params: dict[str, np.ndarray],
     tokenizer: tokenizers.Tokenizer,
     max_length: int,
 ) -> SentenceModel:
     """A model of these parts, with what every folder says of itself."""
-    texts, default_prompt = prompts
+    texts, default_prompt = _prompts(modules, prompt, folder)
+    tokenizer.enable_truncation(max_length)
     return SentenceModel(
         definition=definition,
         params=params,

@@ -146,7 +146,10 @@ def params_from_tensors(
       frozen: keep bfloat16 and copy no tensor; otherwise all become float32.
     """
     tensors = _without_prefix(tensors, set(_tensor_names(names)), prefixes)
-    params = {path: _parameter(tensors, name, path, shapes[path], source, frozen) for path, name in names.items()}
+    params = {
+        path: _parameter(tensors, name, path, shapes[path], source=source, frozen=frozen)
+        for path, name in names.items()
+    }
     unknown = sorted(name for name in tensors.keys() - set(_tensor_names(names)) if not KNOWN_EXTRAS.search(name))
     if unknown:
         raise InputError(

@@ -112,7 +112,7 @@ class Batches:
         targets: Sequence[Stored] = (),
         own: Integer[np.ndarray, " own"] | None = None,
     ):
-        self._check(student_store, teacher_store, batch_size, groups, teacher_views, targets)
+        self._check(student_store, teacher_store, batch_size, groups, teacher_views=teacher_views, targets=targets)
         self.batch_size, self.groups, self.seed = batch_size, groups, seed
         self._own = np.arange(groups) if own is None else own
         self._student = _stream(student_store, student_views)

@@ -73,7 +73,7 @@ def rows(
         return
     with reading.opened_text(path) as file:
         if kind == ".parquet":
-            found = _parquet(path, file, columns, line_bytes, cell)
+            found = _parquet(path, file, columns, line_bytes, cell=cell)
         else:
             csv.field_size_limit(line_bytes)
             found = readers[kind](path, reading.lines(path, file, line_bytes), columns)

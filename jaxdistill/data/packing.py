@@ -278,4 +278,4 @@ def filled(sentences: Ragged, first: Integer[np.ndarray, "g n"], shape: Shape, *
         borders = np.arange(shape.parts, dtype=np.int32) * (shape.length // shape.parts)
         parts = np.tile(borders, (groups, shape.divided, 1))
     # An empty sentence may be placed after the last slot; its index must still be valid for pooling.
-    return Tokens(ids, owner, place, np.minimum(first, shape.slots - 1).astype(np.int32), types, parts)
+    return Tokens(ids, owner, place, np.minimum(first, shape.slots - 1).astype(np.int32), types=types, parts=parts)

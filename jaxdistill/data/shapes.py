@@ -92,7 +92,7 @@ class _Needs(NamedTuple):
         needs = np.array([[rows_needed(batch, *form) for form in forms] for batch in batches])
         reach = np.array([batch.max() for batch in batches])
         tokens = np.array([batch.sum(axis=1).max() for batch in batches])
-        return cls(forms, needs[..., 0], needs[..., 1], reach, tokens, least)
+        return cls(forms, needs[..., 0], needs[..., 1], reach, tokens=tokens, longest=least)
 
     @property
     def whole(self) -> Integer[np.ndarray, "batches forms"]:

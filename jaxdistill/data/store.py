@@ -207,7 +207,9 @@ class TokenStore:
         ends = [len(of) - int(np.argmax(of[::-1] == sentence)) for sentence in (0, 1)]
         parts = (slice(0, starts[0]), slice(ends[0], starts[1]), slice(ends[1], len(of)))
         begin, between, end = (ids[part] for part in parts)
-        return PairTemplate(begin, between, end, int((types[parts[1]] == 0).sum()), bool(types[parts[2]].any()))
+        return PairTemplate(
+            begin, between, end, int((types[parts[1]] == 0).sum()), has_types=bool(types[parts[2]].any())
+        )
 
     @cached_property
     def mask_token(self) -> str:

@@ -78,7 +78,7 @@ def build_store(
     wanted, tokenizer = sources.column_map(columns), _fresh(tokenizer, max_length)
     roles = roles or (dict.fromkeys(wanted, ""),) * len(specs)
     prompts = {role: prompts[role] for role in sorted({role for source in roles for role in source.values()})}
-    _check(specs, wanted, tokenizer, max_length, prompts, weights)
+    _check(specs, wanted, tokenizer, max_length, prompts=prompts, weights=weights)
     identity = {name: wanted[name] for name in row_keys.identifying(wanted, chunked=chunking is not None)}
     text, others = sources.Watched(specs, wanted), _watched(exclude, identity)
     of_rows = [list(roles)] if prompts.keys() - {""} else []
@@ -99,7 +99,7 @@ def build_store(
     of_parts = [text.digest, wanted, *of_rows, chunking and chunking.digest, *tokens]
     parts = writer.written(folder.with_name(_digest("parts", *of_parts)), text, progress=progress)
     excluded = partial(row_keys.excluded_rows, exclude, identity, line_bytes) if exclude else None
-    _finish(folder, writer, parts, content, excluded, dedupe, (text, *others))
+    _finish(folder, writer, parts, content, excluded=excluded, dedupe=dedupe, watched=(text, *others))
     return TokenStore(folder, tokenizer, chunking)
 
 
@@ -128,7 +128,7 @@ def _finish(
     info = {"digest": folder.name, "content": content, "source": watched[0].digest, "parts": parts.folder.name}
 
     def fill(unfinished: Path) -> None:
-        _write(unfinished, writer, parts, info, excluded() if excluded else None, dedupe)
+        _write(unfinished, writer, parts, info, excluded=excluded() if excluded else None, dedupe=dedupe)
         for one in watched:  # else the digest could name other text
             still_same(parts, one.check_content)
 

@@ -115,7 +115,7 @@ def viewed(
     if view.augmentation == "mask_span":
         return _masked(view, store, rows, uniform()[:, 0])
     if view.augmentation in parts.views:
-        return _rewritten(parts.views[view.augmentation], view, store, rows, uniform()[:, 0])
+        return _rewritten(parts.views[view.augmentation], view, store, rows, uniform=uniform()[:, 0])
     found = store.gather(view.column, rows)
     if not view.is_random:
         return Ragged(found.ids, found.lengths)

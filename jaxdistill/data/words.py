@@ -84,12 +84,12 @@ def tokenised_words(
     offsets = np.fromiter(flat, np.int64, 2 * total).reshape(total, 2)
     truncated = np.fromiter((len(one) >= max_length and bool(one.overflowing) for one in batch), np.bool_, len(batch))
     prompt_lengths = np.fromiter(map(len, prompts), np.int64, len(prompts))
-    marks = word_marks(sentences, prompt_lengths, lengths, special, offsets)
+    marks = word_marks(sentences, prompt_lengths, lengths, special, offsets=offsets)
     of_text = marks != PROTECTED
     characters, are_unknown = np.where(of_text, offsets[:, 1] - offsets[:, 0], 0), (ids == unknown) & of_text
     of_tokens = (are_unknown, of_text, np.where(are_unknown, characters, 0), characters)
     counts = np.stack([sums(each, lengths) for each in of_tokens], axis=1)
-    return Tokenised(ids, marks, lengths, truncated, counts)
+    return Tokenised(ids, marks, lengths, truncated, counts=counts)
 
 
 def sums(of_tokens: np.ndarray, lengths: Integer[np.ndarray, " rows"]) -> Integer[np.ndarray, " rows"]:

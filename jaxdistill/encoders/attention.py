@@ -172,7 +172,7 @@ def _bias(
     if known and length > LONGEST_WHOLE and relative_bias is None:
         return None
     slots = np.arange(length) if known else jnp.arange(length)
-    bias = mask_of(visible(owner, owner, slots, slots, window, causal=causal))
+    bias = mask_of(visible(owner, owner, slots, slots, window=window, causal=causal))
     if relative_bias is not None:
         # Tokens of one sentence lie together, so slots are as far apart as positions.
         distance = jnp.clip(jnp.expand_dims(slots, 0) - jnp.expand_dims(slots, 1), -FARTHEST, FARTHEST)
@@ -224,13 +224,18 @@ def in_blocks(attend, query, keys, value, owner, window: int, *, causal: bool, s
         first_key = jnp.clip(start - window, 0, length - span) if window else jnp.zeros_like(start)
         slots, key_slots = start + jnp.arange(BLOCK), first_key + jnp.arange(span)
         seen = visible(
-            part(padded_owner, start, BLOCK), part(owner, first_key, span), slots, key_slots, window, causal=causal
+            part(padded_owner, start, BLOCK),
+            part(owner, first_key, span),
+            slots,
+            key_slots,
+            window=window,
+            causal=causal,
         )
         # Each block draws its own dropout.
         drawn = None if seeds is None else seeds + number.astype(seeds.dtype)
         return attend(
             part(padded_query, start, BLOCK), part(keys, first_key, span), part(value, first_key, span),
-            mask_of(seen), drawn,
+            mask_of(seen), seeds=drawn,
         )  # fmt: skip
 
     blocks = jax.lax.map(block, jnp.arange(count))

@@ -58,7 +58,7 @@ def fused(
     query = query.reshape(*query.shape[:3], -1, query.shape[-1])
     padding = -query.shape[2] % LANES
     slots = query.shape[2] + padding
-    kernel = _kernel(query.shape[3] // shards, slots, window, causal, interpret)
+    kernel = _kernel(query.shape[3] // shards, slots, window, causal, interpret=interpret)
 
     def of_device(query: Array, keys: Array, value: Array, owner: Array) -> Array:
         def head_major(x: Array) -> Array:

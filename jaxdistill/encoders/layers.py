@@ -180,7 +180,7 @@ def contraction(
     """
     if jnp.dtype(compute_dtype) == jnp.float32:
         return jnp.einsum(equation, a, b, precision=jax.lax.Precision.HIGHEST)
-    return _contraction(equation, jnp.dtype(compute_dtype).name, (a.dtype.name, b.dtype.name), a, b)
+    return _contraction(equation, jnp.dtype(compute_dtype).name, (a.dtype.name, b.dtype.name), a, b=b)
 
 
 def _einsum(equation: str, a: Array, b: Array) -> Array:

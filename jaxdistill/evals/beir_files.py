@@ -61,7 +61,7 @@ def set_files(spec: str, *, split: Split, option: str = "--split") -> SetFiles:
         name=_names(spec)[0],
         corpus=_files(folders[-1], CORPUS),
         queries=_files(folders[0], QUERIES),
-        qrels=_qrels(parts[0], folders[0], spec, split, option),
+        qrels=_qrels(parts[0], folders[0], spec, split, option=option),
         split=split,
         asked_corpus=_found(folders[0], CORPUS) if len(parts) > 1 else (),
     )

@@ -90,7 +90,9 @@ def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
 
 
 def _units(sources: Sources) -> Iterable[Unit | str]:
-    yield sts.sts_b_unit("geometry", "sts-b-dev", PROTOCOL, sources, lambda pairs, model: measures(pairs, model.embed))
+    yield sts.sts_b_unit(
+        "geometry", "sts-b-dev", PROTOCOL, sources, values=lambda pairs, model: measures(pairs, model.embed)
+    )
 
 
 EVALUATION = Evaluation(

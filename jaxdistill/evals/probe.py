@@ -230,7 +230,7 @@ def _train(
 
     m, d, k = trains.shape[0], features.shape[1], targets.shape[0]
     weights, bias = jnp.zeros((m, k, d)), jnp.zeros((m, k))
-    start = _Fit(weights, bias, (weights, bias), jnp.zeros(m), jnp.zeros(m))
+    start = _Fit(weights, bias, (weights, bias), jnp.zeros(m), decrease=jnp.zeros(m))
     _, found = jax.lax.scan(at_strength, start, strengths)
     return found
 
@@ -273,7 +273,7 @@ def _step(problem: _Problem, fit: _Fit, weight_of_row: Float[Array, " n"], stren
     momentum = age / (age + 3.0)
     decrease = (jnp.sum(gradient**2 * inverse) + jnp.sum(bias_gradient**2) / problem.curvature) / 2
     ahead = (new_weights + momentum * moved, new_bias + momentum * bias_moved)
-    return _Fit(new_weights, new_bias, ahead, age, decrease)
+    return _Fit(new_weights, new_bias, ahead, age, decrease=decrease)
 
 
 def _principal_axes(

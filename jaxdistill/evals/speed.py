@@ -37,7 +37,7 @@ def rates(sentences: Sequence[str], embed: Embed) -> dict[str, float]:
 
 
 def _units(sources: Sources) -> Iterable[Unit | str]:
-    yield sts.sts_b_unit("speed", "sts-b", PROTOCOL, sources, _values, is_repeatable=False)
+    yield sts.sts_b_unit("speed", "sts-b", PROTOCOL, sources, values=_values, is_repeatable=False)
 
 
 def _values(pairs: GradedPairs, model: Model) -> Mapping[str, float]:

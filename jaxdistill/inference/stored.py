@@ -20,7 +20,7 @@ def stored_vectors(embedder: Embedder, texts: Sequence[str], prefix: str, what: 
         return embedder.encode([prefix + text for text in block], prompt="")
 
     of = digest_of([embedder.model.digest(), embedder.compute_dtype.name, prefix, embedder.model.max_length, *texts])
-    return cached_vectors(_folder(), of, embed, texts, embedder.width, what=what, progress=progress)
+    return cached_vectors(_folder(), of, embed, texts, width=embedder.width, what=what, progress=progress)
 
 
 def scored_pairs(
@@ -35,7 +35,7 @@ def scored_pairs(
     places = [hashlib.sha256(rows.tobytes()).hexdigest() for rows in (queries, documents)]
     of = digest_of([scorer.model.digest(), scorer.compute_dtype.name, json.dumps(known), *places, *["logits"] * logits])
     what = "scoring pairs"
-    return cached_vectors(_folder(), of, score, pairs, 1, what=what, progress=progress)[:][:, 0]  # pyright: ignore
+    return cached_vectors(_folder(), of, score, pairs, width=1, what=what, progress=progress)[:][:, 0]  # pyright: ignore
 
 
 def digest_of(parts: Sequence[object]) -> str:

@@ -100,7 +100,7 @@ def encode_file(
     if isinstance(place, Path):
         refuse_overwriting(place, local_files(specs))
     if isinstance(place, Path) and not is_folder(output):
-        return _encode_whole(embedder, text, without_links(place), origin, wants_text, **options)
+        return _encode_whole(embedder, text, without_links(place), origin, wants_text=wants_text, **options)
     return encode_parts(embedder, text, place, origin, columns=_columns(text, wants_text), **options)
 
 
@@ -169,7 +169,7 @@ def encode_parts(
     """
     origin = {**origin, "columns": [*columns, EMBEDDING]}
     make = partial(_part, embedder, columns, origin["prompt"], unknown_id(embedder.model.tokenizer))
-    parts = filled_from_text(place, origin, text, text.passages, make, part_rows=part_rows, shown=progress)
+    parts = filled_from_text(place, origin, text, text.passages, make=make, part_rows=part_rows, shown=progress)
     counts = parts.counts()
     return Written(*(counts.get(name, 0) for name in ("rows", *Written._fields[1:])))
 

@@ -83,7 +83,7 @@ def softmax_over_ring(
         out_specs=(P(BATCH_AXES), P(BATCH_AXES)),
         check_vma=False,
     )
-    return _with_gradient(sharded, queries, ring.ring, ring.pushes, own)
+    return _with_gradient(sharded, queries, ring.ring, ring.pushes, own=own)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))

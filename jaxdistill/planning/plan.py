@@ -84,7 +84,9 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[
     slots = ", ".join(f"{part} {' x '.join(map(str, one.ids.shape))}" for part, one in tokens.items() if one)
     say(f"first batch: {run.batches.batch_size:,} sentences in groups x rows x token slots: {slots}")
     begun = time.monotonic()
-    plan = compiled_plan(target, run.train_step, run.like, run.teacher_params, shapes_of(batch), config.run)
+    plan = compiled_plan(
+        target, run.train_step, run.like, run.teacher_params, batch=shapes_of(batch), options=config.run
+    )
     say(f"compiled its step in {time.monotonic() - begun:.0f} s")
     for line in report(plan, batch_size=run.batches.batch_size, steps=run.steps):
         say(line)

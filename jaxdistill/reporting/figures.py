@@ -136,7 +136,7 @@ def _histogram(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | 
         "Histogram of similarities",
         "Of the same pairs. A student that follows its teacher has its shape; a narrow peak near 1 is a collapse.",
         traces,
-        _layout("cosine similarity", "pairs"),
+        layout=_layout("cosine similarity", "pairs"),
     )
 
 
@@ -147,7 +147,7 @@ def _loss(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
         "Learning curve: loss",
         "As logged, a mean over the steps since the last point. Lower is better; losses of different objectives are not comparable.",
         [_trace(name, colors, *zip(*points, strict=True), mode="lines+markers") for name, points in curves.items()],
-        _layout("step", "loss"),
+        layout=_layout("step", "loss"),
     )
 
 
@@ -165,7 +165,7 @@ def _dev(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
         "Learning curve: dev evaluation",
         "The scores that can choose the best checkpoint. Higher is better.",
         traces,
-        _layout("step", "dev score × 100"),
+        layout=_layout("step", "dev score × 100"),
     )
 
 
@@ -184,7 +184,7 @@ def _score_against(
             f"Score and {id}",
             note,
             [_trace(e.name, colors, [value], [100 * e.scores[score]], mode="markers") for e, value in known],
-            _layout(axis, f"{heading} × 100", log_x=[value for _, value in known]),
+            layout=_layout(axis, f"{heading} × 100", log_x=[value for _, value in known]),
         )
 
 
@@ -195,7 +195,7 @@ def _alignment_uniformity(entries: Sequence[Entry], colors: Mapping[str, str]) -
         "Alignment and uniformity",
         "Wang and Isola's losses on STS-B dev; lower is better in both, so the best model is at the bottom left.",
         [_trace(e.name, colors, [e.scores[UNIFORMITY]], [e.scores[ALIGNMENT]], mode="markers") for e in known],
-        _layout("uniformity", "alignment"),
+        layout=_layout("uniformity", "alignment"),
     )
 
 
@@ -213,7 +213,7 @@ def _documents(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | 
         "Retrieval of documents",
         "nDCG@10 of each set; higher is better.",
         traces,
-        _layout("", "nDCG@10 × 100") | {"barmode": "group"},
+        layout=_layout("", "nDCG@10 × 100") | {"barmode": "group"},
     )
 
 

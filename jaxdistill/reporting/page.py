@@ -178,8 +178,8 @@ def _score_columns(entries: Sequence[Entry]) -> list[_Column]:
 
 def _cost_columns(entries: Sequence[Entry]) -> list[_Column]:
     columns = (
-        _Column("parameters", "parameters", attrgetter("parameters"), "{:,}".format, min),
-        _Column("size", "weights (MB)", attrgetter("size_bytes"), lambda size: f"{size / 1e6:.1f}", min),
+        _Column("parameters", "parameters", attrgetter("parameters"), "{:,}".format, best=min),
+        _Column("size", "weights (MB)", attrgetter("size_bytes"), lambda size: f"{size / 1e6:.1f}", best=min),
         _Column("speed", "sentences/s", attrgetter("sentences_per_s"), "{:,.0f}".format),
     )
     return [column for column in columns if any(column.value(entry) for entry in entries)]

@@ -44,7 +44,7 @@ def pruned(
         layer = f"transformer/layers/{index}"
         if after.heads < architecture.heads:
             energies = _energies(params, f"{layer}/attention/output/kernel", architecture.heads, moments)
-            params |= _without_heads(params, f"{layer}/attention", architecture, after, energies)
+            params |= _without_heads(params, f"{layer}/attention", architecture, after, energies=energies)
         if after.intermediate_size < architecture.intermediate_size:
             units = architecture.intermediate_size
             energies = _energies(params, f"{layer}/output/kernel", units, moments)

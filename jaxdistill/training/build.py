@@ -81,7 +81,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     tasks = dev_tasks(config, targets, own_dev, drawn[objective.reserve_rows :]) if absent is None else {}
     steps = step_count(config, data.steps_per_epoch)
     live_teacher = teacher if targets.store is not None or objective.reads else None
-    program = make_program(config, objective, student, teacher, mesh, live=live_teacher is not None, steps=steps)
+    program = make_program(config, objective, student, teacher, mesh=mesh, live=live_teacher is not None, steps=steps)
     return Run(
         config=config,
         workdir=workdir,
@@ -204,7 +204,7 @@ def make_program(
         teacher_dropout=config.teacher.dropout,
         accumulate=config.run.accumulate,
     )
-    return Program(optimizer, sizes, like, shardings, of_teacher, train_step)
+    return Program(optimizer, sizes, like, shardings, teacher_shardings=of_teacher, train_step=train_step)
 
 
 def placed_teacher(

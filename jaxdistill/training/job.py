@@ -92,7 +92,7 @@ def run_training(
             models = final_models(run, outcome)
             found = {name: found_of(run, name, model) for name, model in models.items()}
             if leads:
-                finish(run, outcome, models, teacher_scores, found, paper, command)
+                finish(run, outcome, models, teacher_scores, found=found, paper=paper, command=command)
             processes.wait("finished")
 
 
@@ -148,7 +148,8 @@ def finish(
     title = _title(run, facts)
     plot = training_plot(run.workdir / METRICS, run.workdir / "training.png", title=title)
     measured = {
-        name: _measured(run, model, scores[name], folder, found[name].reading.rate) for name, model in models.items()
+        name: _measured(run, model, scores[name], folder, rate=found[name].reading.rate)
+        for name, model in models.items()
     }
     lost = _lost(run, outcome)
     results = {

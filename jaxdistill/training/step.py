@@ -49,7 +49,16 @@ def make_train_step(
         their loss couples are computed twice, see `cached`.
     """
     lie = Places(shardings.params["student"], teacher_shardings)
-    forward = Forward(student, teacher, objective, mesh, compute_dtype, remat, teacher_dropout, lie)
+    forward = Forward(
+        student,
+        teacher,
+        objective,
+        mesh,
+        compute_dtype=compute_dtype,
+        remat=remat,
+        teacher_dropout=teacher_dropout,
+        places=lie,
+    )
     compute = partial(gradients, forward)
     if accumulate > 1 and objective.couples_examples:
         compute = partial(cached, forward, parts=accumulate)
@@ -64,7 +73,7 @@ def make_train_step(
             updates, optimizer_state = optimizer.update(found, state.optimizer, state.params)
         metrics = {"loss": loss, "gradient_norm": optax.tree.norm(found), **metrics}
         params: Any = optax.apply_updates(state.params, updates)
-        return TrainState(state.step + 1, params, optimizer_state, objective_state, state.key), metrics
+        return TrainState(state.step + 1, params, optimizer_state, objective_state, key=state.key), metrics
 
     return jax.jit(
         train_step,
@@ -145,7 +154,7 @@ def gradients(forward: Forward, state: TrainState, teacher_params: Params, batch
     """((loss, (the objective's next state, metrics)), gradients) of a batch or a part of it."""
     targets = forward.targets(teacher_params, batch, key)
     gradient = jax.value_and_grad(forward.loss, has_aux=True)
-    return gradient(state.params, state.objective, targets, batch, key)
+    return gradient(state.params, state.objective, targets, batch, key=key)
 
 
 def accumulated(gradients_of, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int):
@@ -275,4 +284,4 @@ def make_state(
     """The state before step 1; run it under `jax.jit` so that the optimiser's state lies as the parameters do."""
     objective_params, objective_state = objective.init(jax.random.fold_in(key, 0x0B7EC71), sizes, seeds)
     params = {"student": student, "objective": objective_params}
-    return TrainState(jnp.int32(0), params, optimizer.init(params), objective_state, key)
+    return TrainState(jnp.int32(0), params, optimizer.init(params), objective_state, key=key)

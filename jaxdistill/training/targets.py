@@ -57,7 +57,14 @@ class Targets:
             self.width = sum(embedder.width for embedder in self.embedders)
             return
         making = Making(
-            store, config.data, objective, self.embedders, labellers, compute_dtype, progress, computed=computed
+            store,
+            config.data,
+            objective,
+            self.embedders,
+            labellers=labellers,
+            compute_dtype=compute_dtype,
+            progress=progress,
+            computed=computed,
         )
         self.arrays = config.teacher.stored(making)
         self.width = config.teacher.width([embedder.width for embedder in self.embedders])

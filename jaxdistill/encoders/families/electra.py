@@ -18,7 +18,7 @@ WORD_HEAD = WordHead(
     "generator_predictions.LayerNorm",
     "generator_lm_head.bias",
     "generator_lm_head",
-    "gelu",
+    activation="gelu",
 )
 
 

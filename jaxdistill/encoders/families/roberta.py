@@ -11,7 +11,7 @@ from jaxdistill.encoders.hugging_face import PairHead, WordHead
 
 PREFIXES = ("roberta.",)
 PAIR_HEAD = PairHead("classifier.out_proj", "classifier.dense")
-WORD_HEAD = WordHead("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder", "gelu")
+WORD_HEAD = WordHead("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder", activation="gelu")
 
 
 def architecture(config: Mapping[str, Any], *, family: str = "roberta") -> Architecture:

@@ -174,7 +174,7 @@ def _of_model(embedder: Embedder, making: Making, view: str, of_view: str) -> ta
         f"{embedder.model.digest()} {of_view}",
         partial(embedder.encode, prompt=""),
         making.text.texts(view, embedder.model.role_prompts),
-        embedder.width,
+        width=embedder.width,
         what=f"targets of {embedder.model.source}",
         progress=making.progress,
     )

@@ -59,7 +59,7 @@ def labels(
     for labeller in labellers:
         embedder = Embedder(labeller, compute_dtype=compute_dtype)
         made = partial(_of_pairs, logits=logits) if labeller.definition.reads_pairs else _of_sentences
-        scores.append(made(embedder, store, columns, folder, np.dtype(compute_dtype).name, progress))
+        scores.append(made(embedder, store, columns, folder, dtype=np.dtype(compute_dtype).name, progress=progress))
     mean = np.asarray(np.mean(np.stack(scores), axis=0, dtype=np.float32))
     log.info(
         "labels: %s pairs by %s, mean %.3f, %s of them below 0",
@@ -76,9 +76,9 @@ def _of_pairs(
     store: TokenStore,
     columns: Sequence[str],
     folder: Path,
+    *,
     dtype: str,
     progress: bool,
-    *,
     logits: bool,
 ) -> Float[np.ndarray, "rows k"]:
     """A cross-encoder's scores, or its logits."""
@@ -90,13 +90,13 @@ def _of_pairs(
     what, made = "labelling pairs with logits" if logits else "labelling pairs", []
     for other in columns[1:]:
         pairs = list(zip(store.texts(columns[0]), store.texts(other), strict=True))
-        of = _name(what, embedder, store, (columns[0], other), dtype)
-        made.append(targets.cached_vectors(folder, of, score, pairs, 1, what=what, progress=progress))
+        of = _name(what, embedder, store, (columns[0], other), dtype=dtype)
+        made.append(targets.cached_vectors(folder, of, score, pairs, width=1, what=what, progress=progress))
     return np.concatenate([scores[:] for scores in made], axis=1)
 
 
 def _of_sentences(
-    embedder: Embedder, store: TokenStore, columns: Sequence[str], folder: Path, dtype: str, progress: bool
+    embedder: Embedder, store: TokenStore, columns: Sequence[str], folder: Path, *, dtype: str, progress: bool
 ) -> Float[np.ndarray, "rows k"]:
     """Cosine similarities of a sentence encoder's vectors."""
     row: dict[str, int] = {}
@@ -104,13 +104,13 @@ def _of_sentences(
     texts = [store.texts(column, prompts) for column in columns]
     sides = [np.array([row.setdefault(text, len(row)) for text in of_column]) for of_column in texts]
     what = "labelling sentences"
-    of = _name(what, embedder, store, columns, dtype)
+    of = _name(what, embedder, store, columns, dtype=dtype)
     vectors = targets.cached_vectors(
         folder,
         of,
         partial(embedder.encode, prompt=""),
         list(row),
-        embedder.width,
+        width=embedder.width,
         what=what,
         progress=progress,
     )
