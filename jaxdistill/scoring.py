@@ -107,7 +107,9 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
     with processes.agreed() as facts:
         plan = options.planned(given, own)
         if processes.count() > 1:
-            facts |= {unit.name: unit.digest()[:12] for unit in plan.units} | {"absent": list(plan.absent)}
+            facts |= {unit.name: unit.digest()[:12] for unit in plan.units} | {
+                "absent": [missing.reason for missing in plan.absent]
+            }
     out = evaluation_report.results_path(given.out)
     if out:
         refuse_overwriting(out, [path for unit in plan.units for path in unit.files])
@@ -142,7 +144,7 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
         "precision": precision,
         "postprocess": str(postprocessing),
         "versions": versions(),
-        "absent": plan.absent,
+        "absent": [missing.reason for missing in plan.absent],
         "failed": unloaded,
         "models": [row for row, _ in evaluated],
         "papers": [

@@ -89,14 +89,14 @@ def test_what_is_not_there_is_a_line_each(data):
     plan = suite.planned(["transfer", "geometry", "nli"], Sources(data=str(data)))
     assert [unit.name for unit in plan.units] == ["transfer/mr", "transfer/cr", "geometry"]
     assert len(plan.absent) == 5 + 2
-    assert plan.absent[0] == f"transfer/subj: {data}/transfer/subj.all.tsv.gz is not there."
-    assert plan.absent[2] == f"transfer/sst2: {data}/transfer/sst2.train.tsv.gz is not there, and 2 more."
+    assert plan.absent[0].reason == f"transfer/subj: {data}/transfer/subj.all.tsv.gz is not there."
+    assert plan.absent[2].reason == f"transfer/sst2: {data}/transfer/sst2.train.tsv.gz is not there, and 2 more."
 
 
 def test_without_a_data_folder_only_sts_is_left():
     plan = suite.planned(["sts", "transfer", "multilingual", "retrieval"], Sources())
     assert [unit.name for unit in plan.units] == list(sts.SETS)
-    assert all("needs --data=FOLDER" in line for line in plan.absent)
+    assert all("needs --data=FOLDER" in missing.reason for missing in plan.absent)
 
 
 def test_averages_are_of_all_sets_of_a_group():

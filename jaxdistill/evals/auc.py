@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Integer
 
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.evaluation import Evaluation, Sources, Unit, average_heading, average_of, set_units
+from jaxdistill.evals.evaluation import Absent, Evaluation, Sources, Unit, average_heading, average_of, set_units
 from jaxdistill.evals.pairs import AUC_METRIC, GradedPairs, is_binary
 from jaxdistill.evals.read_table import labelled, part_of
 from jaxdistill.evals.similarity import area_under_roc, refuse_collapsed, similarities
@@ -106,7 +106,7 @@ def _task(metric: str, path: Path, chosen: slice) -> AucTask:
     return AucTask(metric=metric, first=first, second=second, labels=labels[chosen])
 
 
-def _units(sources: Sources) -> Iterable[Unit | str]:
+def _units(sources: Sources) -> Iterable[Unit | Absent]:
     """The published sets, unless the user gives own pairs."""
     if sources.pairs or not sources.data:
         return ()

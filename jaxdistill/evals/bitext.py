@@ -22,6 +22,7 @@ from jaxtyping import Float
 from jaxdistill.core import Embed, InputError
 from jaxdistill.evals.evaluation import (
     ASYMMETRIC,
+    Absent,
     Evaluation,
     Model,
     Scoring,
@@ -151,7 +152,7 @@ def read_bitext(path: str | Path, name: str) -> Bitext:
     return Bitext(name=name, first=one, second=other)
 
 
-def _units(sources: Sources) -> Iterable[Unit | str]:
+def _units(sources: Sources) -> Iterable[Unit | Absent]:
     if not sources.data and not sources.bitext:
         yield no_folder("bitext")
         return

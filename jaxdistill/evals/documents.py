@@ -22,6 +22,7 @@ from jaxdistill.evals.beir_files import SetFiles
 from jaxdistill.evals.evaluation import (
     ASYMMETRIC,
     RERANKED,
+    Absent,
     Evaluation,
     Model,
     Ranking,
@@ -159,11 +160,13 @@ def _answers_are_those_of(folder: Path, english: Path, split: Split) -> bool:
         return False
 
 
-def _units(sources: Sources) -> Iterable[Unit | str]:
+def _units(sources: Sources) -> Iterable[Unit | Absent]:
     named = beir_files.named_sets(specs(sources))
     if not named:
         begin = f"{sources.data} has no sets in retrieval/" if sources.data else "no set is named"
-        yield f"documents: {begin}; name sets in BEIR's form with --retrieval=FOLDER, or put them into retrieval/ of --data."
+        yield Absent(
+            f"documents: {begin}; name sets in BEIR's form with --retrieval=FOLDER, or put them into retrieval/ of --data."
+        )
     for spec, name in named.items():
         name = name if sources.split == "test" else f"{name}-{sources.split}"
         yield from units_of(

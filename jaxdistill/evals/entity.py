@@ -16,7 +16,7 @@ from typing import cast
 import numpy as np
 
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.evaluation import Evaluation, Model, Scoring, Sources, Unit, index_ways, task_unit
+from jaxdistill.evals.evaluation import Absent, Evaluation, Model, Scoring, Sources, Unit, index_ways, task_unit
 from jaxdistill.evals.read_table import labelled
 from jaxdistill.evals.similarity import refuse_same_vectors, unit_vectors
 from jaxdistill.ops.nearest import nearest
@@ -86,7 +86,7 @@ def language(path: str | Path) -> str:
     return Path(Path(path).name.removesuffix(".gz")).stem.rpartition(".")[2]
 
 
-def _units(sources: Sources) -> Iterable[Unit | str]:
+def _units(sources: Sources) -> Iterable[Unit | Absent]:
     languages = [language(path) for path in sources.entities]
     twice = [name for name in languages if languages.count(name) > 1]
     if twice:

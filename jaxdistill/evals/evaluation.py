@@ -85,6 +85,14 @@ class Unit:
         return sha.hexdigest()
 
 
+@dataclass(frozen=True)
+class Absent:
+    """A part of an evaluation whose set is not there."""
+
+    reason: str
+    """What is missing, in a line."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sources:
     """The tasks that are asked for, and where their sets are."""
@@ -131,8 +139,8 @@ class Evaluation:
     """First parts of its score names, up to a slash."""
     measure: str = SPEARMAN
     """Heading of the printed table of its scores; `PLAIN` if they have units of their own."""
-    units: Callable[[Sources], Iterable[Unit | str]] = lambda sources: ()
-    """Its units, and a line for each set that is absent; none of an evaluation that only trainings run."""
+    units: Callable[[Sources], Iterable[Unit | Absent]] = lambda sources: ()
+    """Its units, with an `Absent` for each set that is not there; none of an evaluation that only trainings run."""
     averages: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda scores: {}
     """Averages of its scores, if every score that they need was measured; units that failed are NaN among the scores."""
     headings: Callable[[Collection[str]], Mapping[str, str]] = own_names
@@ -172,8 +180,8 @@ def average_heading(average: str, heading: str) -> Callable[[Collection[str]], M
 
 def task_unit(
     name: str, protocol: str, files: Sequence[Path], make: Callable[[Model], Scoring], *, asymmetric: bool = False
-) -> Unit | str:
-    """A unit that runs one task; a line if a file is absent.
+) -> Unit | Absent:
+    """A unit that runs one task; `Absent` if a file is.
 
     Args:
       make: makes the task, and so reads the files, when the unit runs.
@@ -202,7 +210,7 @@ def set_units(
     files: Callable[[str, str], Sequence[Path]],
     protocol: Callable[[str], str],
     task: Callable[[str, str], Scoring],
-) -> Iterator[Unit | str]:
+) -> Iterator[Unit | Absent]:
     """A unit `PREFIX/NAME` for each named set of the data folder.
 
     Args:
@@ -228,13 +236,13 @@ def prefixed(name: str, *, asymmetric: bool) -> str:
     return f"{ASYMMETRIC}{name}" if asymmetric else name
 
 
-def absent(name: str, files: Sequence[Path]) -> str:
-    """A line if one of the files does not exist, else nothing."""
+def absent(name: str, files: Sequence[Path]) -> Absent | None:
+    """`Absent` if one of the files does not exist."""
     missing = [path for path in files if not path.is_file()]
     more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
-    return f"{name}: {missing[0]} is not there{more}." if missing else ""
+    return Absent(f"{name}: {missing[0]} is not there{more}.") if missing else None
 
 
-def no_folder(name: str) -> str:
-    """The line for a set that needs a data folder."""
-    return f"{name} needs --data=FOLDER with multilingual/, transfer/ and so on, or JAXDISTILL_DATA."
+def no_folder(name: str) -> Absent:
+    """For a set that needs a data folder."""
+    return Absent(f"{name} needs --data=FOLDER with multilingual/, transfer/ and so on, or JAXDISTILL_DATA.")

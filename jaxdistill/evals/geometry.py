@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError
 from jaxdistill.evals import sts
-from jaxdistill.evals.evaluation import PLAIN, Evaluation, Sources, Unit
+from jaxdistill.evals.evaluation import PLAIN, Absent, Evaluation, Sources, Unit
 from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.evals.similarity import spearman, unit_vectors
 
@@ -89,7 +89,7 @@ def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
     return row[-1]
 
 
-def _units(sources: Sources) -> Iterable[Unit | str]:
+def _units(sources: Sources) -> Iterable[Unit | Absent]:
     yield sts.sts_b_unit(
         "geometry", "sts-b-dev", PROTOCOL, sources, values=lambda pairs, model: measures(pairs, model.embed)
     )

@@ -9,7 +9,7 @@ reports Pearson's). The sets come from a data folder: `multilingual/sts17.es-en.
 from collections.abc import Iterable
 from pathlib import Path
 
-from jaxdistill.evals.evaluation import Evaluation, Sources, Unit, average_heading, average_of, set_units
+from jaxdistill.evals.evaluation import Absent, Evaluation, Sources, Unit, average_heading, average_of, set_units
 from jaxdistill.evals.pairs import PairsTask, read_pairs
 from jaxdistill.evals.read_table import part_of
 
@@ -34,7 +34,7 @@ def multilingual_task(folder: str | Path, track: str) -> PairsTask:
     return PairsTask(pairs=read_pairs(*files(folder, track)), metric=f"sts17/{track}")
 
 
-def _units(sources: Sources) -> Iterable[Unit | str]:
+def _units(sources: Sources) -> Iterable[Unit | Absent]:
     names = tracks(sources.data)
     return set_units(sources, "sts17", names, files=files, protocol=lambda track: PROTOCOL, task=multilingual_task)
 

@@ -18,7 +18,17 @@ import numpy as np
 
 from jaxdistill.core import Embed, InputError
 from jaxdistill.evals import probe
-from jaxdistill.evals.evaluation import Evaluation, Model, Sources, Unit, absent, index_ways, no_folder, prefixed
+from jaxdistill.evals.evaluation import (
+    Absent,
+    Evaluation,
+    Model,
+    Sources,
+    Unit,
+    absent,
+    index_ways,
+    no_folder,
+    prefixed,
+)
 from jaxdistill.evals.read_table import part_of, text_lines
 from jaxdistill.evals.similarity import refuse_same_vectors, unit_vectors
 from jaxdistill.ops.nearest import nearest
@@ -93,7 +103,7 @@ def neighbours_study(path: str | Path, *, seed: int, index: Embed | None = None)
     return NeighboursStudy(captions=tuple(captions[row] for row in chosen), index=index)
 
 
-def _units(sources: Sources) -> Iterable[Unit | str]:
+def _units(sources: Sources) -> Iterable[Unit | Absent]:
     if not sources.data:
         yield no_folder("nearest")
         return

@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import probe
-from jaxdistill.evals.evaluation import Evaluation, Scoring, Sources, Unit, set_units
+from jaxdistill.evals.evaluation import Absent, Evaluation, Scoring, Sources, Unit, set_units
 from jaxdistill.evals.read_table import part_of
 from jaxdistill.evals.transfer import Rows, pair_features, read_splits, row_vectors
 
@@ -67,7 +67,7 @@ def _task(folder: str, name: str) -> Scoring:
     return partial(accuracy, name, read_set(folder, name))
 
 
-def _units(sources: Sources) -> Iterable[Unit | str]:
+def _units(sources: Sources) -> Iterable[Unit | Absent]:
     return set_units(sources, "nli", tuple(SPLITS), files=files, protocol=protocol, task=_task)
 
 

@@ -111,9 +111,9 @@ def planned(given: argparse.Namespace, own: InMemory) -> suite.Suite:
     _refuse_unread(given, [*names, *in_memory])
     if plan.absent and (given.strict or not plan.units):
         also = f" ({len(plan.absent)} sets are absent, and --strict refuses that.)" if given.strict else ""
-        raise InputError(f"{plan.absent[0]}{also}")
-    for line in plan.absent if processes.is_first() else ():
-        print(f"skipped: {line}", file=sys.stderr)
+        raise InputError(f"{plan.absent[0].reason}{also}")
+    for missing in plan.absent if processes.is_first() else ():
+        print(f"skipped: {missing.reason}", file=sys.stderr)
     return plan
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.evaluation import Evaluation, Model, Sources, Unit, absent, content_digest
+from jaxdistill.evals.evaluation import Absent, Evaluation, Model, Sources, Unit, absent, content_digest
 from jaxdistill.evals.read_table import table_rows, table_suffix
 from jaxdistill.evals.similarity import area_under_roc, similarities, spearman
 
@@ -127,13 +127,15 @@ def _number(text: str, path: Path, line: int) -> float:
     return score
 
 
-def _units(sources: Sources) -> Iterable[Unit | str]:
+def _units(sources: Sources) -> Iterable[Unit | Absent]:
     """The user's own pairs; without a data folder they are the only ones."""
     path = Path(sources.pairs)
     if sources.pairs:
         yield absent("pairs", [path]) or own_unit(path)
     elif not sources.data:
-        yield "task pairs needs --pairs=FILE with score, sentence1, sentence2, or --data=FOLDER with QQP, QNLI and MRPC."
+        yield Absent(
+            "task pairs needs --pairs=FILE with score, sentence1, sentence2, or --data=FOLDER with QQP, QNLI and MRPC."
+        )
 
 
 def own_unit(known: Path | GradedPairs) -> Unit:

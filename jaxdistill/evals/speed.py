@@ -11,7 +11,7 @@ from timeit import timeit
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import sts
-from jaxdistill.evals.evaluation import PLAIN, Evaluation, Model, Sources, Unit
+from jaxdistill.evals.evaluation import PLAIN, Absent, Evaluation, Model, Sources, Unit
 from jaxdistill.evals.pairs import GradedPairs
 
 BATCH_SIZE = 128
@@ -36,7 +36,7 @@ def rates(sentences: Sequence[str], embed: Embed) -> dict[str, float]:
     }
 
 
-def _units(sources: Sources) -> Iterable[Unit | str]:
+def _units(sources: Sources) -> Iterable[Unit | Absent]:
     yield sts.sts_b_unit("speed", "sts-b", PROTOCOL, sources, values=_values, is_repeatable=False)
 
 

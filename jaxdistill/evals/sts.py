@@ -24,7 +24,7 @@ from jaxtyping import Float
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.evals.embedding_cache import EmbeddingCache
-from jaxdistill.evals.evaluation import Evaluation, Model, Sources, Unit, absent
+from jaxdistill.evals.evaluation import Absent, Evaluation, Model, Sources, Unit, absent
 from jaxdistill.evals.pairs import GradedPairs, read_pairs, scored_pairs
 from jaxdistill.evals.read_table import part_of
 from jaxdistill.evals.similarity import similarities, spearman
@@ -179,7 +179,7 @@ def sts_b_unit(
     values: Callable[[GradedPairs, Model], Mapping[str, float]],
     *,
     is_repeatable: bool = True,
-) -> Unit | str:
+) -> Unit | Absent:
     """A unit on a part of STS-B, from the data folder or the hub; a line if the file is absent.
 
     Args:
@@ -196,7 +196,7 @@ def sts_b_unit(
     )
 
 
-def _units(sources: Sources) -> Iterable[Unit | str]:
+def _units(sources: Sources) -> Iterable[Unit | Absent]:
     for name in SETS:
         if "sts" in sources.tasks or name in sources.tasks:
             folder, files = _files(name, sources)

@@ -18,7 +18,7 @@ import jaxdistill.evals
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError
 from jaxdistill.data.spread import together
-from jaxdistill.evals.evaluation import PLAIN, SPEARMAN, Evaluation, Model, Sources, Unit
+from jaxdistill.evals.evaluation import PLAIN, SPEARMAN, Absent, Evaluation, Model, Sources, Unit
 from jaxdistill.evals.score_cache import cached_scores
 from jaxdistill.files import parts
 
@@ -31,8 +31,8 @@ class Suite:
     """Units that will run, and sets that are absent."""
 
     units: tuple[Unit, ...]
-    absent: tuple[str, ...]
-    """A line for each set that was asked for and is absent."""
+    absent: tuple[Absent, ...]
+    """Sets that were asked for and are not there."""
 
 
 def evaluations() -> list[Evaluation]:
@@ -75,14 +75,14 @@ def planned(names: Sequence[str], sources: Sources) -> Suite:
         if unit.name in taken:
             raise InputError(f"two evaluations have a unit {unit.name!r}; rename that of --parts.")
         taken.add(unit.name)
-    return Suite(units=units, absent=tuple(item for item in wanted if isinstance(item, str)))
+    return Suite(units=units, absent=tuple(item for item in wanted if isinstance(item, Absent)))
 
 
-def _wanted(names: Sequence[str], sources: Sources) -> Iterator[Unit | str]:
+def _wanted(names: Sequence[str], sources: Sources) -> Iterator[Unit | Absent]:
     for evaluation, source in _with_sources():
         if {evaluation.group, *evaluation.names} & set(names):
             for item in evaluation.units(sources):
-                yield replace(item, source=source) if isinstance(item, Unit) else item
+                yield item if isinstance(item, Absent) else replace(item, source=source)
 
 
 def unit_values(unit: Unit, model: Model, digests: Sequence[str], cache_folder: Path) -> dict[str, Any]:

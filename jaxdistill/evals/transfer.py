@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import evaluation, probe
-from jaxdistill.evals.evaluation import Evaluation, Sources, Unit, average_heading, average_of, set_units
+from jaxdistill.evals.evaluation import Absent, Evaluation, Sources, Unit, average_heading, average_of, set_units
 from jaxdistill.evals.read_table import labelled, part_of
 from jaxdistill.evals.similarity import finite_vectors, refuse_same_vectors
 
@@ -150,7 +150,7 @@ def read_splits(paths: Mapping[str, Path], columns: Sequence[str], classes: Sequ
     )
 
 
-def _units(sources: Sources) -> Iterable[Unit | str]:
+def _units(sources: Sources) -> Iterable[Unit | Absent]:
     return set_units(sources, "transfer", tuple(SETS), files=files, protocol=protocol, task=_task)
 
 
