@@ -18,7 +18,8 @@ FILES = [
 ]
 PACKAGE = [path for path in FILES if path.is_relative_to(ROOT / "jaxdistill")]
 MOST_ARGUMENTS, MOST_POSITIONAL = 8, 4
-OPTIONS = {"Data", "Optimizer", "Evals", "RunOptions", "Architecture", "Sources"}
+RECORDS = ("dataclass", "NamedTuple")
+OPTIONS = {"Architecture", "Data", "Evals", "Optimizer", "RunOptions", "Sources"}
 """Classes that are options, given by name: sections of the config, settings of a network, flags of an evaluation."""
 LARGER = {
     "Batches": 15,
@@ -28,7 +29,6 @@ LARGER = {
     "Measured": 9,
     "Model": 10,
     "Modules": 10,
-    "Objective": 10,
     "Run": 21,
     "SentenceModel": 13,
     "StageRow": 9,
@@ -65,15 +65,19 @@ def arguments_of(node: ast.ClassDef) -> int:
     for member in node.body:
         if isinstance(member, ast.FunctionDef) and member.name == "__init__":
             return len([*member.args.posonlyargs, *member.args.args[1:], *member.args.kwonlyargs])
+    if not any(word in ast.unparse(part) for part in (*node.decorator_list, *node.bases) for word in RECORDS):
+        return 0
     fields = [member for member in node.body if isinstance(member, ast.AnnAssign)]
     return len([field for field in fields if "ClassVar" not in ast.unparse(field.annotation)])
 
 
 def test_no_class_takes_many_arguments():
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE]
-    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    counts = {node.name: arguments_of(node) for node in classes if node.name not in OPTIONS}
-    assert {name: count for name, count in counts.items() if count > MOST_ARGUMENTS} == LARGER
+    classes = [
+        node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name not in OPTIONS
+    ]
+    many = [(node.name, arguments_of(node)) for node in classes if arguments_of(node) > MOST_ARGUMENTS]
+    assert sorted(many) == sorted(LARGER.items())
 
 
 def test_no_call_has_many_positional_arguments():
