@@ -15,7 +15,7 @@ from jaxdistill.core import InputError
 HINT = " --help lists the options."
 """End of an error of the command line."""
 FLAGS = {"text": "input", "prompt_name": "prompt", "corpus_prompt_name": "corpus_prompt"}
-"""Arguments of functions to the flags of their programs, where the names differ: Python's are those of `Embedder.encode`."""
+"""Arguments of functions to the flags of their programs, where the names differ: Python's follow `Embedder.encode`."""
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 

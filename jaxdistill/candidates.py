@@ -171,7 +171,7 @@ def postprocessing_of(given: argparse.Namespace, units: Sequence[Unit]) -> Postp
 
 
 def index_model_of(given: argparse.Namespace, precision: str) -> Candidate | None:
-    """It reads as many tokens of a document as the models that search its index, behind `--document_prompt`."""
+    """Loads the index model with the `--max_length` of the models that search its index, and with `--document_prompt`."""
     spec = given.index_model
     if not spec:
         return None

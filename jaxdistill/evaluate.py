@@ -112,7 +112,7 @@ class EvaluationResult:
     """Result of `jaxdistill.evaluate`."""
 
     scores: Mapping[str, Mapping[str, float]]
-    """Model to its scores by their names, in [-1, 1]; those of the task `speed` are in units of their own."""
+    """Maps a model to its scores by name, in [-1, 1]; the task `speed` has its own units."""
     results: Mapping[str, Any] = field(repr=False)
     """Content of `results.json`: a row for each model, protocols, digests, versions."""
     results_file: Path | None

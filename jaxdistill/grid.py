@@ -112,7 +112,7 @@ def config_names(specs: Sequence[str]) -> dict[str, str]:
 
 
 def base_options(specs: Sequence[str], given: Sequence[str]) -> dict[str, Any]:
-    """All options before the grid changes them; those of each config under its name in sweeps over several."""
+    """All options before the grid changes them; in sweeps over several configs, each under its config's name."""
     of_names = {
         name: configs.flat_stages(
             whole_config([f"--config={spec}", *(flag for flag in given if takes(spec, option_named(flag), specs))])
@@ -137,7 +137,7 @@ def takes(spec: str, option: str, specs: Sequence[str]) -> bool:
 
 
 def _of_stages(spec: str, name: str) -> str:
-    """The option as the command line gives it: a seed is that of every stage."""
+    """The option as on the command line; a seed applies to every stage."""
     return f"{ALL}{name}" if name == SEED and f"stage2.{SEED}" in _options_of(spec) else name
 
 

@@ -86,7 +86,7 @@ def _inactive(group: Group) -> int:
 
 
 def _numbers(path: pathlib.Path) -> dict[str, int]:
-    """The first number behind each name of a file of statistics."""
+    """The first number after each name in a file of statistics."""
     return {line.split()[0]: int(line.split()[1]) for line in path.read_text().splitlines() if len(line.split()) > 1}
 
 

@@ -158,7 +158,7 @@ def mine_negatives(
       retrieval, split: a set in BEIR's form in place of `pairs`, with its judgements; empty: `train`.
       output: the `.tsv` file to write, resumable; empty: none. Texts lose tabs and line ends, as in the file.
       output_format to logits: as sentence-transformers' `mine_hard_negatives` has them; docs/guide/retrieval.md explains them.
-      prompt_name, corpus_prompt_name: prompt of queries and of documents, or `none`; empty: those of their roles.
+      prompt_name, corpus_prompt_name: prompt of queries and of documents, or `none`; empty: their roles' prompts.
       pooling to parts: as for `jaxdistill.load`.
     """
     return _rows_of_call(locals())

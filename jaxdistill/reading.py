@@ -156,7 +156,7 @@ def tokenised_text(
 
 
 def _warn_of_single_words(store: tokenize.TokenStore, view: str) -> None:
-    """Logs a warning if a view deletes words and most sentences have no second one, such as those of Chinese."""
+    """Logs a warning if a view deletes words and most sentences have one word, as in Chinese."""
     if view in store.columns or view.partition(":")[0] not in DELETING:
         return
     rows = np.arange(0, len(store), -(-len(store) // SAMPLE))
@@ -216,7 +216,7 @@ def _cut_at(data: Data, model: SentenceModel) -> int:
 
 
 def prompted_sentences(setting: Setting, model: SentenceModel) -> Iterator[str]:
-    """The sentences of the text that the student's views read, with the model's prompts; not those of `data.exclude`."""
+    """The sentences that the student's views read, with the model's prompts and without `data.exclude`."""
     return chain.from_iterable(prompted_rows(setting, model))
 
 

@@ -7,7 +7,7 @@
 
 Prints a table per query: rank, cosine similarity, id or row of the corpus counted from 1 (the line of a .txt file),
 sentence. `--output` writes a file instead: an object for each hit (.jsonl), or a run file for trec_eval (.trec).
-Ids are those of the columns `_id` or `id`, and the path of a file of `files:FOLDER`.
+An id is the column `_id` or `id`, or a file's path in `files:FOLDER`.
 
 `--chunk_tokens`, or vectors that `jaxdistill.encode` wrote with it, search in passages: a text is as near as its nearest
 passage, which is shown.
@@ -56,7 +56,7 @@ from jaxdistill.reporting.tables import as_text
 TOP = 10
 """Default number of sentences shown per query."""
 COMPARED = 8
-"""Stored vectors that are compared with those of the model."""
+"""Stored vectors that are recomputed, to check that the model made them."""
 ALIKE = 0.99
 """Lowest cosine of two vectors that one model gives a sentence, in any precision."""
 
@@ -158,7 +158,7 @@ def search_text(
       corpus_model: encodes the corpus; empty: `model`.
       chunk_tokens: above 0: search passages of at most so many tokens; a hit then has the `id` of its text and its `span`.
       column: of the corpus's sentences in a table.
-      prompt_name, corpus_prompt_name: prompt of a query and of a sentence, or `none`; empty: those of their roles.
+      prompt_name, corpus_prompt_name: prompt of a query and of a sentence, or `none`; empty: their roles' prompts.
       pooling, max_length, batch_size, precision, parts: as for `jaxdistill.load`.
       show_progress_bar: show a bar while the corpus is encoded.
     """
@@ -211,7 +211,7 @@ def _stored(vectors: str) -> Path:
 
 
 def _queries(given: Sequence[str], file: str) -> dict[str, str]:
-    """Id to text; ids are those of the file where all queries are from it and it has some, else numbers from 1."""
+    """Maps ids to texts. Ids come from the file if it holds all queries and has ids; else they count from 1."""
     read = list(passages([file])) if file else []
     texts = [*given, *(query.text for query in read)]
     if not texts or not all(text.strip() for text in texts):
@@ -277,7 +277,7 @@ def _computed(embedder: Embedder, given) -> tuple[Path, str]:
 
 
 def _reads_as(prompt: str, role: str) -> dict[str, str]:
-    """How a model reads sentences: behind a prompt by its name, or behind the prompt of a role."""
+    """The prompt before a model's sentences, by its name or by a role."""
     return {"prompt_name": prompt} if prompt else {"role": role}
 
 

@@ -36,7 +36,7 @@ def licences_of(folder: Path, source: str) -> dict[str, str]:
 
 
 def languages_of(folder: Path) -> list[str]:
-    """Languages that the card of a checkpoint states, such as `en`; those of an export are in its card too."""
+    """Languages that the card of a checkpoint states, such as `en`; an export's card states them too."""
     return [one for one in _texts(_front_matter(folder / "README.md"), "language") if LANGUAGE.fullmatch(one)]
 
 

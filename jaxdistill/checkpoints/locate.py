@@ -15,7 +15,7 @@ HUB_IGNORED = ("onnx/*", "openvino/*", "tf_model*", "flax_model*", "rust_model*"
 
 
 def locate(spec: str) -> Path:
-    """The folder with the files of the model that `spec` names; those of buckets and of the hub are downloaded."""
+    """The folder with the files of the model `spec`; files in buckets and on the hub are downloaded."""
     if spec.startswith("package:"):
         folder = in_package(spec)
         if not folder.is_dir():

@@ -102,7 +102,7 @@ def likeliest_words(
     """Logits and ids of the `count` best words, best first; -inf beyond the allowed ones.
 
     Args:
-      allowed: which words are of which kind.
+      allowed: whether each word is of each kind.
       kinds: the kind of word that each place must have.
       originals: the word that each place must not have.
     """

@@ -75,7 +75,7 @@ class SentenceModel:
 
     @property
     def role_prompts(self) -> dict[str, str]:
-        """The text before a sentence, by its role; under the empty text that of sentences without a role."""
+        """Maps a role to the text before its sentences; the empty key is for sentences without a role."""
         found = {role: [self.prompts[name] for name in names if name in self.prompts] for role, names in ROLES.items()}
         return {"": self.prompt} | {role: texts[0] if texts else "" for role, texts in found.items()}
 

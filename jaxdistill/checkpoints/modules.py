@@ -160,7 +160,7 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _pooling_first(entries: Sequence[tuple[str, Path]]) -> tuple[list[tuple[str, Path]], list[Path]]:
-    """The modules with the dense layers on tokens moved behind the pooling that follows them; those layers' folders."""
+    """The modules with the dense layers on tokens moved after the pooling; and the folders of these layers."""
     pooling = next((place for place, (kind, _) in enumerate(entries) if kind == "Pooling"), 0)
     moved = [
         (kind, path)

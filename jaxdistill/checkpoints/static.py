@@ -167,7 +167,7 @@ def start(
     Args:
       vectors: one for each token.
       share: of each token among all tokens of the text.
-      width: of the table; at most that of the vectors.
+      width: of the table; at most the vectors' width.
       dropped: token that the mean leaves out; its row is zero.
     """
     occurs = share > 0

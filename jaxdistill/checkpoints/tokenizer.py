@@ -56,7 +56,7 @@ def read_tokenizer(
       folder: with `tokenizer.json`, or older files that transformers can convert.
       vocab_size: rows of the word embedding; a tokenizer that needs more is refused. None: there is none yet.
       lower_case: lower-case the text first (`do_lower_case` of sentence-transformers).
-      settings: whether those of `tokenizer_config.json` override `tokenizer.json`, as in transformers.
+      settings: whether `tokenizer_config.json` overrides `tokenizer.json`, as in transformers.
     """
     path = folder / "tokenizer.json"
     with reading.foreign_errors(f"{path} is not a tokenizer that can be read"):

@@ -238,7 +238,7 @@ def _place_one(array, sharding):
 
 
 def place_batch(batch: Any, mesh: Mesh, groups: int) -> Any:
-    """Places a batch of which each process holds the `own_groups`."""
+    """Places a batch whose `own_groups` each process holds."""
     sharding = batch_sharding(mesh)
     if sharding.is_fully_addressable:
         return place(batch, sharding)

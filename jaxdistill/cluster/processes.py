@@ -245,7 +245,7 @@ def is_first() -> bool:
 
 
 def index() -> int:
-    """The number of this process among those of the run."""
+    """The index of this process in the run."""
     return jax.process_index() if jax.distributed.is_initialized() else 0
 
 

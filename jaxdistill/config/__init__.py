@@ -178,7 +178,7 @@ class RunOptions:
     log_every: Count = 50
     """Steps between logged metrics; at most a third of the run's."""
     save_every: CountOrNone = 0
-    """Steps between additional checkpoints, besides those of the evaluations; 0: none."""
+    """Steps between checkpoints besides those at evaluations; 0: none."""
     profile: str = ""
     """`10:20`: the first process traces steps 10 to 20 into `profile/` in the workdir, for xprof; empty: no trace.
     `--profile=10:20` is the short form."""

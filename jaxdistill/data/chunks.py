@@ -36,7 +36,7 @@ class Chunking:
     """How texts are split.
 
     The length at which a chunk may end is drawn uniformly from `least` to `most`, by a generator that the text itself
-    seeds: the same text always has the same chunks. The chunk ends at the first sentence end behind it, or at the last
+    seeds: the same text always has the same chunks. The chunk ends at the first sentence end after it, or at the last
     one that `most` allows. A sentence above `most` is split between words, and a word between tokens.
     """
 
@@ -91,7 +91,7 @@ class Chunking:
         return cuts
 
     def _next_end(self, levels: Sequence[_Stops], done: int, drawn: int) -> tuple[int, int]:
-        """Where the chunk behind `done` tokens ends, in characters and in tokens."""
+        """Where the chunk after `done` tokens ends, in characters and in tokens."""
         for places, tokens in levels:
             first, beyond = np.searchsorted(tokens, [done, done + self.most], side="right")
             if first < beyond:
@@ -101,7 +101,7 @@ class Chunking:
 
 
 def tokens_around(tokenizer: Tokenizer, prompts: Iterable[str]) -> int:
-    """Tokens that a model reads beside those of a chunk: special ones, and the longest of some prompts."""
+    """Tokens that a model reads besides a chunk's: special tokens and the longest prompt."""
     longest = max(len(tokenizer.encode(prompt, add_special_tokens=False)) for prompt in prompts)
     return tokenizer.num_special_tokens_to_add(False) + longest
 

@@ -94,7 +94,7 @@ def whole_file(
 ) -> tuple[str, ...]:
     """The row of a file that is one text: its content, and its path in a column `id_name`; other columns it lacks.
 
-    Line ends become `\\n`, as in Python's text mode, so that offsets in the text are those of a program that opens the file.
+    Line ends become `\\n`, as in Python's text mode, so that offsets match a program that opens the file as text.
     """
     found = dict.fromkeys(columns, str(path))
     for name in (name for name, source in columns.items() if name != "text" and id_name not in _names(source)):
@@ -221,7 +221,7 @@ def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[
 
 
 def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str], *, cell: Cell) -> Iterator[tuple[str, ...]]:
-    """One JSON object per line; blank lines are skipped. A column that nobody named serves as text if the first row has it."""
+    """One JSON object per line; blank lines are skipped. A column without a configured name serves as text if the first row has it."""
     allowed: set[str] = set()
     for number, line in lines:
         if not line.strip():

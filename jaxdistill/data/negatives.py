@@ -1,6 +1,6 @@
 """Chooses hard negatives among the documents nearest to each query, by their scores.
 
-Options and their order are those of sentence-transformers' `mine_hard_negatives`, and the results equal its own where no
+Options and their order follow sentence-transformers' `mine_hard_negatives`, and the results equal its own where no
 scores tie and both look at the same candidates. `relative_margin=0.05` is NV-Retriever's TopK-PercPos of 95 % (Moreira et al., 2024, arXiv 2407.15831).
 """
 
@@ -89,7 +89,7 @@ def hard_negatives(
       positive_scores: scores of each query's positives.
       limits: with their `range_max`.
       count: negatives of a query.
-      sampling: `top`, those with the highest scores, or `random`.
+      sampling: `top` (highest scores) or `random`.
       seed: of random choices.
     """
     lowest = np.array([min(of_query) for of_query in positive_scores], np.float32)[:, None]

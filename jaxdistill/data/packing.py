@@ -129,7 +129,7 @@ def most_bins(lengths: Integer[np.ndarray, "g n"], bins: Iterable[int]) -> int:
     entry = lengths * groups + np.arange(groups)[:, None]
     by_size = np.bincount(entry.ravel(), minlength=(longest + 1) * groups).reshape(-1, groups).astype(np.int32)
     sizes = [size for size in np.flatnonzero(by_size.any(axis=1))[::-1].tolist() if size]
-    begin, end = 0, 0  # in every group, the bins before are full and those behind empty
+    begin, end = 0, 0  # in every group, bins before `begin` are full and bins from `end` on empty
     for size in sizes:
         left, place = by_size[size], begin
         while left.any():

@@ -95,7 +95,7 @@ class PartFolder:
     ):
         """Keeps the intact parts of the same origin and removes others; all processes of a run call this together.
 
-        Those that see the same folder share its parts. Where they do not see one, those of each folder write all of them.
+        Processes that see the same folder share its parts. Where hosts have separate folders, each folder gets all parts.
 
         Args:
           folder: holds the parts; made if it does not exist.

@@ -1,4 +1,4 @@
-"""Lists the parts of a text that are read in one go: its sources or, where columns are texts of their own, these."""
+"""Lists the portions of a text: its sources or, where a text is cut into chunks, the columns of each source."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -16,7 +16,7 @@ class Portion(NamedTuple):
     source: int
     """Index of its spec."""
     columns: Mapping[str, str]
-    """Names of the columns to those of the file."""
+    """Maps the columns' names to the names in the file."""
     roles: Sequence[str]
     """The role of each of them, empty for none."""
 
@@ -30,7 +30,7 @@ def portions(
       specs: of `sources`.
       columns: as `sources.column_map` has them.
       roles: for each spec its columns to their roles.
-      separate: each column is a portion of its own, where its source has it.
+      separate: make each column of a source a portion.
       line_bytes: maximum bytes of a line or cell.
 
     Raises:

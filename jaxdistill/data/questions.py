@@ -18,7 +18,7 @@ class Questions(NamedTuple):
     positives: list[list[int]]
     """For each query the indices of its documents."""
     same: list[list[int]]
-    """For each query the other documents that have its text or that of a positive, in any case and white space."""
+    """For each query, other documents with its own or a positive's text, ignoring case and white space."""
 
     def excluded(self) -> list[list[int]]:
         """For each query the documents that are no negatives."""
@@ -48,7 +48,7 @@ def questions(
     """Queries and documents without repeats, empty ones left out; raises `InputError` if no pair remains.
 
     Args:
-      own: text of a query to those of the documents that it is itself, where these have a title besides.
+      own: maps a query's text to the documents with the same text, where these also have a title.
     """
     queries: dict[str, dict[int, None]] = {}
     documents: dict[str, int] = {}

@@ -32,7 +32,7 @@ _BEFORE = 12
 
 
 def sentence_ends(text: str) -> list[int]:
-    """Index after each sentence and the white space behind it, ascending; the last one is the length of the text."""
+    """Index after each sentence and its trailing white space, ascending; the last one is the length of the text."""
     ends = [found.end() for found in _MARKS.finditer(text) if _is_end(text, found)]
     return ends if ends and ends[-1] == len(text) else [*ends, len(text)]
 

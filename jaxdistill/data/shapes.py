@@ -15,11 +15,11 @@ from jaxdistill.data.packing import NEVER, Shape, Shapes, rows_needed
 LENGTH_STEP = 8
 """Row lengths are multiples of this."""
 SHARES = (0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
-"""Candidate quantiles of the batches by their longest sentence: a shape's rows are that long."""
+"""Candidate row lengths: quantiles of the batches' longest sentences."""
 LEVELS = (*np.linspace(0.2, 0.95, 16), 1.0)
-"""Candidate quantiles of these batches by their rows: a shape has so many."""
+"""Candidate row counts: quantiles of the rows of these batches."""
 MARGIN_DEVIATIONS = 5.0
-"""Margin of the largest tight shape, in standard deviations above the mean tokens of a batch's fullest group."""
+"""The largest tight shape holds the mean tokens of a batch's fullest group plus this many standard deviations."""
 MARGIN_SHARE = 0.04
 """Share added to that margin, because first fit leaves gaps."""
 ROW_LENGTHS = 6

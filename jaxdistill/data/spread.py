@@ -73,7 +73,7 @@ def _exchanged(problem: str, *facts: Any) -> list[list[Any]]:
 
 
 def over_processes(embed: RoleEmbed | Scorer) -> Any:
-    """A model of which each process of the run computes a part; all must call it together, with the same sentences."""
+    """A model whose sentences are divided among the processes; all must call it together, with the same sentences."""
     if processes.count() == 1:
         return embed
     if isinstance(embed, Scorer):
@@ -89,7 +89,7 @@ def over_processes(embed: RoleEmbed | Scorer) -> Any:
 
 
 class _SpreadScorer(NamedTuple):
-    """A scorer of pairs of which each process scores a part."""
+    """A scorer whose pairs are divided among the processes."""
 
     whole: Any
     """A `Scorer` that refuses to embed, as cross-encoders and ensembles do."""

@@ -178,7 +178,7 @@ class TokenStore:
         return [tokens[number].texts[int(row)].as_py() for number, row in zip(*self._parts_of(rows), strict=True)]
 
     def texts(self, column: str = "text", prompts: Mapping[str, str] | None = None) -> "Texts":
-        """All sentences of a column as a lazy sequence, behind the prompts of their roles if these are given."""
+        """All sentences of a column as a lazy sequence, after the prompts of their roles if given."""
         self._place_of(column)
         return Texts(self, column, prompts)
 
@@ -191,7 +191,7 @@ class TokenStore:
     def tokenised(
         self, column: str, rows: Integer[np.ndarray, " n"], texts: Sequence[str], *, max_length: int
     ) -> Tokenised:
-        """Tokenises other texts of some sentences with this store's tokenizer, behind the prompts of their roles."""
+        """Tokenises other texts of some sentences with this store's tokenizer, after the prompts of their roles."""
         self._tokenizer.enable_truncation(max_length)
         prompts = [self.prompts[role] for role in self.roles(column, rows)]
         return tokenised_words(self._tokenizer, texts, prompts, max_length)

@@ -212,7 +212,7 @@ class Whitened:
     ):
         """
         Args:
-          array: stored targets, of which an even sample determines mean and components.
+          array: stored targets; an even sample of them determines mean and components.
           power: 0 only centres; 1 gives all components that vary the same variance.
           components: that remain; 0: all.
         """

@@ -1,4 +1,4 @@
-"""Tokenises text into a folder of parts, of which the processes of a run write every n-th.
+"""Tokenises text into a folder of parts; each of n processes writes every n-th.
 
 A part is an Arrow file of one table, which is memory-mapped. It has a row for each row of the input without an empty cell, or for
 each chunk of one: the columns' tokens and texts, counts, and keys that tell equal rows. So it depends on its input rows alone,

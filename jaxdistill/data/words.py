@@ -24,7 +24,7 @@ class Unknown(NamedTuple):
 
     unknown_tokens: int = 0
     tokens: int = 0
-    """Number of tokens, without special ones and those of prompts."""
+    """Number of tokens, without special and prompt tokens."""
     unknown_characters: int = 0
     """Counted too, because a long word, or a sentence without spaces, can be one unknown token of many characters."""
     characters: int = 0
@@ -67,7 +67,7 @@ def tokenised_words(
     *,
     unknown: int | None = None,
 ) -> Tokenised:
-    """Tokenises non-empty sentences behind a prompt, or each behind its own, and marks their words; counts tokens with
+    """Tokenises non-empty sentences after a prompt, or each after its own, and marks their words; counts tokens with
     the id `unknown`."""
     prompts = [prompts] * len(texts) if isinstance(prompts, str) else prompts
     sentences = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]

@@ -87,8 +87,8 @@ class Architecture:
     layer_norm_eps: float = 1e-12
     """Added to the variance in every norm."""
     position_offset: int = 0
-    """Row of the position table for the first token (RoBERTa and MPNet: 2). The row before it belongs to the token of
-    the same number, padding, which does not advance the positions behind it."""
+    """Row of the position table for the first token (RoBERTa and MPNet: 2). The row before it is
+    for padding, which takes no position."""
     relative_buckets: int = 0
     """Rows of MPNet's relative position bias; 0: none."""
     pooler: bool = False

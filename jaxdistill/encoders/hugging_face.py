@@ -127,9 +127,9 @@ def rotary(config: Mapping[str, Any], default: float, *, of: str = "", old: str 
 
     Args:
       config: with `rope_parameters` (one for all layers, or one for each type of layer), or with the older `rope_theta`
-        and `rope_scaling`. As in transformers, a `rope_scaling` beside `rope_parameters` replaces those of all layers
-        and adds to those of a type.
-      default: base where none is given.
+        and `rope_scaling`. As in transformers, a `rope_scaling` beside `rope_parameters` replaces
+        shared parameters and merges into per-type ones.
+      default: base if the config has none.
       of: a type of layers.
       old: older name of their base.
     """

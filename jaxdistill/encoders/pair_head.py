@@ -1,6 +1,6 @@
 """Cross-encoder heads: the first token of a pair of sentences becomes one logit.
 
-The heads are those of Hugging Face's `...ForSequenceClassification` with one label, family by family: BERT's is a linear
+The heads follow Hugging Face's `...ForSequenceClassification` with one label, family by family: BERT's is a linear
 layer on its pooler, the others' a dense layer, its activation, and a linear one. In training, dropout precedes each of
 these layers at the hidden states' rate (DistilBERT's own is 0.2, before the last layer only).
 """

@@ -13,7 +13,7 @@ from jaxdistill.encoders.architecture import Pooling
 
 
 def counted(tokens: Tokens, dropped: int) -> Tokens:
-    """The tokens, of which those with the id `dropped` belong to no sentence; -1: all count."""
+    """The tokens, where tokens with the id `dropped` belong to no sentence; -1: all count."""
     return tokens if dropped < 0 else tokens._replace(owner=jnp.where(tokens.ids == dropped, -1, tokens.owner))
 
 

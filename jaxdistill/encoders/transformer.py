@@ -54,8 +54,8 @@ class Embeddings(nnx.Module):
     def position_rows(self, tokens: Tokens) -> Integer[Array, "g r l"]:
         """Rows of the position table.
 
-        Where positions begin after the padding token's row, a padding token written in a text has that row, and the
-        tokens behind it count on as if it were not there.
+        Where positions begin after the padding token's row, a literal padding token in a text uses that row, and later
+        positions skip it.
         """
         if not self.position_offset:
             return tokens.position

@@ -1,4 +1,4 @@
-"""Reads retrieval sets in BEIR's form: documents, queries, and judgements of which documents answer a query.
+"""Reads retrieval sets in BEIR's form: documents, queries, and judgements that say which documents answer a query.
 
 A set is a folder with
 
@@ -62,11 +62,11 @@ class RetrievalSet:
     judged: Mapping[str, Mapping[str, int]]
     """Id of a query to its judged documents and their relevance; above 0 is relevant."""
     also_documents: Collection[str]
-    """Ids of queries whose text is also that of the document with the same id, as in ArguAna and Quora; of `A+B`, that of A's."""
+    """Ids shared by a query and a document with the same text, as in ArguAna and Quora. For `A+B`: the documents of A."""
 
 
 def judges_alike(first: Path, second: Path, *, split: Split) -> bool:
-    """Whether more than half of the relevant documents that a set's folder names are those of the other's too, by their ids."""
+    """Whether more than half of one set's relevant pairs, by their ids, are relevant in the other."""
     one, other = (
         {
             (query, document)
@@ -108,7 +108,7 @@ def set_of(
 
     Args:
       places: what errors call queries, corpus and judgements.
-      asked_corpus: of `A+B`, the documents of A.
+      asked_corpus: for `A+B`, the documents of A.
 
     Raises:
       InputError: with the place, for an id that appears twice, a query that is empty, two judgements that contradict each
@@ -158,7 +158,7 @@ def _judged(
 
 
 def _is_query(name: str, text: str, queries: Mapping[str, str]) -> bool:
-    """Whether a document's text is that of the query with its id, however white space is written."""
+    """Whether a document and the query with its id have the same text, up to white space."""
     return name in queries and queries[name].split() == text.split()
 
 
@@ -274,7 +274,7 @@ def _judgements(path: Path) -> Iterator[tuple[int, str, str, int]]:
 
 
 def _judgement_order(header: Sequence[str]) -> list[int]:
-    """The columns of query, document and relevance by their names; those of BEIR if the names do not tell."""
+    """The columns of query, document and relevance, by name; BEIR's order if the names are unknown."""
     names = [cell.strip().lower() for cell in header]
     query = [column for column, name in enumerate(names) if name.startswith("q")]
     relevance = [column for column, name in enumerate(names) if name in SCORE_NAMES]

@@ -68,7 +68,7 @@ def set_files(spec: str, *, split: Split, option: str = "--split") -> SetFiles:
 
 
 def named_sets(specs: Sequence[str]) -> dict[str, str]:
-    """Maps each different set to its name: its folder's, behind as many parent folders as tell it from the others."""
+    """Maps each distinct set to its name: its folder's, with as many parent folders as make it unique."""
     different: dict[tuple[str, ...], str] = {}
     for spec in specs:
         different.setdefault(tuple(map(os.path.realpath, _parts(spec))), spec)
@@ -80,7 +80,7 @@ def named_sets(specs: Sequence[str]) -> dict[str, str]:
 
 
 def _parts(spec: str) -> list[str]:
-    """The folder or hub name of the queries and, of `A+B`, that of the documents. A path may contain `+` too."""
+    """Splits `A+B` into the folders or hub names of queries and documents. A path may contain `+` too."""
     if Path(spec).is_dir():
         return [spec]
     cuts = [[spec[:place], spec[place + 1 :]] for place, letter in enumerate(spec) if letter == "+"]
@@ -111,7 +111,7 @@ def _files(folder: Path, patterns: Sequence[str]) -> list[Path]:
 
 
 def _qrels(name: str, folder: Path, spec: str, split: Split, option: str) -> Path:
-    """The judgements of a split in a set's folder, or in that of the data set beside it."""
+    """The judgements of a split in a set's folder, or in the data set's folder beside it."""
     found, wanted = _splits(folder, "qrels/"), f"qrels/{split}.tsv"
     beside = folder.resolve().parent / f"{folder.resolve().name}{BESIDE}"
     if not found and not Path(name).is_dir():

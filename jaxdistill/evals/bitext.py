@@ -1,7 +1,7 @@
-"""Measures retrieval of translations: recall at 1 of a sentence's own translation among those of all others.
+"""Measures retrieval of translations: recall at 1 of a sentence's own translation among all translations.
 
 Recall at 1 is the share of sentences whose nearest neighbour on the other side, by cosine similarity, is their own
-translation; it is measured in both directions. The protocol is that of the Tatoeba test of LASER (Artetxe and Schwenk,
+translation; it is measured in both directions. The protocol follows LASER's Tatoeba test (Artetxe and Schwenk,
 TACL 2019, https://arxiv.org/abs/1812.10464), which reports the error rate, one minus recall.
 
 The sets come from a data folder (`multilingual/tatoeba.en-de.test.tsv.gz` and so on; `--data` may name the folder or its

@@ -43,7 +43,8 @@ class Model:
     index: Embed | None = None
     """The model that makes the index of asymmetric retrieval."""
     embed_query: Embed | None = None
-    """`embed` with the model's prompt for queries; likewise for documents, also of the index model."""
+    """`embed` with the model's prompt for queries. `embed_document` uses its prompt for documents, and `index_document`
+    uses the index model's."""
     embed_document: Embed | None = None
     index_document: Embed | None = None
     rank: Callable[[Sequence[str], Sequence[str], int], Ranking] | None = None
@@ -104,9 +105,9 @@ class Sources:
     entities: tuple[str, ...] = ()
     """The user's files of `query, entity, label`."""
     bitext: tuple[str, ...] = ()
-    """The user's files of translations, or folders of them; empty: those of the data folder."""
+    """The user's files of translations, or folders of them; empty: the data folder's."""
     retrieval: tuple[str, ...] = ()
-    """Sets of documents in BEIR's form; empty: those of the data folder."""
+    """Sets of documents in BEIR's form; empty: the data folder's."""
     split: Split = "test"
     """Which of their judgements are used."""
     asymmetric: bool = False
@@ -146,7 +147,7 @@ class Evaluation:
     headings: Callable[[Collection[str]], Mapping[str, str]] = own_names
     """Columns of a report's first table: measured score to heading, the most telling first."""
     dev_headings: Mapping[str, str] = field(default_factory=dict)
-    """The same for scores that choose checkpoints; their columns follow those of all evaluations."""
+    """The same for scores that choose checkpoints; their columns come after all evaluations'."""
     drawn: tuple[str, ...] = ()
     """Units whose `scored_pairs` a report may draw; it draws the first that was measured."""
 

@@ -1,7 +1,7 @@
 """Fits a normalizing flow, an invertible map that makes sentence vectors normally distributed (BERT-flow).
 
 Li et al., On the Sentence Embeddings from Pre-trained Language Models, EMNLP 2020. Architecture and settings
-are those of its released code (bohanli/BERT-flow, `config_l3_d3_w32`): a Glow of three levels with three steps each. A step
+follow its released code (bohanli/BERT-flow, `config_l3_d3_w32`): a Glow of three levels with three steps each. A step
 scales and shifts every number, reverses their order, and adds to the second half the output of a network of width 32 on the
 first half. After each of the first two levels half of the numbers leave, standardised by a linear map of the others. The
 encoder is not trained; the loss is the negative log-likelihood per number.

@@ -32,7 +32,7 @@ READ_BY = {
     "document_prompt": ("documents",),
     "index_model": ("retrieval", "bitext", "entities", "documents"),
 }
-"""The tasks that read an option; those of `--parts` may read any."""
+"""The tasks that read an option; tasks of `--parts` may read any."""
 
 
 def add_options(parser: Parser) -> None:
@@ -118,7 +118,7 @@ def planned(given: argparse.Namespace, own: InMemory) -> suite.Suite:
 
 
 def _tasks(given: argparse.Namespace, *, default: Sequence[str]) -> Sequence[str]:
-    """The named tasks; else those of the sets that are given, or these."""
+    """The named tasks; else the tasks of the given sets, or the defaults."""
     names = split_specs(given.tasks)
     if given.tasks and not names:
         raise InputError(f"--tasks names no task; there are {', '.join(suite.tasks())}.")

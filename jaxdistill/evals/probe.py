@@ -218,7 +218,7 @@ def _train(
         targets, curvature = jax.nn.one_hot(labels, classes, axis=0), 0.5
     rows = trains.sum(axis=1).astype(jnp.float32)
     weight_of_row = trains.astype(jnp.float32) / rows[:, None]
-    # A fold's covariance is at most this many times that of all rows.
+    # A fold's covariance is at most this many times the covariance of all rows.
     curvature = curvature * trains.any(axis=0).sum().astype(jnp.float32) / rows.min()
     problem = _Problem(axes, variances, targets, curvature)
 
@@ -238,7 +238,7 @@ def _train(
 def _converged(
     problem: _Problem, fits: _Fit, weight_of_row: Float[Array, "folds n"], strength: Float[Array, ""]
 ) -> tuple[_Fit, Integer[Array, ""]]:
-    """The classifiers of one strength, trained from those of the strength before, and the number of steps."""
+    """The classifiers of one strength, started from the previous strength's, and the number of steps."""
 
     def one_more(carry):
         count, fits = carry

@@ -1,6 +1,6 @@
 """Finds evaluations by the names in `--tasks`, and runs their units.
 
-Evaluations are the `EVALUATION` of each file of this folder, and those of modules that `--parts` names. A name such as
+Evaluations are the `EVALUATION` of each file of this folder and of each module in `--parts`. A name such as
 `transfer` stands for a list of units, each with its own files, protocol and scores: a set that is absent or cannot be read
 loses only its own unit.
 """
@@ -181,6 +181,6 @@ def _checked(evaluation: object) -> Evaluation:
 
 
 def _place(evaluation: Evaluation) -> tuple[int, str]:
-    """Sorts by group; within one the order stays, which is that of file names."""
+    """Sorts by group, and within a group by file name (a stable sort)."""
     known = ORDER.index(evaluation.group) if evaluation.group in ORDER else len(ORDER)
     return known, "" if known < len(ORDER) else evaluation.group

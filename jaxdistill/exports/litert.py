@@ -1,6 +1,6 @@
 """LiteRT, formerly TensorFlow Lite, for phones and small devices: `litert/model.tflite`, one sentence of a fixed length.
 
-Inputs are those of ONNX, int32 [1, l], padded to the length of the file. The converter refuses or breaks graphs of any
+Inputs are named as in the ONNX export, int32 [1, l], padded to the length of the file. The converter refuses or breaks graphs of any
 length (docs/deployment.md).
 """
 

@@ -1,6 +1,6 @@
 """OpenVINO, for Intel's processors: `openvino/openvino_model.xml` and `.bin`, converted from the graph of ONNX.
 
-Inputs and outputs are those of ONNX, of any batch and length.
+Inputs and outputs equal the ONNX export's, with any batch size and length.
 """
 
 import tempfile

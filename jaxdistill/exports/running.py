@@ -48,7 +48,7 @@ class Runtime:
         Args:
           sentences: longer ones than the model reads are truncated.
           prompt_name, prompt: name of one of the model's prompts, or the text itself; None: the default prompt, if it has one.
-          batch_size: sentences computed together, those of like length.
+          batch_size: sentences of similar length computed together.
 
         Raises:
           InputError: anything but texts, an unknown prompt, or a batch size below 1.

@@ -172,7 +172,7 @@ class Embedder:
         """Similarity of the two sentences of each pair: cosine in [-1, 1], or a cross-encoder's score in (0, 1).
 
         A sentence encoder reads each distinct sentence once. A cross-encoder reads the pair as one sequence, the first
-        sentence first, behind the model's prompt if it has one; a pair that is too long is truncated in its longer sentence
+        sentence first, after the model's prompt if it has one; a pair that is too long is truncated in its longer sentence
         (`longest_first`). Its scores are float64, so that they rank as its logits do where these are large.
 
         Args:
@@ -229,7 +229,7 @@ class Embedder:
         """As `encode`, for tokenised sentences with their special tokens; or for pairs, whose logits it gives.
 
         Args:
-          firsts: for pairs, tokens of type 0, those of the first sentence.
+          firsts: for pairs, the number of tokens of the first sentence (type 0).
           advance: called with each batch's row count.
         """
         vectors = np.zeros((len(ids), self.width), np.float32)

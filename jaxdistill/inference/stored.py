@@ -14,7 +14,7 @@ from jaxdistill.paths import cache_folder
 
 
 def stored_vectors(embedder: Embedder, texts: Sequence[str], prefix: str, what: str, *, progress: bool) -> Parts:
-    """The vectors of texts behind a prompt, from the cache folder or computed into it."""
+    """The vectors of texts after a prompt, from the cache folder or computed into it."""
 
     def embed(block: Sequence[str]) -> np.ndarray:
         return embedder.encode([prefix + text for text in block], prompt="")

@@ -14,7 +14,7 @@ default_options = OBJECTIVES.default_options
 
 
 def __getattr__(name: str) -> type:
-    """`jaxdistill.objectives.ConGen`: the options class of that name, whose file has it in lower case."""
+    """`jaxdistill.objectives.ConGen`: the options class, from the file of that name in lower case."""
     return OBJECTIVES.class_named(name)
 
 

@@ -10,7 +10,7 @@ e^-1 (`learned_scale="log"`); the code's teacher runs with dropout (`teacher.dro
 
 Deliberate differences from the code:
   * One queue for all devices, in the train state and in every checkpoint; the code has one for each process, on the host.
-    Negatives are those of the whole batch and the queue, 4,096 + 65,536 in the preset `code`; in the code, each of eight
+    Negatives come from the whole batch and the queue, 4,096 + 65,536 in the preset `code`; in the code, each of eight
     processes contrasts its 512 sentences with 512 + 65,536 that it has seen itself.
   * The learned scale is bounded by 100, as CLIP bounds it.
 """

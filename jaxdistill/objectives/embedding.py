@@ -2,13 +2,13 @@
 
     L2        s(x1) = t(x1)
     Dual-L2   and s(x2) = t(x1), x2 a second view or a translation (Reimers and Gurevych, EMNLP 2020)
-    SKD       and s(x1) = s(x2); with `third=teacher`, t(x2) = s(x1), as the code of CL-ReLKT has it
+    SKD       and s(x1) = s(x2); with `third=teacher`, t(x2) = s(x1), as in the code of CL-ReLKT
     KD        s(x1) W + b = t(x1): L2 with `student.head=linear`, `student.keep_head=False`
 
 Papers: ConGen (Limkonchotiwat et al., Findings of EMNLP 2022), section 4.2, for the first three, whose code is not
 public; DistilCSE (Gao et al., 2021), section 3.1, for KD. Neither states the weights of the terms; here they are equal.
 
-Differences: a mean over numbers where DistilCSE's text has a sum, as its code has it; `distance=cosine` is what
+Differences: a mean over numbers as in DistilCSE's code, where its text has a sum; `distance=cosine` is what
 sentence-transformers recommends for embedding distillation, and in none of the papers.
 
 LEAF (Vujanic and Rueckstiess, 2025, arXiv 2509.12539) is L2 with `student.head=linear`, `student.keep_head=True`: the student stays in

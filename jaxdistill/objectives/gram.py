@@ -4,7 +4,7 @@ With unit vectors s and t of n sentences, and their Gram matrices S = s s^T and 
 
     cosine    1 - s_i . t_i
     pair      mean square of S - T
-    triplet   mean of max(0, margin - (S_ij - S_kl)) over all two pairs of which the teacher prefers the first, T_ij > T_kl
+    triplet   mean of max(0, margin - (S_ij - S_kl)) over all pairs of pairs with T_ij > T_kl
     kl        temperature^2 * KL(softmax_j(T_ij / temperature) || softmax_j(S_ij / temperature)), j other than i
     spread    a penalty on unrelated sentences that lie close (`ops/similarity.py:spread_out`)
 
@@ -91,7 +91,7 @@ class Gram(Objective):
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
-        """Weighted sum of the terms; those of the whole batch, `triplet` and `spread`, are the same for all examples."""
+        """Weighted sum of the terms. `triplet` and `spread` belong to the whole batch and are the same for all examples."""
         mine, wanted = unit(student.sentences), unit(jax.lax.stop_gradient(teacher.sentences))
         examples, views, _ = mine.shape
         terms = {name: (weight, term) for name, weight, term in self.terms(mine, wanted, mesh)}

@@ -1,6 +1,6 @@
 """Margin and listwise distillation: a query's candidates are scored as a teacher scored them.
 
-With the student's scores s and the teacher's t of a query's k candidates, the first of which is the positive:
+With the student's scores s and the teacher's t of a query's k candidates, the positive first:
 
     margin  mean over the others of ((s_1 - s_j) - (t_1 - t_j))^2
     kl      student_temperature^2 * KL(softmax(t / teacher_temperature) || softmax(s / student_temperature))

@@ -66,7 +66,7 @@ class SimCSE(Objective):
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: None, *, mesh: Mesh
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
-        """Equation 5 of SimCSE, of which equation 4 is the case without hard negatives."""
+        """Equation 5 of SimCSE; without hard negatives it is equation 4."""
         vectors = unit(student.sentences)
         factor = scale.scale(params, self.temperature, self.learned_scale)
         losses = self.nt_xent(vectors, factor) if self.among == "both" else self.info_nce(vectors, factor)

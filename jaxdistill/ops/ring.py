@@ -193,7 +193,7 @@ def _absorb_own(carry, queries, positive):
 
 
 def _merge(carry):
-    """Merges the devices' partial results; each device receives those of its own sentences."""
+    """Merges the devices' partial results; each device receives the results of its own sentences."""
     maximum, total, weighted = carry
     highest = jax.lax.pmax(maximum, BATCH_AXES)
     scale = jnp.exp(maximum - highest)

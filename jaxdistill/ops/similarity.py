@@ -21,7 +21,7 @@ def without_own(logits: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def spread_out(vectors: Float[Array, "b v e"]) -> Float[Array, ""]:
-    """Penalty on cosines of unrelated sentences, those of different examples in the same view; mean over the views.
+    """Penalty on cosines between different examples in the same view; mean over the views.
 
     With `M1` the mean of these cosines and `M2` the mean of their squares, `M1^2 + max(0, M2 - 1/e)`: vectors that are
     spread evenly over the sphere have `M1 = 0` and `M2 = 1/e`.

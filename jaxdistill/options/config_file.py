@@ -45,7 +45,7 @@ def default_workdir(spec: str) -> str:
 
 
 def completed(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a stage with the defaults of all others, those of the objective included."""
+    """The options of a stage with all defaults, including the objective's."""
     from jaxdistill import objectives  # imports JAX
 
     given = {section: dict(raw.get(section) or {}) for section in SECTIONS}

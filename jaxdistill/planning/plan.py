@@ -56,7 +56,7 @@ class Plan:
 
     @property
     def least_seconds(self) -> float:
-        """Lower bound of a step's time: the slower of the two, with the other hidden behind it."""
+        """Lower bound of a step's time: the slower of the two, if they overlap fully."""
         return max(self.seconds.values())
 
     @property

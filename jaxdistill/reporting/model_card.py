@@ -48,7 +48,7 @@ class Facts:
     prompt: str = ""
     """Text before every sentence without a role, in training and evaluation."""
     roles: str = ""
-    """Which sentences are queries and which documents, as `data.roles` has it."""
+    """Which sentences are queries and which documents; see `data.roles`."""
     role_prompts: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     """For each role of the text, `student` and `teacher` to the prompt that each reads before its sentences."""
     dims: str = ""

@@ -31,7 +31,7 @@ IN_LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
 def means(rows: Sequence[Row]) -> list[Row]:
     """For each choice of options: its seeds, and mean and standard deviation of each score over the seeds that have it.
 
-    The deviation is that of a sample (n - 1), None for a single value; a score that no seed has is None.
+    The standard deviation is the sample's (n - 1), None for a single value. A score that no seed has is None.
     """
     return [
         {"options": group[0]["options"], "seeds": [row["seed"] for row in group]}

@@ -324,7 +324,7 @@ def add_head(
     init: str = "uniform",
     fitted: Mapping[str, np.ndarray] | None = None,
 ) -> SentenceModel:
-    """The model with one more dense layer on its pooled sentences; that of a static encoder has no bias, which no table holds.
+    """The model with one more dense layer on its pooled sentences, without a bias on a static encoder.
 
     Args:
       out_features: width of the new vectors, for instance the teacher's.

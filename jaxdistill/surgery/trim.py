@@ -103,7 +103,7 @@ def _spelling(content: Mapping[str, Any], kept: Collection[str]) -> set[str]:
 def _merged(model: Mapping[str, Any], kept: Collection[str]) -> set[str]:
     """Every entry on the way from characters to the kept tokens.
 
-    A token's merges in a sentence are those of the token alone, because no merge that was taken crosses its ends.
+    BPE never merges across tokens, so a token's merges are the same in a sentence and alone.
     """
     for option in ("continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(option):

@@ -4,5 +4,5 @@ from jaxdistill.config.kinds import TEACHERS
 
 
 def __getattr__(name: str) -> type:
-    """`jaxdistill.teachers.Stored`: the options class of that name, whose file has it in lower case."""
+    """`jaxdistill.teachers.Stored`: the options class, from the file of that name in lower case."""
     return TEACHERS.class_named(name)

@@ -41,7 +41,7 @@ ARGUMENTS = {
 }
 """Arguments of `distill` that are short for an option."""
 OF_ALL_STAGES = ("data.text", "data.columns", "run.seed")
-"""Options that arguments give to every stage; the others are those of the first one."""
+"""Options that arguments set in every stage; they set others in the first."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ def whole_config(config: str, text: Text, chosen: Mapping[str, Any], options: Ma
 
 
 def in_stages(option: str, stages: Sequence[Mapping[str, Any]]) -> str:
-    """The option as an argument gives it: of several stages those of the text and the seed to all, others to the first."""
+    """The option that an argument sets: text and seed in every stage, others in the first."""
     if len(stages) == 1:
         return option
     return f"all.{option}" if option in OF_ALL_STAGES else f"stage1.{option}"

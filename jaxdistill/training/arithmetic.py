@@ -32,7 +32,7 @@ def part_of(scopes: str) -> str:
 
 
 def products_by_part(jaxpr: Jaxpr, part: str = "") -> dict[str, Products]:
-    """Matrix products of each part of a program, on all devices together; those of a loop as often as it runs.
+    """Matrix products of each part of a program, on all devices together; a loop's count once per iteration.
 
     A `while` loop counts once unless it is a `fori_loop` with constant bounds.
     """

@@ -183,7 +183,7 @@ def card_of(model: SentenceModel, facts: Facts, *, spec: str, forms: Sequence[ex
 
 
 def weights_bytes(folder: str | Path) -> int:
-    """Size of a model's weights on disk, those of a Dense layer included: safetensors if there are any, else PyTorch's."""
+    """Size of a model's weights on disk, with Dense layers: safetensors files if there are any, else PyTorch's."""
     found = [*Path(folder).rglob("*.safetensors")] or [*Path(folder).rglob("pytorch_model*.bin")]
     return sum(path.stat().st_size for path in found)
 

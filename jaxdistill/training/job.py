@@ -116,7 +116,9 @@ def digests(run: Run) -> dict[str, str]:
 
 
 def inputs_of(run: Run, read: Mapping[str, str]) -> dict[str, str]:
-    """What must stay when a run is resumed: what it reads, but for the student, which checkpoints have, and its dev score.
+    """Inputs that must not change on resume: what the run reads, except the student, and its dev score.
+
+    The student's weights come from the checkpoint.
 
     Args:
       read: the `digests`.

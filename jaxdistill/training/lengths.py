@@ -50,7 +50,7 @@ def training_length(
 def truncation_warnings(
     objective: Objective, student: SentenceModel, teachers: Sequence[SentenceModel], store: TokenStore
 ) -> list[str]:
-    """A line for each column that the student reads and of which many sentences are truncated, or for its pairs."""
+    """A line for each column of the student's text, or its pairs, with many truncated sentences."""
     columns = columns_of_views(store, objective.student_views)
     together = [columns] if student.definition.reads_pairs else [[column] for column in columns]
     rows = range(0, len(store), -(-len(store) // SAMPLE))

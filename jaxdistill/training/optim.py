@@ -40,7 +40,7 @@ def make_optimizer(options: Optimizer, steps: int) -> optax.GradientTransformati
 
 
 def is_decayed(params):
-    """True for matrices and tables; False for biases and norms, as BERT's and ConGen's code has it, and for scalars."""
+    """True for matrices and tables; False for biases, norms (as in BERT's and ConGen's code) and scalars."""
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: leaf.ndim > 0 and not path[-1].key.endswith(("/bias", "/scale")), params
     )
@@ -55,7 +55,7 @@ def _adam(options: Optimizer) -> optax.GradientTransformation:
 def scale_by_transformers_adam(
     b1: float, b2: float, eps: float, *, bias_correction: bool
 ) -> optax.GradientTransformation:
-    """Adam as transformers' `AdamW` has it: `m / (sqrt(v) + eps)`, times `sqrt(1 - b2^t) / (1 - b1^t)` if corrected.
+    """Adam as in transformers' `AdamW`: `m / (sqrt(v) + eps)`, times `sqrt(1 - b2^t) / (1 - b1^t)` if corrected.
 
     Without the correction it is the Adam of BERT and ConGen (`correct_bias=False`). With it, eps counts for more in the
     first steps than in PyTorch's AdamW, where it is added after v is corrected: 32 times as much in step 1, for b2 0.999.

@@ -25,7 +25,7 @@ class Outcome:
     """Result of a training."""
 
     student: SentenceModel
-    """The best checkpoint's student, or the mean of those of `evals.average`, as it is evaluated."""
+    """The best checkpoint's student, or the mean over `evals.average`, with the parameters used for evaluation."""
     best_step: int
     """Step of the best checkpoint."""
     averaged: Sequence[int]

@@ -36,7 +36,7 @@ def note(lines: str) -> None:
 
 @contextlib.contextmanager
 def kept(command: str) -> Iterator[Callable[[pathlib.Path], None]]:
-    """Keeps all that is said and logged inside, behind the command and up to the error that ends it.
+    """Keeps what is printed and logged inside: the command first, and the error that ends it last.
 
     Yields a function that takes the workdir: what was said so far is appended to its `train.log`, and from then on each line
     as it comes. Until then nothing is written.

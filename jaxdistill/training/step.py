@@ -40,11 +40,11 @@ def make_train_step(
     """The jitted step `(state, teacher_params, batch) -> (state, metrics)`; the state is donated.
 
     Args:
-      student: its dropout rates are those of training.
+      student: with its dropout rates for training.
       teacher: None when targets come from a store, or when there are none. It reads the teacher's tokens, or the
         student's own where the objective compares token by token.
       shardings: how the state lies on the mesh, before and after.
-      teacher_dropout: as DistilCSE's code has it.
+      teacher_dropout: keeps the teacher's dropout on, as DistilCSE's code does.
       accumulate: parts of the batch that are computed one after the other; divides the groups of each device. Examples that
         their loss couples are computed twice, see `cached`.
     """

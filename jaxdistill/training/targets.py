@@ -39,7 +39,7 @@ class Targets:
     ):
         self.text, self.views = store, tuple(objective.teacher_views)
         self.scored = objective.scored
-        """Columns of which labels score pairs: the first one's sentence with each of the others'."""
+        """Columns whose pairs have labels: the first column's sentence with each other column's."""
         self.store: tokenize.TokenStore | None = None
         """Tokens for a live teacher."""
         self.arrays: tuple[targets.Stored, ...] = ()
@@ -48,7 +48,7 @@ class Targets:
         self.embedders = [sharded_embedder(teacher, config.run, compute_dtype=compute_dtype) for teacher in teachers]
         embed = joint_embed(self.embedders, config.teacher)
         self.embed: RoleEmbed | None = spread.over_processes(embed) if embed else None
-        """Gives the targets of any sentences, of which each process computes a part; None without a teacher model."""
+        """Computes the targets of any sentences, a part in each process; None without a teacher model."""
         self.width = 0
         """Width of the targets; 0 without a teacher or with labels."""
         if not self.views:
@@ -91,7 +91,7 @@ class Targets:
 
 
 def joint_embed(embedders: Sequence[Embedder], teacher: Teacher) -> RoleEmbed | None:
-    """The vectors of all teachers in one, see `data.targets.joined`; those of a single teacher as they are."""
+    """The joined vectors of all teachers, see `data.targets.joined`; a single teacher's vectors unchanged."""
     if len(embedders) < 2:
         return embedders[0].encode if embedders else None
 

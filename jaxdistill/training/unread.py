@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def warn_of_unread(stages: Sequence[Config], given: Iterable[str], *, flag: str = "--config.") -> None:
-    """Logs a warning for each option among the given ones, by their dotted names, that has no effect in any stage.
+    """Logs a warning for each given option (a dotted name) that has no effect in any stage.
 
     Args:
       flag: what goes before a name.

@@ -127,7 +127,7 @@ class Checkpoints:
             raise problem
 
     def save(self, state: TrainState, progress: dict[str, Any]) -> None:
-        """Writes the state of its step; of older ones, the latest, `keep_steps` and that of `progress["best_step"]` stay.
+        """Writes the state; keeps the latest few, the best (`progress["best_step"]`) and `keep_steps`; removes the rest.
 
         Returns when the arrays are copied off the device; the files are written in the background.
         """
@@ -173,7 +173,7 @@ class Checkpoints:
             raise _failed(error, self) from error
 
     def restore(self, like: TrainState, shardings: TrainState, *, step: int | None = None) -> Restored | None:
-        """The latest readable checkpoint (or that of `step`), placed by `shardings`; None without any.
+        """The latest readable checkpoint, or the one at `step`, placed by `shardings`; None without any.
 
         Unreadable checkpoints after a readable one are renamed with a warning. Where none can be read, all stay: the cause may
         lie in models or options.
@@ -287,7 +287,7 @@ class Checkpoints:
 
 
 def _savable(state: TrainState) -> dict[str, Any]:
-    """Plain arrays in a dict: Orbax keeps the names of a dict and drops those of a NamedTuple."""
+    """Plain arrays in a dict, because Orbax keeps a dict's keys but drops a NamedTuple's field names."""
     return state._asdict() | {"key": jax.random.key_data(state.key)}
 
 

@@ -146,7 +146,7 @@ def read_note(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _digests_in(note: pathlib.Path, what: str) -> dict[str, str]:
-    """The digests in a note, none where there is no note; raises `InputError` for a damaged one, which says nothing of `what`."""
+    """Reads the digests in a note, empty without one. Raises `InputError` if it is damaged; `what` names the inputs there."""
     found = read_note(note)
     if note.exists() and not found:
         raise InputError(f"{note} is damaged; remove it if {what} are those with which the run was begun.")

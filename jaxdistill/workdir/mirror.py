@@ -122,10 +122,10 @@ class Mirror:
         self._publishing, self._writing = threading.Lock(), threading.Lock()
 
     def fetch(self, *, checkpoints: bool = True) -> bool:
-        """Makes the local copy that of the last publication, unless it is as new or newer; returns whether there is one.
+        """Downloads the last publication if the local copy is older; returns whether there is a publication.
 
         Args:
-          checkpoints: whether the copy has them.
+          checkpoints: whether to download them too.
         """
         said = next((one for name in self._names() if (one := self._read(name)) and one["files"] is not None), None)
         self._record["files"] = files = said["files"] if said else {}

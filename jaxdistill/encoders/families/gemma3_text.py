@@ -1,6 +1,6 @@
 """Gemma 3's text model, causal or not: EmbeddingGemma.
 
-Norms before and behind each block multiply by 1 + weight; some layers see a window with rotary positions of their own.
+Norms before and after each block multiply by 1 + weight; some layers see a window with rotary positions of their own.
 """
 
 import dataclasses

@@ -29,7 +29,7 @@ class Part(NamedTuple):
     numbers: slice
 
     def of_joined(self, vectors: Float[Array, "*n e"]) -> Float[Array, "*n _"]:
-        """The teacher's unit vectors in those of `data.targets.joined`."""
+        """Slices the teacher's unit vectors from `data.targets.joined`."""
         return vectors[..., self.numbers] / self.share**0.5
 
 
@@ -65,7 +65,7 @@ class EachTeacher(Wrapped):
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded | None, *, mesh: Mesh
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
-        """Weighted mean of the losses; each metric behind the name of its teacher."""
+        """Weighted mean of the losses; metric names are prefixed with the teacher's."""
         assert teacher is not None  # there are several
         total, states, metrics = jnp.zeros(len(student.sentences), jnp.float32), {}, {}
         for part in self.parts:

@@ -1,6 +1,6 @@
 """Any objective over nested widths of the student's vectors: their first numbers are useful by themselves.
 
-Source: Kusupati et al., Matryoshka Representation Learning, NeurIPS 2022; none of the distillation papers has it. What a
+Source: Kusupati et al., Matryoshka Representation Learning, NeurIPS 2022; none of the distillation papers uses it. What a
 shorter vector is compared with can be chosen:
 
     truncated   the teacher's vectors cut to the same width: right for a teacher that was trained with nested widths itself

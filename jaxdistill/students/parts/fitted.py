@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def fitted_head(ground: Ground, student: SentenceModel) -> dict[str, np.ndarray]:
-    """Kernel and bias that map the student's pooled sentences to the vectors of the teacher, or to those of several side
+    """Kernel and bias that map the student's pooled sentences to the vectors of the teacher, or of several teachers side
     by side, on sentences drawn evenly from the text."""
     x, *of_teachers = (_vectors(ground.setting, model) for model in (student.as_pooled(), *ground.teachers))
     y = ground.teacher.joined(of_teachers)

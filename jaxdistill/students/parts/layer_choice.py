@@ -1,7 +1,7 @@
 """Chooses a student's layers by how much the model's vectors change without each of them.
 
-`student.layers=greedy:6` drops one layer after another, each time the one without which the model's vectors of sentences of the
-text stay closest to those of the whole model. Then it exchanges a kept layer for a dropped one as long as that brings them closer.
+`student.layers=greedy:6` drops one layer after another, each time the layer whose removal changes the vectors of the
+text's sentences least. Then it swaps kept layers for dropped ones as long as the vectors come closer to the whole model's.
 
 Source: Peer et al., Greedy-layer pruning: Speeding up Transformer models for natural language processing, 2022
 (arXiv 2105.14839), with closeness to the whole model in place of a task's score; the exchanges are ours.

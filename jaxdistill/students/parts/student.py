@@ -74,7 +74,7 @@ class Student:
         """The model that the student starts from, with vectors as the teacher compares them.
 
         Args:
-          pooling: instead of that of the options.
+          pooling: replaces the pooling of the options.
         """
         pooling = self.pooling if pooling is None else pooling
         if self.model == "teacher":
@@ -110,7 +110,7 @@ class Student:
         return student
 
     def evaluated_params(self, student: SentenceModel, params: Params, widths: Sequence[int]) -> Params:
-        """Of the student's parameters in training, those with which it is evaluated; others may be among them."""
+        """The parameters used for evaluation. `params` may hold others, used only in training."""
         return params
 
     def exported(self, student: SentenceModel) -> SentenceModel:
@@ -150,6 +150,6 @@ def widths_of(teachers: Sequence[SentenceModel]) -> tuple[int, ...]:
 
 
 def numbers_of(teacher: int, widths: Sequence[int]) -> slice:
-    """Where a teacher's numbers lie among those of all teachers."""
+    """The columns of one teacher in the joined vectors of all teachers."""
     first = sum(widths[: teacher - 1])
     return slice(first, first + widths[teacher - 1])

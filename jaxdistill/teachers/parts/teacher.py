@@ -105,7 +105,7 @@ class Teacher:
         return ()
 
     def joined(self, vectors: Sequence[Float[np.ndarray, "n _"]]) -> Float[np.ndarray, "n e"]:
-        """The vectors of all models in one; those of a single model as they are."""
+        """The joined vectors of all models; a single model's vectors unchanged."""
         return vectors[0] if len(vectors) == 1 else targets.joined(vectors, self.shares())
 
 

@@ -60,7 +60,7 @@ class Collapse:
 
 
 def sample_of(store: TokenStore) -> list[str]:
-    """At most `SAMPLE` distinct sentences at even distances in the text's first column, behind the prompts that the student
+    """At most `SAMPLE` distinct sentences at even distances in the text's first column, after the prompts that the student
     reads before them; none if there are fewer than 8."""
     rows = np.linspace(0, store.rows - 1, min(SAMPLE, store.rows)).astype(int)
     column = store.columns[0]

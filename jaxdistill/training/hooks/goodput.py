@@ -20,7 +20,7 @@ class Goodput:
     that it waits for the devices, or starts and ends a trace. `compile` is the tracing and compiling of a step with a
     new shape, whose execution is one of the `steps`. `checkpoints` begins with the first or the restored state.
 
-    Arithmetic is that of the traced step: what remat or a gradient cache computes again counts again.
+    Arithmetic is counted in the traced step, so recomputation by remat or a gradient cache counts again.
     """
 
     def __init__(self) -> None:
