@@ -78,7 +78,7 @@ def text_portions(data: Data) -> list[Portion]:
 def student_text(
     config: Config, objective: Objective, student: SentenceModel, length: int, *, progress: bool
 ) -> tokenize.TokenStore:
-    """The text in the student's tokens, at most `length` a sentence, in chunks where the options ask for them."""
+    """The text tokenised for the student, at most `length` tokens a sentence; cut into chunks if the options say so."""
     chunking = _chunking_of(config, objective, student, length)
     views = objective.student_views
     return tokenised_text(config.data, student, views, max_length=length, chunking=chunking, progress=progress)

@@ -321,7 +321,7 @@ def _split(store: TokenStore, reserve_rows: int, reserve_seed: int, batch_size: 
 
 
 def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float]) -> list[tuple[np.ndarray, int]]:
-    """Rows of each source and how many of them an epoch takes; empty without weights."""
+    """For each source, its rows and the number that an epoch takes; empty without weights."""
     if not weights:
         return []
     sources.check_weights(weights, sources=len(store.source_rows))

@@ -189,7 +189,7 @@ class PartFolder:
             draft.unlink(missing_ok=True)
 
     def finish(self) -> Counter[str]:
-        """Writes the index when all processes have written their parts, which all call this; returns the sums of all counts."""
+        """Writes the index after all processes have written their parts; all call this. Returns the summed counts."""
         processes.wait("all parts are written")
         if self.is_first and not self.is_complete:
             notes = self._notes()

@@ -147,7 +147,7 @@ def _forms(least: int, numbers: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _candidates(streams: Sequence[_Needs]) -> Iterator[Shapes]:
-    """Tight shapes for batches whose sentences are below some length, and for shares of these."""
+    """Tight shapes for the batches below each candidate row length, and for quantiles of their rows."""
     for share in SHARES:
         limits = [np.quantile(stream.reach, share, method="higher") for stream in streams]
         below = np.all([stream.reach <= limit for stream, limit in zip(streams, limits, strict=True)], axis=0)

@@ -187,7 +187,7 @@ class Joined:
 
 
 def joined(vectors: Sequence[Float[np.ndarray, "*n _"]], shares: Sequence[float]) -> Float[np.ndarray, "*n e"]:
-    """The unit vectors of several teachers, each times the root of its share, in one vector of unit length.
+    """Concatenates the teachers' unit vectors, each times the square root of its share, into one unit vector.
 
     The cosine of two such vectors is the mean of the teachers' cosines, weighted by the shares.
 

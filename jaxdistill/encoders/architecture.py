@@ -21,7 +21,7 @@ RARE, UNSEEN = "rare", "unseen"
 
 
 def _variation(default: Any) -> Any:
-    """An option that few families use, which BERT's block lacks."""
+    """A field for what few families have and BERT's block lacks."""
     return dataclasses.field(default=default, metadata={RARE: True})
 
 

@@ -36,7 +36,7 @@ READ_BY = {
 
 
 def add_options(parser: Parser) -> None:
-    """Adds them to a parser whose description lists the tasks."""
+    """Adds the options of evaluations to a parser whose description lists the tasks."""
     parser.add_argument(
         "--tasks",
         default="",

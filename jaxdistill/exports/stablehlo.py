@@ -31,7 +31,7 @@ PADDED = 32
 
 
 def refusal(model: SentenceModel) -> str:
-    """Why the form cannot hold the model: it holds every one."""
+    """Why the model cannot be exported in this form; never, because it holds every model."""
     return ""
 
 

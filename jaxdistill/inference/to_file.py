@@ -183,7 +183,7 @@ def _part(
     passages: Sequence[Passage],
     advance: Advance,
 ) -> Made:
-    """What writes the vectors of some passages, and their counts."""
+    """Encodes some passages; returns a function that writes their vectors, and counts."""
     encodings = embedder.model.encodings([prompt + passage.text for passage in passages])
     ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
     block = checked_block(embedder.encode_ids(ids, advance=advance), rows.start, embedder.width)

@@ -51,7 +51,7 @@ def _first_sentence(kind: type) -> str:
 
 
 def options_of_kinds(kinds: Kinds) -> list[Option]:
-    """The options of all kinds of a section; the meaning begins with the kinds that have them, unless all do."""
+    """The options of a section's kinds. A meaning begins with the kinds that have the option, unless all have it."""
     having: dict[Option, list[str]] = {}
     for name in kinds.available():
         for option in options_of(kinds.options_class(name)):

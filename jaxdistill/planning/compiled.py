@@ -106,7 +106,7 @@ def _iterations(condition: str) -> int:
 
 
 def _devices(line: str) -> int:
-    """Devices that take part in a collective together."""
+    """Number of devices in each group of a collective."""
     if listed := re.search(r"replica_groups=\{\{([\d,]+)\}", line):
         return len(listed[1].split(","))
     if named := re.search(r"replica_groups=mesh\[([^]]*)\] \{([^}]*)\}", line):

@@ -106,7 +106,7 @@ def _key_heads_left(a: Architecture, heads: int) -> int:
 def _energies(
     params: Mapping[str, np.ndarray], path: str, units: int, moments: Moments | None
 ) -> Float[np.ndarray, " units"]:
-    """What each unit adds to the hidden states, squared."""
+    """Squared norm of each unit's contribution to the hidden states."""
     rows = np.asarray(params[path], np.float32).reshape(units, -1, params[path].shape[-1])
     products = np.einsum("ufd,ued->ufe", rows, rows)
     seen = np.eye(rows.shape[1], dtype=np.float32)[None] if moments is None else np.asarray(moments[path])

@@ -171,7 +171,7 @@ def fresh(
 
 
 def plain_architecture(old: Architecture, family: str, **changes: Any) -> Architecture:
-    """A BERT or an ELECTRA with the sizes of another family's encoder, and `changes`."""
+    """A BERT or ELECTRA architecture with the sizes of another family's encoder, updated by `changes`."""
     kept: dict[str, Any] = dict(
         vocab_size=old.vocab_size, hidden_size=old.hidden_size, layers=old.layers, heads=old.heads,
         intermediate_size=old.intermediate_size, embedding_size=old.embedding_size, activation=old.activation,

@@ -20,10 +20,13 @@ STEPS_IN_FLIGHT = 8
 """Steps that may be waiting on the devices. NOTE: without a bound, several CPU devices deadlock in a collective."""
 
 
-def run_steps(
-    run: Run, state: TrainState, hooks: Sequence[Hook], *, goodput: Goodput, interrupts: Interrupts, is_new: bool
-) -> TrainState:
-    """Runs the remaining steps and the hooks; returns the last state.
+
+class Diverged(InputError):
+    """The loss is not finite, or the student has collapsed."""
+
+
+def train(run: Run, *, progress: bool, shared: bool = True, callbacks: Sequence[Callback] = ()) -> Outcome:
+    """Trains from the latest checkpoint of the workdir, or from step 0, to the end.
 
     Args:
       is_new: no checkpoint was restored.

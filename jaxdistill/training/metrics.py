@@ -127,7 +127,7 @@ def _wandb_run(folder: pathlib.Path, config: Mapping[str, Any]):
 
 
 class _Bar(tqdm):
-    """Shows the time left that the training knows: tqdm's own would count evaluations as steps."""
+    """Progress bar with the training's own estimate of the time left; tqdm's would count evaluations as steps."""
 
     seconds_left: Callable[[int], float] = staticmethod(lambda step: 0.0)
 

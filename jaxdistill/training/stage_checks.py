@@ -55,7 +55,7 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
 
 
 def _check_place(option: str, spec: str, where: str) -> None:
-    """Raises `InputError` for text or a model that is not where the training will look for it."""
+    """Raises `InputError` if the text or a model is missing where the training will read it."""
     is_model = option.endswith(".model")
     if is_remote(spec):
         buckets.checked_address(spec)

@@ -190,7 +190,7 @@ def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:
 
 
 def _origin(stages: Sequence[Config], number: int) -> str:
-    """The checkpoint that the stage's student comes from, through all stages before."""
+    """The checkpoint that the stage's student starts from, followed back through earlier stages."""
     model = stages[number - 1].student.model
     before = stage_named(model, number)
     return _origin(stages, before) if 0 < before < number else model

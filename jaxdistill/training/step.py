@@ -184,7 +184,7 @@ def accumulated(gradients_of, state: TrainState, teacher_params: Params, batch: 
 
 
 def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int):
-    """As `gradients`, for a loss that couples examples: the whole batch is compared, activations are those of one part.
+    """As `gradients`, for a loss over the whole batch, with the activations of one part at a time.
 
     The vectors of all parts come first. The loss gives their gradients, which a second pass over the parts propagates to the
     parameters, with the same dropout masks.

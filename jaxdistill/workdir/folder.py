@@ -86,7 +86,7 @@ def drop_checkpoints(workdir: pathlib.Path) -> None:
 
 
 def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None:
-    """Checks that what is in the workdir was trained with the same options; with `write`, makes it and notes them."""
+    """Raises if the workdir was trained with other options. With `write`, makes the folder and notes the options."""
     refuse_no_folder(workdir)
     if any(character in str(workdir.absolute()) for character in "[\\"):
         raise InputError(
