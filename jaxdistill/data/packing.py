@@ -73,6 +73,7 @@ class Ragged(NamedTuple):
         """Some of the sentences, in the order of `places`."""
         starts = np.cumsum(self.lengths) - self.lengths
         lengths = self.lengths[places]
+        # Place of each token within its sentence.
         within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         firsts = None if self.firsts is None else self.firsts[places]
         return Ragged(self.ids[np.repeat(starts[places], lengths) + within], lengths, firsts)
@@ -124,6 +125,7 @@ def most_bins(lengths: Integer[np.ndarray, "g n"], bins: Iterable[int]) -> int:
     if groups < MANY_GROUPS:
         placed = [first_fit(group, slots.tolist()) for group in lengths]
         return max(found.used for found in placed if found) if all(placed) else NEVER
+    # Sentences of one size are interchangeable, so all groups are filled together, one size at a time.
     rooms = np.tile(slots[:, None], (1, groups))
     longest = int(lengths.max())
     entry = lengths * groups + np.arange(groups)[:, None]
@@ -147,6 +149,7 @@ def _filled_up(rooms: Integer[np.ndarray, "bins g"], left: Integer[np.ndarray, "
     """Puts sentences of one size into bins, in place: each as many as it has room for. Returns how many are left."""
     holds = rooms // size
     until = np.cumsum(holds, axis=0, dtype=np.int32)
+    # `left - until + holds` sentences remain when the bins before this one are full.
     rooms -= size * np.clip(left - until + holds, 0, holds)
     return np.maximum(left - until[-1], 0)
 

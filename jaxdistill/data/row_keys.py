@@ -79,6 +79,7 @@ def drop_repeats(kept: Bool[np.ndarray, " rows"], keys: Callable[[], Iterable[Ke
       kept: whether each row is kept; changed in place.
       keys: gives the keys of all rows in pieces, once for each slice.
     """
+    # One slice of the keys at a time, by their highest bits: equal keys share a slice, and memory holds only one.
     for number in range(1 << SLICE_BITS):
         places, found, begin = [], [], 0
         for piece in keys():
@@ -87,6 +88,7 @@ def drop_repeats(kept: Bool[np.ndarray, " rows"], keys: Callable[[], Iterable[Ke
             found.append(piece[own])
             begin += len(piece)
         place = np.concatenate(places)
+        # `unique` gives first occurrences, so the earliest row stays.
         first = np.unique(np.concatenate(found), return_index=True)[1]
         repeats = np.ones(len(place), bool)
         repeats[first] = False

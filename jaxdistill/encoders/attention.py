@@ -200,6 +200,7 @@ def visible(
 
 def mask_of(seen: Bool[Array, "g r q k"]) -> Float[Array, "g r 1 q k"]:
     """0 where a query attends to a key, the smallest float32 elsewhere."""
+    # Finite: the softmax of a row of -inf, as for a padding query, would be NaN.
     return jnp.where(seen, 0.0, jnp.finfo(jnp.float32).min)[:, :, None]
 
 
@@ -213,6 +214,7 @@ def in_blocks(attend, query, keys, value, owner, window: int, *, causal: bool, s
     span = min(length, BLOCK + 2 * window) if window else length
     behind = count * BLOCK - length
     padded_query = jnp.pad(query, ((0, 0), (0, 0), (0, behind)) + ((0, 0),) * (query.ndim - 3))
+    # Slots that fill the last block belong to no sentence; their rows are cut off below.
     padded_owner = jnp.pad(owner, ((0, 0), (0, 0), (0, behind)), constant_values=-1)
 
     def part(x: Array, start: Array, size: int) -> Array:
@@ -221,6 +223,7 @@ def in_blocks(attend, query, keys, value, owner, window: int, *, causal: bool, s
     @jax.checkpoint
     def block(number: Array) -> Array:
         start = number * BLOCK
+        # The span has a static size: at both ends it moves inwards, and `visible` masks keys outside the window.
         first_key = jnp.clip(start - window, 0, length - span) if window else jnp.zeros_like(start)
         slots, key_slots = start + jnp.arange(BLOCK), first_key + jnp.arange(span)
         seen = visible(

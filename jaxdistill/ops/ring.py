@@ -47,6 +47,7 @@ class Ring(NamedTuple):
 def push(ring: Ring, rows: Float[Array, "b e"]) -> Ring:
     """Overwrites the oldest batch with `rows`."""
     oldest = ring.pushes % ring.ring.shape[0]
+    # All start indices must have the dtype of `oldest`.
     zero = jnp.zeros_like(oldest)
     written = jax.lax.dynamic_update_slice(ring.ring, rows[None].astype(ring.ring.dtype), (oldest, zero, zero))
     return Ring(written, ring.pushes + 1)
