@@ -109,7 +109,7 @@ def test_a_stage_that_others_were_made_of_is_not_trained_again(folder, finished,
     workdir = shutil.copytree(folder / "w", tmp_path / "w")
     before = (workdir / "stage1" / "export" / "model.safetensors").read_bytes()
     line = program.refused(main, [*arguments(folder, run__steps=12), f"--workdir={workdir}"], capsys)
-    assert f"{workdir / 'stage2'} was made of its present student; remove stage2" in line
+    assert f"{workdir / 'stage2'} depends on the student that this would replace; remove stage2" in line
     assert (workdir / "stage1" / "export" / "model.safetensors").read_bytes() == before
 
 

@@ -168,5 +168,5 @@ def _refuse(bad: np.ndarray, what: str, sentences: Sequence[str]) -> None:
         example = sentences[int(np.argmax(bad))][:60]
         raise InputError(
             f"the model gives {what} for {int(bad.sum())} of {len(sentences)} sentences, the first: {example!r}. "
-            "A static model has no vector for a text of unknown words; of another, the weights or the pooling cannot be right."
+            "A static model has no vector for a text of unknown words; otherwise the weights or the pooling are wrong."
         )

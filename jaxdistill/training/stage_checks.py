@@ -171,6 +171,6 @@ def _refuse_descendants(workdir: pathlib.Path, number: int) -> None:
     made = [later for later, of in made_of(workdir).items() if name in of and (workdir / later).exists()]
     if made:
         raise InputError(
-            f"it would be trained again, with other options, and {workdir / made[0]} was made of its present student; remove "
+            f"it would be trained again, with other options, and {workdir / made[0]} depends on the student that this would replace; remove "
             f"{' and '.join(made)} to train all anew, give the same options as before, or another --workdir."
         )
