@@ -233,6 +233,7 @@ def test_the_card_tells_how_the_model_was_made(model, tmp_path, unchecked):
         steps=500,
         seed=7,
         dims="64, 128",
+        vectors="binary",
         chosen_by="agreement/spearman",
         scores={"agreement/spearman": 0.96344},
         teacher_scores={"agreement/spearman": 1.0},
@@ -246,6 +247,7 @@ def test_the_card_tells_how_the_model_was_made(model, tmp_path, unchecked):
         "abc123",
         "| Checkpoint chosen by | agreement/spearman |",
         "| Nested widths | the first 64, 128 numbers",
+        "| Trained for an index of | binary vectors; those of the model are float |",
         "| agreement/spearman | 96.34 | 100.00 |",
         model.digest(),
     ):

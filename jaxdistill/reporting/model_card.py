@@ -53,6 +53,8 @@ class Facts:
     """For each role of the text, `student` and `teacher` to the prompt that each reads before its sentences."""
     dims: str = ""
     """Widths whose first numbers are trained to be useful by themselves, such as `64, 128`."""
+    vectors: str = "float"
+    """How an index may store the vectors that were trained for it: `int8` or `binary`; `float`: as they are."""
     command: str = ""
     """The command that repeats the training."""
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)

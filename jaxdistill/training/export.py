@@ -79,7 +79,8 @@ def export(
     if not facts.licences:
         languages = facts.languages or ", ".join(model.languages)
         facts = dataclasses.replace(facts, licences=dict(model.licences), languages=languages)
-    with _put_in_place(folder, digest=model.digest(), licences=facts.licences) as new:
+    trained_for = {} if facts.vectors == "float" else {"trained_for_vectors": facts.vectors}
+    with _put_in_place(folder, digest=model.digest(), licences=facts.licences, more=trained_for) as new:
         save(model, new, card=card_of(model, facts, spec=_spec(folder)))
         _refuse_difference(largest_difference(model, load_model(str(new)), sentences), folder)
         if rows := exports.add(to, model, new, size=weights_bytes(new), calibration=calibration):
@@ -130,9 +131,11 @@ def _router_difference(query: SentenceModel, document: SentenceModel, folder: Pa
 
 
 @contextlib.contextmanager
-def _put_in_place(folder: Path, *, digest: str, licences: Mapping[str, str]) -> Iterator[Path]:
+def _put_in_place(
+    folder: Path, *, digest: str, licences: Mapping[str, str], more: Mapping[str, str] | None = None
+) -> Iterator[Path]:
     """Yields where to write, and puts that in the place of `folder`; an error leaves `folder` as it was."""
-    mark = {"model_digest": digest, "versions": versions(), "licences": dict(licences)}
+    mark = {"model_digest": digest, "versions": versions(), "licences": dict(licences), **(more or {})}
     try:
         with replacing(folder, mark) as new:
             yield new

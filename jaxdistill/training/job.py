@@ -280,6 +280,7 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         roles=run.config.data.roles if role_prompts else "",
         role_prompts=role_prompts,
         dims=", ".join(map(str, run.config.student.dims)),
+        vectors=run.config.student.vectors,
         command=public_command(command),
         scores=scores["student after"],
         teacher_scores=scores.get("teacher", {}),

@@ -31,7 +31,7 @@ def plain_objective(config: Config) -> Objective:
 
 
 def make_objective(config: Config) -> Objective:
-    """The objective with its options, over nested widths where asked; checks that it fits the other options."""
+    """The objective with its options, over small forms of the vectors where asked; checks that it fits the other options."""
     objective, teacher, name = plain_objective(config), config.teacher, config.objective["name"]
     if teacher.scores_pairs != (tuple(objective.teacher_views) == (LABELS,)):
         raise InputError(
@@ -44,7 +44,7 @@ def make_objective(config: Config) -> Objective:
     _check_together(config)
     _check_targets(config, objective)
     wrapped = config.student.wrapped(objective)
-    if wrapped is not objective and teacher.scores_pairs:
+    if config.student.dims and teacher.scores_pairs:
         raise InputError("student.dims: a score of a pair has no nested widths; leave it empty with labels as targets.")
     if objective.teacher_views and not teacher.is_given:
         raise InputError(f"objective {name} needs a teacher; set teacher.model.")
@@ -75,6 +75,11 @@ def _check_together(config: Config) -> None:
     if teacher.transforms and student.head_of:
         raise InputError(
             "teacher.whiten and teacher.components mix the numbers of several teachers; set --config.student.head_of=0."
+        )
+    if student.vectors != "float" and teacher.compares_each:
+        raise InputError(
+            f"student.vectors={student.vectors} rounds the whole vector, and teacher.combine=each compares its parts; set "
+            "--config.teacher.combine=concatenate or --config.student.vectors=float."
         )
     if student.dims and (teacher.compares_each or student.truncates):
         raise InputError(

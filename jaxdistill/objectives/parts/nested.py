@@ -1,4 +1,6 @@
-"""Any objective over nested widths of the student's vectors: their first numbers are useful by themselves.
+"""Any objective over small forms of the student's vectors: nested widths, and fewer bits a number.
+
+With nested widths, the first numbers of a vector are useful by themselves.
 
 Source: Kusupati et al., Matryoshka Representation Learning, NeurIPS 2022; none of the distillation papers uses it. What a
 shorter vector is compared with can be chosen:
@@ -7,7 +9,8 @@ shorter vector is compared with can be chosen:
     projected   the whole vectors, through a matrix for each width that never leaves training: right for any other
                 teacher, whose first numbers mean no more than its last ones
 
-Truncated, every width has a state of its own (a queue of that width); projected, all share one.
+Truncated, every width has a state of its own (a queue of that width); projected, all share one. Each width is rounded by itself,
+before its matrix, as `rounded` says.
 """
 
 import dataclasses
@@ -20,6 +23,7 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.core import Array, Encoded, InputError, Params, Sizes
+from jaxdistill.objectives.parts.rounded import Rounding, rounded
 from jaxdistill.objectives.parts.wrapped import Wrapped
 
 
@@ -29,10 +33,17 @@ class Nested(Wrapped):
 
     dims: tuple[int, ...]
     targets: str
+    vectors: Rounding = "float"
+    """How the vectors are stored."""
 
     def __post_init__(self):
         if any(low >= high for low, high in zip((0, *self.dims), self.dims, strict=False)):
             raise InputError(f"student.dims={self.dims} must be positive and rising, such as (64, 128, 256).")
+
+    @property
+    def couples_examples(self) -> bool:
+        """The ranges of `int8` are those of a batch."""
+        return self.objective.couples_examples or self.vectors == "int8"
 
     @property
     def _projected(self) -> bool:
@@ -63,12 +74,13 @@ class Nested(Wrapped):
         self, params: Params, state: Any, student: Encoded, teacher: Encoded | None, *, mesh: Mesh
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """Mean of the losses; the metrics are the whole vector's, and each width's loss."""
-        losses, whole, metrics = self.objective(params, state["whole"], student, teacher, mesh=mesh)
+        full = student._replace(sentences=rounded(student.sentences, self.vectors))
+        losses, whole, metrics = self.objective(params, state["whole"], full, teacher, mesh=mesh)
         total, states = losses, {"whole": whole}
         width = student.sentences.shape[-1]
         shorter = [dim for dim in self.dims if dim != width]
         for dim in shorter:
-            cut = student._replace(sentences=student.sentences[..., :dim])
+            cut = student._replace(sentences=rounded(student.sentences[..., :dim], self.vectors))
             if self._projected:
                 matrix = params[f"nested/{dim}/kernel"]
                 through = jnp.matmul(cut.sentences, matrix, precision=jax.lax.Precision.HIGHEST)

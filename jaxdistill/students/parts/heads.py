@@ -8,6 +8,7 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config.ranges import Count, CountOrNone
 from jaxdistill.core import InputError, Objective, Params
 from jaxdistill.objectives.parts.nested import Nested
+from jaxdistill.objectives.parts.rounded import Rounding
 from jaxdistill.students.parts.fitted import fitted_head
 from jaxdistill.students.parts.student import Ground, Student, numbers_of
 from jaxdistill.surgery import resizing
@@ -33,6 +34,10 @@ class Headed(Student):
     dims_targets: Literal["truncated", "projected"] = "projected"
     """Target of a nested width. `truncated`: the teacher's vectors cut to that width. `projected`: the teacher's full
     vectors, reached through one matrix per width that is not exported."""
+    vectors: Rounding = "float"
+    """How an index will store the vectors, which the objective then sees rounded, at every nested width: `float`: as they
+    are. `int8`: one byte a number, the range of each dimension in 255 steps. `binary`: one bit, the sign. The export gives
+    float vectors in any case."""
 
     @property
     def truncates(self) -> bool:
@@ -43,15 +48,16 @@ class Headed(Student):
         return self.head != "none" and self.keep_head
 
     def wrapped(self, objective: Objective) -> Objective:
-        if not self.dims:
+        if not self.dims and self.vectors == "float":
             return objective
         if self.head_of or (self.head != "none" and not self.keep_head):
             other = f"student.head_of={self.head_of}" if self.head_of else "student.keep_head=False"
             raise InputError(
-                f"student.dims={self.dims} trains the first numbers of the whole head's vectors, and {other} exports other "
-                "numbers; leave one of them out (--config.student.dims='()')."
+                f"student.dims={self.dims} and student.vectors={self.vectors} train the numbers of the whole head's vectors, and "
+                f"{other} exports other numbers; leave one of them out (--config.student.dims='()' "
+                "--config.student.vectors=float)."
             )
-        return Nested(objective=objective, dims=self.dims, targets=self.dims_targets)
+        return Nested(objective=objective, dims=self.dims, targets=self.dims_targets, vectors=self.vectors)
 
     def with_head(self, ground: Ground, model: SentenceModel) -> SentenceModel:
         """The model with its untrained head, which has the width of the targets, or without a teacher its own (SimCSE)."""

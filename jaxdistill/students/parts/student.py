@@ -59,6 +59,8 @@ class Student:
     """Whether the export's default prompt is the prompt of the training."""
     dims = ()
     """Nested widths."""
+    vectors = "float"
+    """How an index will store the vectors."""
     truncates = False
     """Whether nested widths are compared with the first numbers of the teacher's vectors."""
     exports_head = False
