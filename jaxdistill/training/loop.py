@@ -20,13 +20,10 @@ STEPS_IN_FLIGHT = 8
 """Steps that may be waiting on the devices. NOTE: without a bound, several CPU devices deadlock in a collective."""
 
 
-
-class Diverged(InputError):
-    """The loss is not finite, or the student has collapsed."""
-
-
-def train(run: Run, *, progress: bool, shared: bool = True, callbacks: Sequence[Callback] = ()) -> Outcome:
-    """Trains from the latest checkpoint of the workdir, or from step 0, to the end.
+def run_steps(
+    run: Run, state: TrainState, hooks: Sequence[Hook], *, goodput: Goodput, interrupts: Interrupts, is_new: bool
+) -> TrainState:
+    """Runs the remaining steps and the hooks; returns the last state.
 
     Args:
       is_new: no checkpoint was restored.
