@@ -42,8 +42,9 @@ CLASSES: dict[type, tuple[str, ...]] = {
 """Classes that functions give, and their methods on the page."""
 INTRODUCTION = """# Python API
 
-All errors of input are `jaxdistill.InputError`, a `ValueError` with a one-line message. The [objectives](options.md) are classes
-of `jaxdistill.objectives`, such as `jaxdistill.objectives.ConGen(alpha=1.0)`. In the examples, `TEACHER` is the folder of a model
+All errors of input are `jaxdistill.InputError`, a `ValueError` with a one-line message. Students, teachers and objectives are
+classes of `jaxdistill.students`, `jaxdistill.teachers` and `jaxdistill.objectives`, with the [options](options.md) of the config:
+`jaxdistill.objectives.ConGen(alpha=1.0)`. In the examples, `TEACHER` is the folder of a model
 with vectors of 16 numbers, and `model` is `jaxdistill.load(TEACHER)`.
 """
 

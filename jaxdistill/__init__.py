@@ -19,6 +19,8 @@ if sys.argv[:1] == ["-m"] and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
 
 if TYPE_CHECKING:  # what editors complete; the same names are imported on use below
     from jaxdistill import objectives as objectives
+    from jaxdistill import students as students
+    from jaxdistill import teachers as teachers
     from jaxdistill.core import InputError as InputError
     from jaxdistill.encode import encode_text as encode
     from jaxdistill.evaluate import evaluate as evaluate
@@ -39,7 +41,8 @@ _FROM = {
 }
 """Functions and classes of the Python API, imported on use, so that `import jaxdistill` stays cheap."""
 __all__ = [
-    "InputError", "distill", "encode", "evaluate", "export", "load", "mine", "objectives", "search", "sweep",
+    "InputError", "distill", "encode", "evaluate", "export", "load", "mine", "objectives", "search", "students", "sweep",
+    "teachers",
 ]  # fmt: skip
 """The Python API; what is not in `_FROM` is a module, and the programs among them are functions when they are called."""
 

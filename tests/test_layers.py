@@ -41,7 +41,9 @@ ALLOWED = {
         "mine",
         "objectives",
         "search",
+        "students",
         "sweep",
+        "teachers",
         "training",
     )
 } | {("config", part): "the types of the sections that have kinds" for part in ("students", "teachers")}

@@ -1,6 +1,6 @@
 """Training objectives: one file each, found by name, with one options class that implements `core.Objective`."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxdistill.config import options_from
 from jaxdistill.config.kinds import Kinds
@@ -11,6 +11,18 @@ available = OBJECTIVES.available
 options_class = OBJECTIVES.options_class
 name_of = OBJECTIVES.name_of
 default_options = OBJECTIVES.default_options
+
+if TYPE_CHECKING:  # what editors complete and type checkers know; imported on use below
+    from jaxdistill.objectives.ckd import CKD as CKD
+    from jaxdistill.objectives.congen import ConGen as ConGen
+    from jaxdistill.objectives.cosent import CoSENT as CoSENT
+    from jaxdistill.objectives.embedding import Embedding as Embedding
+    from jaxdistill.objectives.gist import GIST as GIST
+    from jaxdistill.objectives.gram import Gram as Gram
+    from jaxdistill.objectives.listwise import Listwise as Listwise
+    from jaxdistill.objectives.simcse import SimCSE as SimCSE
+    from jaxdistill.objectives.simtde import SimTDE as SimTDE
+    from jaxdistill.objectives.trans_encoder import TransEncoder as TransEncoder
 
 
 def __getattr__(name: str) -> type:

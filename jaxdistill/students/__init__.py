@@ -1,6 +1,14 @@
 """Students: one kind per file, found by name, each an options class that makes the untrained model."""
 
+from typing import TYPE_CHECKING
+
 from jaxdistill.config.kinds import STUDENTS
+
+if TYPE_CHECKING:  # what editors complete and type checkers know; imported on use below
+    from jaxdistill.students.cross_encoder import CrossEncoder as CrossEncoder
+    from jaxdistill.students.cut import Cut as Cut
+    from jaxdistill.students.fresh import Fresh as Fresh
+    from jaxdistill.students.static import Static as Static
 
 
 def __getattr__(name: str) -> type:

@@ -1,6 +1,17 @@
 """Teachers: one kind per file, found by name, each an options class that loads its models and makes its targets."""
 
+from typing import TYPE_CHECKING
+
 from jaxdistill.config.kinds import TEACHERS
+
+if TYPE_CHECKING:  # what editors complete and type checkers know; imported on use below
+    from jaxdistill.teachers.columns import Columns as Columns
+    from jaxdistill.teachers.labels import Labels as Labels
+    from jaxdistill.teachers.live import Live as Live
+    from jaxdistill.teachers.scores import Scores as Scores
+    from jaxdistill.teachers.several import Several as Several
+    from jaxdistill.teachers.stored import Stored as Stored
+    from jaxdistill.teachers.vectors import Vectors as Vectors
 
 
 def __getattr__(name: str) -> type:

@@ -13,6 +13,7 @@ from typing import Any
 from jaxdistill import memory, objectives
 from jaxdistill.calls import in_python_words
 from jaxdistill.config import Config, flat_stages, parse_stages
+from jaxdistill.config.kinds import STUDENTS, TEACHERS, Kinds
 from jaxdistill.config.resuming import EXTENSIONS
 from jaxdistill.config.values import Columns, typed
 from jaxdistill.core import InputError, Objective
@@ -22,6 +23,8 @@ from jaxdistill.inference import Embedder, load
 from jaxdistill.options.config_file import default_workdir, read_config_file
 from jaxdistill.options.overrides import with_options
 from jaxdistill.reporting.model_card import public_argument
+from jaxdistill.students.parts.student import Student
+from jaxdistill.teachers.parts.teacher import Teacher
 from jaxdistill.training.metrics import Callback
 from jaxdistill.training.stages import run_stages
 from jaxdistill.training.unread import warn_of_unread
@@ -42,6 +45,12 @@ ARGUMENTS = {
 """Arguments of `distill` that are short for an option."""
 OF_ALL_STAGES = ("data.text", "data.columns", "run.seed")
 """Options that arguments set in every stage; they set others in the first."""
+VALUES: Mapping[str, tuple[Kinds, str]] = {
+    "teacher": (TEACHERS, 'jaxdistill.teachers.Stored("MODEL")'),
+    "student": (STUDENTS, 'jaxdistill.students.Cut("teacher", layers="even:3")'),
+    "objective": (objectives.OBJECTIVES, "jaxdistill.objectives.ConGen(alpha=1.0)"),
+}
+"""Arguments of `distill` that may be a kind with its options: where its kinds are, and an example."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,9 +76,10 @@ class Result:
 
 @in_python_words(renamed={option: argument for argument, option in ARGUMENTS.items()})
 def distill(
-    teacher: str | pathlib.Path = "",
+    teacher: str | pathlib.Path | Teacher = "",
     text: Text = "",
     *,
+    student: Student | None = None,
     workdir: str | pathlib.Path | None = None,
     config: str | pathlib.Path = "configs/l2.py:cosine",
     columns: str | Mapping[str, str] | Sequence[str] | None = None,
@@ -91,10 +101,26 @@ def distill(
     >>> result.model.encode("A cat sleeps.").shape
     (16,)
 
+    Teacher, student and objective may be values, each a kind with all its options:
+
+    >>> result = jaxdistill.distill(
+    ...     jaxdistill.teachers.Stored(TEACHER),
+    ...     sentences,
+    ...     student=jaxdistill.students.Static("teacher", width=8, head="linear"),
+    ...     objective=jaxdistill.objectives.Embedding(),
+    ...     steps=2,
+    ...     options={"data.dedupe": False, "data.batch_size": 8},
+    ... )
+    >>> result.model.width
+    16
+
     Args:
-      teacher: folder, also at `s3://` or `gs://`, `package:NAME/PATH` or hub name; empty: the config's.
+      teacher: folder, also at `s3://` or `gs://`, `package:NAME/PATH` or hub name; or a kind of `jaxdistill.teachers`, such as
+        `jaxdistill.teachers.Stored("MODEL")`; empty: the config's.
       text: strings, tuples or mappings, also from a generator; a column or table of pandas, polars, pyarrow or `datasets`; or a
         source as `data.text` takes it (file, glob, `hf:NAME:SPLIT:COLUMN`). `None` and NaN are left out and counted.
+      student: a kind of `jaxdistill.students`, such as `jaxdistill.students.Cut("teacher", layers="even:3")`, or a class of your own
+        that extends it; None: the config's.
       workdir: folder of the run, or its address in a bucket; None: `runs/CONFIG-PRESET-DIGEST`, the digest being of the options
         that a resumed run may not change.
       config: config file and preset; its options apply unless overridden here.
@@ -114,22 +140,55 @@ def distill(
       InputError: an option, a text or a file cannot be used, or is given twice; the message is one line.
       KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the state is saved.
     """
+    given = {name: value for name, value in dict(student=student, objective=objective).items() if value is not None}
+    if teacher and not isinstance(teacher, str | pathlib.Path):
+        given, teacher = given | {"teacher": teacher}, ""
     short = dict(
         teacher=str(teacher or ""), columns=tuple(columns_of(columns).items()), layers=_layers(layers), steps=steps
     )
     short |= dict(epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, seed=seed)
-    chosen = options_of({name: value for name, value in short.items() if value not in (None, "", ())}, objective)
+    chosen = options_of({name: value for name, value in short.items() if value not in (None, "", ())}, given)
     parsed = whole_config(str(config), text, chosen, options or {})
     place = _default_workdir(str(config), parsed) if workdir is None else workdir
     return _trained(parsed, place, callbacks=callbacks, dry_run=dry_run, command=_call(str(config), parsed))
 
 
-def options_of(short: Mapping[str, Any], objective: Objective | None) -> dict[str, Any]:
-    """The options, by their dotted names, that the arguments of `distill` stand for."""
+def options_of(short: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, by their dotted names, that the arguments of `distill` stand for.
+
+    Args:
+      short: arguments of `ARGUMENTS`.
+      values: arguments of `VALUES` that are a kind with its options.
+    """
     if "steps" in short and "epochs" in short:
         raise InputError(f"steps={short['steps']} and epochs={short['epochs']} exclude each other; give one of them.")
-    chosen = {ARGUMENTS[name]: value for name, value in short.items()} | _of_objective(objective)
+    if "layers" in short and "student" in values:
+        raise InputError(
+            'layers and student exclude each other; give the layers to the student: Cut("teacher", layers="even:3").'
+        )
+    chosen = {ARGUMENTS[name]: value for name, value in short.items()}
+    for section, value in values.items():
+        chosen |= _of_value(section, value)
     return chosen | ({"run.steps": 0} if "epochs" in short else {})  # above 0 they go before epochs
+
+
+def _of_value(section: str, value: Any) -> dict[str, Any]:
+    """All options of a kind by their dotted names, with the name of the kind first."""
+    kinds, example = VALUES[section]
+    if isinstance(value, type) or not dataclasses.is_dataclass(value) or not hasattr(value, kinds.member):
+        raise InputError(f"{section}={value!r:.60} is no {section} with its options; give one such as {example}.")
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    named = {kinds.option: kinds.name_of(type(value))}
+    return {f"{section}.{name}": option for name, option in {**named, **fields, **named}.items()}
+
+
+def _default(name: str, raw: Mapping[str, Any]) -> Any:
+    """The default of an option, by its dotted name, of the kind that its section has; an `Ellipsis` where there is none."""
+    section, _, option = name.partition(".")
+    if section not in VALUES:
+        return ...
+    kinds, _ = VALUES[section]
+    return kinds.default_options(raw[section].get(kinds.option, kinds.default)).get(option, ...)
 
 
 def whole_config(config: str, text: Text, chosen: Mapping[str, Any], options: Mapping[str, Any]) -> list[Config]:
@@ -148,9 +207,7 @@ def whole_config(config: str, text: Text, chosen: Mapping[str, Any], options: Ma
         raw = with_options(raw, {in_stages("data.text", base): _text_source(text, raw[0])} | _texts_of_stages(options))
     parsed = parse_stages(raw)
     _show_log()
-    defaults = objectives.default_options(raw[0]["objective"]["name"])
-    named = {in_stages(name, base): value for name, value in chosen.items()}
-    told = [name for name, value in named.items() if value != defaults.get(name.rpartition("objective.")[2], ...)]
+    told = [in_stages(name, base) for name, value in chosen.items() if value != _default(name, raw[0])]
     warn_of_unread(parsed, [*told, *options], flag="")
     return parsed
 
@@ -181,7 +238,7 @@ def refuse_twice(given: Iterable[str], options: Mapping[str, Any]) -> None:
     argument_of = {option: argument for argument, option in ARGUMENTS.items()}
     for name in given:
         if name in options:
-            argument = argument_of.get(name, "objective")
+            argument = argument_of.get(name, name.partition(".")[0])
             raise InputError(f"the argument {argument} and options[{name!r}] are the same option; give one of them.")
 
 
@@ -198,20 +255,6 @@ def _layers(layers: int | str | Sequence[int] | None) -> str | None:
     if layers is None or isinstance(layers, str):
         return layers or None
     return f"even:{layers}" if isinstance(layers, int) else ",".join(map(str, layers))
-
-
-def _of_objective(objective: Objective | None) -> dict[str, Any]:
-    """The options of an objective by their dotted names."""
-    if objective is None:
-        return {}
-    if isinstance(objective, type) or not dataclasses.is_dataclass(objective):
-        raise InputError(
-            f"objective={objective!r:.60} is no objective with its options; give one such as "
-            "jaxdistill.objectives.ConGen(alpha=1.0)."
-        )
-    values = {field.name: getattr(objective, field.name) for field in dataclasses.fields(objective)}
-    named = {"name": objectives.name_of(type(objective))} | values
-    return {f"objective.{name}": value for name, value in named.items()}
 
 
 def _text_source(text: Text, raw: Mapping[str, Any]) -> str:

@@ -43,7 +43,7 @@ class Student:
 
     kind: str
     """The kind of student: a file of `jaxdistill/students`, or your own class as `my_file.py:MyStudent`."""
-    model: str = ""
+    model: str = dataclasses.field(default="", kw_only=False)
     """Folder, also at `s3://` or `gs://`, `package:NAME/PATH` or hub name. `teacher`: starts from the teacher's
     weights. `previous` or `stage2`, in a later stage: the best student of an earlier stage."""
     pooling: str = ""
@@ -79,6 +79,11 @@ class Student:
           pooling: replaces the pooling of the options.
         """
         pooling = self.pooling if pooling is None else pooling
+        if not self.model:
+            raise InputError(
+                f"student.model is empty; a student of kind {self.kind} starts from a model: give "
+                "--config.student.model=teacher, or a folder, package:NAME/PATH or hub name."
+            )
         if self.model == "teacher":
             _check_has_teacher(bool(ground.teachers))
             model = resizing.with_pooling(ground.teachers[0], pooling) if pooling else ground.teachers[0]

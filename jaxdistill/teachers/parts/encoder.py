@@ -27,7 +27,7 @@ SEPARATOR = "|"
 class Encoder(Prompts, Teacher):
     """A model that gives targets."""
 
-    model: str = ""
+    model: str = dataclasses.field(default="", kw_only=False)
     """Folder, also at `s3://` or `gs://`, `package:NAME/PATH`, hub name, or an earlier stage (`previous`, `stage2`). Empty
     if the objective needs no teacher. The kinds `several` and `labels` take several models, separated by commas; `pooling`,
     `prompt`, `query_prompt` and `document_prompt` then apply to all of them or list one value per model, separated by `|`:
