@@ -84,10 +84,10 @@ def test_a_text_that_changes_before_the_store_is_written_leaves_no_part(tmp_path
 def test_two_runs_may_build_the_same_store(tmp_path, monkeypatch):
     write = tokenize._write
 
-    def overtaken(*arguments):
+    def overtaken(*arguments, **named):
         monkeypatch.setattr(tokenize, "_write", write)
         other = store_of(tmp_path, SENTENCES)
-        write(*arguments)
+        write(*arguments, **named)
         assert other.folder.exists()
 
     monkeypatch.setattr(tokenize, "_write", overtaken)

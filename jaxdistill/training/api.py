@@ -97,30 +97,17 @@ def distill(
     """Trains a student and exports it; calling it again with the same arguments resumes.
 
     >>> sentences = [f"{subject} {verb}." for subject in ("A cat", "Rain", "She") for verb in ("falls", "sleeps", "sings")] * 9
-    >>> result = jaxdistill.distill(TEACHER, sentences, layers=1, steps=2, batch_size=8, options={"data.dedupe": False})
+    >>> student = jaxdistill.students.Cut("teacher", layers="even:1")
+    >>> result = jaxdistill.distill(TEACHER, sentences, student=student, steps=2, batch_size=8, options={"data.dedupe": False})
     >>> result.model.encode("A cat sleeps.").shape
     (16,)
 
-    Teacher, student and objective may be values, each a kind with all its options:
-
-    >>> result = jaxdistill.distill(
-    ...     jaxdistill.teachers.Stored(TEACHER),
-    ...     sentences,
-    ...     student=jaxdistill.students.Static("teacher", width=8, head="linear"),
-    ...     objective=jaxdistill.objectives.Embedding(),
-    ...     steps=2,
-    ...     options={"data.dedupe": False, "data.batch_size": 8},
-    ... )
-    >>> result.model.width
-    16
-
     Args:
-      teacher: folder, also at `s3://` or `gs://`, `package:NAME/PATH` or hub name; or a kind of `jaxdistill.teachers`, such as
+      teacher: folder, also at `s3://` or `gs://`, `package:NAME/PATH` or hub name; or a kind with its options, such as
         `jaxdistill.teachers.Stored("MODEL")`; empty: the config's.
       text: strings, tuples or mappings, also from a generator; a column or table of pandas, polars, pyarrow or `datasets`; or a
         source as `data.text` takes it (file, glob, `hf:NAME:SPLIT:COLUMN`). `None` and NaN are left out and counted.
-      student: a kind of `jaxdistill.students`, such as `jaxdistill.students.Cut("teacher", layers="even:3")`, or a class of your own
-        that extends it; None: the config's.
+      student: a kind with its options, of `jaxdistill.students` or your own; None: the config's.
       workdir: folder of the run, or its address in a bucket; None: `runs/CONFIG-PRESET-DIGEST`, the digest being of the options
         that a resumed run may not change.
       config: config file and preset; its options apply unless overridden here.
@@ -129,8 +116,7 @@ def distill(
       objective: an objective with its options, such as `jaxdistill.objectives.ConGen(alpha=1.0)`; None: the config's.
       steps, epochs: number of updates, or of passes over the text (`run.steps`, `run.epochs`).
       batch_size, learning_rate, seed: `data.batch_size`, in sentences; `optimizer.learning_rate`; `run.seed`.
-      options: any other options by their dotted names, such as `{"evals.every": 100}`; of several
-        stages `{"all.run.seed": 1, "stage2.run.steps": 100}`.
+      options: others by their names, such as `{"evals.every": 100}`; of several stages `{"all.run.seed": 1, "stage2.run.steps": 9}`.
       callbacks: called in the first process as `callback(step, metrics)` when a line of `metrics.jsonl` is written: losses each
         `run.log_every` steps, scores at evaluations; each stage counts its own steps. What one raises ends the training and
         reaches the caller; the same call resumes from the last checkpoint.
@@ -140,17 +126,21 @@ def distill(
       InputError: an option, a text or a file cannot be used, or is given twice; the message is one line.
       KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the state is saved.
     """
-    given = {name: value for name, value in dict(student=student, objective=objective).items() if value is not None}
-    if teacher and not isinstance(teacher, str | pathlib.Path):
-        given, teacher = given | {"teacher": teacher}, ""
+    values = _values(teacher=teacher, student=student, objective=objective)
     short = dict(
-        teacher=str(teacher or ""), columns=tuple(columns_of(columns).items()), layers=_layers(layers), steps=steps
+        teacher="" if "teacher" in values else str(teacher), columns=tuple(columns_of(columns).items()), steps=steps
     )
-    short |= dict(epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, seed=seed)
-    chosen = options_of({name: value for name, value in short.items() if value not in (None, "", ())}, given)
+    short |= dict(layers=_layers(layers), epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, seed=seed)
+    chosen = options_of({name: value for name, value in short.items() if value not in (None, "", ())}, values)
     parsed = whole_config(str(config), text, chosen, options or {})
-    place = _default_workdir(str(config), parsed) if workdir is None else workdir
-    return _trained(parsed, place, callbacks=callbacks, dry_run=dry_run, command=_call(str(config), parsed))
+    workdir = _default_workdir(str(config), parsed) if workdir is None else workdir
+    return _trained(parsed, workdir, callbacks=callbacks, dry_run=dry_run, command=_call(str(config), parsed))
+
+
+def _values(**given: Any) -> dict[str, Any]:
+    """The arguments of `VALUES` that are given as a kind with its options; a teacher may be the name of a model instead."""
+    named = {"teacher"} if isinstance(given["teacher"], str | pathlib.Path) else set()
+    return {name: value for name, value in given.items() if value is not None and name not in named}
 
 
 def options_of(short: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
