@@ -7,7 +7,7 @@ compiled. The result does not depend on the order of the sentences beyond roundi
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,15 @@ from jaxdistill.ops.dense import dtype_of
 
 TOKENISED = 4096
 """Texts that are tokenised in one call, on all cores."""
+
+
+class EncodeOptions(TypedDict, total=False):
+    """Options of `Embedder.encode_query` and `encode_document`."""
+
+    batch_size: int | None
+    show_progress_bar: bool | str
+    normalize_embeddings: bool
+    truncate_dim: int | None
 
 
 class Embedder:
@@ -140,12 +149,16 @@ class Embedder:
         vectors = unit_rows(vectors).astype(np.float32) if normalize_embeddings else vectors
         return vectors[0] if isinstance(sentences, str) else vectors
 
-    def encode_query(self, sentences: str | Iterable[str], **options: Any) -> Float[np.ndarray, "n e"]:
-        """Vectors of queries: `encode` in the role `query`, with the same other options but the prompts."""
+    def encode_query(
+        self, sentences: str | Iterable[str], **options: Unpack[EncodeOptions]
+    ) -> Float[np.ndarray, "n e"]:
+        """Vectors of queries: `encode` in the role `query`; `options` are those of `encode` but the prompts."""
         return self.encode(sentences, role="query", **options)
 
-    def encode_document(self, sentences: str | Iterable[str], **options: Any) -> Float[np.ndarray, "n e"]:
-        """Vectors of documents: `encode` in the role `document`, with the same other options but the prompts."""
+    def encode_document(
+        self, sentences: str | Iterable[str], **options: Unpack[EncodeOptions]
+    ) -> Float[np.ndarray, "n e"]:
+        """Vectors of documents: `encode` in the role `document`; `options` are those of `encode` but the prompts."""
         return self.encode(sentences, role="document", **options)
 
     def similarity(self, first: Any, second: Any) -> Float[np.ndarray, "n k"]:
