@@ -1,0 +1,113 @@
+"""Small forms of vectors: their first numbers only, and fewer bits a number.
+
+    dims      the first numbers, brought to unit length again, as nested widths are trained
+    float16   2 bytes a number
+    int8      1 byte: the range of each dimension in a sample, in 255 equal steps
+    binary    1 bit: whether a number is above 0, eight to a byte
+
+int8 and binary are `quantize_embeddings` of sentence-transformers (its `int8` and `ubinary`) to the byte, so that what reads
+those reads these too: FAISS, usearch, Qdrant.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from jaxdistill.core import InputError
+
+Dtype = Literal["float32", "float16", "int8", "binary"]
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+STORED_AS = {"float32": np.float32, "float16": np.float16, "int8": np.int8, "binary": np.uint8}
+"""The numbers of a stored row; a byte of `binary` holds 8 dimensions, the first in its highest bit."""
+STEPS = 255
+"""Steps of the range of a dimension."""
+Ranges = tuple[tuple[float, ...], tuple[float, ...]]
+"""Lowest and highest value of each dimension."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """How vectors are stored."""
+
+    dims: int
+    """The first numbers of a vector that are kept."""
+    dtype: Dtype = "float32"
+    ranges: Ranges | None = None
+    """Of `int8` alone, which needs them; see `ranges_of`."""
+
+    def __post_init__(self):
+        if self.dtype not in DTYPES:
+            raise InputError(f"dtype {self.dtype!r} is unknown; allowed: {', '.join(DTYPES)}.")
+        if self.dtype == "binary" and self.dims % 8:
+            raise InputError(f"binary packs 8 dimensions into a byte; dims={self.dims} must be a multiple of 8.")
+        if (self.dtype == "int8") != (self.ranges is not None):
+            raise InputError("int8 vectors need the range of each dimension, and no others do; give ranges=.")
+        if self.ranges is not None and [*map(len, self.ranges)] != [self.dims] * 2:
+            raise InputError(f"the ranges are not of {self.dims} dimensions; give those of this very form.")
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a stored vector."""
+        return row_bytes(self.dims, self.dtype)
+
+
+def row_bytes(dims: int, dtype: Dtype) -> int:
+    """Bytes of a stored vector."""
+    return dims // 8 if dtype == "binary" else dims * np.dtype(STORED_AS[dtype]).itemsize
+
+
+def checked_dims(dims: int, width: int, *, what: str = "dims") -> int:
+    """`dims`, or `width` for 0; raises `InputError`, which calls it `what`, for more numbers than the vectors have."""
+    if not 0 <= dims <= width:
+        raise InputError(f"{what}={dims} must be from 1 to {width}, the model's width.")
+    return dims or width
+
+
+def cut(rows: Float[np.ndarray, "n e"], dims: int) -> Float[np.ndarray, "n d"]:
+    """The first `dims` numbers of each row at unit length, in float32; zeros stay zeros."""
+    first = np.asarray(rows[:, :dims], np.float32)
+    lengths = np.linalg.norm(first, axis=1, keepdims=True)
+    return first / np.where(lengths == 0, np.float32(1), lengths)
+
+
+def ranges_of(rows: Float[np.ndarray, "n e"], dims: int) -> Ranges:
+    """The range of each of the first `dims` dimensions in a sample of vectors, for `int8`.
+
+    Raises:
+      InputError: fewer than two vectors, which have no range.
+    """
+    if len(rows) < 2:
+        raise InputError(f"int8 takes the ranges of its dimensions from a sample, which has {len(rows)} of 2 vectors.")
+    sample = cut(rows, dims)
+    lowest, highest = (tuple(map(float, side)) for side in (sample.min(axis=0), sample.max(axis=0)))
+    return lowest, highest
+
+
+def stored(form: Form, rows: Float[np.ndarray, "n e"]) -> Shaped[np.ndarray, "n s"]:
+    """Vectors of any length in the form in which they are stored; `s` is `dims`, or an eighth of it for `binary`."""
+    first = cut(rows, form.dims)
+    if form.dtype == "binary":
+        return np.packbits(first > 0, axis=1)
+    if form.ranges is None:
+        return first.astype(STORED_AS[form.dtype])
+    lowest, steps = _lowest_and_steps(form.ranges)
+    codes = np.floor((first - lowest) / np.where(steps == 0, np.float32(1), steps))
+    return (np.clip(codes, 0, STEPS) - 128).astype(np.int8)
+
+
+def floats(form: Form, rows: Shaped[np.ndarray, "n s"]) -> Float[np.ndarray, "n d"]:
+    """What stored vectors stand for: the middles of their steps for `int8`, +1 and -1 for `binary`; not of unit length."""
+    if form.dtype == "binary":
+        return np.unpackbits(rows, axis=1, count=form.dims).astype(np.float32) * 2 - 1
+    if form.ranges is None:
+        return rows
+    lowest, steps = _lowest_and_steps(form.ranges)
+    return lowest + (rows.astype(np.float32) + np.float32(128.5)) * steps
+
+
+def _lowest_and_steps(ranges: Sequence[Sequence[float]]) -> tuple[np.ndarray, np.ndarray]:
+    lowest, highest = np.asarray(ranges, np.float32)
+    return lowest, (highest - lowest) / STEPS
