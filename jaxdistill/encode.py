@@ -19,6 +19,11 @@ of them see.
 An empty line keeps its row and is encoded as an empty sentence. Texts that are too long for the model are truncated, and
 how much is cut is printed. `--chunk_tokens=N` splits them instead, as training does: a row is a passage of whole sentences
 and at most N tokens, with the columns `id` of its text, `start` and `end` in characters, and `text`.
+
+`--dims=N` keeps the first N numbers, at unit length, of a model that was trained with nested widths. `--dtype=float16`, `int8`
+or `binary` stores fewer bits a number, as sentence-transformers' `quantize_embeddings` does (its `int8` and `ubinary`). int8
+takes the range of each dimension from the first 8,192 sentences of the text, or of `--calibrate`, and keeps the ranges in the
+table's metadata, or in NAME.ranges.npy beside NAME.npy. `jaxdistill.search` reads all of them.
 """
 
 import argparse
@@ -28,7 +33,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Shaped
 
 from jaxdistill.calls import in_python_words, make_callable, options_of_call
 from jaxdistill.cli import (
@@ -41,13 +46,14 @@ from jaxdistill.cli import (
     run,
 )
 from jaxdistill.cluster import processes
-from jaxdistill.core import ROLES, Precision
+from jaxdistill.core import ROLES, InputError, Precision
 from jaxdistill.data.in_memory import Text, sources_of
 from jaxdistill.data.sources import TEXT, refuse_unread
-from jaxdistill.data.vectors import blocks
+from jaxdistill.data.vectors import stored_blocks
 from jaxdistill.files import is_remote, local
 from jaxdistill.inference import Embedder, load
 from jaxdistill.inference.to_file import Written, encode_file, is_folder
+from jaxdistill.ops.small_vectors import STORED_AS, row_bytes
 from jaxdistill.paths import delivered
 from jaxdistill.versions import source_digest
 
@@ -62,6 +68,9 @@ def encode_text(
     output: str | Path = "",
     keep_text: bool = False,
     chunk_tokens: int = 0,
+    dims: int = 0,
+    dtype: str = "float32",
+    calibrate: str | Path | Sequence[str | Path] = (),
     column: str = TEXT,
     prompt_name: str = "",
     role: str = "",
@@ -71,7 +80,7 @@ def encode_text(
     precision: Precision = "auto",
     parts: str | Path | Sequence[str | Path] = "",
     show_progress_bar: bool = False,
-) -> Float[np.ndarray, "n e"]:
+) -> Shaped[np.ndarray, "n e"]:
     """The vectors of a text, a row for each sentence, also for an empty one. `jaxdistill.encode` is this function.
 
     >>> jaxdistill.encode(TEACHER, ["A cat sleeps.", "It rains."]).shape
@@ -85,20 +94,27 @@ def encode_text(
       keep_text: write the sentences beside their vectors; not for `.npy`.
       chunk_tokens: above 0: encode passages of at most so many tokens, with the id of their text and their place in it; not for
         `.npy`.
+      dims: keep the first numbers, at unit length; 0: all.
+      dtype: `float32`, `float16`, `int8` or `binary` (eight numbers in a byte of uint8), as the command line's `--dtype`.
+      calibrate: sources of the text whose first 8,192 sentences give the ranges of int8; empty: `text`.
       column: of the sentences in a table.
       prompt_name, role: name of a prompt, or `query` or `document`; empty: the model's default prompt.
       pooling, max_length, batch_size, precision, parts: as for `jaxdistill.load`.
       show_progress_bar: show a bar.
     """
     arguments = locals()
+    if dtype == "int8" and not output:
+        raise InputError("int8 vectors are of no use without their ranges, which only a file keeps; give output=FILE.")
     specs = sources_of(text, {TEXT: column})
     with tempfile.TemporaryDirectory() as folder:
         path = local(output, "output") if output else Path(folder, "vectors.npy")
-        given = options_of_call(_parser(), arguments | {"text": specs, "output": output or path}, repeated=["input"])
+        given = options_of_call(
+            _parser(), arguments | {"text": specs, "output": output or path}, repeated=["input", "calibrate"]
+        )
         _written(load(given.model, **reading_options(given)), given, given.output)
         if path.suffix == ".npy" and path.is_file():
             return np.load(path, mmap_mode="r" if output else None)
-        return np.concatenate(list(blocks(path)))
+        return np.concatenate(list(stored_blocks(path)))
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -118,6 +134,8 @@ def _facts(given: argparse.Namespace) -> Mapping[str, object]:
 def _encode(given: argparse.Namespace) -> None:
     """Writes the vectors, and prints what they are."""
     refuse_unread(given.column, given.input, "--column")
+    if given.dtype == "int8" and is_remote(given.output) and given.output.endswith(".npy"):
+        raise InputError(f"--output={given.output} has no place for the ranges of int8; give a .parquet file or DIR/.")
     embedder = load(given.model, **reading_options(given))
     if is_folder(given.output):
         counts = _written(embedder, given, given.output)
@@ -126,9 +144,10 @@ def _encode(given: argparse.Namespace) -> None:
             counts = _written(embedder, given, output)
     if not processes.is_first():
         return
+    dims = given.dims or embedder.width
     print(
-        f"{given.output}: {counts.sentences:,} vectors of {embedder.width} numbers, float32, "
-        f"multiplied in {embedder.compute_dtype.name}"
+        f"{given.output}: {counts.sentences:,} vectors of {dims} numbers, {given.dtype}, {row_bytes(dims, given.dtype):,} bytes "
+        f"each, multiplied in {embedder.compute_dtype.name}"
     )
     print(f"{counts.unknown / max(counts.tokens, 1):.2%} of {counts.tokens:,} tokens are unknown to the tokenizer")
     if loss := counts.loss(embedder.model.max_length, chunk_tokens=given.chunk_tokens):
@@ -145,6 +164,9 @@ def _written(embedder: Embedder, given: argparse.Namespace, output: str) -> Writ
         role=given.role,
         keep_text=given.keep_text,
         chunk_tokens=given.chunk_tokens,
+        dims=given.dims,
+        dtype=given.dtype,
+        calibrate=given.calibrate,
         progress=not given.quiet,
     )
 
@@ -165,6 +187,16 @@ def _parser() -> Parser:
         "--keep_text", action="store_true", help="also write the sentences, as the column text; not for .npy"
     )
     parser.add_argument("--chunk_tokens", type=positive, default=0, help=CHUNK_HELP + "; not for .npy")
+    parser.add_argument("--dims", type=positive, default=0, help="keep the first numbers, at unit length; default: all")
+    parser.add_argument(
+        "--dtype", choices=list(STORED_AS), default="float32", help="of the stored vectors; default: float32"
+    )
+    parser.add_argument(
+        "--calibrate",
+        action="append",
+        default=[],
+        help="text that gives the ranges of int8; repeatable; default: --input",
+    )
     parser.add_argument("--column", default=TEXT, help="column of the sentences in a table; default: text")
     parser.add_argument(
         "--prompt", default="", help="name of a prompt of the checkpoint, or none; default: the checkpoint's default"

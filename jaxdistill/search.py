@@ -13,17 +13,16 @@ An id is the column `_id` or `id`, or a file's path in `files:FOLDER`.
 passage, which is shown.
 
 The corpus's vectors are read from what `jaxdistill.encode` wrote (`--vectors`), or computed and cached for the next
-search. With `--corpus_model`, another model encodes the corpus than the queries, so that a small student can
+search. With `--dtype=binary` or `--dims` there, give `--dims` here too; binary vectors give four candidates for each hit, by
+Hamming distance, which the float query puts in order (`--rescore=N`), and `--full_vectors=FILE` puts candidates of any small
+form in order by the vectors of another output of encode. With `--corpus_model`, another model encodes the corpus than the queries, so that a small student can
 search its teacher's index, as in LEAF (arXiv 2509.12539).
 """
 
 import argparse
-import hashlib
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +33,6 @@ from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, any_path, po
 from jaxdistill.core import InputError, Precision
 from jaxdistill.data.in_memory import Text, sources_of
 from jaxdistill.data.passages import (
-    Corpus,
     Passage,
     holds_passages,
     kept_passages,
@@ -42,27 +40,30 @@ from jaxdistill.data.passages import (
     texts_of_passages,
 )
 from jaxdistill.data.sources import TEXT, local_files, refuse_unread
-from jaxdistill.data.vectors import END, ID, START, blocks, columns_beside, shape, source
+from jaxdistill.data.vectors import columns_beside, shape, source
 from jaxdistill.encode import CHUNK_HELP
 from jaxdistill.evals.similarity import unit_vectors
 from jaxdistill.files import buckets, is_remote, refuse_overwriting
 from jaxdistill.inference import Embedder, load
-from jaxdistill.inference.to_file import chunking_for, encode_parts, origin_of, sentences
-from jaxdistill.ops.nearest import cosines_of_pairs, nearest, nearest_groups
-from jaxdistill.paths import cache_folder, delivered, fetched, fetched_folder
+from jaxdistill.inference.index import RESCORE, check_full, corpus_vectors, likeness, nearest_stored
+from jaxdistill.inference.to_file import sentences
+from jaxdistill.paths import delivered, fetched, fetched_folder
 from jaxdistill.reporting.hits import LINE_WIDTH, Hit, checked_format, hits_table, write_hits
 from jaxdistill.reporting.tables import as_text
 
 TOP = 10
 """Default number of sentences shown per query."""
-COMPARED = 8
-"""Stored vectors that are recomputed, to check that the model made them."""
-ALIKE = 0.99
-"""Lowest cosine of two vectors that one model gives a sentence, in any precision."""
 
 
 def search(
-    queries: Float[np.ndarray, "q e"], vectors: Path, specs: Sequence[str], *, column: str = TEXT, top: int
+    queries: Float[np.ndarray, "q e"],
+    vectors: Path,
+    specs: Sequence[str],
+    *,
+    column: str = TEXT,
+    top: int,
+    rescore: int = RESCORE,
+    full: Path | None = None,
 ) -> list[list[Hit]]:
     """The `top` nearest texts of each query, best first; of equally near ones the first. A text in passages has its nearest.
 
@@ -71,12 +72,11 @@ def search(
       vectors: a `.npy` or `.parquet` file, or a folder of parts, with one vector for each row of the corpus, or of passages.
       specs: the corpus, as text for training is given; a table of passages has its own text.
       column: of a table, that holds the sentences.
+      rescore, full: as of `nearest_stored`.
     """
     split = holds_passages(vectors)
-    if split:
-        cosines, rows = nearest_groups(queries, lambda: blocks(vectors), texts_of_passages(vectors), count=top)
-    else:
-        cosines, rows = nearest(queries, blocks(vectors), count=top)
+    groups = texts_of_passages(vectors) if split else None
+    cosines, rows = nearest_stored(queries, vectors, count=top, rescore=rescore, full=full, groups=groups)
     wanted, texts = set(rows.flat), kept_passages(vectors) if split else passages(specs, column)
     found = {row: passage for row, passage in enumerate(texts) if row in wanted}
     if wanted - found.keys():
@@ -89,33 +89,6 @@ def search(
 
 def _hit(cosine: float, row: int, passage: Passage, *, split: bool) -> Hit:
     return Hit(cosine, row, passage.text, passage.id, span=(passage.start, passage.end) if split else None)
-
-
-def corpus_vectors(
-    embedder: Embedder,
-    specs: Sequence[str],
-    *,
-    column: str,
-    reads_as: Mapping[str, str],
-    chunk_tokens: int = 0,
-    progress: bool,
-) -> tuple[Path, str]:
-    """The folder with the corpus's vectors in the cache folder, made where it is not there or not complete; and a line that
-    says how much of the text was cut, if any was.
-
-    Args:
-      reads_as: `prompt_name` or `role`, as of `encode_file`.
-      chunk_tokens: above 0: they are of passages.
-    """
-    prefix = embedder.prefix(**reads_as)
-    text = Corpus(specs, column, chunking_for(embedder, chunk_tokens, prefix) if chunk_tokens else None)
-    origin = origin_of(embedder, text, column=column, prefix=prefix)
-    if chunk_tokens:
-        origin["files"] = list(map(str, local_files(specs)))  # which are ids where a file is one text
-    digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:32]
-    path, columns = cache_folder() / "vectors" / digest, (ID, START, END, TEXT) if chunk_tokens else ()
-    made = encode_parts(embedder, text, path, origin, columns=columns, progress=progress)
-    return path, made.loss(embedder.model.max_length, chunk_tokens=chunk_tokens)
 
 
 def _note(line: str) -> None:
@@ -131,6 +104,9 @@ def search_text(
     *,
     top: int | None = None,
     vectors: str | Path = "",
+    dims: int = 0,
+    rescore: int = RESCORE,
+    full_vectors: str | Path = "",
     corpus_model: str | Path = "",
     chunk_tokens: int = 0,
     column: str = TEXT,
@@ -155,6 +131,9 @@ def search_text(
       query: one query, or several.
       top: sentences per query; None: 10, or all if there are fewer.
       vectors: the corpus's vectors, which `jaxdistill.encode` wrote, instead of computing them.
+      dims: the numbers of each, if `encode` cut them; 0: all of the model's.
+      rescore: candidates for each hit that binary vectors give, and others where there are `full_vectors`; 0: none.
+      full_vectors: the corpus's vectors at full width, which put the candidates in order.
       corpus_model: encodes the corpus; empty: `model`.
       chunk_tokens: above 0: search passages of at most so many tokens; a hit then has the `id` of its text and its `span`.
       column: of the corpus's sentences in a table.
@@ -193,6 +172,9 @@ def _found(given: argparse.Namespace, queries: Mapping[str, str]) -> list[list[H
     rows, width = shape(vectors)
     specs, column = _corpus(vectors, rows, given) if given.vectors else (given.corpus, given.column)
     _check_width(width, embedder, given)
+    full = _stored(given.full_vectors) if given.full_vectors else None
+    if full:
+        check_full(full, rows, embedder.width)
     if given.vectors:
         _note_other_reading(embedder, vectors, given, specs, column=column)
     if given.top is not None and given.top > rows:
@@ -200,7 +182,7 @@ def _found(given: argparse.Namespace, queries: Mapping[str, str]) -> list[list[H
     top = min(TOP, rows) if given.top is None else given.top
     for line in (_loss_of_queries(embedder, given.prompt, list(queries.values())), loss):
         _note(line)
-    return search(asked, vectors, specs, column=column, top=top)
+    return search(asked, vectors, specs, column=column, top=top, rescore=given.rescore, full=full)
 
 
 def _stored(vectors: str) -> Path:
@@ -234,6 +216,10 @@ def _check_options(given) -> None:
         )
     if not given.vectors and not given.corpus:
         raise InputError("no text to search in; give --corpus=TEXT, or --vectors=FILE of encode with --keep_text.")
+    if not given.vectors and (given.dims or given.full_vectors):
+        raise InputError("--dims and --full_vectors are about stored vectors; give --vectors=FILE too, or drop them.")
+    if given.rescore < 0:
+        raise InputError(f"--rescore={given.rescore} must be at least 0, which scores no candidate again.")
     if given.top is not None and given.top < 1:
         raise InputError(f"--top={given.top} must be at least 1.")
     if given.corpus:
@@ -299,13 +285,10 @@ def _check_corpus(vectors: Path, rows: int, specs: Sequence[str], column: str) -
 def _note_other_reading(embedder: Embedder, vectors: Path, given, specs: Sequence[str], column: str) -> None:
     """Prints a note if `--model` gives the first sentences other vectors than the file has; a student may search the
     index of its teacher."""
-    stored = next(blocks(vectors))[:COMPARED]
-    own = embedder.encode(list(islice(sentences(specs, column), len(stored))), role="document")
-    rows = np.flatnonzero(own.any(axis=1) | stored.any(axis=1))
-    cosines = cosines_of_pairs(own, stored, rows, rows)
-    if len(rows) and cosines.min() < ALIKE:
+    compared, cosine = likeness(embedder, vectors, sentences(specs, column), is_cut=bool(given.dims))
+    if cosine is not None:
         _note(
-            f"of the first {len(rows)} vectors of {given.vectors}, one has cosine {cosines.min():.2f} with that of "
+            f"of the first {compared} vectors of {given.vectors}, one has cosine {cosine:.2f} with that of "
             f"{given.model} behind its prompt for documents; give the model and --max_length of encode, with --role=document."
         )
 
@@ -317,10 +300,11 @@ def _kept_sentences(vectors: Path) -> Iterator[str]:
 
 
 def _check_width(width: int, embedder: Embedder, given) -> None:
-    if width != embedder.width:
+    if width != (given.dims or embedder.width):
         raise InputError(
             f"{given.vectors or given.corpus_model} gives vectors of {width} numbers, {given.model} of {embedder.width}; "
-            f"both must be in one space, such as a student that keeps its head and its teacher."
+            f"both must be in one space, such as a student that keeps its head and its teacher; of vectors that encode cut, give "
+            f"the same --dims."
         )
 
 
@@ -347,6 +331,16 @@ def _parser() -> Parser:
         type=any_path,
         default="",
         help="the corpus's vectors that jaxdistill.encode wrote: .npy, .parquet, or a folder of parts, DIR/",
+    )
+    parser.add_argument("--dims", type=positive, default=0, help="numbers of the --vectors, if encode cut them")
+    parser.add_argument(
+        "--rescore",
+        type=int,
+        default=RESCORE,
+        help=f"candidates for each hit that binary --vectors give; 0: their order is final; default: {RESCORE}",
+    )
+    parser.add_argument(
+        "--full_vectors", type=any_path, default="", help="vectors of the same text that put the candidates in order"
     )
     parser.add_argument(
         "--corpus_model",

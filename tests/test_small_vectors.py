@@ -1,10 +1,22 @@
 """Vectors of fewer numbers and fewer bits: to the byte what sentence-transformers writes, stored, and searched."""
 
+import dataclasses
+import re
+
 import numpy as np
 import pytest
 
+from jaxdistill import encode, search
+from jaxdistill.checkpoints.folder import save
 from jaxdistill.core import InputError
+from jaxdistill.data import vectors
+from jaxdistill.inference import load, to_file
+from jaxdistill.inference.index import nearest_stored
 from jaxdistill.ops.small_vectors import Form, cut, floats, ranges_of, stored
+
+from program import refused
+from tiny_models import tiny_model
+from tiny_text import made_up
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(50, 24)).astype(np.float32) * RNG.uniform(0.5, 2.0, size=24).astype(np.float32)
@@ -30,7 +42,9 @@ def test_a_case_by_hand():
     rows = np.array([[4.0, -3.0, 9.0], [0.0, 0.0, 1.0], [-5.0, 12.0, 0.0]])
     np.testing.assert_allclose(cut(rows, 2), [[0.8, -0.6], [0, 0], [-5 / 13, 12 / 13]], atol=1e-6)
     form = Form(dims=2, dtype="int8", ranges=((-1.0, 0.0), (1.0, 0.0)))
-    np.testing.assert_array_equal(stored(form, rows), [[101, -128], [-1, -128], [-50, -128]])  # floor((v + 1) / 2 * 255)
+    np.testing.assert_array_equal(
+        stored(form, rows), [[101, -128], [-1, -128], [-50, -128]]
+    )  # floor((v + 1) / 2 * 255)
     np.testing.assert_allclose(floats(form, stored(form, rows))[:, 1], 0)  # a dimension without a range
     bits = stored(Form(dims=8, dtype="binary"), np.array([[1, -1, 1, 0, 0, -2, 3, 4.0, 9]]))
     np.testing.assert_array_equal(bits, [[0b10100011]])
@@ -57,3 +71,164 @@ def test_what_is_read_back_is_half_a_step_away_at_most():
 def test_a_form_that_cannot_be_is_one_line(make, said):
     with pytest.raises(InputError, match=said):
         make()
+
+
+SENTENCES = made_up(30, words=3)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    save(dataclasses.replace(tiny_model(folder / "tokenizer"), prompts={}), folder / "export")
+    return str(folder / "export")
+
+
+@pytest.fixture
+def text(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "text.txt").write_text("\n".join(SENTENCES) + "\n")
+    return str(tmp_path / "text.txt")
+
+
+def written(model, text, output, *options):
+    encode.main(
+        [f"--model={model}", f"--input={text}", f"--output={output}", "--precision=float32", "--quiet", *options]
+    )
+    return output
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "binary"])
+def test_files_tables_and_the_python_api_hold_the_same_bytes(model, text, tmp_path, dtype):
+    options = [f"--dtype={dtype}", "--dims=8"]
+    embedder = load(model, precision="float32")
+    places = [tmp_path / "v.npy", tmp_path / "v.parquet", f"{tmp_path}/parts/"]
+    for output in places:
+        written(model, text, output, *options)
+    read = [np.concatenate([*vectors.stored_blocks(to_file.local(output, "output"))]) for output in places]
+    ranges = np.load(tmp_path / "v.ranges.npy") if dtype == "int8" else None
+    if ranges is not None:
+        unit = cut(embedder.encode(SENTENCES), 8)
+        np.testing.assert_allclose(ranges, [unit.min(axis=0), unit.max(axis=0)], atol=1e-6)
+    direct = embedder.encode(SENTENCES, dims=8, dtype=dtype, ranges=ranges)
+    for one in read:
+        assert one.dtype == direct.dtype
+        assert (one == direct).mean() > 0.99  # another batch may round a number over the edge of its step
+        np.testing.assert_array_equal(one, read[0])
+    form = vectors.form_of(tmp_path / "v.parquet")
+    assert (form.dims, form.dtype) == (8, dtype) and vectors.shape(tmp_path / "v.npy") == (30, 8)
+    first = next(vectors.blocks(tmp_path / "v.npy"))
+    np.testing.assert_array_equal(first, next(vectors.blocks(tmp_path / "v.parquet")))
+    called = encode(model, SENTENCES, dims=8, dtype=dtype, output=tmp_path / "w.npy", precision="float32")
+    np.testing.assert_array_equal(called, read[0])
+
+
+def test_a_killed_int8_run_goes_on_with_the_same_ranges(model, text, tmp_path, monkeypatch):
+    monkeypatch.setattr(to_file, "CALIBRATED", 20)
+    embedder = load(model, precision="float32")
+    options = {"dtype": "int8", "progress": False, "part_rows": 8}
+    to_file.encode_file(embedder, [text], tmp_path / "whole.npy", **options)
+    with monkeypatch.context() as broken:
+        made = to_file._part
+
+        def fails_later(*arguments):
+            if arguments[-3].start >= 16:
+                raise KeyboardInterrupt
+            return made(*arguments)
+
+        broken.setattr(to_file, "_part", fails_later)
+        with pytest.raises(KeyboardInterrupt):
+            to_file.encode_file(embedder, [text], tmp_path / "killed.npy", **options)
+    assert len([*(tmp_path / ".killed.npy.parts").glob("part-*")]) == 2
+    written = []
+    keep = vectors.write_part
+    monkeypatch.setattr(to_file, "write_part", lambda path, **given: written.append(path) or keep(path, **given))
+    to_file.encode_file(embedder, [text], tmp_path / "killed.npy", **options)
+    assert len(written) == 2  # the other two were there
+    for name in ("{}.npy", "{}.ranges.npy"):
+        assert (tmp_path / name.format("killed")).read_bytes() == (tmp_path / name.format("whole")).read_bytes()
+
+
+def test_another_text_may_give_the_ranges(model, text, tmp_path):
+    (tmp_path / "sample.txt").write_text("\n".join(SENTENCES[:5]) + "\n")
+    written(model, text, tmp_path / "v.npy", "--dtype=int8", f"--calibrate={tmp_path}/sample.txt")
+    unit = cut(load(model, precision="float32").encode(SENTENCES[:5]), 16)
+    np.testing.assert_allclose(np.load(tmp_path / "v.ranges.npy"), [unit.min(axis=0), unit.max(axis=0)], atol=1e-6)
+
+
+def stored_file(path, rows, form):
+    vectors.write_part(path, {}, stored(form, rows), form.ranges)
+    return path
+
+
+@pytest.mark.parametrize("dims", [16, 24])
+def test_binary_candidates_are_those_of_least_hamming_distance_and_the_query_orders_them(tmp_path, dims, monkeypatch):
+    monkeypatch.setattr(vectors, "BLOCK_ROWS", 7)
+    form, queries = Form(dims=dims, dtype="binary"), RNG.normal(size=(4, 24))
+    path = stored_file(tmp_path / "bits.parquet", ROWS, form)
+    signs, asked = np.sign(ROWS[:, :dims]), queries[:, :dims]
+    distances = (np.sign(asked)[:, None] != signs[None]).sum(axis=2)
+    by_distance = np.argsort(distances, axis=1, kind="stable")
+    scores, rows = nearest_stored(queries, path, count=5, rescore=0)
+    np.testing.assert_array_equal(rows, by_distance[:, :5])
+    np.testing.assert_allclose(scores, 1 - 2 * np.take_along_axis(distances, rows, axis=1) / dims, atol=1e-6)
+    scores, rows = nearest_stored(queries, path, count=5, rescore=3)
+    for query, candidates, found, score in zip(asked, by_distance[:, :15], rows, scores, strict=True):
+        exact = signs[candidates] @ query / np.linalg.norm(query) / dims**0.5
+        np.testing.assert_array_equal(found, candidates[np.argsort(-exact)[:5]])
+        np.testing.assert_allclose(score, np.sort(exact)[::-1][:5], atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "binary"])
+def test_full_vectors_give_the_exact_order_where_all_rows_are_candidates(tmp_path, dtype):
+    queries, full = RNG.normal(size=(3, 24)), tmp_path / "full.npy"
+    np.save(full, ROWS)
+    path = stored_file(tmp_path / "small.parquet", ROWS, form_of_rows(16, dtype))
+    unit = [side / np.linalg.norm(side, axis=1, keepdims=True) for side in (queries, ROWS)]
+    exact = unit[0] @ unit[1].T
+    scores, rows = nearest_stored(queries, path, count=5, rescore=10, full=full)
+    np.testing.assert_array_equal(rows, np.argsort(-exact, axis=1)[:, :5])
+    np.testing.assert_allclose(scores, -np.sort(-exact, axis=1)[:, :5], atol=1e-6)
+    assert not np.array_equal(rows, nearest_stored(queries, path, count=5)[1])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "binary"])
+def test_a_sentence_finds_itself_in_small_vectors(model, text, tmp_path, capsys, dtype):
+    index, full = tmp_path / "v.parquet", tmp_path / "full.npy"
+    written(model, text, index, f"--dtype={dtype}", "--keep_text", "--role=document")
+    written(model, text, full, "--role=document")
+    capsys.readouterr()
+    arguments = [f"--model={model}", f"--vectors={index}", f"--query={SENTENCES[4]}", "--top=3", "--precision=float32"]
+    search.main([*arguments, f"--full_vectors={full}", "--quiet"])
+    printed = capsys.readouterr()
+    assert re.search(r"^ +1 +1\.0000 +5 ", printed.out, re.MULTILINE) and not printed.err
+
+
+def test_passages_are_found_in_small_vectors(model, text, tmp_path):
+    index = tmp_path / "v.parquet"
+    written(model, text, index, "--dtype=binary", "--chunk_tokens=8", "--role=document")
+    [hits] = search.search(load(model).encode([SENTENCES[4]], role="document"), index, [], top=2)
+    assert hits[0].id == "5" and hits[0].span is not None
+
+
+@pytest.mark.parametrize(
+    ("program", "options", "said"),
+    [
+        (encode, ["--dims=17"], "dims=17 must be from 1 to 16, the width of the model's vectors."),
+        (encode, ["--dtype=binary", "--dims=12"], "dims=12 must be a multiple of 8."),
+        (encode, ["--dtype=int4"], "int4"),
+        (encode, ["--calibrate=text.txt"], "--calibrate gives the ranges of int8, not of float32"),
+        (encode, ["--dtype=int8", "--calibrate=absent.txt"], "absent.txt does not exist"),
+        (encode, ["--dtype=int8", "--output=s3://bucket/v.npy"], "has no place for the ranges of int8"),
+        (search, ["--query=a", "--vectors={0}/lost.npy"], "lost.npy has int8 vectors without their ranges"),
+        (search, ["--query=a", "--vectors={0}/cut.npy"], "cut, give the same --dims."),
+        (search, ["--query=a", "--vectors={0}/cut.npy", "--dims=8", "--full_vectors={0}/cut.npy"], "and 30 of 16 are"),
+        (search, ["--query=a", "--dims=8"], "--dims and --full_vectors are about stored vectors"),
+        (search, ["--query=a", "--rescore=-1"], "--rescore=-1 must be at least 0"),
+    ],
+)
+def test_what_cannot_be_is_one_line(model, text, tmp_path, capsys, program, options, said):
+    np.save(tmp_path / "lost.npy", np.zeros((30, 16), np.int8))
+    np.save(tmp_path / "cut.npy", np.ones((30, 8), np.float32))
+    of_text = [f"--input={text}", f"--output={tmp_path / 'v.npy'}"] if program is encode else [f"--corpus={text}"]
+    given = [option.format(tmp_path) for option in options]
+    assert said in refused(program, [f"--model={model}", *of_text, *given, "--quiet"], capsys)

@@ -1,22 +1,25 @@
 """Reads and writes vectors of millions of rows, block by block.
 
 They are a `.npy` file of shape [rows, width], or the column `embedding` of a `.parquet` table or of a folder of `.parquet`
-parts: fixed-size lists of float32, and columns of what each vector is of where they are wanted: `text`, and `id`, `start` and
-`end` of a passage.
+parts: fixed-size lists of numbers, and columns of what each vector is of where they are wanted: `text`, and `id`, `start` and
+`end` of a passage. Small forms (`ops/small_vectors.py`) are told by the numbers: float16, int8, or uint8 for bits. The ranges
+of int8 are in a table's metadata, or in `NAME.ranges.npy` [2, width] beside `NAME.npy`.
 """
 
 import glob
+import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Integer, Shaped
 
 from jaxdistill.core import InputError
 from jaxdistill.data.part_folder import ABOUT, INDEX
 from jaxdistill.files import drafted, reading, unwritable
+from jaxdistill.ops.small_vectors import Form, Ranges, as_ranges, floats
 
 BLOCK_ROWS = 8192
 """Rows held in memory at a time."""
@@ -24,10 +27,18 @@ EMBEDDING = "embedding"
 """Column of the vectors in a Parquet table."""
 ID, START, END = "id", "start", "end"
 """Columns of the id of the text that a vector is of, and of the passage's place in it, in characters."""
+RANGES = b"int8_ranges"
+"""Key of a table's metadata with the ranges of its int8 vectors, as JSON."""
+OF_NUMBERS = {"float16": "float16", "halffloat": "float16", "int8": "int8", "uint8": "binary"}
+"""Type of the stored numbers to the dtype of their form; others are float32's."""
 
 
-def open_vectors(path: Path) -> Float[np.ndarray, "rows e"]:
-    """Memory-maps the vectors of a `.npy` file; checks its format, not its values. Raises `InputError`."""
+def open_vectors(path: Path, *, may_be_small: bool = False) -> Shaped[np.ndarray, "rows e"]:
+    """Memory-maps the vectors of a `.npy` file; checks its format, not its values. Raises `InputError`.
+
+    Args:
+      may_be_small: take int8 and packed bits too, as they are stored.
+    """
     if not path.exists():
         raise InputError(f"{path} does not exist; give a .npy file of vectors, one per row of the text.")
     with reading.open_regular(path) as file:
@@ -35,7 +46,7 @@ def open_vectors(path: Path) -> Float[np.ndarray, "rows e"]:
             version = np.lib.format.read_magic(file)
             read_header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}[version[0]]
             shape, fortran_order, dtype = read_header(file)
-        if len(shape) != 2 or dtype.kind != "f":
+        if len(shape) != 2 or not (dtype.kind == "f" or (may_be_small and dtype.str in ("|i1", "|u1"))):
             raise InputError(f"{path} holds {dtype} {shape}; it must be a float array [sentences, width].")
         missing = file.tell() + math.prod(shape) * dtype.itemsize - os.fstat(file.fileno()).st_size
         if missing > 0:
@@ -67,12 +78,33 @@ def is_table(path: Path) -> bool:
 
 
 def shape(path: Path) -> tuple[int, int]:
-    """Rows and width of stored vectors; raises `InputError` as `blocks` does."""
-    if not is_table(path):
-        return open_vectors(path).shape
-    parts = [_table(part) for part in tables(path)]
-    width = parts[0].schema_arrow.field(EMBEDDING).type.list_size
-    return sum(part.metadata.num_rows for part in parts), width
+    """Rows and dimensions of stored vectors; raises `InputError` as `blocks` does."""
+    rows = sum(_table(part).metadata.num_rows for part in tables(path)) if is_table(path) else len(_mapped(path))
+    return rows, form_of(path).dims
+
+
+def form_of(path: Path) -> Form:
+    """The form of stored vectors; raises `InputError` as `blocks` does, or for int8 vectors whose ranges are lost."""
+    if is_table(path):
+        table = _table(tables(path)[0]).schema_arrow
+        kind = table.field(EMBEDDING).type
+        numbers, width = str(kind.value_type), kind.list_size
+        found = (table.metadata or {}).get(RANGES)
+        ranges = json.loads(found) if found else None
+    else:
+        vectors, beside = _mapped(path), ranges_file(path)
+        numbers, width = vectors.dtype.name, vectors.shape[1]
+        ranges = open_vectors(beside).tolist() if numbers == "int8" and beside.exists() else None
+    dtype = OF_NUMBERS.get(numbers, "float32")
+    if dtype == "int8" and ranges is None:
+        raise InputError(f"{path} has int8 vectors without their ranges; they are in {ranges_file(path)} or the table.")
+    kept = as_ranges(ranges) if dtype == "int8" else None
+    return Form(dims=8 * width if dtype == "binary" else width, dtype=dtype, ranges=kept)
+
+
+def ranges_file(path: Path) -> Path:
+    """Where the ranges of the int8 vectors of a `.npy` file are: [2, dimensions], as `quantize_embeddings` takes them."""
+    return path.with_suffix(".ranges.npy")
 
 
 def columns_beside(path: Path) -> set[str]:
@@ -83,15 +115,33 @@ def columns_beside(path: Path) -> set[str]:
 def blocks(path: Path) -> Iterator[Float[np.ndarray, "n e"]]:
     """Yields the vectors of a `.npy` or `.parquet` file, or of a folder of parts, in order, at most `BLOCK_ROWS` at a time.
 
+    Small forms come as what they stand for, see `small_vectors.floats`.
+
     Raises:
       InputError: not a file of vectors, or a non-finite value; the error names the row.
     """
-    start = 0
+    start, form = 0, form_of(path)
+    for stored in stored_blocks(path):
+        block = floats(form, stored)
+        _check_finite(block, start, f"{path}:", "compute that vector again")
+        yield block
+        start += len(block)
+
+
+def rows_at(path: Path, wanted: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
+    """The vectors of some rows, in rising order without repeats, read in one pass; as `blocks`."""
+    found, start = [], 0
+    for block in blocks(path):
+        first, last = np.searchsorted(wanted, (start, start + len(block)))
+        found.append(block[wanted[first:last] - start])
+        start += len(block)
+    return np.concatenate(found)
+
+
+def stored_blocks(path: Path) -> Iterator[Shaped[np.ndarray, "n s"]]:
+    """As `blocks`, in the form in which they are stored and unchecked."""
     for part in tables(path) if is_table(path) else [path]:
-        for block in _parquet_blocks(part) if is_table(path) else _npy_blocks(part):
-            _check_finite(block, start, f"{path}:", "compute that vector again")
-            yield block
-            start += len(block)
+        yield from _parquet_blocks(part) if is_table(path) else _npy_blocks(part)
 
 
 def checked_block(vectors: np.ndarray, start: int, width: int) -> Float[np.ndarray, "n e"]:
@@ -104,9 +154,17 @@ def checked_block(vectors: np.ndarray, start: int, width: int) -> Float[np.ndarr
 
 
 def write_part(
-    path: Path, columns: Mapping[str, Sequence[str | int]], block: Float[np.ndarray, "n e"] | None = None
+    path: Path,
+    columns: Mapping[str, Sequence[str | int]],
+    block: Shaped[np.ndarray, "n s"] | None = None,
+    ranges: Ranges | None = None,
 ) -> None:
-    """Writes a table of `columns`, and of vectors if they are given. Raises `OSError`."""
+    """Writes a table of `columns`, and of vectors if they are given. Raises `OSError`.
+
+    Args:
+      block: float32, or as `small_vectors.stored` gives them.
+      ranges: of int8 vectors.
+    """
     import pyarrow
     from pyarrow import parquet
 
@@ -115,13 +173,18 @@ def write_part(
     if block is not None:
         numbers = pyarrow.array(block.ravel())
         arrays[EMBEDDING] = pyarrow.FixedSizeListArray.from_arrays(numbers, block.shape[1])
+    table = pyarrow.table(arrays, metadata={RANGES: json.dumps(ranges)} if ranges else None)
     # Neither numbers nor sentences repeat much, so dictionary encoding would only cost time.
-    parquet.write_table(pyarrow.table(arrays), path, use_dictionary=False)
+    parquet.write_table(table, path, use_dictionary=False)
 
 
 def write_whole(folder: Path, output: Path) -> None:
     """Writes the parts of a folder as one `.npy` or `.parquet` file; raises `InputError` if it cannot be written."""
     try:
+        if output.suffix == ".npy" and (ranges := form_of(folder).ranges):
+            output.unlink(missing_ok=True)  # never beside the ranges of other vectors
+            with drafted(ranges_file(output)) as draft, open(draft, "wb") as file:
+                np.save(file, np.asarray(ranges, np.float32))
         with drafted(output) as draft:
             if output.suffix == ".parquet":
                 _write_parquet(folder, draft)
@@ -133,9 +196,11 @@ def write_whole(folder: Path, output: Path) -> None:
 
 def _write_npy(folder: Path, path: Path) -> None:
     with open(path, "wb") as file:
-        description = {"descr": "<f4", "fortran_order": False, "shape": shape(folder)}
-        np.lib.format.write_array_header_1_0(file, description)
-        for block in blocks(folder):
+        for number, block in enumerate(stored_blocks(folder)):
+            if number == 0:
+                description = {"descr": block.dtype.str, "fortran_order": False}
+                whole = {"shape": (shape(folder)[0], block.shape[1])}
+                np.lib.format.write_array_header_1_0(file, description | whole)
             file.write(block.tobytes())
 
 
@@ -148,10 +213,14 @@ def _write_parquet(folder: Path, path: Path) -> None:
             writer.write_table(_table(part).read())
 
 
+def _mapped(path: Path) -> Shaped[np.ndarray, "rows s"]:
+    return open_vectors(path, may_be_small=True)
+
+
 def _npy_blocks(path: Path) -> Iterator[np.ndarray]:
-    for start in range(0, len(open_vectors(path)), BLOCK_ROWS):
+    for start in range(0, len(_mapped(path)), BLOCK_ROWS):
         # Opened again for each block: the pages of an open map count as memory of the process.
-        yield np.array(open_vectors(path)[start : start + BLOCK_ROWS])
+        yield np.array(_mapped(path)[start : start + BLOCK_ROWS])
 
 
 def _parquet_blocks(path: Path) -> Iterator[np.ndarray]:
@@ -174,7 +243,8 @@ def _table(path: Path):
         table = parquet.ParquetFile(reading.regular(path))
         columns = {field.name: field.type for field in table.schema_arrow}
     kind = columns.get(EMBEDDING)
-    if kind is None or not pyarrow.types.is_fixed_size_list(kind) or not pyarrow.types.is_floating(kind.value_type):
+    numbers = kind.value_type if kind is not None and pyarrow.types.is_fixed_size_list(kind) else None
+    if numbers is None or not (pyarrow.types.is_floating(numbers) or str(numbers) in OF_NUMBERS):
         has = ", ".join(f"{name}: {kind}" for name, kind in columns.items())
         raise InputError(f"{path} has {has}; vectors are fixed-size lists of floats in a column {EMBEDDING!r}.")
     return table

@@ -15,7 +15,7 @@ import numpy as np
 import tokenizers
 from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
-from jaxtyping import Float, Integer
+from jaxtyping import Float, Integer, Shaped
 
 from jaxdistill.bars import progress_bar
 from jaxdistill.checkpoints.model import SentenceModel, load_model, model_name
@@ -29,6 +29,7 @@ from jaxdistill.evals.similarity import all_cosines, cosines, unit_rows
 from jaxdistill.inference.lengths import FEW, LENGTHS, SERVED, SLOTS_PER_SENTENCE, padded_length
 from jaxdistill.inference.sentences import checked_sentences, prompt_text, whole_number
 from jaxdistill.ops.dense import dtype_of
+from jaxdistill.ops.small_vectors import Form, as_ranges, checked_dims, stored
 
 TOKENISED = 4096
 """Texts that are tokenised in one call, on all cores."""
@@ -111,8 +112,11 @@ class Embedder:
         show_progress_bar: bool | str = False,
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
+        dims: int = 0,
+        dtype: str = "float32",
+        ranges: Any = None,
         params: Params | None = None,
-    ) -> Float[np.ndarray, "n e"]:
+    ) -> Shaped[np.ndarray, "n e"]:
         """Vectors of `sentences`, one row each, in their order; of a single string, one vector.
 
         >>> model.encode(["A cat sleeps.", "It rains."]).shape, model.encode("A cat sleeps.", truncate_dim=4).shape
@@ -128,6 +132,9 @@ class Embedder:
           show_progress_bar: show a bar; a text is its title.
           normalize_embeddings: give vectors of unit length, after truncation.
           truncate_dim: give only so many first numbers, of a model that was trained with nested widths; None: all.
+          dims: the same, and at unit length, as `jaxdistill.encode` stores them; 0: all.
+          dtype: `float16`, `int8` or `binary` (eight numbers in a byte of uint8), of vectors of unit length.
+          ranges: lowest and highest value of each dimension, which int8 needs: [2, dims], as `encode` keeps them.
           params: other parameters of the same model, on the same mesh (a student in training).
 
         Raises:
@@ -142,12 +149,20 @@ class Embedder:
             one: self.prefix(prompt_name, one, prompt=prompt) for one in {*roles, *[role] * isinstance(role, str)}
         }
         width = whole_number(truncate_dim, "truncate_dim", least=1, most=self.width)
+        form = self._form(dims, dtype, ranges) if dims or dtype != "float32" or ranges is not None else None
+        if form and (width or normalize_embeddings):
+            raise InputError("dims and dtype give vectors of unit length; drop truncate_dim and normalize_embeddings.")
         read = [prefixes[one] + text for one, text in zip(roles, texts, strict=True)]
         ids = [np.asarray(encoding.ids, np.int32) for encoding in self._encodings(read)]
         with progress_bar(len(ids), "sentences", shown=show_progress_bar) as bar:
             vectors = self.encode_ids(ids, advance=bar.update, params=params, batch_size=batch_size)[:, :width]
         vectors = unit_rows(vectors).astype(np.float32) if normalize_embeddings else vectors
+        vectors = stored(form, vectors) if form else vectors
         return vectors[0] if isinstance(sentences, str) else vectors
+
+    def _form(self, dims: int, dtype: str, ranges: Any) -> Form:
+        kept = None if ranges is None else as_ranges(ranges)
+        return Form(dims=checked_dims(dims, self.width, dtype), dtype=dtype, ranges=kept)
 
     def encode_query(
         self, sentences: str | Iterable[str], **options: Unpack[EncodeOptions]

@@ -1,8 +1,11 @@
 """Encodes a text into a folder of parts or a file of vectors: one row for each sentence or passage, resumable."""
 
+import dataclasses
+import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +22,14 @@ from jaxdistill.data.vectors import EMBEDDING, checked_block, write_part, write_
 from jaxdistill.files import is_remote, is_special, local, refuse_overwriting, try_writing, unwritable, without_links
 from jaxdistill.files.buckets import Bucket
 from jaxdistill.inference import Embedder
+from jaxdistill.ops.small_vectors import Form, Ranges, as_ranges, checked_dims, ranges_of, stored
 from jaxdistill.ops.unknown import unknown_id
 
 PART_ROWS = 8192
 """Sentences of a part, in memory together: enough of them that grouping by length leaves little padding. What a killed run
 repeats at most."""
+CALIBRATED = PART_ROWS
+"""First sentences of a text whose vectors give the ranges of int8."""
 FORMATS = (".npy", ".parquet")
 
 
@@ -67,10 +73,13 @@ def encode_file(
     role: str = "",
     keep_text: bool = False,
     chunk_tokens: int = 0,
+    dims: int = 0,
+    dtype: str = "float32",
+    calibrate: Sequence[str] = (),
     progress: bool = True,
     part_rows: int = PART_ROWS,
 ) -> Written:
-    """Writes float32 vectors of shape [sentences, width]; resumes an earlier call that was killed.
+    """Writes vectors of shape [sentences, dims], float32 as the model gives them or in a small form; resumes an earlier call that was killed.
 
     Args:
       specs: the text, as for training.
@@ -82,6 +91,9 @@ def encode_file(
       keep_text: write the sentences beside their vectors; not for `.npy`.
       chunk_tokens: above 0, not for `.npy`: encode passages of at most so many tokens, special tokens and prompt included,
         and write their text, the id of their whole text and their place in it.
+      dims: keep the first numbers, at unit length; 0: all.
+      dtype: of `small_vectors.STORED_AS`; vectors of another dtype than float32 are brought to unit length first.
+      calibrate: text whose first `CALIBRATED` sentences give the ranges of int8; none: those of `specs`.
       part_rows: sentences that are computed and written together; what a killed call repeats at most.
 
     Raises:
@@ -93,15 +105,37 @@ def encode_file(
         _check_file(place, needs_table)
     prefix = embedder.prefix(prompt_name, role)  # refuses an unknown prompt or a cross-encoder before the text is read
     text = Corpus(specs, column, chunking_for(embedder, chunk_tokens, prefix) if chunk_tokens else None)
+    checked_dims(dims, embedder.width, dtype)
+    if calibrate and dtype != "int8":
+        raise InputError(f"--calibrate gives the ranges of int8, not of {dtype}; drop it, or give --dtype=int8.")
+    sample = Corpus(calibrate, column, text.chunking) if calibrate else text
+    form = _form(embedder, sample, prefix, dims=dims, dtype=dtype)
     with processes.agreed() as origin:
         origin |= origin_of(embedder, text, column=column, prefix=prefix)
     wants_text = keep_text or chunk_tokens > 0
-    options: dict[str, Any] = {"progress": progress, "part_rows": part_rows}
+    options: dict[str, Any] = {"form": form, "progress": progress, "part_rows": part_rows}
     if isinstance(place, Path):
         refuse_overwriting(place, local_files(specs))
     if isinstance(place, Path) and not is_folder(output):
         return _encode_whole(embedder, text, without_links(place), origin, wants_text=wants_text, **options)
     return encode_parts(embedder, text, place, origin, columns=_columns(text, wants_text), **options)
+
+
+def _form(embedder: Embedder, sample: Corpus, prefix: str, *, dims: int, dtype: str) -> Form | None:
+    """The form in which vectors are stored; None: as the model gives them. All processes of a run call this together."""
+    if not dims and dtype == "float32":
+        return None
+    kept, ranges = dims or embedder.width, None
+    if dtype == "int8":
+        texts = [prefix + passage.text for passage in islice(sample.passages(), CALIBRATED)]
+        # The first process's: elsewhere they may differ by rounding.
+        ranges = as_ranges(processes.gathered(_ranges(embedder, texts, kept))[0])
+    return Form(dims=kept, dtype=dtype, ranges=ranges)
+
+
+def _ranges(embedder: Embedder, texts: Sequence[str], dims: int) -> Ranges:
+    ids = [np.asarray(encoding.ids, np.int32) for encoding in embedder.model.encodings(texts)]
+    return ranges_of(checked_block(embedder.encode_ids(ids), 0, embedder.width), dims)
 
 
 def _encode_whole(
@@ -155,6 +189,7 @@ def encode_parts(
     origin: Mapping[str, Any],
     *,
     columns: Sequence[str] = (),
+    form: Form | None = None,
     progress: bool = True,
     part_rows: int = PART_ROWS,
 ) -> Written:
@@ -163,12 +198,14 @@ def encode_parts(
     Args:
       origin: of `origin_of`.
       columns: of `Passage`, before the vectors.
+      form: in which the vectors are stored; None: float32, as the model gives them.
 
     Raises:
       InputError: as `filled_from_text`.
     """
-    origin = {**origin, "columns": [*columns, EMBEDDING]}
-    make = partial(_part, embedder, columns, origin["prompt"], unknown_id(embedder.model.tokenizer))
+    of_form = {"form": json.loads(json.dumps(dataclasses.asdict(form)))} if form else {}
+    origin = {**origin, **of_form, "columns": [*columns, EMBEDDING]}
+    make = partial(_part, embedder, form, columns, origin["prompt"], unknown_id(embedder.model.tokenizer))
     parts = filled_from_text(place, origin, text, text.passages, make=make, part_rows=part_rows, shown=progress)
     counts = parts.counts()
     return Written(*(counts.get(name, 0) for name in ("rows", *Written._fields[1:])))
@@ -176,6 +213,7 @@ def encode_parts(
 
 def _part(
     embedder: Embedder,
+    form: Form | None,
     columns: Sequence[str],
     prompt: str,
     unknown: int | None,
@@ -196,7 +234,9 @@ def _part(
         "tokens": sum(map(len, ids)),
     }
     cells = {name: [getattr(passage, name) for passage in passages] for name in columns}
-    return partial(write_part, columns=cells, block=block), counts
+    if form is None:
+        return partial(write_part, columns=cells, block=block), counts
+    return partial(write_part, columns=cells, block=stored(form, block), ranges=form.ranges), counts
 
 
 def chunking_for(embedder: Embedder, chunk_tokens: int, prefix: str) -> Chunking:

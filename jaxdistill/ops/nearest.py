@@ -30,7 +30,7 @@ class Rows(Protocol):
 
 
 def nearest(
-    queries: Float[np.ndarray, "q e"], blocks: Iterable[Float[np.ndarray, "_ _"]], *, count: int
+    queries: Float[np.ndarray, "q e"], blocks: Iterable[Float[np.ndarray, "_ _"]], *, count: int, dot: bool = False
 ) -> tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]:
     """The `count` rows with the largest cosine similarity to each query, best first.
 
@@ -38,9 +38,10 @@ def nearest(
       queries: vectors of any length; a zero vector has cosine 0 to all rows.
       blocks: the rows in blocks, read once; one block and its similarities are in memory at a time.
       count: rows per query; fewer are returned if there are fewer.
+      dot: compare by dot product instead, which is exact for +1 and -1.
 
     Returns:
-      Cosines in [-1, 1], and indices of rows; ties are ordered by index.
+      Cosines in [-1, 1] or dot products, and indices of rows; ties are ordered by index.
 
     Raises:
       InputError: queries and rows have different widths.
@@ -55,7 +56,7 @@ def nearest(
                 f"the queries have {queries.shape[1]} numbers and the index {candidates.shape[1]}; "
                 "query the index of another model with a student that keeps its head."
             )
-        found = [_nearest_in(part, candidates, count=min(count, len(block))) for part in parts]
+        found = [_nearest_in(part, candidates, count=min(count, len(block)), dot=dot) for part in parts]
         values, places = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
         # Earlier rows come first, and the stable sort keeps their order on ties.
         cosines, rows = np.concatenate([cosines, values], axis=1), np.concatenate([rows, places + start], axis=1)
@@ -71,6 +72,7 @@ def nearest_groups(
     groups: Integer[np.ndarray, " n"],
     *,
     count: int,
+    dot: bool = False,
 ) -> tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]:
     """The most similar row of each of the `count` groups of rows whose most similar rows are the nearest; as `nearest`.
 
@@ -78,11 +80,12 @@ def nearest_groups(
       read_blocks: gives the rows in blocks; called again with more of them to keep where a few groups have the best ones.
       groups: the group of each row.
       count: groups per query; all are returned if there are fewer.
+      dot: as in `nearest`.
     """
     count, kept = min(count, len(np.unique(groups))), count
     while True:
         kept = min(kept * ROWS_PER_GROUP, len(groups))
-        cosines, rows = nearest(queries, read_blocks(), count=kept)
+        cosines, rows = nearest(queries, read_blocks(), count=kept, dot=dot)
         first = [np.sort(np.unique(groups[ranked], return_index=True)[1])[:count] for ranked in rows]
         if all(len(places) == count for places in first):
             places = np.array(first, np.int64).reshape(len(rows), count)
@@ -105,11 +108,12 @@ def cosines_of_pairs(
     return found
 
 
-@partial(jax.jit, static_argnames="count")
+@partial(jax.jit, static_argnames=("count", "dot"))
 def _nearest_in(
-    queries: Float[Array, "q e"], block: Float[Array, "n e"], *, count: int
+    queries: Float[Array, "q e"], block: Float[Array, "n e"], *, count: int, dot: bool
 ) -> tuple[Float[Array, "q best"], Integer[Array, "q best"]]:
+    sides = (queries, block) if dot else (unit(queries), unit(block))
     # In full precision: rounded operands could change the ranking.
-    cosines = jnp.einsum("qe,ne->qn", unit(queries), unit(block), precision=jax.lax.Precision.HIGHEST)
-    best, places = jax.lax.top_k(cosines, count)
+    products = jnp.einsum("qe,ne->qn", *sides, precision=jax.lax.Precision.HIGHEST)
+    best, places = jax.lax.top_k(products, count)
     return best, places

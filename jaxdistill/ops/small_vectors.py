@@ -11,17 +11,15 @@ those reads these too: FAISS, usearch, Qdrant.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
 from jaxdistill.core import InputError
 
-Dtype = Literal["float32", "float16", "int8", "binary"]
-DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 STORED_AS = {"float32": np.float32, "float16": np.float16, "int8": np.int8, "binary": np.uint8}
-"""The numbers of a stored row; a byte of `binary` holds 8 dimensions, the first in its highest bit."""
+"""Dtype to the numbers of a stored row; a byte of `binary` holds 8 dimensions, the first in its highest bit."""
 STEPS = 255
 """Steps of the range of a dimension."""
 Ranges = tuple[tuple[float, ...], tuple[float, ...]]
@@ -34,15 +32,13 @@ class Form:
 
     dims: int
     """The first numbers of a vector that are kept."""
-    dtype: Dtype = "float32"
+    dtype: str = "float32"
+    """One of `STORED_AS`."""
     ranges: Ranges | None = None
     """Of `int8` alone, which needs them; see `ranges_of`."""
 
     def __post_init__(self):
-        if self.dtype not in DTYPES:
-            raise InputError(f"dtype {self.dtype!r} is unknown; allowed: {', '.join(DTYPES)}.")
-        if self.dtype == "binary" and self.dims % 8:
-            raise InputError(f"binary packs 8 dimensions into a byte; dims={self.dims} must be a multiple of 8.")
+        check_packable(self.dims, self.dtype)
         if (self.dtype == "int8") != (self.ranges is not None):
             raise InputError("int8 vectors need the range of each dimension, and no others do; give ranges=.")
         if self.ranges is not None and [*map(len, self.ranges)] != [self.dims] * 2:
@@ -54,15 +50,24 @@ class Form:
         return row_bytes(self.dims, self.dtype)
 
 
-def row_bytes(dims: int, dtype: Dtype) -> int:
+def row_bytes(dims: int, dtype: str) -> int:
     """Bytes of a stored vector."""
     return dims // 8 if dtype == "binary" else dims * np.dtype(STORED_AS[dtype]).itemsize
 
 
-def checked_dims(dims: int, width: int, *, what: str = "dims") -> int:
-    """`dims`, or `width` for 0; raises `InputError`, which calls it `what`, for more numbers than the vectors have."""
+def check_packable(dims: int, dtype: str) -> None:
+    """Raises `InputError` for an unknown dtype, or dimensions that do not fill bytes."""
+    if dtype not in STORED_AS:
+        raise InputError(f"dtype {dtype!r} is unknown; allowed: {', '.join(STORED_AS)}.")
+    if dtype == "binary" and dims % 8:
+        raise InputError(f"binary packs 8 dimensions into a byte; dims={dims} must be a multiple of 8.")
+
+
+def checked_dims(dims: int, width: int, dtype: str) -> int:
+    """`dims`, or `width` for 0; raises `InputError` for more numbers than the vectors have, or as `check_packable`."""
     if not 0 <= dims <= width:
-        raise InputError(f"{what}={dims} must be from 1 to {width}, the model's width.")
+        raise InputError(f"dims={dims} must be from 1 to {width}, the width of the model's vectors.")
+    check_packable(dims or width, dtype)
     return dims or width
 
 
@@ -82,8 +87,16 @@ def ranges_of(rows: Float[np.ndarray, "n e"], dims: int) -> Ranges:
     if len(rows) < 2:
         raise InputError(f"int8 takes the ranges of its dimensions from a sample, which has {len(rows)} of 2 vectors.")
     sample = cut(rows, dims)
-    lowest, highest = (tuple(map(float, side)) for side in (sample.min(axis=0), sample.max(axis=0)))
-    return lowest, highest
+    return as_ranges([sample.min(axis=0), sample.max(axis=0)])
+
+
+def as_ranges(given: Any) -> Ranges:
+    """Ranges from an array [2, dims] or lists; raises `InputError` for anything else."""
+    try:
+        lowest, highest = np.asarray(given, np.float32)
+        return tuple(lowest.tolist()), tuple(highest.tolist())
+    except (TypeError, ValueError):
+        raise InputError(f"ranges are an array [2, dims] of float, as encode keeps them; got {given!r:.60}.") from None
 
 
 def stored(form: Form, rows: Float[np.ndarray, "n e"]) -> Shaped[np.ndarray, "n s"]:
@@ -105,7 +118,8 @@ def floats(form: Form, rows: Shaped[np.ndarray, "n s"]) -> Float[np.ndarray, "n 
     if form.ranges is None:
         return rows
     lowest, steps = _lowest_and_steps(form.ranges)
-    return lowest + (rows.astype(np.float32) + np.float32(128.5)) * steps
+    codes = np.minimum(rows.astype(np.float32) + 128, STEPS - 1)  # the highest number is in the last step
+    return lowest + (codes + np.float32(0.5)) * steps
 
 
 def _lowest_and_steps(ranges: Sequence[Sequence[float]]) -> tuple[np.ndarray, np.ndarray]:

@@ -20,10 +20,9 @@ from jaxtyping import Float
 
 from jaxdistill.core import Array
 from jaxdistill.ops.norm import unit
+from jaxdistill.ops.small_vectors import STEPS
 
 Rounding = Literal["float", "int8", "binary"]
-STEPS = 255
-"""Steps of the range of a dimension, in `int8`."""
 
 
 def rounded(vectors: Float[Array, "b v e"], form: Rounding) -> Float[Array, "b v e"]:

@@ -1,0 +1,133 @@
+"""The stored vectors of a corpus, made and searched: candidates by their small form, which fuller vectors then put in order.
+
+Binary vectors are compared by the Hamming distance of the query's bits, others by the cosine with the float query.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Integer
+
+from jaxdistill.core import InputError
+from jaxdistill.data.passages import Corpus
+from jaxdistill.data.sources import TEXT, local_files
+from jaxdistill.data.vectors import END, ID, START, blocks, form_of, rows_at, shape
+from jaxdistill.evals.similarity import unit_rows
+from jaxdistill.inference import Embedder
+from jaxdistill.inference.to_file import chunking_for, encode_parts, origin_of
+from jaxdistill.ops.nearest import cosines_of_pairs, nearest, nearest_groups
+from jaxdistill.ops.small_vectors import cut, floats, stored
+from jaxdistill.paths import cache_folder
+
+RESCORE = 4
+"""Candidates for each row that is wanted, which are scored again."""
+
+
+COMPARED = 8
+"""Stored vectors that are compared with those of the model."""
+ALIKE, ALIKE_BITS = 0.99, 0.9
+"""Lowest cosine of two vectors that one model gives a sentence, in any precision; of binary ones, whose numbers near 0 may
+change their bits."""
+
+
+def corpus_vectors(
+    embedder: Embedder,
+    specs: Sequence[str],
+    *,
+    column: str,
+    reads_as: Mapping[str, str],
+    chunk_tokens: int = 0,
+    progress: bool,
+) -> tuple[Path, str]:
+    """The folder with the corpus's vectors in the cache folder, made where it is not there or not complete; and a line that
+    says how much of the text was cut, if any was.
+
+    Args:
+      reads_as: `prompt_name` or `role`, as of `encode_file`.
+      chunk_tokens: above 0: they are of passages.
+    """
+    prefix = embedder.prefix(**reads_as)
+    text = Corpus(specs, column, chunking_for(embedder, chunk_tokens, prefix) if chunk_tokens else None)
+    origin = origin_of(embedder, text, column=column, prefix=prefix)
+    if chunk_tokens:
+        origin["files"] = list(map(str, local_files(specs)))  # which are ids where a file is one text
+    digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:32]
+    path, columns = cache_folder() / "vectors" / digest, (ID, START, END, TEXT) if chunk_tokens else ()
+    made = encode_parts(embedder, text, path, origin, columns=columns, progress=progress)
+    return path, made.loss(embedder.model.max_length, chunk_tokens=chunk_tokens)
+
+
+def likeness(embedder: Embedder, vectors: Path, texts: Iterator[str], *, is_cut: bool) -> tuple[int, float | None]:
+    """How many of the first stored vectors were compared with those that a model gives the texts as documents, and their
+    lowest cosine; None if all are alike.
+
+    Args:
+      is_cut: whether the stored vectors are the first numbers of the model's.
+    """
+    form, known = form_of(vectors), next(blocks(vectors))[:COMPARED]
+    own = embedder.encode(list(islice(texts, len(known))), role="document")
+    own = floats(form, stored(form, own)) if is_cut or form.dtype != "float32" else own
+    rows = np.flatnonzero(own.any(axis=1) | known.any(axis=1))
+    lowest = float(cosines_of_pairs(own, known, rows, rows).min()) if len(rows) else 1.0
+    return len(rows), None if lowest >= (ALIKE_BITS if form.dtype == "binary" else ALIKE) else lowest
+
+
+def nearest_stored(
+    queries: Float[np.ndarray, "q e"],
+    vectors: Path,
+    *,
+    count: int,
+    rescore: int = RESCORE,
+    full: Path | None = None,
+    groups: Integer[np.ndarray, " n"] | None = None,
+) -> tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]:
+    """The `count` nearest rows of each query, best first, and their cosines; ties are ordered by index.
+
+    Args:
+      queries: float vectors of the model's width.
+      vectors: stored vectors of any form.
+      rescore: above 0: `rescore * count` candidates are scored again, by `full`, or where the stored vectors are binary by the
+        float query and their bits. Of a binary row that is not, the cosine is that of the bits.
+      full: vectors of the same rows at the model's width.
+      groups: group of each row, of which the best row alone counts.
+    """
+    form = form_of(vectors)
+    asked = cut(queries, form.dims)
+    is_binary = form.dtype == "binary"
+    again = bool(rescore) and (is_binary or full is not None)
+    candidates, coded = count * rescore if again else count, floats(form, stored(form, asked)) if is_binary else asked
+    if groups is None:
+        scores, rows = nearest(coded, blocks(vectors), count=candidates, dot=is_binary)
+    else:
+        scores, rows = nearest_groups(coded, partial(blocks, vectors), groups, count=candidates, dot=is_binary)
+    if again:
+        scores, rows = _rescored(queries if full else asked, full or vectors, rows, count=count)
+    return scores / form.dims if is_binary and not again else scores, rows
+
+
+def _rescored(
+    queries: Float[np.ndarray, "q d"], vectors: Path, rows: Integer[np.ndarray, "q k"], *, count: int
+) -> tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]:
+    """The nearest among some rows of each query."""
+    rows = np.sort(rows, axis=1)  # the stable sort below keeps the order of ties
+    wanted = np.unique(rows)
+    known = unit_rows(rows_at(vectors, wanted)).astype(np.float32)
+    asked = unit_rows(queries).astype(np.float32)
+    places = np.searchsorted(wanted, rows)
+    scores = np.stack([known[place] @ query for query, place in zip(asked, places, strict=True)])
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
+
+
+def check_full(full: Path, rows: int, width: int) -> None:
+    """Raises `InputError` unless the vectors are of so many rows at the model's width."""
+    if shape(full) != (rows, width):
+        raise InputError(
+            f"--full_vectors={full} has {shape(full)[0]:,} vectors of {shape(full)[1]} numbers, and {rows:,} of {width} are "
+            "needed; encode the same text with the same model and no --dims."
+        )
