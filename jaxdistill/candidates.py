@@ -20,9 +20,11 @@ from jaxdistill.evals import bm25
 from jaxdistill.evals.embedding_cache import EmbeddingCache, ScoreCache
 from jaxdistill.evals.evaluation import Model, Unit
 from jaxdistill.evals.postprocess import Postprocessing
+from jaxdistill.evals.small_forms import SmallForm
 from jaxdistill.inference import Embedder
 from jaxdistill.inference.ensemble import Ensemble
 from jaxdistill.ops.dense import dtype_of
+from jaxdistill.ops.small_vectors import row_bytes
 from jaxdistill.training.export import weights_bytes
 
 
@@ -35,11 +37,30 @@ class Candidate(NamedTuple):
     precision: str = "float32"
     """Dtype of matrix products."""
     postprocessing: Postprocessing = Postprocessing()
+    form: SmallForm | None = None
+    """In which its vectors are stored; None: as they are."""
+
+    @property
+    def label(self) -> str:
+        """Its name in results."""
+        return f"{self.spec} ({self.form})" if self.form else self.spec
+
+    @property
+    def width(self) -> int:
+        """Numbers of a vector; 0 of a model without vectors of its own."""
+        several = len(self.members) != 1 or self.members[0].definition.reads_pairs
+        return 0 if several else self.members[0].definition.embedding_width
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of a stored vector; 0 if it has none, or a transform gives them another width."""
+        dims, dtype = (self.form.dims, self.form.dtype) if self.form else (0, "float32")
+        return 0 if self.postprocessing.method else row_bytes(dims or self.width, dtype)
 
     def digest(self) -> str:
         """Digest of everything that decides the scores."""
         digests = [member.digest() for member in self.members] or [bm25.digest()]
-        digests += self.postprocessing.digests()
+        digests += [*self.postprocessing.digests(), *(self.form.digests() if self.form else ())]
         digests += [] if self.precision == "float32" else [self.precision]
         return digests[0] if len(digests) == 1 else hashlib.sha256("+".join(digests).encode()).hexdigest()
 

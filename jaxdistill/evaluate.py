@@ -31,6 +31,9 @@ with status 2. Cross-encoders and ensembles (`A+B`) score pairs directly and hav
 flow. Both are fitted on the model's vectors of at most 100,000 distinct sentences of --postprocess_text, given as text
 for training is. A file that is itself scored is refused.
 
+--dims=64,128,256 and --dtypes=float32,int8,binary score each model's vectors as an index stores them, with a row for each
+width in each dtype, its bytes a vector, and a plot of score against bytes. Queries of documents stay float.
+
 If --out is a folder, its index.html shows tables and plots, and needs no network.
 
 Several processes, started as for training, each encode a part; the first one prints and writes. All must see the same
@@ -56,11 +59,14 @@ from jaxdistill.inference import Embedder
 from jaxdistill.paths import delivered
 from jaxdistill.reporting import evaluation as evaluation_report
 from jaxdistill.reporting.page import PAGE
-from jaxdistill.reporting.tables import as_text, result_tables
+from jaxdistill.reporting.tables import as_text, result_tables, score_table
 from jaxdistill.scoring import Scored, scored
 from jaxdistill.versions import source_digest
 
-JOINED, REPEATED = ("tasks", "parts", "bitext", "entities", "retrieval"), ("model", "paper", "postprocess_text")
+JOINED, REPEATED = (
+    ("tasks", "parts", "dims", "dtypes", "bitext", "entities", "retrieval"),
+    ("model", "paper", "postprocess_text"),
+)
 """Options that a call from Python may give as lists: on the command line commas join the values, or the flag is repeated."""
 
 
@@ -97,6 +103,9 @@ def _reported(given: argparse.Namespace, *, said: bool) -> int:
     measured = {row["model"]: row["scores"] for row in found.content["models"]}
     for table in result_tables(measured | {paper["label"]: paper["scores"] for paper in found.content["papers"]}):
         print(as_text(table, width=160))
+    if given.dims or given.dtypes:
+        sizes = {row["model"]: {"bytes a vector": row["vector_bytes"]} for row in found.content["models"]}
+        print(as_text(score_table(sizes, ["bytes a vector"], what="model", shown="{:,}".format), width=160))
     if given.postprocess:
         print(f"vectors transformed by {found.content['postprocess']}")
     if found.file and said:
@@ -148,6 +157,8 @@ def evaluate(
     reranker: str | Path = "",
     teacher: str | Path = "",
     paper: str | Sequence[str] = (),
+    dims: str | Sequence[int] = "",
+    dtypes: str | Sequence[str] = "",
     postprocess: str = "",
     postprocess_text: str | Path | Sequence[str | Path] = (),
     parts: str | Path | Sequence[str | Path] = (),
@@ -171,6 +182,7 @@ def evaluate(
       queries, corpus, relevant_docs: a retrieval set in memory: id to text, id to text (or `title` and `text`), and id of a
         query to the ids of its documents, or to their relevance by id. Its scores begin with `documents/in-memory`.
       retrieval: sets of documents in BEIR's form, with the judgements of `split`.
+      dims, dtypes: of stored vectors, such as `(64, 128)` and `("int8", "binary")`; scores are of `MODEL (64 int8)` and so on.
       out: results file, or a folder (ending in /) for results and report; empty: nothing is written.
 
     Raises:
@@ -254,6 +266,7 @@ def _parser() -> Parser:
         "repeatable",
     )
     options.add_options(parser)
+    options.add_form_options(parser)
     parser.add_argument(
         "--postprocess", choices=tuple(METHODS), default="", help="transform of the vectors before scoring"
     )

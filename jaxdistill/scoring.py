@@ -20,9 +20,10 @@ from jaxdistill.candidates import (
 from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
 from jaxdistill.evals import options, probe, suite
-from jaxdistill.evals.evaluation import Unit
+from jaxdistill.evals.evaluation import Model, Unit
 from jaxdistill.evals.in_memory import InMemory
 from jaxdistill.evals.pairs import ScoredPairs
+from jaxdistill.evals.small_forms import SmallForm, small_forms
 from jaxdistill.files import refuse_overwriting, write_atomic
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
@@ -59,15 +60,14 @@ class Scored(NamedTuple):
 
 
 def score(
-    candidate: Candidate, units: Sequence[Unit], others: Others, *, batch_size: int
+    candidate: Candidate, known: Model, units: Sequence[Unit], others: Others
 ) -> tuple[dict[str, Any], ScoredPairs | None]:
     """A model's row of the results file (its description, scores, failed units and seconds), and graded pairs to draw.
 
     Args:
-      batch_size: number of sentences of 32 tokens that are computed together.
+      known: the candidate as units see it.
     """
-    start, digest, spec = time.perf_counter(), candidate.digest(), candidate.spec
-    known = model_of(candidate, others, batch_size=batch_size)
+    start, digest, spec = time.perf_counter(), candidate.digest(), candidate.label
     found, failed, seconds = {}, {}, {}
     for unit in units:
         begun = time.perf_counter()
@@ -86,6 +86,7 @@ def score(
         "digest": digest,
         "parameters": known.parameters,
         "size_bytes": known.size_bytes,
+        "vector_bytes": candidate.vector_bytes,
         **(described[0] if len(described) == 1 else {"members": described}),
         "seconds": round(time.perf_counter() - start, 1),
         "seconds_of_task": seconds,
@@ -104,6 +105,7 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
       own: sets in memory.
       loaded: models in memory, by the names that they have in `--model`.
     """
+    forms = _forms(given)
     with processes.agreed() as facts:
         plan = options.planned(given, own)
         if processes.count() > 1:
@@ -124,7 +126,8 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
             with processes.agreed() as facts:
                 candidate = candidate_of(spec, given, postprocessing, loaded)
                 facts[spec] = candidate.digest() if processes.count() > 1 else ""
-            evaluated.append(score(candidate, plan.units, others, batch_size=given.batch_size))
+            asked = forms if spec in given.model else [None]
+            evaluated += _scored_in(asked, candidate, plan.units, others, batch_size=given.batch_size)
         except InputError as error:
             if len(specs) == 1:
                 raise
@@ -155,6 +158,32 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
     if out:
         write_atomic(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     return Scored(content, {row["model"]: pairs for row, pairs in evaluated}, out)
+
+
+def _forms(given: argparse.Namespace) -> list[SmallForm | None]:
+    """The forms of vectors to score; raises `InputError` before a model is loaded."""
+    forms = small_forms(given.dims, given.dtypes)
+    if given.index_model and forms != [None]:
+        raise InputError(
+            "--dims and --dtypes store the vectors of --model, and --index_model stores its own; drop either."
+        )
+    return forms
+
+
+def _scored_in(
+    forms: Sequence[SmallForm | None],
+    candidate: Candidate,
+    units: Sequence[Unit],
+    others: Others,
+    *,
+    batch_size: int,
+) -> list[tuple[dict[str, Any], ScoredPairs | None]]:
+    """The results of `score` for each form of a model's vectors, which are computed once; InputError if it has none to store."""
+    if not candidate.vector_bytes and any(forms):
+        raise InputError(f"--dims and --dtypes: {candidate.spec} has no vectors of its own to store; leave them out.")
+    known = model_of(candidate, others, batch_size=batch_size)
+    models = {form: form.of(known, candidate.width) if form else known for form in forms}
+    return [score(candidate._replace(form=form), model, units, others) for form, model in models.items()]
 
 
 def _is_of_hub(unit: Unit) -> bool:

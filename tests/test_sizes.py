@@ -23,7 +23,7 @@ OPTIONS = {"Architecture", "Data", "Evals", "Optimizer", "RunOptions", "Sources"
 """Classes that are options, given by name: sections of the config, settings of a network, flags of an evaluation."""
 LARGER = {
     "Batches": 15,
-    "Entry": 10,
+    "Entry": 11,
     "Evaluation": 9,
     "Facts": 22,
     "Measured": 9,

@@ -6,10 +6,12 @@ import re
 import numpy as np
 import pytest
 
-from jaxdistill import encode, search
+from jaxdistill import encode, evaluate, search
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.core import InputError
 from jaxdistill.data import vectors
+from jaxdistill.evals.similarity import spearman
+from jaxdistill.evals.small_forms import calibration
 from jaxdistill.inference import load, to_file
 from jaxdistill.inference.index import nearest_stored
 from jaxdistill.ops.small_vectors import Form, cut, floats, ranges_of, stored
@@ -210,6 +212,27 @@ def test_passages_are_found_in_small_vectors(model, text, tmp_path):
     assert hits[0].id == "5" and hits[0].span is not None
 
 
+def test_evaluate_scores_stored_vectors_against_their_bytes(model, text, tmp_path):
+    embedder = load(model, precision="float32")
+    pairs = [(SENTENCES[row], SENTENCES[row + 9], float(row)) for row in range(8)]
+    sets = {"queries": {"q": SENTENCES[0]}, "relevant_docs": {"q": ["5"]}}
+    corpus = {str(number): sentence for number, sentence in enumerate(SENTENCES)}
+    asked = {"dims": (8, 16), "dtypes": ("float32", "int8", "binary"), "out": f"{tmp_path}/report/"}
+    found = evaluate(embedder, pairs=pairs, corpus=corpus, **sets, **asked)
+    name, sample = embedder.model.source, ranges_of(embedder.encode(calibration()), 8)
+    form = Form(dims=8, dtype="int8", ranges=sample)
+    read = cut(
+        floats(form, stored(form, embedder.encode([*(one for one, _, _ in pairs), *(two for _, two, _ in pairs)]))), 8
+    )
+    expected = spearman(np.arange(8.0), (read[:8] * read[8:]).sum(axis=1), what="pairs")
+    scores = found.scores[f"{name} (8 int8)"]
+    assert any(abs(score - expected) < 1e-6 for score in scores.values())
+    rows = {row["model"]: row["vector_bytes"] for row in found.results["models"]}
+    assert rows[f"{name} (16 float32)"] == 64 and rows[f"{name} (8 binary)"] == 1 and len(rows) == 6
+    assert len({tuple(scores.values()) for scores in found.scores.values()}) == 6
+    assert found.report is not None and "bytes a vector" in found.report.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("program", "options", "said"),
     [
@@ -223,12 +246,21 @@ def test_passages_are_found_in_small_vectors(model, text, tmp_path):
         (search, ["--query=a", "--vectors={0}/cut.npy"], "cut, give the same --dims."),
         (search, ["--query=a", "--vectors={0}/cut.npy", "--dims=8", "--full_vectors={0}/cut.npy"], "and 30 of 16 are"),
         (search, ["--query=a", "--dims=8"], "--dims and --full_vectors are about stored vectors"),
+        (evaluate, ["--dims=8,x"], "--dims=8,x must be positive numbers, separated by commas"),
+        (evaluate, ["--dtypes=int4"], "dtype 'int4' is unknown"),
+        (evaluate, ["--dims=17"], "dims=17 must be from 1 to 16"),
+        (evaluate, ["--dims=8", "--index_model=x"], "and --index_model stores its own; drop either."),
         (search, ["--query=a", "--rescore=-1"], "--rescore=-1 must be at least 0"),
     ],
 )
 def test_what_cannot_be_is_one_line(model, text, tmp_path, capsys, program, options, said):
     np.save(tmp_path / "lost.npy", np.zeros((30, 16), np.int8))
     np.save(tmp_path / "cut.npy", np.ones((30, 8), np.float32))
-    of_text = [f"--input={text}", f"--output={tmp_path / 'v.npy'}"] if program is encode else [f"--corpus={text}"]
+    (tmp_path / "pairs.csv").write_text("score,sentence1,sentence2\n1,a,b\n2,c,d\n")
+    of_program = {
+        encode: [f"--input={text}", f"--output={tmp_path / 'v.npy'}", "--quiet"],
+        search: [f"--corpus={text}", "--quiet"],
+        evaluate: [f"--pairs={tmp_path / 'pairs.csv'}", "--tasks=pairs", f"--out={tmp_path}/"],
+    }
     given = [option.format(tmp_path) for option in options]
-    assert said in refused(program, [f"--model={model}", *of_text, *given, "--quiet"], capsys)
+    assert said in refused(program, [f"--model={model}", *of_program[program], *given], capsys)

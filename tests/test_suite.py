@@ -261,8 +261,9 @@ def test_what_is_drawn_of_sts_is_sts_b_dev_where_it_was_scored(tiny, data, capsy
     plan = suite.planned(["sts"], Sources(data=str(data)))
     candidate = candidates.Candidate(spec=tiny, members=(load_model(tiny),))
     others = candidates.Others(index=None, reranker=None)
+    known = candidates.model_of(candidate, others, batch_size=4)
     for units, count in ((plan.units, len(GRADED) - 1), (plan.units[:1], len(GRADED) - 2)):
-        _, drawn = scoring.score(candidate, units, others, batch_size=4)
+        _, drawn = scoring.score(candidate, known, units, others)
         assert len(drawn.gold) == count
 
 

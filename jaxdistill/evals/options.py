@@ -15,6 +15,7 @@ from jaxdistill.evals import documents, pairs, suite
 from jaxdistill.evals.beir_files import SPLITS
 from jaxdistill.evals.evaluation import Sources, Unit
 from jaxdistill.evals.in_memory import InMemory
+from jaxdistill.ops.small_vectors import STORED_AS
 from jaxdistill.paths import fetched
 
 SPLIT: Split = "test"
@@ -83,6 +84,18 @@ def add_options(parser: Parser) -> None:
         default="",
         help="model that makes the index of asymmetric retrieval, such as the teacher; it reads at most --max_length "
         "tokens, and documents behind --document_prompt, with its own pooling and other prompts",
+    )
+
+
+def add_form_options(parser: Parser) -> None:
+    """Adds the options for vectors as an index stores them."""
+    parser.add_argument(
+        "--dims", default="", help="score the first numbers of each vector: widths separated by commas; default: all"
+    )
+    parser.add_argument(
+        "--dtypes",
+        default="",
+        help=f"score stored vectors: {', '.join(STORED_AS)}, separated by commas, each at each of --dims",
     )
 
 

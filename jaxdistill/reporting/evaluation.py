@@ -77,6 +77,7 @@ def _entry(name: str, row: Mapping[str, Any], scored_pairs: ScoredPairs | None, 
         scores=row["scores"],
         parameters=row["parameters"] or None,  # BM25 has none
         size_bytes=row["size_bytes"] or None,
+        vector_bytes=row["vector_bytes"] or None,
         sentences_per_s=row["scores"].get(speed.RATE),
         scored_pairs=scored_pairs,
         neighbours=row["neighbours"],

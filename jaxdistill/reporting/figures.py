@@ -41,6 +41,8 @@ class Entry:
     parameters: int | None = None
     size_bytes: int | None = None
     """Size of the weights files."""
+    vector_bytes: int | None = None
+    """Size of a stored vector."""
     sentences_per_s: float | None = None
     scored_pairs: ScoredPairs | None = None
     neighbours: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
@@ -172,13 +174,21 @@ def _dev(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
 def _score_against(
     entries: Sequence[Entry], colors: Mapping[str, str], score: str, heading: str
 ) -> Iterator[Figure | None]:
-    """Figures of the score against size and against speed; one trace per model, so that the legend names it."""
+    """Figures of the score against size, speed and the bytes of a vector where they differ; one trace per model, so that the legend names it."""
     speed_note = "Better models are higher, faster ones further right. Measured on the machine that ran the evaluation."
     for id, note, axis, of in (
         ("size", "Better models are higher, smaller ones further left.", "parameters", attrgetter("parameters")),
         ("speed", speed_note, "sentences/s", attrgetter("sentences_per_s")),
+        (
+            "bytes",
+            "Better forms are higher, smaller ones further left.",
+            "bytes of a vector",
+            attrgetter("vector_bytes"),
+        ),
     ):
         known = [(entry, of(entry)) for entry in entries if score in entry.scores and of(entry)]
+        if id == "bytes" and len({value for _, value in known}) < 2:
+            continue
         yield _figure(
             id,
             f"Score and {id}",

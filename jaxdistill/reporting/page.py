@@ -23,6 +23,7 @@ NOT_SHOWN: Mapping[str, str] = {
     "loss": "learning curves (of an export that lies in the folder of its run)",
     "size": "score and size",
     "speed": "score and speed (--tasks=sts,speed)",
+    "bytes": "score and bytes of a vector (--dims, --dtypes)",
     "geometry": "alignment and uniformity (--tasks=geometry)",
     "documents": "retrieval of documents (--tasks=documents)",
     "neighbours": "nearest sentences (--tasks=retrieval)",
@@ -180,9 +181,15 @@ def _cost_columns(entries: Sequence[Entry]) -> list[_Column]:
     columns = (
         _Column("parameters", "parameters", attrgetter("parameters"), "{:,}".format, best=min),
         _Column("size", "weights (MB)", attrgetter("size_bytes"), lambda size: f"{size / 1e6:.1f}", best=min),
+        _Column("vector", "bytes a vector", attrgetter("vector_bytes"), "{:,}".format, best=min),
         _Column("speed", "sentences/s", attrgetter("sentences_per_s"), "{:,.0f}".format),
     )
-    return [column for column in columns if any(column.value(entry) for entry in entries)]
+    several = len({entry.vector_bytes for entry in entries} - {None}) > 1
+    return [
+        column
+        for column in columns
+        if any(column.value(entry) for entry in entries) and (several or column.name != "vector")
+    ]
 
 
 def _column_cells(column: _Column, entries: Sequence[Entry], teacher: Entry | None) -> list[Cell]:

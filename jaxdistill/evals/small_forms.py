@@ -1,0 +1,87 @@
+"""Scores vectors as an index stores them: `--dims` and `--dtypes` of `evaluate`.
+
+Sentences and documents are stored, and both sides of a pair; queries of documents are float, as `jaxdistill.search` scores its
+candidates again. The ranges of int8 are those of a text in the package, so that they depend on no test set.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+
+import numpy as np
+
+from jaxdistill.core import Embed, InputError
+from jaxdistill.data.sources import read, split_specs
+from jaxdistill.evals.evaluation import Model, content_digest
+from jaxdistill.ops.small_vectors import Form, check_packable, checked_dims, cut, floats, ranges_of, stored
+
+CALIBRATION = "package:jaxdistill/assets/heldout.txt"
+"""Text whose vectors give the ranges of int8."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallForm:
+    """A form of vectors of any model, whose ranges are not known yet."""
+
+    dims: int
+    """0: all of the model's."""
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dims} {self.dtype}" if self.dims else self.dtype
+
+    def digests(self) -> list[str]:
+        """Digests of everything here that decides scores."""
+        return [str(self), *[content_digest(calibration())] * (self.dtype == "int8")]
+
+    def of(self, model: Model, width: int) -> Model:
+        """A model whose vectors are read back from this form.
+
+        Raises:
+          InputError: its vectors of `width` numbers have no such form.
+        """
+        dims = checked_dims(self.dims, width, self.dtype)
+
+        @cache
+        def form() -> Form:
+            is_int8 = self.dtype == "int8"
+            return Form(
+                dims=dims, dtype=self.dtype, ranges=ranges_of(model.embed(calibration()), dims) if is_int8 else None
+            )
+
+        def small(embed: Embed | None) -> Embed | None:
+            return embed and (lambda sentences: floats(form(), stored(form(), np.asarray(embed(sentences)))))
+
+        embed, query = small(model.embed), model.embed_query
+        assert embed is not None
+        return replace(
+            model,
+            embed=embed,
+            embed_query=query and (lambda sentences: cut(np.asarray(query(sentences)), dims)),
+            embed_document=small(model.embed_document),
+        )
+
+
+@cache
+def calibration() -> list[str]:
+    """The sentences that give the ranges of int8."""
+    return [sentence for (sentence,) in read([CALIBRATION])]
+
+
+def small_forms(dims: str, dtypes: str) -> list[SmallForm | None]:
+    """The forms that are asked for, each width in each dtype; None: the vectors as the model gives them.
+
+    Raises:
+      InputError: a width that is no positive number, or an unknown dtype, or bits that do not fill bytes.
+    """
+    if not dims and not dtypes:
+        return [None]
+    widths = split_specs(dims) or ["0"]
+    if dims and not all(width.isdecimal() and int(width) for width in widths):
+        raise InputError(f"--dims={dims} must be positive numbers, separated by commas, such as 64,128.")
+    found = [
+        SmallForm(dims=int(width), dtype=dtype) for width, dtype in product(widths, split_specs(dtypes) or ["float32"])
+    ]
+    for form in found:
+        check_packable(form.dims, form.dtype)
+    return [None if form == SmallForm(dims=0, dtype="float32") else form for form in dict.fromkeys(found)]
