@@ -1,25 +1,30 @@
-"""What a model scores with vectors stored as float, int8 and binary: Spearman on STS-B dev, nDCG@10 on retrieval sets.
+"""What a model scores with stored vectors: Spearman on STS-B dev, nDCG@10 on retrieval sets.
 
-    python benchmarks/rounded_vectors.py --data=DATA --sets=cranfield,cisi MODEL ...
+    python benchmarks/rounded_vectors.py --data=DATA --sets=cranfield,cisi --dims=128,384 MODEL ...
 
 int8 takes its ranges from the documents. Rescored, the first 40 documents by binary vectors are ordered again, by the float
-vector of the query with the binary ones (`asymmetric`) or the float ones (`float`).
+vector of the query with the binary ones (`asymmetric`), or with all numbers of the float ones (`full`), as are those of int8.
 """
 
+import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 import jaxdistill
 from jaxdistill.cli import Parser, run
+from jaxdistill.data.vectors import write_part
 from jaxdistill.evals import beir, beir_files, ranking, sts
 from jaxdistill.evals.pairs import GradedPairs
+from jaxdistill.evals.ranking import DEPTH
 from jaxdistill.evals.similarity import spearman
 from jaxdistill.inference import Embedder
-from jaxdistill.objectives.parts.rounded import STEPS
+from jaxdistill.inference.index import RESCORE, nearest_stored
+from jaxdistill.ops.small_vectors import Form, cut, floats, ranges_of, stored
 
-RESCORED = 40
+DTYPES = ("float32", "int8", "binary")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -27,6 +32,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("models", nargs="+", metavar="MODEL")
     parser.add_argument("--data", required=True, help="data folder")
     parser.add_argument("--sets", default="cranfield,cisi,vaswani,scifact,cosqa,medquad-sample", help="retrieval sets")
+    parser.add_argument("--dims", default="384", help="widths, separated by commas")
     given = parser.parse_args(arguments)
     pairs = sts.read_set("sts-b-dev", given.data)
     sets = [
@@ -35,52 +41,48 @@ def main(arguments: Sequence[str]) -> None:
     ]
     for folder in given.models:
         model = jaxdistill.load(folder, precision="float32")
-        found = {f"sts-b-dev {form}": value for form, value in of_pairs(model, pairs).items()}
-        each = [of_set(model, known) for known in sets]
-        found |= {f"ndcg@10 {form}": float(np.mean([one[form] for one in each])) for form in each[0]}
-        print(folder, *(f"{name} {100 * value:.2f}" for name, value in found.items()), sep="; ", flush=True)
+        texts = [(list(known.queries.values()), list(known.documents.values())) for known in sets]
+        encoded = [(model.encode_query(queries), model.encode_document(documents)) for queries, documents in texts]
+        for dims in map(int, given.dims.split(",")):
+            found = {f"sts-b-dev {form}": value for form, value in of_pairs(model, pairs, dims).items()}
+            each = [of_set(*vectors, known, dims) for vectors, known in zip(encoded, sets, strict=True)]
+            for number, name in enumerate(given.sets.split(",")):
+                found |= {f"{name} {form}": value for form, value in each[number].items()}
+            print(folder, dims, *(f"{name} {100 * value:.2f}" for name, value in found.items()), sep="; ", flush=True)
 
 
-def unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+def form_of(dims: int, dtype: str, sample: np.ndarray) -> Form:
+    return Form(dims=dims, dtype=dtype, ranges=ranges_of(sample, dims) if dtype == "int8" else None)
 
 
-def stored(vectors: np.ndarray, sample: np.ndarray) -> dict[str, np.ndarray]:
-    """What the stored vectors stand for, at unit length."""
-    lowest, highest = sample.min(axis=0), sample.max(axis=0)
-    steps = (highest - lowest) / STEPS
-    codes = np.clip(np.floor((vectors - lowest) / np.where(steps == 0, 1, steps)), 0, STEPS)
-    return {
-        "float": vectors,
-        "int8": unit(lowest + (codes + 0.5) * steps),
-        "binary": unit(np.where(vectors > 0, 1.0, -1.0).astype(np.float32)),
-    }
+def of_pairs(model: Embedder, pairs: GradedPairs, dims: int) -> Mapping[str, float]:
+    vectors = [model.encode(side) for side in (pairs.first, pairs.second)]
+    scores = {}
+    for dtype in DTYPES:
+        form = form_of(dims, dtype, np.concatenate(vectors))
+        first, second = (cut(floats(form, stored(form, side)), dims) for side in vectors)
+        scores[dtype] = spearman(pairs.scores, np.sum(first * second, axis=1), what=dtype)
+    return scores
 
 
-def of_pairs(model: Embedder, pairs: GradedPairs) -> Mapping[str, float]:
-    first, second = unit(model.encode(pairs.first)), unit(model.encode(pairs.second))
-    sample = np.concatenate([first, second])
-    one, other = stored(first, sample), stored(second, sample)
-    return {form: spearman(pairs.scores, np.sum(one[form] * other[form], axis=1), what=form) for form in one}
+def of_set(queries: np.ndarray, documents: np.ndarray, known: beir.RetrievalSet, dims: int) -> Mapping[str, float]:
+    scores, every = {}, len(documents)
+    with tempfile.TemporaryDirectory() as folder:
+        full = Path(folder, "full.npy")
+        np.save(full, documents)
+        for dtype in DTYPES:
+            form = form_of(dims, dtype, documents)
+            write_part(small := Path(folder, f"{dtype}.parquet"), {}, stored(form, documents), form.ranges)
+            search = partial(nearest_stored, queries, small)
+            scores[dtype] = ndcg(search(count=min(DEPTH, every), rescore=0), known)
+            if dtype == "binary":
+                scores["binary, asymmetric"] = ndcg(search(count=10, rescore=RESCORE), known)
+            scores[f"{dtype}, full"] = ndcg(search(count=10, rescore=RESCORE, full=full), known)
+    return scores
 
 
-def of_set(model: Embedder, known: beir.RetrievalSet) -> Mapping[str, float]:
-    queries, documents = (
-        unit(model.encode(list(known.queries.values()))),
-        unit(model.encode(list(known.documents.values()))),
-    )
-    asked, held = stored(queries, documents), stored(documents, documents)
-    scores = {form: asked[form] @ held[form].T for form in asked}
-    least = -np.partition(-scores["binary"], RESCORED - 1, axis=1)[:, RESCORED - 1 : RESCORED]
-    candidates = scores["binary"] >= least
-    for name, form in (("asymmetric", "binary"), ("float", "float")):
-        scores[f"binary, rescored {name}"] = np.where(candidates, queries @ held[form].T, -np.inf)
-    return {form: ndcg(of_form, known) for form, of_form in scores.items()}
-
-
-def ndcg(scores: np.ndarray, known: beir.RetrievalSet) -> float:
-    rows = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
-    named = dict(zip(known.queries, ranking.ordered(scores, rows, list(known.documents)), strict=True))
+def ndcg(found: tuple[np.ndarray, np.ndarray], known: beir.RetrievalSet) -> float:
+    named = dict(zip(known.queries, ranking.ordered(*found, list(known.documents)), strict=True))
     return ranking.measures(named, known.judged)[ranking.NDCG]
 
 

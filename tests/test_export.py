@@ -131,6 +131,15 @@ def test_an_earlier_export_is_replaced(model, tmp_path, unchecked):
     assert "# second" in (first / "README.md").read_text()
 
 
+def test_servers_find_the_nested_widths_in_the_configuration(model, tmp_path):
+    folder = export(model, tmp_path / "export", facts=Facts(name="nested", dims="4, 6"))
+    config = json.loads((folder / "config.json").read_text())
+    assert config["matryoshka_dimensions"] == [4, 6, model.definition.embedding_width]
+    assert "matryoshka_dimensions" not in json.loads(
+        (export(model, tmp_path / "other", facts=Facts(name="plain")) / "config.json").read_text()
+    )
+
+
 def test_what_the_user_put_into_an_export_stays_when_it_is_replaced(model, tmp_path, unchecked, caplog):
     folder = export(model, tmp_path / "export", facts=Facts(name="first"))
     (folder / "notes").mkdir()

@@ -7,6 +7,7 @@ but keeps files that the user added to it; any other folder is refused.
 import contextlib
 import dataclasses
 import errno
+import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -82,10 +83,20 @@ def export(
     trained_for = {} if facts.vectors == "float" else {"trained_for_vectors": facts.vectors}
     with _put_in_place(folder, digest=model.digest(), licences=facts.licences, more=trained_for) as new:
         save(model, new, card=card_of(model, facts, spec=_spec(folder)))
+        if facts.dims:
+            _name_widths(new / "config.json", facts.dims, model.definition.embedding_width)
         _refuse_difference(largest_difference(model, load_model(str(new)), sentences), folder)
         if rows := exports.add(to, model, new, size=weights_bytes(new), calibration=calibration):
             (new / "README.md").write_text(card_of(model, facts, spec=_spec(folder), forms=rows), "utf-8")
     return folder
+
+
+def _name_widths(config: Path, dims: str, width: int) -> None:
+    """Lists nested widths, and the whole one, where vLLM and SGLang look for the widths that a request may ask for."""
+    if config.exists():  # a table in sentence-transformers' own form has none
+        widths = sorted({*map(int, dims.split(",")), width})
+        content = json.loads(config.read_text("utf-8")) | {"matryoshka_dimensions": widths}
+        config.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
 def export_router(query: SentenceModel, document: SentenceModel, folder: str | Path) -> Path:
