@@ -22,7 +22,7 @@ from jaxdistill.evals.ranking import DEPTH
 from jaxdistill.evals.similarity import spearman
 from jaxdistill.inference import Embedder
 from jaxdistill.inference.index import RESCORE, nearest_stored
-from jaxdistill.ops.small_vectors import Form, cut, floats, ranges_of, stored
+from jaxdistill.ops.small_vectors import Form, as_stored, cut, floats, ranges_of
 
 DTYPES = ("float32", "int8", "binary")
 
@@ -60,7 +60,7 @@ def of_pairs(model: Embedder, pairs: GradedPairs, dims: int) -> Mapping[str, flo
     scores = {}
     for dtype in DTYPES:
         form = form_of(dims, dtype, np.concatenate(vectors))
-        first, second = (cut(floats(form, stored(form, side)), dims) for side in vectors)
+        first, second = (cut(floats(form, as_stored(form, side)), dims) for side in vectors)
         scores[dtype] = spearman(pairs.scores, np.sum(first * second, axis=1), what=dtype)
     return scores
 
@@ -72,7 +72,7 @@ def of_set(queries: np.ndarray, documents: np.ndarray, known: beir.RetrievalSet,
         np.save(full, documents)
         for dtype in DTYPES:
             form = form_of(dims, dtype, documents)
-            write_part(small := Path(folder, f"{dtype}.parquet"), {}, stored(form, documents), form.ranges)
+            write_part(small := Path(folder, f"{dtype}.parquet"), {}, as_stored(form, documents), form.ranges)
             search = partial(nearest_stored, queries, small)
             scores[dtype] = ndcg(search(count=min(DEPTH, every), rescore=0), known)
             if dtype == "binary":

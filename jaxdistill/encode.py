@@ -95,7 +95,7 @@ def encode_text(
       chunk_tokens: above 0: encode passages of at most so many tokens, with the id of their text and their place in it; not for
         `.npy`.
       dims: keep the first numbers, at unit length; 0: all.
-      dtype: `float32`, `float16`, `int8` or `binary` (eight numbers in a byte of uint8), as the command line's `--dtype`.
+      dtype: `float32`, `float16`, `int8` or `binary` (eight numbers in a byte of uint8).
       calibrate: sources of the text whose first 8,192 sentences give the ranges of int8; empty: `text`.
       column: of the sentences in a table.
       prompt_name, role: name of a prompt, or `query` or `document`; empty: the model's default prompt.

@@ -14,7 +14,7 @@ from jaxdistill.evals.similarity import spearman
 from jaxdistill.evals.small_forms import calibration
 from jaxdistill.inference import load, to_file
 from jaxdistill.inference.index import nearest_stored
-from jaxdistill.ops.small_vectors import Form, cut, floats, ranges_of, stored
+from jaxdistill.ops.small_vectors import Form, as_stored, cut, floats, ranges_of
 
 from program import refused
 from tiny_models import tiny_model
@@ -35,7 +35,7 @@ def test_int8_and_binary_are_those_of_sentence_transformers():
     ranges = np.stack([unit.min(axis=0), unit.max(axis=0)])
     for dtype, theirs in (("int8", "int8"), ("binary", "ubinary")):
         expected = quantization.quantize_embeddings(unit, theirs, ranges=ranges)
-        ours = stored(form_of_rows(16, dtype), ROWS)
+        ours = as_stored(form_of_rows(16, dtype), ROWS)
         assert ours.dtype == expected.dtype
         np.testing.assert_array_equal(ours, expected)
 
@@ -45,10 +45,10 @@ def test_a_case_by_hand():
     np.testing.assert_allclose(cut(rows, 2), [[0.8, -0.6], [0, 0], [-5 / 13, 12 / 13]], atol=1e-6)
     form = Form(dims=2, dtype="int8", ranges=((-1.0, 0.0), (1.0, 0.0)))
     np.testing.assert_array_equal(
-        stored(form, rows), [[101, -128], [-1, -128], [-50, -128]]
+        as_stored(form, rows), [[101, -128], [-1, -128], [-50, -128]]
     )  # floor((v + 1) / 2 * 255)
-    np.testing.assert_allclose(floats(form, stored(form, rows))[:, 1], 0)  # a dimension without a range
-    bits = stored(Form(dims=8, dtype="binary"), np.array([[1, -1, 1, 0, 0, -2, 3, 4.0, 9]]))
+    np.testing.assert_allclose(floats(form, as_stored(form, rows))[:, 1], 0)  # a dimension without a range
+    bits = as_stored(Form(dims=8, dtype="binary"), np.array([[1, -1, 1, 0, 0, -2, 3, 4.0, 9]]))
     np.testing.assert_array_equal(bits, [[0b10100011]])
     np.testing.assert_array_equal(floats(Form(dims=8, dtype="binary"), bits), [[1, -1, 1, -1, -1, -1, 1, 1]])
 
@@ -57,7 +57,7 @@ def test_what_is_read_back_is_half_a_step_away_at_most():
     form = form_of_rows(24, "int8")
     assert form.ranges is not None
     step = (np.array(form.ranges[1]) - form.ranges[0]) / 255
-    assert (np.abs(floats(form, stored(form, ROWS)) - cut(ROWS, 24)) <= step * 0.501).all()
+    assert (np.abs(floats(form, as_stored(form, ROWS)) - cut(ROWS, 24)) <= step * 0.501).all()
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,7 @@ def test_files_tables_and_the_python_api_hold_the_same_bytes(model, text, tmp_pa
         unit = cut(embedder.encode(SENTENCES), 8)
         np.testing.assert_allclose(ranges, [unit.min(axis=0), unit.max(axis=0)], atol=1e-6)
     direct = embedder.encode(SENTENCES, dims=8, dtype=dtype, ranges=ranges)
+    np.testing.assert_array_equal(embedder.encode_document(SENTENCES, dims=8, dtype=dtype, ranges=ranges), direct)
     for one in read:
         assert one.dtype == direct.dtype
         assert (one == direct).mean() > 0.99  # another batch may round a number over the edge of its step
@@ -158,7 +159,7 @@ def test_another_text_may_give_the_ranges(model, text, tmp_path):
 
 
 def stored_file(path, rows, form):
-    vectors.write_part(path, {}, stored(form, rows), form.ranges)
+    vectors.write_part(path, {}, as_stored(form, rows), form.ranges)
     return path
 
 
@@ -222,7 +223,8 @@ def test_evaluate_scores_stored_vectors_against_their_bytes(model, text, tmp_pat
     name, sample = embedder.model.source, ranges_of(embedder.encode(calibration()), 8)
     form = Form(dims=8, dtype="int8", ranges=sample)
     read = cut(
-        floats(form, stored(form, embedder.encode([*(one for one, _, _ in pairs), *(two for _, two, _ in pairs)]))), 8
+        floats(form, as_stored(form, embedder.encode([*(one for one, _, _ in pairs), *(two for _, two, _ in pairs)]))),
+        8,
     )
     expected = spearman(np.arange(8.0), (read[:8] * read[8:]).sum(axis=1), what="pairs")
     scores = found.scores[f"{name} (8 int8)"]

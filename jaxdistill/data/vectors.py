@@ -162,7 +162,7 @@ def write_part(
     """Writes a table of `columns`, and of vectors if they are given. Raises `OSError`.
 
     Args:
-      block: float32, or as `small_vectors.stored` gives them.
+      block: float32, or as `small_vectors.as_stored` gives them.
       ranges: of int8 vectors.
     """
     import pyarrow

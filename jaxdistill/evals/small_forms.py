@@ -13,7 +13,7 @@ import numpy as np
 from jaxdistill.core import Embed, InputError
 from jaxdistill.data.sources import read, split_specs
 from jaxdistill.evals.evaluation import Model, content_digest
-from jaxdistill.ops.small_vectors import Form, check_packable, checked_dims, cut, floats, ranges_of, stored
+from jaxdistill.ops.small_vectors import Form, as_stored, check_packable, checked_dims, cut, floats, ranges_of
 
 CALIBRATION = "package:jaxdistill/assets/heldout.txt"
 """Text whose vectors give the ranges of int8."""
@@ -50,7 +50,7 @@ class SmallForm:
             )
 
         def small(embed: Embed | None) -> Embed | None:
-            return embed and (lambda sentences: floats(form(), stored(form(), np.asarray(embed(sentences)))))
+            return embed and (lambda sentences: floats(form(), as_stored(form(), np.asarray(embed(sentences)))))
 
         embed, query = small(model.embed), model.embed_query
         assert embed is not None

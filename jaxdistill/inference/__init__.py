@@ -29,7 +29,7 @@ from jaxdistill.evals.similarity import all_cosines, cosines, unit_rows
 from jaxdistill.inference.lengths import FEW, LENGTHS, SERVED, SLOTS_PER_SENTENCE, padded_length
 from jaxdistill.inference.sentences import checked_sentences, prompt_text, whole_number
 from jaxdistill.ops.dense import dtype_of
-from jaxdistill.ops.small_vectors import Form, as_ranges, checked_dims, stored
+from jaxdistill.ops.small_vectors import Form, as_ranges, as_stored, checked_dims
 
 TOKENISED = 4096
 """Texts that are tokenised in one call, on all cores."""
@@ -42,6 +42,9 @@ class EncodeOptions(TypedDict, total=False):
     show_progress_bar: bool | str
     normalize_embeddings: bool
     truncate_dim: int | None
+    dims: int
+    dtype: str
+    ranges: Any
 
 
 class Embedder:
@@ -157,7 +160,7 @@ class Embedder:
         with progress_bar(len(ids), "sentences", shown=show_progress_bar) as bar:
             vectors = self.encode_ids(ids, advance=bar.update, params=params, batch_size=batch_size)[:, :width]
         vectors = unit_rows(vectors).astype(np.float32) if normalize_embeddings else vectors
-        vectors = stored(form, vectors) if form else vectors
+        vectors = as_stored(form, vectors) if form else vectors
         return vectors[0] if isinstance(sentences, str) else vectors
 
     def _form(self, dims: int, dtype: str, ranges: Any) -> Form:
@@ -166,13 +169,13 @@ class Embedder:
 
     def encode_query(
         self, sentences: str | Iterable[str], **options: Unpack[EncodeOptions]
-    ) -> Float[np.ndarray, "n e"]:
+    ) -> Shaped[np.ndarray, "n e"]:
         """Vectors of queries: `encode` in the role `query`; `options` are those of `encode` but the prompts."""
         return self.encode(sentences, role="query", **options)
 
     def encode_document(
         self, sentences: str | Iterable[str], **options: Unpack[EncodeOptions]
-    ) -> Float[np.ndarray, "n e"]:
+    ) -> Shaped[np.ndarray, "n e"]:
         """Vectors of documents: `encode` in the role `document`; `options` are those of `encode` but the prompts."""
         return self.encode(sentences, role="document", **options)
 

@@ -21,7 +21,7 @@ from jaxdistill.evals.similarity import unit_rows
 from jaxdistill.inference import Embedder
 from jaxdistill.inference.to_file import chunking_for, encode_parts, origin_of
 from jaxdistill.ops.nearest import cosines_of_pairs, nearest, nearest_groups
-from jaxdistill.ops.small_vectors import cut, floats, stored
+from jaxdistill.ops.small_vectors import as_stored, cut, floats
 from jaxdistill.paths import cache_folder
 
 RESCORE = 4
@@ -71,7 +71,7 @@ def likeness(embedder: Embedder, vectors: Path, texts: Iterator[str], *, is_cut:
     """
     form, known = form_of(vectors), next(blocks(vectors))[:COMPARED]
     own = embedder.encode(list(islice(texts, len(known))), role="document")
-    own = floats(form, stored(form, own)) if is_cut or form.dtype != "float32" else own
+    own = floats(form, as_stored(form, own)) if is_cut or form.dtype != "float32" else own
     rows = np.flatnonzero(own.any(axis=1) | known.any(axis=1))
     lowest = float(cosines_of_pairs(own, known, rows, rows).min()) if len(rows) else 1.0
     return len(rows), None if lowest >= (ALIKE_BITS if form.dtype == "binary" else ALIKE) else lowest
@@ -100,7 +100,10 @@ def nearest_stored(
     asked = cut(queries, form.dims)
     is_binary = form.dtype == "binary"
     again = bool(rescore) and (is_binary or full is not None)
-    candidates, coded = count * rescore if again else count, floats(form, stored(form, asked)) if is_binary else asked
+    candidates, coded = (
+        count * rescore if again else count,
+        floats(form, as_stored(form, asked)) if is_binary else asked,
+    )
     if groups is None:
         scores, rows = nearest(coded, blocks(vectors), count=candidates, dot=is_binary)
     else:

@@ -22,7 +22,7 @@ from jaxdistill.data.vectors import EMBEDDING, checked_block, write_part, write_
 from jaxdistill.files import is_remote, is_special, local, refuse_overwriting, try_writing, unwritable, without_links
 from jaxdistill.files.buckets import Bucket
 from jaxdistill.inference import Embedder
-from jaxdistill.ops.small_vectors import Form, Ranges, as_ranges, checked_dims, ranges_of, stored
+from jaxdistill.ops.small_vectors import Form, Ranges, as_ranges, as_stored, checked_dims, ranges_of
 from jaxdistill.ops.unknown import unknown_id
 
 PART_ROWS = 8192
@@ -236,7 +236,7 @@ def _part(
     cells = {name: [getattr(passage, name) for passage in passages] for name in columns}
     if form is None:
         return partial(write_part, columns=cells, block=block), counts
-    return partial(write_part, columns=cells, block=stored(form, block), ranges=form.ranges), counts
+    return partial(write_part, columns=cells, block=as_stored(form, block), ranges=form.ranges), counts
 
 
 def chunking_for(embedder: Embedder, chunk_tokens: int, prefix: str) -> Chunking:

@@ -99,7 +99,7 @@ def as_ranges(given: Any) -> Ranges:
         raise InputError(f"ranges are an array [2, dims] of float, as encode keeps them; got {given!r:.60}.") from None
 
 
-def stored(form: Form, rows: Float[np.ndarray, "n e"]) -> Shaped[np.ndarray, "n s"]:
+def as_stored(form: Form, rows: Float[np.ndarray, "n e"]) -> Shaped[np.ndarray, "n s"]:
     """Vectors of any length in the form in which they are stored; `s` is `dims`, or an eighth of it for `binary`."""
     first = cut(rows, form.dims)
     if form.dtype == "binary":
