@@ -7,7 +7,8 @@
 
 A run itself exports its best checkpoint, or the mean of those that `evals.average` names. It keeps these checkpoints
 and the latest ones (`run.keep`). `--to` adds forms for other runtimes, each compared with the model; the card says how they
-did (docs/deployment.md). With `--document_model`, one folder holds both: the student reads the queries, the other model the documents.
+did (docs/deployment.md). With `--document_model`, the folder holds two models: the student reads queries, and the other one reads
+documents.
 """
 
 import argparse
@@ -79,18 +80,18 @@ def export_checkpoint(
     if (model is None) == (workdir is None or step is None):
         raise InputError("give --workdir and --step of a run, or --model.")
     forms = split_specs(to) if isinstance(to, str) else list(to)
-    exports.check(forms)
-    out = local(out, "out").resolve()
-    refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
-    sentences = (
-        [line for (line,), _ in zip(read([calibration]), range(CALIBRATED), strict=False)] if calibration else []
-    )
     if document_model and (model is None or forms):
         raise InputError(
             "--document_model goes with --model, and without --to: a router has no forms for other runtimes."
         )
+    exports.check(forms)
+    out = local(out, "out").resolve()
+    refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
     if document_model:
         return export_router(_loaded(model), _loaded(document_model), out)
+    sentences = (
+        [line for (line,), _ in zip(read([calibration]), range(CALIBRATED), strict=False)] if calibration else []
+    )
     if workdir is None or step is None:
         return export(_loaded(model), out, to=forms, calibration=sentences)
     workdir = fetched_copy(workdir)

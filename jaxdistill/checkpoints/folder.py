@@ -12,7 +12,7 @@ module of this project instead: `jaxdistill.load` reads it, sentence-transformer
 import dataclasses
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +137,8 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "") -> None:
         ) from None
 
 
-def _write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: Any) -> None:
+    """Writes a file of settings, in a folder that is made if it is not there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
@@ -154,7 +155,7 @@ def _write_transformer(definition: EncoderDefinition, params: dict[str, np.ndarr
     write_safetensors(tensors, folder / "model.safetensors")
     # Makes sentence-transformers pass all layers on to their mean.
     states = {"output_hidden_states": True} if definition.pooling.averages_layers else {}
-    _write_json(folder / "config.json", module.config(architecture) | states)
+    write_json(folder / "config.json", module.config(architecture) | states)
 
 
 def _write_sentence_encoder(model: SentenceModel, folder: Path) -> None:
@@ -162,8 +163,8 @@ def _write_sentence_encoder(model: SentenceModel, folder: Path) -> None:
     _write_transformer(definition, {**model.unread_pooler, **params}, folder)
     _write_modules(definition, params, folder)
     # Lower-casing that the original asked for here is part of tokenizer.json now.
-    _write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
-    _write_general(model, folder)
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
+    write_general(folder, model.prompts, model.default_prompt)
 
 
 def _write_static(model: SentenceModel, folder: Path) -> None:
@@ -173,9 +174,9 @@ def _write_static(model: SentenceModel, folder: Path) -> None:
     of_model2vec = definition.architecture.dropped_id == (-1 if unknown is None else unknown)
     write_safetensors({"embeddings" if of_model2vec else "embedding.weight": table}, folder / "model.safetensors")
     if of_model2vec:
-        _write_json(folder / "config.json", static.model2vec_config(definition, max_length=model.max_length))
+        write_json(folder / "config.json", static.model2vec_config(definition, max_length=model.max_length))
     _write_module_list(["StaticEmbedding", *["Normalize"] * definition.normalize], folder)
-    _write_general(model, folder)
+    write_general(folder, model.prompts, model.default_prompt)
 
 
 def _write_cross_encoder(model: SentenceModel, folder: Path) -> None:
@@ -188,7 +189,7 @@ def _write_cross_encoder(model: SentenceModel, folder: Path) -> None:
     kinds = [name.removesuffix("Model") + KIND for name in config["architectures"]]
     sigmoid = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
     labels = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
-    _write_json(folder / "config.json", config | {"architectures": kinds, "sentence_transformers": sigmoid} | labels)
+    write_json(folder / "config.json", config | {"architectures": kinds, "sentence_transformers": sigmoid} | labels)
 
 
 def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray], folder: Path) -> None:
@@ -203,11 +204,11 @@ def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray],
     paths = _write_module_list(kinds, folder, order=order)
     if pooling.averages_layers:
         _write_layer_weights(definition, folder / paths[1])
-    _write_json(folder / paths[place] / "config.json", _pooling_config(definition))
+    write_json(folder / paths[place] / "config.json", _pooling_config(definition))
     on_tokens = {"module_input_name": TOKENS} if moved else {}
     for index, part in enumerate(definition.dense):
         inside = folder / paths[place + 1 + index]
-        _write_json(inside / "config.json", _sentence_module_config(part) | on_tokens)
+        write_json(inside / "config.json", _sentence_module_config(part) | on_tokens)
         tensors = tensors_from_params(params, sentence_tensors(index, part))
         write_safetensors(tensors, inside / "model.safetensors")
 
@@ -223,9 +224,9 @@ def _write_module_list(kinds: Sequence[str], folder: Path, *, order: Sequence[in
         {"idx": index, "name": str(index), "path": paths[place], "type": _module_type(kinds[place])}
         for index, place in enumerate(order or range(len(kinds)))
     ]
-    _write_json(folder / "modules.json", entries)
+    write_json(folder / "modules.json", entries)
     if kinds[-1] == "Normalize":
-        _write_json(folder / paths[-1] / "config.json", {})
+        write_json(folder / paths[-1] / "config.json", {})
     return paths
 
 
@@ -247,7 +248,7 @@ def _write_layer_weights(definition: EncoderDefinition, folder: Path) -> None:
     layers = definition.architecture.layers
     chosen = definition.pooling.indices(layers)
     config = {"word_embedding_dimension": definition.architecture.hidden_size, "layer_start": chosen[0]}
-    _write_json(folder / "config.json", config | {"num_hidden_layers": layers})
+    write_json(folder / "config.json", config | {"num_hidden_layers": layers})
     weights = np.isin(np.arange(chosen[0], layers + 1), chosen).astype(np.float32)
     write_safetensors({"layer_weights": weights}, folder / "model.safetensors")
 
@@ -287,7 +288,7 @@ def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
         config |= {"tokenizer_class": GENERIC, "model_input_names": ["input_ids", "attention_mask"]}
     if typed:  # the generic class passes no token types to the model unless they are named
         config |= {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
-    _write_json(folder / "tokenizer_config.json", config | {"model_max_length": model.max_length})
+    write_json(folder / "tokenizer_config.json", config | {"model_max_length": model.max_length})
 
 
 def _tokenizer_config(tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
@@ -298,14 +299,11 @@ def _tokenizer_config(tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
     return {role: text for role, text in special.items() if text}
 
 
-def _write_general(model: SentenceModel, folder: Path) -> None:
-    _write_json(
+def write_general(folder: Path, prompts: Mapping[str, str], default_prompt: str | None) -> None:
+    """Writes what sentence-transformers reads of a whole folder: its prompts, and how vectors are compared."""
+    write_json(
         folder / "config_sentence_transformers.json",
-        {
-            "prompts": model.prompts,
-            "default_prompt_name": model.default_prompt,
-            "similarity_fn_name": "cosine",
-        },
+        {"prompts": prompts, "default_prompt_name": default_prompt, "similarity_fn_name": "cosine"},
     )
 
 

@@ -3,10 +3,11 @@
 import json
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.folder import save, write_general, write_json
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.core import InputError
 
@@ -31,20 +32,14 @@ def save_router(query: SentenceModel, document: SentenceModel, folder: Path, *, 
             f"{query.source} has vectors of {widths[0]} numbers and {document.source} of {widths[1]}; a router needs a student of "
             "the width of the model that encodes the documents."
         )
-    types: dict[str, str] = {}
-    structure: dict[str, list[str]] = {}
-    for role, model in (("query", query), ("document", document)):
-        found = _write_route(role, model, folder)
-        types |= found
-        structure[role] = list(found)
+    routes = {role: _write_route(role, model, folder) for role, model in (("query", query), ("document", document))}
+    types = routes["query"] | routes["document"]
+    structure = {role: list(route) for role, route in routes.items()}
     parameters = {"default_route": "document", "allow_empty_key": True, "route_mappings": {}}
-    _write_json(folder / "router_config.json", {"types": types, "structure": structure, "parameters": parameters})
-    _write_json(folder / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": ROUTER}])
+    write_json(folder / "router_config.json", {"types": types, "structure": structure, "parameters": parameters})
+    write_json(folder / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": ROUTER}])
     prompts = {"query": query.role_prompts["query"], "document": document.role_prompts["document"]}
-    _write_json(
-        folder / "config_sentence_transformers.json",
-        {"prompts": prompts, "default_prompt_name": None, "similarity_fn_name": "cosine"},
-    )
+    write_general(folder, prompts, None)
     (folder / "README.md").write_text(card, "utf-8")
 
 
@@ -55,18 +50,17 @@ def _write_route(role: str, model: SentenceModel, folder: Path) -> dict[str, str
         modules = json.loads((whole / "modules.json").read_text("utf-8"))
         for name in OF_THE_WHOLE:
             (whole / name).unlink()
-        types = {}
+        places = {entry["path"]: folder / f"{role}_{entry['idx']}_{_kind(entry)}" for entry in modules}
         # The module in the folder itself is moved last, when the others' folders have left it.
-        for entry in sorted(modules, key=lambda entry: not entry["path"]):
-            target = folder / f"{role}_{entry['idx']}_{entry['type'].rpartition('.')[2]}"
-            target.mkdir()
-            for file in list((whole / entry["path"]).iterdir()):
-                shutil.move(file, target)
-            if entry["path"]:
-                (whole / entry["path"]).rmdir()
-            types[target.name] = entry["type"]
-    return {name: types[name] for name in sorted(types, key=lambda name: int(name.split("_")[1]))}
+        for path in sorted(places, reverse=True):
+            places[path].mkdir()
+            for file in list((whole / path).iterdir()):
+                shutil.move(file, places[path])
+            if path:
+                (whole / path).rmdir()
+    return {places[entry["path"]].name: entry["type"] for entry in modules}
 
 
-def _write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+def _kind(entry: Mapping[str, Any]) -> str:
+    """The class of a module in `modules.json`."""
+    return entry["type"].rpartition(".")[2]

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Integer
 from tokenizers import Tokenizer, pre_tokenizers
 
+from jaxdistill.checkpoints.folder import write_json
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.checkpoints.tokenizer import read_tokenizer, tokenizer_json
 from jaxdistill.core import InputError
@@ -168,7 +169,7 @@ def write(result: Trimmed, origin: Path, folder: Path) -> None:
         settings = read_settings(origin / name)
         if isinstance(decoder := settings.get("added_tokens_decoder"), dict):
             settings["added_tokens_decoder"] = {new[old]: token for old, token in decoder.items() if old in new}
-        (folder / name).write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(folder / name, settings)
     if content["model"]["type"] == "WordPiece":
         entries = (result.tokenizer.id_to_token(place) for place in range(len(result.kept)))
         (folder / "vocab.txt").write_text("".join(f"{entry}\n" for entry in entries), encoding="utf-8")

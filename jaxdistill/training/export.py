@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float
 
 from jaxdistill import exports
-from jaxdistill.checkpoints.folder import check_exportable, save
+from jaxdistill.checkpoints.folder import check_exportable, save, write_json
 from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.checkpoints.router import save_router
 from jaxdistill.core import InputError
@@ -95,8 +96,7 @@ def _name_widths(config: Path, dims: str, width: int) -> None:
     """Lists nested widths, and the whole one, where vLLM and SGLang look for the widths that a request may ask for."""
     if config.exists():  # a table in sentence-transformers' own form has none
         widths = sorted({*map(int, dims.split(",")), width})
-        content = json.loads(config.read_text("utf-8")) | {"matryoshka_dimensions": widths}
-        config.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        write_json(config, json.loads(config.read_text("utf-8")) | {"matryoshka_dimensions": widths})
 
 
 def export_router(query: SentenceModel, document: SentenceModel, folder: str | Path) -> Path:
@@ -136,9 +136,10 @@ def _router_difference(query: SentenceModel, document: SentenceModel, folder: Pa
         return 0.0
     router = SentenceTransformer(str(folder), device="cpu")
     sentences = [sentence for sentence in CHECK_SENTENCES if sentence]
-    theirs = router.encode_query(sentences), router.encode_document(sentences)
-    own = Embedder(query).encode_query(sentences), Embedder(document).encode_document(sentences)
-    return max(float(np.abs(unit_rows(one) - unit_rows(other)).max()) for one, other in zip(theirs, own, strict=True))
+    return max(
+        _vector_difference(Embedder(query).encode_query(sentences), router.encode_query(sentences)),
+        _vector_difference(Embedder(document).encode_document(sentences), router.encode_document(sentences)),
+    )
 
 
 @contextlib.contextmanager
@@ -164,12 +165,14 @@ def largest_difference(before: SentenceModel, after: SentenceModel, sentences: S
             return float("inf")
         scores = [Embedder(model).score(sentences, [*sentences[1:], *sentences[:1]]) for model in (before, after)]
         return float(np.abs(scores[0] - scores[1]).max())
-    vectors = [Embedder(model).encode(list(sentences)).astype(np.float64) for model in (before, after)]
-    if vectors[0].shape != vectors[1].shape:
+    return _vector_difference(*(Embedder(model).encode(list(sentences)) for model in (before, after)))
+
+
+def _vector_difference(before: Float[np.ndarray, "n e"], after: Float[np.ndarray, "n _"]) -> float:
+    """Largest absolute difference between numbers of unit vectors; infinity if their widths differ."""
+    if before.shape != after.shape:
         return float("inf")
-    # A sentence that a model maps to zeros stays zeros.
-    unit = [v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-12) for v in vectors]
-    return float(np.abs(unit[0] - unit[1]).max())
+    return float(np.abs(unit_rows(before) - unit_rows(after)).max())
 
 
 def _spec(folder: Path) -> str:
