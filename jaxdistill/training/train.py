@@ -101,7 +101,7 @@ def hooks_of(
         Profile(run.config.run.profile if processes.is_first() else "", run.workdir, goodput),
         recorder,
         DevScores(run, track, recorder=recorder, goodput=goodput, collapse=collapse),
-        Saving(checkpoints, recorder.schedule, track, recorder=recorder, goodput=goodput),
+        Saving(checkpoints, track, recorder=recorder, goodput=goodput),
     ]
 
 

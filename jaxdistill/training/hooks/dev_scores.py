@@ -9,7 +9,7 @@ from jaxdistill.inference import Embedder
 from jaxdistill.students.parts.student import widths_of
 from jaxdistill.training.hooks.collapse import Collapse
 from jaxdistill.training.hooks.goodput import Goodput
-from jaxdistill.training.hooks.hook import Diverged, Hook, patience_of, schedule_of
+from jaxdistill.training.hooks.hook import Diverged, Hook, patience_of
 from jaxdistill.training.hooks.recorder import Recorder
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import say
@@ -28,7 +28,6 @@ class DevScores(Hook):
         self, run: Run, track: dict[str, Any], *, recorder: Recorder, goodput: Goodput, collapse: Collapse | None
     ):
         self.run, self.track, self.recorder, self.goodput, self.collapse = run, track, recorder, goodput, collapse
-        self.schedule = schedule_of(run.config, run.steps)
         self.patience = patience_of(run.config.evals, run.batches.steps_per_epoch)
         evaluated = run.config.student.evaluated(run.student, widths_of(run.teachers))
         self.embedder = Embedder(evaluated, mesh=run.mesh, compute_dtype=run.compute_dtype, params={})
@@ -39,7 +38,7 @@ class DevScores(Hook):
             self.evaluate(step, state)
 
     def after_step(self, step: int, state: TrainState, metrics: Mapping[str, Array]) -> None:
-        if self.schedule.evaluates(step):
+        if self.recorder.schedule.evaluates(step):
             self.evaluate(step, state)
 
     def reason_to_stop(self) -> str:

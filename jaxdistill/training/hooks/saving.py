@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxdistill.core import Array, TrainState
 from jaxdistill.training.hooks.goodput import Goodput
-from jaxdistill.training.hooks.hook import Hook, Schedule
+from jaxdistill.training.hooks.hook import Hook
 from jaxdistill.training.hooks.recorder import Recorder
 from jaxdistill.workdir.checkpoint import Checkpoints
 
@@ -20,21 +20,19 @@ class Saving(Hook):
     def __init__(
         self,
         checkpoints: Checkpoints,
-        schedule: Schedule,
         track: dict[str, Any],
         *,
         recorder: Recorder,
         goodput: Goodput,
     ):
-        self.checkpoints, self.schedule, self.track = checkpoints, schedule, track
-        self.recorder, self.goodput = recorder, goodput
+        self.checkpoints, self.track, self.recorder, self.goodput = checkpoints, track, recorder, goodput
 
     def at_start(self, step: int, state: TrainState, *, is_new: bool) -> None:
         if is_new:
             self.save(step, state)
 
     def after_step(self, step: int, state: TrainState, metrics: Mapping[str, Array]) -> None:
-        if self.schedule.saves(step):
+        if self.recorder.schedule.saves(step):
             self.save(step, state)
 
     def at_interrupt(self, step: int, state: TrainState) -> None:
