@@ -167,13 +167,14 @@ def _of_value(section: str, value: Any) -> dict[str, Any]:
     kinds, example = VALUES[section]
     if isinstance(value, type) or not dataclasses.is_dataclass(value) or not hasattr(value, kinds.member):
         raise InputError(f"{section}={value!r:.60} is no {section} with its options; give one such as {example}.")
-    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    named = {kinds.option: kinds.name_of(type(value))}
-    return {f"{section}.{name}": option for name, option in {**named, **fields, **named}.items()}
+    options = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    options.pop(kinds.option, None)  # the class says it
+    named = {kinds.option: kinds.name_of(type(value)), **options}
+    return {f"{section}.{name}": option for name, option in named.items()}
 
 
 def _default(name: str, raw: Mapping[str, Any]) -> Any:
-    """The default of an option, by its dotted name, of the kind that its section has; an `Ellipsis` where there is none."""
+    """The default of an option, such as `student.layers`, in the kind that `raw` chooses; `Ellipsis` if it has none."""
     section, _, option = name.partition(".")
     if section not in VALUES:
         return ...
