@@ -22,7 +22,7 @@ from jaxdistill.evals.ranking import DEPTH
 from jaxdistill.evals.similarity import spearman
 from jaxdistill.inference import Embedder
 from jaxdistill.inference.index import RESCORE, nearest_stored
-from jaxdistill.ops.small_vectors import Form, as_stored, cut, floats, ranges_of
+from jaxdistill.ops.small_vectors import Form, as_read, as_stored, cut, ranges_of
 
 DTYPES = ("float32", "int8", "binary")
 
@@ -60,7 +60,7 @@ def of_pairs(model: Embedder, pairs: GradedPairs, dims: int) -> Mapping[str, flo
     scores = {}
     for dtype in DTYPES:
         form = form_of(dims, dtype, np.concatenate(vectors))
-        first, second = (cut(floats(form, as_stored(form, side)), dims) for side in vectors)
+        first, second = (cut(as_read(form, side), dims) for side in vectors)
         scores[dtype] = spearman(pairs.scores, np.sum(first * second, axis=1), what=dtype)
     return scores
 

@@ -1,7 +1,7 @@
 """Scores vectors as an index stores them: `--dims` and `--dtypes` of `evaluate`.
 
 Sentences and documents are stored, and both sides of a pair; queries of documents are float, as `jaxdistill.search` scores its
-candidates again. The ranges of int8 are those of a text in the package, so that they depend on no test set.
+candidates again. The ranges of int8 come from a text in the package, so that they depend on no test set.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ import numpy as np
 from jaxdistill.core import Embed, InputError
 from jaxdistill.data.sources import read, split_specs
 from jaxdistill.evals.evaluation import Model, content_digest
-from jaxdistill.ops.small_vectors import Form, as_stored, check_packable, checked_dims, cut, floats, ranges_of
+from jaxdistill.ops.small_vectors import Form, as_read, check_packable, checked_dims, cut, ranges_of
 
 CALIBRATION = "package:jaxdistill/assets/heldout.txt"
 """Text whose vectors give the ranges of int8."""
@@ -50,7 +50,7 @@ class SmallForm:
             )
 
         def small(embed: Embed | None) -> Embed | None:
-            return embed and (lambda sentences: floats(form(), as_stored(form(), np.asarray(embed(sentences)))))
+            return embed and (lambda sentences: as_read(form(), np.asarray(embed(sentences))))
 
         embed, query = small(model.embed), model.embed_query
         assert embed is not None

@@ -21,15 +21,13 @@ from jaxdistill.evals.similarity import unit_rows
 from jaxdistill.inference import Embedder
 from jaxdistill.inference.to_file import chunking_for, encode_parts, origin_of
 from jaxdistill.ops.nearest import cosines_of_pairs, nearest, nearest_groups
-from jaxdistill.ops.small_vectors import as_stored, cut, floats
+from jaxdistill.ops.small_vectors import as_read, cut
 from jaxdistill.paths import cache_folder
 
 RESCORE = 4
 """Candidates for each row that is wanted, which are scored again."""
-
-
 COMPARED = 8
-"""Stored vectors that are compared with those of the model."""
+"""Number of stored vectors that are compared with the model's own."""
 ALIKE, ALIKE_BITS = 0.99, 0.9
 """Lowest cosine of two vectors that one model gives a sentence, in any precision; of binary ones, whose numbers near 0 may
 change their bits."""
@@ -71,7 +69,7 @@ def likeness(embedder: Embedder, vectors: Path, texts: Iterator[str], *, is_cut:
     """
     form, known = form_of(vectors), next(blocks(vectors))[:COMPARED]
     own = embedder.encode(list(islice(texts, len(known))), role="document")
-    own = floats(form, as_stored(form, own)) if is_cut or form.dtype != "float32" else own
+    own = as_read(form, own) if is_cut or form.dtype != "float32" else own
     rows = np.flatnonzero(own.any(axis=1) | known.any(axis=1))
     lowest = float(cosines_of_pairs(own, known, rows, rows).min()) if len(rows) else 1.0
     return len(rows), None if lowest >= (ALIKE_BITS if form.dtype == "binary" else ALIKE) else lowest
@@ -91,8 +89,8 @@ def nearest_stored(
     Args:
       queries: float vectors of the model's width.
       vectors: stored vectors of any form.
-      rescore: above 0: `rescore * count` candidates are scored again, by `full`, or where the stored vectors are binary by the
-        float query and their bits. Of a binary row that is not, the cosine is that of the bits.
+      rescore: above 0: `rescore * count` candidates are scored again by `full`, or, if the stored vectors are binary, by the
+        float query and their bits. 0: the cosine of a binary row compares bits with bits.
       full: vectors of the same rows at the model's width.
       groups: group of each row, of which the best row alone counts.
     """
@@ -100,10 +98,7 @@ def nearest_stored(
     asked = cut(queries, form.dims)
     is_binary = form.dtype == "binary"
     again = bool(rescore) and (is_binary or full is not None)
-    candidates, coded = (
-        count * rescore if again else count,
-        floats(form, as_stored(form, asked)) if is_binary else asked,
-    )
+    candidates, coded = count * rescore if again else count, as_read(form, asked) if is_binary else asked
     if groups is None:
         scores, rows = nearest(coded, blocks(vectors), count=candidates, dot=is_binary)
     else:

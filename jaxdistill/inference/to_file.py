@@ -79,7 +79,8 @@ def encode_file(
     progress: bool = True,
     part_rows: int = PART_ROWS,
 ) -> Written:
-    """Writes vectors of shape [sentences, dims], float32 as the model gives them or in a small form; resumes an earlier call that was killed.
+    """Writes vectors of shape [sentences, dims], float32 as the model gives them or in a small form; resumes an earlier call
+    that was killed.
 
     Args:
       specs: the text, as for training.
@@ -108,14 +109,14 @@ def encode_file(
     checked_dims(dims, embedder.width, dtype)
     if calibrate and dtype != "int8":
         raise InputError(f"--calibrate gives the ranges of int8, not of {dtype}; drop it, or give --dtype=int8.")
-    sample = Corpus(calibrate, column, text.chunking) if calibrate else text
-    form = _form(embedder, sample, prefix, dims=dims, dtype=dtype)
     with processes.agreed() as origin:
         origin |= origin_of(embedder, text, column=column, prefix=prefix)
     wants_text = keep_text or chunk_tokens > 0
-    options: dict[str, Any] = {"form": form, "progress": progress, "part_rows": part_rows}
     if isinstance(place, Path):
         refuse_overwriting(place, local_files(specs))
+    sample = Corpus(calibrate, column, text.chunking) if calibrate else text
+    form = _form(embedder, sample, prefix, dims=dims, dtype=dtype)
+    options: dict[str, Any] = {"form": form, "progress": progress, "part_rows": part_rows}
     if isinstance(place, Path) and not is_folder(output):
         return _encode_whole(embedder, text, without_links(place), origin, wants_text=wants_text, **options)
     return encode_parts(embedder, text, place, origin, columns=_columns(text, wants_text), **options)

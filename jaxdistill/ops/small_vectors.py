@@ -44,11 +44,6 @@ class Form:
         if self.ranges is not None and [*map(len, self.ranges)] != [self.dims] * 2:
             raise InputError(f"the ranges are not of {self.dims} dimensions; give those of this very form.")
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a stored vector."""
-        return row_bytes(self.dims, self.dtype)
-
 
 def row_bytes(dims: int, dtype: str) -> int:
     """Bytes of a stored vector."""
@@ -120,6 +115,11 @@ def floats(form: Form, rows: Shaped[np.ndarray, "n s"]) -> Float[np.ndarray, "n 
     lowest, steps = _lowest_and_steps(form.ranges)
     codes = np.minimum(rows.astype(np.float32) + 128, STEPS - 1)  # the highest number is in the last step
     return lowest + (codes + np.float32(0.5)) * steps
+
+
+def as_read(form: Form, rows: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n d"]:
+    """What vectors of any length stand for once they are stored."""
+    return floats(form, as_stored(form, rows))
 
 
 def _lowest_and_steps(ranges: Sequence[Sequence[float]]) -> tuple[np.ndarray, np.ndarray]:
