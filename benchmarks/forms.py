@@ -8,23 +8,20 @@ random, from the tests; their STS-B dev says nothing and is left out.
 """
 
 import argparse
-import dataclasses
 import pathlib
 import tempfile
 from collections.abc import Iterator
 
 import jax
-import numpy as np
 
 from jaxdistill import exports
-from jaxdistill.checkpoints import static
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import SentenceModel, load_model
-from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.surgery import resizing
 from jaxdistill.training.export import weights_bytes
 
 import encoder_cases
+from tiny_models import word_table
 
 
 def students(spec: str, folder: pathlib.Path) -> Iterator[tuple[str, SentenceModel]]:
@@ -33,24 +30,11 @@ def students(spec: str, folder: pathlib.Path) -> Iterator[tuple[str, SentenceMod
     six = resizing.from_layers(model, "even:6")
     yield "`l6`", six
     yield "`compact`", resizing.compact(six, 128, key=key, init="svd")
-    yield "table", table_of(model)
+    yield "table", word_table(model)
     yield "cross-encoder", resizing.cross_encoder(six, key=key)
     for family in ("modernbert", "qwen3"):
         encoder_cases.write_encoder(folder / family, family)
         yield f"tiny {family}", load_model(str(folder / family), pooling="mean")
-
-
-def table_of(model: SentenceModel) -> SentenceModel:
-    """The model's word embeddings as a static encoder."""
-    tokenizer = static.without_special_tokens(model.tokenizer)
-    tokenizer.enable_truncation(static.LONGEST)
-    rows = np.asarray(model.params["transformer/embeddings/word/embedding"], np.float32)
-    architecture = static.architecture_of(rows, dropped=unknown_id(tokenizer))
-    definition = dataclasses.replace(model.definition, architecture=architecture, pooling=static.POOLING)
-    return dataclasses.replace(
-        model, definition=definition, params={static.TABLE: rows}, tokenizer=tokenizer, max_length=static.LONGEST,
-        unread_pooler={},
-    )  # fmt: skip
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 transformers.js runs in node and in headless Chromium; npm installs it into a folder of its own, once a machine.
 """
 
-import dataclasses
 import gzip
 import http.server
 import json
@@ -20,17 +19,16 @@ import test_exports
 from test_exports import cosines, needs, unchecked_shapes  # noqa: F401 - a fixture
 
 from jaxdistill import exports
-from jaxdistill.checkpoints import static
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.data.sources import read
 from jaxdistill.exports import onnx
 from jaxdistill.exports.running import Runtime
 from jaxdistill.inference import Embedder
-from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.surgery import resizing
 
 from conftest import TEACHER
+from tiny_models import word_table
 
 pytestmark = test_exports.pytestmark
 HERE = pathlib.Path(__file__).parent / "runtimes"
@@ -101,23 +99,7 @@ def test_transformers_alone(student, texts, own):
 def test_model2vec(texts, tmp_path):
     from model2vec import StaticModel
 
-    encoder = load_model(TEACHER)
-    tokenizer = static.without_special_tokens(encoder.tokenizer)
-    tokenizer.enable_truncation(static.LONGEST)
-    rows = np.asarray(encoder.params["transformer/embeddings/word/embedding"], np.float32)
-    definition = dataclasses.replace(
-        encoder.definition,
-        architecture=static.architecture_of(rows, dropped=unknown_id(tokenizer)),
-        pooling=static.POOLING,
-    )
-    table = dataclasses.replace(
-        encoder,
-        definition=definition,
-        params={static.TABLE: rows},
-        tokenizer=tokenizer,
-        max_length=static.LONGEST,
-        unread_pooler={},
-    )
+    table = word_table(load_model(TEACHER))
     save(table, tmp_path / "out")
     own = Embedder(table).encode(texts)
     written = [number for number, row in enumerate(own) if row.any()]

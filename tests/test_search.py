@@ -13,16 +13,14 @@ from jaxdistill.ops import nearest as nearest_rows
 from jaxdistill.ops.nearest import nearest
 
 from program import refused
-from tiny_models import tiny_model
+from tiny_models import saved_tiny_model, tiny_model
 
 CORPUS = ["the cat sleeps", "rain", "a dog, and another dog?", "the cat sleeps [not]", "dog", "the dog sleeps", ""]
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    save(dataclasses.replace(tiny_model(folder / "tokenizer"), prompts={}), folder / "export")
-    return str(folder / "export")
+    return saved_tiny_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture

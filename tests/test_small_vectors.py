@@ -1,13 +1,11 @@
 """Vectors of fewer numbers and fewer bits: to the byte what sentence-transformers writes, stored, and searched."""
 
-import dataclasses
 import re
 
 import numpy as np
 import pytest
 
 from jaxdistill import encode, evaluate, search
-from jaxdistill.checkpoints.folder import save
 from jaxdistill.core import InputError
 from jaxdistill.data import vectors
 from jaxdistill.evals.similarity import spearman
@@ -17,7 +15,7 @@ from jaxdistill.inference.index import nearest_stored
 from jaxdistill.ops.small_vectors import Form, as_stored, cut, floats, ranges_of
 
 from program import refused
-from tiny_models import tiny_model
+from tiny_models import saved_tiny_model
 from tiny_text import made_up
 
 RNG = np.random.default_rng(0)
@@ -80,9 +78,7 @@ SENTENCES = made_up(30, words=3)
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    save(dataclasses.replace(tiny_model(folder / "tokenizer"), prompts={}), folder / "export")
-    return str(folder / "export")
+    return saved_tiny_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture

@@ -1,14 +1,18 @@
 """A sentence encoder of a few thousand numbers, made without any download."""
 
+import dataclasses
 import json
 
 import jax
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from jaxdistill.checkpoints import static
+from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
+from jaxdistill.ops.unknown import unknown_id
 
 SPECIAL = {
     "pad_token": "[PAD]",
@@ -77,3 +81,22 @@ def tiny_model(folder, *, pooling="mean", head=None, seed=0, scale=10.0, max_len
         default_prompt=None,
         source="tiny",
     )
+
+
+def saved_tiny_model(folder) -> str:
+    """The folder of a `tiny_model` without prompts."""
+    save(dataclasses.replace(tiny_model(folder / "tokenizer"), prompts={}), folder / "export")
+    return str(folder / "export")
+
+
+def word_table(model):
+    """The word embeddings of a BERT-like model as a static encoder."""
+    tokenizer = static.without_special_tokens(model.tokenizer)
+    tokenizer.enable_truncation(static.LONGEST)
+    rows = np.asarray(model.params["transformer/embeddings/word/embedding"], np.float32)
+    architecture = static.architecture_of(rows, dropped=unknown_id(tokenizer))
+    definition = dataclasses.replace(model.definition, architecture=architecture, pooling=static.POOLING)
+    return dataclasses.replace(
+        model, definition=definition, params={static.TABLE: rows}, tokenizer=tokenizer, max_length=static.LONGEST,
+        unread_pooler={},
+    )  # fmt: skip
