@@ -13,10 +13,12 @@ An id is the column `_id` or `id`, or a file's path in `files:FOLDER`.
 passage, which is shown.
 
 The corpus's vectors are read from what `jaxdistill.encode` wrote (`--vectors`), or computed and cached for the next
-search. With `--dtype=binary` or `--dims` there, give `--dims` here too; binary vectors give four candidates for each hit, by
-Hamming distance, which the float query puts in order (`--rescore=N`), and `--full_vectors=FILE` puts candidates of any small
-form in order by the vectors of another output of encode. With `--corpus_model`, another model encodes the corpus than the queries, so that a small student can
-search its teacher's index, as in LEAF (arXiv 2509.12539).
+search. If encode cut them with `--dims`, give the same `--dims` here. Binary vectors give four candidates for each hit by Hamming
+distance, and the float query puts them in order (`--rescore=N`). `--full_vectors=FILE`, another output of encode, puts the
+candidates of any small form in order.
+
+With `--corpus_model`, another model encodes the corpus than the queries, so that a small student can search its teacher's index,
+as in LEAF (arXiv 2509.12539).
 """
 
 import argparse

@@ -61,7 +61,7 @@ def test_no_function_is_long(folder):
 
 
 def arguments_of(node: ast.ClassDef) -> int:
-    """How many arguments a class is made with: those of its constructor, or its fields."""
+    """The number of arguments of a class's constructor, which for a dataclass are its fields."""
     for member in node.body:
         if isinstance(member, ast.FunctionDef) and member.name == "__init__":
             return len([*member.args.posonlyargs, *member.args.args[1:], *member.args.kwonlyargs])

@@ -2,8 +2,8 @@
 
 They are a `.npy` file of shape [rows, width], or the column `embedding` of a `.parquet` table or of a folder of `.parquet`
 parts: fixed-size lists of numbers, and columns of what each vector is of where they are wanted: `text`, and `id`, `start` and
-`end` of a passage. Small forms (`ops/small_vectors.py`) are told by the numbers: float16, int8, or uint8 for bits. The ranges
-of int8 are in a table's metadata, or in `NAME.ranges.npy` [2, width] beside `NAME.npy`.
+`end` of a passage. The type of the numbers gives the form (`ops/small_vectors.py`): float16, int8, or uint8 for
+bits. A table's metadata has the ranges of int8; `NAME.npy` has them in `NAME.ranges.npy` [2, width] beside it.
 """
 
 import glob

@@ -188,7 +188,8 @@ class Mirror:
         """Creates the next record once the last run has ended or is dead; returns the names of all before."""
         while True:
             earlier = self._names()
-            self._await_end(earlier[0]) if earlier else None
+            if earlier:
+                self._await_end(earlier[0])
             self._number = int(earlier[0][-11:-5]) + 1 if earlier else 1
             with contextlib.suppress(FileExistsError):
                 self._write(mode="create")
@@ -241,7 +242,7 @@ class Mirror:
         return found
 
     def _read(self, name: str) -> dict[str, Any] | None:
-        """What a record says; None if there is none, `InputError` for one that this program has not written."""
+        """Reads a record; None if it does not exist. Raises `InputError` if another program wrote it."""
         content = self.bucket.read(name)
         if content is None:
             return None

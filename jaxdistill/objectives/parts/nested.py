@@ -42,7 +42,7 @@ class Nested(Wrapped):
 
     @property
     def couples_examples(self) -> bool:
-        """The ranges of `int8` are those of a batch."""
+        """The ranges of `int8` come from the whole batch."""
         return self.objective.couples_examples or self.vectors == "int8"
 
     @property
