@@ -39,7 +39,7 @@ from jaxdistill.inference import Embedder
 from jaxdistill.options.config_file import load_config_module
 from jaxdistill.reporting.tables import as_text
 from jaxdistill.surgery import resizing
-from jaxdistill.training.build import build
+from jaxdistill.training.setup.build import build
 
 CONFIG = Path(__file__).parent.parent / "configs" / "trans_encoder.py"
 CROSS, BI, *_ = load_config_module(CONFIG).get_config("minilm")

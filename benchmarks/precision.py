@@ -16,7 +16,8 @@ from jaxdistill.cli import Parser, run
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import parse_config
 from jaxdistill.main import parse_flags
-from jaxdistill.training import build, overview
+from jaxdistill.training import overview
+from jaxdistill.training.setup import build
 
 PRECISIONS = ("float32", "bfloat16")
 

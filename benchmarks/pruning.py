@@ -20,7 +20,7 @@ from jaxdistill.inference import Embedder
 from jaxdistill.paths import needed_data_folder
 from jaxdistill.reading import activation_moments
 from jaxdistill.surgery.pruning import pruned
-from jaxdistill.training.student import setting_of
+from jaxdistill.training.setup.student import setting_of
 
 
 def main(arguments):

@@ -29,9 +29,9 @@ from jaxdistill.planning.plan import GIB, compiled_plan, held_bytes, report
 from jaxdistill.planning.slices import slice_named
 from jaxdistill.teachers.live import Live
 from jaxdistill.teachers.stored import Stored
-from jaxdistill.training.build import make_program
-from jaxdistill.training.objective import make_objective
-from jaxdistill.training.sharding import held_share
+from jaxdistill.training.setup.build import make_program
+from jaxdistill.training.setup.objective import make_objective
+from jaxdistill.training.setup.sharding import held_share
 
 QWEN3 = {"head_dim": 128, "num_key_value_heads": 8, "rope_theta": 1e6, "rms_norm_eps": 1e-6}
 BERT = {"vocab_size": 30522, "max_position_embeddings": 512, "type_vocab_size": 2}

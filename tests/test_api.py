@@ -14,7 +14,7 @@ import jaxdistill
 from jaxdistill import memory
 from jaxdistill.options.config_file import read_config_file
 from jaxdistill.options.overrides import with_options
-from jaxdistill.training import lengths
+from jaxdistill.training.setup import lengths
 
 from program import environment, write_teacher
 from tiny_text import made_up

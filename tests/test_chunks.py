@@ -10,7 +10,7 @@ from jaxdistill.data.chunks import Chunking
 from jaxdistill.data.sentence_ends import sentence_ends
 from jaxdistill.options.config_file import read_config_file
 from jaxdistill.options.overrides import with_options
-from jaxdistill.training import build as build_module
+from jaxdistill.training.setup import build as build_module
 
 from program import write_teacher
 from tiny_text import byte_level, made_up, sentence_piece, word_piece

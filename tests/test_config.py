@@ -19,7 +19,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data import batches
 from jaxdistill.options import config_file
 from jaxdistill.options.option_help import OBJECTIVE, sections
-from jaxdistill.training.build import build
+from jaxdistill.training.setup.build import build
 from jaxdistill.training.stages import run_stages
 
 from conftest import ROOT

@@ -21,7 +21,7 @@ from jaxdistill.evals.ranking import measures, ordered
 from jaxdistill.evaluate import EvaluationFailed
 from jaxdistill.inference import Embedder
 from jaxdistill.students.cross_encoder import CrossEncoder
-from jaxdistill.training import dev
+from jaxdistill.training.setup import dev
 
 from eval_cases import DOCUMENTS, read_test, with_dev, write_set
 from tiny_models import tiny_model

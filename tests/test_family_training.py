@@ -15,7 +15,8 @@ from jaxdistill.config import Optimizer
 from jaxdistill.core import Batch, InputError, Sizes
 from jaxdistill.inference import Embedder
 from jaxdistill.surgery import resizing
-from jaxdistill.training import optim, step
+from jaxdistill.training import step
+from jaxdistill.training.setup import optim
 from jaxdistill.workdir.checkpoint import Checkpoints
 
 import encoder_cases as cases

@@ -14,8 +14,8 @@ from jaxdistill.inference import Embedder
 from jaxdistill.students.parts.fitted import least_squares
 from jaxdistill.teachers.several import Several
 from jaxdistill.teachers.stored import Stored
-from jaxdistill.training.build import build
-from jaxdistill.training.student import load_teachers, make_student
+from jaxdistill.training.setup.build import build
+from jaxdistill.training.setup.student import load_teachers, make_student
 from jaxdistill.workdir.checkpoint import Checkpoints
 from jaxdistill.workdir.folder import claim_workdir
 

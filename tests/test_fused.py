@@ -13,7 +13,7 @@ from jaxdistill.core import Tokens
 from jaxdistill.encoders import attention, fused
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import embed, init_params
-from jaxdistill.training.arithmetic import products_by_part
+from jaxdistill.training.hooks.arithmetic import products_by_part
 
 ONE = make_mesh(devices=jax.devices()[:1])
 

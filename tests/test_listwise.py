@@ -25,9 +25,9 @@ from jaxdistill.teachers.live import Live
 from jaxdistill.teachers.parts import labelling as labels
 from jaxdistill.teachers.parts.teacher import Making
 from jaxdistill.teachers.scores import Scores
-from jaxdistill.training.objective import make_objective
-from jaxdistill.training.student import load_labellers
-from jaxdistill.training.targets import Targets
+from jaxdistill.training.setup.objective import make_objective
+from jaxdistill.training.setup.student import load_labellers
+from jaxdistill.training.setup.targets import Targets
 
 from objective_cases import value_and_gradient
 from tiny_models import tiny_model

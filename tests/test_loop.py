@@ -12,8 +12,8 @@ from jaxdistill.training.hooks import collapse
 from jaxdistill.training.hooks.dev_scores import DevScores
 from jaxdistill.training.hooks.goodput import Goodput
 from jaxdistill.training.hooks.hook import Schedule
+from jaxdistill.training.hooks.metrics import Progress
 from jaxdistill.training.hooks.recorder import Recorder
-from jaxdistill.training.metrics import Progress
 from jaxdistill.workdir.checkpoint import Restored
 
 

@@ -9,7 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from jaxdistill.core import InputError
-from jaxdistill.training.metrics import Writers
+from jaxdistill.training.hooks.metrics import Writers
 
 
 def written(folder):

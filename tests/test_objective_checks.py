@@ -9,7 +9,7 @@ from jaxdistill.core import InputError
 from jaxdistill.options.config_file import read_config_file
 from jaxdistill.options.overrides import with_options
 from jaxdistill.students.cut import Cut
-from jaxdistill.training.objective import check_views_differ, make_objective
+from jaxdistill.training.setup.objective import check_views_differ, make_objective
 
 from tiny_models import tiny_model
 

@@ -22,7 +22,8 @@ from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.parts.nested import Nested
 from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.objectives.simtde import SimTDE
-from jaxdistill.training import optim, step
+from jaxdistill.training import step
+from jaxdistill.training.setup import optim
 
 from compiled import ADAMW, definition
 from objective_cases import (

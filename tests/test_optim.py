@@ -11,7 +11,7 @@ from transformers import get_cosine_schedule_with_warmup, get_linear_schedule_wi
 
 from jaxdistill import config as configs
 from jaxdistill.options import config_file
-from jaxdistill.training.optim import make_optimizer, make_schedule
+from jaxdistill.training.setup.optim import make_optimizer, make_schedule
 
 from compiled import ADAMW
 from conftest import ROOT

@@ -11,7 +11,7 @@ from jaxdistill.options import config_file
 from jaxdistill.reporting import papers
 from jaxdistill.reporting.figures import Entry
 from jaxdistill.reporting.page import headline
-from jaxdistill.training import paper
+from jaxdistill.training.results import paper
 
 from conftest import ROOT
 

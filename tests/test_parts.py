@@ -16,8 +16,8 @@ from jaxdistill.evals import suite
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.files import parts
 from jaxdistill.inference import Embedder
-from jaxdistill.training import stage_checks
-from jaxdistill.training.build import build
+from jaxdistill.training.setup import stage_checks
+from jaxdistill.training.setup.build import build
 from jaxdistill.workdir.folder import claim_workdir
 
 from program import write_teacher

@@ -15,9 +15,9 @@ from jaxdistill.planning.compiled import collectives_of, estimated_cycles
 from jaxdistill.planning.plan import GIB, _fits, argument_bytes, compiled_plan, shapes_of
 from jaxdistill.planning.slices import slice_named
 from jaxdistill.surgery import pruning
-from jaxdistill.training.arithmetic import Products, products_by_part
-from jaxdistill.training.build import build
-from jaxdistill.training.student import load_teachers, make_student
+from jaxdistill.training.hooks.arithmetic import Products, products_by_part
+from jaxdistill.training.setup.build import build
+from jaxdistill.training.setup.student import load_teachers, make_student
 
 from program import refused, tiny_arguments, write_text
 

@@ -12,8 +12,8 @@ from jaxdistill import config as configs
 from jaxdistill.core import InputError
 from jaxdistill.files import write_atomic
 from jaxdistill.options import config_file
-from jaxdistill.training.dev import read_own_sets
 from jaxdistill.training.hooks.hook import patience_of
+from jaxdistill.training.setup.dev import read_own_sets
 
 from program import ROOT, refused, run, tiny_arguments
 

@@ -12,7 +12,7 @@ from jaxdistill.core import InputError
 from jaxdistill.evals import auc, bitext, dev_metric, entity, neighbours, transfer
 from jaxdistill.ops.nearest import nearest
 from jaxdistill.students.cross_encoder import CrossEncoder
-from jaxdistill.training.dev import read_own_sets
+from jaxdistill.training.setup.dev import read_own_sets
 
 ANGLES = {"queen": 0, "play queen": 4, "kings": 30, "king": 28, "pop": 60, "jazz": 95, "rock": 100, "loud": 97}
 

@@ -19,8 +19,8 @@ from jaxdistill.options.config_file import read_config_file
 from jaxdistill.options.overrides import with_options
 from jaxdistill.reading import prompted_sentences, tokenised_text
 from jaxdistill.teachers.parts import labelling as labels
-from jaxdistill.training import build as build_module
-from jaxdistill.training.student import load_labellers, make_student, setting_of
+from jaxdistill.training.setup import build as build_module
+from jaxdistill.training.setup.student import load_labellers, make_student, setting_of
 
 import program
 from tiny_models import tiny_model

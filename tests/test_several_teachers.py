@@ -25,9 +25,9 @@ from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.parts.each_teacher import EachTeacher
 from jaxdistill.options.config_file import read_config_file
 from jaxdistill.options.overrides import with_options
-from jaxdistill.training import build as build_module
-from jaxdistill.training.objective import make_objective
-from jaxdistill.training.outcome import restored_student
+from jaxdistill.training.results.outcome import restored_student
+from jaxdistill.training.setup import build as build_module
+from jaxdistill.training.setup.objective import make_objective
 from jaxdistill.workdir.checkpoint import Checkpoints
 
 from objective_cases import CASES, encoded, start, value_and_gradient

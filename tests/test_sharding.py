@@ -9,7 +9,8 @@ import pytest
 from jaxdistill import config, main
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.core import InputError
-from jaxdistill.training import build, overview, sharding
+from jaxdistill.training import overview
+from jaxdistill.training.setup import build, sharding
 
 import encoder_cases as cases
 

@@ -10,8 +10,8 @@ from jaxdistill.core import InputError
 from jaxdistill.objectives.parts.each_teacher import EachTeacher
 from jaxdistill.objectives.parts.wrapped import innermost
 from jaxdistill.options.config_file import read_config_file
-from jaxdistill.training import build as build_module
-from jaxdistill.training.objective import sized_to_text
+from jaxdistill.training.setup import build as build_module
+from jaxdistill.training.setup.objective import sized_to_text
 
 from program import write_teacher
 from tiny_text import made_up

@@ -8,7 +8,7 @@ import pytest
 from jaxdistill import main
 from jaxdistill.config import parse_stages
 from jaxdistill.files import parts
-from jaxdistill.training import stage_checks
+from jaxdistill.training.setup import stage_checks
 from jaxdistill.training.stages import rivals
 
 import program

@@ -15,8 +15,8 @@ from jaxdistill.core import InputError
 from jaxdistill.data import sources, tokenize
 from jaxdistill.evals.similarity import spearman
 from jaxdistill.inference import Embedder
-from jaxdistill.training.optim import make_schedule
-from jaxdistill.training.student import load_labellers, make_student
+from jaxdistill.training.setup.optim import make_schedule
+from jaxdistill.training.setup.student import load_labellers, make_student
 
 import encoder_cases as cases
 import program

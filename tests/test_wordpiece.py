@@ -29,9 +29,9 @@ from jaxdistill.reading import check_reads, tokenised_text
 from jaxdistill.students.parts.vocabulary import new_tokenizer
 from jaxdistill.surgery import resizing
 from jaxdistill.training import train
-from jaxdistill.training.build import build
-from jaxdistill.training.outcome import restored_student
-from jaxdistill.training.student import make_student, setting_of
+from jaxdistill.training.results.outcome import restored_student
+from jaxdistill.training.setup.build import build
+from jaxdistill.training.setup.student import make_student, setting_of
 from jaxdistill.workdir.folder import claim_workdir
 
 import encoder_cases as cases

@@ -18,8 +18,8 @@ from jaxdistill.core import Batch, InputError, TrainState
 from jaxdistill.files import parts
 from jaxdistill.planning.compiled import Collective, Memory, accessed_bytes, collectives_of, estimated_cycles, memory_of
 from jaxdistill.planning.slices import Slice, slice_named
-from jaxdistill.training.arithmetic import Products, products_by_part
-from jaxdistill.training.build import build
+from jaxdistill.training.hooks.arithmetic import Products, products_by_part
+from jaxdistill.training.setup.build import build
 
 GIB = 2**30
 UNITS = {"M": 2.0**-10, "G": 1.0, "T": 2.0**10}

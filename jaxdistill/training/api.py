@@ -25,9 +25,9 @@ from jaxdistill.options.overrides import with_options
 from jaxdistill.reporting.model_card import public_argument
 from jaxdistill.students.parts.student import Student
 from jaxdistill.teachers.parts.teacher import Teacher
-from jaxdistill.training.metrics import Callback
+from jaxdistill.training.hooks.metrics import Callback
+from jaxdistill.training.setup.unread import warn_of_unread
 from jaxdistill.training.stages import run_stages
-from jaxdistill.training.unread import warn_of_unread
 from jaxdistill.workdir.folder import EXPORT, RESULTS, stage_folder
 from jaxdistill.workdir.mirror import local_folder
 

@@ -18,17 +18,17 @@ from jaxdistill.paths import public_name, without_folders
 from jaxdistill.reporting.model_card import Facts, averaged_steps, public_command, write_facts
 from jaxdistill.reporting.plots import training_plot
 from jaxdistill.reporting.tables import Measured, as_text, comparison_table, no_gain
-from jaxdistill.training import report as run_report
-from jaxdistill.training.build import build
-from jaxdistill.training.dev import retrieval_files
 from jaxdistill.training.export import export, weights_bytes
-from jaxdistill.training.final_scores import Found, final_models, found_of
-from jaxdistill.training.metrics import Callback
-from jaxdistill.training.outcome import Outcome
+from jaxdistill.training.hooks.metrics import Callback
 from jaxdistill.training.overview import print_overview
-from jaxdistill.training.paper import Repeated, repeated
+from jaxdistill.training.results import report as run_report
+from jaxdistill.training.results.final_scores import Found, final_models, found_of
+from jaxdistill.training.results.outcome import Outcome
+from jaxdistill.training.results.paper import Repeated, repeated
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import kept, say
+from jaxdistill.training.setup.build import build
+from jaxdistill.training.setup.dev import retrieval_files
 from jaxdistill.training.train import train
 from jaxdistill.versions import versions
 from jaxdistill.workdir import lock

@@ -15,12 +15,12 @@ from jaxdistill.config import config_digest
 from jaxdistill.data.batches import padding_share
 from jaxdistill.encoders.architecture import Dense
 from jaxdistill.evals import agreement
-from jaxdistill.training import final_scores
-from jaxdistill.training.lengths import truncation_warnings
+from jaxdistill.training.results import final_scores
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import note, say
-from jaxdistill.training.sharding import held_share, sharded_embedder
-from jaxdistill.training.targets import joint_embed
+from jaxdistill.training.setup.lengths import truncation_warnings
+from jaxdistill.training.setup.sharding import held_share, sharded_embedder
+from jaxdistill.training.setup.targets import joint_embed
 
 PADDING_STEPS = 8
 """Batches that the share of padding is measured on."""

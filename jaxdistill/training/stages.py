@@ -21,10 +21,10 @@ from jaxdistill.files.folders import MARK, refuse_foreign, replacing
 from jaxdistill.paths import data_folder
 from jaxdistill.reporting.plots import stage_plot
 from jaxdistill.reporting.tables import StageRow, as_text, stage_table
+from jaxdistill.training.hooks.metrics import Callback
 from jaxdistill.training.job import run_training
-from jaxdistill.training.metrics import Callback
 from jaxdistill.training.said import say
-from jaxdistill.training.stage_checks import check_stages
+from jaxdistill.training.setup.stage_checks import check_stages
 from jaxdistill.versions import source_digest
 from jaxdistill.workdir import lock, mirror
 from jaxdistill.workdir.folder import (

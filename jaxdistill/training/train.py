@@ -18,12 +18,12 @@ from jaxdistill.training.hooks.collapse import Collapse, sample_of
 from jaxdistill.training.hooks.dev_scores import DevScores
 from jaxdistill.training.hooks.goodput import Goodput
 from jaxdistill.training.hooks.hook import Diverged, Hook
+from jaxdistill.training.hooks.metrics import Callback
 from jaxdistill.training.hooks.profile import Profile
 from jaxdistill.training.hooks.recorder import Recorder
 from jaxdistill.training.hooks.saving import Saving
 from jaxdistill.training.loop import run_steps
-from jaxdistill.training.metrics import Callback
-from jaxdistill.training.outcome import Outcome, open_checkpoints, outcome_of
+from jaxdistill.training.results.outcome import Outcome, open_checkpoints, outcome_of
 from jaxdistill.training.run import Run
 from jaxdistill.workdir.checkpoint import Checkpoints
 from jaxdistill.workdir.folder import refuse_other_dev_score

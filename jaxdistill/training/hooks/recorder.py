@@ -11,7 +11,7 @@ from jaxdistill.config import flat
 from jaxdistill.core import Array, TrainState
 from jaxdistill.training.hooks.goodput import Goodput
 from jaxdistill.training.hooks.hook import Diverged, Hook, schedule_of
-from jaxdistill.training.metrics import Callback, Progress, Writers
+from jaxdistill.training.hooks.metrics import Callback, Progress, Writers
 from jaxdistill.training.run import Run
 
 

@@ -24,11 +24,13 @@ from jaxdistill.ops.dense import dtype_of
 from jaxdistill.reading import student_text
 from jaxdistill.students.parts.student import widths_of
 from jaxdistill.teachers.parts.prompts import check_roles
-from jaxdistill.training import optim, step
-from jaxdistill.training.dev import dev_tasks, held_out_rows, read_own_sets
+from jaxdistill.training import step
 from jaxdistill.training.hooks.profile import profiled_steps
-from jaxdistill.training.lengths import training_length
-from jaxdistill.training.objective import (
+from jaxdistill.training.run import Run
+from jaxdistill.training.setup import optim
+from jaxdistill.training.setup.dev import dev_tasks, held_out_rows, read_own_sets
+from jaxdistill.training.setup.lengths import training_length
+from jaxdistill.training.setup.objective import (
     check_accumulation,
     check_form,
     check_same_tokens,
@@ -37,10 +39,9 @@ from jaxdistill.training.objective import (
     sized_to_text,
     sizes_of,
 )
-from jaxdistill.training.run import Run
-from jaxdistill.training.sharding import frozen_shardings, sharding_rules
-from jaxdistill.training.student import load_labellers, load_teachers, make_student
-from jaxdistill.training.targets import Targets
+from jaxdistill.training.setup.sharding import frozen_shardings, sharding_rules
+from jaxdistill.training.setup.student import load_labellers, load_teachers, make_student
+from jaxdistill.training.setup.targets import Targets
 
 QUEUE_SEED = 16349
 """ConGen's code draws the sentences of its first queue with this seed, whatever the run's own is."""

@@ -14,7 +14,7 @@ from jaxdistill.data import spread, targets, tokenize
 from jaxdistill.inference import Embedder
 from jaxdistill.reading import tokenised_text
 from jaxdistill.teachers.parts.teacher import Making, Teacher
-from jaxdistill.training.sharding import sharded_embedder
+from jaxdistill.training.setup.sharding import sharded_embedder
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from jaxdistill.core import Objective
 from jaxdistill.data.chunks import bare
 from jaxdistill.data.store import TokenStore
 from jaxdistill.reading import SAMPLE, Setting, columns_of_views, evenly_sampled, prompted_rows
-from jaxdistill.training.student import setting_of
+from jaxdistill.training.setup.student import setting_of
 from jaxdistill.workdir.folder import INPUTS, LENGTH, read_note
 
 WHOLE = 0.99

@@ -19,7 +19,7 @@ from jaxdistill.evals.beir import RetrievalSet
 from jaxdistill.evals.beir_files import SetFiles
 from jaxdistill.evals.entity import EntitySet
 from jaxdistill.students.parts.student import numbers_of
-from jaxdistill.training.targets import Targets
+from jaxdistill.training.setup.targets import Targets
 
 HELD_OUT = 2000
 """Sentences kept out of training for the agreement with the teacher, unless a file of them is given."""

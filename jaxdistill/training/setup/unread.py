@@ -6,7 +6,7 @@ from typing import Any
 
 from jaxdistill.config import Config, flat, flat_stages
 from jaxdistill.options.overrides import ALL
-from jaxdistill.training.objective import plain_objective
+from jaxdistill.training.setup.objective import plain_objective
 
 SWITCHES = (
     ("student.head", "none", ("student.head_init", "student.keep_head")),

@@ -8,7 +8,7 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Config
 from jaxdistill.reading import Setting
 from jaxdistill.students.parts.student import Ground
-from jaxdistill.training.objective import plain_objective
+from jaxdistill.training.setup.objective import plain_objective
 from jaxdistill.workdir.folder import stage_export
 
 

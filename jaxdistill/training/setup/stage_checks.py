@@ -18,8 +18,8 @@ from jaxdistill.data.sources import split_specs
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.files import buckets, is_remote, parts
 from jaxdistill.reading import text_portions
-from jaxdistill.training.build import checked_setup
-from jaxdistill.training.dev import read_own_sets
+from jaxdistill.training.setup.build import checked_setup
+from jaxdistill.training.setup.dev import read_own_sets
 from jaxdistill.workdir.folder import INPUTS, STAGE_NAME, TEXT_FILES, made_of, read_note, stage_folder
 
 HERE, ELSEWHERE = "here", "elsewhere"

@@ -16,12 +16,12 @@ from jaxdistill.evals import evaluation, sts, suite
 from jaxdistill.evals.score_cache import cached_scores, is_cached
 from jaxdistill.paths import cache_folder
 from jaxdistill.students.parts.student import widths_of
-from jaxdistill.training import report as run_report
-from jaxdistill.training.dev import sts_data_folder
-from jaxdistill.training.outcome import Outcome
+from jaxdistill.training.results import report as run_report
+from jaxdistill.training.results.outcome import Outcome
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import say
-from jaxdistill.training.sharding import sharded_embedder
+from jaxdistill.training.setup.dev import sts_data_folder
+from jaxdistill.training.setup.sharding import sharded_embedder
 
 log = logging.getLogger(__name__)
 

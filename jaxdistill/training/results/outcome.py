@@ -12,10 +12,10 @@ from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config
 from jaxdistill.core import InputError, Params
 from jaxdistill.students.parts.student import widths_of
-from jaxdistill.training.lengths import training_length
 from jaxdistill.training.run import Run
-from jaxdistill.training.sharding import sharded_embedder
-from jaxdistill.training.student import load_teachers, make_student
+from jaxdistill.training.setup.lengths import training_length
+from jaxdistill.training.setup.sharding import sharded_embedder
+from jaxdistill.training.setup.student import load_teachers, make_student
 from jaxdistill.workdir.checkpoint import Checkpoints, Restored
 from jaxdistill.workdir.folder import CHECKPOINTS, EXPORT, read_config
 

@@ -20,9 +20,9 @@ from jaxdistill.reporting.figures import Entry
 from jaxdistill.reporting.model_card import Facts
 from jaxdistill.reporting.plots import read_curves
 from jaxdistill.reporting.tables import Measured
-from jaxdistill.training.paper import Repeated
+from jaxdistill.training.results.paper import Repeated
 from jaxdistill.training.run import Run
-from jaxdistill.training.sharding import sharded_embedder
+from jaxdistill.training.setup.sharding import sharded_embedder
 from jaxdistill.versions import versions
 
 PAGE = "report.html"

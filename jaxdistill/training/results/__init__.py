@@ -1,0 +1,1 @@
+"""What a run ends with: its student, its scores, and the report."""

@@ -1,0 +1,1 @@
+"""From a config to a run that is ready to train, every mistake of the config found before step 1."""
