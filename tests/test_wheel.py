@@ -1,6 +1,7 @@
 """The built wheel works from an empty folder: configs and embedded text are in it."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -15,9 +16,11 @@ from program import environment, tiny_arguments
 def installed(tmp_path_factory):
     """A folder with the wheel's content, as pip unpacks it."""
     folder = tmp_path_factory.mktemp("wheel")
+    shutil.rmtree(ROOT / "build", ignore_errors=True)  # setuptools would pack what an earlier build left there
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT)], check=True)
     (wheel,) = folder.glob("jaxdistill-*.whl")
+    assert wheel.stat().st_size < 1_000_000
     subprocess.run([*pip, "install", "--no-deps", "--target", str(folder / "site"), str(wheel)], check=True)
     return folder / "site"
 
@@ -26,7 +29,7 @@ def test_the_wheel_runs_from_an_empty_folder(installed, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     (tmp_path / "data").mkdir()
-    text = "package:jaxdistill/assets/train.txt.xz"
+    text = "package:jaxdistill/assets/train.txt.bz2"
     pairs = "package:jaxdistill/assets/graded_pairs.tsv"
     arguments = tiny_arguments(tmp_path / "data", data__text=text, evals__pairs=pairs, objective__queue_size=32)
     command = [sys.executable, "-m", "jaxdistill.main", *arguments, "--workdir=run", "--dry_run"]

@@ -114,7 +114,9 @@ def suffix(path: Path) -> str:
     """The format by the file's name, without the suffix of a compressed one."""
     if known := _known_suffix(path):
         return known
-    raise InputError(f"{path} has an unknown format; use {', '.join((*SUFFIXES, *parts.readers))}, plain, .gz or .xz.")
+    raise InputError(
+        f"{path} has an unknown format; use {', '.join((*SUFFIXES, *parts.readers))}, plain, .gz, .bz2 or .xz."
+    )
 
 
 def _known_suffix(path: Path) -> str:

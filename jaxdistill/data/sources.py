@@ -1,6 +1,6 @@
 """Reads rows of the files and data sets that the user names, streamed, never all in memory.
 
-A spec is a file or glob (`.txt`, `.tsv`, `.csv`, `.jsonl`, `.parquet`, plain, `.gz` or `.xz`), also of a bucket (`s3://...`,
+A spec is a file or glob (`.txt`, `.tsv`, `.csv`, `.jsonl`, `.parquet`, plain, `.gz`, `.bz2` or `.xz`), also of a bucket (`s3://...`,
 `gs://...`), `package:NAME/PATH` (a file inside an installed package), `data:PATH` (a file or glob in the folder that
 JAXDISTILL_DATA names), `hf:NAME[:CONFIG]:SPLIT:COLUMN` or `tfds:NAME:SPLIT:COLUMN`. `files:` before a file, a glob or a folder
 makes each file one text, whatever its extension.

@@ -1,5 +1,6 @@
 """Opens untrusted files: only regular files, links only inside their folder, lines and JSON of bounded size."""
 
+import bz2
 import codecs
 import contextlib
 import gzip
@@ -34,7 +35,7 @@ UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 NO_TEXT = {
     b"\x1f\x8b": "gzip: add .gz to its name",
     b"PK\x03\x04": "a zip archive: unpack it",
-    b"BZh": "bzip2: unpack it",
+    b"BZh": "bzip2: add .bz2 to its name",
     b"\xfd7zXZ": "xz: add .xz to its name",
     b"\x28\xb5\x2f\xfd": "Zstandard: unpack it",
     b"PAR1": "Parquet: let its name end in .parquet",
@@ -45,8 +46,12 @@ NO_TEXT = {
 """First bytes of files that are no text, and what to do with them."""
 
 
-PACKED: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".xz": lzma.open}
-"""Suffixes of compressed files, and what reads them."""
+PACKED: dict[str, tuple[str, Callable[[BinaryIO], Any]]] = {
+    ".gz": ("gzip", gzip.open),
+    ".bz2": ("bzip2", bz2.open),
+    ".xz": ("xz", lzma.open),
+}
+"""Suffixes of compressed files, with the names of their formats and what reads them."""
 
 
 @runtime_checkable
@@ -85,7 +90,7 @@ def regular(path: Path) -> Path:
 @contextlib.contextmanager
 def opened_text(path: Path) -> Iterator[Readable]:
     """Opens a regular text file, decompressed if its name says so; turns read errors inside into `InputError`."""
-    unpack = PACKED.get(path.suffix.lower())
+    kind, unpack = PACKED.get(path.suffix.lower(), ("", None))
     try:
         with open_regular(path) as file:
             if unpack:
@@ -93,11 +98,10 @@ def opened_text(path: Path) -> Iterator[Readable]:
                     yield unpacked
             else:
                 yield file
-    except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
-        kind = "xz" if unpack is lzma.open else "gzip"
-        raise InputError(f"{path} is not a complete {kind} file ({error}); fetch it again.") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
+    except (lzma.LZMAError, EOFError, zlib.error, OSError) as error:
+        if kind and not getattr(error, "errno", None):  # gzip and bz2 raise OSError of no number for damaged content
+            raise InputError(f"{path} is not a complete {kind} file ({error}); fetch it again.") from None
+        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
 
 
 def unpacked_name(path: Path | str) -> str:
