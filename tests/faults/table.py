@@ -4,6 +4,7 @@
   PYTHONPATH=tests:. python -m faults.table --only='clip_norm|encode'     # those whose input matches
   PYTHONPATH=tests:. python -m faults.table --records=faults.jsonl --write    # goes on where it stopped; writes the tables
 
+An input is marked (new) or (changed) where the tables that are replaced have no such row, or another one.
 Refusals that come before any training run in one process, everything else in processes of its own. Ends with status 1 if a case does not end as it should.
 """
 
@@ -23,6 +24,9 @@ from faults.harness import Case, Row, observe
 SECTIONS = (options, inputs, outputs, terminal, hostile, processes)
 DOCUMENT = program.ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
+NEW, CHANGED = " (new)", " (changed)"
+PASSING = re.compile(r"\d{4}-\d\d-\d\dT[\d:+]+|'[0-9a-f]{12}'")
+"""What differs whenever the tables are made: times and digests."""
 
 
 def cases() -> list[Case]:
@@ -30,11 +34,17 @@ def cases() -> list[Case]:
     return [case for section in SECTIONS for case in section.CASES]
 
 
-def markdown(rows: dict[str, list[Row]]) -> str:
-    """One table for each section."""
+def markdown(rows: dict[str, list[Row]], before: str) -> str:
+    """One table for each section; rows that are not in the tables before are marked."""
+    halves = [line.partition(" | ") for line in before.splitlines()]
+    old = {given.removesuffix(NEW).removesuffix(CHANGED): PASSING.sub("", rest) for given, _, rest in halves}
     parts = []
-    for title, found in rows.items():
-        lines = [f"| {_cell(row.given)} | {_said(row.said)} | {row.status} | {row.left} |" for row in found]
+    for title, ended in rows.items():
+        lines = []
+        for row in ended:
+            given, rest = f"| {_cell(row.given)}", f"{_said(row.said)} | {row.status} | {row.left} |"
+            mark = NEW if given not in old else CHANGED if old[given] != PASSING.sub("", rest) else ""
+            lines.append(f"{given}{mark} | {rest}")
         head = ["| input | the program prints | status | left on the disk |", "|---|---|---|---|"]
         parts.append("\n".join([f"### {title}", "", *head, *lines]))
     return "\n\n".join(parts)
@@ -82,8 +92,8 @@ def write(records: Mapping[str, Row]) -> None:
     """Puts the tables of all cases into the document; raises `KeyError` if one was not run."""
     rows = {_title(section): [records[case.given] for case in section.CASES] for section in SECTIONS}
     text = DOCUMENT.read_text(encoding="utf-8")
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{markdown(rows)}\n\n{END}{after}", encoding="utf-8")
+    head, tables, rest = re.split(f"{BEGIN}|{END}", text)
+    DOCUMENT.write_text(f"{head}{BEGIN}\n\n{markdown(rows, tables)}\n\n{END}{rest}", encoding="utf-8")
 
 
 def _title(section) -> str:
