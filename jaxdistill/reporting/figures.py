@@ -17,11 +17,15 @@ from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.evals.ranking import NDCG
 from jaxdistill.reporting.plots import Curves
 
-COLORS = ("#c2573a", "#3b6ea5", "#4f8a4c", "#7b5aa6", "#b8862d", "#3f9aa0", "#b5507f", "#6b5b4b")
+COLORS = ("#c2573a", "#3b6ea5", "#4f8a4c", "#7b5aa6", "#b8862d", "#3f9aa0", "#b5507f", "#6b5b4b", "#2f4b7c", "#8f9a3b")
 TEACHER_COLOR = "#4a4a4a"
 BINS = 40
 """Bins of the histogram, from the lowest to the highest similarity of any model."""
-LOG_TICKS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+LOG_TICKS = ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 2, 5), (1,))
+"""Digits of the ticks of a logarithmic axis; the first of these that leave room for their numbers are taken."""
+MOST_TICKS = 7
+HEIGHT, LEGEND_ROW = 340, 19
+"""Pixels of a plot with up to four models, and of the row of each further one."""
 HOVER_WIDTH = 60
 """Characters in a line of a sentence that is shown at a point."""
 HOVER_LINES = 4
@@ -230,7 +234,8 @@ def _documents(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | 
 def _figure(
     id: str, title: str, note: str, data: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]
 ) -> Figure | None:
-    return Figure(id=id, title=title, note=note, data=data, layout=layout) if data else None
+    height = HEIGHT + LEGEND_ROW * max(0, len(data) - 4)
+    return Figure(id=id, title=title, note=note, data=data, layout={**layout, "height": height}) if data else None
 
 
 Values = Sequence[float] | np.ndarray
@@ -262,7 +267,7 @@ def _layout(x: str, y: str, *, log_x: Sequence[float] = (), y_axis: Mapping[str,
         "xaxis": axis | {"title": {"text": _plain(x)}} | ticks,
         "yaxis": axis | {"title": {"text": _plain(y)}} | dict(y_axis or {}),
         "margin": {"l": 50, "r": 15, "t": 10, "b": 40},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "maxheight": 0.7},
         "showlegend": True,
         "hovermode": "closest",
         "paper_bgcolor": "rgba(0,0,0,0)",
@@ -274,8 +279,12 @@ def _layout(x: str, y: str, *, log_x: Sequence[float] = (), y_axis: Mapping[str,
 def _log_ticks(values: Sequence[float]) -> list[float]:
     """Round numbers around the values. NOTE Plotly's own are powers of ten, with bare digits between them."""
     powers = range(int(np.log10(min(values))) - 1, int(np.log10(max(values))) + 2)
-    ticks = (digit * 10.0**power for power in powers for digit in LOG_TICKS)
-    return [tick for tick in ticks if min(values) / 1.5 <= tick <= 1.5 * max(values)]
+    for digits in LOG_TICKS:
+        ticks = [digit * 10.0**power for power in powers for digit in digits]
+        shown = [tick for tick in ticks if min(values) / 1.5 <= tick <= 1.5 * max(values)]
+        if len(shown) <= MOST_TICKS:
+            break
+    return shown
 
 
 def _plain(text: str) -> str:
