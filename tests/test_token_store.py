@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
 from jaxdistill.data import sources, token_parts, tokenize
 
@@ -50,6 +51,18 @@ def test_a_damaged_part_is_tokenised_again_alone(tmp_path, caplog, monkeypatch, 
     store_of(tmp_path, lines)
     assert files_in(tmp_path / "cache") == whole and len(calls) == 1
     assert "part-00002-of-00004.arrow is damaged; writing it again" in caplog.text
+
+
+def test_processes_wait_for_each_other_alike_whether_their_caches_have_the_parts(tmp_path, monkeypatch):
+    """Hosts with caches of their own call the same collectives, or one would read what another one means for a later call."""
+    waited = []
+    monkeypatch.setattr(processes, "wait", waited.append)
+    store = store_of(tmp_path, SENTENCES)
+    new = waited.copy()
+    waited.clear()
+    (store.folder / "store.json").unlink()
+    store_of(tmp_path, SENTENCES)
+    assert waited == new and "all parts are written" in new
 
 
 def test_a_build_that_fails_leaves_nothing_behind(tmp_path):

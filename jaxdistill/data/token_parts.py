@@ -116,7 +116,7 @@ class PartWriter:
         parts = PartFolder(folder, origin, rows=sum(portion_rows), part_rows=PART_ROWS, suffix=SUFFIX)
         if not parts.is_complete:
             self._write(parts, text, progress)
-            parts.finish()
+        parts.finish()  # also if all are here: they may be missing on another host, which waits for this process
         return parts
 
     def _write(self, parts: PartFolder, text: sources.Watched, progress: bool) -> None:

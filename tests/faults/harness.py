@@ -28,7 +28,7 @@ import program
 
 TIMEOUT_S = 300
 """A program that runs longer hangs."""
-NOISE = ("tokenising", "steps/s", "WARNING: All log messages before absl")
+NOISE = ("tokenising", " steps [", "WARNING: All log messages before absl")
 """Lines of stderr that are no message: progress bars, and what libraries print before their logs are set up."""
 
 
