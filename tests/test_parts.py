@@ -11,7 +11,7 @@ from jaxdistill import cli, config, evaluate, objectives, search
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
-from jaxdistill.data import sources, tokenize
+from jaxdistill.data import passages, sources, tokenize
 from jaxdistill.evals import suite
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.files import parts
@@ -260,6 +260,18 @@ def test_own_families_views_and_readers_are_found(folder):
     assert families.family("my-bert").__name__.endswith("bert") and "my-bert" in families.known()
     assert views.parse_view("shout", ("text",)).augmentation == "shout"
     assert next(formats.rows(folder / "text.lines", {"text": "text"}))[0] == made_up(200, words=6)[0]
+
+
+@pytest.mark.parametrize("row", ["(line,)", "[{'text': line}[name] for name in columns.values()]"])
+def test_a_reader_without_ids_serves_a_corpus(folder, row):
+    """Search asks for ids beside the text, and numbers the rows where there are none."""
+    (folder / "reader.py").write_text(READING.replace("(MADE,) * len(columns)", row))
+    parts.use(str(folder / "reader.py"))
+    (folder / "text.lines").write_text("the cat\nrain\n")
+    found = [(passage.id, passage.text) for passage in passages.passages([str(folder / "text.lines")])]
+    assert found == [("1", "the cat"), ("2", "rain")]
+    with pytest.raises(InputError, match="reader for .lines"):
+        list(sources.read([str(folder / "text.lines")], {"text": "text", "second": "other"}))
 
 
 def test_an_own_evaluation_is_scored_printed_and_reported_and_knows_its_source(folder, monkeypatch, capsys):

@@ -104,9 +104,12 @@ def _torch_tensors(path: Path) -> dict[str, Any]:
                 f"{path} cannot be read: {what}; fetch it again, or ask its author for safetensors."
             ) from None
     content = content.get("state_dict", content) if isinstance(content, dict) else content
-    if not isinstance(content, dict):
-        raise InputError(f"{path} holds a {type(content).__name__}, not a dictionary of tensors.")
-    return {str(name): value for name, value in content.items() if isinstance(value, torch.Tensor)}
+    tensors = (
+        {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)} if isinstance(content, dict) else {}
+    )
+    if not tensors:
+        raise InputError(f"{path} holds a {type(content).__name__} without tensors by their names; fetch it again.")
+    return tensors
 
 
 def check_sizes(architecture: Architecture, shapes: Mapping[str, tuple[int, ...]], *, source: str) -> None:

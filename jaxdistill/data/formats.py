@@ -125,13 +125,16 @@ def _known_suffix(path: Path) -> str:
 
 
 def _from_outside(path: Path, kind: str, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """Yields and checks the rows of a user's own reader."""
-    for number, row in enumerate(parts.readers[kind](path, dict(columns)), start=1):
-        if len(row) != len(columns):
-            raise InputError(
-                f"{path}: row {number} of the reader for {kind} has {len(row)} texts, expected {len(columns)}."
-            )
-        yield tuple(checked_text(cell, f"{path}: row {number}", name) for cell, name in zip(row, columns, strict=True))
+    """Yields and checks the rows of a user's own reader; raises `MissingColumn` if it does not give all columns."""
+    try:
+        for number, row in enumerate(parts.readers[kind](path, dict(columns)), start=1):
+            if len(row) != len(columns):
+                told = f"{path}: row {number} of the reader for {kind} has {len(row)} texts, expected {len(columns)}"
+                raise (MissingColumn if len(row) < len(columns) else InputError)(f"{told}: {', '.join(columns)}.")
+            texts = (checked_text(cell, f"{path}: row {number}", name) for cell, name in zip(row, columns, strict=True))
+            yield tuple(texts)
+    except KeyError as error:
+        raise MissingColumn(f"{path}: the reader for {kind} has no column {error}.") from None
 
 
 def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: str) -> list[str]:
