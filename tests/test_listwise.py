@@ -147,24 +147,24 @@ def test_scores_are_read_from_columns_of_the_text(kind, model, tmp_path):
     np.testing.assert_allclose(found[np.arange(2)], [[0.9, 0.25], [0.75, -0.5]])
     with pytest.raises(InputError, match=r"row 2 has no score in the column 'score_positive'.*--config.teacher.names"):
         own_scores(("score_positive", "score_negative"), data, store_of(path, model), count=2)
-    with pytest.raises(InputError, match="has 1 numbers a row.* reads 2 a row"):
+    with pytest.raises(InputError, match="has 1 numbers per row; .* reads 2, one score per pair"):
         own_scores(("score_negative",), data, store, count=2)
     with pytest.raises(InputError, match="row 1 of data.text has the score 0.9, .* similarities from -0.8 to 0.8"):
         own_scores(("score_positive", "score_negative"), data, store, count=2, largest=0.8)
     with pytest.raises(InputError, match="no column 'margin'"):
         own_scores(("score_negative", "margin"), data, store, count=2)
-    with pytest.raises(InputError, match="has the column 'score_positive' twice"):
+    with pytest.raises(InputError, match="names the column 'score_positive' twice"):
         own_scores(("score_positive", "score_positive"), data, store, count=2)
 
 
 @pytest.mark.parametrize(
     ("cells", "words"),
     [
-        (("0.5", "0,9"), r"row 2 has '0,9', no finite number such as 0.5, in the column 'score'"),
-        (("85%", "0.9"), r"row 1 has '85%', no finite"),
-        (("0.5", "1_5"), r"row 2 has '1_5', no finite"),
-        (("0.5", "1e40"), r"row 2 has '1e40', no finite"),
-        (("inf", "0.9"), r"row 1 has 'inf', no finite"),
+        (("0.5", "0,9"), r"row 2 has '0,9', not a finite number such as 0.5, in the column 'score'"),
+        (("85%", "0.9"), r"row 1 has '85%', not a finite"),
+        (("0.5", "1_5"), r"row 2 has '1_5', not a finite"),
+        (("0.5", "1e40"), r"row 2 has '1e40', not a finite"),
+        (("inf", "0.9"), r"row 1 has 'inf', not a finite"),
         (("0.5", " "), r"row 2 has no score in the column 'score'"),
         (("0.5", "0.50"), r"all scores are 0.5, which no objective can learn from.*--config.teacher.kind"),
     ],

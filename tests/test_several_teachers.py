@@ -276,7 +276,7 @@ def test_a_run_that_lost_its_last_steps_ends_with_the_same_bits(finished, tmp_pa
     "changed, words",
     [
         ({"teacher.kind": "live"}, "teacher.weights is an option of the kind several, not of live"),
-        ({"teacher.weights": (1.0, 2.0, 3.0)}, "are 3 weights; teacher.model names 2"),
+        ({"teacher.weights": (1.0, 2.0, 3.0)}, "has 3 weights, but teacher.model names 2"),
         ({"teacher.model": "a"}, "names one teacher; name several, .*--config.teacher.kind=stored"),
         ({"student.dims": (4,), "teacher.combine": "each"}, "--config.teacher.combine=concatenate"),
         ({"student.dims": (4,), "student.dims_targets": "truncated"}, "--config.student.dims_targets=projected"),

@@ -31,7 +31,7 @@ def __getattr__(name: str) -> type:
 
 
 def make(name: str, options: dict[str, Any]) -> Objective:
-    """Makes the objective `name`; raises `InputError` for unknown names, options and `reads`, and for wrong types."""
+    """Makes the objective `name`; raises `InputError` for an unknown name, option or `reads`, or a value of a wrong type."""
     objective = options_from(options_class(name), options, prefix="objective")
     if unknown := set(objective.reads) - set(READS):
         raise InputError(f"objective {name}: reads has {', '.join(sorted(unknown))}; it may have {', '.join(READS)}.")

@@ -1,4 +1,4 @@
-"""CKD: contrasts the student's vector with its own teacher vector, the batch's others and a queue of earlier ones.
+"""CKD: InfoNCE between student and teacher; negatives are the batch's other teacher vectors and a queue of earlier ones.
 
 Paper: Gao et al., DistilCSE: Effective Knowledge Distillation For Contrastive Sentence Embeddings, 2021 (arXiv 2112.05638),
 equations 5 and 6, which leave the temperature open; the default of 0.05 is SimCSE's.
@@ -9,9 +9,9 @@ The options cover both where paper and code differ: the paper has a fixed temper
 e^-1 (`learned_scale="log"`); the code's teacher runs with dropout (`teacher.dropout`), the paper's does not.
 
 Deliberate differences from the code:
-  * One queue for all devices, in the train state and in every checkpoint; the code has one for each process, on the host.
-    Negatives come from the whole batch and the queue, 4,096 + 65,536 in the preset `code`; in the code, each of eight
-    processes contrasts its 512 sentences with 512 + 65,536 that it has seen itself.
+  * All devices share one queue, in the train state and in every checkpoint; in the code, each process has one on its host.
+    Negatives come from the whole batch and the queue: 4,096 + 65,536 in the preset `code`. In the code, each of eight
+    processes contrasts its 512 sentences with 512 + 65,536 that the same process has seen.
   * The learned scale is bounded by 100, as CLIP bounds it.
 """
 
@@ -40,8 +40,8 @@ class CKD(Objective):
     """How 1 / temperature is learned with the student: `none`, by its logarithm (`log`, as in the code) or directly
     (`linear`)."""
     queue_size: CountOrNone = 65536
-    """Number of earlier teacher sentences used as negatives besides the batch's. The queue starts empty. On a small
-    text, a quarter of its rows at most. 0: the batch alone."""
+    """Number of earlier teacher sentences used as negatives besides the batch's; capped at a quarter of the text's
+    rows. The queue starts empty. 0: the batch alone."""
     view: str = "text"
     """View that teacher and student read."""
 
@@ -69,7 +69,7 @@ class CKD(Objective):
         factor = scale.scale(params, self.temperature, self.learned_scale)
         queue = push(state, own)
         batch_size = own.shape[0]
-        # The code keeps the first rows of [batch, queue], so that the end of the oldest batch is dropped first.
+        # The code keeps the first rows of [batch, queue], so it drops the end of the oldest batch first.
         expired = ((self.queue_size - 1) % batch_size + 1, batch_size)
         lse, _ = softmax_over_ring(factor * mine[:, None], queue, expired=expired, starts_full=False, mesh=mesh)
         cosine = jnp.sum(mine * own, axis=-1)

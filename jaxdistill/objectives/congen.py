@@ -40,12 +40,12 @@ class ConGen(Objective):
     teacher_temperature: Positive = 0.05
     """Divides the teacher's similarities; lower values sharpen the target distribution."""
     queue_size: Count = 16384
-    """Number of teacher sentences in the queue (k), of any size; the ring holds up to two batches more. On a small text,
-    a quarter of its rows at most."""
+    """Number of teacher sentences in the queue (k); need not be a multiple of the batch. The ring that stores it holds up
+    to two batches more. Capped at a quarter of the text's rows."""
     key_set: Literal["queue+batch", "queue", "queue+own"] = "queue+batch"
     """Keys of the similarities: `queue+batch` (code), `queue` (paper) or `queue+own` (SEED)."""
     queue_init: Literal["sentences", "random"] = "sentences"
-    """Initial queue: teacher embeddings of sampled `sentences`, held out of training, or `random` unit vectors."""
+    """Initial queue: teacher vectors of sampled `sentences`, which are held out of training, or `random` unit vectors."""
     control_view: str = "text"
     """View that the student reads for the control term, and the teacher for both terms."""
     generalize_view: str = "delete_words"
@@ -72,10 +72,10 @@ class ConGen(Objective):
         return self.queue_size if self.queue_init == "sentences" else 0
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Ring]:
-        """No parameters, and a full queue, oldest row first; `seeds` are normalised here.
+        """No parameters, and a full queue, oldest row first; normalises `seeds`.
 
-        The ring has `ceil(k / b)` blocks. It has one more if the batch is compared in addition to the k earlier rows
-        (`queue+batch`) or not at all (`queue+own`), so that every form can write before it reads, in place.
+        The ring has `ceil(k / b)` blocks, plus one for `queue+batch` and `queue+own`, whose k queued keys are older than the
+        batch: the new batch can then be written, in place, before the keys are read.
         """
         batch_size, width = sizes.batch_size, sizes.width
         if self.queue_init == "random":
@@ -101,7 +101,8 @@ class ConGen(Objective):
             starts_full=True,
             mesh=mesh,
         )
-        # Cross-entropies of the views with the teacher's distribution; the last term is that distribution's entropy.
+        # Cross-entropy is lse - query . expected key, so the b x k probabilities are never stored. The last query is the
+        # teacher's own, whose cross-entropy is the entropy of its distribution.
         wanted = jax.lax.stop_gradient(average[:, -1:])
         terms = lse - jnp.sum(queries * wanted, axis=-1)
         losses, entropy = terms[:, :-1], terms[:, -1]

@@ -1,13 +1,14 @@
-"""CoSENT: pairs of sentences are ordered by the student's cosine as their labels order them.
+"""CoSENT: the student's cosines of sentence pairs have the same order as the pairs' labels.
 
     log(1 + sum exp((cos_i - cos_j) / temperature)), over all pairs i, j of the batch with label_i < label_j
 
 Paper: Huang et al., CoSENT: Consistent Sentence Embedding via Similarity Ranking, IEEE/ACM TASLP 2024, whose scale of 20 is
-a temperature of 0.05. Only the order of labels counts: a teacher whose cosines lie between 0.7 and 1 teaches as well
-as one that uses the whole range. Labels are the scores of one or several teachers, or your own (`teacher.kind=labels`, `scores` or `columns`).
+a temperature of 0.05. Only the order of labels counts: a teacher whose cosines lie between 0.7 and 1 teaches as well as
+one that uses the whole range. Labels are scores by one or several models, or your own (`teacher.kind=labels`, `scores` or
+`columns`).
 
-The loss is one number for the batch, which every example gets. It grows with the logarithm of the number of ordered
-pairs, so losses of different batch sizes do not compare.
+The loss is one number for the batch, repeated for every example. It grows with the logarithm of the number of ordered
+pairs, so losses of different batch sizes are not comparable.
 """
 
 import dataclasses

@@ -8,8 +8,8 @@
 Papers: ConGen (Limkonchotiwat et al., Findings of EMNLP 2022), section 4.2, for the first three, whose code is not
 public; DistilCSE (Gao et al., 2021), section 3.1, for KD. Neither states the weights of the terms; here they are equal.
 
-Differences: a mean over numbers as in DistilCSE's code, where its text has a sum; `distance=cosine` is what
-sentence-transformers recommends for embedding distillation, and in none of the papers.
+Differences: distances are means over a vector's numbers, as in DistilCSE's code; its text has a sum. `distance=cosine`
+is in none of the papers; sentence-transformers recommends it for embedding distillation.
 
 LEAF (Vujanic and Rueckstiess, 2025, arXiv 2509.12539) is L2 with `student.head=linear`, `student.keep_head=True`: the student stays in
 the teacher's space, so that it can search an index that the teacher made.
@@ -32,7 +32,7 @@ from jaxdistill.ops.similarity import spread_out
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Embedding(Objective):
-    """Options of L2, Dual-L2, SKD, KD and LEAF; the loss is the mean of the terms, and the regulariser."""
+    """Options of L2, Dual-L2, SKD, KD and LEAF; the loss is the mean of the terms plus the weighted regulariser."""
 
     distance: Literal["squared", "cosine"] = "squared"
     """Distance of two vectors: `squared`, the mean squared difference of their numbers, or `cosine`, 1 - cosine
@@ -46,8 +46,8 @@ class Embedding(Objective):
     third: Literal["none", "views", "teacher"] = "none"
     """SKD's third term: `none`, `views` (between the student's views) or `teacher` (with the teacher's second view)."""
     spread_weight: NotNegative = 0.0
-    """Weight of the spread-out regulariser: the squared mean of the cosines of unrelated sentences, and their mean square
-    as far as it exceeds 1 / width."""
+    """Weight of the spread-out regulariser: the squared mean of unrelated sentences' cosines, plus the excess of their mean
+    square over 1 / width."""
 
     def __post_init__(self):
         if self.third != "none" and not self.second_view:
@@ -70,7 +70,7 @@ class Embedding(Objective):
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
-        """The baselines of ConGen's section 4.2, which has no equations."""
+        """The mean of the terms of ConGen's section 4.2, which gives no equations."""
         mine, wanted = student.sentences, jax.lax.stop_gradient(teacher.sentences)
         if self.normalize:
             mine, wanted = unit(mine), unit(wanted)

@@ -1,20 +1,20 @@
-"""GIST: InfoNCE on labelled pairs, without the candidates that a guide takes for better positives.
+"""GIST: InfoNCE on pairs, without the negatives that a guide model finds as similar as the positive.
 
 With the guide's cosine g and the student's s, anchors a, positives p and optional hard negatives n of a batch, a candidate
-c of example i is hidden if g reaches g(a_i, p_i) - margin:
+c of example i is hidden if its g reaches g(a_i, p_i) - margin:
 
     loss_i = log(exp(s(a_i, p_i) / temperature) + sum over all c not hidden of exp(s / temperature)) - s(a_i, p_i) / temperature
 
-Candidates are the other positives and the hard negatives, by their similarity to the anchor, and with `candidates=all`
-also the other anchors, likewise, and the other positives by their similarity to the own positive.
+Candidates are the other positives and the hard negatives, compared with the anchor. `candidates=all` adds the other
+anchors, compared with the anchor, and the other positives, compared with the example's own positive.
 
 Paper: Solatorio, GISTEmbed: Guided In-sample Selection of Training Negatives for Text Embedding Fine-tuning, 2024 (arXiv
 2402.16829), with a temperature of 0.01. Code consulted: sentence-transformers' `GISTEmbedLoss`, whose margin (`absolute`) the
-paper lacks. The guide is the run's teacher: live, stored, or another width than the student's.
+paper lacks. The guide is the run's teacher, live or stored; its width may differ from the student's.
 
-Deliberate differences: an anchor is never its own candidate, nor a positive. In the code the guide hides them, except where
-it finds anchor and positive equal. A candidate as similar as the positive (to 1e-5) is hidden: paper and code hide greater
-similarities alone, so that rounding decides about a positive that two rows of a batch share.
+Deliberate differences: an anchor or positive is never a candidate of its own. In the code the guide hides them, unless it
+finds anchor and positive equal. A candidate as similar as the positive (to 1e-5) is hidden. Paper and code hide only more
+similar ones, so rounding decides when two rows of a batch share a positive.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ from jaxdistill.ops.norm import unit
 from jaxdistill.ops.similarity import HIDDEN, products, without_own
 
 TIE = 1e-5
-"""Difference of two cosines that rounding may make."""
+"""Two cosines that differ by no more than this are equal up to rounding."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class GIST(Objective):
     temperature: Positive = 0.01
     """Divides the student's cosine similarities."""
     margin: NotNegative = 0.0
-    """Candidates that the guide finds less similar than the positive by no more than this are hidden as well."""
+    """Also hides candidates that the guide finds less similar than the positive by at most this much."""
     candidates: Literal["all", "positives"] = "all"
     """Negatives besides hard ones: the other `positives` for each anchor, or also the other anchors, and the other
     positives for each positive (`all`, the paper)."""
@@ -65,7 +65,7 @@ class GIST(Objective):
         mine, guide = unit(student.sentences), unit(jax.lax.stop_gradient(teacher.sentences))
         positive, limit = (jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1) for vectors in (mine, guide))
         candidates, of_guide = self.similarities(mine), self.similarities(guide)
-        own = candidates <= HIDDEN
+        own = candidates <= HIDDEN  # `similarities` writes HIDDEN where a sentence meets itself
         hides = ~own & (of_guide > (limit - self.margin - TIE)[:, None])
         logits = jnp.where(own | hides, HIDDEN, candidates / self.temperature)
         logits = jnp.concatenate([positive[:, None] / self.temperature, logits], axis=1)
@@ -74,8 +74,7 @@ class GIST(Objective):
         return losses, state, {"cosine/positive": jnp.mean(positive), "hidden": share}
 
     def similarities(self, vectors: Float[Array, "b v e"]) -> Float[Array, "b k"]:
-        """Cosines that compete with each example's pair, `HIDDEN` for its own sentences; in the same order for all
-        vectors."""
+        """Cosines of each example's k candidates; `HIDDEN` for its own sentences. k depends only on the shapes."""
         anchors, positives = vectors[:, 0], vectors[:, 1]
         found = [without_own(products(anchors, positives))]
         if self.candidates == "all":

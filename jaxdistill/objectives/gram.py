@@ -6,20 +6,20 @@ With unit vectors s and t of n sentences, and their Gram matrices S = s s^T and 
     pair      mean square of S - T
     triplet   mean of max(0, margin - (S_ij - S_kl)) over all pairs of pairs with T_ij > T_kl
     kl        temperature^2 * KL(softmax_j(T_ij / temperature) || softmax_j(S_ij / temperature)), j other than i
-    spread    a penalty on unrelated sentences that lie close (`ops/similarity.py:spread_out`)
+    spread    a penalty on unrelated sentences that lie close together (`ops/similarity.py:spread_out`)
 
 Papers: Zhang et al., Jasper and Stella: distillation of SOTA embedding models, 2024 (arXiv 2412.19048), for the first
 three, with weights of 10, 200 and 20 and a margin of 0.015; Merrick et al., Luxical: High-Speed Lexical-Dense Text
 Embeddings, 2025 (arXiv 2512.09015), for the fourth, with a temperature of 3. Code consulted: github.com/NLPJCL/RAG-Retrieval
-(Jasper) and github.com/datologyai/luxical, which has the direction of the divergence, the factor and the missing
+(Jasper) and github.com/datologyai/luxical, which determines the direction of the divergence, the factor and the missing
 diagonal of `kl`.
 
 Deliberate differences from the code:
-  * Two pairs that the teacher finds equally alike are in no order here and add nothing to `triplet`; Jasper's code takes
-    the second of them as preferred.
-  * Gram matrices are of the whole batch; in Jasper's code, of each process's part of it.
-  * Jasper's code compares the Gram matrix of each nested width with that of the whole teacher; here `student.dims` cuts
-    the teacher's vectors too, or maps the shorter ones to its width, as with any objective.
+  * Two pairs that the teacher finds equally similar have no order here and add nothing to `triplet`; Jasper's code takes
+    the second as preferred.
+  * A Gram matrix covers the whole batch; in Jasper's code, one process's part of it.
+  * Jasper's code compares each nested width's Gram matrix with the whole teacher's. Here `student.dims` cuts the
+    teacher's vectors too, or maps the shorter ones to the teacher's width, as with any objective.
   * Luxical's code relies on its teacher's vectors having unit length; here they are normalised.
 """
 
@@ -52,8 +52,8 @@ class Gram(Objective):
     pair_weight: NotNegative = 200.0
     """Weight of the mean squared difference of the two Gram matrices."""
     triplet_weight: NotNegative = 20.0
-    """Weight of the order of similarities. All pairs of the batch are compared with each other: four times the work for
-    1.4 times the batch. 0 is advisable above a batch of 256."""
+    """Weight of the order of similarities. It compares all pairs of the batch with each other: four times the work for
+    1.4 times the batch. Use 0 above a batch of 256."""
     triplet_margin: NotNegative = 0.015
     """Margin by which the student must prefer the pair that the teacher prefers."""
     kl_weight: NotNegative = 0.0
@@ -61,8 +61,8 @@ class Gram(Objective):
     kl_temperature: Positive = 3.0
     """Divides the similarities of both distributions."""
     spread_weight: NotNegative = 0.0
-    """Weight of the spread-out regulariser: the squared mean of the cosines of unrelated sentences, and their mean square
-    as far as it exceeds 1 / width."""
+    """Weight of the spread-out regulariser: the squared mean of unrelated sentences' cosines, plus the excess of their mean
+    square over 1 / width."""
     views: tuple[str, ...] = ("text",)
     """Views that teacher and student read; sentences of all views are in one Gram matrix."""
 
@@ -102,7 +102,7 @@ class Gram(Objective):
         return jnp.mean(losses.reshape(examples, views), axis=1), state, metrics
 
     def terms(self, mine: Float[Array, "b v e"], wanted: Float[Array, "b v teacher_width"], mesh: Mesh):
-        """(name, weight, value for each sentence) of the terms that have a weight."""
+        """Yields (name, weight, one value per sentence) for each term of non-zero weight."""
         count = mine.shape[0] * mine.shape[1]
         s, t = mine.reshape(count, -1), wanted.reshape(count, -1)
         of_student, of_teacher = products(s, s), products(t, t)
@@ -120,8 +120,8 @@ class Gram(Objective):
 
 
 def gram_kl(student: Float[Array, "n n"], teacher: Float[Array, "n n"], temperature: float) -> Float[Array, " n"]:
-    """KL(teacher || student) of each sentence's similarities to the others, times temperature^2, which keeps the size of
-    gradients."""
+    """KL(teacher || student) of each sentence's similarities to the others, times temperature^2, which keeps gradients of
+    the same size at any temperature."""
     log_p, log_q = (jax.nn.log_softmax(without_own(gram / temperature), axis=1) for gram in (teacher, student))
     return temperature**2 * jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=1)
 
@@ -129,10 +129,10 @@ def gram_kl(student: Float[Array, "n n"], teacher: Float[Array, "n n"], temperat
 def order_loss(
     student: Float[Array, "n n"], teacher: Float[Array, "n n"], margin: float, *, mesh: Mesh
 ) -> Float[Array, ""]:
-    """Mean over any two pairs of sentences: how much the student's preference lacks of the margin.
+    """Mean, over any two pairs of sentences, of how far the student's preference falls short of the margin.
 
-    Pairs are compared in blocks, split over devices and computed again in the backward pass: memory grows with the
-    number of pairs, not with its square.
+    Pairs are compared in blocks, split over devices and recomputed in the backward pass, so memory grows with the number
+    of pairs, not with its square.
     """
     rows, columns = np.triu_indices(student.shape[0], 1)
     pairs = len(rows)
@@ -140,7 +140,7 @@ def order_loss(
     devices = batch_devices(mesh)
     block = devices * max(min(BLOCK_PAIRS, pairs) // devices, 1)
     lacking = (0, -pairs % block)
-    # No pair is less preferred than minus infinity, so that the padding adds nothing.
+    # Padding has a teacher similarity of minus infinity, is preferred to nothing and so adds nothing.
     padded = jnp.pad(s, lacking), jnp.pad(t, lacking, constant_values=-jnp.inf)
     split = NamedSharding(mesh, PartitionSpec(None, BATCH_AXES))
     blocks = tuple(jax.lax.with_sharding_constraint(x.reshape(-1, block), split) for x in padded)

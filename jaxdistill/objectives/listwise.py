@@ -1,6 +1,6 @@
-"""Margin and listwise distillation: a query's candidates are scored as a teacher scored them.
+"""Margin and listwise distillation: the student scores a query's candidates as a teacher did.
 
-With the student's scores s and the teacher's t of a query's k candidates, the positive first:
+With the student's scores s and the teacher's t for a query's k candidates, the positive first:
 
     margin  mean over the others of ((s_1 - s_j) - (t_1 - t_j))^2
     kl      student_temperature^2 * KL(softmax(t / teacher_temperature) || softmax(s / student_temperature))
@@ -11,15 +11,16 @@ Tightly-Coupled Teachers, 2020 (arXiv 2010.11386), Ren et al., RocketQAv2, EMNLP
 2022, for `kl`. Code consulted: sentence-transformers' `MarginMSELoss` and `DistillKLDivLoss`, which has the factor of
 temperature^2.
 
-Scores are those of a cross-encoder or of sentence encoders, stored once, columns of the text, or numbers of your own
-(`teacher.kind=labels`, `scores` or `columns`). Only differences of scores count, so that a constant that is added to a query's scores changes nothing.
+A cross-encoder or sentence encoders score the text once (`teacher.kind=labels`), or the scores are your own, in a file
+(`scores`) or in columns of the text (`columns`). Only differences count: a constant added to a query's scores changes
+nothing.
 
-A cross-encoder that labels the text gives logits for `margin` with dot products, as in the paper, and else scores in (0, 1),
+A cross-encoder labels with logits for `margin` with dot products, as in the paper, and otherwise with scores in (0, 1),
 whose differences cosines can follow.
 
-Deliberate differences: a list has the candidates of its own row alone; RocketQAv2 and ColBERTv2 add losses over the batch,
-which GIST and SimCSE have here. In the papers of `kl` a cross-encoder gives logits; `mine --cross_encoder=MODEL --logits`
-writes them into the columns that `teacher.kind=columns` with `teacher.names=score_positive,score_negative` reads.
+Deliberate differences: a query is compared only with its own row's candidates; RocketQAv2 and ColBERTv2 add losses over
+the batch, for which see GIST and SimCSE. The papers on `kl` use a cross-encoder's logits; to do so, run
+`mine --cross_encoder=MODEL --logits` and set `teacher.kind=columns`, `teacher.names=score_positive,score_negative`.
 """
 
 import dataclasses
@@ -41,11 +42,11 @@ class Listwise(Objective):
     """Options of MarginMSE and of listwise distillation."""
 
     loss: Literal["margin", "kl"] = "kl"
-    """What is compared with the teacher's: the differences between the positive's score and each other one (`margin`), or
-    the distributions over all candidates (`kl`)."""
+    """What is compared with the teacher: differences between the positive's score and each other one (`margin`), or the
+    distributions over all candidates (`kl`)."""
     similarity: Literal["dot", "cosine"] = "cosine"
-    """The student's score of query and candidate. `dot` can follow scores of any size, such as a cross-encoder's logits;
-    `margin` in the paper has it."""
+    """The student's score of query and candidate. `dot`, which the paper on `margin` uses, can follow scores of any size,
+    such as a cross-encoder's logits."""
     student_temperature: Positive = 0.05
     """Divides the student's scores in `kl`; 1 is usual for dot products."""
     teacher_temperature: Positive = 0.05
@@ -71,21 +72,22 @@ class Listwise(Objective):
 
     @property
     def scored(self) -> tuple[str, ...]:
-        """The columns whose pairs the teacher scores: the query's with each candidate's."""
+        """The columns whose pairs the teacher scores: the first one, the query, with each of the others."""
         return self.views
 
     @property
     def logits(self) -> bool:
-        """Whether cross-encoders label with their logits: what only dot products can follow."""
+        """Whether cross-encoders label with logits, which only dot products can follow."""
         return self.loss == "margin" and self.similarity == "dot"
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
-        """The loss of each query; `order` is the share of candidates that the student, too, finds worse or better than the
+        """The loss of each query; `order` is the share of candidates that student and teacher place on the same side of the
         positive."""
         wanted = jax.lax.stop_gradient(teacher.sentences[:, 0, : len(self.views) - 1])
         vectors = unit(student.sentences) if self.similarity == "cosine" else student.sentences
+        # HIGHEST: TPUs and GPUs would round the operands, by more than close candidates differ.
         scores = jnp.einsum("be,bke->bk", vectors[:, 0], vectors[:, 1:], precision=jax.lax.Precision.HIGHEST)
         mine, theirs = (x[:, :1] - x[:, 1:] for x in (scores, wanted))
         losses = (

@@ -39,8 +39,8 @@ class SimCSE(Objective):
     views: tuple[str, ...] = ("text", "text")
     """Views of the anchor, the positive and, optionally, the hard negative."""
     negative_weight: Positive = 1.0
-    """Factor of an example's own hard negative in the sum of exponentials; 1: like any other. SimCSE's alpha, table
-    C.1."""
+    """Factor of an example's own hard negative in the sum of exponentials; 1: the same as others. SimCSE's alpha in
+    table C.1."""
     among: Literal["others", "both"] = "others"
     """Candidates: `others`, the positives of the batch, for each anchor, or `both`, all other sentences, for each of
     the 2b sentences (NT-Xent, Mirror-BERT)."""
@@ -51,7 +51,7 @@ class SimCSE(Objective):
         if len(self.views) not in (2, 3):
             raise InputError(f"objective.views={self.views} must be two views, or three with a hard negative.")
         if self.among == "both" and len(self.views) == 3:
-            raise InputError("objective.among='both' has no use for a hard negative; give two views.")
+            raise InputError("objective.among='both' does not use a hard negative; give two views.")
 
     @property
     def unread(self) -> Mapping[str, str]:
@@ -84,7 +84,7 @@ class SimCSE(Objective):
         return jax.nn.logsumexp(logits, axis=1) - positive
 
     def nt_xent(self, vectors: Float[Array, "b 2 e"], factor) -> Float[Array, " b"]:
-        """Mean loss of an example's two sentences, each among the 2b - 1 others."""
+        """Mean loss of an example's two sentences, each contrasted with the 2b - 1 others."""
         count, views, width = vectors.shape
         every = vectors.reshape(count * views, width)
         logits = without_own(factor * products(every, every))

@@ -6,12 +6,12 @@
 
 Paper: Xie et al., SimTDE: Simple Transformer Distillation for Sentence Embeddings, SIGIR 2023, equations 1 to 5 and
 table 2 for the comparisons and ablations. Its code is not public. Choices where the paper is silent:
-  * L_TE compares the outputs of the embedding blocks at the tokens of the batch (`token_loss=batch`), or the tables of
-    word embeddings (`vocabulary`); its text types the matrix as width x vocabulary, and the input as a sentence.
+  * L_TE compares the embedding blocks' outputs at the tokens of the batch (`token_loss=batch`), or the tables of word
+    embeddings (`vocabulary`). The paper allows both: its matrix is width x vocabulary, its input a sentence.
   * L_TE is a mean over real tokens and numbers, L_SE over sentences and numbers.
-  * `cosine_mse` and `cosine_mae` are a reading of section 4.3's "MSE and MAE loss on the cosine similarity": the distance from
-    1 of the cosine between the student's vector and its teacher's.
-  * Which layers LRN-KD and LMX-KD pair: `last` (the teacher's last ones) or `even`.
+  * `cosine_mse` and `cosine_mae` take section 4.3's "MSE and MAE loss on the cosine similarity" to mean how far the cosine of
+    the student's vector and its teacher's is from 1.
+  * LRN-KD and LMX-KD pair the student's layers with the teacher's `last` ones, or with `even`ly spaced ones.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ class SimTDE(Objective):
     hidden_weight: NotNegative = 0.0
     """Weight of the loss on layer outputs; 0 in SimTDE, positive in LRN-KD and LMX-KD."""
     hidden_map: Literal["last", "even"] = "last"
-    """Teacher layers that the student's layers are compared with: the `last` ones, or `even`ly spaced ones."""
+    """Teacher layers to compare the student's with: the `last` ones, or `even`ly spaced ones."""
     view: str = "text"
     """View that teacher and student read."""
 
@@ -105,7 +105,7 @@ class SimTDE(Objective):
         return losses, state, metrics
 
     def of_sentences(self, mine: Float[Array, "b e"], wanted: Float[Array, "b e"]) -> Float[Array, " b"]:
-        """L_SE, equation 4, or one of the alternatives that the paper compares."""
+        """L_SE, equation 4, or an alternative of the paper's section 4.3."""
         if self.sentence_loss == "mse":
             return jnp.mean(jnp.square(mine - wanted), axis=-1)
         if self.sentence_loss == "kl":
@@ -139,12 +139,12 @@ class SimTDE(Objective):
 
 
 def _through(params: Params, name: str, x: Float[Array, "... d"]) -> Float[Array, "... e"]:
-    """Projects `x` to the teacher's width."""
+    """Projects `x` to the teacher's width; unchanged if the widths are equal."""
     matrix = params.get(f"matrix/{name}/kernel")
     return x if matrix is None else jnp.matmul(x, matrix, precision=jax.lax.Precision.HIGHEST)
 
 
 def _masked_mean(difference: Float[Array, "g r l d"], owner: Integer[Array, "g r l"]) -> Float[Array, ""]:
-    """Mean square over real tokens and numbers."""
+    """Mean square over the numbers of all tokens that are not padding."""
     real = (owner >= 0).astype(jnp.float32)
     return jnp.sum(jnp.mean(jnp.square(difference), axis=-1) * real) / jnp.maximum(jnp.sum(real), 1.0)

@@ -1,4 +1,4 @@
-"""Trans-Encoder: a bi- or a cross-encoder regresses the scores that labellers gave to pairs of sentences.
+"""Trans-Encoder: a bi- or cross-encoder regresses the scores that other models gave to sentence pairs.
 
     bi      cosine(s(x1), s(x2)) = y, a squared error (equation 3)
     cross   s([x1, x2]) = logit of y, a soft binary cross-entropy (equation 2)
@@ -7,9 +7,9 @@ Paper: Liu et al., Trans-Encoder, ICLR 2022, sections 2.2 and 2.3; code consulte
 scores are a bi-encoder's cosine similarities or a cross-encoder's sigmoids, averaged over several labellers in mutual
 distillation. The paper's minus sign before equation 3 is a slip: the code minimises the squared error.
 
-Differences: the code takes negative cosine similarities as they are, which makes the cross-entropy unbounded below
-(`negatives=raw`); the default sets them to 0. Both orders of a pair are in the same batch here, of half as many
-pairs, not anywhere in the epoch.
+Differences: the code uses negative cosine similarities unchanged, which leaves the cross-entropy unbounded below
+(`negatives=raw`); the default sets them to 0. Both orders of a pair are in the same batch, which then holds half as many
+pairs; in the code they are anywhere in the epoch.
 """
 
 import dataclasses
@@ -35,16 +35,16 @@ class TransEncoder(Objective):
     """Loss of prediction and label. Paper: `bce` for cross, `mse` for bi. By its Table 8, other combinations converge
     poorly, except `log_cosh` for bi."""
     negatives: Literal["clip", "raw"] = "clip"
-    """Negative labels are set to 0 (`clip`) or used unchanged (`raw`, the paper's code)."""
+    """Sets negative labels to 0 (`clip`) or uses them unchanged (`raw`, the paper's code)."""
     both_orders: bool = False
-    """A cross-encoder reads each pair in both orders (the paper's code, except for QNLI)."""
+    """Let a cross-encoder read each pair in both orders (as the paper's code, except for QNLI)."""
 
     teacher_views = (LABELS,)
     largest_label = 1.0
 
     def __post_init__(self):
         if self.form == "bi" and self.both_orders:
-            raise InputError("objective.both_orders is for cross-encoders: a cosine is the same in both orders.")
+            raise InputError("objective.both_orders=True is for cross-encoders: a cosine is the same in both orders.")
 
     @property
     def student_views(self) -> tuple[str, ...]:

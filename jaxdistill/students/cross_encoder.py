@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CrossEncoder(Cutting, Trimmed):
-    """Reads a sentence pair together and scores it with one number. A model that is a cross-encoder keeps its trained
-    head."""
+    """Reads both sentences of a pair together and scores the pair with one number. If `model` is a cross-encoder, the student
+    keeps its trained head."""
 
     kind: str = "cross_encoder"
 
@@ -37,6 +37,6 @@ class CrossEncoder(Cutting, Trimmed):
         if self.pooling and Pooling.parse(self.pooling) != model.definition.pooling:
             raise InputError(
                 f"student.pooling={self.pooling!r} does not go with student.kind=cross_encoder: a cross-encoder of the family "
-                f"{model.definition.architecture.family} reads {model.definition.pooling}; write that."
+                f"{model.definition.architecture.family} pools by {model.definition.pooling}; set that."
             )
         return model

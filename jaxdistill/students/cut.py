@@ -1,4 +1,4 @@
-"""A student cut from a model: its layers, or some of them."""
+"""A student that keeps all or some of a model's layers."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from jaxdistill.students.parts.vocabulary import Trimmed
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cut(Cutting, Prompted, Trimmed, Headed):
-    """A sentence encoder that keeps the layers of a model, or some of them."""
+    """A sentence encoder that keeps all or some of a model's layers."""
 
     kind: str = "cut"
 

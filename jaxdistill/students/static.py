@@ -1,4 +1,4 @@
-"""A static student: a table of token vectors that starts from what a model makes of single tokens."""
+"""A static student: a table of token vectors, initialised from a model's vectors of single tokens."""
 
 import dataclasses
 import logging
@@ -20,7 +20,7 @@ from jaxdistill.students.parts.student import Ground
 from jaxdistill.students.parts.vocabulary import Trimmed
 
 SAMPLE = 1 << 17
-"""Sentences of the text on which tokens are counted."""
+"""Most sentences of the text in which tokens are counted."""
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Static(Headed, Trimmed):
 
 
 def static_student(width: int, setting: Setting, model: SentenceModel) -> SentenceModel:
-    """The untrained table of `width` numbers a token, with the tokenizer of `model`; of zeros if only the shapes matter."""
+    """The untrained table of `width` numbers per token, with the tokenizer of `model`; zeros if only shapes matter."""
     most = model.definition.embedding_width
     if model.definition.reads_pairs or width > most:
         raise InputError(
@@ -75,7 +75,8 @@ def static_student(width: int, setting: Setting, model: SentenceModel) -> Senten
 
 
 def token_vectors(setting: Setting, model: SentenceModel) -> Float[np.ndarray, "v e"]:
-    """The model's vectors of its single tokens, each between the special tokens of a sentence, before normalising."""
+    """The model's vector of each single token between a sentence's special tokens, not normalised."""
+    # Any sentence shows which special tokens the tokenizer puts before and after the text.
     found = model.tokenizer.encode("a")
     place = found.special_tokens_mask.index(0) if 0 in found.special_tokens_mask else 1
     before, after = found.ids[:place], found.ids[len(found.ids) - found.special_tokens_mask[::-1].index(0) :]

@@ -1,4 +1,4 @@
-"""Your own scores of the text's pairs, in columns of the text."""
+"""A teacher that is your own scores of the text's pairs, in columns of the text."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from jaxdistill.teachers.parts.teacher import Making, Teacher
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Columns(Teacher):
-    """Your own scores of the pairs of each row of the text, in columns of the text."""
+    """Your own scores of each row's sentence pairs, in columns of the text."""
 
     kind: str = "columns"
     names: str = ""
@@ -36,7 +36,7 @@ class Columns(Teacher):
         names = split_specs(self.names)
         if twice := [name for name in names if names.count(name) > 1]:
             raise InputError(
-                f"teacher.names={self.names} has the column {twice[0]!r} twice; name one for each pair of a row."
+                f"teacher.names={self.names} names the column {twice[0]!r} twice; name one column for each pair of a row."
             )
 
     def width(self, widths: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""Models that score the pairs of the text."""
+"""A teacher of one or several models that score the text's sentence pairs."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from jaxdistill.teachers.parts.teacher import Making, zeros
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Labels(Encoder):
-    """Caches the mean score that one or several models give to each pair of the columns `text` and `second`, or to a query
-    and each of its candidates (`listwise`)."""
+    """The mean score that one or several models give to each pair of the columns `text` and `second`, or to a query and each
+    of its candidates (`listwise`). Scores are computed once and cached on disk."""
 
     kind: str = "labels"
 
@@ -29,7 +29,7 @@ class Labels(Encoder):
             count = labels_of(one.model)
             if count > 1:
                 raise InputError(
-                    f"teacher.model: {one.model} is a classifier with {count} labels, which does not say how alike two sentences "
+                    f"teacher.model: {one.model} is a classifier with {count} labels, which does not score how similar two sentences "
                     "are; name sentence encoders, or cross-encoders, which have one label."
                 )
             if count and one.pooling:

@@ -1,4 +1,4 @@
-"""A teacher that runs inside the training step, on views that may differ at every step."""
+"""A teacher that runs inside the training step."""
 
 import dataclasses
 
@@ -7,8 +7,7 @@ from jaxdistill.teachers.parts.encoder import VectorModel
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Live(VectorModel):
-    """The teacher runs inside the training step, so that its views may differ at every step. Without a `model`, there is
-    no teacher."""
+    """Runs inside the training step, so its views may differ at every step. Without a `model`, there is no teacher."""
 
     kind: str = "live"
     dropout: bool = False

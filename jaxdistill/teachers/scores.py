@@ -1,4 +1,4 @@
-"""Your own scores of the text's pairs, in a file of numbers."""
+"""A teacher that is your own scores of the text's pairs, in a file."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from jaxdistill.teachers.parts.teacher import Making
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scores(OwnFile):
-    """Your own scores of the pairs of each row of the text."""
+    """Your own scores of each row's sentence pairs, in a file."""
 
     kind: str = "scores"
 

@@ -1,4 +1,4 @@
-"""Several teachers together: the vectors of all are stored, and joined or compared one by one."""
+"""Several teachers whose stored vectors are concatenated, or compared one by one."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -51,8 +51,8 @@ class Several(StoredVectors):
         weights = self.weights or (1.0,) * count
         if len(weights) != count:
             raise InputError(
-                f"teacher.weights={self.weights} are {len(weights)} weights; teacher.model names {count} teachers: give one for "
-                "each."
+                f"teacher.weights={self.weights} has {len(weights)} weights, but teacher.model names {count} teachers; give one "
+                "weight for each."
             )
         return tuple(weight / sum(weights) for weight in weights)
 

@@ -7,6 +7,6 @@ from jaxdistill.teachers.parts.encoder import StoredVectors
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stored(StoredVectors):
-    """The teacher's vectors of the text are computed once and cached on disk."""
+    """Computes the teacher's vectors of the text once and caches them on disk."""
 
     kind: str = "stored"

@@ -1,4 +1,4 @@
-"""Your own vectors of the text's rows."""
+"""A teacher that is your own vectors of the text's rows, in a file."""
 
 import dataclasses
 from collections.abc import Sequence

@@ -1,11 +1,11 @@
-"""Any objective with several teachers, each compared with its own numbers of the student's vector.
+"""Any objective with several teachers, each compared with its own segment of the student's vector.
 
-The student's head maps to the widths of all teachers side by side, which is a head for each: the rows of one matrix. With the
-weight w_k of teacher k, its vectors t_k and the student's numbers s_k for it:
+The student's head maps to the widths of all teachers side by side, so each segment is one teacher's head. With the weight
+w_k of teacher k, its vectors t_k and the student's segment s_k for it:
 
     loss = sum over k of w_k * objective(s_k, t_k), where the w_k add up to 1
 
-The teachers' vectors are of unit length here. Each has a state of its own (a queue of its width) and parameters of its own.
+The teachers' vectors have unit length. Each teacher has its own state (such as a queue of its width) and parameters.
 """
 
 import dataclasses
@@ -22,14 +22,14 @@ from jaxdistill.objectives.parts.wrapped import Wrapped
 
 
 class Part(NamedTuple):
-    """One teacher's place in the joined vectors."""
+    """One teacher's segment of the joined vectors."""
 
     name: str
     share: float
     numbers: slice
 
     def of_joined(self, vectors: Float[Array, "*n e"]) -> Float[Array, "*n _"]:
-        """Slices the teacher's unit vectors from `data.targets.joined`."""
+        """The teacher's unit vectors, from vectors that `data.targets.joined` made: it scales a segment by the share's root."""
         return vectors[..., self.numbers] / self.share**0.5
 
 
@@ -53,7 +53,7 @@ class EachTeacher(Wrapped):
             first += width
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Any]:
-        """The objective's own for each teacher."""
+        """The objective's parameters and state, once for each teacher."""
         params, states = {}, {}
         for index, (part, width) in enumerate(zip(self.parts, self.widths, strict=True)):
             of_part = None if seeds is None else part.of_joined(jnp.asarray(seeds))

@@ -1,16 +1,16 @@
-"""Any objective over small forms of the student's vectors: nested widths, and fewer bits a number.
+"""Any objective over small forms of the student's vectors: nested widths, and fewer bits per number.
 
-With nested widths, the first numbers of a vector are useful by themselves.
+With nested widths, the first numbers of a vector are a useful vector by themselves.
 
-Source: Kusupati et al., Matryoshka Representation Learning, NeurIPS 2022; none of the distillation papers uses it. What a
-shorter vector is compared with can be chosen:
+Source: Kusupati et al., Matryoshka Representation Learning, NeurIPS 2022; none of the distillation papers uses it. A
+shorter vector is compared with one of two targets:
 
-    truncated   the teacher's vectors cut to the same width: right for a teacher that was trained with nested widths itself
-    projected   the whole vectors, through a matrix for each width that never leaves training: right for any other
+    truncated   the teacher's vectors cut to the same width: right for a teacher that was itself trained with nested widths
+    projected   the teacher's whole vectors, reached through one matrix per width that is not exported: right for any other
                 teacher, whose first numbers mean no more than its last ones
 
-Truncated, every width has a state of its own (a queue of that width); projected, all share one. Each width is rounded by itself,
-before its matrix, as `rounded` says.
+Truncated, every width has its own state (such as a queue of that width); projected, all share one. Each width is rounded
+separately, before its matrix (see `rounded`).
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ class Nested(Wrapped):
     dims: tuple[int, ...]
     targets: str
     vectors: Rounding = "float"
-    """How the vectors are stored."""
+    """How an index will store the vectors."""
 
     def __post_init__(self):
         if any(low >= high for low, high in zip((0, *self.dims), self.dims, strict=False)):
@@ -42,7 +42,7 @@ class Nested(Wrapped):
 
     @property
     def couples_examples(self) -> bool:
-        """The ranges of `int8` come from the whole batch."""
+        """Also True for `int8`, whose ranges come from the whole batch."""
         return self.objective.couples_examples or self.vectors == "int8"
 
     @property
@@ -50,7 +50,7 @@ class Nested(Wrapped):
         return self.targets == "projected" and bool(self.teacher_views)
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Any]:
-        """The objective's own for each width, and the matrices."""
+        """The objective's parameters and its state for each width, and the matrices."""
         shorter = [dim for dim in self.dims if dim != sizes.width]
         if shorter and shorter[-1] > sizes.width:
             raise InputError(f"student.dims={self.dims} goes beyond the student's vectors of {sizes.width} numbers.")
@@ -73,7 +73,7 @@ class Nested(Wrapped):
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded | None, *, mesh: Mesh
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
-        """Mean of the losses; the metrics are the whole vector's, and each width's loss."""
+        """Mean of the losses over the widths; the metrics are the full width's, plus each width's loss."""
         full = student._replace(sentences=rounded(student.sentences, self.vectors))
         losses, whole, metrics = self.objective(params, state["whole"], full, teacher, mesh=mesh)
         total, states = losses, {"whole": whole}

@@ -1,15 +1,15 @@
-"""The student's vectors as an index stores them, in one byte or one bit a number, with a gradient.
+"""Rounds the student's vectors as an index stores them, to one byte or one bit per number, and lets gradients through.
 
-    int8      the range of each dimension in the batch, in 255 equal steps: the middle of a number's step
-    binary    one over the root of the width, above 0, and minus that otherwise
+    int8      divides each dimension's range in the batch into 255 equal steps; a number becomes the middle of its step
+    binary    1 / sqrt(width) for a number above 0, -1 / sqrt(width) otherwise
 
-Both are the rounding of `quantize_embeddings` of sentence-transformers (its `int8` and `ubinary`), which takes the ranges from a
-sample of vectors. Vectors are rounded at unit length, and get their own length back for objectives that compare it.
+sentence-transformers' `quantize_embeddings` rounds the same way (`int8` and `ubinary`), with ranges from a sample of
+vectors. Vectors are rounded at unit length, then scaled back to their own length for objectives that compare lengths.
 
-The gradient goes straight through the rounding, as if it were not there (Bengio et al., Estimating or Propagating Gradients
-Through Stochastic Neurons, 2013, arXiv 1308.3432). It is not clipped where a number is large, as in Courbariaux et al.,
-Binarized Neural Networks, NeurIPS 2016, so that numbers which nothing bounds stop growing: the unit length bounds these, and a
-number that is clipped on the wrong side of 0 would never change its bit.
+The gradient passes straight through the rounding (Bengio et al., Estimating or Propagating Gradients Through Stochastic
+Neurons, 2013, arXiv 1308.3432). Courbariaux et al., Binarized Neural Networks, NeurIPS 2016, set it to 0 for large numbers, to
+stop unbounded ones from growing. That is not done here: unit length bounds these numbers, and a large number on the wrong
+side of 0 could never change its bit.
 """
 
 from typing import Literal
@@ -26,7 +26,7 @@ Rounding = Literal["float", "int8", "binary"]
 
 
 def rounded(vectors: Float[Array, "b v e"], form: Rounding) -> Float[Array, "b v e"]:
-    """What the stored vectors stand for, at the length of `vectors`; its gradient is taken for the gradient of `vectors`."""
+    """The values that the stored vectors decode to, at the length of `vectors`; the gradient is the identity's."""
     if form == "float":
         return vectors
     lengths = jnp.sqrt(jnp.sum(jnp.square(vectors), axis=-1, keepdims=True))

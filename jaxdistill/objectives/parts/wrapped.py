@@ -1,4 +1,4 @@
-"""What an objective that wraps another one passes on."""
+"""The base class of objectives that wrap another one."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ from jaxdistill.core import Objective, alias
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Wrapped(Objective):
-    """The members of `objective` that a wrapper does not change."""
+    """Forwards the members of `objective` that a wrapper does not change."""
 
     objective: Objective
 
@@ -24,7 +24,7 @@ class Wrapped(Objective):
 
 
 def innermost(objective: Objective) -> Objective:
-    """The objective inside all wrappers, which has the options."""
+    """The objective inside all wrappers: the one that the user's options make."""
     while isinstance(objective, Wrapped):
         objective = objective.objective
     return objective

@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 
 def fitted_head(ground: Ground, student: SentenceModel) -> dict[str, np.ndarray]:
-    """Kernel and bias that map the student's pooled sentences to the vectors of the teacher, or of several teachers side
-    by side, on sentences drawn evenly from the text."""
+    """Kernel and bias that map the student's pooled vectors to the teachers' joined vectors, fitted on sentences drawn
+    evenly from the text."""
     x, *of_teachers = (_vectors(ground.setting, model) for model in (student.as_pooled(), *ground.teachers))
     y = ground.teacher.joined(of_teachers)
     kernel, bias = least_squares(x, y)
@@ -35,6 +35,7 @@ def least_squares(
     x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n e"]
 ) -> tuple[Float[np.ndarray, "d e"], Float[np.ndarray, " e"]]:
     """Kernel and bias of the ridge regression of `y` on `x`."""
+    # float64: a Gram matrix squares the condition number.
     center = x.mean(0, dtype=np.float64)
     apart = x - center
     gram = apart.T @ apart

@@ -1,10 +1,10 @@
 """Chooses a student's layers by how much the model's vectors change without each of them.
 
-`student.layers=greedy:6` drops one layer after another, each time the layer whose removal changes the vectors of the
-text's sentences least. Then it swaps kept layers for dropped ones as long as the vectors come closer to the whole model's.
+`student.layers=greedy:6` drops one layer at a time, always the one whose removal changes the sentences' vectors least. It
+then swaps kept layers for dropped ones while that brings the vectors closer to the whole model's.
 
 Source: Peer et al., Greedy-layer pruning: Speeding up Transformer models for natural language processing, 2022
-(arXiv 2105.14839), with closeness to the whole model in place of a task's score; the exchanges are ours.
+(arXiv 2105.14839). Differences: closeness to the whole model replaces a task's score, and the swaps are an addition.
 """
 
 import json
@@ -26,21 +26,22 @@ from jaxdistill.reading import Setting, sampled_ids
 from jaxdistill.surgery import resizing
 
 LAYERS = "layers.json"
-"""File of a workdir with the layers that were chosen for the student."""
+"""File of a workdir that lists the layers chosen for the student."""
 GREEDY = "greedy:"
 SAMPLE = 512
-"""Sentences on which layers are chosen, at most; of a longer text at least half as many."""
+"""Most sentences on which layers are chosen; a longer text gives at least half as many."""
 
 log = logging.getLogger(__name__)
 
 
 def cut(wanted: str, setting: Setting, model: SentenceModel) -> SentenceModel:
-    """The model with the wanted layers; chosen ones are those that the workdir notes, if it does, and without reading text as
-    many layers at even distances."""
+    """The model with the layers of `student.layers`. A greedy choice is read from the workdir's note if there is one. If only
+    shapes matter (`setting.computed` is False), evenly spaced layers stand in for it."""
     if not wanted.startswith(GREEDY):
         return resizing.from_layers(model, wanted)
     count = _count(wanted, model.definition.architecture.layers)
     noted = setting.workdir / LAYERS
+    # The first process's note and choice hold for all: others may see another folder, or round differently.
     known = processes.gathered(read_json(noted) if noted.is_file() else None)[0]
     if known is None and not setting.computed:
         return resizing.from_layers(model, f"even:{count}")
@@ -50,7 +51,7 @@ def cut(wanted: str, setting: Setting, model: SentenceModel) -> SentenceModel:
 
 
 def keep_layers(option: str, student: SentenceModel, workdir: pathlib.Path) -> None:
-    """Notes the layers that were chosen for the run in its workdir, so that an export needs no text."""
+    """Notes the chosen layers in the run's workdir, so that an export needs no text."""
     if option.startswith(GREEDY) and not (workdir / LAYERS).is_file():
         write_atomic(workdir / LAYERS, json.dumps(student.kept_layers) + "\n")
 
@@ -59,13 +60,13 @@ def _count(option: str, depth: int) -> int:
     number = option.removeprefix(GREEDY)
     if not number.isdecimal() or not 0 < int(number) <= depth:
         raise InputError(
-            f"student.layers={option!r}: give a number from 1 to {depth}, the model's layers: greedy:{depth // 2}."
+            f"student.layers={option!r}: give a number from 1 to {depth} (the model's layers), such as greedy:{depth // 2}."
         )
     return int(number)
 
 
 def _chosen(setting: Setting, model: SentenceModel, count: int) -> list[int]:
-    """The layers, by the model's vectors of sentences drawn evenly from the text."""
+    """The `count` layers chosen by the model's vectors of sentences drawn evenly from the text."""
     ids = sampled_ids(setting, model, SAMPLE)
     dtype = dtype_of(setting.run.precision)
 
@@ -78,10 +79,11 @@ def _chosen(setting: Setting, model: SentenceModel, count: int) -> list[int]:
 
 
 def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: int, count: int) -> list[int]:
-    """Drops layers one by one until `count` are left, then exchanges single ones; of equal choices the first.
+    """Drops layers one by one until `count` are left, then swaps single ones; ties go to the first choice.
 
     Args:
-      vectors: of the same sentences, by a model of these layers.
+      vectors: gives a fixed set of sentences' vectors by the model with only these layers.
+      depth: number of the model's layers.
     """
     kept = list(range(depth))
     whole = vectors(kept)
@@ -104,7 +106,7 @@ def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: 
 
 
 def closeness(mine: Float[np.ndarray, "n e"], wanted: Float[np.ndarray, "n e"]) -> float:
-    """Mean cosine of vectors from which their mean is subtracted: in a cone, any two vectors have a large cosine."""
+    """Mean cosine of two models' vectors of the same sentences, each centred: in a narrow cone, all cosines are large."""
     first, second = (x - x.mean(axis=0) for x in (mine, wanted))
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     return float(np.mean(np.sum(first * second, axis=1) / np.maximum(norms, 1e-12)))

@@ -1,4 +1,4 @@
-"""Options of students with layers: which ones, how many of their parts, compact tables, and dropout."""
+"""Options of students with layers: which layers, heads and units to keep, compact tables, dropout, and prompts."""
 
 import dataclasses
 import pathlib
@@ -15,7 +15,7 @@ from jaxdistill.teachers.parts.prompts import Prompts
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prompted(Prompts, Student):
-    """A student that reads prompts."""
+    """A student whose sentences can have prompts."""
 
     export_prompt: bool = False
     """Make `prompt` the export's default prompt, which sentence-transformers prepends to all sentences, queries and
@@ -29,7 +29,7 @@ class Prompted(Prompts, Student):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layered(Student):
-    """A student with layers, which drop out in training."""
+    """A student with layers and dropout."""
 
     dropout: Annotated[float, Range(below=1)] = -1.0
     """Rate of all dropout layers in training; negative: the checkpoint's rates (0.1 for BERT)."""
@@ -59,19 +59,19 @@ class Cutting(Layered):
 
     layers: str = ""
     """Layers to keep: empty for all, `last:3`, `first:3`, `even:3`, a list such as `1,3,5`, or `greedy:3`. `greedy`
-    drops one layer at a time, the one whose removal changes the model's vectors of up to 512 sentences of `data.text`
+    drops, one at a time, the layer whose removal changes the model's vectors of up to 512 sentences of `data.text`
     least. It then swaps kept and dropped layers while that helps."""
     heads: CountOrNone = 0
-    """Attention heads left in each layer; 0: all. They keep their size, which only families that state a head size of
-    their own allow."""
+    """Attention heads to keep in each layer; 0: all. Heads keep their size, so this needs a family whose config.json states
+    a head size."""
     intermediate: CountOrNone = 0
-    """Units left in each feed-forward network; 0: all."""
+    """Units to keep in each feed-forward network; 0: all."""
     prune_by: Literal["magnitude", "activation"] = "activation"
     """Criterion for pruning heads and feed-forward units: the norm of their output weights, or the size of their
     contribution to the hidden states on up to 1,024 sentences of `data.text`."""
 
     def cut(self, setting: Setting, model: SentenceModel) -> SentenceModel:
-        """The model with the layers, heads and units that are kept."""
+        """The model with only the layers, heads and units to keep."""
         if self.layers:
             model = layer_choice.cut(self.layers, setting, model)
         if self.model == "teacher":

@@ -1,4 +1,4 @@
-"""What every kind of student has: its options' base class, with defaults for what a kind does not do."""
+"""The base class of all students' options, with defaults for what a kind does not do."""
 
 import dataclasses
 import pathlib
@@ -24,7 +24,7 @@ class Ground(NamedTuple):
     teacher: Teacher
     """The options of the teacher."""
     teachers: Sequence[SentenceModel]
-    """Those whose vectors are the targets; `student.model=teacher` is the first one."""
+    """Models whose vectors are the targets; `student.model=teacher` means the first one."""
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -39,7 +39,7 @@ class Ground(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Student:
-    """The options of a student. A kind overrides what it does otherwise; all that can be left out has a default here."""
+    """The options of a student. A kind overrides what it does differently; everything but `kind` and `make` has a default."""
 
     kind: str
     """The kind of student: a file of `jaxdistill/students`, or your own class as `my_file.py:MyStudent`."""
@@ -56,27 +56,27 @@ class Student:
     reads_pairs = False
     """Whether it is a cross-encoder, which has no vectors and no prompts."""
     export_prompt = False
-    """Whether the export's default prompt is the prompt of the training."""
+    """Whether the export's default prompt is the one used in training."""
     dims = ()
     """Nested widths."""
     vectors = "float"
     """How an index will store the vectors."""
     truncates = False
-    """Whether nested widths are compared with the first numbers of the teacher's vectors."""
+    """Whether a nested width is compared with the first numbers of the teacher's vectors."""
     exports_head = False
     """Whether the export has a head."""
     head_of = 0
-    """The one of several teachers whose part of the head is exported."""
+    """With several teachers, the number of the one whose part of the head is exported; 0: the whole head."""
 
     def make(self, ground: Ground) -> SentenceModel:
         """The untrained student, with its head."""
         raise NotImplementedError
 
     def loaded(self, ground: Ground, *, pooling: str | None = None) -> SentenceModel:
-        """The model that the student starts from, with vectors as the teacher compares them.
+        """The model that the student starts from; its vectors are normalised only if the teacher's are.
 
         Args:
-          pooling: replaces the pooling of the options.
+          pooling: overrides the option `pooling`.
         """
         pooling = self.pooling if pooling is None else pooling
         if not self.model:
@@ -101,18 +101,18 @@ class Student:
             _check_has_teacher(has_teacher)
 
     def in_training(self, student: SentenceModel) -> SentenceModel:
-        """The student as it is trained, with its dropout."""
+        """The student with its dropout rates for training."""
         return student
 
     def wrapped(self, objective: Objective) -> Objective:
-        """The objective over what the student trains besides its vectors."""
+        """The objective, extended to nested widths or rounded vectors if the student trains them."""
         return objective
 
     def evaluated(self, student: SentenceModel, widths: Sequence[int]) -> SentenceModel:
-        """The student as it is evaluated: with its head, a part of it or none, and the prompt it is trained with.
+        """The student as it is evaluated: with its head, a part of it or none, and the training's prompt.
 
         Args:
-          widths: of the teachers' vectors.
+          widths: the width of each teacher's vectors.
         """
         return student
 
@@ -121,11 +121,11 @@ class Student:
         return params
 
     def exported(self, student: SentenceModel) -> SentenceModel:
-        """The evaluated student as it is exported: with the checkpoint's own default prompt, unless another is asked for."""
+        """The evaluated student as it is exported: with the checkpoint's default prompt, unless `export_prompt` is set."""
         return student if self.export_prompt else dataclasses.replace(student, default_prompt=student.own_prompt)
 
     def with_length(self, student: SentenceModel, trained: int) -> SentenceModel:
-        """The student with the maximum length that it has after training, as far as it has positions.
+        """The student with its maximum length after training, which its number of positions bounds.
 
         Args:
           trained: maximum tokens per sentence in training.
@@ -140,10 +140,10 @@ class Student:
         return dataclasses.replace(student, tokenizer=tokenizer, max_length=length)
 
     def keep(self, student: SentenceModel, workdir: pathlib.Path) -> None:
-        """Notes in the workdir what was made of the text for the student, so that an export needs no text."""
+        """Keeps in the workdir what the student takes from the text, such as a tokenizer, so that an export needs no text."""
 
     def refuse_other_text(self, data: Data, workdir: pathlib.Path) -> None:
-        """Raises `InputError` if a text that the student was made of has changed since the run began."""
+        """Raises `InputError` if a text that the student depends on has changed since the run began."""
 
 
 def _check_has_teacher(has_teacher: bool) -> None:

@@ -1,4 +1,4 @@
-"""The student's own vocabulary: a new tokenizer that is trained on the text, or the model's, trimmed to a text."""
+"""The student's own vocabulary: a new tokenizer trained on the text, or the model's tokenizer trimmed to a text."""
 
 import dataclasses
 import hashlib
@@ -26,11 +26,11 @@ from jaxdistill.students.parts.student import Student
 from jaxdistill.surgery import trim
 
 TOKENIZER = "tokenizer"
-"""Folder of a workdir with the tokenizer that was made for the student."""
+"""Folder of a workdir with the student's new or trimmed tokenizer."""
 FORMAT = 1
 """Version of trimming, part of the digest; bump to invalidate trimmed tokenizers in caches."""
 NOTE = "trimmed.json"
-"""Beside a trimmed tokenizer: the digest of its text, and what was counted."""
+"""File beside a trimmed tokenizer with the digest of its text, its entries, and counts of unknown words."""
 CHUNK_ROWS = 4096
 """Sentences tokenised at a time."""
 
@@ -39,12 +39,12 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trimmed(Student):
-    """A student with the tokenizer of a model, which can be trimmed."""
+    """A student whose model's tokenizer can be trimmed."""
 
     trim: str = ""
-    """Reduces the tokenizer of `model` to the tokens of a text (sources as in `data.text`, all of `data.columns`), their
-    single characters and special tokens. It tokenises this text as before, and other text into more tokens. Empty: the
-    whole tokenizer."""
+    """A text (sources as in `data.text`; all of `data.columns` are read) to whose tokens the tokenizer of `model` is reduced,
+    besides their single characters and special tokens. It tokenises this text as before, and other text into more tokens.
+    Empty: the whole tokenizer."""
 
     def trimmed(self, setting: Setting, model: SentenceModel) -> SentenceModel:
         """The model with its tokenizer trimmed to a text: the workdir's copy, or the one in the cache."""
@@ -63,13 +63,13 @@ class Trimmed(Student):
         specs = split_specs(self.trim)
         if sources.content_digest(specs, _columns(data)) != _note(noted)["text"]:
             raise InputError(
-                f"student.trim: the text {', '.join(specs)} has changed since {workdir} was begun; undo the change or use another "
-                "--workdir."
+                f"student.trim: the text {', '.join(specs)} has changed since the run in {workdir} began; undo the change or use "
+                "another --workdir."
             )
 
 
 def new_tokenizer(setting: Setting, entries: int) -> pathlib.Path:
-    """The folder of the tokenizer that is trained on the text: the workdir's copy, or the one in the cache."""
+    """The folder of a tokenizer trained on the text: the workdir's copy, or the cache's, which is trained if absent."""
     noted, data = setting.workdir / TOKENIZER, setting.data
     if noted.is_dir():
         return noted
@@ -97,10 +97,11 @@ def trimmed(specs: Sequence[str], data: Data, model: SentenceModel, workdir: pat
 
 
 def keep_tokenizer(student: SentenceModel, workdir: pathlib.Path) -> None:
-    """Copies a tokenizer that was made for the run into its workdir, so that an export needs neither text nor cache."""
+    """Copies the student's tokenizer into the workdir, so that an export needs neither text nor cache."""
     copy = workdir / TOKENIZER
     if copy.is_dir():
         return
+    # Copy, then rename: an interrupted copy must not pass for the tokenizer.
     unfinished = copy.with_name(f".{copy.name}.new")
     shutil.rmtree(unfinished, ignore_errors=True)
     shutil.copytree(student.tokenizer_folder, unfinished)
@@ -108,7 +109,7 @@ def keep_tokenizer(student: SentenceModel, workdir: pathlib.Path) -> None:
 
 
 def _columns(data: Data) -> dict[str, str]:
-    """All columns: a trimmed student may be meant for more languages than it is trained on."""
+    """All columns, also unread ones: a trimmed student may be meant for more languages than it is trained on."""
     return sources.column_map(dict(data.columns) or (sources.TEXT,))
 
 
@@ -117,7 +118,7 @@ def _note(folder: pathlib.Path) -> dict:
 
 
 def _trimmed_folder(specs: Sequence[str], data: Data, model: SentenceModel) -> pathlib.Path:
-    """The folder in the cache, which is made where it is not there."""
+    """The folder of the trimmed tokenizer in the cache; made if absent."""
     columns = _columns(data)
     text, needed = sources.Watched(specs, columns), trim.needed_rows(model)
     used = ("", *roles.used_roles(sentence_roles(data)))
@@ -134,7 +135,7 @@ def _trimmed_folder(specs: Sequence[str], data: Data, model: SentenceModel) -> p
         text.check_content()
         if after.digest != before.digest:
             raise InputError(
-                f"student.trim: the tokenizer of {model.source}, trimmed, would read the text otherwise; leave it empty."
+                f"student.trim: the trimmed tokenizer of {model.source} tokenises the text differently; leave student.trim empty."
             )
         trim.write(result, model.tokenizer_folder, unfinished)
         note = {"text": text.digest, "entries": len(model.params[trim.WORDS])}
@@ -147,7 +148,7 @@ def _trimmed_folder(specs: Sequence[str], data: Data, model: SentenceModel) -> p
 
 
 class _Sentences(NamedTuple):
-    """A text that can be read repeatedly, with each of some prompts prepended."""
+    """A text that can be read repeatedly, each sentence once with every prompt."""
 
     specs: Sequence[str]
     columns: dict[str, str]
@@ -155,14 +156,14 @@ class _Sentences(NamedTuple):
     prompts: Sequence[str]
 
     def chunks(self) -> Iterator[tuple[str, list[str]]]:
-        """Yields sentences with the prompt before them."""
+        """Yields (prompt, sentences without it), every chunk of sentences once for each prompt."""
         rows = (row for spec in self.specs for row in sources.rows(spec, self.columns_of(spec), self.line_bytes))
         sentences = filter(None, (cell.strip() for row in rows for cell in row))
         while chunk := list(islice(sentences, CHUNK_ROWS)):
             yield from ((prompt, chunk) for prompt in self.prompts)
 
     def columns_of(self, spec: str) -> dict[str, str]:
-        """Those of tables; a plain text beside tables of training has sentences alone."""
+        """The columns to read from a source; a plain text has only sentences."""
         return {sources.TEXT: sources.TEXT} if sources.is_plain(spec) else self.columns
 
 
@@ -172,11 +173,11 @@ class _Reading(NamedTuple):
     used: set[int]
     unknown: words.Unknown
     digest: str
-    """Of all ids, as they were before trimming."""
+    """Digest of all ids, as numbered before trimming."""
 
 
 def _read(tokenizer: Tokenizer, text: _Sentences, *, old_ids: np.ndarray | None = None) -> _Reading:
-    """Reads a text; `old_ids` has the ids that a trimmed tokenizer's entries had."""
+    """Tokenises a text; `old_ids` maps a trimmed tokenizer's ids to those before trimming."""
     whole = Tokenizer.from_str(tokenizer.to_str())
     whole.no_truncation()
     unknown, unknown_words = unknown_id(whole), trim.UnknownWords(whole)

@@ -1,4 +1,4 @@
-"""Teachers that are models: which one, how it reads a sentence, and what becomes of its vectors."""
+"""Options of teachers that are models: which models, how they read a sentence, and how their vectors are transformed."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from jaxdistill.teachers.parts.prompts import Prompts
 from jaxdistill.teachers.parts.teacher import Making, Teacher, zeros
 
 SEPARATOR = "|"
-"""Between the parts of an option that has one for each of several models."""
+"""Separates the values of an option that has one per model."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Encoder(Prompts, Teacher):
         return split_specs(self.model)
 
     def each(self) -> list[Self]:
-        """The options of every model; raises `InputError` for parts that are not one for each."""
+        """One `Encoder` per model; raises `InputError` if an option has neither one value nor one per model."""
         names = self.models
         if len(names) < 2:
             return [self]
@@ -63,7 +63,7 @@ class Encoder(Prompts, Teacher):
         if len(parts) not in (1, count):
             raise InputError(
                 f"teacher.{option}={given!r} has {len(parts)} parts, separated by {SEPARATOR}; teacher.model names {count} "
-                f"teachers: give one part, which holds for all, or {count}."
+                f"teachers: give one part, which applies to all, or {count}."
             )
         return parts * (count // len(parts))
 
@@ -82,8 +82,8 @@ class VectorModel(Encoder):
     """Above 0: truncates the teacher's vectors to this width, and normalises them again if the teacher normalises. For
     teachers trained with nested widths (Matryoshka); a narrow student then needs no head."""
     normalize: bool = True
-    """False: compare vectors as pooled. The teacher then lacks the Normalize module that checkpoints such as
-    all-MiniLM-L6-v2 end with, and so do the student and its export."""
+    """False: compare vectors as pooled, without the Normalize module that ends checkpoints such as all-MiniLM-L6-v2; the
+    student and its export then lack it too."""
 
     def load(self, setting: Setting) -> tuple[SentenceModel, ...]:
         if not self.model:
@@ -102,7 +102,7 @@ class VectorModel(Encoder):
             )
 
     def vectors_of(self, setting: Setting) -> SentenceModel:
-        """The one model that `model` names, with the vectors that are compared."""
+        """The one model that `model` names, with `normalize` and `dims` applied."""
         model = self.read(setting, frozen=True)
         model = model if self.normalize else model.as_pooled()
         if model.definition.reads_pairs or not self.dims:
@@ -115,11 +115,11 @@ class VectorModel(Encoder):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Whitening(Teacher):
-    """What is done to stored vectors before they are compared."""
+    """Transforms of stored vectors before they are compared."""
 
     whiten: Fraction = 0.0
-    """Above 0: centres stored targets and divides each principal component by its standard deviation to this power; 1
-    is full whitening. For teachers whose vectors lie in a narrow cone, such as GTE and E5."""
+    """Above 0: centres stored targets and divides each principal component by its standard deviation raised to this power;
+    1 is full whitening. For teachers whose vectors lie in a narrow cone, such as GTE and E5."""
     components: CountOrNone = 0
     """Above 0: keeps this many leading principal components of centred targets, for narrow students without a head."""
 
@@ -128,7 +128,7 @@ class Whitening(Teacher):
         return bool(self.whiten or self.components)
 
     def check_components(self, width: int) -> None:
-        """Raises `InputError` for more principal components than the targets have numbers."""
+        """Raises `InputError` if `components` exceeds the targets' width."""
         if self.components > width:
             raise InputError(
                 f"teacher.components={self.components} is above the {width} numbers of the targets; set "
@@ -136,7 +136,7 @@ class Whitening(Teacher):
             )
 
     def whitened(self, array: targets.Parts | targets.Selected | targets.Joined) -> targets.Stored:
-        """The targets as `whiten` and `components` want them."""
+        """The targets with `whiten` and `components` applied."""
         self.check_components(array.shape[1])
         return targets.Whitened(array, power=self.whiten, components=self.components) if self.transforms else array
 
@@ -150,7 +150,7 @@ class StoredVectors(VectorModel, Whitening):
 
     def stored(self, making: Making) -> tuple[targets.Stored, ...]:
         views, width = making.objective.teacher_views, sum(embedder.width for embedder in making.embedders)
-        self.check_components(width)  # before hours of targets
+        self.check_components(width)  # now, not after hours of computing targets
         for embedder in making.embedders:
             check_reads(making.data, embedder.model, views, making.text)
         if not making.computed:

@@ -1,11 +1,11 @@
-"""Labels pairs of sentences with the scores of other models; made once, stored and resumed. Or reads scores from the text.
+"""Labels sentence pairs with other models' scores, computed once, cached and resumable; or reads scores from the text.
 
 A row has one pair (Trans-Encoder, CoSENT), or its sentence with each of several candidates (listwise distillation).
 
-A labeller is a sentence encoder (cosine similarity, in [-1, 1]) or a cross-encoder (sigmoid, in (0, 1), or the logit where the
-objective compares differences of any size, because the sigmoids of large logits are all 1 in float32); several of one kind
-are averaged, as in Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, section 2.4). A sentence encoder reads
-every distinct sentence once, however many pairs it is in; a cross-encoder reads each pair once, in its own order.
+A labeller is a sentence encoder (cosine similarity, in [-1, 1]) or a cross-encoder (sigmoid, in (0, 1)). Where an objective
+compares differences of any size, a cross-encoder gives its logit, because the sigmoids of large logits are all 1 in float32.
+Several labellers of one kind are averaged, as in Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, section 2.4). A
+sentence encoder reads each distinct sentence once, a cross-encoder each pair once, in its own order.
 """
 
 import logging
@@ -28,7 +28,7 @@ from jaxdistill.inference import Embedder
 from jaxdistill.inference.ensemble import refuse_mixed
 
 ROUNDING = 1e-6
-"""Share by which a score may exceed its limit."""
+"""Fraction by which rounding may push a score above its limit."""
 LARGEST = float(np.finfo(np.float32).max)
 
 log = logging.getLogger(__name__)
@@ -47,11 +47,11 @@ def labels(
     """The mean score of each row's pairs over the labellers, in the order of the store.
 
     Args:
-      labellers: sentence encoders, or cross-encoders; InputError for both, whose scores have other scales.
+      labellers: sentence encoders or cross-encoders, not both (InputError), because their scores differ in scale.
       store: text with these columns; its tokens are not used.
-      folder: keeps the scores, and the vectors that they are made of, by the digest of what made them.
-      columns: the first of them makes a pair with each of the others.
-      logits: of cross-encoders, instead of scores in (0, 1).
+      folder: cache of scores, and of the vectors they are computed from, keyed by the digest of their inputs.
+      columns: the first forms a pair with each of the others.
+      logits: cross-encoders give logits instead of scores in (0, 1).
       progress: show bars.
     """
     refuse_mixed(labellers)
@@ -98,7 +98,7 @@ def _of_pairs(
 def _of_sentences(
     embedder: Embedder, store: TokenStore, columns: Sequence[str], folder: Path, *, dtype: str, progress: bool
 ) -> Float[np.ndarray, "rows k"]:
-    """Cosine similarities of a sentence encoder's vectors."""
+    """A sentence encoder's cosine similarities."""
     row: dict[str, int] = {}
     prompts = embedder.model.role_prompts
     texts = [store.texts(column, prompts) for column in columns]
@@ -125,27 +125,27 @@ def _of_sentences(
 
 
 def _name(what: str, embedder: Embedder, store: TokenStore, columns: Sequence[str], dtype: str) -> str:
-    """Everything that determines the rows."""
+    """Key of the cache: everything that determines the scores."""
     return f"{what} {' '.join(columns)} {embedder.model.digest()} {store.content_digest} {dtype}"
 
 
 def checked_scores(
     array: Float[np.ndarray, "rows k"], named: str, store: TokenStore, objective: Objective
 ) -> targets.Selected:
-    """The user's own scores of each row's pairs.
+    """The user's own scores of each row's pairs, for the rows that the store keeps.
 
     Args:
-      array: a row for each row of the files.
-      named: the option that names them, for errors.
+      array: one row per row of the files.
+      named: the option that names the scores, for errors.
 
     Raises:
-      InputError: another number of scores, a score that is too large, or the same score everywhere.
+      InputError: a wrong number of scores per row, a score that is too large, or equal scores everywhere.
     """
     count, largest = len(objective.scored) - 1, objective.largest_label
     if array.shape[1] != count:
         raise InputError(
-            f"{named} has {array.shape[1]} numbers a row; it holds one score per pair, and this objective reads {count} a row: an "
-            f"array of shape [rows, {count}], or {count} columns."
+            f"{named} has {array.shape[1]} numbers per row; this objective reads {count}, one score per pair: give an array of "
+            f"shape [rows, {count}], or {count} columns."
         )
     kept = targets.Selected(array, store.input_row)
     scores = kept[:]
@@ -166,7 +166,11 @@ def checked_scores(
 
 
 def scores_of_columns(names: Sequence[str], data: Data, store: TokenStore) -> Float[np.ndarray, "rows k"]:
-    """The numbers in some columns of the training text, for all its rows; those that are left out may lack them."""
+    """The numbers in `names`' columns of the training text, for all its rows; NaN in rows left out that lack one.
+
+    Raises:
+      InputError: a row of the store has no finite number in a column.
+    """
     found = np.full((store.input_rows, len(names)), np.nan, np.float32)
     kept, strange = np.isin(np.arange(store.input_rows), store.input_row), dict[tuple[int, int], str]()
     rows = sources.read(sources.split_specs(data.text), names, data.max_line_bytes, cell=formats.number_or_text)
@@ -179,7 +183,7 @@ def scores_of_columns(names: Sequence[str], data: Data, store: TokenStore) -> Fl
     if len(lacking):
         row, column = map(int, lacking[0])
         cell = strange.get((row, column))
-        what = f"{cell!r:.40}, no finite number such as 0.5," if cell else "no score"
+        what = f"{cell!r:.40}, not a finite number such as 0.5," if cell else "no score"
         raise InputError(
             f"data.text: row {row + 1:,} has {what} in the column {names[column]!r}; correct or remove the row, or leave out "
             f"--config.teacher.names={','.join(names)} and set --config.teacher.kind=labels, with a model that scores the candidates."
@@ -188,7 +192,8 @@ def scores_of_columns(names: Sequence[str], data: Data, store: TokenStore) -> Fl
 
 
 def _score(cell: str) -> float:
-    """The number in a cell; NaN if there is none, or one beyond float32. Python also reads 1_5, as 15."""
+    """The number in a cell; NaN if it has none, or one beyond float32."""
+    # Python also reads 1_5, as 15.
     try:
         number = float(cell.replace("_", "?"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Teachers that are a file of your own."""
+"""The base class of teachers that are a file of your own targets."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ class OwnFile(Teacher):
     """Your own targets in a file."""
 
     file: str = ""
-    """A `.npy` file with a row for each row of `data.text`: its vector, or one score for each of its pairs. Also at
-    `s3://` or `gs://`."""
+    """A `.npy` file, also at `s3://` or `gs://`, with one row per row of `data.text`: its vector, or one score for each of its
+    pairs."""
 
     of_rows = True
 

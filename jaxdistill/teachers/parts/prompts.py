@@ -1,4 +1,4 @@
-"""The options of a model's prompts, for teachers and students, and the model with the prompts of its text's roles."""
+"""Prompt options of teachers and students, and how they apply to the roles of the text."""
 
 import dataclasses
 import logging
@@ -15,22 +15,22 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prompts:
-    """The prompts that a model reads its sentences with."""
+    """The prompts prepended to a model's sentences."""
 
     prompt: str = ""
-    """Name of a prompt of the checkpoint, or a text, prepended to every sentence without a role; `none`: no prompt;
-    empty: the checkpoint's default prompt, or that of an earlier stage's student. In a text, `\\n` is a line break. The
-    export of a student lists it among its prompts."""
+    """Prompt of every sentence without a role: the name of one of the checkpoint's prompts, or a text, in which `\\n` is a
+    line break; `none`: no prompt; empty: the default prompt of the checkpoint or of an earlier stage's student. A student's
+    export lists it among its prompts."""
     query_prompt: str = ""
-    """Name of a prompt of the checkpoint, or a text, prepended to queries (see `data.roles`); `none`: no prompt; empty:
-    the checkpoint's prompt `query`, if it has one. The export of a student stores it as its prompt `query`."""
+    """Prompt of queries (see `data.roles`): the name of one of the checkpoint's prompts, or a text; `none`: no prompt; empty:
+    the checkpoint's prompt `query`, if it has one. A student's export stores it as its prompt `query`."""
     document_prompt: str = ""
-    """The same for documents; empty: the checkpoint's prompt `document`, `passage` or `corpus`, if it has one. The export
-    of a student stores it as its prompt `document`."""
+    """The same for documents; empty: the checkpoint's prompt `document`, `passage` or `corpus`, if it has one. A student's
+    export stores it as its prompt `document`."""
 
     @property
     def of_roles(self) -> dict[str, str]:
-        """Each role to the prompt that is asked for it."""
+        """Maps each role to the option's value."""
         return {"query": self.query_prompt, "document": self.document_prompt}
 
     def prompted(self, data: Data, model: SentenceModel, section: str) -> SentenceModel:
@@ -47,8 +47,8 @@ class Prompts:
             for role, prompt in self.of_roles.items():
                 if prompt:
                     raise InputError(
-                        f"{section}.{role}_prompt={prompt!r} is for sentence encoders; {model.source} is a cross-encoder; leave it "
-                        "empty."
+                        f"{section}.{role}_prompt={prompt!r} is for sentence encoders, but {model.source} is a cross-encoder; leave "
+                        "it empty."
                     )
             return model
         for role, prompt in self.of_roles.items():
@@ -66,7 +66,7 @@ class Prompts:
 
 
 def check_roles(data: Data, models: Sequence[SentenceModel]) -> None:
-    """Raises `InputError` if the text has roles, and every model reads them as sentences without a role."""
+    """Raises `InputError` if the text has roles but no model has a prompt for any of them."""
     used = roles.used_roles(sentence_roles(data))
     if used and all(model.role_prompts[role] == model.prompt for role in used for model in models):
         raise InputError(

@@ -1,4 +1,4 @@
-"""What every kind of teacher has: its options' base class, with defaults for what a kind does not do."""
+"""The base class of all teachers' options, with defaults for what a kind does not do."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -23,17 +23,17 @@ class Making(NamedTuple):
     data: Data
     objective: Objective
     embedders: Sequence[Embedder]
-    """Of the models whose vectors are the targets."""
+    """Embedders of the models whose vectors are the targets."""
     labellers: Sequence[SentenceModel]
     compute_dtype: DTypeLike
     progress: bool
     computed: bool
-    """False: the targets are zeros that take no time and no memory, for their shapes."""
+    """False: only shapes matter; targets are zeros that take no time and no memory."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Teacher:
-    """The options of a teacher. A kind overrides what it does otherwise; all that can be left out has a default here."""
+    """The options of a teacher. A kind overrides what it does differently; everything but `kind` has a default."""
 
     kind: str
     """The kind of teacher: a file of `jaxdistill/teachers`, or your own class as `my_file.py:MyTeacher`."""
@@ -41,13 +41,13 @@ class Teacher:
     scores_pairs = False
     """Whether the targets are scores of sentence pairs, and not vectors."""
     of_rows = False
-    """Whether the targets belong to the rows of the text as they are in the files, which can then not be split."""
+    """Whether targets belong to whole rows of the text's files, so that long rows cannot be split."""
     is_live = False
     """Whether the teacher runs inside the training step."""
     transforms = False
-    """Whether the targets are whitened or reduced, and no longer the vectors of the models."""
+    """Whether targets are whitened or reduced, and so differ from the models' vectors."""
     compares_each = False
-    """Whether the student's vector has a part for each of several models, which is compared with that model alone."""
+    """Whether the student's vector has one segment per model, compared with that model alone."""
     normalize = True
     """Whether vectors are compared at unit length, see `VectorModel.normalize`."""
     dropout = False
@@ -60,17 +60,17 @@ class Teacher:
 
     @property
     def models(self) -> Sequence[str]:
-        """Names of the models that it reads."""
+        """Names of its models, as the options give them."""
         return ()
 
     @property
     def files(self) -> Mapping[str, Sequence[str]]:
-        """Option to the files that it names, which all processes must read alike."""
+        """Maps an option to its files, which must be the same in all processes."""
         return {}
 
     @property
     def shown(self) -> Sequence[str]:
-        """What a model card says the teacher is, where no model gives the vectors."""
+        """The teacher's description in a model card if no model gives the vectors."""
         return self.models
 
     def check(self) -> None:
@@ -85,10 +85,10 @@ class Teacher:
         return []
 
     def width(self, widths: Sequence[int]) -> int:
-        """Width of the targets; 0 where they are no vectors.
+        """Width of the targets; 0 if they are not vectors.
 
         Args:
-          widths: of the vectors of the loaded models.
+          widths: the width of each loaded model's vectors.
         """
         return sum(widths)
 
@@ -97,18 +97,18 @@ class Teacher:
         return (1.0,)
 
     def wrapped(self, objective: Objective, widths: Sequence[int]) -> Objective:
-        """The objective for models of these widths."""
+        """The objective for models of these widths: applied once per model if `compares_each`."""
         return objective
 
     def stored(self, making: Making) -> tuple[targets.Stored, ...]:
-        """One array for each teacher view, with a row for each of the text; empty where targets are not stored."""
+        """One array per teacher view, with one row per row of the text; empty if targets are not stored."""
         return ()
 
     def joined(self, vectors: Sequence[Float[np.ndarray, "n _"]]) -> Float[np.ndarray, "n e"]:
-        """The joined vectors of all models; a single model's vectors unchanged."""
+        """Concatenates the models' vectors, weighted by `shares`; a single model's vectors stay unchanged."""
         return vectors[0] if len(vectors) == 1 else targets.joined(vectors, self.shares())
 
 
 def zeros(rows: int, width: int) -> Float[np.ndarray, "rows e"]:
-    """Zeros that take no memory."""
+    """Zeros of this shape that take no memory."""
     return np.broadcast_to(np.float32(0), (rows, width))
