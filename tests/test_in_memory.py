@@ -112,7 +112,7 @@ def test_columns_have_several_short_forms():
         (pandas.DataFrame({"a": ["x"], "b": ["y"]}), {}, r"text has no column 'text'; it has 'a', 'b'.*columns=\{'text': NAME\}"),
         (pandas.DataFrame({"a": ["x", 2.5], "b": "y"}), {"text": "a"}, r"text row 1, column 'a', is 2.5, a float"),
         ({"a": ["x"], "b": []}, COLUMNS | {"text": "a", "second": "b"}, "the columns a, b differ in length"),
-        ([("a", "b")], {}, r"text\[0\] has 2 values, and columns=\['text'\] names 1"),
+        ([("a", "b")], {}, r"text\[0\] has 2 values, but columns=\['text'\] names 1"),
         ([("a", "b"), ("c",)], COLUMNS, r"text\[1\]=\('c',\) has 1 of 2 values \(q, d\)"),
         ([{"q": "a", "d": "b"}, {"q": "c"}], COLUMNS, r"text\[1\] has no 'd'"),
         (datasets.DatasetDict(train=datasets.Dataset.from_dict(PAIRS)), {}, "text has the splits train; give one of them"),

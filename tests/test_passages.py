@@ -66,7 +66,7 @@ def test_each_file_of_a_folder_is_one_text_as_python_reads_it(documents):
     for spec, columns, said in (
         (documents, ("text", "second"), "a.md has no column 'second': a whole file is one text"),
         ("files:docs/x*", ("text",), "no file matches docs/x"),
-        ("docs", ("text",), "docs is a folder; .* or files:docs for one text a file"),
+        ("docs", ("text",), "docs is a folder; .* or files:docs for one text per file"),
         ("files:docs/.hidden", ("text",), "hidden:1 is not UTF-8"),
         ("files:paper", ("text",), "paper is not text but PDF: write its text into a file"),
         ("files:image", ("text",), "image is not text but an image: leave it out"),

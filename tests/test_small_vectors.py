@@ -240,7 +240,7 @@ def test_evaluate_scores_stored_vectors_against_their_bytes(model, text, tmp_pat
         (encode, ["--calibrate=text.txt"], "--calibrate gives the ranges of int8, not of float32"),
         (encode, ["--dtype=int8", "--calibrate=absent.txt"], "absent.txt does not exist"),
         (encode, ["--dtype=int8", "--output=s3://bucket/v.npy"], "has no place for the ranges of int8"),
-        (search, ["--query=a", "--vectors={0}/lost.npy"], "lost.npy has int8 vectors without their ranges"),
+        (search, ["--query=a", "--vectors={0}/lost.npy"], "lost.npy has int8 vectors, but their ranges are missing"),
         (search, ["--query=a", "--vectors={0}/cut.npy"], "cut, give the same --dims."),
         (search, ["--query=a", "--vectors={0}/cut.npy", "--dims=8", "--full_vectors={0}/cut.npy"], "and 30 of 16 are"),
         (search, ["--query=a", "--dims=8"], "--dims and --full_vectors are about stored vectors"),

@@ -265,7 +265,7 @@ def test_vectors_that_cannot_be_targets_are_refused(tmp_path, monkeypatch, array
     [
         (np.where(np.arange(25) == 21, 0.0, 1.0), "v.npy row 21 is a zero vector"),
         (np.where(np.arange(25) == 3, 0.0, 1.0), ""),  # a row that is not trained on
-        (None, "v.npy: the vectors of all 24 rows point the same way as that of row 0"),
+        (None, "v.npy: all 24 vectors point the same way as row 0"),
     ],
 )
 def test_targets_that_teach_nothing_are_refused(tmp_path, monkeypatch, scale, message):

@@ -1,7 +1,7 @@
 """Makes batches as a pure function of (seed, step), so that a resumed run needs no iterator state.
 
-Order, groups and shape of a batch follow from lengths and random draws alone, without reading a token. Each process of
-several plans all groups so, then reads and packs its own only, and the batch is the same for any number of processes.
+Order, groups and shape of a batch follow from lengths and random draws alone, without reading a token. Each process plans
+all groups this way, then reads and packs only its own, so the batch is the same for any number of processes.
 """
 
 import os
@@ -40,12 +40,12 @@ class _Stream(NamedTuple):
         return max(view.longest(self.store) for view in self.views)
 
     def most_words(self, rows: Integer[np.ndarray, " b"]) -> int:
-        """Most words of a sentence that a random view reads; 1 at least."""
+        """The most words that a sentence of a random view has; at least 1."""
         columns = {view.column for view in self.views if view.is_random}
         return max([1, *(int(self.store.counts_of(column, rows).words.max()) for column in columns)])
 
     def each_use(self) -> Iterator[tuple[int, "views.View", int]]:
-        """The place of each view, the view, and how many times it came before."""
+        """Yields (index, view, number of earlier uses of the same view)."""
         for place, view in enumerate(self.views):
             yield place, view, self.views[:place].count(view)
 
@@ -54,13 +54,13 @@ class _Sentences(NamedTuple):
     """The sentences of a stream in one step."""
 
     slots: Integer[np.ndarray, "g n"]
-    """Slots to pack for each, at least its length; group-major, with the views of an example adjacent."""
+    """Slots to reserve for each sentence, at least its length; group-major, an example's views adjacent."""
     changed: Mapping[int, packing.Ragged]
-    """Sentences of the views that change the text, by the view's place, in the order of the epoch."""
+    """Maps the index of each view that changes the text to its sentences, in the order of the epoch."""
 
 
 class _Plan(NamedTuple):
-    """Everything about a step's batch that takes no tokens."""
+    """Everything about a step's batch that is known without reading tokens."""
 
     rows: Integer[np.ndarray, " b"]
     """Store rows in the order of the epoch."""
@@ -68,7 +68,7 @@ class _Plan(NamedTuple):
     """Examples of the batch in group order, as indices of `rows`."""
     uniform: Callable[[int], Float[np.ndarray, "b draws"]]
     sentences: list[_Sentences]
-    """One for each stream."""
+    """One per stream: the student's and, with a live teacher, the teacher's."""
 
 
 class Batches:
@@ -78,7 +78,7 @@ class Batches:
     number of sentences; each source reshuffles and repeats its own sentences to fill its share.
 
     Args:
-      student_store, teacher_store: the same rows in the tokens of student and teacher; None without a live teacher.
+      student_store, teacher_store: the same rows, tokenised for student and teacher; None without a live teacher.
       student_views, teacher_views: names of views, see `views`. Repeated views are drawn independently; the n-th use of
         a view keeps the same words for student and teacher.
       batch_size: sentences per step.
@@ -87,9 +87,9 @@ class Batches:
       weights: relative sampling weight of each source; empty: all sentences are sampled equally often.
       reserve_rows: number of rows in `reserved`, held out of training with all rows of equal text.
       reserve_seed: seed that selects the reserved rows.
-      most_shapes, divides_rows: 2 to 4 sets of shapes, and whether their rows may be divided, see `choose_shapes`.
+      most_shapes, divides_rows: `most` and `divided` of `choose_shapes`.
       max_steps: steps of the run, if known; bounds the number of batches from which shapes are chosen.
-      targets: stored teacher embeddings, one array `[rows, e]` per teacher view, instead of a teacher store.
+      targets: stored teacher vectors, one array `[rows, e]` per teacher view, instead of a teacher store.
       own: the groups that this process holds, ascending; None: all.
     """
 
@@ -134,7 +134,7 @@ class Batches:
         if teacher is not None and teacher.content_digest != student.content_digest:
             raise InputError("the token stores of student and teacher hold different text; build both again.")
         if teacher is not None and targets:
-            raise InputError("a live teacher and stored targets exclude each other; give one of them.")
+            raise InputError("a live teacher and stored targets exclude each other; give only one.")
         if targets and len(targets) != len(teacher_views):
             raise InputError(
                 f"got {len(targets)} arrays of stored targets for {len(teacher_views)} teacher views; give one per view."
@@ -158,8 +158,7 @@ class Batches:
 
     @cached_property
     def shapes(self) -> tuple[packing.Shapes, ...]:
-        """Possible shapes of a batch, smallest first: for each, one of the student and, with a live teacher, one of
-        it."""
+        """Possible shapes of a batch, smallest first: each has one shape per stream."""
         steps = max(1, min(SIMULATED_STEPS, self._max_steps or SIMULATED_STEPS))
         batches = []
         for step in range(steps):
@@ -173,7 +172,7 @@ class Batches:
         return plan.rows[plan.order]
 
     def batch_at(self, step: int) -> Batch:
-        """The own groups of a step's batch; steps count from 0."""
+        """This process's groups of a step's batch; steps count from 0."""
         plan = self._plan(step)
         mine = plan.order.reshape(self.groups, -1)[self._own].ravel()
         student, *teacher = [
@@ -189,8 +188,8 @@ class Batches:
         return Batch(student, teacher[0] if teacher else None, targets)
 
     def _packed(self, plan: _Plan) -> list[tuple[Integer[np.ndarray, "own n"], packing.Shape]]:
-        """The first slot of each sentence of the own groups, and the shape, for each stream: the first set of shapes that
-        holds all groups."""
+        """For each stream, the first slot of each sentence of this process's groups, and the smallest shape that holds
+        all groups, other processes' too: all must run the same program."""
         for shapes in self.shapes:
             packed = []
             for sentences, shape in zip(plan.sentences, shapes, strict=True):
@@ -203,10 +202,8 @@ class Batches:
         raise AssertionError("the last shape holds any batch")
 
     def _plan(self, step: int) -> _Plan:
-        """Order and lengths of a step's batch.
-
-        NOTE: the order depends on the student's lengths alone, so that a live teacher and stored targets train alike.
-        """
+        """Order and lengths of a step's batch; the order depends only on the student's lengths, so that a live teacher and
+        stored targets train the same."""
         epoch, place = divmod(step, self.steps_per_epoch)
         rows = self._epoch(epoch)[place * self.batch_size : (place + 1) * self.batch_size]
         uniform = self._uniform(step, max(stream.most_words(rows) for stream in self._streams))
@@ -217,9 +214,9 @@ class Batches:
         return _Plan(rows, order, uniform, list(map(_Sentences, slots, changed)))
 
     def _uniform(self, step: int, width: int):
-        """Makes a function of n: random numbers `[b, u]` for the n-th use of an augmentation, from (seed, step, n).
+        """Returns a function of n that draws `[b, width]` for the n-th use of an augmentation, from (seed, step, n).
 
-        Each row draws one number per token of the longest sentence of any batch; only the first `width` are kept.
+        Each row draws one number per token of the longest possible sentence; only the first `width` are kept.
         """
 
         @lru_cache
@@ -227,6 +224,7 @@ class Batches:
             kept = np.empty((self.batch_size, width))
 
             def draw(block: slice) -> None:
+                # Jump to the block's place in one stream: the numbers do not depend on how rows are split into blocks.
                 bits = np.random.PCG64([self.seed, 1, step, use]).advance(block.start * self._draws)
                 part = kept[block]
                 part[:] = np.random.Generator(bits).random((len(part), self._draws))[:, :width]
@@ -295,7 +293,7 @@ def padding_share(batch: Batch) -> float:
 
 def _stream(store: TokenStore, names: Sequence[str]) -> _Stream:
     if not names:
-        raise InputError("no view is given; student and live teacher need at least one each, such as 'text'.")
+        raise InputError("no view is given; a student and a live teacher each need at least one, such as 'text'.")
     parsed = tuple(views.parse_view(name, store.columns) for name in names)
     if len({bool(view.second) for view in parsed}) > 1:
         raise InputError(f"views {', '.join(names)} mix pairs and single sentences; use one kind in a run.")
@@ -309,6 +307,7 @@ def _split(store: TokenStore, reserve_rows: int, reserve_seed: int, batch_size: 
             f"the text has {store.rows} sentences, but {reserve_rows} reserved ones and one batch of {batch_size} need "
             f"{reserve_rows + batch_size}; add text, or reduce --config.data.batch_size."
         )
+    # By key, not by row: a repeat of a reserved sentence must not be trained on either.
     drawn = np.random.RandomState(reserve_seed).permutation(store.rows)[:reserve_rows]
     reserved = np.sort(drawn)
     rows = np.flatnonzero(~np.isin(store.keys, store.keys[reserved]))
@@ -321,7 +320,7 @@ def _split(store: TokenStore, reserve_rows: int, reserve_seed: int, batch_size: 
 
 
 def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float]) -> list[tuple[np.ndarray, int]]:
-    """For each source, its rows and the number that an epoch takes; empty without weights."""
+    """For each source, its rows and how many of them an epoch takes; empty without weights."""
     if not weights:
         return []
     sources.check_weights(weights, sources=len(store.source_rows))
@@ -339,7 +338,7 @@ def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float]) -> li
 
 
 def _changed(stream: _Stream, rows: np.ndarray, uniform) -> dict[int, packing.Ragged]:
-    """Sentences of the views that change the text, whose lengths are not known before they are tokenised."""
+    """Sentences of the views that change the text; their lengths are only known after tokenising."""
     return {
         place: views.viewed(view, stream.store, rows, partial(uniform, use))
         for place, view, use in stream.each_use()
@@ -357,7 +356,7 @@ def _most_tokens(
             found[place] = changed[place].lengths
             continue
         if view.is_random:
-            uniform(use)  # before the threads, which would wait for each other
+            uniform(use)  # cached here: it uses the same threads, which would wait for each other
 
         def bound(block: slice, place=place, view=view, use=use) -> None:
             found[place, block] = views.most_tokens(view, stream.store, rows[block], lambda: uniform(use)[block])
@@ -369,7 +368,7 @@ def _most_tokens(
 def _viewed(
     stream: _Stream, plan: _Plan, changed: Mapping[int, packing.Ragged], mine: Integer[np.ndarray, " m"]
 ) -> packing.Ragged:
-    """Tokens of some examples, with the views of each adjacent."""
+    """Tokens of the examples `mine`, each example's views adjacent."""
     parts = [
         changed[place].taken(mine)
         if place in changed
@@ -384,7 +383,7 @@ def _viewed(
 
 
 def _in_blocks(work: Callable[[slice], None], rows: int) -> None:
-    """Does `work` for each block of rows, several at once."""
+    """Calls `work` on each block of rows, in several threads."""
     blocks = [slice(begin, min(begin + BLOCK_ROWS, rows)) for begin in range(0, rows, BLOCK_ROWS)]
     for _ in _threads().map(work, blocks) if len(blocks) > 1 else map(work, blocks):
         pass  # an error of a block is raised here

@@ -1,4 +1,4 @@
-"""Splits long texts into chunks of whole sentences, of drawn lengths in tokens."""
+"""Splits long texts into chunks of whole sentences whose lengths, in tokens, are drawn at random."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from jaxdistill.data.sentence_ends import sentence_ends
 from jaxdistill.files.reading import foreign_errors
 
 VERSION = 1
-"""Version of the splitting, part of the digest; bump where the same text gives other chunks."""
+"""Version of the splitting, part of the digest; bump if the same text gives other chunks."""
 MEASURED_CHARACTERS = 1 << 20
 """Characters tokenised at a time."""
 _SPACES = re.compile(r"\s+")
@@ -35,9 +35,9 @@ class _Stops(NamedTuple):
 class Chunking:
     """How texts are split.
 
-    The length at which a chunk may end is drawn uniformly from `least` to `most`, by a generator that the text itself
-    seeds: the same text always has the same chunks. The chunk ends at the first sentence end after it, or at the last
-    one that `most` allows. A sentence above `most` is split between words, and a word between tokens.
+    Each chunk's length is drawn uniformly from `least` to `most` tokens. The text seeds the generator, so the same text
+    always gives the same chunks. A chunk ends at the first sentence end at or after the drawn length, or at the last one
+    that `most` allows. A sentence above `most` is split between words, and a word between tokens.
     """
 
     tokenizer: Tokenizer
@@ -45,11 +45,11 @@ class Chunking:
     most: int
     """Maximum tokens of a chunk, special tokens and prompts excluded."""
     least: int = 0
-    """Shortest drawn length; 0: all are `most`."""
+    """Shortest drawn length; 0: every length is `most`."""
 
     @property
     def digest(self) -> str:
-        """Digest of everything but the text."""
+        """Digest of everything besides the text that determines the chunks."""
         parts = [VERSION, bare(self.tokenizer).to_str(), self.most, self.least]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
@@ -60,7 +60,7 @@ class Chunking:
             yield [text[start:end] for start, end in spans]
 
     def spans(self, texts: Iterable[str]) -> Iterator[list[tuple[int, int]]]:
-        """Yields where the chunks of each text start and end, in characters; no chunk is empty or has outer white space."""
+        """Yields each text's chunks as (start, end) in characters; none is empty or has outer white space."""
         tokenizer = bare(self.tokenizer)
         for batch in _batches(texts):
             with foreign_errors("the tokenizer cannot read the text"):
@@ -72,7 +72,11 @@ class Chunking:
                 yield [(start, end) for start, end in trimmed if start < end]
 
     def _cuts(self, text: str, token_ends: Integer[np.ndarray, " t"]) -> list[int]:
-        """Where the chunks of a text end."""
+        """Ends of a text's chunks, in characters.
+
+        Args:
+          token_ends: end of each token, in characters, ascending.
+        """
 
         def stops(places: Sequence[int] | Integer[np.ndarray, " n"]) -> _Stops:
             return _Stops(np.asarray(places, np.int64), np.searchsorted(token_ends, places, side="right"))
@@ -91,7 +95,7 @@ class Chunking:
         return cuts
 
     def _next_end(self, levels: Sequence[_Stops], done: int, drawn: int) -> tuple[int, int]:
-        """Where the chunk after `done` tokens ends, in characters and in tokens."""
+        """End of the chunk that starts after `done` tokens, in characters and in tokens; `levels` from best to worst."""
         for places, tokens in levels:
             first, beyond = np.searchsorted(tokens, [done, done + self.most], side="right")
             if first < beyond:
@@ -101,7 +105,7 @@ class Chunking:
 
 
 def tokens_around(tokenizer: Tokenizer, prompts: Iterable[str]) -> int:
-    """Tokens that a model reads besides a chunk's: special tokens and the longest prompt."""
+    """Tokens that a model reads besides the chunk: special tokens and the longest prompt."""
     longest = max(len(tokenizer.encode(prompt, add_special_tokens=False)) for prompt in prompts)
     return tokenizer.num_special_tokens_to_add(False) + longest
 
@@ -113,7 +117,7 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Groups texts of about `MEASURED_CHARACTERS`."""
+    """Groups texts into lists of about `MEASURED_CHARACTERS` characters."""
     batch, characters = [], 0
     for text in texts:
         batch.append(text)

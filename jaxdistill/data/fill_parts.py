@@ -1,4 +1,4 @@
-"""Computes the parts of a folder that are missing; a signal stops it with a line that says how much is done."""
+"""Computes the missing parts of a folder; a signal stops it with a line that says how much is done."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
@@ -14,9 +14,9 @@ from jaxdistill.data.sources import Watched
 from jaxdistill.files.buckets import Bucket
 
 Advance = Callable[[int], None]
-"""Takes numbers of rows that are computed, between which a signal may stop the work."""
+"""Called with the number of rows just computed; a signal stops the work here."""
 Made = tuple[Callable[[Path], object], Mapping[str, int]]
-"""What writes a part's file, and counts of its rows, as `PartFolder.write` takes them."""
+"""The function that writes a part's file, and counts of its rows: arguments of `PartFolder.write`."""
 
 
 def fill(
@@ -27,16 +27,16 @@ def fill(
     unit: str,
     shown: bool | str,
 ) -> Mapping[str, int]:
-    """Computes and writes the missing parts; returns the sums of the counts of all. All processes of a run call this together.
+    """Computes and writes the missing parts; returns the counts summed over all parts. All processes call this together.
 
     Args:
-      taken: gives the input of some rows; called with rising rows.
+      taken: returns the input of a range of rows; called with rising ranges.
       make: computes a part from its rows' numbers and input.
-      unit: name of the rows, for the bar and the line.
+      unit: what a row is, such as `sentences`, for the progress bar and the error.
       shown: as in `progress_bar`; the first process shows its own share.
 
     Raises:
-      Interrupted: after a signal; the parts that are written stay.
+      Interrupted: after a signal; parts already written stay.
     """
     if not parts.is_complete:
         total, shown = parts.rows_there + parts.rows_to_write, processes.is_first() and shown
@@ -65,10 +65,10 @@ def filled_from_text(
     part_rows: int,
     shown: bool,
 ) -> PartFolder:
-    """A folder of `.parquet` parts of a text, written where they are not there yet.
+    """A folder of `.parquet` parts computed from a text; writes the missing ones.
 
     Args:
-      rows: gives the text's rows, or what is read of them; called twice.
+      rows: returns an iterator over the text's rows; called twice.
       make, shown: as in `fill`.
 
     Raises:
@@ -96,7 +96,7 @@ def filled_from_text(
 
 
 def _taken_from(rows: Iterable[Any], text: Watched) -> Callable[[range], Sequence[Any]]:
-    """Gives the rows of a text, in rising order."""
+    """Returns a function that takes ranges of rows, in rising order, from one pass over the text."""
     rest, at = iter(rows), 0
 
     def taken(wanted: range) -> Sequence[Any]:

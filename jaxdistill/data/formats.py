@@ -1,4 +1,4 @@
-"""Readers of text files, one for each format; errors name the file and the line."""
+"""Reads text files, with one reader per format; errors name the file and the line."""
 
 import csv
 import io
@@ -13,11 +13,11 @@ from jaxdistill.files import parts, reading
 
 SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl", ".parquet")
 Cell = Callable[..., str]
-"""Makes text of a cell: `checked_text` or `number_or_text`."""
+"""Converts a cell to text: `checked_text` or `number_or_text`."""
 Lines = Iterator[tuple[int, str]]
-"""Line numbers and lines, as `reading.lines` gives them."""
+"""Line numbers and lines from `reading.lines`."""
 NAME = re.compile(r"[\w.:/-]{1,64}")
-"""Header of a column that nobody named: one word, not a sentence."""
+"""What passes for the header of a single column that the caller did not name: one word, not a sentence."""
 PARQUET_ROWS = 4096
 """Maximum rows decoded at a time."""
 PARQUET_BYTES = 64 << 20
@@ -27,7 +27,7 @@ UNPACKED_BYTES = 1 << 30
 
 
 class MissingColumn(InputError):
-    """A file has no column of a name."""
+    """A file lacks a requested column."""
 
 
 def checked_text(value: object, place: str, column: str, limit_bytes: int = reading.LINE_BYTES) -> str:
@@ -48,7 +48,7 @@ def checked_text(value: object, place: str, column: str, limit_bytes: int = read
 
 
 def number_or_text(value: object, place: str, column: str, limit_bytes: int = reading.LINE_BYTES) -> str:
-    """As `checked_text`; a number becomes its digits."""
+    """Like `checked_text`, but converts a number to text."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if is_number else checked_text(value, place, column, limit_bytes)
 
@@ -60,7 +60,7 @@ def rows(
 
     Args:
       line_bytes: longest line or cell.
-      cell: checks a cell of a format that has types.
+      cell: converts a cell of a typed format (`.jsonl`, `.parquet`) to text.
 
     Raises:
       InputError: unknown format, not a regular file, no rows, bytes that are not UTF-8, a line above the limit, a row
@@ -85,16 +85,16 @@ def rows(
 
 
 def reader_source(path: Path) -> str:
-    """Digest of the source of the user's own reader of a file; empty for files that this module reads."""
+    """Digest of the source code of the user's own reader for a file; empty for formats of this module."""
     return parts.reader_sources.get(_known_suffix(path), "")
 
 
 def whole_file(
     path: Path, columns: Mapping[str, str], id_name: str, line_bytes: int = reading.LINE_BYTES
 ) -> tuple[str, ...]:
-    """The row of a file that is one text: its content, and its path in a column `id_name`; other columns it lacks.
+    """The single row of a file that is one text: its content as `text`, its path in the column `id_name`.
 
-    Line ends become `\\n`, as in Python's text mode, so that offsets match a program that opens the file as text.
+    Line ends become `\\n`, as in Python's text mode, so that offsets match other programs that open the file as text.
     """
     found = dict.fromkeys(columns, str(path))
     for name in (name for name, source in columns.items() if name != "text" and id_name not in _names(source)):
@@ -111,7 +111,7 @@ def whole_file(
 
 
 def suffix(path: Path) -> str:
-    """The format by the file's name, without the suffix of a compressed one."""
+    """The format's suffix in the file's name, without `.gz` or `.xz`; raises `InputError` if unknown."""
     if known := _known_suffix(path):
         return known
     raise InputError(
@@ -138,7 +138,7 @@ def _from_outside(path: Path, kind: str, columns: Mapping[str, str]) -> Iterator
 
 
 def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: str) -> list[str]:
-    """Maps our columns to a table's: of `sentence1|premise` the first that exists; a single column serves as `text`."""
+    """The table's column for each of ours: of `sentence1|premise`, the first that exists; a single column serves as `text`."""
     chosen = []
     for name, source in columns.items():
         found = next((one for one in _names(source) if one in available), None)
@@ -156,21 +156,21 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
 
 
 def _how_to_name(columns: Mapping[str, str], name: str, place: str) -> str:
-    """Where to name the column that a table does not have."""
+    """Says where the user names the column that a table lacks."""
     if place.startswith(("hf:", "tfds:")) and name == "text":
         return "End the spec with one of these names."
     pairs = [f'("{ours}", "{"COLUMN" if ours == name else theirs}")' for ours, theirs in columns.items()]
     given = f"({', '.join(pairs)}{',' * (len(pairs) == 1)})"
-    return f"Name the column: data.columns={given} of a training, or the option of another program that ends in column."
+    return f"Name the column: data.columns={given} in a training, or another program's option that ends in column."
 
 
 def _names(source: str) -> tuple[str, ...]:
-    """The names that a column such as `sentence1|premise` may have in a file; the whole may be one."""
+    """The names that a column `sentence1|premise` may have in a file, including the whole string."""
     return (source, *source.split("|"))
 
 
 def _asked(columns: Mapping[str, str]) -> set[str]:
-    """All names that `columns` gives for a file's columns."""
+    """All names that the requested columns may have in a file."""
     return {name for source in columns.values() for name in _names(source)}
 
 
@@ -226,7 +226,7 @@ def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[
 
 
 def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str], *, cell: Cell) -> Iterator[tuple[str, ...]]:
-    """One JSON object per line; blank lines are skipped. A column without a configured name serves as text if the first row has it."""
+    """One JSON object per line; skips blank lines. If the first row's only column serves as `text`, all rows must have it."""
     allowed: set[str] = set()
     for number, line in lines:
         if not line.strip():

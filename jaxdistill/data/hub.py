@@ -10,16 +10,16 @@ from jaxdistill.data import formats
 
 HF, TFDS = "hf:", "tfds:"
 COLON = re.compile(r":(?![^\[\]]*\])")
-"""Separator of the parts of a spec; excludes colons inside a slice of a split, such as `train[:10000]`."""
+"""Separates the parts of a spec; does not match inside a slice of a split, such as `train[:10000]`."""
 
 
 def is_hub(spec: str) -> bool:
-    """Whether a spec names a data set of a hub."""
+    """Whether a spec names a hub's data set."""
     return spec.startswith((HF, TFDS))
 
 
 def rows(spec: str, columns: Mapping[str, str], line_bytes: int, *, cell: formats.Cell) -> Iterator[tuple[str, ...]]:
-    """Yields the rows of a hub's data set, with cells of at most `line_bytes`; the column in the spec serves as `text`."""
+    """Yields the rows of a hub's data set; the spec's column serves as `text`, and cells have at most `line_bytes`."""
     name, *options = COLON.split(spec)[1:]
     if not name or not all(options) or not 2 <= len(options) <= (3 if spec.startswith(HF) else 2):
         raise InputError(f"{spec} is malformed; write hf:NAME[:CONFIG]:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
@@ -37,11 +37,11 @@ def rows(spec: str, columns: Mapping[str, str], line_bytes: int, *, cell: format
 
 
 def _decoded(value: Any, column: str, place: str) -> Any:
-    """Bytes as text; other values as they are."""
+    """Decodes bytes; returns other values unchanged."""
     try:
         return value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError:
-        raise InputError(f"{place}: column {column!r} has bytes that are not UTF-8; name a column of text.") from None
+        raise InputError(f"{place}: column {column!r} has bytes that are not UTF-8; name a text column.") from None
 
 
 def _hf(spec: str, name: str, *options: str) -> tuple[Iterable[Mapping[str, Any]], list[str]]:

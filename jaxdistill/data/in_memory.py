@@ -1,6 +1,6 @@
-"""Text in memory: strings, rows, columns and tables of a caller, written to a file of the cache that every program reads.
+"""Writes a caller's text in memory (strings, rows, columns, tables) to a cache file that every program can read.
 
-Tables are recognised by what they offer, not by their package: pandas, polars, pyarrow and `datasets` are not imported.
+Tables are recognised by their members, so pandas, polars, pyarrow and `datasets` need not be imported.
 """
 
 import hashlib
@@ -18,8 +18,8 @@ from jaxdistill.files import UNFINISHED_SUFFIX, reading, unwritable
 from jaxdistill.paths import cache_folder
 
 Text = str | Path | Iterable[Any]
-"""A source as programs take it (path, glob, `hf:...`), paths of files, or text in memory: strings, tuples, mappings, a column or a
-table."""
+"""A source as on the command line (path, glob, `hf:...`), paths of files, or text in memory: strings, tuples, mappings, a
+column or a table."""
 MISSING_TYPES = ("NAType", "NaTType")
 """Types of pandas' missing values."""
 SHOWN = 60
@@ -27,7 +27,7 @@ SHOWN = 60
 
 
 def columns_of(columns: str | Mapping[str, str] | Sequence[str] | Sequence[tuple[str, str]] | None) -> dict[str, str]:
-    """View to the text's column: of a mapping, of pairs, of names that serve as both, or of one column with the sentences.
+    """Maps views to columns; takes a mapping, pairs, names that serve as both, or the name of the sentences' column.
 
     >>> columns_of("body"), columns_of(["text", "second"])
     ({'text': 'body'}, {'text': 'text', 'second': 'second'})
@@ -49,17 +49,17 @@ def columns_of(columns: str | Mapping[str, str] | Sequence[str] | Sequence[tuple
 def sources_of(
     text: Text, columns: Mapping[str, str], *, argument: str = "text", numbers: Sequence[str] = ()
 ) -> list[str]:
-    """The sources of a text, as the programs take them; text in memory becomes a file of the cache, named by its content.
+    """The sources of a text as the command line takes them; text in memory becomes a cache file named by its content.
 
-    `None`, NaN and the like become empty sentences, which training leaves out and counts, as in a file.
+    `None`, NaN and similar values become empty sentences, which training leaves out and counts, as in a file.
 
     Args:
-      columns: view to the text's column; of tuples, in their order. Empty: the text has sentences alone.
-      argument: name of the text for errors.
+      columns: maps views to columns; for tuples, in their order. Empty: the text has only sentences.
+      argument: the argument's name, for errors.
       numbers: further columns, which may hold numbers.
 
     Raises:
-      InputError: no text, a value that is not a string, or no such column; with the place and the value.
+      InputError: no text, a value that is not a string, or a missing column; names the place and the value.
     """
     if isinstance(text, str | Path):
         return [str(text)] if str(text) else []
@@ -77,13 +77,13 @@ def sources_of(
 
 
 class _Rows:
-    """Rows of a text in memory, as mappings of its columns to cells."""
+    """Converts a text in memory to rows that map columns to cells."""
 
     def __init__(self, argument: str, columns: dict[str, str], numbers: tuple[str, ...]):
         self.argument, self.columns, self.numbers = argument, columns, numbers
 
     def of(self, text: Iterable[Any]) -> Iterator[dict[str, Any]]:
-        """Yields each row; of an iterator, only once."""
+        """Yields the rows of a text; consumes an iterator."""
         if isinstance(text, Mapping) or _names_of(text) is not None:
             yield from self._of_table(text)
             return
@@ -137,11 +137,11 @@ class _Rows:
         return list(dict.fromkeys([*found, *self.numbers]))
 
     def _by_place(self, cells: list[Any], place: str) -> list[str]:
-        """Names of the values of a tuple, or of a string."""
+        """Column names for the values of a tuple, or for a single string."""
         names = [*self.columns.values(), *self.numbers] or [TEXT]
         if len(names) != len(cells):
             raise InputError(
-                f"{place} has {len(cells)} values, and columns={list(self.columns or {TEXT: TEXT})} names {len(names)}; "
+                f"{place} has {len(cells)} values, but columns={list(self.columns or {TEXT: TEXT})} names {len(names)}; "
                 "name each in order, such as columns=['text', 'second']."
             )
         return names
@@ -167,14 +167,14 @@ class _Rows:
 
 
 def _names_of(table: Any) -> list[Any] | None:
-    """Names of a table's columns; None for anything else. A streamed data set has names, and gives rows alone."""
+    """Names of a table's columns; None for anything else, such as a streamed data set, which only yields rows."""
     names = getattr(table, "column_names", None)  # first: pyarrow's `columns` are the arrays
     names = getattr(table, "columns", None) if names is None else names
     return list(names) if isinstance(names, Iterable) and hasattr(type(table), "__getitem__") else None
 
 
 def _values(column: Any) -> Iterable[Any]:
-    """The values of a column as Python objects; pyarrow's iterators give scalars of its own."""
+    """A column's values as Python objects; iterating over pyarrow's columns would give its own scalars."""
     return column.to_pylist() if hasattr(column, "to_pylist") else column
 
 
@@ -193,7 +193,7 @@ def _is_file_name(item: Any) -> bool:
 
 
 def _written(rows: Iterable[Mapping[str, Any]], argument: str) -> Path:
-    """The file of the rows in the cache; they are written as they come, so that a generator needs no memory."""
+    """Writes the rows to a cache file, one at a time, so that a generator's rows need not fit in memory."""
     folder, digest, count = cache_folder() / "texts", hashlib.sha256(), 0
     unfinished = folder / f".{os.getpid()}-{id(rows):x}{UNFINISHED_SUFFIX}"
     try:

@@ -1,7 +1,8 @@
 """Chooses hard negatives among the documents nearest to each query, by their scores.
 
-Options and their order follow sentence-transformers' `mine_hard_negatives`, and the results equal its own where no
-scores tie and both look at the same candidates. `relative_margin=0.05` is NV-Retriever's TopK-PercPos of 95 % (Moreira et al., 2024, arXiv 2407.15831).
+Options and the order in which they apply follow sentence-transformers' `mine_hard_negatives`; the results are equal if no
+scores tie and both see the same candidates. `relative_margin=0.05` is NV-Retriever's TopK-PercPos of 95 % (Moreira et al.,
+2024, arXiv 2407.15831).
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ from jaxdistill.data.questions import Questions
 
 Sampling = Literal["top", "random"]
 SPARE = 10
-"""Candidates looked at for each negative where limits may leave some out."""
+"""Candidates to retrieve per negative if limits may leave some out."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,18 +26,18 @@ class Limits:
     """Which candidates may be negatives. None: no limit."""
 
     range_min: int = 0
-    """Candidates to skip, of those that all other limits leave, nearest first."""
+    """Nearest candidates to skip, counted after all other limits."""
     range_max: int = 0
-    """Candidates to look at for each query, besides its positives; 0: as many as the other options need."""
+    """Candidates to consider for each query, besides its positives; 0: as many as the other options need."""
     max_score: float | None = None
     min_score: float | None = None
     absolute_margin: float | None = None
-    """Minimum difference to the lowest score of the query's positives."""
+    """A negative's score must be at least this much below the lowest score of the query's positives."""
     relative_margin: float | None = None
-    """The same as a share of that score: 0.05 keeps scores of at most 95 % of it."""
+    """The same as a fraction of the positive's score: 0.05 keeps scores of at most 95 % of it."""
 
     def with_range(self, count: int, most_positives: int) -> "Limits":
-        """The same limits with their `range_max`; raises `InputError` if it leaves less than `count` negatives."""
+        """The limits with `range_max` resolved; raises `InputError` if it leaves fewer than `count` candidates."""
         may_leave_out = (self.max_score, self.absolute_margin, self.relative_margin)
         spare = SPARE if any(limit is not None for limit in may_leave_out) else 1
         most = self.range_max or self.range_min + spare * count + most_positives
@@ -55,14 +56,14 @@ class Negatives(NamedTuple):
     scores: Float[np.ndarray, "q negatives"]
     """Minus infinity where a query has no further negative."""
     left_out: dict[str, Integer[np.ndarray, " q"]]
-    """Candidates that each limit left out of each query's, by its name."""
+    """Maps each limit's name to the number of candidates that it left out, per query."""
 
     def lacking(self) -> Integer[np.ndarray, " lacking"]:
-        """Numbers of the queries that have fewer negatives than asked for."""
+        """Indices of the queries with fewer negatives than asked for."""
         return np.flatnonzero(~np.isfinite(self.scores).all(axis=1))
 
     def put(self, queries: Integer[np.ndarray, " some"], new: "Negatives") -> None:
-        """Replaces the negatives of some queries by those that were chosen under the same kinds of limits."""
+        """Replaces the negatives of some queries; `new` must come from the same kinds of limits."""
         for array, changed in zip(self._arrays(), new._arrays(), strict=True):
             array[queries] = changed
 
@@ -81,16 +82,16 @@ def hard_negatives(
     sampling: Sampling = "top",
     seed: int = 0,
 ) -> Negatives:
-    """Chooses at most `count` negatives of each query.
+    """Chooses at most `count` negatives for each query.
 
     Args:
-      scores, rows: the candidates of each query and the score of each, in any order.
-      excluded: rows that are no negatives of each query, its positives among them.
+      scores, rows: each query's candidate documents and their scores, in any order.
+      excluded: documents that cannot be a query's negatives, including its positives.
       positive_scores: scores of each query's positives.
-      limits: with their `range_max`.
-      count: negatives of a query.
+      limits: with `range_max` resolved, see `with_range`.
+      count: negatives per query.
       sampling: `top` (highest scores) or `random`.
-      seed: of random choices.
+      seed: seeds random choices.
     """
     lowest = np.array([min(of_query) for of_query in positive_scores], np.float32)[:, None]
     scores = np.where(_are_excluded(rows, excluded), -np.inf, np.asarray(scores, np.float32))
@@ -119,7 +120,7 @@ def _are_excluded(
 def _beyond(
     scores: Float[np.ndarray, "q candidates"], lowest: Float[np.ndarray, "q 1"], limits: Limits
 ) -> dict[str, Bool[np.ndarray, "q candidates"]]:
-    """Candidates beyond each limit that is set."""
+    """Whether each candidate violates each limit that is set."""
     found = {}
     if limits.absolute_margin is not None:
         found["absolute_margin"] = scores + np.float32(limits.absolute_margin) > lowest
@@ -135,7 +136,7 @@ def _beyond(
 def table_rows(
     known: Questions, found: Negatives, positive_scores: Sequence[Sequence[float]], *, output_format: str
 ) -> Iterator[list[str]]:
-    """Yields the rows of the output, without its header."""
+    """Yields the rows of the output table, without the header."""
     count = found.rows.shape[1]
     for query, text in enumerate(known.queries):
         have = int(np.isfinite(found.scores[query]).sum())
@@ -151,7 +152,7 @@ def table_rows(
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a written table, by the names of its columns; scores are numbers."""
+    """The rows of a written table as mappings of column to cell; scores become numbers."""
     with path.open(encoding="utf-8", newline="\n") as file:
         names, *rows = (line.rstrip("\n").split("\t") for line in file)
     cells = (zip(names, row, strict=True) for row in rows)

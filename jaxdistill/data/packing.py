@@ -15,27 +15,27 @@ from jaxtyping import Integer
 from jaxdistill.core import Tokens
 
 ATTENTION_LENGTH = 256
-"""Row length at which the attention of a slot is counted as much as the rest of a layer: the scores of a row grow with the
-square of its length."""
+"""Row length at which attention costs a slot as much as the rest of a layer; attention scores grow with the square of the
+row length."""
 NEVER = 1 << 30
-"""Rows that no shape has."""
+"""Number of rows that stands for "does not fit"."""
 MANY_GROUPS = 8
-"""From so many groups on, arrays over all groups are faster than a loop over sentences."""
+"""From this many groups on, arrays over all groups are faster than a loop over sentences."""
 
 
 class Shape(NamedTuple):
-    """Rows per group, token slots per row, and the rows that are divided.
+    """Rows per group, token slots per row, and how many rows are divided into parts.
 
-    No sentence crosses the border of a part, so that attention need not compare the parts of a row. A few whole rows for
-    long sentences and many short parts for the others cost less than rows of one length.
+    No sentence crosses a part's border, so attention need not compare the parts of a row. A few whole rows for long
+    sentences and many short parts for the others cost less than rows of one length.
     """
 
     rows: int
     length: int
     divided: int = 0
-    """How many of the rows, the last ones, are divided into parts."""
+    """Number of divided rows; they come last."""
     parts: int = 1
-    """Number of parts of such a row, all of one length."""
+    """Number of equal parts in a divided row."""
 
     def __str__(self) -> str:
         return f"{self.rows}x{self.length}" + (f" ({self.divided} in {self.parts} parts)" if self.divided else "")
@@ -51,7 +51,7 @@ class Shape(NamedTuple):
 
     @property
     def cost(self) -> float:
-        """Time of a layer on this shape, in the time of a slot without attention."""
+        """Time of a layer on this shape; the unit is a slot's time without attention."""
         whole = self.rows - self.divided
         compared = whole * self.length + self.divided * (self.length // self.parts)
         return self.slots + self.length * compared / ATTENTION_LENGTH
@@ -70,7 +70,7 @@ class Ragged(NamedTuple):
     """For sentence pairs: number of tokens of type 0, which belong to the first sentence."""
 
     def taken(self, places: Integer[np.ndarray, " m"]) -> "Ragged":
-        """Some of the sentences, in the order of `places`."""
+        """The sentences at `places`, in that order."""
         starts = np.cumsum(self.lengths) - self.lengths
         lengths = self.lengths[places]
         # Place of each token within its sentence.
@@ -92,7 +92,7 @@ def first_fit(lengths: Integer[np.ndarray, " n"], bins: Iterable[int]) -> Placem
     """First-fit decreasing: places sentences, longest first, into the first bin with room, else into the next bin.
 
     Args:
-      bins: their slots, none larger than the one before; may be endless.
+      bins: the slots of each bin, in descending order; may be infinite.
 
     Returns:
       None if the bins do not suffice.
@@ -146,7 +146,11 @@ def most_bins(lengths: Integer[np.ndarray, "g n"], bins: Iterable[int]) -> int:
 
 
 def _filled_up(rooms: Integer[np.ndarray, "bins g"], left: Integer[np.ndarray, " g"], size: int) -> np.ndarray:
-    """Puts sentences of one size into bins, in place: each as many as it has room for. Returns how many are left."""
+    """Fills each group's bins in order with sentences of one size, updating `rooms` in place. Returns how many are left.
+
+    Args:
+      left: number of sentences to place in each group.
+    """
     holds = rooms // size
     until = np.cumsum(holds, axis=0, dtype=np.int32)
     # `left - until + holds` sentences remain when the bins before this one are full.
@@ -155,15 +159,15 @@ def _filled_up(rooms: Integer[np.ndarray, "bins g"], left: Integer[np.ndarray, "
 
 
 def bins_needed(lengths: Integer[np.ndarray, "g n"], size: int, *, after: Sequence[int] = ()) -> int:
-    """Number of bins of one size that the fullest group needs, after other bins that are there."""
+    """Number of bins of one size that the fullest group needs in addition to the bins `after`."""
     used = most_bins(lengths, chain(after, repeat(size)))
     return used if used == NEVER else used - len(after)
 
 
 def rows_needed(lengths: Integer[np.ndarray, "g n"], length: int, parts: int = 1) -> tuple[int, int]:
-    """Rows that the fullest group needs, and how many of them are divided into parts; `NEVER` if a sentence is longer.
+    """Rows that the fullest group needs, and how many of them are divided; `NEVER` if a sentence is longer than a row.
 
-    Whole rows hold the sentences that are longer than a part, and what has room beside them.
+    Whole rows hold the sentences longer than a part; shorter ones fill the rest of these rows.
     """
     if parts == 1:
         return bins_needed(lengths, length), 0
@@ -189,7 +193,7 @@ def balanced_order(lengths: Integer[np.ndarray, " b"], groups: int) -> Integer[n
     fewest, room = np.arange(groups), np.full(groups, size)  # tokens * groups + group: one number, to sort by both
     begin = 0
     while begin < len(lengths):
-        # A round gives each group an example, until one that has got its own would be the first again.
+        # A round gives each group one example, in order of tokens; it stops before the group that would no longer be next.
         fewest.sort()
         count = len(fewest)
         due = fewest + tokens[begin : begin + count]
@@ -207,7 +211,7 @@ def balanced_order(lengths: Integer[np.ndarray, " b"], groups: int) -> Integer[n
 
 
 def ragged(sequences: Sequence[Integer[np.ndarray, "_"]], firsts: Integer[np.ndarray, " n"] | None = None) -> Ragged:
-    """Concatenates sentences."""
+    """Concatenates sentences; `firsts` is as in `Ragged`."""
     lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
     return Ragged(np.concatenate(sequences) if lengths.sum() else np.zeros(0, np.int32), lengths, firsts)
 
@@ -215,12 +219,12 @@ def ragged(sequences: Sequence[Integer[np.ndarray, "_"]], firsts: Integer[np.nda
 def first_slots(
     lengths: Integer[np.ndarray, "g n"], shape: Shape, own: Integer[np.ndarray, " own"] | None = None
 ) -> Integer[np.ndarray, "own n"] | None:
-    """Packs the sentences of each group: the first slot of each; None if a group does not fit.
+    """Packs the sentences of each group; returns each sentence's first slot, or None if a group does not fit.
 
     Args:
       lengths: slots that each sentence takes.
-      shape: of a group.
-      own: the groups to pack, ascending; the others need only fit. None: all.
+      shape: shape of a group.
+      own: the groups to pack, ascending; the others are only tested for fit. None: all.
     """
     # Cheap necessary conditions first: packing is the expensive part.
     if lengths.max() > shape.length or lengths.sum(axis=1).max() > shape.slots:
@@ -260,7 +264,7 @@ def pad(
 
 
 def filled(sentences: Ragged, first: Integer[np.ndarray, "g n"], shape: Shape, *, pad_id: int) -> Tokens:
-    """Writes sentences, group-major, into `[groups, rows, length]`: each to consecutive slots from its first one."""
+    """Writes sentences, group-major, into `[groups, rows, length]`, each to consecutive slots from `first` on."""
     groups, count = first.shape
     lengths = sentences.lengths
     position = np.arange(len(sentences.ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)

@@ -1,12 +1,12 @@
-"""Keeps a long table as a folder of parts, each written whole, so that a killed run goes on with the parts that are missing.
+"""Stores a long table as a folder of parts, each written atomically, so that a restarted run computes only missing parts.
 
-A folder holds files such as `part-00012-of-00340.npy`. All parts but the last have the same number of rows, and the bytes of
-one depend on its rows alone. So nothing is appended, locked or merged: the processes of a run take every n-th part, and two
-runs that write the same folder write the same files. The folder is local or in a bucket.
+A folder holds files such as `part-00012-of-00340.npy`. All parts but the last have the same number of rows, and a part's bytes
+depend only on its rows. So nothing is appended, locked or merged: each of n processes takes every n-th part, and two runs that
+write the same folder write the same files. The folder is local or in a bucket.
 
-The hidden folder `.jaxdistill` inside, which readers of Parquet folders pass over, says what the parts are: `origin.json` what
-determines their content, `part-00012.json` the rows, counts and checksum of one that is complete, and `index.json`, written
-last, of all.
+A hidden folder `.jaxdistill`, which readers of Parquet folders ignore, describes the parts: `origin.json` has everything that
+determines their content, `part-00012.json` the rows, counts and checksum of a complete part, and `index.json`, written last,
+the same for all parts.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from jaxdistill.files import unwritable, write_atomic
 from jaxdistill.files.buckets import Bucket
 
 ABOUT = ".jaxdistill/"
-"""Folder, inside one of parts, of what is no part."""
+"""Subfolder of a folder of parts for everything that is not a part."""
 INDEX, ORIGIN = f"{ABOUT}index.json", f"{ABOUT}origin.json"
 PART = re.compile(r"part-\d+-of-\d+\.\w+")
 DRAFT = "draft-"
@@ -41,17 +41,17 @@ log = logging.getLogger(__name__)
 
 
 class Note(NamedTuple):
-    """What is known of a complete part."""
+    """Description of a complete part."""
 
     rows: int
     checksum: int
     """CRC-32 of its file."""
     counts: Mapping[str, int]
-    """Of its rows, such as truncated ones; the folder's counts are the sums over its parts."""
+    """Counts of its rows, such as truncated ones; the folder's counts are sums over its parts."""
 
 
 class Disk:
-    """The files of a local folder, as `Bucket` gives the objects under an address."""
+    """The files of a local folder, with the interface of `Bucket`."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -67,7 +67,7 @@ class Disk:
         return None
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes a text file, or replaces it."""
+        """Writes or replaces a text file, atomically."""
         (self._folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomic(self._folder / name, content.decode())
 
@@ -76,7 +76,7 @@ class Disk:
         path.replace(self._folder / name)
 
     def remove(self, names: Sequence[str]) -> None:
-        """Removes files; those that do not exist are ignored."""
+        """Removes files; ignores missing ones."""
         for name in names:
             (self._folder / name).unlink(missing_ok=True)
 
@@ -93,19 +93,19 @@ class PartFolder:
         part_rows: int,
         suffix: str,
     ):
-        """Keeps the intact parts of the same origin and removes others; all processes of a run call this together.
+        """Keeps intact parts of the same origin and removes all others; all processes of a run call this together.
 
-        Processes that see the same folder share its parts. Where hosts have separate folders, each folder gets all parts.
+        Processes that see the same folder share its parts. If hosts have separate folders, each folder gets all parts.
 
         Args:
           folder: holds the parts; made if it does not exist.
           origin: everything that determines the content, as JSON values.
-          rows: of the whole table.
-          part_rows: of each part but the last.
-          suffix: of the parts' names.
+          rows: rows of the whole table.
+          part_rows: rows of each part but the last.
+          suffix: suffix of the parts' names.
 
         Raises:
-          InputError: the folder cannot be written, or holds files that are no parts.
+          InputError: the folder cannot be written, or holds files that are not parts.
         """
         self._folder, self.rows, self.part_rows, self.suffix = folder, rows, part_rows, suffix
         self._files = Disk(folder) if isinstance(folder, Path) else folder
@@ -124,12 +124,12 @@ class PartFolder:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes what is no part."""
+        """Whether this process writes the files that are not parts."""
         return self._turn == 0
 
     @property
     def folder(self) -> Path:
-        """The local folder; not for one in a bucket."""
+        """The local folder; must not be called for a bucket."""
         assert isinstance(self._folder, Path)
         return self._folder
 
@@ -148,7 +148,7 @@ class PartFolder:
 
     @property
     def rows_there(self) -> int:
-        """Rows of the parts that were there when the folder was opened."""
+        """Rows of the parts that existed when the folder was opened."""
         return sum(len(self.rows_of(part)) for part in self._there)
 
     @property
@@ -157,18 +157,18 @@ class PartFolder:
         return sum(len(self.rows_of(part)) for part in self._own())
 
     def missing(self) -> Iterator[int]:
-        """Yields the parts that this process has to write; looks for each when its turn comes."""
+        """Yields the parts that this process has to write; skips those that another run has written meanwhile."""
         return (part for part in self._own() if self.noted(part) is None)
 
     def write(self, part: int, save: Callable[[Path], object], counts: Mapping[str, int] | None = None) -> None:
-        """Writes a part whole, or not at all.
+        """Writes a part atomically.
 
         Args:
-          save: writes the file of the given path.
-          counts: of its rows, for `finish`.
+          save: writes the part to the given path.
+          counts: counts of its rows, which `finish` sums.
 
         Raises:
-          InputError: it cannot be written.
+          InputError: the part cannot be written.
         """
         name = self._name(part)
         drafts = self._folder / ABOUT if isinstance(self._folder, Path) else Path(tempfile.gettempdir())
@@ -183,13 +183,14 @@ class PartFolder:
                 except FileNotFoundError:
                     if self.noted(part) is None:
                         raise
-                    return  # another run has finished the folder, and removed drafts
+                    return  # another run has finished the folder and removed all drafts
+                # The note comes last: a part without one does not count as written.
                 self._write_json(self._note(part), note._asdict())
         finally:
             draft.unlink(missing_ok=True)
 
     def finish(self) -> Counter[str]:
-        """Writes the index after all processes have written their parts; all call this. Returns the summed counts."""
+        """Writes the index after all processes have written their parts; all must call this. Returns the summed counts."""
         processes.wait("all parts are written")
         if self.is_first and not self.is_complete:
             notes = self._notes()
@@ -203,7 +204,7 @@ class PartFolder:
         return self.counts()
 
     def counts(self) -> Counter[str]:
-        """The sums of the counts of all complete parts, and `rows`."""
+        """Counts summed over all complete parts, and their `rows`."""
         total = Counter({"rows": 0})
         for note in self._notes():
             if note:
@@ -211,7 +212,7 @@ class PartFolder:
         return total
 
     def noted(self, part: int) -> Note | None:
-        """What is known of a part; None if it is not complete."""
+        """The note of a part; None if the part is not complete."""
         try:
             return Note(**json.loads(self._files.read(self._note(part)) or b"{}"))
         except (ValueError, TypeError):
@@ -223,7 +224,7 @@ class PartFolder:
         self._files.remove([name for name in names if PART.fullmatch(name) or name.startswith(ABOUT)])
         if isinstance(self._folder, Path):
             for folder in (self._folder / ABOUT, self._folder):
-                with contextlib.suppress(OSError):  # it has files of the user
+                with contextlib.suppress(OSError):  # it holds files of the user
                     folder.rmdir()
 
     def _own(self) -> list[int]:
@@ -244,7 +245,7 @@ class PartFolder:
         return [number for number in everyone if owners[number] == owners[processes.index()]]
 
     def _begin(self) -> None:
-        """Removes parts of another origin, and damaged ones."""
+        """Removes parts of another origin and damaged ones; notes the origin."""
         there = self._files.versions()
         noted = read_origin(self._folder)
         if noted is None and any(not name.startswith(".") for name in there) and not any(map(_is_about, there)):
@@ -266,12 +267,12 @@ class PartFolder:
             self._files.remove([INDEX, *damaged])
 
     def _is_intact(self, part: int, note: Note, there: Mapping[str, str]) -> bool:
-        """A store keeps objects intact by itself."""
+        """Whether a part exists and matches its checksum; buckets check objects themselves, so existence is enough."""
         is_local = isinstance(self._folder, Path)
         return self._name(part) in there and (not is_local or checksum(self.path(part)) == note.checksum)
 
     def _notes(self) -> list[Note | None]:
-        """What is known of each part; reads the notes that there are."""
+        """The note of each part, None if there is none; reads existing notes in parallel."""
         there = self._files.versions()
         with ThreadPoolExecutor(REQUESTS) as threads:
             found = threads.map(lambda part: self.noted(part) if self._note(part) in there else None, range(self.count))
@@ -287,13 +288,13 @@ class PartFolder:
         self._files.write(name, json.dumps(content, indent=1).encode() + b"\n")
 
     def _place(self, name: str) -> str:
-        """A name as errors show it."""
+        """The full path or address of a name, for errors."""
         folder = self._folder if isinstance(self._folder, Path) else self._folder.address
         return f"{folder}/{name}".rstrip("/")
 
     @contextlib.contextmanager
     def _writing(self, name: str) -> Iterator[None]:
-        """Makes faults of the disk errors of one line."""
+        """Turns OS errors into an `InputError` of one line."""
         try:
             yield
         except OSError as error:
@@ -301,7 +302,7 @@ class PartFolder:
 
 
 def read_origin(folder: Path | Bucket) -> dict[str, Any] | None:
-    """What the parts of a folder were made from; None if it is no folder of parts."""
+    """What the parts of a folder were made from; None if it is not a folder of parts."""
     files = Disk(folder) if isinstance(folder, Path) else folder
     try:
         return dict(json.loads(files.read(ORIGIN) or b"null"))
@@ -310,13 +311,13 @@ def read_origin(folder: Path | Bucket) -> dict[str, Any] | None:
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Describes the differences of two origins."""
+    """Describes how two origins differ."""
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     return ", ".join(f"{name} was {old.get(name)!s:.12}, is {new.get(name)!s:.12}" for name in names)
 
 
 def checksum(path: Path) -> int:
-    """CRC-32 of a file, which is on the disk then."""
+    """CRC-32 of a file; also flushes the file to disk, so that a note never outlives its part."""
     found = 0
     with open(path, "rb") as file:
         while block := file.read(READ_BYTES):

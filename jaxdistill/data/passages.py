@@ -1,4 +1,4 @@
-"""Reads the texts of a corpus with their ids, whole or in passages that a model can read."""
+"""Reads a corpus's texts with their ids, whole or split into passages short enough for a model."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby, tee
@@ -16,13 +16,13 @@ from jaxdistill.files.reading import LINE_BYTES
 
 
 class Passage(NamedTuple):
-    """A text of a corpus, or a part of it."""
+    """A text of a corpus, or part of one."""
 
     text: str
     id: str
-    """Of the whole text; the number of its row, from 1, where the corpus has no ids."""
+    """Id of the whole text; its row number, from 1, if the corpus has no ids."""
     start: int
-    """In characters of the whole text, as `end`."""
+    """First character in the whole text; `end` is the one after the last."""
     end: int
 
 
@@ -30,9 +30,9 @@ def passages(specs: Sequence[str], column: str = TEXT, chunking: Chunking | None
     """Yields the texts of a corpus in order.
 
     Args:
-      specs: sources, see `sources`.
-      column: of a table, that holds the texts.
-      chunking: splits each text, so that one without words yields nothing; None: texts stay whole.
+      specs: see `sources`.
+      column: the column of the texts, if the sources are tables.
+      chunking: splits each text; a text without words then yields nothing. None: texts stay whole.
     """
     if chunking is None:
         yield from (Passage(text, name, 0, len(text)) for name, text in _texts(specs, column))
@@ -43,18 +43,18 @@ def passages(specs: Sequence[str], column: str = TEXT, chunking: Chunking | None
 
 
 def holds_passages(vectors: Path) -> bool:
-    """Whether stored vectors are of passages."""
+    """Whether stored vectors belong to passages."""
     return columns_beside(vectors) >= {TEXT, ID, START, END}
 
 
 def kept_passages(table: Path) -> Iterator[Passage]:
-    """Yields the passages of a table of vectors."""
+    """Yields the passages that a table of vectors stores beside them."""
     for text, name, start, end in read([source(table)], (TEXT, ID, START, END), cell=number_or_text):
         yield Passage(text, name, int(start), int(end))
 
 
 def texts_of_passages(table: Path) -> Integer[np.ndarray, " n"]:
-    """The number of the text that each passage of a table is a part of, from 0."""
+    """For each passage of a table, the index of the text that it comes from."""
     ids = (name for (name,) in read([source(table)], {TEXT: ID}, cell=number_or_text))
     return np.array([number for number, (_, run) in enumerate(groupby(ids)) for _ in run], np.int64)
 
@@ -65,7 +65,7 @@ def have_ids(specs: Sequence[str], column: str = TEXT) -> bool:
 
 
 class Corpus(Watched):
-    """Passages of texts that must not change while a program processes them."""
+    """A corpus of passages that must not change while a program processes it."""
 
     def __init__(self, specs: Sequence[str], column: str = TEXT, chunking: Chunking | None = None):
         super().__init__(specs, {TEXT: column})
@@ -74,7 +74,7 @@ class Corpus(Watched):
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Columns that a table of vectors has beside the text, to tell which text a row is of."""
+        """Columns that a table of vectors needs, besides the text, to tell which text a row comes from."""
         if self.chunking:
             return ID, START, END
         return (ID,) if have_ids(self._specs, self._column) else ()
@@ -89,7 +89,7 @@ class Corpus(Watched):
 
 
 def _texts(specs: Sequence[str], column: str) -> Iterator[tuple[str, str]]:
-    """`(id, text)` of each row."""
+    """Yields (id, text) of each row."""
     if have_ids(specs, column):
         yield from ((name, text) for text, name in read(specs, _columns(column), cell=_cell))
     else:

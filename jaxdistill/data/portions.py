@@ -1,4 +1,4 @@
-"""Lists the portions of a text: its sources or, where a text is cut into chunks, the columns of each source."""
+"""Lists the portions of a text: its sources, or, if it is split into chunks, each column of each source."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -16,9 +16,9 @@ class Portion(NamedTuple):
     source: int
     """Index of its spec."""
     columns: Mapping[str, str]
-    """Maps the columns' names to the names in the file."""
+    """Maps our column names to the file's."""
     roles: Sequence[str]
-    """The role of each of them, empty for none."""
+    """The role of each column; empty for none."""
 
 
 def portions(
@@ -27,10 +27,10 @@ def portions(
     """The portions of a text, in its order.
 
     Args:
-      specs: of `sources`.
-      columns: as `sources.column_map` has them.
-      roles: for each spec its columns to their roles.
-      separate: make each column of a source a portion.
+      specs: see `sources`.
+      columns: the result of `sources.column_map`.
+      roles: maps columns to roles, for each spec.
+      separate: make each column of a source its own portion.
       line_bytes: maximum bytes of a line or cell.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Queries, documents and which of them belong together: what negatives are mined among."""
+"""Queries, documents and their pairs, from which negatives are mined."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,22 +11,22 @@ from jaxdistill.core import InputError
 
 
 class Questions(NamedTuple):
-    """Queries, documents, and which of these answer each query."""
+    """Distinct queries and documents, and the documents that answer each query."""
 
     queries: list[str]
     documents: list[str]
     positives: list[list[int]]
-    """For each query the indices of its documents."""
+    """For each query, the indices of its documents."""
     same: list[list[int]]
-    """For each query, other documents with its own or a positive's text, ignoring case and white space."""
+    """For each query, other documents whose text equals the query or a positive, ignoring case and white space."""
 
     def excluded(self) -> list[list[int]]:
-        """For each query the documents that are no negatives."""
+        """For each query, the documents that cannot be its negatives."""
         return [list({*positives, *same}) for positives, same in zip(self.positives, self.same, strict=True)]
 
 
 class Pairs(NamedTuple):
-    """Pairs of a query and a document, by their indices; only slices are read."""
+    """A lazy sequence of (query, document) texts, given by indices; supports only slices."""
 
     known: Questions
     queries: np.ndarray
@@ -45,10 +45,10 @@ def questions(
     corpus: Iterable[str] = (),
     own: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Questions:
-    """Queries and documents without repeats, empty ones left out; raises `InputError` if no pair remains.
+    """Collects distinct, non-empty queries and documents; raises `InputError` if no pair remains.
 
     Args:
-      own: maps a query's text to the documents with the same text, where these also have a title.
+      own: maps a query to documents that are the same text with a title before it, and so cannot be its negatives.
     """
     queries: dict[str, dict[int, None]] = {}
     documents: dict[str, int] = {}
@@ -77,5 +77,5 @@ def questions(
 
 
 def _key(text: str) -> bytes:
-    """The same for texts that differ in case and white space alone; short, because a corpus has millions."""
+    """A key that ignores case and white space; 8 bytes, because a corpus has millions of texts."""
     return hashlib.blake2b(" ".join(text.casefold().split()).encode(), digest_size=8).digest()

@@ -1,7 +1,7 @@
 """Parses which sentences of a text are queries and which are documents.
 
-Encoders for retrieval put another prompt before a query than before a document. `data.roles` gives a role to the whole
-text, to each source, or to each column; a model then puts its own prompt for that role before the sentence.
+Retrieval encoders prepend different prompts to queries and documents. `data.roles` gives a role to the whole text, to each
+source, or to each column; a model then prepends its prompt for that role.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ NONE = "none"
 """The word for no role."""
 
 Roles = tuple[Mapping[str, str], ...]
-"""For each source, its columns to their roles; an empty text for no role."""
+"""For each source, a mapping of its columns to their roles; an empty string for no role."""
 
 
 def parse_roles(given: str, *, columns: Sequence[str], sources: int) -> Roles:
@@ -34,7 +34,7 @@ def parse_roles(given: str, *, columns: Sequence[str], sources: int) -> Roles:
     if len(roles) != sources:
         raise InputError(
             f"data.roles has {len(roles)} roles for {sources} source{'s' * (sources != 1)}; give one for all, one for each "
-            "source, or one for each column, as in --config.data.roles=text=query,second=document"
+            "source, or one for each column, such as --config.data.roles=text=query,second=document"
         )
     return tuple(dict.fromkeys(columns, role) for role in roles)
 
@@ -51,7 +51,7 @@ def _of_columns(parts: Sequence[str], columns: Sequence[str]) -> dict[str, str]:
         column, equals, role = (word.strip() for word in part.partition("="))
         if not equals or column in named:
             raise InputError(
-                f"data.roles has {part!r}; each column is named once, as in --config.data.roles=text=query,second=document"
+                f"data.roles has {part!r}; name each column once, such as --config.data.roles=text=query,second=document"
             )
         if column not in columns:
             raise InputError(

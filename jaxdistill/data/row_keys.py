@@ -1,6 +1,6 @@
-"""Tells equal rows by 8-byte keys, in memory that does not grow with the rows: duplicates, and rows of other files.
+"""Finds duplicate rows, and rows of excluded files, by 8-byte hashes of their text.
 
-Two of 100 million different rows have the same key with a probability of 0.03 %.
+Among 100 million different rows, two share a key with a probability of 0.03 %.
 """
 
 import hashlib
@@ -15,15 +15,15 @@ from jaxdistill.core import SECOND, InputError
 from jaxdistill.data import sources
 
 IDENTITY = (sources.TEXT, SECOND)
-"""Columns that identify a row among those to exclude, in either order."""
+"""Columns that identify a row for `data.exclude`, in either order."""
 SLICE_BITS = 4
-"""The keys are sorted in slices that agree in so many leading bits."""
+"""Leading bits by which keys are divided into slices that are sorted one at a time."""
 
 Keys: TypeAlias = UInt64[np.ndarray, " rows"]
 
 
 class KeySet:
-    """Keys that are looked up in a sorted array."""
+    """A set of keys, stored as a sorted array: 8 bytes per key."""
 
     def __init__(self, keys: Iterable[int] = ()):
         self._sorted = np.unique(np.fromiter(keys, np.uint64))
@@ -47,18 +47,18 @@ def text_key(text: str) -> int:
 
 
 def row_key(cells: Sequence[str], ordered: Sequence[str] = ()) -> int:
-    """Hash of a row's sentences that ignores surrounding white space, case, and the order of `cells`."""
+    """Hash of a row that ignores case, surrounding white space, and the order of `cells` but not of `ordered`."""
     folded = [[cell.strip().casefold() for cell in part] for part in (cells, ordered)]
     return text_key("\0".join([*sorted(folded[0]), *folded[1]]))
 
 
 def identifying(columns: Collection[str], *, chunked: bool) -> list[str]:
-    """The columns that tell whether two rows are the same; the chunks of a text are rows of one column."""
+    """The columns that decide whether two rows are equal; with chunks, rows have a single column."""
     return [name for name in IDENTITY[: 1 if chunked else None] if name in columns]
 
 
 def excluded_rows(specs: Sequence[str], identity: Mapping[str, str], line_bytes: int) -> KeySet:
-    """The `row_key` of each row of `data.exclude`, by its columns `identity`."""
+    """The `row_key`s of the rows of `data.exclude`, computed from the columns `identity`."""
     with errors_of_exclude():
         return KeySet(row_key(row) for row in sources.read(specs, identity, line_bytes))
 
@@ -73,11 +73,11 @@ def errors_of_exclude():
 
 
 def drop_repeats(kept: Bool[np.ndarray, " rows"], keys: Callable[[], Iterable[Keys]]) -> None:
-    """Unmarks the rows that have the key of an earlier row that is kept.
+    """Unmarks the rows that repeat the key of an earlier kept row.
 
     Args:
       kept: whether each row is kept; changed in place.
-      keys: gives the keys of all rows in pieces, once for each slice.
+      keys: returns an iterator over pieces of all rows' keys; called once for each slice.
     """
     # One slice of the keys at a time, by their highest bits: equal keys share a slice, and memory holds only one.
     for number in range(1 << SLICE_BITS):

@@ -1,13 +1,13 @@
 """Finds the ends of sentences in text of any language.
 
 Follows Unicode's sentence boundaries (UAX #29, https://www.unicode.org/reports/tr29/, rules SB6 to SB11) with these
-differences, all for text that is cut into chunks, where a missed end costs less than a wrong one:
+differences. They suit text that is split into chunks, where a missed end costs less than a wrong one:
 
 - A mark such as `?` or `.` ends a sentence only before white space; full-width marks (`。`, `！`) need none.
-- A full stop ends no sentence after a single letter (`U.S. Army`, `z. B. Wien`), an abbreviation without vowels (`Dr.`,
-  `bzw.`), one of a few others (`Prof.`), a number of one or two digits (`3. Oktober`), or between a short word and a
-  number (`Fig. 3`).
-- An empty line is an end; a single line break is not.
+- A full stop does not end a sentence after a single letter (`U.S. Army`, `z. B. Wien`), an abbreviation without vowels
+  (`Dr.`, `bzw.`), one of a few others (`Prof.`), a number of one or two digits (`3. Oktober`), or between a short word and
+  a number (`Fig. 3`).
+- An empty line ends a sentence; a single line break does not.
 """
 
 import regex
@@ -28,7 +28,7 @@ _ABBREVIATION = regex.compile(
 )
 _SHORT_WORD = regex.compile(r"(?<!\p{L})\p{L}{1,4}$")
 _BEFORE = 12
-"""Characters before a full stop that decide whether it ends an abbreviation."""
+"""Number of characters before a full stop that are searched for an abbreviation."""
 
 
 def sentence_ends(text: str) -> list[int]:

@@ -1,7 +1,7 @@
-"""Chooses the shapes of batches that a run compiles.
+"""Chooses the batch shapes that a run compiles.
 
-XLA compiles a program for every new shape. A run therefore uses a few fixed shapes, chosen from simulated batches:
-tight ones that hold most batches, and a last one that holds any batch.
+XLA compiles a program for every new shape. A run therefore uses a few fixed shapes, chosen from simulated batches: tight
+ones that hold most batches, and one that holds any batch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,13 +17,13 @@ LENGTH_STEP = 8
 SHARES = (0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
 """Candidate row lengths: quantiles of the batches' longest sentences."""
 LEVELS = (*np.linspace(0.2, 0.95, 16), 1.0)
-"""Candidate row counts: quantiles of the rows of these batches."""
+"""Candidate row counts: quantiles of the rows that these batches need."""
 MARGIN_DEVIATIONS = 5.0
 """The largest tight shape holds the mean tokens of a batch's fullest group plus this many standard deviations."""
 MARGIN_SHARE = 0.04
-"""Share added to that margin, because first fit leaves gaps."""
+"""Fraction added to that number of tokens, because first fit leaves gaps."""
 ROW_LENGTHS = 6
-"""Number of candidate row lengths up to the longest sentence, and likewise from there to twice its length."""
+"""Number of candidate row lengths up to the longest sentence, and again from there to twice its length."""
 PARTS = (2, 3, 4, 6)
 """Candidate numbers of parts of a divided row."""
 
@@ -43,11 +43,11 @@ def choose_shapes(
       most: 2 to 4. Each set is compiled once; fewer sets mean more padding.
       divided: whether rows may be divided into parts. On a TPU, arrays of short parts are mostly padding.
 
-    Rows may be shorter than the longest sentence, for batches that have none so long, and up to twice as long: longer rows
-    leave smaller gaps, but cost more attention. The smaller sets minimise the mean cost over the given batches; the largest
-    tight one has a margin for unseen ones.
+    Rows may be shorter than the longest sentence, for batches without one, and up to twice as long: longer rows leave
+    smaller gaps, but cost more attention. The smaller sets minimise the mean cost over the given batches; the largest tight
+    one has a margin for unseen batches.
     """
-    # A teacher that reads what its student reads needs the same.
+    # A teacher that reads the student's tokens needs the same shapes.
     alike = len(set(longest)) == 1 and all(
         np.array_equal(first, other) for first, *others in batches for other in others
     )
@@ -64,26 +64,26 @@ def choose_shapes(
         each = np.minimum(each, costs[best])
         chosen.append(best)
         candidates.remove(best)
-    # One row per sentence.
+    # The last set holds any batch: one row per sentence.
     chosen.append(tuple(Shape(batches[0][place].shape[1], stream.longest) for place, stream in enumerate(streams)))
     return tuple(sorted(dict.fromkeys(chosen), key=_cost))
 
 
 class _Needs(NamedTuple):
-    """What some batches of a stream need."""
+    """Rows that the simulated batches of one stream need, in each form of a row."""
 
     forms: Sequence[tuple[int, int]]
-    """Possible lengths of a row and numbers of its parts, lengths ascending."""
+    """(length, number of parts) of a row, lengths ascending."""
     rows: Integer[np.ndarray, "batches forms"]
-    """Rows that each batch needs in each form; `NEVER` where a sentence is longer than a row."""
+    """Rows that each batch needs in each form; `NEVER` if a sentence is longer than a row."""
     divided: Integer[np.ndarray, "batches forms"]
-    """How many of these are divided."""
+    """How many of these rows are divided."""
     reach: Integer[np.ndarray, " batches"]
-    """The longest sentence of each batch."""
+    """Length of each batch's longest sentence."""
     tokens: Integer[np.ndarray, " batches"]
     """Tokens of each batch's fullest group."""
     longest: int
-    """The shortest length of a row that holds any sentence."""
+    """The shortest row length that holds any sentence."""
 
     @classmethod
     def of(cls, batches: Sequence[Integer[np.ndarray, "g _"]], longest: int, divided: bool) -> "_Needs":
@@ -99,7 +99,7 @@ class _Needs(NamedTuple):
         return self.rows - self.divided
 
     def with_margin(self) -> list[Shape]:
-        """Each form's shape for unseen batches: without a margin, about one in some hundred would need the last shape."""
+        """Each form's shape with a margin for unseen batches, of which one in a few hundred would else need the last shape."""
         tokens = (self.tokens.mean() + MARGIN_DEVIATIONS * self.tokens.std()) * (1.0 + MARGIN_SHARE)
         found = []
         for place, (length, parts) in enumerate(self.forms):
@@ -114,7 +114,7 @@ class _Needs(NamedTuple):
         return found
 
     def at_level(self, level: float, among: Bool[np.ndarray, " batches"]) -> list[Shape]:
-        """Each form's shape that holds a share of some batches."""
+        """Each form's smallest shape that holds the fraction `level` of the batches `among`."""
         whole, divided = (
             np.quantile(counts[among], level, axis=0, method="higher").astype(int)
             for counts in (self.whole, self.divided)
@@ -132,7 +132,7 @@ class _Needs(NamedTuple):
 
 
 def _cheapest(shapes: Sequence[Shape], least: int) -> Shape:
-    """The cheapest shape whose rows are at least so long."""
+    """The cheapest shape whose rows have at least `least` slots."""
     return min(
         (shape for shape in shapes if shape.length >= least and shape.rows < NEVER), key=lambda shape: shape.cost
     )
@@ -147,7 +147,7 @@ def _forms(least: int, numbers: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _candidates(streams: Sequence[_Needs]) -> Iterator[Shapes]:
-    """Tight shapes for the batches below each candidate row length, and for quantiles of their rows."""
+    """Yields tight shapes: for the batches within each candidate row length, one per quantile of the rows they need."""
     for share in SHARES:
         limits = [np.quantile(stream.reach, share, method="higher") for stream in streams]
         below = np.all([stream.reach <= limit for stream, limit in zip(streams, limits, strict=True)], axis=0)
@@ -163,6 +163,6 @@ def _cost(shapes: Shapes) -> float:
 
 
 def _costs(shapes: Shapes, streams: Sequence[_Needs]) -> Float[np.ndarray, " batches"]:
-    """The cost of each batch in these shapes, infinite for those that they do not hold."""
+    """The cost of each batch in these shapes; infinite for batches that do not fit."""
     held = [stream.held(shape) for shape, stream in zip(shapes, streams, strict=True)]
     return np.where(np.all(held, axis=0), _cost(shapes), np.inf)

@@ -1,9 +1,9 @@
-"""Reads rows of the files and data sets that the user names, streamed, never all in memory.
+"""Streams rows of the files and data sets that the user names.
 
-A spec is a file or glob (`.txt`, `.tsv`, `.csv`, `.jsonl`, `.parquet`, plain, `.gz`, `.bz2` or `.xz`), also of a bucket (`s3://...`,
-`gs://...`), `package:NAME/PATH` (a file inside an installed package), `data:PATH` (a file or glob in the folder that
-JAXDISTILL_DATA names), `hf:NAME[:CONFIG]:SPLIT:COLUMN` or `tfds:NAME:SPLIT:COLUMN`. `files:` before a file, a glob or a folder
-makes each file one text, whatever its extension.
+A spec is one of: a file or glob (`.txt`, `.tsv`, `.csv`, `.jsonl`, `.parquet`; plain, `.gz`, `.bz2` or `.xz`), also in a
+bucket (`s3://...`, `gs://...`); `package:NAME/PATH` (a file inside an installed package); `data:PATH` (a file or glob in the
+folder JAXDISTILL_DATA); `hf:NAME[:CONFIG]:SPLIT:COLUMN`; `tfds:NAME:SPLIT:COLUMN`. `files:` before a file, glob or folder makes each
+file one text, whatever its extension.
 """
 
 import glob
@@ -26,13 +26,13 @@ TEXT = "text"
 MOST_COMMAS = 8
 IN_DATA = "data:"
 WHOLE = "files:"
-"""Before a spec whose files are one text each; of a folder, all files at any depth that are not hidden."""
+"""Prefix of a spec whose files are one text each; a folder means all its files at any depth that are not hidden."""
 ID_NAMES = ("_id", "id")
-"""Columns that may hold the ids of texts: BEIR's, then the usual one. A whole file has its path there."""
+"""Columns that may hold a text's id: BEIR's, then the usual one. A whole file's id is its path."""
 
 
 def column_map(columns: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
-    """Maps our column names to the file's; a list of names means that both are equal."""
+    """Maps our column names to the file's; in a list of names, both are equal."""
     named = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
     return {name: source or name for name, source in named.items()}
 
@@ -81,7 +81,7 @@ def rows(
 
 
 def is_plain(spec: str) -> bool:
-    """Whether the files of a source have no columns but the text."""
+    """Whether a source's files have no column besides the text."""
     if spec.startswith(WHOLE) or hub.is_hub(spec):
         return spec.startswith(WHOLE)
     return all(formats.suffix(path) == ".txt" for path in source_files(spec))
@@ -102,7 +102,7 @@ def has_columns(spec: str, columns: Mapping[str, str], *, cell: formats.Cell = f
 
 
 def source_files(spec: str) -> list[Path]:
-    """The files that a spec names, sorted; raises `InputError` if there are none."""
+    """The files that a spec names, sorted by path; raises `InputError` if there are none."""
     if spec.startswith(WHOLE):
         return _whole_files(spec.removeprefix(WHOLE))
     if spec.startswith("package:"):
@@ -120,7 +120,7 @@ def source_files(spec: str) -> list[Path]:
         raise InputError(f"{spec!r} contains a NUL character, which file names cannot have.")
     if path.is_dir():
         raise InputError(
-            f"{spec} is a folder; name a file, a glob such as {path / '*.txt.gz'}, or {WHOLE}{spec} for one text a file."
+            f"{spec} is a folder; name a file, a glob such as {path / '*.txt.gz'}, or {WHOLE}{spec} for one text per file."
         )
     if path.exists():
         return [path]
@@ -138,7 +138,7 @@ def _whole_files(spec: str) -> list[Path]:
 
 
 def local_files(specs: Sequence[str]) -> list[Path]:
-    """All local files that the specs name; data sets of hubs have none."""
+    """All local files that the specs name; a hub's data set has none."""
     return [path for spec in specs if not hub.is_hub(spec) for path in source_files(spec)]
 
 
@@ -149,11 +149,10 @@ def check_given(specs: Sequence[str]) -> None:
 
 
 def refuse_unread(column: str, specs: Sequence[str], option: str) -> None:
-    """Raises `InputError` for the name of a column that no source reads: lines of a `.txt` file have none, and a hub's is in its
-    spec."""
+    """Raises `InputError` for a column that no source reads: `.txt` files have no columns, and a hub's spec names its own."""
     tables = (path for spec in specs if not hub.is_hub(spec) for path in source_files(spec))
     if column != TEXT and all(formats.suffix(path) == ".txt" for path in tables):
-        raise InputError(f"{option}={column} has no effect on {', '.join(specs)}, which is no table; leave it out.")
+        raise InputError(f"{option}={column} has no effect on {', '.join(specs)}, which is not a table; leave it out.")
 
 
 def check_weights(weights: Sequence[float], *, sources: int) -> None:
@@ -164,8 +163,8 @@ def check_weights(weights: Sequence[float], *, sources: int) -> None:
 
 
 def content_digest(specs: Sequence[str], columns: Mapping[str, str] | Sequence[str] = (TEXT,)) -> str:
-    """SHA-256 of the current content of the specs: bytes of files, texts of hub data sets. Names do not matter; the source of
-    a user's own reader does, because the same bytes give other rows after it has changed."""
+    """SHA-256 of the specs' current content: bytes of files, texts of hub data sets. File names do not matter. The source code
+    of a user's own reader does, because a changed reader gives other rows for the same bytes."""
     digest = hashlib.sha256()
     for spec in specs:
         digest.update(WHOLE.encode() if spec.startswith(WHOLE) else b"source")
@@ -186,7 +185,7 @@ def content_digest(specs: Sequence[str], columns: Mapping[str, str] | Sequence[s
 
 
 class Watched:
-    """Text that must not change while a program processes it under its digest."""
+    """Text that must not change while a program processes it, because results are cached under its digest."""
 
     def __init__(self, specs: Sequence[str], columns: Mapping[str, str] | Sequence[str] = (TEXT,)):
         self._specs, self._columns = tuple(specs), columns

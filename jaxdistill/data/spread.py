@@ -1,4 +1,4 @@
-"""Spreads one call over the processes of a run: each computes a part with its own devices, and gets the parts of all."""
+"""Spreads one call over the processes of a run: each computes a part on its own devices, and all get the whole result."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
@@ -14,15 +14,15 @@ Result = TypeVar("Result")
 
 
 class ProblemOfAll(InputError):
-    """An `InputError` that every process raises in the same call."""
+    """An `InputError` that all processes raise in the same call."""
 
 
 def in_parts(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
-    """Computes rows in parts, one per process on its own devices, and returns all rows in each. All must call this together.
+    """Computes rows in parts, one per process, and returns all rows in every process. All must call this together.
 
     Args:
-      rows: how many there are, the same in every process.
-      compute: makes some of the rows.
+      rows: number of rows, the same in every process.
+      compute: computes a slice of the rows.
 
     Raises:
       InputError: in every process, if `compute` raises it in one.
@@ -46,7 +46,7 @@ def in_parts(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
 def together(work: Callable[[], Result]) -> Result:
     """Runs `work`, which may call `in_parts` any number of times, and returns its result. All must call this together.
 
-    If it fails in one process, for instance because a file cannot be read, the others fail too instead of waiting for it.
+    If it fails in one process, such as for a file that cannot be read, the others fail too instead of waiting forever.
 
     Raises:
       InputError: in every process, if `work` raises it in one.
@@ -65,7 +65,7 @@ def together(work: Callable[[], Result]) -> Result:
 
 
 def _exchanged(problem: str, *facts: Any) -> list[list[Any]]:
-    """The facts of each process; raises `ProblemOfAll` if one has a problem."""
+    """Gathers the facts of each process; raises `ProblemOfAll` in all if one reports a problem."""
     told = processes.gathered([problem, *facts])
     if problem := next((said for said, *_ in told if said), ""):
         raise ProblemOfAll(problem)
@@ -73,7 +73,7 @@ def _exchanged(problem: str, *facts: Any) -> list[list[Any]]:
 
 
 def over_processes(embed: RoleEmbed | Scorer) -> Any:
-    """A model whose sentences are divided among the processes; all must call it together, with the same sentences."""
+    """Divides a model's sentences among the processes; all must call the result together, with the same sentences."""
     if processes.count() == 1:
         return embed
     if isinstance(embed, Scorer):

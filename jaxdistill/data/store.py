@@ -1,8 +1,8 @@
 """Random access to ids, words and raw text of tokenised rows, memory-mapped.
 
-Tokens and text are in parts (`token_parts`), which stores of the same text share. A store has flat arrays of the rows that it
-keeps: `row` of each among those of all parts, `input_row` and `keys`, and for each column `starts`, the first token of a sentence
-in its part, and `SENTENCES`.
+Tokens and text are in parts (`token_parts`), which stores of the same text share. A store is a set of flat arrays with one
+entry per kept row: `row` (its index among the rows of all parts), `input_row` and `keys`; and, for each column, `starts` (index
+of the sentence's first token within its part) and `SENTENCES`.
 """
 
 import json
@@ -22,7 +22,7 @@ from jaxdistill.data.token_parts import SUFFIX, Part
 from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, tokenised_words
 
 SENTENCES = ("lengths", "words", "tokens")
-"""Numbers of a sentence: tokens, words, and tokens without special ones and without the prompt."""
+"""Counts of a sentence: all tokens, words, and tokens that are neither special nor of the prompt."""
 
 
 class Gathered(NamedTuple):
@@ -35,11 +35,11 @@ class Gathered(NamedTuple):
 
 
 class WordCounts(NamedTuple):
-    """What is known of sentences without reading their tokens, besides their lengths."""
+    """Counts of sentences that are known without reading tokens."""
 
     words: Integer[np.ndarray, " b"]
     contents: Integer[np.ndarray, " b"]
-    """Number of tokens without special ones and without the prompt."""
+    """Number of tokens that are neither special nor of the prompt."""
 
 
 class PairTemplate(NamedTuple):
@@ -59,8 +59,8 @@ class TokenStore:
 
     Args:
       folder: written by `tokenize.build_store`.
-      tokenizer: the tokenizer of the store, for views that change the text. It is modified, so pass a copy.
-      chunking: how its texts were split, if they were.
+      tokenizer: the store's tokenizer, for views that change the text. It is modified, so pass a copy.
+      chunking: how the texts were split, if they were.
     """
 
     def __init__(self, folder: Path, tokenizer: Tokenizer | None = None, chunking: Chunking | None = None):
@@ -81,7 +81,7 @@ class TokenStore:
         self.source_rows: tuple[int, ...] = tuple(info["source_rows"])
         """Number of rows from each spec."""
         self.prompts: dict[str, str] = info["prompts"]
-        """The roles of the text to the prompts before their sentences; the empty text stands for no role."""
+        """Maps each role of the text to its prompt; the empty string stands for no role."""
         self._info = info
         self._arrays = {
             name: np.asarray(_mapped(folder / name, dtype, length))
@@ -112,7 +112,7 @@ class TokenStore:
         return self._arrays[f"{self._place_of(column)}.{kind}"]
 
     def _parts_of(self, rows: Sequence[int] | Integer[np.ndarray, " b"]) -> tuple[np.ndarray, np.ndarray]:
-        """The part of each row, and the row's number in it."""
+        """The part that holds each row, and the row's index within it."""
         found = self._arrays["row"][np.asarray(rows, np.int64)]
         numbers = np.searchsorted(self._ends, found, side="right")
         return numbers, found - np.concatenate([[0], self._ends])[numbers]
@@ -126,7 +126,7 @@ class TokenStore:
         return self._of(column, "lengths")[rows].astype(np.int64)
 
     def counts_of(self, column: str, rows: Integer[np.ndarray, " b"]) -> WordCounts:
-        """Numbers of words and of the words' tokens of some sentences."""
+        """Word and token counts of some sentences."""
         return WordCounts(*(self._of(column, kind)[rows].astype(np.int64) for kind in SENTENCES[1:]))
 
     def longest(self, column: str) -> int:
@@ -170,7 +170,7 @@ class TokenStore:
         return Gathered(ids, words, lengths)
 
     def text(self, column: str, row: int) -> str:
-        """The sentence as given, without surrounding white space."""
+        """The raw sentence, without surrounding white space."""
         return self._texts(column, [row])[0]
 
     def _texts(self, column: str, rows: Sequence[int]) -> list[str]:
@@ -178,12 +178,12 @@ class TokenStore:
         return [tokens[number].texts[int(row)].as_py() for number, row in zip(*self._parts_of(rows), strict=True)]
 
     def texts(self, column: str = "text", prompts: Mapping[str, str] | None = None) -> "Texts":
-        """All sentences of a column as a lazy sequence, after the prompts of their roles if given."""
+        """All sentences of a column as a lazy sequence; `prompts` maps roles to prompts to prepend."""
         self._place_of(column)
         return Texts(self, column, prompts)
 
     def roles(self, column: str, rows: Sequence[int] | Integer[np.ndarray, " n"]) -> list[str]:
-        """The role of each of some sentences: `query`, `document`, or an empty text."""
+        """The role of each sentence: `query`, `document`, or an empty string."""
         portions = np.searchsorted(np.cumsum(self._info["portion_rows"]), np.asarray(rows, np.int64), side="right")
         of_portion = [portion[column] for portion in self._info["roles"]]
         return [of_portion[portion] for portion in portions]
@@ -191,7 +191,7 @@ class TokenStore:
     def tokenised(
         self, column: str, rows: Integer[np.ndarray, " n"], texts: Sequence[str], *, max_length: int
     ) -> Tokenised:
-        """Tokenises other texts of some sentences with this store's tokenizer, after the prompts of their roles."""
+        """Tokenises `texts`, which replace the sentences of `rows`, with this store's tokenizer and their roles' prompts."""
         self._tokenizer.enable_truncation(max_length)
         prompts = [self.prompts[role] for role in self.roles(column, rows)]
         return tokenised_words(self._tokenizer, texts, prompts, max_length)
@@ -200,6 +200,7 @@ class TokenStore:
     def pair_template(self) -> "PairTemplate":
         """Special tokens that the tokenizer puts around the two sentences of a pair."""
         self._tokenizer.no_truncation()
+        # Which special tokens a pair gets does not depend on its sentences, so any two will do.
         encoding = self._tokenizer.encode(self.text("text", 0), self.text("text", 0))
         ids, types = np.asarray(encoding.ids, np.int64), np.asarray(encoding.type_ids)
         of = np.array([2 if sequence is None else sequence for sequence in encoding.sequence_ids])
@@ -213,7 +214,7 @@ class TokenStore:
 
     @cached_property
     def mask_token(self) -> str:
-        """The tokenizer's mask token, which it reads as one token; raises `InputError` if it has none."""
+        """The tokenizer's mask token, registered so that it is read as one token; raises `InputError` if there is none."""
         found = next((mask for mask in MASK_TOKENS if self._tokenizer.token_to_id(mask) is not None), None)
         if found is None:
             raise InputError(
@@ -230,7 +231,7 @@ class TokenStore:
 
     @property
     def input_row(self) -> Integer[np.ndarray, " rows"]:
-        """Index of each row in the sources, and so in the user's own vectors."""
+        """Index of each row in the sources, and therefore in the user's own vectors."""
         return self._arrays["input_row"]
 
     @property
@@ -281,7 +282,7 @@ class Texts(Sequence):
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether every array of a store, and its description, is as it was written; reads all of them."""
+    """Whether a store's arrays and description match their checksums; reads all of them."""
     try:
         info = json.loads((folder / "store.json").read_text())
         return info.pop("checksum") == description_checksum(info) and all(
@@ -294,7 +295,7 @@ def is_complete(folder: Path) -> bool:
 
 
 def description_checksum(info: Mapping[str, object]) -> int:
-    """CRC-32 of what `store.json` says besides its checksum."""
+    """CRC-32 of the content of `store.json` without the checksum itself."""
     return zlib.crc32(json.dumps(info).encode())
 
 

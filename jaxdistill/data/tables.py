@@ -1,4 +1,4 @@
-"""Writes a `.tsv` table whole, with a note of what it was made from, so that it is neither made twice nor overwritten."""
+"""Writes a `.tsv` table atomically, with a note of its inputs, so that it is neither made twice nor overwritten."""
 
 import json
 import re
@@ -11,13 +11,13 @@ from jaxdistill.files import drafted, unwritable, write_atomic
 
 
 def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | None:
-    """The counts in a table's note, if there is the table; None if it has to be made.
+    """The counts in an existing table's note; None if the table does not exist yet.
 
     Args:
       origin: everything that determines the content, as JSON values.
 
     Raises:
-      InputError: the table was made from something else, by another program, or was changed.
+      InputError: the table was made from other inputs or by another program, or was changed.
     """
     if not path.exists():
         return None
@@ -35,7 +35,7 @@ def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | No
 
 
 def refuse_changes(path: Path, made_from: Mapping[str, object], origin: Mapping[str, object]) -> None:
-    """Raises `InputError` if what is at a path was made from something else."""
+    """Raises `InputError` if the file at `path` was made from other inputs."""
     if differ := changes(made_from, json.loads(json.dumps(origin))):
         raise InputError(f"{path} was made from other inputs ({differ}); move it, or choose another file.")
 
@@ -50,7 +50,7 @@ def write_table(
     """Writes a table and its note; raises `InputError` if they cannot be written.
 
     Args:
-      origin, counts: for `finished`.
+      origin, counts: stored in the note, see `finished`.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Stores teacher targets as memory-mapped embeddings, resumable, or reads the user's own vectors; joins several teachers'.
+"""Caches teacher targets on disk, resumably, or reads the user's own vectors; joins and whitens targets.
 
-A store is a folder of parts, named by the digest of everything that determines the targets (teacher's weights, tokenizer,
-pooling, maximum length, precision, text), so a changed teacher or text has another one.
+A cache is a folder of parts, named by the digest of everything that determines the targets (teacher's weights, tokenizer,
+pooling, maximum length, precision, text), so a changed teacher or text gets a new folder.
 """
 
 import hashlib
@@ -22,25 +22,25 @@ from jaxdistill.files import local
 LONGEST = 1e18
 """Maximum length of a vector, so that its square fits in float32."""
 ALIKE = 1e-6
-"""Unit vectors whose numbers differ by no more are the same."""
+"""Unit vectors whose numbers differ by at most this are equal."""
 BLOCK_ROWS = 8192
-"""Rows of a part, which are embedded together; a killed run repeats at most this many."""
+"""Rows per part, embedded together; a killed run repeats at most this many."""
 SAMPLE = 1 << 16
-"""Rows of targets from which their principal components are computed."""
+"""Most rows of targets from which principal components are computed."""
 LEAST_VARIANCE = 1e-9
-"""Components with less than this share of the largest variance are rounding and become zero."""
+"""Components with less than this fraction of the largest variance are rounding errors and become zero."""
 
 
 Text = TypeVar("Text", str, tuple[str, str])
 
 
 class Parts:
-    """Arrays of rows, memory-mapped, read as one array."""
+    """Memory-mapped arrays of rows, read as one array."""
 
     def __init__(self, arrays: Sequence[Float[np.ndarray, "_ e"]], part_rows: int):
         """
         Args:
-          part_rows: of each array but the last.
+          part_rows: rows of each array but the last.
         """
         self._arrays, self._part_rows = arrays, part_rows
         self.shape = (sum(map(len, arrays)), arrays[0].shape[1])
@@ -55,7 +55,8 @@ class Parts:
         order = np.argsort(flat // self._part_rows, kind="stable")
         numbers, starts = np.unique(flat[order] // self._part_rows, return_index=True)
         found = np.empty((len(flat), self.shape[1]), self._arrays[0].dtype)
-        for number, places in zip(numbers, np.split(order, starts[1:]), strict=False):  # of no rows, there is one split
+        # Not strict: for no rows, `split` still gives one piece.
+        for number, places in zip(numbers, np.split(order, starts[1:]), strict=False):
             found[places] = self._arrays[number][flat[places] - number * self._part_rows]
         return found.reshape(*asked.shape, self.shape[1])
 
@@ -72,11 +73,11 @@ def cached_vectors(
 ) -> Parts:
     """Returns the vectors of all texts, memory-mapped; computes and stores those missing in `folder`.
 
-    Every process of a run must call this; each computes some of the parts with its own devices.
+    Every process of a run must call this; each computes some of the parts on its own devices.
 
     Args:
       of: everything that determines the vectors; its digest names their folder.
-      embed: gives finite vectors of this width.
+      embed: returns finite vectors of `width` numbers.
       texts: one per row; may be lazy, only slices are read.
       what: label of the progress bar.
     """
@@ -95,7 +96,7 @@ def cached_vectors(
 
 
 def open_own_vectors(spec: str | Path) -> Float[np.ndarray, "rows e"]:
-    """Opens the user's own teacher vectors, a `.npy` file, memory-mapped, without checking values."""
+    """Memory-maps the user's own teacher vectors, a `.npy` file, without checking values."""
     return vector_files.open_vectors(_path(spec))
 
 
@@ -105,11 +106,11 @@ def checked_own_vectors(
     """Like `open_own_vectors`, but checks for one finite vector per row of the text, empty and repeated rows included.
 
     Args:
-      used: rows that are targets; None: of numbers that are no vectors.
+      used: the rows that are targets; None if the numbers are scores, not vectors.
 
     Raises:
-      InputError: a wrong number of rows, a non-finite value, or a vector that is too long; names the row. Of `used`, a zero
-        vector, or all that point the same way.
+      InputError: a wrong number of rows, a non-finite value, or a vector that is too long; names the row. Among `used`: a
+        zero vector, or all vectors pointing the same way.
     """
     array, path = open_own_vectors(spec), _path(spec)
     if array.shape[0] != rows or array.shape[1] < 1:
@@ -136,14 +137,14 @@ def checked_own_vectors(
         first += len(block)
     if used is not None and _are_alike(array, used):
         raise InputError(
-            f"{path}: the vectors of all {len(used):,} rows point the same way as that of row {used[0]}, so a student "
-            "learns nothing from them; compute them again."
+            f"{path}: all {len(used):,} vectors point the same way as row {used[0]}'s, so a student learns nothing from "
+            "them; compute them again."
         )
     return array
 
 
 def _are_alike(array: Float[np.ndarray, "rows e"], used: Integer[np.ndarray, " n"]) -> bool:
-    """Whether all vectors of these rows point the same way; reads up to the first block with another direction."""
+    """Whether all vectors of these rows point the same way; stops at the first block with another direction."""
 
     def unit(some: Integer[np.ndarray, " m"]) -> Float[np.ndarray, "m e"]:
         vectors = np.asarray(array[some], np.float64)
@@ -159,7 +160,7 @@ def _path(spec: str | Path) -> Path:
 
 
 class Selected:
-    """An array indexed through other row numbers: the user's vectors by the store's rows (`store.input_row`)."""
+    """An array indexed through a mapping of rows, such as the user's vectors by the store's rows (`store.input_row`)."""
 
     def __init__(self, array: Float[np.ndarray, "n e"], place: Integer[np.ndarray, " rows"]):
         self._array, self._place = array, place
@@ -173,7 +174,7 @@ class Selected:
 
 
 class Joined:
-    """Arrays of several teachers' vectors, read as one: see `joined`."""
+    """Several teachers' vectors, read as one array; see `joined`."""
 
     def __init__(self, arrays: Sequence[Parts], shares: Sequence[float]):
         self._arrays, self._shares = tuple(arrays), tuple(shares)
@@ -187,12 +188,12 @@ class Joined:
 
 
 def joined(vectors: Sequence[Float[np.ndarray, "*n _"]], shares: Sequence[float]) -> Float[np.ndarray, "*n e"]:
-    """Concatenates the teachers' unit vectors, each times the square root of its share, into one unit vector.
+    """Concatenates the teachers' unit vectors, each scaled by the square root of its share, into one unit vector.
 
     The cosine of two such vectors is the mean of the teachers' cosines, weighted by the shares.
 
     Args:
-      vectors: of the same sentences, of any width each.
+      vectors: one array per teacher, for the same sentences; widths may differ.
       shares: the weight of each teacher; their sum is 1.
     """
     return np.concatenate(
@@ -212,9 +213,9 @@ class Whitened:
     ):
         """
         Args:
-          array: stored targets; an even sample of them determines mean and components.
-          power: 0 only centres; 1 gives all components that vary the same variance.
-          components: that remain; 0: all.
+          array: stored targets; an evenly spaced sample determines mean and components.
+          power: 0 only centres; 1 gives all components the same variance.
+          components: number of components to keep; 0: all.
         """
         self._array, self.shape = array, (len(array), components or array.shape[1])
         sample = np.asarray(array[np.unique(np.linspace(0, len(array) - 1, SAMPLE, dtype=np.int64))], np.float64)
@@ -234,4 +235,4 @@ class Whitened:
 
 
 Stored = Float[np.ndarray, "rows _"] | Parts | Selected | Joined | Whitened
-"""Targets that lie on the disk; row numbers give an array of vectors."""
+"""Targets on disk; indexing with row numbers gives an array of vectors."""

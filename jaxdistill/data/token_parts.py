@@ -1,8 +1,8 @@
-"""Tokenises text into a folder of parts; each of n processes writes every n-th.
+"""Tokenises text into a folder of parts; each of n processes writes every n-th part.
 
-A part is an Arrow file of one table, which is memory-mapped. It has a row for each row of the input without an empty cell, or for
-each chunk of one: the columns' tokens and texts, counts, and keys that tell equal rows. So it depends on its input rows alone,
-and not on which of them are duplicates or excluded.
+A part is a memory-mapped Arrow file of one table. It has one row per input row without an empty cell, or per chunk of one: the
+columns' tokens and texts, counts, and hashes for finding equal rows. It depends only on its input rows, not on which of them
+are duplicates or excluded, so stores that differ in these share their parts.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,13 +34,13 @@ CHUNK_ROWS = 4096
 """Rows tokenised at a time."""
 SUFFIX = ".arrow"
 KEYS = ("keys", "repeat_keys", "exclude_keys")
-"""Hashes of the text, of what makes two rows duplicates, and of the whole cells that `data.exclude` is compared with."""
+"""Hashes of: the text; everything that makes two rows duplicates; the whole cells, for comparison with `data.exclude`."""
 COUNTS = ("words", *Unknown._fields, "truncated")
-"""What is counted in each sentence of a column; `tokens` leaves out special tokens and the prompt."""
+"""Counts for each sentence of a column; `tokens` leaves out special tokens and the prompt."""
 
 
 def still_same(parts: PartFolder, check: Callable[[], None]) -> None:
-    """Removes the parts if a check of the text raises, because they may be of another text than their digest names."""
+    """Removes the parts if `check` finds that the text changed: they may hold other text than their digest names."""
     try:
         check()
     except InputError:
@@ -52,7 +52,7 @@ class Row(NamedTuple):
     """A row to tokenise."""
 
     number: int
-    """Of the input row."""
+    """Index of the input row."""
     exclude_key: int
     cells: Sequence[str]
 
@@ -80,11 +80,11 @@ class Part:
         return self._batch.num_rows
 
     def numbers(self, name: str) -> np.ndarray:
-        """A column of `input_row`, `KEYS`, or, behind a text column's place and a point, `COUNTS`."""
+        """A numeric column: `input_row`, one of `KEYS`, or `PLACE.COUNT`, one of `COUNTS` for the text column at a place."""
         return self._batch.column(name).to_numpy()
 
     def tokens(self, place: int) -> Tokens:
-        """The sentences of the text column at a place."""
+        """The sentences of the text column at index `place`."""
         lists = self._batch.column(f"{place}.sentence")
         ids, marks = (lists.values.field(name).to_numpy() for name in ("id", "mark"))
         return Tokens(lists.offsets.to_numpy(), ids, marks, self._batch.column(f"{place}.text"))
@@ -92,12 +92,12 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class PartWriter:
-    """Makes the parts of a text."""
+    """Writes the parts of a text."""
 
     specs: Sequence[str]
     portions: Sequence[Portion]
     columns: Sequence[str]
-    """Columns of the store: the columns of the text, or a single one for all chunks."""
+    """Columns of the store: the text's columns, or a single one that holds all chunks."""
     tokenizer: Tokenizer
     max_length: int
     prompts: Mapping[str, str]
@@ -105,7 +105,7 @@ class PartWriter:
     line_bytes: int
 
     def written(self, folder: Path, text: sources.Watched, *, progress: bool) -> PartFolder:
-        """The folder with all parts; all processes of a run call this together.
+        """Writes the missing parts and returns the folder; all processes of a run call this together.
 
         Raises:
           InputError: the text cannot be read, or changed meanwhile.
@@ -135,7 +135,7 @@ class PartWriter:
         return sources.rows(self.specs[portion.source], portion.columns, self.line_bytes)
 
     def _table(self, first: int, rows: Iterator[tuple[Portion, sources.Row]]) -> tuple["pyarrow.Table", int]:
-        """The table of some rows of the input, and how many of these have an empty cell."""
+        """The table of some input rows, and the number of input rows dropped for an empty cell."""
         import pyarrow
 
         batches, empty = [], 0
@@ -150,7 +150,7 @@ class PartWriter:
         return pyarrow.Table.from_batches(batches, self._schema).combine_chunks(), empty
 
     def _split(self, rows: Sequence[Row]) -> Iterator[Row]:
-        """Yields the chunks of rows of one column."""
+        """Yields one row per chunk of these rows, which have a single column."""
         assert self.chunking is not None
         chunked = self.chunking.split(row.cells[0] for row in rows)
         for row, chunks in zip(rows, chunked, strict=True):
@@ -158,7 +158,7 @@ class PartWriter:
 
     @cached_property
     def _identity(self) -> list[int]:
-        """Places of the columns that identify a row."""
+        """Indices of the columns that identify a row."""
         return [*map(self.columns.index, row_keys.identifying(self.columns, chunked=self.chunking is not None))]
 
     def _exclude_key(self, cells: Sequence[str]) -> int:
@@ -169,7 +169,7 @@ class PartWriter:
         return row_keys.row_key([f"{roles[place]}\0{cells[place]}" for place in self._identity], others)
 
     def _arrays(self, chunk: Sequence[Row], roles: Sequence[str]) -> list["pyarrow.Array"]:
-        """The columns of `_schema`."""
+        """The columns of some rows, in the order of `_schema`."""
         import pyarrow
 
         keys = (
@@ -196,6 +196,7 @@ class PartWriter:
 
     @cached_property
     def _wide(self) -> type[np.unsignedinteger]:
+        # Two bytes where they suffice: ids are most of a store.
         return np.uint16 if self.tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
 
     @cached_property

@@ -1,7 +1,7 @@
-"""Tokenises text once into a store on disk that is reused by its digest (see `store`).
+"""Tokenises text once into a store on disk that is found again by its digest (see `store`).
 
-All rows of the text are tokenised into parts (`token_parts`). Which of them the store has, without duplicates and rows of other
-files, is found by their keys (`row_keys`), so memory grows with the text by some bytes a row at most.
+All rows are tokenised into parts (`token_parts`). Duplicates and excluded rows are then left out by hashes (`row_keys`), so
+memory grows by only a few bytes per row.
 """
 
 import hashlib
@@ -34,9 +34,9 @@ from jaxdistill.files import make_folder_atomic
 from jaxdistill.files.reading import LINE_BYTES
 
 FORMAT = 2
-"""Version of what rows a text has, part of the digest; bump to invalidate all that is stored of a text."""
+"""Version of the rule which rows a text has, part of every digest; bump to invalidate everything stored for a text."""
 LAYOUT = 3
-"""Version of the files and of what is derived from the tokens, part of the digest of the store alone; bump to tokenise again."""
+"""Version of the store's files and tokens, part of the store's digest only; bump to tokenise again."""
 
 log = logging.getLogger(__name__)
 
@@ -61,19 +61,19 @@ def build_store(
 
     Args:
       specs: files, globs and hub sets, see `sources`.
-      tokenizer: used with its special tokens; its own padding and truncation settings are ignored.
+      tokenizer: adds its special tokens; its padding and truncation settings are ignored.
       max_length: maximum tokens per sentence, special tokens and prompt included.
       cache_folder: holds one folder per store, named by its digest and created atomically.
       columns, line_bytes: as in `sources.read`; the columns must include `text`.
-      prompts: role (empty for none) to what is prepended to its sentences; no view deletes its tokens.
-      roles: for each spec its columns to their roles; empty: no sentence has one.
+      prompts: maps each role (empty for none) to its prompt, which no view deletes.
+      roles: maps columns to roles, for each spec; empty: no sentence has a role.
       dedupe: keep only the first of rows whose columns are all equal after stripping and case folding, `text` and
         `second` of pairs in either order. Sentences of different roles differ.
-      exclude: more specs with the same columns; rows with their `text`, and `second` of pairs, are excluded likewise.
+      exclude: further specs with the same columns; leaves out rows with the same `text` (and `second`), compared likewise.
       weights: only validated here: empty, or one positive number per spec.
-      chunking: splits cells, of the columns that a source has, into rows of one column `text`; `exclude` is for whole cells.
+      chunking: splits cells into rows of one column `text`; `exclude` is compared with whole cells.
 
-    Rows with an empty column are dropped and counted, like excluded ones. The store has the order of the text.
+    Rows with an empty column are dropped and counted, like excluded ones. The store keeps the order of the text.
     """
     wanted, tokenizer = sources.column_map(columns), _fresh(tokenizer, max_length)
     roles = roles or (dict.fromkeys(wanted, ""),) * len(specs)
@@ -104,7 +104,7 @@ def build_store(
 
 
 def _watched(exclude: Sequence[str], identity: Mapping[str, str]) -> list[sources.Watched]:
-    """The text of excluded rows, which is part of the digest; empty without any."""
+    """The text of `data.exclude`, whose digest is part of the store's; empty without any."""
     with row_keys.errors_of_exclude():
         return [sources.Watched(exclude, identity)] if exclude else []
 
@@ -118,18 +118,18 @@ def _finish(
     dedupe: bool,
     watched: Sequence[sources.Watched],
 ) -> None:
-    """Makes the store from its parts in the first process, unless it is there; the others wait.
+    """Makes the store from its parts in the first process, unless it exists; the others wait.
 
     Args:
       content: digest of the text alone.
       excluded: reads the keys of the rows to leave out; None: there are none.
-      watched: the text, and the files of excluded rows.
+      watched: the text, and the text of `data.exclude`.
     """
     info = {"digest": folder.name, "content": content, "source": watched[0].digest, "parts": parts.folder.name}
 
     def fill(unfinished: Path) -> None:
         _write(unfinished, writer, parts, info, excluded=excluded() if excluded else None, dedupe=dedupe)
-        for one in watched:  # else the digest could name other text
+        for one in watched:  # otherwise the digest could name other text
             still_same(parts, one.check_content)
 
     if parts.is_first and not _is_usable(folder):
@@ -138,7 +138,7 @@ def _finish(
 
 
 def _is_usable(folder: Path) -> bool:
-    """Whether there is a complete store; removes a damaged one."""
+    """Whether the store exists and is complete; removes a damaged one."""
     if folder.exists() and not is_complete(folder):
         log.warning("the token store %s is damaged; rebuilding it", folder)
         shutil.rmtree(folder)
@@ -203,15 +203,15 @@ def _write(
 def _rows_to_keep(
     parts: PartFolder, excluded: row_keys.KeySet | None, dedupe: bool, counts: Counter[str]
 ) -> Bool[np.ndarray, " rows"]:
-    """Whether each row of the parts is in the store; counts those that are not."""
+    """Whether the store keeps each row of the parts; adds the others to `counts`."""
 
-    def opened():  # one after the other: mapped pages that were read count as memory of the process
+    def opened():  # one at a time: pages of a mapped file count as the process's memory once read
         return (Part(parts.path(number)) for number in range(parts.count))
 
     kept = []
     for part in opened():
         out = np.zeros(len(part), bool) if excluded is None else excluded.holds(part.numbers("exclude_keys"))
-        counts["excluded"] += len(np.unique(part.numbers("input_row")[out]))  # chunks of one row are one
+        counts["excluded"] += len(np.unique(part.numbers("input_row")[out]))  # counts rows, not their chunks
         kept.append(~out)
     kept = np.concatenate(kept)
     if dedupe:
@@ -228,7 +228,7 @@ class _Files(ExitStack):
         super().__init__()
         self._folder, self._files = folder, {}
         self.shapes: dict[str, list] = {}
-        """Dtype, length and CRC-32 of each array, by its name."""
+        """Maps each array's name to its dtype, length and CRC-32."""
 
     def append(self, name: str, values: np.ndarray) -> None:
         if name not in self._files:

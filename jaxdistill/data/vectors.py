@@ -1,9 +1,9 @@
-"""Reads and writes vectors of millions of rows, block by block.
+"""Reads and writes files of millions of vectors, block by block.
 
-They are a `.npy` file of shape [rows, width], or the column `embedding` of a `.parquet` table or of a folder of `.parquet`
-parts: fixed-size lists of numbers, and columns of what each vector is of where they are wanted: `text`, and `id`, `start` and
-`end` of a passage. The type of the numbers gives the form (`ops/small_vectors.py`): float16, int8, or uint8 for
-bits. A table's metadata has the ranges of int8; `NAME.npy` has them in `NAME.ranges.npy` [2, width] beside it.
+Vectors are a `.npy` file of shape [rows, width], or the column `embedding` (fixed-size lists) of a `.parquet` table or of a
+folder of `.parquet` parts. A table may have further columns: `text`, and the `id`, `start` and `end` of a passage. The type
+of the numbers gives the form (`ops/small_vectors.py`): float16, int8, or uint8 for packed bits. The ranges of int8 are in a
+table's metadata; for `NAME.npy` they are in `NAME.ranges.npy`, of shape [2, width].
 """
 
 import glob
@@ -26,18 +26,18 @@ BLOCK_ROWS = 8192
 EMBEDDING = "embedding"
 """Column of the vectors in a Parquet table."""
 ID, START, END = "id", "start", "end"
-"""Columns of the id of the text that a vector is of, and of the passage's place in it, in characters."""
+"""Columns with the id of a vector's text, and the start and end of its passage in that text, in characters."""
 RANGES = b"int8_ranges"
-"""Key of a table's metadata with the ranges of its int8 vectors, as JSON."""
+"""Key of a table's metadata for the ranges of its int8 vectors, as JSON."""
 OF_NUMBERS = {"float16": "float16", "halffloat": "float16", "int8": "int8", "uint8": "binary"}
-"""Type of the stored numbers to the dtype of their form; others are float32's."""
+"""Maps the type of stored numbers to the form's dtype; all others mean float32."""
 
 
 def open_vectors(path: Path, *, may_be_small: bool = False) -> Shaped[np.ndarray, "rows e"]:
     """Memory-maps the vectors of a `.npy` file; checks its format, not its values. Raises `InputError`.
 
     Args:
-      may_be_small: take int8 and packed bits too, as they are stored.
+      may_be_small: also accept int8 and packed bits, and return them as stored.
     """
     if not path.exists():
         raise InputError(f"{path} does not exist; give a .npy file of vectors, one per row of the text.")
@@ -58,7 +58,7 @@ def open_vectors(path: Path, *, may_be_small: bool = False) -> Shaped[np.ndarray
 
 
 def tables(path: Path) -> list[Path]:
-    """The `.parquet` files of a table or of a folder of parts, in order; raises `InputError` if the folder is not complete."""
+    """The `.parquet` files of a table or a folder of parts, in order; raises `InputError` if the folder is incomplete."""
     if not path.is_dir():
         return [path]
     found = sorted(path.glob("*.parquet"))
@@ -68,17 +68,17 @@ def tables(path: Path) -> list[Path]:
 
 
 def source(path: Path) -> str:
-    """The rows of a table or of a folder of parts as a source of text."""
+    """The spec (see `sources`) that reads the rows of a table or a folder of parts."""
     return f"{glob.escape(str(path))}/*.parquet" if path.is_dir() else str(path)
 
 
 def is_table(path: Path) -> bool:
-    """Whether the vectors are a column of a table, and no `.npy` file."""
+    """Whether the vectors are a column of a table, not a `.npy` file."""
     return path.suffix == ".parquet" or path.is_dir()
 
 
 def shape(path: Path) -> tuple[int, int]:
-    """Rows and dimensions of stored vectors; raises `InputError` as `blocks` does."""
+    """(rows, dimensions) of stored vectors; raises `InputError` as `blocks` does."""
     rows = sum(_table(part).metadata.num_rows for part in tables(path)) if is_table(path) else len(_mapped(path))
     return rows, form_of(path).dims
 
@@ -97,25 +97,27 @@ def form_of(path: Path) -> Form:
         ranges = open_vectors(beside).tolist() if numbers == "int8" and beside.exists() else None
     dtype = OF_NUMBERS.get(numbers, "float32")
     if dtype == "int8" and ranges is None:
-        raise InputError(f"{path} has int8 vectors without their ranges; they are in {ranges_file(path)} or the table.")
+        raise InputError(
+            f"{path} has int8 vectors, but their ranges are missing from {ranges_file(path)} or the table."
+        )
     kept = as_ranges(ranges) if dtype == "int8" else None
     return Form(dims=8 * width if dtype == "binary" else width, dtype=dtype, ranges=kept)
 
 
 def ranges_file(path: Path) -> Path:
-    """Where the ranges of the int8 vectors of a `.npy` file are: [2, dimensions], as `quantize_embeddings` takes them."""
+    """The file with the ranges of a `.npy` file's int8 vectors: [2, dimensions], as `quantize_embeddings` takes them."""
     return path.with_suffix(".ranges.npy")
 
 
 def columns_beside(path: Path) -> set[str]:
-    """Names of the columns of a table beside its vectors; a `.npy` file has none."""
+    """Names of a table's columns besides the vectors; a `.npy` file has none."""
     return {*_table(tables(path)[0]).schema_arrow.names} - {EMBEDDING} if is_table(path) else set()
 
 
 def blocks(path: Path) -> Iterator[Float[np.ndarray, "n e"]]:
     """Yields the vectors of a `.npy` or `.parquet` file, or of a folder of parts, in order, at most `BLOCK_ROWS` at a time.
 
-    Small forms come as what they stand for, see `small_vectors.floats`.
+    Small forms are decoded to float32, see `small_vectors.floats`.
 
     Raises:
       InputError: not a file of vectors, or a non-finite value; the error names the row.
@@ -129,7 +131,7 @@ def blocks(path: Path) -> Iterator[Float[np.ndarray, "n e"]]:
 
 
 def rows_at(path: Path, wanted: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
-    """The vectors of some rows, in rising order without repeats, read in one pass; as `blocks`."""
+    """The vectors of the rows `wanted` (ascending, without repeats), read in one pass; raises like `blocks`."""
     found, start = [], 0
     for block in blocks(path):
         first, last = np.searchsorted(wanted, (start, start + len(block)))
@@ -139,15 +141,15 @@ def rows_at(path: Path, wanted: Integer[np.ndarray, " n"]) -> Float[np.ndarray, 
 
 
 def stored_blocks(path: Path) -> Iterator[Shaped[np.ndarray, "n s"]]:
-    """As `blocks`, in the form in which they are stored and unchecked."""
+    """Like `blocks`, but neither decoded nor checked."""
     for part in tables(path) if is_table(path) else [path]:
         yield from _parquet_blocks(part) if is_table(path) else _npy_blocks(part)
 
 
 def checked_block(vectors: np.ndarray, start: int, width: int) -> Float[np.ndarray, "n e"]:
-    """What a model gave for the rows from `start` on, in float32; raises `InputError` for another width or non-finite values."""
+    """A model's vectors for the rows from `start` on, in float32; raises `InputError` for a wrong width or non-finite values."""
     if vectors.shape[1:] != (width,):
-        raise InputError(f"the model gave vectors of the shape {vectors.shape[1:]}, not of ({width},).")
+        raise InputError(f"the model gave vectors of shape {vectors.shape[1:]}, expected ({width},).")
     block = np.asarray(vectors, np.float32)
     _check_finite(block, start, "the model's vector of", "check its weights")
     return block
@@ -159,11 +161,11 @@ def write_part(
     block: Shaped[np.ndarray, "n s"] | None = None,
     ranges: Ranges | None = None,
 ) -> None:
-    """Writes a table of `columns`, and of vectors if they are given. Raises `OSError`.
+    """Writes a table of `columns`, with vectors if they are given. Raises `OSError`.
 
     Args:
-      block: float32, or as `small_vectors.as_stored` gives them.
-      ranges: of int8 vectors.
+      block: float32 vectors, or the result of `small_vectors.as_stored`.
+      ranges: the ranges of int8 vectors.
     """
     import pyarrow
     from pyarrow import parquet
@@ -182,7 +184,7 @@ def write_whole(folder: Path, output: Path) -> None:
     """Writes the parts of a folder as one `.npy` or `.parquet` file; raises `InputError` if it cannot be written."""
     try:
         if output.suffix == ".npy" and (ranges := form_of(folder).ranges):
-            output.unlink(missing_ok=True)  # never beside the ranges of other vectors
+            output.unlink(missing_ok=True)  # first: old vectors must never lie beside new ranges
             with drafted(ranges_file(output)) as draft, open(draft, "wb") as file:
                 np.save(file, np.asarray(ranges, np.float32))
         with drafted(output) as draft:

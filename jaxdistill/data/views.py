@@ -1,12 +1,12 @@
-"""Makes views of a sentence: deletes words from its token ids, or masks a span of its text.
+"""Makes views of sentences: deletes words from their token ids, masks a span of their text, or joins pairs.
 
 A view is a column of the text (`text`, `translation`, ...) or an augmentation of `text`: `identity`, `delete_words`
 (deletes each word with probability 0.1), `delete_one_word`, or `crop` (keeps a contiguous 90 % of the words).
 `delete_words:0.2` and `crop:0.2` set the deleted share. Words are separated by white space in the raw text. Deleting a
 word's tokens equals deleting it from the text if the tokenizer does not look across words.
 
-`pair` joins the sentences of the columns `text` and `second` to one sequence, as a cross-encoder reads them;
-`pair:reversed` joins them in the other order.
+`pair` joins the columns `text` and `second` into one sequence, as a cross-encoder reads them; `pair:reversed` joins them
+in the other order.
 
 `mask_span` (Mirror-BERT) replaces 5 characters of the text by the tokenizer's mask token and tokenises the result;
 `mask_span:8` replaces 8.
@@ -28,7 +28,7 @@ RATES = {"delete_words": 0.1, "crop": 0.1}
 """Default rates of the augmentations that have one (ConGen, table 6; SimCSE, table 1)."""
 MASKED_CHARACTERS = 5
 SHORTEST_MASKED = 30
-"""Minimum characters of a sentence that is masked (Mirror-BERT's code, `erase_and_mask`)."""
+"""Sentences with fewer characters are not masked (Mirror-BERT's code, `erase_and_mask`)."""
 PAIRS = ("pair", "pair:reversed")
 AUGMENTATIONS = ("identity", "delete_words", "delete_one_word", "crop", "mask_span")
 
@@ -52,7 +52,7 @@ class View:
 
     @property
     def changes_text(self) -> bool:
-        """Whether the view changes the text and tokenises it again; only then do its lengths need the text itself."""
+        """Whether the view changes the text, which is then tokenised again; other views' lengths follow from stored counts."""
         return self.augmentation == "mask_span" or self.augmentation in parts.views
 
     def longest(self, store: TokenStore) -> int:
@@ -130,9 +130,9 @@ def most_tokens(
     rows: Integer[np.ndarray, " b"],
     uniform: Callable[[], Float[np.ndarray, "b draws"]],
 ) -> Integer[np.ndarray, " b"]:
-    """Upper bounds of the lengths that `viewed` gives, from the store's counts: no token is read.
+    """Upper bounds of the lengths of `viewed`, computed from the store's counts without reading tokens.
 
-    Exact, except where words are deleted: each counts as one token. Not for views that change the text.
+    Exact unless words are deleted, each of which then counts as one token. Not for views that change the text.
     """
     assert not view.changes_text
     lengths, counts = store.lengths_of(view.column, rows), store.counts_of(view.column, rows)
@@ -147,7 +147,7 @@ def most_tokens(
 
 
 def _room(store: TokenStore) -> int:
-    """Tokens of a pair without the special ones."""
+    """Maximum tokens of a pair, special tokens excluded."""
     template = store.pair_template
     return store.max_length - sum(len(part) for part in (template.begin, template.between, template.end))
 
@@ -170,7 +170,7 @@ def _joined(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Rag
 
 
 def _contents(store: TokenStore, column: str, rows: np.ndarray) -> list[np.ndarray]:
-    """Tokens of some sentences, without special tokens and prompt."""
+    """Token ids of each sentence, without special tokens and prompt."""
     found = store.gather(column, rows)
     inside = found.words >= 0
     sentence = np.repeat(np.arange(len(rows)), found.lengths)
@@ -179,7 +179,7 @@ def _contents(store: TokenStore, column: str, rows: np.ndarray) -> list[np.ndarr
 
 
 def _both_cut(one: np.ndarray, other: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Truncates the longer sentence first, then both to equal length; the longer keeps the odd token."""
+    """Truncates a pair to `room` tokens: first the longer sentence, then both to equal length; the longer keeps an odd token."""
     short, long = sorted((len(one), len(other)))
     if short + long > room:
         long = max(short, room - short)
@@ -189,8 +189,10 @@ def _both_cut(one: np.ndarray, other: np.ndarray, room: int) -> tuple[np.ndarray
 
 
 def _masked(view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndarray) -> Ragged:
-    """Masks a span. NOTE: a mask inside a word can add tokens; the result is truncated to the text's longest
-    sentence."""
+    """Masks a span of each sentence.
+
+    NOTE: a mask inside a word can add tokens, so the result is truncated to the length of the text's longest sentence.
+    """
     mask = store.mask_token
     texts = [
         span_masked(store.text(view.column, row), mask, characters=view.characters, uniform=draw)
@@ -203,7 +205,7 @@ def _masked(view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndarray
 def _rewritten(
     rewrite: Callable[[str, float], str], view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndarray
 ) -> Ragged:
-    """Applies a user's own view to the text, tokenises the result, and truncates it as the text."""
+    """Applies a user's own view to the text, tokenises the result, and truncates it to the text's longest sentence."""
     texts = [rewrite(store.text(view.column, row), float(draw)) for row, draw in zip(rows, uniform, strict=True)]
     tokens = store.tokenised(view.column, rows, texts, max_length=store.longest(view.column))
     return Ragged(tokens.ids, tokens.lengths)
@@ -213,7 +215,7 @@ def span_masked(text: str, mask: str, *, characters: int, uniform: float) -> str
     """Replaces a random span of `text` by `mask`; texts below 30 characters are unchanged.
 
     As in Mirror-BERT's code, the first occurrence of the drawn characters is masked, and the last character never is.
-    Unlike there, RoBERTa gets its own `<mask>`, not the text `[MASK]`, which its tokenizer splits.
+    Unlike in that code, RoBERTa gets its own `<mask>`, not the text `[MASK]`, which its tokenizer would split.
 
     Source: Liu et al., Mirror-BERT, EMNLP 2021, section 2; github.com/cambridgeltl/mirror-bert, `erase_and_mask`.
 
@@ -256,7 +258,7 @@ def kept_tokens(
 def kept_words(
     view: View, counts: Integer[np.ndarray, " b"], uniform: Float[np.ndarray, "b draws"]
 ) -> Bool[np.ndarray, "b draws"]:
-    """Whether a random view keeps each of a sentence's `counts` words; a single word always stays."""
+    """Whether a random view keeps each word of sentences with `counts` words; a single word always stays."""
     chosen = {"delete_words": _thinned, "delete_one_word": _one_less, "crop": _cropped}[view.augmentation]
     stays = chosen(counts, view.rate, uniform) | (counts < 2)[:, None]
     return stays & (np.arange(uniform.shape[1]) < counts[:, None])

@@ -1,12 +1,12 @@
-"""Trains a tokenizer for a fresh student on the text, and keeps it by a digest.
+"""Trains a tokenizer for a fresh student on the text, and caches it by digest.
 
 Like BERT uncased, it lower-cases text. Unlike BERT, it keeps accents, which distinguish words in most languages (German
 `schon` and `schön`). Text without spaces, such as Thai, is split into the longest known pieces. Ids 0 to 4 are the
 special tokens. `transformers` loads the folder as `BertTokenizer`.
 
-NOTE: by default, `tokenizers` numbers single characters in the order of a hash table that differs between processes,
-and breaks ties between equally frequent pairs by these numbers, so the same text gives different vocabularies. Here all
-characters are counted first and numbered by frequency, so that the same text gives the same tokenizer.
+NOTE: by default, `tokenizers` numbers single characters in the order of a hash table, which differs between processes,
+and breaks ties between equally frequent pairs by these numbers: the same text gives different vocabularies. Here all
+characters are counted first and numbered by frequency, so the same text gives the same tokenizer.
 """
 
 import hashlib
@@ -38,13 +38,13 @@ SETTINGS = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_ac
 """`tokenizer_config.json`. NOTE: without `strip_accents`, transformers would strip accents when it lower-cases."""
 LEAST_ENTRIES = 256
 MOST_CHARACTERS = 1000
-"""Maximum number of known characters, rarer ones are unknown; at most a quarter of the entries, since each has two."""
+"""Maximum number of known characters; rarer ones are unknown. At most a quarter of the entries, since each takes two."""
 LONGEST_WORD = 100
-"""Characters of the longest known word; WordPiece maps longer ones to one unknown token."""
+"""Characters of the longest known word; WordPiece maps longer words to one unknown token."""
 LONG_RUN = re.compile(r"[^\s!-/:-@\[-`{-~]{31,}")
-"""A run of characters without space or punctuation that is too long for a word."""
+"""Characters without space or punctuation between them, too many for a word."""
 MOST_IN_LONG_RUNS = 0.1
-"""Share of characters in long runs above which a text counts as written without spaces."""
+"""Fraction of characters in long runs above which a text counts as written without spaces."""
 LEAST_COUNT = 2
 """Minimum occurrences of a pair for a merge."""
 
@@ -118,8 +118,8 @@ def learnt(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
 
 
 def frequent_characters(texts: Iterator[str], most: int) -> tuple[list[str], float]:
-    """The `most` frequent characters of the normalised text, ties by code point, and the share of characters in long
-    runs."""
+    """The `most` frequent characters of the normalised text, ties by code point, and the share of characters that lie in
+    long runs."""
     normalizer, counts, in_long_runs = _normalizer(), Counter(), 0
     for text in texts:
         normal = normalizer.normalize_str(text)
@@ -163,7 +163,7 @@ def _texts(specs: Sequence[str], wanted: Mapping[str, str], line_bytes: int) -> 
 
 
 def _settings(tokenizer: Tokenizer) -> Mapping[str, object]:
-    """`tokenizer_config.json`. NOTE: `BertTokenizer` would replace the splitting of long runs by BERT's."""
+    """`tokenizer_config.json`. NOTE: with long runs split, it must not name `BertTokenizer`, which splits as BERT does."""
     if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer):
         return SETTINGS
     inputs = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}

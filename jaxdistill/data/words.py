@@ -1,4 +1,4 @@
-"""Maps tokens to words of the raw text; words are what lies between white space."""
+"""Maps tokens to the words of the raw text, which white space separates."""
 
 import sys
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ CONTINUES, STARTS, PROTECTED = 0, 1, 2
 """Mark of a token: continues a word, starts one, or belongs to none (special tokens and the prompt)."""
 
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])
-"""Whether each code point is white space; U+3000 is the last one, and the entry after it stands for all others."""
+"""Whether each code point is white space. U+3000 is the last that is; the entry after it stands for all higher ones."""
 
 
 class Unknown(NamedTuple):
@@ -26,7 +26,7 @@ class Unknown(NamedTuple):
     tokens: int = 0
     """Number of tokens, without special and prompt tokens."""
     unknown_characters: int = 0
-    """Counted too, because a long word, or a sentence without spaces, can be one unknown token of many characters."""
+    """Counted as well, because a long word or a sentence without spaces can be one unknown token of many characters."""
     characters: int = 0
 
     def __add__(self, other: "Unknown") -> "Unknown":
@@ -34,7 +34,7 @@ class Unknown(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The larger of the shares of tokens and of characters."""
+        """Share of unknown tokens or of unknown characters, whichever is larger."""
         of_tokens = self.unknown_tokens / max(self.tokens, 1)
         return max(of_tokens, self.unknown_characters / max(self.characters, 1))
 
@@ -55,7 +55,7 @@ class Tokenised(NamedTuple):
 
     @property
     def unknown(self) -> Unknown:
-        """What is unknown of all sentences."""
+        """The counts summed over all sentences."""
         return Unknown(*self.counts.sum(axis=0).tolist())
 
 
@@ -67,8 +67,12 @@ def tokenised_words(
     *,
     unknown: int | None = None,
 ) -> Tokenised:
-    """Tokenises non-empty sentences after a prompt, or each after its own, and marks their words; counts tokens with
-    the id `unknown`."""
+    """Tokenises non-empty sentences with their prompts prepended, and marks their words.
+
+    Args:
+      prompts: one prompt for all sentences, or one for each.
+      unknown: id of the unknown token, which is counted; None: nothing is.
+    """
     prompts = [prompts] * len(texts) if isinstance(prompts, str) else prompts
     sentences = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
     with foreign_errors("the tokenizer cannot read the text"):
@@ -104,7 +108,7 @@ def word_marks(
     special: np.ndarray,
     offsets: Integer[np.ndarray, "tokens 2"],
 ) -> Integer[np.ndarray, " tokens"]:
-    """The mark of every token, from the characters that it covers.
+    """The mark of every token, determined by the characters that it covers.
 
     Args:
       sentences: raw text with its prompt prepended.
@@ -127,7 +131,7 @@ def word_marks(
 
 
 def _word_of_character(text: str, base: Integer[np.ndarray, " rows"]) -> np.ndarray:
-    """Index of each character's word; white space belongs to the following word, as in many tokenizers."""
+    """Index of each character's word; white space belongs to the word after it, as in many tokenizers."""
     codes = np.frombuffer(text.encode("utf-32-le" if sys.byteorder == "little" else "utf-32-be"), np.uint32)
     space = _SPACES[np.minimum(codes, len(_SPACES) - 1)]
     boundary = np.ones(len(codes), bool)
