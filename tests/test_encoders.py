@@ -197,7 +197,7 @@ def test_a_cut_that_transformers_alone_does_not_make_is_said(tmp_path, caplog):
     [
         ("qwen3", dict(rope_parameters=dict(rope_theta=1e6, rope_type="yarn", factor=4.0)), "'yarn'.*'default', 'linear' and"),
         ("llama:longer", dict(rope_scaling=LLAMA3_ROPE | dict(high_freq_factor=1.0)), "must be positive and rise"),
-        ("qwen2", dict(auto_map={"AutoModel": "modeling_qwen.Qwen2Model"}), 'code of its own .*add "is_causal": false if it does'),
+        ("qwen2", dict(auto_map={"AutoModel": "modeling_qwen.Qwen2Model"}), 'its own code .*add "is_causal": false if it does'),
         ("qwen3", dict(layer_types=["full_attention"]), "layer_types.*each of 3 layers"),
         ("qwen3", dict(num_key_value_heads=3), "heads=4 is not divisible by key_heads=3"),
         ("gemma3-text", dict(attn_logit_softcapping=50.0), "attn_logit_softcapping"),
@@ -210,7 +210,7 @@ def test_a_cut_that_transformers_alone_does_not_make_is_said(tmp_path, caplog):
         ("distilbert", dict(is_causal=True), "is_causal=true: that is a decoder"),
         ("modernbert", dict(is_causal=True), "is_causal=true: that is a decoder"),
         ("mpnet", dict(relative_attention_num_buckets=16), "must be a whole number, at least 32"),
-        ("albert", dict(num_hidden_groups=3), "only 1, one layer for all"),
+        ("albert", dict(num_hidden_groups=3), "only 1 \(one shared layer\)"),
         ("llama", dict(head_dim=9), "even head size, not 9"),
         ("gte", dict(num_hidden_layers=10**12), "num_hidden_layers=1,000,000,000,000; at most 1,000"),
         ("modernbert", dict(num_hidden_layers=10**12), "num_hidden_layers=1,000,000,000,000; at most 1,000"),
@@ -359,7 +359,7 @@ def test_pooling_prints_as_it_is_written(text):
 
 def test_definitions_that_do_not_fit_are_refused(small):
     architecture = small[0].architecture
-    with pytest.raises(InputError, match="dense layer 0 reads 5 features, but is given 16"):
+    with pytest.raises(InputError, match="dense layer 0 reads 5 features, but gets 16"):
         EncoderDefinition(
             architecture=architecture, pooling=Pooling(tokens="mean"), dense=(Dense(in_features=5, out_features=3),)
         )

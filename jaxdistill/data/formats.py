@@ -111,7 +111,7 @@ def whole_file(
 
 
 def suffix(path: Path) -> str:
-    """The format's suffix in the file's name, without `.gz` or `.xz`; raises `InputError` if unknown."""
+    """The format's suffix in the file's name, without a compression's; raises `InputError` if unknown."""
     if known := _known_suffix(path):
         return known
     raise InputError(

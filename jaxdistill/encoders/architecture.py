@@ -11,30 +11,30 @@ ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu", "tanh", "sigmoid", "identity
 NORMS = ("layer", "layer_no_bias", "rms", "rms_plus_one")
 """LayerNorm with or without a bias, RMSNorm, and Gemma's RMSNorm, which multiplies by 1 + weight."""
 NORM_PLACES = ("post", "pre", "both")
-"""After each residual sum; before each block; or before and after each block, ahead of the sum."""
+"""After each residual sum; before each block; or before and after each block, the latter before the sum."""
 SHORTEST = 3
 """Smallest allowed maximum length: one token between the special ones."""
 
 
 RARE, UNSEEN = "rare", "unseen"
-"""Marks of options in `identity`."""
+"""Keys of a field's metadata that `identity` reads."""
 
 
 def _variation(default: Any) -> Any:
-    """A field for what few families have and BERT's block lacks."""
+    """A field for a variation from BERT's block that few families have."""
     return dataclasses.field(default=default, metadata={RARE: True})
 
 
 def _of_training(default: Any) -> Any:
-    """An option on which no vector outside training depends."""
+    """A field that matters only in training, and changes no vector outside it."""
     return dataclasses.field(default=default, metadata={UNSEEN: True})
 
 
 def identity(part: Any) -> str:
-    """The text by which caches know a definition or a part of one: with equal texts and weights, vectors are equal.
+    """The cache key of a definition or a part of one: if identities and weights are equal, vectors are equal.
 
-    Variations are in it only where they differ from their defaults, so a new one invalidates no stored target; options of
-    training are not in it.
+    It lists a variation only if it differs from its default, so that adding one invalidates no cached targets; it lists no
+    field that matters only in training.
     """
     if isinstance(part, tuple):
         return f"({', '.join(map(identity, part))}{',' * (len(part) == 1)})"
@@ -61,14 +61,14 @@ class LayerKind:
     divisor: float = 1.0
     """Divides the rotary frequencies (linear scaling for longer texts)."""
     kept_below: float = _variation(0.0)
-    """Wavelength in tokens up to which frequencies are not divided (Llama 3)."""
+    """Frequencies of shorter wavelengths, in tokens, are not divided (Llama 3)."""
     divided_above: float = _variation(0.0)
-    """Wavelength in tokens from which on they are; between the two, both frequencies are blended."""
+    """Frequencies of longer wavelengths are divided; between the two, the divided and undivided ones are blended."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """The body of an encoder: a transformer assembled from parts, with BERT's as defaults."""
+    """The body of an encoder: a transformer assembled from parts; BERT's are the defaults."""
 
     family: str
     """Hugging Face's `model_type`; names the file under `families/` that reads and writes its checkpoints."""
@@ -80,15 +80,14 @@ class Architecture:
     max_positions: int
     """Rows of the position table; a sentence may have `max_positions - position_offset` tokens."""
     token_types: int = 0
-    """Rows of the token type table; 0: no such table. A sentence is of type 0, the second one of a pair of type 1."""
+    """Rows of the token type table; 0: no such table. Sentences have type 0, a pair's second sentence type 1."""
     embedding_size: int = 0
     """Width of the embedding tables if they are projected to `hidden_size` (ELECTRA); 0: `hidden_size`."""
     activation: str = "gelu"
     layer_norm_eps: float = 1e-12
     """Added to the variance in every norm."""
     position_offset: int = 0
-    """Row of the position table for the first token (RoBERTa and MPNet: 2). The row before it is
-    for padding, which takes no position."""
+    """Row of the position table for a sentence's first token (RoBERTa and MPNet: 2). The row before it is for padding."""
     relative_buckets: int = 0
     """Rows of MPNet's relative position bias; 0: none."""
     pooler: bool = False
@@ -97,12 +96,12 @@ class Architecture:
     hidden_dropout: float = 0.1
     attention_dropout: float = 0.1
     drophead: float = _of_training(0.0)
-    """Probability that a sentence drops an attention head in training."""
+    """Probability of dropping an attention head in training, per sentence and layer."""
 
     position_table: bool = _variation(True)
     """Whether a table of positions is added to the word embeddings."""
     kinds: tuple[LayerKind, ...] = _variation(())
-    """One per layer; empty: no layer has a window or rotary positions."""
+    """One kind per layer; empty: no layer has a window or rotary positions."""
     shared_layers: bool = _variation(False)
     """Whether all layers share one set of weights (ALBERT)."""
 
@@ -113,36 +112,36 @@ class Architecture:
     embedding_norm: bool = _variation(True)
     """Whether the embeddings are normalised."""
     first_norm: bool = _variation(True)
-    """Whether the first layer's attention has a norm of its own before it (ModernBERT: no)."""
+    """Whether a norm precedes the first layer's attention (ModernBERT: no)."""
     embedding_projected: bool = _variation(False)
-    """Whether embeddings are projected although they are as wide as the layers (ALBERT)."""
+    """Whether embeddings are projected even if they are as wide as the layers (ALBERT)."""
     embedding_scaled: bool = _variation(False)
     """Whether word embeddings are multiplied by the square root of their width (Gemma)."""
 
     head_size: int = _variation(0)
     """Width of an attention head; 0: `hidden_size / heads`."""
     key_heads: int = _variation(0)
-    """Heads of keys and values, each shared by `heads / key_heads` heads of queries; 0: `heads`."""
+    """Key and value heads, each shared by `heads / key_heads` query heads; 0: `heads`."""
     query_key_norm: bool = _variation(False)
-    """Whether queries and keys are normalised, head by head, before they are rotated."""
+    """Whether queries and keys are normalised, head by head, before rotation."""
     attention_scale: float = _variation(0.0)
     """Multiplies attention scores; 0: `head_size ** -0.5`."""
     attention_bias: bool = _variation(True)
     """Whether the four dense layers of attention have biases."""
     attention_output_bias: bool = _variation(True)
-    """Whether the last of the four has one too (Qwen2: no)."""
+    """Whether attention's output layer also has a bias (Qwen2: no)."""
     causal: bool = _variation(False)
     """Whether a token attends only to itself and to the tokens before it."""
 
     gated: bool = _variation(False)
-    """Whether the feed-forward network multiplies `activation(gate(x))` and `intermediate(x)`."""
+    """Whether the feed-forward network multiplies `activation(gate(x))` by `intermediate(x)`."""
     intermediate_bias: bool = _variation(True)
-    """Whether the feed-forward network's first dense layer (with a gate: both) has a bias."""
+    """Whether the feed-forward network's first dense layer (and its gate) has a bias."""
     output_bias: bool = _variation(True)
-    """Whether its last dense layer has a bias."""
+    """Whether the feed-forward network's last dense layer has a bias."""
 
     dropped_id: int = _variation(-1)
-    """Token that pooling leaves out; -1: none. The mean of model2vec leaves out unknown tokens."""
+    """Id of a token that pooling ignores, such as the unknown token in model2vec; -1: none."""
 
     def __post_init__(self):
         if not self.embedding_size:
@@ -154,7 +153,7 @@ class Architecture:
         if self.heads % self.key_head_count:
             raise InputError(f"heads={self.heads} is not divisible by key_heads={self.key_heads}; change one of them.")
         if self.layers < 1 and not self.is_static:
-            raise InputError(f"layers={self.layers} leaves no layer; an encoder needs at least one.")
+            raise InputError(f"layers={self.layers} leaves no layers; an encoder needs at least one.")
         if self.kinds and len(self.kinds) != self.layers:
             raise InputError(f"kinds describes {len(self.kinds)} layers, but there are layers={self.layers}.")
         if any(kind.theta for kind in self.kinds) and self.head_width % 2:
@@ -169,7 +168,7 @@ class Architecture:
 
     @property
     def beyond_bert(self) -> tuple[str, ...]:
-        """Names of the options in which its block has what BERT's lacks, or lacks what BERT's has."""
+        """Names of the fields in which its block differs from BERT's."""
         return _used_variations(self)
 
     @property
@@ -184,7 +183,7 @@ class Architecture:
 
     @property
     def projects_embeddings(self) -> bool:
-        """Whether a dense layer leads from the embeddings to the layers."""
+        """Whether a dense layer projects the embeddings to the width of the layers."""
         return self.embedding_projected or self.embedding_size != self.hidden_size
 
     @property
@@ -194,7 +193,7 @@ class Architecture:
 
     @property
     def key_head_count(self) -> int:
-        """Heads of keys and values."""
+        """Number of key and value heads."""
         return self.key_heads or self.heads
 
     def kind(self, layer: int) -> LayerKind:
@@ -202,7 +201,7 @@ class Architecture:
         return self.kinds[layer] if self.kinds else LayerKind()
 
     def with_layers(self, chosen: Sequence[int]) -> "Architecture":
-        """A copy that has only the layers with these indices, which may repeat."""
+        """A copy with only the layers of these indices, which may repeat."""
         return dataclasses.replace(
             self, layers=len(chosen), kinds=tuple(self.kinds[layer] for layer in chosen) if self.kinds else ()
         )
@@ -210,7 +209,7 @@ class Architecture:
 
 TOKEN_POOLINGS = ("cls", "pooler", "mean", "max", "last", "weightedmean", "mean_sqrt_len")
 MEANS = ("cls", "mean", "last", "weightedmean")
-"""Poolings of tokens whose weights sum to 1, so that linear layers may act before or after them."""
+"""Token poolings whose weights sum to 1, so that a linear layer gives the same result before or after them."""
 LAYER_CHOICES = ("last", "second_to_last", "first_last", "last2", "last4", "all")
 COMBINATIONS = ("mean", "max", "concat")
 POOLING_HELP = (
@@ -224,10 +223,10 @@ class Pooling:
     """How token vectors become one sentence vector: layers are combined per token, then tokens are pooled."""
 
     tokens: str
-    """`cls`: the first token; `pooler`: BERT's Dense + tanh on it; `mean` and `max` over all tokens; `last`: the last token;
-    `weightedmean`: the n-th token weighs n; `mean_sqrt_len`: the sum divided by the square root of the number of tokens."""
+    """`cls`: the first token; `pooler`: BERT's Dense + tanh on it; `mean` and `max`: over all tokens; `last`: the last token;
+    `weightedmean`: the n-th token has weight n; `mean_sqrt_len`: the sum divided by the root of the number of tokens."""
     layers: str = "last"
-    """The layers whose outputs are read; `first` is the embeddings' output, which `all` includes."""
+    """The layers whose outputs are combined; `first` is the embeddings' output, which `all` includes."""
     combine: str = "mean"
 
     def __post_init__(self):
@@ -263,7 +262,7 @@ class Pooling:
 
     @property
     def averages_layers(self) -> bool:
-        """Whether it is a mean of several layers."""
+        """Whether it averages several layers."""
         return self.several_layers and self.combine == "mean"
 
     @property
@@ -272,7 +271,7 @@ class Pooling:
         return not self.several_layers or self.averages_layers
 
     def indices(self, layers: int) -> tuple[int, ...]:
-        """Indices of the hidden states that are read, among `layers + 1`; 0 is the embeddings' output."""
+        """Indices, among `layers + 1` hidden states, of those to combine; 0 is the embeddings' output."""
         states = range(layers + 1)
         chosen = {
             "last": states[-1:],
@@ -283,7 +282,7 @@ class Pooling:
             "all": states,
         }[self.layers]
         if self.layers == "second_to_last" and not layers:
-            raise InputError(f"pooling {self} needs a layer, and a static encoder has none; use {self.tokens}.")
+            raise InputError(f"pooling {self} needs a layer, but a static encoder has none; use {self.tokens}.")
         if self.layers == "last4" and layers < 3:
             raise InputError(f"pooling {self} needs at least 3 layers, the encoder has {layers}; use last2 or all.")
         return tuple(chosen)
@@ -298,7 +297,7 @@ class Dense:
     bias: bool = True
     activation: str = "tanh"
     drops: bool = _of_training(False)
-    """Whether its input has dropout in training, at the hidden states' rate (heads of cross-encoders)."""
+    """Whether its input has dropout in training, at `hidden_dropout`'s rate (heads of cross-encoders)."""
 
     def __post_init__(self):
         if self.activation not in ACTIVATIONS:
@@ -307,7 +306,7 @@ class Dense:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceNorm:
-    """A LayerNorm on the pooled sentence, in place of a dense layer."""
+    """A LayerNorm on the pooled sentence; takes the place of a dense layer."""
 
     width: int
 
@@ -333,8 +332,7 @@ class EncoderDefinition:
     """Layers applied to the pooled sentence, in order."""
     normalize: bool = False
     reads_pairs: bool = _of_training(False)
-    """NOTE: not in `identity`, so that digests of sentence encoders stay valid; the width of 1 marks a cross-encoder
-    there."""
+    """NOTE: not in `identity`, which tells cross-encoders by their width of 1, so that older digests stay valid."""
 
     def __post_init__(self):
         self.pooling.indices(self.architecture.layers)
@@ -345,13 +343,13 @@ class EncoderDefinition:
         width = self.pooled_width
         for index, dense in enumerate(self.dense):
             if dense.in_features != width:
-                raise InputError(f"dense layer {index} reads {dense.in_features} features, but is given {width}.")
+                raise InputError(f"dense layer {index} reads {dense.in_features} features, but gets {width}.")
             width = dense.out_features
 
     @property
     def dense_on_tokens(self) -> bool:
-        """Whether its dense layers give the same vectors when they act on tokens, ahead of pooling: they are linear, and
-        pooling takes one token or a mean."""
+        """Whether applying its dense layers to tokens, before pooling, gives the same vectors: they are linear, and pooling
+        takes one token or a mean."""
         linear = all(isinstance(part, Dense) and part.activation == "identity" for part in self.dense)
         commutes = self.pooling.tokens in MEANS and self.pooling.in_sentence_transformers
         return bool(self.dense) and linear and commutes and not self.reads_pairs

@@ -1,6 +1,6 @@
 """Self-attention over packed rows, with every family's variations: heads, norms, rotary positions, windows.
 
-A row holds several sentences. A token attends to the tokens of its own sentence. Padding attends to padding, because a
+A row holds several sentences. A token attends only to tokens of its own sentence. Padding attends to padding, because a
 softmax over nothing would be NaN.
 """
 
@@ -23,21 +23,21 @@ from jaxdistill.encoders.layers import Linear, Norm, Table, contraction, dropout
 from jaxdistill.ops.dense import product
 
 LONGEST_WHOLE = 512
-"""Longer rows attend in blocks of queries, so that no array has the size row x row."""
+"""Longer rows are computed in blocks of queries, so that no array has the size row x row."""
 BLOCK = 256
 """Queries per block."""
 BUCKETS = 32
-"""Buckets of relative positions; further rows of a table are not read, as in transformers."""
+"""Number of buckets of relative positions; as in transformers, a table's further rows are not read."""
 FARTHEST = 128
 """Distance in tokens from which on all relative positions share a bucket."""
 
 
 class Section(NamedTuple):
-    """Consecutive rows of every group, cut into pieces of one length that attend to themselves."""
+    """Consecutive rows of every group, split into pieces of equal length; a piece attends only to itself."""
 
     owner: Integer[Array, "g pieces l"]
     bias: Float[Array, "g pieces #h l l"] | None
-    """Added to the scores: the mask, and MPNet's relative positions; None: computed block by block."""
+    """Added to the scores: the mask, and MPNet's relative positions. None: the mask is computed block by block."""
 
     def of_rows(self, x: Float[Array, "g r _ ..."], start: int) -> Float[Array, "g pieces l ..."]:
         """The section's part of an array over all rows, whose first row is `start`."""
@@ -47,7 +47,7 @@ class Section(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """Inputs of attention besides hidden states, shared by all layers of a kind."""
+    """Inputs of attention besides hidden states, shared by all layers of one `LayerKind`."""
 
     sections: tuple[Section, ...]
     """All rows, in their order."""
@@ -61,8 +61,8 @@ class Attention(nnx.Module):
     def __init__(self, a: Architecture, *, rngs: nnx.Rngs, normed: bool = True):
         queries, keys = a.heads * a.head_width, a.key_head_count * a.head_width
         self.heads, self.key_heads, self.size = a.heads, a.key_head_count, a.head_width
-        # Grouped keys lie beside their queries and values: devices that hold some of the heads each (`run.sharding=tensor`)
-        # then move no weights. For one short sentence of a BERT this copy costs a tenth of the time.
+        # Grouped keys lie beside their queries and values, so that devices that each hold some heads
+        # (`run.sharding=tensor`) move no weights. Without groups this copy is left out: it costs a short sentence a tenth.
         self.blocks = self.key_heads if self.key_heads != self.heads else 1
         self.scale = a.attention_scale or 1.0 / math.sqrt(a.head_width)
         self.rate, self.causal, self.relative = a.attention_dropout, a.causal, a.relative_buckets > 0
@@ -96,6 +96,7 @@ class Attention(nnx.Module):
             weights = dropout(jax.nn.softmax(scores + bias, axis=-1), self.rate, seeds, site)
             return contraction(f"grhq{u}k,grkhs->grqh{u}s", weights, value, compute_dtype)
 
+        # The TPU kernel has neither relative positions nor dropout.
         fusible = not self.relative and (seeds is None or self.rate == 0.0)
         found, start = [], 0
         for number, section in enumerate(reach.sections):
@@ -117,7 +118,7 @@ class Attention(nnx.Module):
         return self.output(mixed.reshape(*x.shape[:-1], -1).astype(x.dtype), compute_dtype)
 
     def projected(self, x: Float[Array, "g r l d"], rotation, compute_dtype: DTypeLike) -> tuple[Array, Array, Array]:
-        """Queries, keys and values [g r l h s]; with grouped keys, queries [g r l h u s], `u` for each head of keys."""
+        """Queries, keys and values [g r l h s]; with grouped keys, queries [g r l h u s]: `u` per key head."""
         # One product for the three: fewer and wider, and one gradient with respect to x instead of a sum of three.
         linears = (self.query, self.key, self.value)
         kernel = self.together([linear.kernel[...] for linear in linears])
@@ -140,13 +141,13 @@ class Attention(nnx.Module):
         return query, keys, value
 
     def together(self, arrays: Sequence[Float[Array, "... _"]]) -> Float[Array, "... qkv"]:
-        """Weights of queries, keys and values in one array, block by block."""
+        """Concatenates weights of queries, keys and values within each block of heads."""
         parts = [array.reshape(*array.shape[:-1], self.blocks, -1) for array in arrays]
         return jnp.concatenate(parts, axis=-1).reshape(*arrays[0].shape[:-1], -1)
 
 
 def reach_of(tokens: Tokens, kind: LayerKind, *, head_width: int, causal: bool, relative_bias: Table | None) -> Reach:
-    """The mask and the rotations for layers of a kind."""
+    """The mask and the rotations for layers of one kind."""
     rotation = rotation_of(tokens.position, kind, head_width) if kind.theta else None
     pieces = [tokens.owner]
     if tokens.parts is not None:
@@ -168,13 +169,13 @@ def _bias(
     owner: Integer[Array, "g r l"], window: int, *, causal: bool, relative_bias: Table | None
 ) -> Float[Array, "g r #h l l"] | None:
     length = owner.shape[-1]
-    known = isinstance(length, int)  # exports trace a symbolic length, whose scores are computed whole
+    known = isinstance(length, int)  # exports trace a symbolic length and compute its scores whole
     if known and length > LONGEST_WHOLE and relative_bias is None:
         return None
     slots = np.arange(length) if known else jnp.arange(length)
     bias = mask_of(visible(owner, owner, slots, slots, window=window, causal=causal))
     if relative_bias is not None:
-        # Tokens of one sentence lie together, so slots are as far apart as positions.
+        # A sentence's tokens are adjacent, so distances between slots equal distances between positions.
         distance = jnp.clip(jnp.expand_dims(slots, 0) - jnp.expand_dims(slots, 1), -FARTHEST, FARTHEST)
         buckets = jnp.asarray(relative_buckets(np.arange(-FARTHEST, FARTHEST + 1)))[distance + FARTHEST]
         bias = bias + relative_bias(buckets).transpose(2, 0, 1)[None, None]
@@ -205,7 +206,7 @@ def mask_of(seen: Bool[Array, "g r q k"]) -> Float[Array, "g r 1 q k"]:
 
 
 def in_blocks(attend, query, keys, value, owner, window: int, *, causal: bool, seeds) -> Float[Array, "g r l ..."]:
-    """`attend` one block of queries at a time; layers with a window read only the keys around their block.
+    """Calls `attend` on one block of queries at a time; with a window, reads only the keys around the block.
 
     The backward pass recomputes each block's scores.
     """
@@ -251,7 +252,7 @@ def rotation_of(
 ) -> tuple[Float[Array, "g r l {head_width//2}"], Float[Array, "g r l {head_width//2}"]]:
     """Cosines and sines of rotary positions.
 
-    Source: Su et al., RoFormer, 2021, https://arxiv.org/abs/2104.09864; pairs are numbers half a head apart.
+    Source: Su et al., RoFormer, 2021, https://arxiv.org/abs/2104.09864; rotated pairs lie half a head apart.
     """
     whole = kind.theta ** (-np.arange(0, head_width, 2) / head_width)
     frequencies = whole / kind.divisor
@@ -272,7 +273,7 @@ def rotated(
 
 
 def relative_buckets(distance: np.ndarray) -> np.ndarray:
-    """T5's buckets of `key - query` distances, both directions: exact up to a quarter of them, then logarithmic to 128.
+    """T5's buckets of `key - query` distances: half for each direction, of which half are exact and half logarithmic.
 
     Source: Raffel et al., T5, JMLR 2020.
     """

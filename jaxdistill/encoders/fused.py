@@ -1,6 +1,6 @@
 """Attention of long packed rows on TPUs, as one kernel that keeps the scores on the chip.
 
-The kernel is JAX's splash attention, which also skips the blocks of scores that lie outside a window.
+The kernel is JAX's splash attention, which also skips blocks of scores outside a window.
 """
 
 from functools import lru_cache
@@ -16,16 +16,16 @@ from jaxtyping import Float, Integer
 from jaxdistill.core import BATCH_AXES, Array
 
 LEAST_SLOTS = 256
-"""Shorter rows are left to `attention.py`, whose scores cost little more memory traffic there (docs/performance.md)."""
+"""Shorter rows are left to `attention.py`: their scores cost little memory traffic (docs/performance.md)."""
 LANES = 128
-"""The kernel reads blocks of a multiple of this many tokens."""
+"""The kernel's block sizes are multiples of this many tokens."""
 LARGEST_BLOCK = 4 * LANES
 
 
 def pays(mesh: Mesh | None, slots: int, compute_dtype: DTypeLike) -> bool:
-    """Whether rows of this many token slots take less memory traffic in the kernel, by the TPU compiler.
+    """Whether the kernel needs less memory traffic for rows of this many token slots, by the TPU compiler's count.
 
-    The kernel has no products of several passes, so float32 is computed elsewhere.
+    False for float32: the kernel cannot multiply float32 exactly, which takes several bfloat16 passes.
     """
     on_tpu = mesh is not None and mesh.devices.flat[0].platform == "tpu"
     return on_tpu and slots >= LEAST_SLOTS and jnp.dtype(compute_dtype) == jnp.bfloat16
@@ -45,10 +45,10 @@ def fused(
     """Softmax attention inside each sentence of a row.
 
     Args:
-      query: already scaled; with grouped keys, several heads (`each`) for each head of keys.
-      owner: the sentence of each token; padding has one of its own.
-      window: farthest token that is attended to, on either side; 0: none is too far.
-      mesh: `g` is split over the batch's axes, heads over the model's where its devices divide them.
+      query: already scaled; with grouped keys, `each` query heads per key head.
+      owner: each token's sentence; padding has a number of its own.
+      window: distance, in tokens on either side, up to which a token attends; 0: unlimited.
+      mesh: `g` is split over the batch axes; heads over the axis `model`, if its size divides them.
       interpret: run the kernel's operations one by one, on any device.
     """
     from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds
@@ -65,7 +65,7 @@ def fused(
             x = jnp.pad(x, ((0, 0), (0, 0), (0, padding), (0, 0), (0, 0)))
             return x.reshape(-1, *x.shape[2:]).swapaxes(1, 2)
 
-        # The slots that are added are no sentence's, not even the row's own padding.
+        # Added slots must not share a segment with anything, not even with the row's own padding (-1).
         rows = jnp.pad(owner, ((0, 0), (0, 0), (0, padding)), constant_values=-2).reshape(-1, slots)
         mixed = jax.vmap(kernel)(*map(head_major, (query, keys, value)), SegmentIds(rows, rows))
         token_major = mixed.swapaxes(1, 2)[:, : owner.shape[2]]
@@ -90,7 +90,7 @@ def _kernel(heads: int, slots: int, window: int, causal: bool, interpret: bool) 
     blocks = splash.BlockSizes(
         block_q=block, block_kv=block, block_q_dkv=block, block_kv_dkv=block, block_q_dq=block, block_kv_dq=block
     )
-    with jax.ensure_compile_time_eval():  # its tables outlive the trace that first needs them
+    with jax.ensure_compile_time_eval():  # constants, because the cache outlives the trace that makes them
         return splash.make_splash_mha_single_device(
             splash.MultiHeadMask([mask] * heads), block_sizes=blocks, interpret=interpret
         )

@@ -1,4 +1,4 @@
-"""Reads and writes the parts of `config.json` and of tensor names that families share."""
+"""Reads and writes what families share in `config.json` and in tensor names."""
 
 import dataclasses
 import math
@@ -21,7 +21,7 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
-"""Hugging Face's names of activations, mapped to ours."""
+"""Maps Hugging Face's names of activations to ours."""
 MOST_LAYERS = 1000
 FULL, SLIDING = "full_attention", "sliding_attention"
 """Hugging Face's types of layers: attention to the whole text, or within a window."""
@@ -33,9 +33,9 @@ class PairHead:
 
     output: str
     hidden: str = ""
-    """Empty: BERT, whose pooler is the hidden layer."""
+    """Empty for BERT, whose pooler is the hidden layer."""
     activation: str = "tanh"
-    """Of the hidden layer."""
+    """Activation of the hidden layer."""
     drops_input: bool = True
 
 
@@ -47,9 +47,9 @@ class WordHead:
     norm: str
     bias: str
     output: str
-    """Output layer, if it is stored; otherwise its weight is the word embeddings' and its bias is `bias`."""
+    """The output layer, if stored; otherwise the word embeddings are its weight and `bias` is its bias."""
     activation: str = ""
-    """Empty: as in the body."""
+    """Empty: the body's activation."""
 
 
 value = partial(setting, file="config.json")
@@ -59,10 +59,10 @@ size = partial(value, kind=int, least=1)
 
 
 def with_own_names(config: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """A `config.json` in which a family's own names replace the general ones; where a file has both, the general one counts.
+    """Renames the general names in a `config.json` to a family's own; if a file has both, the general one counts.
 
     Args:
-      names: general name to the family's own, `attribute_map` of transformers.
+      names: maps general names to the family's own (transformers' `attribute_map`).
     """
     own = {key: value for key, value in config.items() if key not in names}
     return own | {names[key]: value for key, value in config.items() if key in names}
@@ -76,23 +76,23 @@ SIZES = {
     "intermediate_size": "intermediate_size",
     "max_positions": "max_position_embeddings",
 }
-"""Fields of an architecture that all families have, to their names in `config.json`."""
+"""Maps fields of an architecture that all families have to their names in `config.json`."""
 
 
 def sizes(config: Mapping[str, Any], own: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-    """`SIZES` and the padding token; `own` maps names that a family has changed to its own."""
+    """The fields `SIZES` and `pad_id`; `own` maps general names to the family's own."""
     pad_id = value(config, "pad_token_id", int | None, None) or 0
     return {ours: size(config, own.get(name, name)) for ours, name in SIZES.items()} | {"pad_id": pad_id}
 
 
 def written_sizes(architecture: Architecture, own: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-    """The inverse, and the type of the weights."""
+    """The inverse of `sizes`, and the weights' dtype."""
     written = {own.get(name, name): getattr(architecture, ours) for ours, name in SIZES.items()}
     return written | {"pad_token_id": architecture.pad_id, "dtype": "float32"}
 
 
 def layer_count(config: Mapping[str, Any]) -> int:
-    """Number of layers, bounded because each gets a description before the weights are checked."""
+    """Number of layers; bounded, because each layer's kind is made before the weights can refute a damaged number."""
     layers = size(config, "num_hidden_layers")
     if layers > MOST_LAYERS:
         raise InputError(f"config.json has num_hidden_layers={layers:,}; at most {MOST_LAYERS:,} can be read.")
@@ -103,7 +103,7 @@ def activation(config: Mapping[str, Any], key: str = "hidden_act", default: str 
     """Our name of the activation function."""
     name = value(config, key, str, default)
     if name not in ACTIVATIONS:
-        raise InputError(f"config.json has {key}={name!r:.80}; activations that can be read: {', '.join(ACTIVATIONS)}.")
+        raise InputError(f"config.json has {key}={name!r:.80}; supported activations: {', '.join(ACTIVATIONS)}.")
     return ACTIVATIONS[name]
 
 
@@ -113,7 +113,7 @@ def activation_name(name: str) -> str:
 
 
 def refuse_variants(config: Mapping[str, Any]) -> None:
-    """Refuses options that change the computation and that no sentence encoder of these families uses."""
+    """Raises `InputError` for options that change the computation and that no sentence encoder of these families uses."""
     kind = config.get("position_embedding_type") or "absolute"
     if kind != "absolute":
         raise InputError(f"config.json has position_embedding_type={kind!r}; only 'absolute' can be read.")
@@ -123,15 +123,15 @@ def refuse_variants(config: Mapping[str, Any]) -> None:
 
 
 def rotary(config: Mapping[str, Any], default: float, *, of: str = "", old: str = "rope_theta") -> LayerKind:
-    """A kind of layer with the base and divisor of rotary positions, and without a window.
+    """A kind of layer with the config's rotary positions, and without a window.
 
     Args:
-      config: with `rope_parameters` (one for all layers, or one for each type of layer), or with the older `rope_theta`
-        and `rope_scaling`. As in transformers, a `rope_scaling` beside `rope_parameters` replaces
-        shared parameters and merges into per-type ones.
+      config: has `rope_parameters` (shared by all layers, or per type of layer), or the older `rope_theta` and
+        `rope_scaling`. As in transformers, a `rope_scaling` beside `rope_parameters` replaces shared parameters and
+        merges into per-type ones.
       default: base if the config has none.
-      of: a type of layers.
-      old: older name of their base.
+      of: type of the layers, if parameters are per type.
+      old: older name of the base.
     """
     parameters = value(config, "rope_parameters", dict | None, None) or {}
     scaling = value(config, "rope_scaling", dict | None, None) or {}
@@ -139,7 +139,7 @@ def rotary(config: Mapping[str, Any], default: float, *, of: str = "", old: str 
         parameters = scaling or parameters
     elif parameters and not parameters.keys() & {FULL, SLIDING}:
         raise InputError(
-            f"config.json has rope_parameters={parameters!s:.80}; write one for each of {FULL} and {SLIDING}."
+            f"config.json has rope_parameters={parameters!s:.80}; give one entry for each of {FULL} and {SLIDING}."
         )
     else:
         parameters = (value(parameters, of, dict | None, None) or {"rope_type": "default"}) | scaling
@@ -147,7 +147,7 @@ def rotary(config: Mapping[str, Any], default: float, *, of: str = "", old: str 
     kind = parameters.get("rope_type") or parameters.get("type") or "default"
     if kind not in ("default", "linear", "llama3") or parameters.get("partial_rotary_factor", 1.0) != 1.0:
         raise InputError(
-            f"config.json scales rotary positions by {kind!r} ({parameters}); whole heads by 'default', 'linear' and 'llama3' can be read."
+            f"config.json scales rotary positions by {kind!r} ({parameters}); supported: 'default', 'linear' and 'llama3', of whole heads."
         )
     divisor = 1.0 if kind == "default" else value(parameters, "factor", float, least=1)
     kept, divided = _wavelengths(parameters) if kind == "llama3" else (0.0, 0.0)
@@ -166,7 +166,7 @@ def _wavelengths(parameters: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def rope_parameters(kind: LayerKind) -> dict[str, Any]:
-    """The inverse, for `rope_parameters`."""
+    """The inverse of `rotary`: `rope_parameters` of a kind of layer."""
     base = {"rope_theta": kind.theta}
     if kind.divided_above:
         trained = math.ceil(kind.divided_above)
@@ -178,13 +178,13 @@ def rope_parameters(kind: LayerKind) -> dict[str, Any]:
 
 
 def window(config: Mapping[str, Any], *, causal: bool) -> int:
-    """Tokens on each side that a `sliding_window` lets a token see, 0 for all; a causal window counts the token itself."""
+    """Tokens on each side that a token attends to with this `sliding_window`; 0: all. A causal window counts the token itself."""
     sliding = value(config, "sliding_window", int | None, 4096, least=1 + causal)
     return 0 if sliding is None else sliding - causal
 
 
 def sliding_window(architecture: Architecture) -> int | None:
-    """The inverse, for an architecture whose windows are all of one width."""
+    """The inverse of `window`, for an architecture whose windows all have one width."""
     widest = max(kind.window for kind in architecture.kinds)
     return widest + architecture.causal if widest else None
 
@@ -194,26 +194,26 @@ def layer_types(config: Mapping[str, Any], default: Sequence[str]) -> list[str]:
     types = value(config, "layer_types", list | None, None) or list(default)
     if len(types) != len(default) or not set(types) <= {FULL, SLIDING}:
         raise InputError(
-            f"config.json has layer_types={types!s:.80}; one of {FULL} and {SLIDING} is needed for each of"
+            f"config.json has layer_types={types!s:.80}; give {FULL} or {SLIDING} for each of the"
             f" {len(default)} layers."
         )
     return types
 
 
 def types_of(architecture: Architecture) -> list[str]:
-    """The inverse."""
+    """The inverse of `layer_types`."""
     return [SLIDING if kind.window else FULL for kind in architecture.kinds]
 
 
 def with_windows(plain: Architecture, types: Sequence[str], window: int) -> Architecture:
-    """The architecture with this window in its layers of the type `sliding_attention`."""
+    """The architecture with this window in its layers of type `sliding_attention`."""
     windows = [window if kind == SLIDING else 0 for kind in types]
     kinds = zip(plain.kinds, windows, strict=True)
     return dataclasses.replace(plain, kinds=tuple(dataclasses.replace(kind, window=window) for kind, window in kinds))
 
 
 def head_sizes(config: Mapping[str, Any]) -> dict[str, int]:
-    """`head_size` and `key_heads` of an architecture, 0 where they follow from its width and heads."""
+    """`head_size` and `key_heads` of an architecture; 0 if they follow from its width and heads."""
     width, heads = size(config, "hidden_size"), size(config, "num_attention_heads")
     own = value(config, "head_dim", int | None, None, least=1) or 0
     keys = value(config, "num_key_value_heads", int | None, None, least=1) or heads
@@ -221,26 +221,26 @@ def head_sizes(config: Mapping[str, Any]) -> dict[str, int]:
 
 
 def own_head_size(architecture: Architecture) -> dict[str, int]:
-    """`head_dim` for a family that writes it only where it does not follow from width and heads."""
+    """`head_dim`, for a family that writes it only if it does not follow from width and heads."""
     return {"head_dim": architecture.head_size} if architecture.head_size else {}
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Some rows of a tensor that concatenates several parameters."""
+    """One of several parameters that a checkpoint concatenates in one tensor."""
 
     name: str
     index: int
-    """Which of the parts, from 0."""
+    """Index of the part, from 0."""
     count: int
-    """Parts of the tensor, all of one height."""
+    """Number of parts, all with the same number of rows."""
 
 
 def tensor_names(table: Mapping[str, str | Part], paths: Iterable[str]) -> dict[str, str | Part]:
-    """Names of the tensors of those parameters in `paths` whose layers are in `table`.
+    """Maps our parameters to the checkpoint's tensors; leaves out parameters whose layer is not in `table`.
 
     Args:
-      table: our layers to the checkpoint's, `*` for the number of a block: `layers/*/output` to `encoder.layer.*.dense`.
+      table: maps our layers to the checkpoint's, such as `layers/*/output` to `encoder.layer.*.dense`; `*` is an index.
       paths: our parameters, such as `transformer/layers/3/output/kernel`.
     """
     found: dict[str, str | Part] = {}

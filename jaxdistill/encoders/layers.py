@@ -1,4 +1,4 @@
-"""The parts that transformers share, as NNX modules: dense layer, embedding table, dropout, batched contraction.
+"""Building blocks that transformers share: dense layer, embedding table, norm, dropout, batched contraction.
 
 Matrix products run in the compute dtype with float32 sums and return the dtype of their input. Norms, softmax and
 tables return float32. Parameters may be bfloat16, as in the checkpoint.
@@ -43,8 +43,8 @@ def expanded(vector: Float[Array, " d"], like: Float[Array, "... d"]) -> Float[A
 
 
 def again_backward(function: Callable[..., Array]) -> Callable[..., Array]:
-    """For elementwise float32 work on bfloat16 arrays: the backward pass recomputes it from these instead of keeping
-    float32 results. Has no effect on float32 arrays."""
+    """Makes the backward pass recompute elementwise float32 work on bfloat16 arrays, instead of keeping its float32
+    results. Has no effect on float32 arrays."""
 
     def either(x: Array, *others: Array | None) -> Array:
         return (function if x.dtype == jnp.float32 else jax.checkpoint(function))(x, *others)
@@ -53,13 +53,13 @@ def again_backward(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def uniform_as_torch(key: jax.Array, shape: tuple[int, ...], fan_in: int) -> Array:
-    """Uniform in +-1/sqrt(fan_in): what torch gives a fresh linear layer, weights and bias alike."""
+    """Uniform in +-1/sqrt(fan_in): torch's initial weights and biases of a linear layer."""
     bound = fan_in**-0.5
     return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
 
 
 class Linear(nnx.Module):
-    """`x @ kernel + bias` in the dtype of `x`, starting as the Hugging Face encoders' do, or as a plain torch layer does."""
+    """`x @ kernel + bias` in the dtype of `x`; initialised as in Hugging Face's encoders, or as a plain torch layer."""
 
     def __init__(self, inputs: int, outputs: int, *, rngs: nnx.Rngs, bias: bool = True, torch_start: bool = False):
         if torch_start:
@@ -78,7 +78,7 @@ class Linear(nnx.Module):
 
 
 class Table(nnx.Module):
-    """An embedding table."""
+    """An embedding table; gives float32 rows."""
 
     def __init__(self, rows: int, width: int, *, rngs: nnx.Rngs, zero_row: int | None = None):
         table = INITIAL_DEVIATION * jax.random.normal(rngs.params(), (rows, width), jnp.float32)
@@ -89,9 +89,10 @@ class Table(nnx.Module):
 
 
 class Norm(nnx.Module):
-    """LayerNorm or RMSNorm in float32, see `architecture.NORMS`; two passes for the variance, which parity with torch at 1e-5 needs.
+    """LayerNorm or RMSNorm in float32, see `architecture.NORMS`.
 
-    Not `nnx.LayerNorm`: that multiplies 1/deviation by the scale first, and so keeps one more activation-sized array.
+    The variance takes two passes, which parity with torch at 1e-5 needs. Not `nnx.LayerNorm`, which multiplies 1/deviation
+    by the scale first and so keeps one more activation-sized array.
     """
 
     def __init__(self, width: int, eps: float, kind: str = "layer"):
@@ -112,13 +113,13 @@ class Norm(nnx.Module):
 def dropout(
     x: Float[Array, "..."], rate: float, seeds: Integer[Array, "sites 2"] | None, site: int
 ) -> Float[Array, "..."]:
-    """Zeroes a share `rate` of `x` and scales up the rest; None for no dropout.
+    """Zeroes a fraction `rate` of `x` and scales up the rest.
 
-    The mask depends only on the seeds and on a number's index in the whole array: it is the same for every sharding of
+    The mask depends only on the seeds and on a number's index in the whole array, so it is the same for every sharding of
     `x` and on every kind of device.
 
     Args:
-      seeds: two random 32-bit numbers for each dropout site of the network.
+      seeds: two random 32-bit numbers for each dropout site of the network; None: no dropout.
       site: the index of this site.
     """
     if seeds is None or rate == 0.0:
@@ -130,11 +131,11 @@ def dropout(
 def drophead(
     rate: float, seed: Integer[Array, " 2"], owner: Integer[Array, "g r l"], *, sentences: int, heads: int
 ) -> Float[Array, "g r l h"]:
-    """The factor of each head's output at each token: 0 if its sentence drops the head, else more than 1.
+    """The factor of each head's output at each token: 0 if its sentence drops the head, else at least 1.
 
     All tokens of a sentence share a draw; kept heads are scaled by heads / (kept heads). A sentence that drops every
     head gets zeros from attention, where DropHead's code would divide by 0. As in `dropout`, masks depend only on the
-    seed and on a sentence's place in the batch.
+    seed and on a sentence's index in the batch.
 
     Source: Zhou et al., Scheduled DropHead, Findings of EMNLP 2020; the code that Mirror-BERT uses,
     github.com/Kirill-Kravtsov/drophead-pytorch, which scales as above.
@@ -142,9 +143,9 @@ def drophead(
     Args:
       rate: probability that a head is dropped, in (0, 1).
       seed: two random 32-bit numbers.
-      owner: which of its group's sentences a token belongs to, -1 for padding.
-      sentences: of a group.
-      heads: of the layer.
+      owner: index of each token's sentence in its group; -1 for padding.
+      sentences: number of sentences in a group.
+      heads: number of the layer's heads.
     """
     groups, rows, length = owner.shape
     stays = hashed((groups, sentences, heads), seed) >= jnp.uint32(round(rate * 2**32))
@@ -155,10 +156,10 @@ def drophead(
 
 
 def hashed(shape: tuple[int, ...], seed: Integer[Array, " 2"]) -> Integer[Array, "..."]:
-    """Random-looking 32-bit numbers: two rounds of an integer hash on each number's index.
+    """Pseudo-random 32-bit numbers: two rounds of an integer hash on each element's index.
 
-    Good enough for dropout, and cheaper to compile and run than `jax.random`'s threefry, which is ten times as long:
-    with threefry, a MiniLM step on a CPU takes a third longer and compiles several times as long.
+    Good enough for dropout. `jax.random`'s threefry is ten times as long: with it, a MiniLM step on a CPU takes a third
+    longer and compiles several times as long.
 
     Source: the constants of Wellons' `lowbias32`, https://nullprogram.com/blog/2018/07/31/.
     """
@@ -174,9 +175,9 @@ def hashed(shape: tuple[int, ...], seed: Integer[Array, " 2"]) -> Integer[Array,
 def contraction(
     equation: str, a: Float[Array, "..."], b: Float[Array, "..."], compute_dtype: DTypeLike
 ) -> Float[Array, "..."]:
-    """`einsum(equation, a, b)` with operands in `compute_dtype`, float32 sums, and a gradient that does the same.
+    """`einsum(equation, a, b)` with operands in `compute_dtype` and float32 sums, in the backward pass too.
 
-    Every letter must occur in two of the three terms, so that both gradients are einsums of the same kind.
+    Every letter must occur in at least two of the three terms, so that both gradients are such einsums too.
     """
     if jnp.dtype(compute_dtype) == jnp.float32:
         return jnp.einsum(equation, a, b, precision=jax.lax.Precision.HIGHEST)
@@ -198,10 +199,10 @@ def _in_float32(equation: str, a: Array, b: Array) -> Array:
 
 
 def _of_copies(equation: str, a: Array, b: Array) -> Array:
-    """The einsum as one batched product of operands in its own layout.
+    """The einsum as one batched matrix product of transposed copies.
 
-    XLA's CPU backend has no batched bfloat16 product of a transposed operand and stops when one runs. Barriers keep the
-    compiler from folding the transpositions, of the result too, into the product.
+    XLA's CPU backend cannot multiply batches of bfloat16 with a transposed operand and aborts when such a product runs.
+    Barriers keep the compiler from folding the transpositions of operands and result into the product.
     """
     terms, out = equation.split("->")
     left, right = terms.split(",")

@@ -1,8 +1,8 @@
-"""Cross-encoder heads: the first token of a pair of sentences becomes one logit.
+"""Cross-encoder heads: map a sentence pair's first token to one logit.
 
-The heads follow Hugging Face's `...ForSequenceClassification` with one label, family by family: BERT's is a linear
-layer on its pooler, the others' a dense layer, its activation, and a linear one. In training, dropout precedes each of
-these layers at the hidden states' rate (DistilBERT's own is 0.2, before the last layer only).
+The heads follow Hugging Face's `...ForSequenceClassification` with one label, family by family: BERT has a linear layer
+on its pooler; others have a dense layer, an activation and a linear layer. In training, dropout at the hidden states'
+rate precedes each of these layers (DistilBERT's own rate is 0.2, before the last layer only).
 """
 
 import dataclasses
@@ -20,11 +20,11 @@ from jaxdistill.encoders.layers import INITIAL_DEVIATION
 from jaxdistill.encoders.settings import setting
 
 KIND = "ForSequenceClassification"
-"""Ending of the `architectures` in the `config.json` of a classifier."""
+"""Ending of a classifier's name in `architectures` of its `config.json`."""
 
 
 def cross_definition(architecture: Architecture) -> EncoderDefinition:
-    """The cross-encoder with this body."""
+    """The definition of the family's cross-encoder with this body."""
     head = head_in(architecture.family, "PAIR_HEAD")
     width = architecture.hidden_size
     hidden = Dense(in_features=width, out_features=width, activation=head.activation, drops=head.drops_input)
@@ -40,7 +40,7 @@ def cross_definition(architecture: Architecture) -> EncoderDefinition:
 
 
 def head_names(architecture: Architecture) -> dict[str, str | Part]:
-    """Our paths of the head's parameters, mapped to the checkpoint's tensor names."""
+    """Maps the head's parameters to the checkpoint's tensor names."""
     head = head_in(architecture.family, "PAIR_HEAD")
     layers = [name for name in (head.hidden, head.output) if name]
     table = {f"dense/{place}": name for place, name in enumerate(layers)}
@@ -61,9 +61,9 @@ def classifier_labels(config: Mapping[str, Any], file: Path) -> int:
 def fresh_head(
     definition: EncoderDefinition, params: Mapping[str, np.ndarray], key: jax.Array
 ) -> tuple[EncoderDefinition, dict[str, np.ndarray]]:
-    """The cross-encoder with an encoder's body and a new head, weights with deviation 0.02 and no biases.
+    """The cross-encoder with an encoder's body and a new head: weights of deviation 0.02, biases 0.
 
-    A pooler is kept if there is one. NOTE: a pooler of zeros, as in exports of encoders without one, is replaced.
+    Keeps the encoder's pooler. NOTE: replaces a pooler of zeros, which exports of encoders without a pooler have.
     """
     cross = cross_definition(definition.architecture)
     width = definition.architecture.hidden_size

@@ -1,7 +1,7 @@
 """Pools token vectors of packed rows into sentence vectors.
 
-Every function works within a group, so that devices that hold whole groups need not communicate.
-A sentence without tokens becomes zeros.
+Every function works within groups, so devices that hold whole groups need not communicate. A sentence without tokens
+becomes zeros.
 """
 
 import jax
@@ -13,12 +13,12 @@ from jaxdistill.encoders.architecture import Pooling
 
 
 def counted(tokens: Tokens, dropped: int) -> Tokens:
-    """The tokens, where tokens with the id `dropped` belong to no sentence; -1: all count."""
+    """Removes tokens with the id `dropped` from their sentences; -1: keeps all."""
     return tokens if dropped < 0 else tokens._replace(owner=jnp.where(tokens.ids == dropped, -1, tokens.owner))
 
 
 def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Tokens) -> Float[Array, "g n p"]:
-    """Sentence vectors from the hidden states of all layers; `pooler` gives the first token, as `cls` does."""
+    """Sentence vectors from the hidden states of all layers; for `pooler`, the first token, as for `cls`."""
     x = combined(pooling, states)
     g, r, l, width = x.shape
     flat = x.reshape(g, r * l, width)
@@ -59,7 +59,7 @@ def sum_of_tokens(x: Float[Array, "g t d"], weights: Float[Array, "g n t"], *, r
 def tokens_at(
     x: Float[Array, "g t d"], owner: Integer[Array, "g t"], slots: Integer[Array, "g n"]
 ) -> Float[Array, "g n d"]:
-    """One token of each sentence; zeros where the slot is not its own."""
+    """The vector at one slot per sentence; zeros if another sentence owns the slot."""
     slots = jnp.maximum(slots, 0)
     present = jnp.take_along_axis(owner, slots, axis=1) == jnp.arange(slots.shape[-1])[None, :]
     return jnp.where(present[..., None], jnp.take_along_axis(x, slots[..., None], axis=1), 0.0)
@@ -68,7 +68,7 @@ def tokens_at(
 def max_of_tokens(
     x: Float[Array, "g t d"], owner: Integer[Array, "g t"], first: Integer[Array, "g n"], longest: int
 ) -> Float[Array, "g n d"]:
-    """Elementwise maximum over each sentence's tokens, gathered from its first on; a sentence fits in a row."""
+    """Elementwise maximum over each sentence's tokens: those among the `longest` slots from its first one."""
     g, n = first.shape
     slots = jnp.minimum(first[..., None] + jnp.arange(longest)[None, None, :], x.shape[1] - 1).reshape(g, n * longest)
     mine = jnp.take_along_axis(owner, slots, axis=1).reshape(g, n, longest) == jnp.arange(n)[None, :, None]

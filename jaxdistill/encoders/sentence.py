@@ -1,6 +1,6 @@
-"""Sentence vectors from packed tokens: a pure function of a definition, flat parameters and tokens.
+"""Sentence vectors from packed tokens: a pure function of a definition, parameters and tokens.
 
-Parameters are a plain dict of paths; the NNX modules exist only while JAX traces, which keeps dispatch cheap.
+Parameters are a flat dict by path; NNX modules exist only while JAX traces, which keeps dispatch cheap.
 """
 
 from collections.abc import Hashable, Iterable
@@ -25,7 +25,7 @@ SENTENCE_NORM_EPS = 1e-5
 
 
 class SentenceEncoder(nnx.Module):
-    """A transformer, and dense layers on its pooled output."""
+    """A transformer, and dense layers and norms on its pooled output."""
 
     def __init__(self, definition: EncoderDefinition, *, rngs: nnx.Rngs):
         self.transformer = Transformer(definition.architecture, rngs=rngs)
@@ -49,17 +49,17 @@ def embed(
     remat: bool = False,
     mesh: Mesh | None = None,
 ) -> Float[Array, "g n e"]:
-    """One vector for each sentence.
+    """One vector per sentence.
 
     Args:
       definition: static under `jax.jit`.
-      params: flat, as from `init_params` or `load_model`; float32, or bfloat16 if they are not trained.
+      params: a flat dict, as from `init_params` or `load_model`; float32, or bfloat16 if they are not trained.
       tokens: packed sentences.
-      key: switches dropout on.
-      compute_dtype: of matrix products, and of hidden states between them; sums, norms, softmax, pooling and heads are
-        float32.
+      key: random key of dropout; None: no dropout.
+      compute_dtype: dtype of matrix products and of hidden states between them; sums, norms, softmax, pooling and heads
+        are float32.
       remat: recompute each layer in the backward pass instead of keeping its activations.
-      mesh: devices that share the groups of the batch; on TPUs, kernels that the compiler cannot split need it.
+      mesh: devices that share the batch's groups; TPU kernels need it because the compiler cannot split them.
     """
     return vectors_and_states(definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat, mesh=mesh)[
         0
@@ -76,7 +76,7 @@ def vectors_and_states(
     remat: bool = False,
     mesh: Mesh | None = None,
 ) -> tuple[Float[Array, "g n e"], list[Float[Array, "g r l d"]]]:
-    """Like `embed`, with the token vectors after the embeddings and after every layer, first to last."""
+    """Like `embed`, but also returns the token vectors after the embeddings and after every layer, first to last."""
     encoder = as_module(definition, params)
     states = encoder.transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat, mesh=mesh)
     x = pooled(definition.pooling, states, counted(tokens, definition.architecture.dropped_id))
@@ -96,20 +96,20 @@ def vectors_and_states(
 
 
 def word_embeddings(definition: EncoderDefinition, params: Params, compute_dtype: DTypeLike) -> Float[Array, "words d"]:
-    """The word embeddings of the whole vocabulary, in the width of the layers."""
+    """The word embeddings of the whole vocabulary, projected to the width of the layers."""
     embeddings = as_module(definition, params).transformer.embeddings
     rows = embeddings.of_words(embeddings.word.embedding[...].astype(jnp.float32))
     return rows if embeddings.projection is None else embeddings.projection(rows, compute_dtype)
 
 
 def init_params(definition: EncoderDefinition, key: jax.Array) -> Params:
-    """Fresh parameters: the transformer is initialised as in Hugging Face, dense layers as in torch."""
+    """Random initial parameters: the transformer as in Hugging Face, dense layers as in torch."""
     encoder = SentenceEncoder(definition, rngs=nnx.Rngs(params=key))
     return {path_string(path): variable[...] for path, variable in nnx.to_flat_state(nnx.split(encoder)[1])}
 
 
 def param_shapes(definition: EncoderDefinition) -> dict[str, tuple[int, ...]]:
-    """Path to shape of every parameter."""
+    """Maps every parameter's path to its shape."""
     return {path_string(path): shape for path, shape in _structure(definition)[1]}
 
 

@@ -1,4 +1,4 @@
-"""Reads the JSON files of a model value by value; an invalid value is an error that names file and key."""
+"""Reads values of a model's JSON files; an invalid value raises an error that names file and key."""
 
 import json
 import typing
@@ -13,7 +13,7 @@ from jaxdistill.files import reading
 ADAPTER = "adapter_config.json"
 """peft's settings of a LoRA adapter."""
 NEEDED = object()
-"""Instead of a default: the key is required."""
+"""Default of a required key."""
 KINDS = {
     int: "a whole number",
     float: "a number",
@@ -23,11 +23,11 @@ KINDS = {
     dict: "an object",
     NoneType: "null",
 }
-"""Kinds of values, in words."""
+"""Types of values, in words for errors."""
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """A JSON object from a file that must exist."""
+    """Reads a JSON object; raises `InputError` if the file is missing or holds something else."""
     if not path.exists() and (path.parent / ADAPTER).exists():
         raise InputError(
             f"{path.parent} holds a LoRA adapter without its base model: copy the base model's config.json and weights into "
@@ -53,10 +53,10 @@ def setting(
     """The value of `key`.
 
     Args:
-      kind: one or several of `KINDS`; `float` takes whole numbers too.
+      kind: one or several of `KINDS`; `float` also allows whole numbers.
       default: returned if the key is absent. NOTE: null is a value, allowed only if `kind` contains None.
-      file: named in error messages.
-      least: the smallest number that is allowed.
+      file: named in errors.
+      least: the smallest allowed number.
 
     Raises:
       InputError: the key is missing, or its value is of another kind or below `least`.

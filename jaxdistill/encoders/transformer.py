@@ -1,4 +1,4 @@
-"""Maps token ids to hidden states: embeddings and a stack of layers, assembled as the architecture says."""
+"""Maps token ids to hidden states: embeddings and a stack of layers, assembled from an `Architecture`."""
 
 import math
 
@@ -28,7 +28,7 @@ SITES_PER_LAYER = 3
 
 
 class Embeddings(nnx.Module):
-    """Word, position and token type embeddings, normalised and projected if the family does so."""
+    """Sum of word, position and token type embeddings, normalised and projected as the family requires."""
 
     def __init__(self, a: Architecture, *, rngs: nnx.Rngs):
         width = a.embedding_size
@@ -54,8 +54,8 @@ class Embeddings(nnx.Module):
     def position_rows(self, tokens: Tokens) -> Integer[Array, "g r l"]:
         """Rows of the position table.
 
-        Where positions begin after the padding token's row, a literal padding token in a text uses that row, and later
-        positions skip it.
+        If positions start after the padding token's row, a literal padding token in a text uses that row, and positions
+        after it count as if it were absent.
         """
         if not self.position_offset:
             return tokens.position
@@ -67,14 +67,14 @@ class Embeddings(nnx.Module):
         return jnp.where(skipped == 1, padding, tokens.position + self.position_offset - own)
 
     def of_words(self, rows: Float[Array, "... d"]) -> Float[Array, "... d"]:
-        """Rows of the word table as the layers receive them."""
+        """Rows of the word table, scaled as the family requires."""
         return rows if self.scale == 1.0 else rows * self.scale
 
 
 def of_type(
     table: Table, types: Integer[Array, "g r l"] | None, like: Float[Array, "g r l d"]
 ) -> Float[Array, "#g #r #l d"]:
-    """Token type embeddings; a family whose table has one row (RoBERTa) does not tell the sentences of a pair apart."""
+    """Token type embeddings; a table of one row (RoBERTa) does not distinguish the sentences of a pair."""
     rows = table.embedding
     return expanded(rows[0].astype(like.dtype), like) if types is None or rows.shape[0] == 1 else table(types)
 
@@ -124,7 +124,7 @@ class Layer(nnx.Module):
         return self.output(hidden(self.intermediate(x, compute_dtype), gate), compute_dtype)
 
     def before(self, x: Float[Array, "g r l d"], block: "Attention | Layer") -> Float[Array, "g r l d"]:
-        """The input of a block."""
+        """The input of a block: normalised unless norms come after the residual sum."""
         norm = block.norm
         if self.norm_place == "post" or norm is None:
             return x
@@ -133,7 +133,7 @@ class Layer(nnx.Module):
     def summed(
         self, x: Float[Array, "g r l d"], y: Float[Array, "g r l d"], block: "Attention | Layer"
     ) -> Float[Array, "g r l d"]:
-        """The residual sum of `x` and a block's output `y`."""
+        """The residual sum of `x` and a block's output `y`, with the norms that come after the block."""
         norm = block.norm if self.norm_place == "post" else None
 
         @again_backward
@@ -146,7 +146,7 @@ class Layer(nnx.Module):
 
 
 class Transformer(nnx.Module):
-    """Embeddings and layers; the pooler's weights lie here too, as in the checkpoints."""
+    """Embeddings and layers; also holds the pooler's weights, as checkpoints do."""
 
     def __init__(self, a: Architecture, *, rngs: nnx.Rngs):
         self.embeddings = Embeddings(a, rngs=rngs)
@@ -160,9 +160,9 @@ class Transformer(nnx.Module):
     def __call__(
         self, tokens: Tokens, *, key: jax.Array | None, compute_dtype: DTypeLike, remat: bool, mesh: Mesh | None = None
     ) -> list[Float[Array, "g r l d"]]:
-        """Hidden states, float32: the embeddings' output, then each layer's; the last one is normalised.
+        """Hidden states in float32: the embeddings' output, then each layer's; a final norm applies to the last.
 
-        Between layers, and between the parts of a layer, they have the compute dtype.
+        Between layers, and between the parts of a layer, states have the compute dtype.
         """
         a = self.architecture
         seeds, head_seeds = self.seeds(key)
@@ -186,7 +186,7 @@ class Transformer(nnx.Module):
         return [state.astype(jnp.float32) for state in states]
 
     def reaches(self, tokens: Tokens) -> dict[LayerKind, Reach]:
-        """Masks and rotations of every kind of layer."""
+        """Masks and rotations for each kind of layer, computed once and shared by all its layers."""
         a = self.architecture
         return {
             kind: reach_of(tokens, kind, head_width=a.head_width, causal=a.causal, relative_bias=self.relative_bias)
@@ -204,7 +204,7 @@ class Transformer(nnx.Module):
         return seeds, jax.random.bits(jax.random.fold_in(key, 1), (layers, 2), jnp.uint32)
 
     def head_scale(self, tokens: Tokens, seed: Integer[Array, " 2"]) -> Float[Array, "g r l h"]:
-        """A layer's draw of heads, token by token."""
+        """A layer's DropHead factors, token by token."""
         sentences = tokens.first.shape[-1]
         a = self.architecture
         return drophead(a.drophead, seed, tokens.owner, sentences=sentences, heads=a.heads)

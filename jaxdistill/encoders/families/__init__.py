@@ -1,10 +1,10 @@
 """Families of checkpoints: one file each, named by the `model_type` of `config.json`, with `-` written as `_`.
 
 A family's file has two functions: `architecture(config)` reads a `config.json`, and `config(architecture)` writes one.
-A table `NAMES` maps our layers to the checkpoint's, see `tensor_names`, and a tuple `PREFIXES` lists what task models
-put before those names. `PAIR_HEAD` and `WORD_HEAD` name the tensors of its cross-encoders and masked language
-models, where these can be read. `HEADS_DIVIDE_WIDTH` marks families for which transformers requires the number of heads
-to divide the width, although heads have a size of their own.
+The table `NAMES` maps our layers to the checkpoint's (see `tensor_names`); the tuple `PREFIXES` lists prefixes that task
+models add to these names. If the family's cross-encoders and masked language models can be read, `PAIR_HEAD` and
+`WORD_HEAD` name their tensors. `HEADS_DIVIDE_WIDTH` marks families for which transformers requires the number of heads to
+divide the width, even though `config.json` states the size of a head.
 """
 
 import importlib
@@ -28,15 +28,15 @@ def family(model_type: str) -> ModuleType:
 
 
 def known() -> list[str]:
-    """All families."""
+    """The names of all families, as `model_type` spells them."""
     return sorted({module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)} | parts.families.keys())
 
 
 def head_in(model_type: str, name: str) -> Any:
-    """The family's `PAIR_HEAD` or `WORD_HEAD`."""
+    """The family's `PAIR_HEAD` or `WORD_HEAD`; raises `InputError` if it has none."""
     head = getattr(family(model_type), name, None)
     if head is None:
         kind = {"PAIR_HEAD": "cross-encoders", "WORD_HEAD": "masked language models"}[name]
         having = [other for other in known() if hasattr(family(other), name)]
-        raise InputError(f"{kind} of {model_type} cannot be read; those of {', '.join(having)} can.")
+        raise InputError(f"{kind} of {model_type} cannot be read; families that can be: {', '.join(having)}.")
     return head

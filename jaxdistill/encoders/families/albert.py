@@ -1,4 +1,4 @@
-"""ALBERT: ELECTRA's narrow embeddings, and one layer that is applied repeatedly."""
+"""ALBERT: narrow embeddings like ELECTRA's, and one layer that is applied repeatedly."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +31,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
     for key in ("num_hidden_groups", "inner_group_num"):
         if config.get(key, 1) != 1:
-            raise InputError(f"config.json has {key}={config[key]!r}; only 1, one layer for all, can be read.")
+            raise InputError(f"config.json has {key}={config[key]!r}; only 1 (one shared layer) can be read.")
     width = hugging_face.size(config, "embedding_size", default=128)
     return bert.architecture(
         {"hidden_act": "gelu_new", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} | dict(config),

@@ -1,4 +1,4 @@
-"""BERT, and what has its body: MiniLM, TinyBERT, multilingual MiniLM with XLM-R's tokenizer, LaBSE, BGE, E5, GTE."""
+"""BERT, and models with its body: MiniLM, TinyBERT, multilingual MiniLM with XLM-R's tokenizer, LaBSE, BGE, E5, GTE."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,7 +33,7 @@ WORD_HEAD = WordHead(
 
 
 def architecture(config: Mapping[str, Any], **variations: Any) -> Architecture:
-    """Reads a `config.json`; `variations` are fields in which a related family differs."""
+    """Reads a `config.json`; `variations` are the fields in which a related family differs."""
     hugging_face.refuse_variants(config)
     value = hugging_face.value
     fields: dict[str, Any] = dict(

@@ -25,7 +25,7 @@ PAIR_HEAD = PairHead("classifier", "pre_classifier", "relu", drops_input=False)
 WORD_HEAD = WordHead("vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector")
 
 GENERAL_NAMES = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
-"""`attribute_map` of transformers."""
+"""General names mapped to DistilBERT's own: transformers' `attribute_map`."""
 OWN_NAMES = GENERAL_NAMES | {"intermediate_size": "hidden_dim"}
 
 

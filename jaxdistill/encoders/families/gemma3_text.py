@@ -1,6 +1,6 @@
-"""Gemma 3's text model, causal or not: EmbeddingGemma.
+"""Gemma 3's text model, causal or not, such as EmbeddingGemma.
 
-Norms before and after each block multiply by 1 + weight; some layers see a window with rotary positions of their own.
+Norms before and after each block multiply by 1 + weight. Some layers have a window, and their own rotary positions.
 """
 
 import dataclasses
@@ -26,11 +26,12 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
     value = hugging_face.value
     if config.get("attn_logit_softcapping"):
-        raise InputError("config.json has attn_logit_softcapping; only Gemma 3's models, which have none, can be read.")
+        raise InputError("config.json has attn_logit_softcapping; only Gemma 3, which has none, can be read.")
     both_sides = value(config, "use_bidirectional_attention", bool | None, False) or False
     causal = value(config, "is_causal", bool, True)
     sliding = value(config, "sliding_window", int | None, 4096, least=2) or 4096
-    # NOTE: two keys switch causality off: one halves the file's window, and the other counts the last token in it.
+    # NOTE: two keys switch causality off, with different windows: `use_bidirectional_attention` halves the file's number,
+    # and `is_causal` decides whether that number counts the token itself.
     window = (sliding // 2 + 1 if both_sides else sliding) - causal
     every = value(config, "sliding_window_pattern", int, 6, least=1)
     layers = hugging_face.layer_count(config)
@@ -53,7 +54,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
 
 
 def _local(config: Mapping[str, Any]) -> LayerKind:
-    """Rotary positions of layers with a window, to which the older `rope_scaling` does not apply."""
+    """Rotary positions of layers with a window; the older `rope_scaling` does not apply to them."""
     return hugging_face.rotary(dict(config) | {"rope_scaling": None}, 10_000.0, of=SLIDING, old="rope_local_base_freq")
 
 

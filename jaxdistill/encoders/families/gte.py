@@ -1,4 +1,4 @@
-"""GTE's encoders, arctic-embed-m-v2: BERT with rotary positions and a gated feed-forward network."""
+"""GTE and arctic-embed-m-v2: BERT with rotary positions and a gated feed-forward network."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,13 +27,13 @@ NAMES = {
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
-    """Reads a `config.json`: of `gte`, or of the older `new`, whose code the checkpoints bring along."""
+    """Reads a `config.json` of `gte`, or of the older `new`, whose checkpoints include their own code."""
     for key, only in (("position_embedding_type", "rope"), ("layer_norm_type", "layer_norm")):
         if config.get(key, only) != only:
             raise InputError(f"config.json has {key}={config[key]!r}; only {only!r} can be read.")
     if config.get("logn_attention_scale"):
         raise InputError(
-            "config.json has logn_attention_scale=true; attention scaled by the text's length cannot be read."
+            "config.json has logn_attention_scale=true; scaling attention by the text's length is not supported."
         )
     sizes = hugging_face.head_sizes(config)
     width = sizes["head_size"] or hugging_face.size(config, "hidden_size") // hugging_face.size(
@@ -52,12 +52,12 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
 
 
 def _rotary(config: Mapping[str, Any], head_width: int) -> LayerKind:
-    """Base and divisor; `ntk` with a factor f multiplies the base by f and divides frequencies by f^(2/width)."""
+    """Rotary base and divisor; `ntk` with a factor f multiplies the base by f and divides frequencies by f^(2/width)."""
     scaling = hugging_face.value(config, "rope_scaling", dict | None, None) or {}
     if scaling.get("type") != "ntk" or config.get("rope_parameters"):
         return hugging_face.rotary(config, 160_000.0)
     if scaling.get("mixed_b") is not None:
-        raise InputError("config.json scales rotary positions by a mixed ntk; a plain one can be read.")
+        raise InputError("config.json scales rotary positions by a mixed ntk (mixed_b); only plain ntk can be read.")
     factor = float(hugging_face.value(scaling, "factor", float, least=1))
     theta = float(hugging_face.value(config, "rope_theta", float, 10_000.0, least=1))
     return LayerKind(theta=theta * factor, divisor=factor ** (2 / head_width))

@@ -1,4 +1,4 @@
-"""Llama, and what has its body: pre-norm, RMSNorm, rotary positions, grouped keys, a gated feed-forward network."""
+"""Llama, and models with its body: pre-norm, RMSNorm, rotary positions, grouped keys, a gated feed-forward network."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +26,7 @@ HEADS_DIVIDE_WIDTH = True
 
 
 def architecture(config: Mapping[str, Any], *, theta: float = 10_000.0, **variations: Any) -> Architecture:
-    """Reads a `config.json`; `variations` are fields in which a related family differs, `theta` its default base."""
+    """Reads a `config.json`; `variations` are the fields in which a related family differs, `theta` its default base."""
     value = hugging_face.value
     layers, mlp_bias = hugging_face.layer_count(config), value(config, "mlp_bias", bool, False)
     fields: dict[str, Any] = dict(

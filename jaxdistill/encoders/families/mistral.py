@@ -1,4 +1,4 @@
-"""Mistral: Llama with a window; E5-Mistral and other decoders that give sentence vectors."""
+"""Mistral: Llama with a window; for E5-Mistral and other decoders used as sentence encoders."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from jaxdistill.encoders.hugging_face import FULL, SLIDING
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
-    """Reads a `config.json`; one with `layer_types` is what transformers loads as Ministral."""
+    """Reads a `config.json`; transformers loads one with `layer_types` as Ministral."""
     plain = llama.architecture({**config, "attention_bias": False, "mlp_bias": False}, family="mistral")
     window = hugging_face.window(config, causal=plain.causal)
     types = hugging_face.layer_types(config, [SLIDING if window else FULL] * plain.layers)

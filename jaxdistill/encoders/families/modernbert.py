@@ -84,8 +84,7 @@ def config(architecture: Architecture) -> dict[str, Any]:
 
 
 def _period(a: Architecture) -> dict[str, int]:
-    """The option that transformers before 5 reads instead of `layer_types`; empty if layers do not alternate that
-    way."""
+    """The option that transformers before 5 reads instead of `layer_types`; empty if no period describes the layers."""
     for every in range(1, a.layers + 1):
         if all(bool(kind.window) == bool(layer % every) for layer, kind in enumerate(a.kinds)):
             return {"global_attn_every_n_layers": every}

@@ -1,4 +1,4 @@
-"""MPNet: BERT without token types, with positions as RoBERTa's and one relative position bias for all layers."""
+"""MPNet: BERT without token types, with RoBERTa's positions and one relative position bias shared by all layers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,7 +28,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
         config,
         family="mpnet",
         pad_id=value(config, "pad_token_id", int, 1, least=0),
-        position_offset=2,  # fixed, whatever the padding token
+        position_offset=2,  # fixed, whatever the padding token's id
         token_types=0,
         relative_buckets=value(config, "relative_attention_num_buckets", int, BUCKETS, least=BUCKETS),
     )

@@ -1,4 +1,4 @@
-"""The name that GTE's checkpoints have in their own code, which is never run; they are exported as `gte`."""
+"""The `model_type` of GTE checkpoints that include their own code, which is never run; exported as `gte`."""
 
 from jaxdistill.encoders.families.gte import NAMES as NAMES
 from jaxdistill.encoders.families.gte import PREFIXES as PREFIXES

@@ -34,7 +34,7 @@ OLD_NAMES = {
     "resid_pdrop": "hidden_dropout_prob",
     "attn_pdrop": "attention_probs_dropout_prob",
 }
-"""Names of the options in checkpoints with code of their own, which is never run."""
+"""Older option names, of checkpoints that include their own code (which is never run), mapped to today's."""
 OLD_VALUES = {
     "activation_function": "swiglu",
     "prenorm": False,
@@ -49,18 +49,18 @@ OLD_VALUES = {
     "rotary_emb_scale_base": None,
     "num_experts": 0,
 }
-"""Their options that change the computation, with the supported values."""
+"""Older options that change the computation, with the only supported values."""
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
-    """Reads a `config.json`, of today's form or of the older one."""
+    """Reads a `config.json` in today's or the older form."""
     is_old = "n_embd" in config
     for key, only in OLD_VALUES.items():
         if is_old and config.get(key, only) != only:
             raise InputError(f"config.json has {key}={config[key]!r}; only {only!r} can be read.")
     config = {OLD_NAMES.get(key, key) if is_old else key: value for key, value in config.items()}
     if is_old and "n_positions" in config:
-        # Beyond these, their code stretches rotary positions as the text grows.
+        # For longer texts, the checkpoints' own code stretches rotary positions, which is not supported.
         longest = hugging_face.size(config, "max_trained_positions", default=config["n_positions"])
         config |= {"max_position_embeddings": longest, "hidden_act": "silu"}
     layers = hugging_face.layer_count(config)

@@ -1,4 +1,4 @@
-"""Qwen3: Llama with norms of queries and keys, and windows in its upper layers where a checkpoint asks for them."""
+"""Qwen3: Llama with norms of queries and keys, and, in some checkpoints, windows in the upper layers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -38,7 +38,7 @@ def config(architecture: Architecture) -> dict[str, Any]:
 
 
 def window_settings(architecture: Architecture) -> dict[str, Any]:
-    """What a `config.json` says of windows."""
+    """The options of a `config.json` that describe windows."""
     types = hugging_face.types_of(architecture)
     return {
         "use_sliding_window": SLIDING in types,

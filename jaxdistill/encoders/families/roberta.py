@@ -1,4 +1,4 @@
-"""RoBERTa: BERT whose positions begin after the padding token's row."""
+"""RoBERTa: BERT with positions that start after the padding token's row."""
 
 from collections.abc import Mapping
 from typing import Any
