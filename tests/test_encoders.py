@@ -210,7 +210,7 @@ def test_a_cut_that_transformers_alone_does_not_make_is_said(tmp_path, caplog):
         ("distilbert", dict(is_causal=True), "is_causal=true: that is a decoder"),
         ("modernbert", dict(is_causal=True), "is_causal=true: that is a decoder"),
         ("mpnet", dict(relative_attention_num_buckets=16), "must be a whole number, at least 32"),
-        ("albert", dict(num_hidden_groups=3), "only 1 \(one shared layer\)"),
+        ("albert", dict(num_hidden_groups=3), r"only 1 \(one shared layer\)"),
         ("llama", dict(head_dim=9), "even head size, not 9"),
         ("gte", dict(num_hidden_layers=10**12), "num_hidden_layers=1,000,000,000,000; at most 1,000"),
         ("modernbert", dict(num_hidden_layers=10**12), "num_hidden_layers=1,000,000,000,000; at most 1,000"),

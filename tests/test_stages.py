@@ -163,7 +163,7 @@ def test_a_stage_is_not_taken_for_finished_once_one_before_it_was_trained_again(
     weights = workdir / "stage1" / "export" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
     line = program.refused(main, [*arguments(folder), f"--workdir={workdir}"], capsys)
-    assert f"{workdir / 'stage2'} was made of another student of stage1" in line
+    assert f"{workdir / 'stage2'} was made from another student of stage1" in line
 
 
 def test_the_best_is_one_a_form_and_language_model():

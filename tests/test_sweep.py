@@ -330,7 +330,7 @@ def test_a_finished_point_has_no_checkpoints_and_says_so(finished, tmp_path, cap
     point = folder / "sweep" / "objective.alpha=0.25,run.seed=0"
     assert not list((folder / "sweep").glob("*/checkpoints"))
     line = refused(export, [f"--workdir={point}", "--step=1", f"--out={tmp_path / 'out'}"], capsys)
-    assert "a sweep removes those of a finished point" in line and f"{point / 'export'}" in line
+    assert "a sweep removes them when a point is finished" in line and f"{point / 'export'}" in line
     before = (point / "export" / "model.safetensors").stat().st_mtime_ns
     main.main([*arguments(folder)[:-1], "--config.objective.alpha=0.25", f"--workdir={point}"])
     assert "is finished" in capsys.readouterr().out

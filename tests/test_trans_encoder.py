@@ -264,7 +264,7 @@ def test_the_clean_mode_trains_on_nli_without_test_pairs_in_all_stages(data_fold
 @pytest.mark.parametrize(
     "changed, words",
     [
-        ({"student.kind": "cut"}, "student.kind=cross_encoder makes one for views of pairs"),
+        ({"student.kind": "cut"}, "student.kind=cross_encoder for views of pairs"),
         ({"objective.form": "bi", "objective.both_orders": "False"}, "the student is a cross-encoder, which reads pairs"),
         ({"objective.form": "bi"}, "a cosine is the same in both orders"),
         ({"teacher.kind": "stored"}, "does not go with objective trans_encoder"),

@@ -1,1 +1,1 @@
-"""The way from a config to an exported student."""
+"""Trains a student: from a config to an exported model."""

@@ -42,15 +42,15 @@ ARGUMENTS = {
     "learning_rate": "optimizer.learning_rate",
     "seed": "run.seed",
 }
-"""Arguments of `distill` that are short for an option."""
+"""Maps arguments of `distill` to the options that they set."""
 OF_ALL_STAGES = ("data.text", "data.columns", "run.seed")
-"""Options that arguments set in every stage; they set others in the first."""
+"""Options that arguments set in every stage; arguments set all others only in the first."""
 VALUES: Mapping[str, tuple[Kinds, str]] = {
     "teacher": (TEACHERS, 'jaxdistill.teachers.Stored("MODEL")'),
     "student": (STUDENTS, 'jaxdistill.students.Cut("teacher", layers="even:3")'),
     "objective": (objectives.OBJECTIVES, "jaxdistill.objectives.ConGen(alpha=1.0)"),
 }
-"""Arguments of `distill` that may be a kind with its options: where its kinds are, and an example."""
+"""Arguments of `distill` that may be a kind with its options: the package of its kinds, and an example."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,13 +58,13 @@ class Result:
     """Result of a training."""
 
     workdir: pathlib.Path
-    """Folder of the last stage: checkpoints, metrics, plots and the report; for a workdir in a bucket, the local copy."""
+    """Folder of the last stage, with checkpoints, metrics, plots and the report; the local copy if the workdir is in a bucket."""
     export_folder: pathlib.Path
     """The student as a sentence-transformers folder."""
     scores: Mapping[str, float]
     """The student's scores, in [-1, 1]."""
     teacher_scores: Mapping[str, float]
-    """The teacher's; empty without a teacher model."""
+    """The teacher's scores; empty without a teacher model."""
     results: Mapping[str, Any]
     """Content of `results.json`: options, all scores, sizes, speeds, versions."""
 
@@ -106,20 +106,21 @@ def distill(
       teacher: folder, also at `s3://` or `gs://`, `package:NAME/PATH` or hub name; or a kind with its options, such as
         `jaxdistill.teachers.Stored("MODEL")`; empty: the config's.
       text: strings, tuples or mappings, also from a generator; a column or table of pandas, polars, pyarrow or `datasets`; or a
-        source as `data.text` takes it (file, glob, `hf:NAME:SPLIT:COLUMN`). `None` and NaN are left out and counted.
-      student: a kind with its options, of `jaxdistill.students` or your own; None: the config's.
-      workdir: folder of the run, or its address in a bucket; None: `runs/CONFIG-PRESET-DIGEST`, the digest being of the options
-        that a resumed run may not change.
+        source as in `data.text` (file, glob, `hf:NAME:SPLIT:COLUMN`). `None` and NaN are left out and counted.
+      student: a kind with its options, from `jaxdistill.students` or your own; None: the config's.
+      workdir: folder of the run, or its address in a bucket; None: `runs/CONFIG-PRESET-DIGEST`, where the digest covers the
+        options that a resumed run may not change.
       config: config file and preset; its options apply unless overridden here.
-      columns: the column of the sentences, or view to column, such as `{"text": "title", "second": "body"}`; of tuples, in order.
-      layers: how many of the teacher's layers the student keeps, evenly spaced; or their numbers; or as `student.layers`.
+      columns: the column of the sentences, or a mapping of views to columns, such as `{"text": "title", "second": "body"}`; for
+        tuples, in their order.
+      layers: number of the teacher's layers to keep, evenly spaced; or their indices; or a value of `student.layers`.
       objective: an objective with its options, such as `jaxdistill.objectives.ConGen(alpha=1.0)`; None: the config's.
       steps, epochs: number of updates, or of passes over the text (`run.steps`, `run.epochs`).
       batch_size, learning_rate, seed: `data.batch_size`, in sentences; `optimizer.learning_rate`; `run.seed`.
-      options: others by their names, such as `{"evals.every": 100}`; of several stages `{"all.run.seed": 1, "stage2.run.steps": 9}`.
-      callbacks: called in the first process as `callback(step, metrics)` when a line of `metrics.jsonl` is written: losses each
-        `run.log_every` steps, scores at evaluations; each stage counts its own steps. What one raises ends the training and
-        reaches the caller; the same call resumes from the last checkpoint.
+      options: further options by name, such as `{"evals.every": 100}`; for stages `{"all.run.seed": 1, "stage2.run.steps": 9}`.
+      callbacks: called in the first process as `callback(step, metrics)` when a line of `metrics.jsonl` is written: losses every
+        `run.log_every` steps, scores at evaluations; each stage counts its own steps. An exception from a callback ends the
+        training and reaches the caller; the same call resumes from the last checkpoint.
       dry_run: build everything, print sizes and estimated time, and return None before step 1.
 
     Raises:
@@ -138,20 +139,20 @@ def distill(
 
 
 def _values(**given: Any) -> dict[str, Any]:
-    """The arguments of `VALUES` that are given as a kind with its options; a teacher may be the name of a model instead."""
+    """The given arguments of `VALUES` that are a kind with its options; leaves out a teacher given by its model's name."""
     named = {"teacher"} if isinstance(given["teacher"], str | pathlib.Path) else set()
     return {name: value for name, value in given.items() if value is not None and name not in named}
 
 
 def options_of(short: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, by their dotted names, that the arguments of `distill` stand for.
+    """The options, by dotted name, that the arguments of `distill` set.
 
     Args:
-      short: arguments of `ARGUMENTS`.
-      values: arguments of `VALUES` that are a kind with its options.
+      short: given arguments of `ARGUMENTS`.
+      values: given arguments of `VALUES` that are a kind with its options.
     """
     if "steps" in short and "epochs" in short:
-        raise InputError(f"steps={short['steps']} and epochs={short['epochs']} exclude each other; give one of them.")
+        raise InputError(f"steps={short['steps']} and epochs={short['epochs']} exclude each other; give only one.")
     if "layers" in short and "student" in values:
         raise InputError(
             'layers and student exclude each other; give the layers to the student: Cut("teacher", layers="even:3").'
@@ -159,22 +160,22 @@ def options_of(short: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str,
     chosen = {ARGUMENTS[name]: value for name, value in short.items()}
     for section, value in values.items():
         chosen |= _of_value(section, value)
-    return chosen | ({"run.steps": 0} if "epochs" in short else {})  # above 0 they go before epochs
+    return chosen | ({"run.steps": 0} if "epochs" in short else {})  # a config's steps would override epochs
 
 
 def _of_value(section: str, value: Any) -> dict[str, Any]:
-    """All options of a kind by their dotted names, with the name of the kind first."""
+    """All options of a kind by dotted name; the kind itself comes first."""
     kinds, example = VALUES[section]
     if isinstance(value, type) or not dataclasses.is_dataclass(value) or not hasattr(value, kinds.member):
         raise InputError(f"{section}={value!r:.60} is no {section} with its options; give one such as {example}.")
     options = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    options.pop(kinds.option, None)  # the class says it
+    options.pop(kinds.option, None)  # the class determines it
     named = {kinds.option: kinds.name_of(type(value)), **options}
     return {f"{section}.{name}": option for name, option in named.items()}
 
 
 def _default(name: str, raw: Mapping[str, Any]) -> Any:
-    """The default of an option, such as `student.layers`, in the kind that `raw` chooses; `Ellipsis` if it has none."""
+    """The default of an option, such as `student.layers`, for the kind that `raw` selects; `Ellipsis` if there is none."""
     section, _, option = name.partition(".")
     if section not in VALUES:
         return ...
@@ -183,11 +184,11 @@ def _default(name: str, raw: Mapping[str, Any]) -> Any:
 
 
 def whole_config(config: str, text: Text, chosen: Mapping[str, Any], options: Mapping[str, Any]) -> list[Config]:
-    """The stages of the config with these options, and warnings of those that have no effect; writes text in memory to the cache.
+    """The config's stages with these options; writes text in memory to the cache, and warns of options without effect.
 
     Args:
-      chosen: options that arguments name.
-      options: further ones.
+      chosen: options set by arguments.
+      options: further options.
     """
     has_text = not isinstance(text, str | pathlib.Path) or bool(str(text))
     refuse_twice([*chosen, *["data.text"] * has_text], options)
@@ -204,14 +205,14 @@ def whole_config(config: str, text: Text, chosen: Mapping[str, Any], options: Ma
 
 
 def in_stages(option: str, stages: Sequence[Mapping[str, Any]]) -> str:
-    """The option that an argument sets: text and seed in every stage, others in the first."""
+    """The dotted name of the option that an argument sets: in every stage for `OF_ALL_STAGES`, otherwise in the first."""
     if len(stages) == 1:
         return option
     return f"all.{option}" if option in OF_ALL_STAGES else f"stage1.{option}"
 
 
 def _texts_of_stages(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that give a stage a text of its own, which goes before the text of all."""
+    """The options that give a single stage its own text, which overrides the text of all stages."""
     return {name: value for name, value in options.items() if re.fullmatch(r"stage\d+\.data\.text", name)}
 
 
@@ -234,7 +235,7 @@ def refuse_twice(given: Iterable[str], options: Mapping[str, Any]) -> None:
 
 
 def _default_workdir(config: str, parsed: Sequence[Config]) -> pathlib.Path:
-    """`runs/CONFIG-PRESET-DIGEST`: the same for calls that resume each other, another one for any other training."""
+    """`runs/CONFIG-PRESET-DIGEST`: the same for calls that resume each other, different for any other training."""
     options = flat_stages(parsed).items()
     fixed = {name: value for name, value in options if re.sub(r"^stage\d+\.", "", name) not in EXTENSIONS}
     digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:8]
@@ -242,21 +243,21 @@ def _default_workdir(config: str, parsed: Sequence[Config]) -> pathlib.Path:
 
 
 def _layers(layers: int | str | Sequence[int] | None) -> str | None:
-    """`student.layers` of the argument."""
+    """Converts the argument to a value of `student.layers`."""
     if layers is None or isinstance(layers, str):
         return layers or None
     return f"even:{layers}" if isinstance(layers, int) else ",".join(map(str, layers))
 
 
 def _text_source(text: Text, raw: Mapping[str, Any]) -> str:
-    """`data.text` of a text, with the columns that the other options read."""
+    """The value of `data.text` for a text; text in memory is written with the columns that other options read."""
     numbers = split_specs(raw["teacher"].get("names", ""))
     columns = columns_of(typed(raw["data"]["columns"], Columns, "data.columns"))
     return ",".join(sources_of(text, columns, numbers=numbers))
 
 
 def result_of(workdir: pathlib.Path, stages: Sequence[Config]) -> Result:
-    """The result of a finished training in a workdir, of its last stage where there are several."""
+    """The result of a finished training in a workdir: that is, of its last stage."""
     folder = stage_folder(workdir, len(stages)) if len(stages) > 1 else workdir
     results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
     return Result(
@@ -269,7 +270,7 @@ def result_of(workdir: pathlib.Path, stages: Sequence[Config]) -> Result:
 
 
 def _call(config: str, parsed: Sequence[Config]) -> str:
-    """The call for the model card, without local folders: the config and the options that differ from its own."""
+    """The call for the model card: the config and the options that differ from it, without local folders."""
     base = flat_stages(parse_stages(read_config_file(config)))
     changed = {name: value for name, value in flat_stages(parsed).items() if base.get(name) != value}
     public = {
@@ -281,7 +282,7 @@ def _call(config: str, parsed: Sequence[Config]) -> str:
 
 
 def _show_log() -> None:
-    """Shows the run's own log lines, where the caller has not set up logging."""
+    """Shows the run's log lines if the caller has not set up logging."""
     logger = logging.getLogger("jaxdistill")
     if not logger.handlers and not logging.getLogger().handlers:
         handler = logging.StreamHandler(sys.stdout)

@@ -32,7 +32,7 @@ from jaxdistill.versions import versions
 log = logging.getLogger(__name__)
 
 TOLERANCE = 1e-5
-"""Largest allowed difference between a number of a unit vector before and after."""
+"""Largest allowed difference between numbers of a unit vector before export and after reloading."""
 CHECK_SENTENCES = (
     "Rain.",
     "The ferry leaves at nine, or whenever the fog lifts.",
@@ -58,13 +58,13 @@ def export(
     """Saves `model`, loads it again and compares the embeddings of `sentences`; returns the folder.
 
     Args:
-      facts: how the model was made, for its card; None: the card is made from the model alone.
-      to: forms for other runtimes (`exports.FORMS`), which are compared with the model too; the card says how they did.
+      facts: how the model was made, for its card; None: the card describes the model alone.
+      to: forms for other runtimes (`exports.FORMS`), which are also compared with the model; the card gives the differences.
       calibration: sentences for ONNX with 8-bit activations, see `exports.add`.
 
     Raises:
       InputError: the format cannot express the model, `folder` holds something else, the disk is full, or the reloaded
-        model differs. `folder` is unchanged then.
+        model differs; `folder` then stays unchanged.
     """
     check_exportable(model.definition)
     exports.check(to, model)
@@ -93,18 +93,19 @@ def export(
 
 
 def _name_widths(config: Path, dims: str, width: int) -> None:
-    """Lists nested widths, and the whole one, where vLLM and SGLang look for the widths that a request may ask for."""
-    if config.exists():  # a table in sentence-transformers' own form has none
+    """Lists nested widths and the full one in `config.json`, where vLLM and SGLang look for the widths to offer."""
+    if config.exists():  # a static table in sentence-transformers' format has none
         widths = sorted({*map(int, dims.split(",")), width})
         write_json(config, json.loads(config.read_text("utf-8")) | {"matryoshka_dimensions": widths})
 
 
 def export_router(query: SentenceModel, document: SentenceModel, folder: str | Path) -> Path:
-    """Saves a student beside the model of the index, for sentence-transformers' `Router`, and compares the vectors of both
-    where that library is installed; returns the folder.
+    """Saves a student for queries with the index's model for documents, as sentence-transformers' `Router`; returns the folder.
+
+    If that library is installed, compares the vectors of both models with it.
 
     Raises:
-      InputError: as `export`, or the models' vectors cannot be compared with each other.
+      InputError: as `export`, or the two models' vectors are not comparable.
     """
     folder = local(folder, "--out").resolve()
     for model in (query, document):
@@ -128,7 +129,7 @@ def export_router(query: SentenceModel, document: SentenceModel, folder: str | P
 
 
 def _router_difference(query: SentenceModel, document: SentenceModel, folder: Path) -> float:
-    """Largest difference between numbers of unit vectors in sentence-transformers; 0 with a warning where it is not installed."""
+    """Largest difference to sentence-transformers' numbers of unit vectors; 0, with a warning, if it is not installed."""
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError:
@@ -146,7 +147,7 @@ def _router_difference(query: SentenceModel, document: SentenceModel, folder: Pa
 def _put_in_place(
     folder: Path, *, digest: str, licences: Mapping[str, str], more: Mapping[str, str] | None = None
 ) -> Iterator[Path]:
-    """Yields where to write, and puts that in the place of `folder`; an error leaves `folder` as it was."""
+    """Yields a folder to write to, which then replaces `folder`; after an error `folder` is unchanged."""
     mark = {"model_digest": digest, "versions": versions(), "licences": dict(licences), **(more or {})}
     try:
         with replacing(folder, mark) as new:
@@ -176,14 +177,14 @@ def _vector_difference(before: Float[np.ndarray, "n e"], after: Float[np.ndarray
 
 
 def _spec(folder: Path) -> str:
-    """How code that runs in the current directory names an export; its public name where that is no folder above it."""
+    """The export's path relative to the current directory; its public name if it is not below that directory."""
     here = Path.cwd()
     inside = here in folder.parents and here != here.parent
     return folder.relative_to(here).as_posix() if inside else public_name(str(folder))
 
 
 def card_of(model: SentenceModel, facts: Facts, *, spec: str, forms: Sequence[exports.Measured] = ()) -> str:
-    """The model card of a model with these facts; its code loads `spec`. It says how `forms` compare."""
+    """A model card with these facts; its code examples load `spec`, and it lists how `forms` compare with the model."""
     return model_card(
         facts,
         spec=spec,
@@ -200,7 +201,7 @@ def card_of(model: SentenceModel, facts: Facts, *, spec: str, forms: Sequence[ex
 
 
 def weights_bytes(folder: str | Path) -> int:
-    """Size of a model's weights on disk, with Dense layers: safetensors files if there are any, else PyTorch's."""
+    """Size of a model's weights on disk, Dense layers included: safetensors files if there are any, else PyTorch's."""
     found = [*Path(folder).rglob("*.safetensors")] or [*Path(folder).rglob("pytorch_model*.bin")]
     return sum(path.stat().st_size for path in found)
 

@@ -46,7 +46,7 @@ from jaxdistill.workdir.folder import (
 )
 
 FEW_STEPS = 50
-"""A training of fewer steps that gains nothing may just have been too short."""
+"""If a training of fewer steps gains nothing, it may just have been too short."""
 FORM = "the layers and tokenizer of student.model"
 
 
@@ -59,10 +59,10 @@ def run_training(
     command: str,
     callbacks: Sequence[Callback] = (),
 ) -> None:
-    """Runs the job; every process of a multi-host run calls it, the first one talks and writes.
+    """Runs the job; every process of a multi-host run calls it, and only the first prints and writes.
 
     Args:
-      shared: whether all processes must see the workdir; else each has a copy of its own.
+      shared: whether all processes must see the workdir; otherwise each has its own copy.
     """
     leads = processes.is_first()
     with kept(command) as keep_in:
@@ -97,7 +97,7 @@ def run_training(
 
 
 def digests(run: Run) -> dict[str, str]:
-    """What the processes of a run must have read alike, by name."""
+    """Digests, by name, of inputs that must be the same in all processes of a run."""
     evals = run.config.evals
     files: dict[str, Sequence[str]] = {
         "evals.pairs": sources.split_specs(evals.pairs),
@@ -116,9 +116,9 @@ def digests(run: Run) -> dict[str, str]:
 
 
 def inputs_of(run: Run, read: Mapping[str, str]) -> dict[str, str]:
-    """Inputs that must not change on resume: what the run reads, except the student, and its dev score.
+    """Inputs that must not change on resume: everything the run reads, and its dev score.
 
-    The student's weights come from the checkpoint.
+    The student is left out, because its weights come from the checkpoint.
 
     Args:
       read: the `digests`.
@@ -138,7 +138,7 @@ def finish(
     paper: Repeated | None,
     command: str,
 ) -> None:
-    """Export, plot, scores of teacher and student before and after, one table, the report."""
+    """Exports the student, scores it and its teacher, and writes plots, the final table and the report."""
     folder = run.workdir / EXPORT
     dev = {"teacher": teacher_scores, "student before": outcome.before, "student after": outcome.scores}
     scores = {name: dev[name] | one.on_sts.get("scores", {}) for name, one in found.items()}
@@ -186,7 +186,7 @@ def finish(
         geometry={name: one.geometry for name, one in found.items()},
         paper=paper,
     )
-    write_atomic(run.workdir / RESULTS, json.dumps(results, indent=2) + "\n")  # last: with it the run is finished
+    write_atomic(run.workdir / RESULTS, json.dumps(results, indent=2) + "\n")  # last: its presence marks a finished run
     say(f"results: {run.workdir / RESULTS}")
     say(f"report: {page}")
 
@@ -194,7 +194,7 @@ def finish(
 def _scored(
     measured: Mapping[str, Measured], scores: Mapping[str, Mapping[str, float]], paper: Repeated | None, title: str
 ) -> str:
-    """The final table, the STS tests of each model, and the row of a paper that the run repeats."""
+    """The final table, with each model's STS tests and the row of a paper that the run repeats."""
     cited = {"paper": Measured(sts=paper.row.scores.get("average"))} if paper else {}
     lines = [as_text(comparison_table({**measured, **cited}, title=title))]
     for name, named in scores.items():
@@ -215,7 +215,7 @@ def _lost(run: Run, outcome: Outcome) -> str:
 
 
 def _ending(run: Run, outcome: Outcome, lost: str) -> str:
-    """Which checkpoints the student is of, how long they took, and what to try if nothing was gained."""
+    """Says which checkpoints the student comes from, how long the training took, and what to try if nothing was gained."""
     chosen = f"best checkpoint: step {outcome.best_step:,} by {run.best}"
     if run.exports_last:
         chosen = f"last checkpoint: step {outcome.best_step:,}"
@@ -250,7 +250,7 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
     objective = dict(run.config.objective)
     name = objective.pop("name")
     if "queue_size" in objective:
-        objective["queue_size"] = vars(innermost(run.objective))["queue_size"]  # a small text has a smaller one
+        objective["queue_size"] = vars(innermost(run.objective))["queue_size"]  # a small text caps it
     teachers = [model.source for model in run.teachers] or run.config.teacher.shown
     origins = [*teachers, stage_export(run.config.student.model, run.workdir)]
     made_from = run.teachers if run.config.student.model == "teacher" else [*run.teachers, run.student]
@@ -295,6 +295,6 @@ def teachers_by_name(teachers: Sequence[SentenceModel]) -> dict[str, SentenceMod
 
 
 def _title(run: Run, facts: Facts) -> str:
-    """The method, the student, and the folder that the user gave them."""
+    """The title of the report: method, student, and the name of the user's folder."""
     student = facts.student.removeprefix("package:")
     return f"{public_name(run.config.objective['name'])}: student {student} ({facts.name})"

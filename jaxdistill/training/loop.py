@@ -1,4 +1,4 @@
-"""The loop of updates. Whatever else a training does is a hook (`hooks/`); `train.py` wires them in their one order."""
+"""The loop of updates. Everything else that a training does is a hook (`hooks/`); `train.py` wires them in order."""
 
 import contextlib
 from collections import deque
@@ -17,7 +17,7 @@ from jaxdistill.training.run import Run
 from jaxdistill.training.said import say
 
 STEPS_IN_FLIGHT = 8
-"""Steps that may be waiting on the devices. NOTE: without a bound, several CPU devices deadlock in a collective."""
+"""Most steps dispatched but not finished. NOTE: without a bound, several CPU devices deadlock in a collective."""
 
 
 def run_steps(
@@ -29,7 +29,7 @@ def run_steps(
       is_new: no checkpoint was restored.
 
     Raises:
-      Interrupted: after a signal, once the hooks have saved what they keep.
+      Interrupted: after a signal, when the hooks have saved their state.
     """
     stop_vote = processes.StopVote(run.mesh, delay=STEPS_IN_FLIGHT)
     in_flight = deque[Array](maxlen=STEPS_IN_FLIGHT)
@@ -44,7 +44,7 @@ def run_steps(
             for hook in hooks:
                 hook.before_step(step, state)
             with goodput.step(run.train_step, state, run.teacher_params, batch):
-                with jax.transfer_guard("disallow"):  # nothing else goes to or from the devices in a step
+                with jax.transfer_guard("disallow"):  # an implicit transfer would stall every step
                     state, metrics = run.train_step(state, run.teacher_params, batch)
                 if len(in_flight) == STEPS_IN_FLIGHT:
                     jax.block_until_ready(in_flight[0])

@@ -23,11 +23,11 @@ from jaxdistill.training.setup.sharding import held_share, sharded_embedder
 from jaxdistill.training.setup.targets import joint_embed
 
 PADDING_STEPS = 8
-"""Batches that the share of padding is measured on."""
+"""Number of batches in which padding is measured."""
 
 
 def print_overview(run: Run) -> dict[str, float]:
-    """Says everything; returns the teacher's dev scores."""
+    """Prints the overview; returns the teacher's dev scores."""
     device = jax.devices()[0]
     say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}, config {config_digest(run.config)}")
     say(
@@ -69,7 +69,7 @@ def print_overview(run: Run) -> dict[str, float]:
 
 
 def parameter_table(run: Run) -> str:
-    """Name, shape, dtype, size and split of every array that is trained."""
+    """Table of the trained arrays: name, shape, dtype, size and sharding."""
     placed = jax.tree.map(
         lambda array, place: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=place),
         run.like.params,
@@ -91,7 +91,7 @@ def model_line(model: SentenceModel) -> str:
 
 
 def teacher_scores(run: Run) -> dict[str, float]:
-    """The value of every dev metric of the teacher, or of several together; empty where it is only there as vectors."""
+    """The teacher's (or the joined teachers') value of each dev metric; empty if the teacher is only stored vectors."""
     options = {"mesh": run.mesh, "compute_dtype": run.compute_dtype}
     embedders = [sharded_embedder(teacher, run.config.run, **options) for teacher in run.teachers]
     embed = embedders[0].as_embed() if run.teacher else joint_embed(embedders, run.config.teacher)
@@ -99,14 +99,14 @@ def teacher_scores(run: Run) -> dict[str, float]:
         return {}
     scores = {}
     for task in run.tasks.values():
-        # On the sentences of a file, the task compares with the teacher's own vectors; held-out targets may be whitened.
+        # For the sentences of a file, agreement uses the teacher's own vectors; held-out targets may be whitened.
         with_itself = isinstance(task, agreement.AgreementTask) and bool(run.config.evals.agreement)
         scores |= {agreement.METRIC: 1.0} if with_itself else task(embed)
     return scores
 
 
 def probe(run: Run, batch) -> tuple[float, float]:
-    """(bytes a device, seconds a step), from a step that is thrown away."""
+    """(bytes per device, seconds per step), measured on steps whose results are discarded."""
     seeds = np.ones((run.objective.reserve_rows, run.sizes.width), np.float32) if run.objective.reserve_rows else None
     state = run.first_state(seeds)
     batch = meshes.place_batch(batch, run.mesh, run.batches.groups)

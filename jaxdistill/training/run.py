@@ -29,11 +29,11 @@ class Run:
     mesh: Mesh
     compute_dtype: DTypeLike
     teachers: Sequence[SentenceModel]
-    """Those whose vectors are the targets; none with the user's own vectors."""
+    """Models whose vectors are the targets; empty with the user's own vectors."""
     labeller_digests: Sequence[str]
     """Digests of the models that label the text's pairs."""
     student: SentenceModel
-    """Untrained, with its head."""
+    """The untrained student, with its head."""
     objective: Objective
     store: tokenize.TokenStore
     batches: batches.Batches
@@ -41,7 +41,7 @@ class Run:
     schedule: optax.Schedule
     optimizer: optax.GradientTransformation
     teacher_params: Mapping[str, Any]
-    """On the mesh, or shapes where its devices are not there; empty where the step has no teacher."""
+    """The live teacher's parameters on the mesh, or shapes if its devices are absent; empty if the step has no teacher."""
     sizes: Sizes
     """Widths and depths of both encoders, for the objective."""
     like: TrainState
@@ -49,11 +49,11 @@ class Run:
     shardings: TrainState
     train_step: step.TrainStep
     seeds: Callable[[], np.ndarray | None]
-    """Gives the teacher's embeddings of the queue's first sentences, `[k, e]`; None if it needs none."""
+    """Returns the teacher's vectors of the queue's first sentences, `[k, e]`; None if the objective needs none."""
     tasks: Mapping[str, Task]
-    """Metric to evaluation; all are measured."""
+    """Maps each dev metric to its evaluation."""
     best: str
-    """The metric that picks the best checkpoint."""
+    """The metric that chooses the best checkpoint."""
 
     @property
     def teacher(self) -> SentenceModel | None:
@@ -62,7 +62,7 @@ class Run:
 
     @property
     def exports_last(self) -> bool:
-        """Whether the last checkpoint is exported, whatever its score."""
+        """Whether the last checkpoint is exported regardless of its score."""
         return self.config.evals.best == LAST
 
     def first_state(self, seeds: np.ndarray | None) -> TrainState:

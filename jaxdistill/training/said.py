@@ -1,4 +1,4 @@
-"""Says what a training does: on standard output, and with times in the workdir's `train.log`."""
+"""Prints what a training does, and logs it with times in the workdir's `train.log`."""
 
 import contextlib
 import logging
@@ -15,31 +15,31 @@ from jaxdistill.workdir.folder import LOG
 
 _package = logging.getLogger("jaxdistill")
 _said = _package.getChild("said")
-"""Lines that are printed already, or are for the file alone."""
+"""Logger of lines that are printed elsewhere, or only belong in the file."""
 _said.setLevel(logging.INFO)
 _said.propagate = False
 
 
 def say(line: str) -> None:
-    """Prints a line, above a progress bar if there is one; the first process of a run alone does."""
+    """Prints a line, above a progress bar if there is one; in the first process of a run only."""
     if processes.is_first():
         tqdm.write(line)
-        sys.stdout.flush()  # a file or a pipe would show the line much later
+        sys.stdout.flush()  # or a file or pipe would show the line much later
         _said.info(line)
 
 
 def note(lines: str) -> None:
-    """Keeps lines in `train.log` alone."""
+    """Writes lines to `train.log` only."""
     for line in lines.splitlines():
         _said.info("%s", line)
 
 
 @contextlib.contextmanager
 def kept(command: str) -> Iterator[Callable[[pathlib.Path], None]]:
-    """Keeps what is printed and logged inside: the command first, and the error that ends it last.
+    """Keeps everything printed and logged inside the `with` block, from the command to the error that ends it.
 
-    Yields a function that takes the workdir: what was said so far is appended to its `train.log`, and from then on each line
-    as it comes. Until then nothing is written.
+    Yields a function of the workdir. Calling it appends the lines so far to the workdir's `train.log`, and from then on each
+    new line; before, nothing is written.
     """
     lines = logging.handlers.MemoryHandler(sys.maxsize, flushLevel=sys.maxsize)
     with contextlib.ExitStack() as ended:
@@ -68,7 +68,7 @@ def kept(command: str) -> Iterator[Callable[[pathlib.Path], None]]:
 
 class _File(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
-        """A full disk ends the run where it writes its results; the log goes without the line."""
+        """Ignores a failed write: a full disk ends the run when it writes results, not for a line of the log."""
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Several trainings in a row: each hands its best student on to the next (two-stage DistilCSE, Trans-Encoder)."""
+"""Runs several trainings in a row; each passes its best student on to the next (two-stage DistilCSE, Trans-Encoder)."""
 
 import contextlib
 import json
@@ -51,8 +51,8 @@ def run_stages(
 ) -> None:
     """Runs a training in a workdir, local or in a bucket, or each of several stages in `workdir/stage1` and so on.
 
-    A stage whose `student.model` is `previous` begins with the export of the stage before. A finished stage is not run
-    again. A stage that was made from an earlier one is refused if that one has been trained anew since.
+    A stage whose `student.model` is `previous` starts from the previous stage's export. A finished stage is not run again. A
+    stage that was made from an earlier one is refused if that one has been trained again since.
     """
     with processes.connected(partial(_facts, stages, workdir, dry_run)):
         if not processes.is_first():
@@ -73,13 +73,13 @@ def _run_stages(stages: Sequence[Config], place: mirror.Opened, run: Callable[..
 
 
 def _is_dropped(stages: Sequence[Config], workdir: pathlib.Path) -> bool:
-    """Whether the workdir is a sweep's finished point of one stage, which has no checkpoints to restore any more."""
+    """Whether the workdir is a finished point of a sweep, whose checkpoints were removed (one stage only)."""
     found = len(stages) == 1 and not (workdir / CHECKPOINTS).is_dir() and is_finished(workdir, stages[0])
     return processes.gathered(found)[0]  # others may have no checkpoints in their copies
 
 
 def _facts(stages: Sequence[Config], workdir: str | pathlib.Path, dry_run: bool) -> dict[str, Any]:
-    """What the processes of a run must have alike from the start."""
+    """Facts, by name, that must be the same in all processes at the start of a run."""
     data = data_folder()
     folder = sts.digest(data)[:12] if data is not None else None
     facts = {"jaxdistill": source_digest()[:12], "jax": jax.__version__, "JAXDISTILL_DATA": folder}
@@ -93,7 +93,7 @@ def _facts(stages: Sequence[Config], workdir: str | pathlib.Path, dry_run: bool)
 
 
 def _run_chain(stages: Sequence[Config], place: mirror.Opened, run: Callable[..., None], *, dry_run: bool) -> None:
-    """Runs the stages that are not finished, one after the other."""
+    """Runs the unfinished stages one after the other."""
     workdir, shared, hand_on = place
     with processes.agreed() as facts:
         finished = [is_finished(stage_folder(workdir, number), stage) for number, stage in enumerate(stages, start=1)]
@@ -116,17 +116,17 @@ def _run_chain(stages: Sequence[Config], place: mirror.Opened, run: Callable[...
             say(f"stage {number} of {len(stages)}: {stage.objective['name']} in {folder}")
             run(stage, folder, shared=shared)
             if dry_run:
-                return  # the next stage's student is not there yet
+                return  # the next stage's student does not exist yet
             hand_on()
         if processes.is_first():
             summarise(stages, workdir)
 
 
 def note_students(folder: pathlib.Path, students: Mapping[str, str], *, write: bool) -> None:
-    """Notes what the stage in `folder` is made of; raises `InputError` where it was begun with something else.
+    """Notes the earlier students that the stage in `folder` uses; raises `InputError` if it began with others.
 
     Args:
-      students: stages before it to the digests of their exports.
+      students: maps earlier stages to the digests of their exports.
     """
     note, name = folder.parent / STUDENTS, folder.name
     noted = made_of(folder.parent)
@@ -134,8 +134,8 @@ def note_students(folder: pathlib.Path, students: Mapping[str, str], *, write: b
     other = [stage for stage in students if students[stage] != begun.get(stage)]
     if other:
         raise InputError(
-            f"{folder} was made of another student of {other[0]}, which was trained again since; remove that folder "
-            "to train it anew, or give another --workdir."
+            f"{folder} was made from another student of {other[0]}, which was trained again since; remove that folder "
+            "to train it again, or give another --workdir."
         )
     if write and noted.get(name) != students:
         note.parent.mkdir(parents=True, exist_ok=True)
@@ -143,7 +143,7 @@ def note_students(folder: pathlib.Path, students: Mapping[str, str], *, write: b
 
 
 def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
-    """A table and a plot of all stages; the best encoder of each form and language model is copied out."""
+    """Writes a table and a plot of all stages, and copies the best encoder of each form and language model."""
     rows = []
     for number, stage in enumerate(stages, start=1):
         results = json.loads((stage_folder(workdir, number) / RESULTS).read_text(encoding="utf-8"))
@@ -173,10 +173,10 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
 
 
 def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:
-    """Numbers of the stages that train the same form of the same language model, of which the best is copied out.
+    """Groups the stages that train the same form of the same language model; the best of each group is copied.
 
-    They are named by the form, `bi` or `cross`; with several language models (mutual distillation) `bi-1`, `bi-2` and so
-    on, in the order of their first stages. Stages whose objective has no forms are in none.
+    A group's name is the form, `bi` or `cross`; with several language models (mutual distillation) `bi-1`, `bi-2` and so on,
+    in the order of their first stages. Stages whose objective has no form are in no group.
     """
     numbers: dict[str, dict[str, list[int]]] = {}
     for number, stage in enumerate(stages, start=1):
@@ -190,21 +190,21 @@ def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:
 
 
 def _origin(stages: Sequence[Config], number: int) -> str:
-    """The checkpoint that the stage's student starts from, followed back through earlier stages."""
+    """The checkpoint that a stage's student ultimately starts from, traced back through earlier stages."""
     model = stages[number - 1].student.model
     before = stage_named(model, number)
     return _origin(stages, before) if 0 < before < number else model
 
 
 def copied(export: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    """The export under another name, in place of an earlier one."""
+    """Copies an export to `folder`, replacing an earlier copy."""
     with replacing(folder, read_note(export / MARK)) as new:
         shutil.copytree(export, new)
     return folder
 
 
 def is_finished(folder: pathlib.Path, config: Config) -> bool:
-    """Whether the stage was run to its end with these options; those that do not change what it leaves may differ."""
+    """Whether the stage is finished and was run with these options; options that do not affect its results may differ."""
     if not (folder / EXPORT).is_dir():
         return False
     before = read_config(folder)

@@ -41,12 +41,12 @@ def make_train_step(
 
     Args:
       student: with its dropout rates for training.
-      teacher: None when targets come from a store, or when there are none. It reads the teacher's tokens, or the
-        student's own where the objective compares token by token.
-      shardings: how the state lies on the mesh, before and after.
+      teacher: None if targets are stored, or if there are none. It reads its own tokens, or the student's if the objective
+        compares token by token.
+      shardings: shardings of the state, before and after the step.
       teacher_dropout: keeps the teacher's dropout on, as DistilCSE's code does.
-      accumulate: parts of the batch that are computed one after the other; divides the groups of each device. Examples that
-        their loss couples are computed twice, see `cached`.
+      accumulate: number of parts of the batch that are computed one after the other; divides the groups of each device. If the
+        loss couples examples, each part is computed twice, see `cached`.
     """
     lie = Places(shardings.params["student"], teacher_shardings)
     forward = Forward(
@@ -84,14 +84,14 @@ def make_train_step(
 
 
 class Places(NamedTuple):
-    """How both encoders' parameters lie on the mesh."""
+    """Shardings of both encoders' parameters."""
 
     student: Any
     teacher: Any
 
 
 class Forward(NamedTuple):
-    """What the loss of a batch is computed with."""
+    """Everything static that the loss of a batch depends on."""
 
     student: EncoderDefinition
     teacher: EncoderDefinition | None
@@ -104,7 +104,7 @@ class Forward(NamedTuple):
 
     @jax.named_scope("teacher")
     def targets(self, teacher_params: Params, batch: Batch, key: jax.Array) -> Encoded | None:
-        """The teacher's side of a batch: stored, or by its frozen encoder; None without a teacher."""
+        """The teacher's side of a batch: stored targets, or its frozen encoder's output; None without a teacher."""
         if batch.targets is not None:
             return Encoded(batch.targets)
         if self.teacher is None:
@@ -130,7 +130,7 @@ class Forward(NamedTuple):
 
     @jax.named_scope("student")
     def vectors(self, params: Params, batch: Batch, key: jax.Array) -> Encoded:
-        """The student's side of a batch."""
+        """The student's side of a batch: its encoder's output."""
         return encoded(
             self.student,
             unsharded(params, self.places.student, self.compute_dtype),
@@ -145,28 +145,28 @@ class Forward(NamedTuple):
 
     @jax.named_scope("objective")
     def compared(self, params: Params, objective_state, vectors: Encoded, targets: Encoded | None):
-        """As `loss`, of both sides."""
+        """Like `loss`, from the outputs of both sides."""
         losses, objective_state, metrics = self.objective(params, objective_state, vectors, targets, mesh=self.mesh)
         return jnp.mean(losses), (objective_state, metrics)
 
 
 def gradients(forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array):
-    """((loss, (the objective's next state, metrics)), gradients) of a batch or a part of it."""
+    """((loss, (the objective's next state, metrics)), gradients) of a batch or part of one."""
     targets = forward.targets(teacher_params, batch, key)
     gradient = jax.value_and_grad(forward.loss, has_aux=True)
     return gradient(state.params, state.objective, targets, batch, key=key)
 
 
 def accumulated(gradients_of, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int):
-    """As `gradients`: the mean over parts of the batch.
+    """Like `gradients`, as the mean over parts of the batch.
 
     Raises:
       InputError: for an objective with a state, which parts would not advance together.
     """
     if jax.tree.leaves(state.objective):
         raise InputError(
-            f"run.accumulate={parts} does not go with an objective that keeps a state and whose couples_examples is False; "
-            "set that to True, or --config.run.accumulate=1."
+            f"run.accumulate={parts} does not go with an objective that keeps a state and has couples_examples=False; "
+            "set couples_examples=True, or --config.run.accumulate=1."
         )
     split = split_groups(batch, parts)
 
@@ -184,10 +184,10 @@ def accumulated(gradients_of, state: TrainState, teacher_params: Params, batch: 
 
 
 def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int):
-    """As `gradients`, for a loss over the whole batch, with the activations of one part at a time.
+    """Like `gradients`, for a loss over the whole batch, but keeps the activations of only one part at a time.
 
-    The vectors of all parts come first. The loss gives their gradients, which a second pass over the parts propagates to the
-    parameters, with the same dropout masks.
+    First computes the vectors of all parts without gradients. The loss gives the vectors' gradients, which a second pass over
+    the parts, with the same dropout masks, propagates to the parameters.
 
     Source: Gao et al., Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup, RepL4NLP 2021
     (gradient cache, arXiv 2101.06983).
@@ -221,7 +221,7 @@ def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: B
 
 
 def split_groups(batch: Batch, count: int) -> Batch:
-    """A batch as `count` batches of whole groups, on a new leading axis; each device's groups stay where they are."""
+    """Splits a batch into `count` batches of whole groups, on a new leading axis; groups stay on their devices."""
     groups = batch.student.ids.shape[0]
 
     def split(x: Array) -> Array:
@@ -232,7 +232,7 @@ def split_groups(batch: Batch, count: int) -> Batch:
 
 
 def join_groups(x: Float[Array, "part n *rest"], groups: int) -> Float[Array, "b *rest"]:
-    """Puts back what `split_groups` took apart."""
+    """Restores the batch's order of examples after `split_groups`."""
     count, examples = x.shape[:2]
     return (
         x.reshape(count, groups // count, count * examples // groups, *x.shape[2:])
@@ -253,7 +253,7 @@ def encoded(
     mesh: Mesh,
     remat: bool = False,
 ) -> Encoded:
-    """What an objective sees of an encoder."""
+    """An encoder's output as an objective reads it: sentence vectors, and what `reads` names."""
     vectors, states = vectors_and_states(
         definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat, mesh=mesh
     )
@@ -267,7 +267,7 @@ def encoded(
 
 
 def by_example(vectors: Float[Array, "g n e"], views: int) -> Float[Array, "b v e"]:
-    """Group-major sentence vectors as examples and their views; example-major, so that a sharded batch stays in place."""
+    """Reshapes group-major sentence vectors to [examples, views, width]; a sharded batch stays on its devices."""
     groups, sentences, width = vectors.shape
     return vectors.reshape(groups * sentences // views, views, width)
 
@@ -281,7 +281,7 @@ def make_state(
     optimizer: optax.GradientTransformation,
     sizes: Sizes,
 ) -> TrainState:
-    """The state before step 1; run it under `jax.jit` so that the optimiser's state lies as the parameters do."""
+    """The state before step 1; call it under `jax.jit`, so that the optimiser's state is sharded like the parameters."""
     objective_params, objective_state = objective.init(jax.random.fold_in(key, 0x0B7EC71), sizes, seeds)
     params = {"student": student, "objective": objective_params}
     return TrainState(jnp.int32(0), params, optimizer.init(params), objective_state, key=key)

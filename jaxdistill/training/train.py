@@ -1,8 +1,8 @@
-"""Trains a run that is built: restores, wires the hooks, runs the loop, and gives the student of its end.
+"""Trains a built run: restores the state, wires the hooks, runs the loop, and returns the resulting student.
 
-Order of operations, never changed: a step's batch is read, the step runs, and then, where due, its metrics are written,
-the student is evaluated, and the state is saved. A checkpoint of step s holds the state after s updates, and is written
-only when all losses up to s are known to be finite.
+The order of operations never changes: read a step's batch, run the step, then, when due, write metrics, evaluate the
+student, and save the state. A checkpoint of step s holds the state after s updates, and is written only when all losses up
+to s are known to be finite.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ def train(run: Run, *, progress: bool, shared: bool = True, callbacks: Sequence[
 
     Args:
       shared: whether all processes see the workdir.
-      callbacks: called with the metrics that are written; what one raises ends the training.
+      callbacks: called with each line of metrics; an exception from one ends the training.
     """
     begun, goodput = time.monotonic(), Goodput()
     checkpoints = open_checkpoints(run, shared=shared)
@@ -61,14 +61,14 @@ def train(run: Run, *, progress: bool, shared: bool = True, callbacks: Sequence[
 
 
 def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
-    """The latest readable checkpoint, or the state before step 1 with what the evaluations have seen so far."""
+    """State and record of evaluations: from the latest readable checkpoint, or before step 1."""
     restored = checkpoints.restore(run.like, run.shardings)
     if restored is None:
         return run.first_state(run.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": None}
     log.info("continuing from the checkpoint of step %d in %s", restored.step, checkpoints.folder)
     if restored.step > run.steps:
         raise InputError(
-            f"{run.workdir} is at step {restored.step}, beyond the {run.steps} steps asked for; raise run.steps."
+            f"{run.workdir} is at step {restored.step}, beyond the {run.steps} steps asked for; raise --config.run.steps."
         )
     if run.best not in (restored.progress["before"] or {run.best: None}):
         refuse_other_dev_score(run.workdir, ", ".join(restored.progress["before"]), run.best)
@@ -76,7 +76,7 @@ def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, 
 
 
 def _check_kept(run: Run, checkpoints: Checkpoints, step: int, *, is_new: bool) -> None:
-    """Raises `InputError` if a run that continues at `step` has removed a checkpoint of evals.average already."""
+    """Raises `InputError` if a run that continues at `step` has already removed a checkpoint that evals.average names."""
     gone = [wanted for wanted in run.config.evals.average if wanted <= step and wanted not in checkpoints.steps]
     if gone and not is_new:
         raise InputError(
@@ -88,10 +88,10 @@ def _check_kept(run: Run, checkpoints: Checkpoints, step: int, *, is_new: bool) 
 def hooks_of(
     run: Run, checkpoints: Checkpoints, track: dict[str, Any], *, recorder: Recorder, goodput: Goodput
 ) -> list[Hook]:
-    """The hooks of a run, in the order in which the loop calls them: each trusts those before it.
+    """The hooks of a run in the order in which the loop calls them; each relies on the ones before it.
 
     Args:
-      track: what the evaluations have seen, which checkpoints keep.
+      track: the record of evaluations, which checkpoints keep.
     """
     evals, watched = run.config.evals, []
     if evals.collapse != "off" and not run.student.definition.reads_pairs:
@@ -107,7 +107,7 @@ def hooks_of(
 
 @contextlib.contextmanager
 def _advised(run: Run, checkpoints: Checkpoints) -> Iterator[None]:
-    """Adds the last good checkpoint and what to try to a `Diverged`."""
+    """Adds the last good checkpoint and advice to a `Diverged`."""
     try:
         yield
     except Diverged as error:

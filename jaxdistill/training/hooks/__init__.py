@@ -1,1 +1,1 @@
-"""What a training does beside its updates: one hook a file. `training/train.py` wires them in their order."""
+"""What a training does besides updates, with one hook per file. `training/train.py` wires hooks in their order."""

@@ -1,4 +1,4 @@
-"""Counts the arithmetic of a traced program: the multiplications and additions of its matrix products."""
+"""Counts the floating-point operations of a traced program's matrix products."""
 
 import math
 import re
@@ -11,30 +11,30 @@ from jax.extend.core import Jaxpr, Literal
 PARTS = ("student", "teacher", "objective", "optimizer")
 """Scopes of the training step (`jax.named_scope`)."""
 PASSES = {jax.lax.Precision.HIGHEST: 6, jax.lax.Precision.HIGH: 3}
-"""Products of bfloat16 numbers that a TPU computes for one product of float32 numbers, by its precision."""
+"""Number of bfloat16 passes in which a TPU multiplies float32 numbers, by precision."""
 
 
 class Products(NamedTuple):
-    """Operations of matrix products, a multiplication and an addition for each pair of numbers."""
+    """Operations of matrix products; a multiplication and an addition count as two."""
 
     flops: float = 0.0
     bfloat16_flops: float = 0.0
-    """The bfloat16 operations that these take on a TPU, whose units multiply float32 numbers in several passes."""
+    """The same in bfloat16 operations of a TPU, which multiplies float32 numbers in several passes."""
 
     def plus(self, other: "Products", times: float = 1) -> "Products":
         return Products(self.flops + times * other.flops, self.bfloat16_flops + times * other.bfloat16_flops)
 
 
 def part_of(scopes: str) -> str:
-    """The part of the training step that an operation's scopes name; empty if none."""
+    """The part of the training step in an operation's named scopes; empty if there is none."""
     found = re.search(rf"\b({'|'.join(PARTS)})\b", scopes)
     return found[1] if found else ""
 
 
 def products_by_part(jaxpr: Jaxpr, part: str = "") -> dict[str, Products]:
-    """Matrix products of each part of a program, on all devices together; a loop's count once per iteration.
+    """Operations of each part of a program, summed over all devices; those in a loop count once per iteration.
 
-    A `while` loop counts once unless it is a `fori_loop` with constant bounds.
+    A `while` loop counts as one iteration unless it is a `fori_loop` with constant bounds.
     """
     total: dict[str, Products] = {}
     for equation in jaxpr.eqns:
@@ -57,7 +57,7 @@ def _add(total: dict[str, Products], found: Mapping[str, Products], times: float
 def _inside(params: Mapping[str, Any]) -> list[Jaxpr]:
     """The programs that an operation calls."""
     values = [one for value in params.values() for one in (value if isinstance(value, tuple) else (value,))]
-    # Closed over its constants or not, which are one class from JAX 0.12 on.
+    # Before JAX 0.12, a jaxpr with and one without its constants are two classes.
     return [getattr(one, "jaxpr", one) for one in values if hasattr(one, "eqns")]
 
 

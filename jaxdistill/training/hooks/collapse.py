@@ -1,7 +1,7 @@
 """Watches for collapse: measures at each evaluation how widely a student's sentence vectors are spread.
 
-A student may keep its score for a while as its vectors gather in a few directions. Three numbers show it, over a fixed
-sample of the training text, from vectors of unit length:
+A student may keep its score for a while although its vectors gather in a few directions. Three numbers of its unit vectors
+for a fixed sample of the training text show this:
 
 - `vectors/spread`: standard deviation of the cosines of all pairs of sentences.
 - `vectors/uniformity`: Wang and Isola's uniformity (https://arxiv.org/abs/2005.10242, equation 2), in nats; lower is
@@ -31,14 +31,14 @@ SAMPLE = 256
 """Sentences of the training text on which the spread is measured."""
 SPREAD, RANK = "vectors/spread", "vectors/rank"
 SHARE = 0.25
-"""Below this share of the highest spread or rank that a run has had, its vectors are called collapsed."""
+"""Vectors count as collapsed if spread or rank falls below this fraction of the run's highest."""
 
 
 class Collapse:
-    """Watches the vectors of `sentences`, and warns of a collapse or stops the training at one.
+    """Watches the vectors of `sentences`; warns of a collapse or stops the training.
 
     Args:
-      track: what the evaluations have seen; the highest spread so far is a part of it.
+      track: the record of evaluations, which checkpoints keep; holds the highest spread so far.
     """
 
     def __init__(self, sentences: Sequence[str], track: dict[str, Any], *, stops: bool):
@@ -60,8 +60,8 @@ class Collapse:
 
 
 def sample_of(store: TokenStore) -> list[str]:
-    """At most `SAMPLE` distinct sentences at even distances in the text's first column, after the prompts that the student
-    reads before them; none if there are fewer than 8."""
+    """At most `SAMPLE` distinct, evenly spaced sentences of the text's first column, with the student's prompts; none if
+    there are fewer than 8."""
     rows = np.linspace(0, store.rows - 1, min(SAMPLE, store.rows)).astype(int)
     column = store.columns[0]
     roles = store.roles(column, rows)
@@ -71,9 +71,9 @@ def sample_of(store: TokenStore) -> list[str]:
 
 
 def measured_spread(embed: Embed, sentences: Sequence[str]) -> dict[str, float]:
-    """The three numbers for a model; raises `InputError` for vectors that are NaN or infinite, or if all are zero.
+    """The three numbers for a model; raises `InputError` if a vector is not finite or all are zero.
 
-    Zero vectors are left out: a static student has them for sentences of unknown words.
+    Leaves out zero vectors, which a static student gives for sentences of unknown words.
     """
     vectors = unit_or_zero_vectors(embed, sentences)
     vectors = vectors[np.any(vectors, axis=1)]
@@ -96,7 +96,7 @@ def effective_rank(vectors: Float[np.ndarray, "n e"]) -> float:
 
 
 def collapse_of(now: Mapping[str, float], highest: Mapping[str, float]) -> str:
-    """What has fallen below `SHARE` of its highest value; empty if nothing has."""
+    """Says which numbers have fallen below `SHARE` of their highest value; empty if none has."""
     fallen = [name for name in (SPREAD, RANK) if now[name] < SHARE * highest.get(name, 0.0)]
     return " and ".join(f"{name} fell from {highest[name]:.3g} to {now[name]:.3g}" for name in fallen)
 

@@ -16,12 +16,12 @@ from jaxdistill.training.said import say
 
 
 class DevScores(Hook):
-    """Runs every dev evaluation where one is due.
+    """Runs all dev evaluations when they are due.
 
     Args:
-      track: what the evaluations have seen, which checkpoints keep.
-      recorder: reports before an evaluation, and writes its scores.
-      collapse: measures the spread of the vectors at each evaluation; None: nothing does.
+      track: the record of evaluations (best score, step and so on), which checkpoints keep.
+      recorder: reports metrics before an evaluation, and writes its scores.
+      collapse: measures the spread of the vectors at each evaluation; None: not measured.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class DevScores(Hook):
         self.embedder = Embedder(evaluated, mesh=run.mesh, compute_dtype=run.compute_dtype, params={})
 
     def at_start(self, step: int, state: TrainState, *, is_new: bool) -> None:
-        ends_here = step == self.run.steps and self.track.get("evaluated", step) != step  # a killed run was asked to
+        ends_here = step == self.run.steps and self.track.get("evaluated", step) != step  # killed after its last save
         if is_new or ends_here:
             self.evaluate(step, state)
 
@@ -47,7 +47,7 @@ class DevScores(Hook):
         return f"{self.track['since_best']} evaluations without a better {self.run.best}"
 
     def evaluate(self, step: int, state: TrainState) -> None:
-        """Runs every dev evaluation and tracks the best score."""
+        """Runs all dev evaluations and tracks the best score."""
         self.recorder.report(step)
         student, widths = self.run.config.student, widths_of(self.run.teachers)
         params = student.evaluated_params(self.run.student, state.params["student"], widths)
@@ -66,13 +66,13 @@ class DevScores(Hook):
         self.recorder.restart(step)
 
     def scores(self, step: int, params: Params) -> dict[str, float]:
-        """All dev metrics; a student that none can judge any more has diverged."""
+        """All dev metrics; raises `Diverged` if a score cannot be computed or is not finite."""
         scores: dict[str, float] = {}
         try:
             for task in self.run.tasks.values():
                 scores |= task(self.embedder.as_embed(params))
             for name, score in scores.items():
-                if not math.isfinite(score):  # it would never be beaten
+                if not math.isfinite(score):  # no later score could beat it
                     raise InputError(f"{name} is {score}")
         except InputError as error:
             if step == 0:
@@ -84,5 +84,5 @@ class DevScores(Hook):
         """Notes whether these scores are the best so far."""
         score, best = scores[self.run.best], self.track["best"]
         self.track["since_best"] = 0 if best is None or score > best else self.track["since_best"] + 1
-        if self.run.exports_last or best is None or score >= best:  # of equals the later, which was trained for longer
+        if self.run.exports_last or best is None or score >= best:  # at equal scores the later one, trained for longer
             self.track |= {"best": score, "best_step": step, "scores": scores}

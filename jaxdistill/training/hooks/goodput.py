@@ -1,4 +1,4 @@
-"""Measures where the time of a training goes, and how much of the devices its steps use."""
+"""Measures how a training spends its time, and what share of the devices' peak its steps use."""
 
 import contextlib
 import time
@@ -14,27 +14,27 @@ ACTIVITIES = ("compile", "data", "steps", "evaluation", "checkpoints")
 
 
 class Goodput:
-    """Seconds of each activity of one process, as its host sees them.
+    """Seconds that one process's host spends on each activity.
 
-    The devices work while the host prepares: `data` is the time that the host waits for a batch, and `steps` the time
-    that it waits for the devices, or starts and ends a trace. `compile` is the tracing and compiling of a step with a
-    new shape, whose execution is one of the `steps`. `checkpoints` begins with the first or the restored state.
+    Devices work while the host prepares, so `data` is the time that the host waits for a batch, and `steps` the time that
+    it waits for devices, or starts and ends a profiler trace. `compile` is tracing and compiling a step of a new shape;
+    executing it counts as `steps`. `checkpoints` includes making or restoring the first state.
 
-    Arithmetic is counted in the traced step, so recomputation by remat or a gradient cache counts again.
+    Operations are counted in the traced step, so recomputation by remat or a gradient cache counts too.
     """
 
     def __init__(self) -> None:
         self.total: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
-        """Since the training began."""
+        """Seconds since the training began, by activity."""
         self.last: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
-        """Of the latest time that it was done."""
+        """Seconds of the latest occurrence, by activity."""
         self._reported = dict(self.total)
         self._flops = 0.0
         self._flops_of: dict[Any, float] = {}
 
     @contextlib.contextmanager
     def spent(self, activity: str) -> Iterator[None]:
-        """Counts the time inside as spent on the activity."""
+        """Counts the time inside the `with` block as spent on the activity."""
         begun = time.monotonic()
         try:
             yield
@@ -44,7 +44,7 @@ class Goodput:
 
     @contextlib.contextmanager
     def step(self, train_step: Any, *arguments: Any) -> Iterator[None]:
-        """Counts the time inside, and the arithmetic of a step with these arguments."""
+        """Counts the time inside the `with` block, and the operations of a step with these arguments."""
         shape = tuple(leaf.shape for leaf in jax.tree.leaves(arguments[-1]))
         new = shape not in self._flops_of
         if new:  # steps that run while the host compiles would take no time
@@ -58,7 +58,7 @@ class Goodput:
         self._flops += self._flops_of[shape]
 
     def taken(self) -> dict[str, float]:
-        """Scalars of the time since the last call; `goodput` is the share of the steps since the training began."""
+        """Metrics of the time since the last call; `goodput` is the share of `steps` since the training began."""
         since = {name: seconds - self._reported[name] for name, seconds in self.total.items()}
         rate = self._flops / max(since["data"] + since["steps"], 1e-9) / jax.device_count()
         self._reported, self._flops = dict(self.total), 0.0

@@ -1,4 +1,4 @@
-"""The base class of hooks, and when they are due."""
+"""The base class of hooks, and the schedule of logging, evaluating and saving."""
 
 import math
 from collections.abc import Mapping
@@ -8,34 +8,34 @@ from jaxdistill.config import Config, Evals
 from jaxdistill.core import Array, InputError, TrainState
 
 LEAST_POINTS = 3
-"""Logged metrics of a short run, whose curves would be a single point otherwise."""
+"""Fewest times that a short run logs its metrics; its curves could otherwise be a single point."""
 
 
 class Diverged(InputError):
-    """The loss is not finite, or the student is of no use any more."""
+    """The loss is not finite, or the student cannot be evaluated any more."""
 
 
 class Hook:
-    """Something that a training does beside its updates. The loop calls all hooks at each moment, in one order."""
+    """An activity of a training besides updates. At each of these moments the loop calls all hooks in one fixed order."""
 
     def at_start(self, step: int, state: TrainState, *, is_new: bool) -> None:
-        """After `step` updates, before the first one of this process; `is_new`: no checkpoint was restored."""
+        """Called after `step` updates, before this process's first one; `is_new`: no checkpoint was restored."""
 
     def before_step(self, step: int, state: TrainState) -> None:
-        """Before the update that makes `step` of them."""
+        """Called before the update with number `step`, counted from 1."""
 
     def after_step(self, step: int, state: TrainState, metrics: Mapping[str, Array]) -> None:
-        """After it; state and metrics may still be in the making on the devices."""
+        """Called after update number `step` is dispatched; devices may still be computing state and metrics."""
 
     def reason_to_stop(self) -> str:
-        """Why the training needs no more steps; empty: it does."""
+        """Why the training should stop early; empty: it should not."""
         return ""
 
     def at_interrupt(self, step: int, state: TrainState) -> None:
-        """After `step` updates, where a signal ends the training."""
+        """Called after `step` updates if a signal ends the training."""
 
     def close(self) -> None:
-        """At the end of the loop, however it ends."""
+        """Called when the loop ends, also after an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Schedule:
     log_every: int
     evaluate_every: int
     save_every: int
-    """0: after evaluations alone."""
+    """Steps between saves besides those after evaluations; 0: none."""
 
     def logs(self, step: int) -> bool:
         return step % self.log_every == 0 or step == self.steps
@@ -61,7 +61,7 @@ class Schedule:
         return -(-self.steps // self.evaluate_every) - step // self.evaluate_every if step < self.steps else 0
 
     def saves_after(self, step: int) -> int:
-        """Saves of `save_every` alone."""
+        """Number of saves after a step that `save_every` causes."""
         return self.steps // self.save_every - step // self.save_every if self.save_every else 0
 
 
@@ -76,6 +76,6 @@ def schedule_of(config: Config, steps: int) -> Schedule:
 
 
 def patience_of(evals: Evals, steps_per_epoch: int) -> int:
-    """Evaluations without a better score after which a run stops; 0: it never does."""
+    """Number of evaluations without a better score after which a run stops; 0: it never does."""
     of_epochs = math.ceil(round(evals.patience_epochs * steps_per_epoch / evals.every, 6))
     return min((count for count in (evals.patience, of_epochs) if count), default=0)

@@ -1,4 +1,4 @@
-"""Records the numbers of a run: progress bar, `metrics.jsonl`, TensorBoard, and Weights & Biases where it is asked for."""
+"""Records the metrics of a run: progress bar, `metrics.jsonl`, TensorBoard, and, optionally, Weights & Biases."""
 
 import contextlib
 import hashlib
@@ -24,7 +24,7 @@ Callback = Callable[[int, Mapping[str, float]], object]
 
 
 class Writers:
-    """Writes the scalars of a step to all files; the first process of a run owns it."""
+    """Writes a step's scalars to all files; only the first process of a run has one."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Writers:
         """Continues the files of `workdir` after `last_step`; drops the lines of later steps, which run again.
 
         Args:
-          last_step: last step whose lines stay; -1: the run starts anew, and step 0 is written too.
+          last_step: last step whose lines stay; -1: the run starts from scratch, and step 0 is written too.
           callbacks: called with each step and its scalars after they are written.
 
         Raises:
@@ -55,14 +55,14 @@ class Writers:
             self._jsonl = files.enter_context(self._path.open("a", encoding="utf-8"))
             self._tensorboard = RecordWriter(files.enter_context((folder / "tensorboard" / name).open("ab")))
             self._record(0, file_version="brain.Event:2")
-            # From this record on, TensorBoard leaves out what earlier files have of this step and later ones.
+            # This record makes TensorBoard ignore what earlier files hold of this step and later ones.
             self._record(last_step + 1, session_log={"status": "START"})
             self._files = files.pop_all()
         self._wandb = _wandb_run(folder, config) if config.get("run.wandb") else None
         self._callbacks = tuple(callbacks)
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        """One line of metrics; non-finite values become null in JSON."""
+        """Writes one line of metrics; non-finite values become null in JSON."""
         finite = {name: value if math.isfinite(value) else None for name, value in scalars.items()}
         values = [{"tag": name, "simple_value": value} for name, value in scalars.items()]
         with _as_input_error(self._path):
@@ -106,7 +106,7 @@ def _drop_later_lines(path: pathlib.Path, step: int) -> None:
 
 
 def _step_of(line: str) -> float:
-    """Step of a line; infinity for one that a crash cut off."""
+    """Step of a line; infinity for a line that a crash cut off, so that it is dropped."""
     try:
         return json.loads(line)["step"]
     except (json.JSONDecodeError, KeyError):
@@ -122,7 +122,7 @@ def _wandb_run(folder: pathlib.Path, config: Mapping[str, Any]):
 
     whole = folder.absolute()
     name = f"{whole.parent.name}-{whole.name}" if STAGE_NAME.fullmatch(whole.name) else whole.name
-    own = f"{name}-{hashlib.sha256(str(whole).encode()).hexdigest()[:8]}"  # else runs of one name would be one
+    own = f"{name}-{hashlib.sha256(str(whole).encode()).hexdigest()[:8]}"  # or runs of equal names would be merged
     return wandb.init(project="jaxdistill", name=name, id=own, resume="allow", dir=str(folder), config=dict(config))
 
 
@@ -145,7 +145,7 @@ class Progress:
     ):
         """
         Args:
-          seconds_left: of the training after a step; 0 if it is not known yet.
+          seconds_left: returns the time left after a step; 0 if not known yet.
         """
         self._bar = _Bar(
             initial=first_step,

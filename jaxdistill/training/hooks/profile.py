@@ -22,12 +22,14 @@ def profiled_steps(option: str) -> tuple[int, int]:
         return 0, 0
     match = re.fullmatch(r"(\d+):(\d+)", option)
     if not match or not 1 <= int(match[1]) <= int(match[2]):
-        raise InputError(f"run.profile={option!r} is no range of steps; give the first and the last one: 10:20.")
+        raise InputError(
+            f"run.profile={option!r} is not a range of steps; give the first and the last one, such as 10:20."
+        )
     return int(match[1]), int(match[2])
 
 
 class Profile(Hook):
-    """Traces the steps of `run.profile` in one process; in a resumed run, those that remain."""
+    """Traces the steps of `run.profile` in one process; a resumed run traces the remaining ones."""
 
     def __init__(self, option: str, workdir: pathlib.Path, goodput: Goodput):
         self.goodput = goodput
@@ -35,7 +37,7 @@ class Profile(Hook):
         self.folder = workdir / FOLDER
         self._ran: tuple[int, int] | None = None
         self._begun = 0
-        """First step of the trace; 0 before it."""
+        """First step of the trace; 0 before it begins."""
         self._traces = False
 
     def before_step(self, step: int, state: Any) -> None:

@@ -1,4 +1,4 @@
-"""Fetches and writes the metrics of the steps, and shows the progress."""
+"""Fetches and writes the metrics of steps, and shows progress."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from jaxdistill.training.run import Run
 
 
 class Recorder(Hook):
-    """Writes the mean metrics of the steps since the last report, and the scalars that other hooks give it."""
+    """Writes the mean metrics of the steps since the last report, and scalars of other hooks."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Recorder(Hook):
             seconds_left=self.seconds_left,
         )
         self.pending: list[tuple[int, Mapping[str, Array]]] = []
-        """Steps whose metrics are still on the devices."""
+        """Steps whose metrics have not been fetched from the devices."""
 
     def after_step(self, step: int, state: TrainState, metrics: Mapping[str, Array]) -> None:
         self.pending.append((step, metrics))
@@ -51,8 +51,8 @@ class Recorder(Hook):
             self.report(step)
 
     def report(self, step: int) -> None:
-        """Fetches the metrics of all steps since the last report and writes their means; raises `Diverged` for a loss that is
-        not finite, so hooks that use the state call it first."""
+        """Fetches the metrics of all steps since the last report and writes their means; raises `Diverged` if a loss is not
+        finite. Hooks that use the state call it first, so that they never save or evaluate a diverged one."""
         if not self.pending:
             return
         with self.goodput.spent("steps"):
@@ -70,17 +70,17 @@ class Recorder(Hook):
         self.write(step, means)
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Writes them in the first process."""
+        """Writes scalars of a step, in the first process only."""
         if self.writers:
             self.writers.write(step, scalars)
 
     def restart(self, step: int) -> None:
-        """Starts the clock of sentences per second anew, after an activity that is no training."""
+        """Restarts the clock of sentences per second after an activity other than training."""
         self.bar.restart(step)
 
     def seconds_left(self, step: int) -> float:
-        """Time of the training after `step`: the remaining steps at the mean of those so far, compilation not counted, and
-        the remaining evaluations and checkpoints as the latest ones. 0: not known yet."""
+        """Estimated time left after `step`; 0 if not known yet. Remaining steps take the mean so far, without compilation;
+        remaining evaluations and checkpoints take as long as the latest."""
         if step <= self.first_step:
             return 0.0
         goodput, schedule = self.goodput, self.schedule

@@ -11,10 +11,10 @@ from jaxdistill.workdir.checkpoint import Checkpoints
 
 
 class Saving(Hook):
-    """Writes a checkpoint where one is due, once the recorder knows that all losses before it are finite.
+    """Writes checkpoints when they are due, after the recorder has checked that all losses so far are finite.
 
     Args:
-      track: what the evaluations have seen, which the checkpoint keeps.
+      track: the record of evaluations, which the checkpoint keeps.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Measures the models that a run ends with: speed, the STS tests, and the geometry of their vectors.
+"""Measures the models that a run ends with: speed, STS tests, and the geometry of their vectors.
 
-Each part is announced, the tests with the time that they take at the speed just measured.
+Announces each part; for the tests, also the time they will take at the speed just measured.
 """
 
 import logging
@@ -27,18 +27,18 @@ log = logging.getLogger(__name__)
 
 
 class Found(NamedTuple):
-    """What the devices of all processes measured of a model at the end."""
+    """Measurements of a model at the end of a run, made by all processes together."""
 
     on_sts: dict[str, Any]
-    """What `sts.sts_values` gives of the seven tests; empty where the run does not want them."""
+    """Results of `sts.sts_values` for the seven tests; empty if the run does not score STS."""
     reading: run_report.Reading
     geometry: dict[str, float]
-    """Alignment, uniformity and the like, as `evaluate` has them; empty where the run scores no STS."""
+    """Alignment, uniformity and so on, as in `evaluate --tasks=geometry`; empty if the run does not score STS."""
 
 
 def planned(run: Run) -> str:
-    """The line that says what follows the last step, and how long the tests take at the speed measured here. All processes
-    call this together."""
+    """A line that says what follows the last step, and how long the tests will take at the speed measured here. All
+    processes call this together."""
     folder, rest = _sts_folder(run), "speed, export, plot and report"
     if folder is None:
         return f"after the last step: {rest}"
@@ -58,7 +58,7 @@ def planned(run: Run) -> str:
 
 
 def final_models(run: Run, outcome: Outcome) -> dict[str, SentenceModel]:
-    """The models that the run ends with, by name; without a teacher model two."""
+    """The models to measure, by name: teachers, and the student before and after training."""
     students = {"student before": _student_before(run), "student after": outcome.student}
     return ({"teacher": run.teacher} if run.teacher else {}) | students
 
@@ -71,7 +71,7 @@ def found_of(run: Run, name: str, model: SentenceModel) -> Found:
 
 
 class _Work(NamedTuple):
-    """What a model reads for the STS tests."""
+    """The number of sentences that a model reads for the STS tests."""
 
     words: str
     characters: int
@@ -98,12 +98,12 @@ def _student_before(run: Run) -> SentenceModel:
 
 
 def _sts_folder(run: Run) -> pathlib.Path | None:
-    """The data folder, where there is one and the run scores STS."""
+    """The data folder, if there is one and the run scores STS."""
     return sts_data_folder() if run.config.evals.sts else None
 
 
 def _sts_cache(run: Run, model: SentenceModel, folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
-    """Where the model's STS scores are kept, and the digests of what they come from."""
+    """The file that caches the model's STS scores, and the digests of their inputs."""
     return cache_folder(run.config.data.cache_folder) / "scores", [model.digest(), sts.digest(folder)]
 
 

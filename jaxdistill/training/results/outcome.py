@@ -1,4 +1,4 @@
-"""What a training ends with: the student of its best checkpoint, or the mean of several, and its scores."""
+"""The result of a training: the student of its best checkpoint, or the mean of several, and its scores."""
 
 import dataclasses
 import pathlib
@@ -29,7 +29,7 @@ class Outcome:
     best_step: int
     """Step of the best checkpoint."""
     averaged: Sequence[int]
-    """Steps of the checkpoints whose mean the student is, ascending; empty if it is the best one."""
+    """Steps of the checkpoints that were averaged, ascending; empty if the student is the best checkpoint's."""
     last_step: int
     scores: dict[str, float]
     """The student's value of each metric, in [-1, 1]."""
@@ -53,9 +53,9 @@ def outcome_of(
     """The student that a finished training ends with, and its scores.
 
     Args:
-      track: what the evaluations have seen.
+      track: the record of evaluations.
       shared: whether all processes see the workdir.
-      seconds, spent: as `Outcome` has them.
+      seconds, spent: fields of `Outcome`.
     """
     checkpoints = open_checkpoints(run, shared=shared)
     last = checkpoints.restore(run.like, run.shardings)
@@ -83,7 +83,7 @@ def outcome_of(
 def _params_of(
     run: Run, checkpoints: Checkpoints, last: Restored, steps: Sequence[int]
 ) -> Iterator[dict[str, np.ndarray]]:
-    """The student's parameters after each of these steps; `last` is the latest checkpoint, which is read already."""
+    """Yields the student's parameters after each of these steps; `last` is the latest checkpoint, already read."""
     for step in steps:
         try:
             found = last if step == last.step else checkpoints.restore(run.like, run.shardings, step=step)
@@ -96,12 +96,12 @@ def _params_of(
             ) from error
         assert found is not None  # a missing step is an error
         params = {path: meshes.on_host(array) for path, array in found.state.params["student"].items()}
-        del found  # else two whole states are in memory
+        del found  # or two whole states would be in memory
         yield params
 
 
 def _mean(params: Iterable[Params]) -> dict[str, np.ndarray]:
-    """The mean of parameters, which are read one set after the other."""
+    """The mean of several sets of parameters, of which only one is in memory at a time."""
     total, count = dict[str, np.ndarray](), 0
     for one in params:
         count += 1
@@ -118,15 +118,15 @@ def trained_student(
 
 
 def restored_student(workdir: str | pathlib.Path, steps: Sequence[int]) -> SentenceModel:
-    """The student of a kept checkpoint of any run, without its text, or the mean of several; raises `InputError` with the
-    kept steps."""
+    """The student of a run's kept checkpoint, or the mean of several; needs no text. Raises `InputError`, with the kept steps,
+    if one is missing."""
     workdir = pathlib.Path(workdir)
     config = read_config(workdir)
     if config is None:
-        raise InputError(f"{workdir} has no config.json: it is no workdir of a training.")
+        raise InputError(f"{workdir} has no config.json, so it is not the workdir of a training.")
     if (workdir / EXPORT).is_dir() and not (workdir / CHECKPOINTS).is_dir():
         raise InputError(
-            f"{workdir} has no checkpoints: a sweep removes those of a finished point. Its best student is "
+            f"{workdir} has no checkpoints: a sweep removes them when a point is finished. Its best student is "
             f"{workdir / EXPORT}; to keep all steps, train the point with jaxdistill.main in another --workdir."
         )
     teachers = load_teachers(config, workdir)

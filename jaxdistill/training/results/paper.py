@@ -14,12 +14,12 @@ from jaxdistill.reporting.papers import Cited
 from jaxdistill.reporting.tables import hundredfold
 
 SHOWN = 6
-"""Differing options that a line names."""
+"""Most differing options that a line names."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Repeated:
-    """The row of `run.paper`, and how close the run is to it."""
+    """The row of `run.paper`, and how the run differs from it."""
 
     row: Cited
     preset: str
@@ -37,7 +37,7 @@ class Repeated:
         return f"this run has the options of configs/{self.preset}" + (f" except {shown}{more}" if shown else "")
 
     def beside(self, measured: Collection[str]) -> Cited:
-        """The row with the scores that the run has measured; without any, with its STS."""
+        """The row with the scores that the run has measured too; if there are none, with its STS scores."""
         return self.row.only(measured if {*measured} & {*self.row.scores} else (*sts.TESTS, "average"))
 
     def line(self, measured: Collection[str]) -> str:
@@ -48,7 +48,7 @@ class Repeated:
 
 
 def repeated(config: Config) -> Repeated | None:
-    """The row of one stage's `run.paper`; None if it is empty. Raises `InputError` if there is no such row."""
+    """The row that a stage's `run.paper` names; None if it is empty. Raises `InputError` if there is no such row."""
     if not config.run.paper:
         return None
     row = papers.cited(config.run.paper, "run.paper")

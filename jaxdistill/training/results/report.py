@@ -27,18 +27,18 @@ from jaxdistill.versions import versions
 
 PAGE = "report.html"
 READ_SENTENCES = 256
-"""Sentences of the training text that the speed of encoding is measured on. Their vectors are there then, and without STS
-the report is made from them: other sentences would cost the end of a short run more than everything else there."""
+"""Sentences of the training text on which encoding speed is measured. Without STS the report reuses their vectors: encoding
+others would be the most expensive part of a short run's end."""
 
 
 class Reading(NamedTuple):
     """Speed and vectors of a model on some training text."""
 
     rate: float
-    """Sentences (a cross-encoder: pairs) in a second on all devices of the run, compilation not counted."""
+    """Sentences (for a cross-encoder: pairs) per second on all devices of the run, without compilation."""
     characters_per_s: float
     vectors: Mapping[str, Float[np.ndarray, " e"]]
-    """Of each sentence; empty for a cross-encoder."""
+    """Maps each sentence to its vector; empty for a cross-encoder."""
 
 
 def reading(run: Run, model: SentenceModel, *, progress: bool | str = False) -> Reading:
@@ -78,12 +78,12 @@ def write_report(
     geometry: Mapping[str, Mapping[str, float]],
     paper: Repeated | None,
 ) -> pathlib.Path:
-    """The report of a finished run in its workdir: `teacher`, `student before` and `student after`.
+    """Writes the report of a finished run, which compares `teacher`, `student before` and `student after`; returns its path.
 
     Args:
-      warning: a line at the top, or nothing.
-      on_sts: pairs of STS-B as each model finds them; empty where the run scored no STS.
-      geometry: alignment, uniformity and the like of each model; likewise.
+      warning: a line at the top; empty for none.
+      on_sts: each model's scores of STS-B's pairs; empty if the run scored no STS.
+      geometry: each model's alignment, uniformity and so on; likewise.
       paper: the row of a paper that the run repeats.
     """
     drawn = on_sts or _beside_teacher(readings, seed=run.config.run.seed)
@@ -128,7 +128,7 @@ def _neighbours(vectors: Mapping[str, Float[np.ndarray, " e"]]) -> Mapping[str, 
 
 
 def _beside_teacher(readings: Mapping[str, Reading], *, seed: int) -> dict[str, ScoredPairs]:
-    """Pairs of the sentences that were read, near and far ones, with the teacher's similarity as the gold score."""
+    """Near and far pairs of the sentences read for speed, with the teacher's similarity as the gold score."""
     teacher = readings.get("teacher")
     if teacher is None or len(teacher.vectors) < 2:
         return {}

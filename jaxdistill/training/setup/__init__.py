@@ -1,1 +1,1 @@
-"""From a config to a run that is ready to train, every mistake of the config found before step 1."""
+"""Turns a config into a run that is ready to train; finds every mistake in the config before step 1."""

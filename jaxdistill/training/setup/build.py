@@ -44,14 +44,14 @@ from jaxdistill.training.setup.student import load_labellers, load_teachers, mak
 from jaxdistill.training.setup.targets import Targets
 
 QUEUE_SEED = 16349
-"""ConGen's code draws the sentences of its first queue with this seed, whatever the run's own is."""
+"""Seed with which ConGen's code draws the sentences of the first queue, regardless of the run's seed."""
 
 
 def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh | None = None) -> Run:
-    """A run that is ready to train; raises `InputError` for whatever cannot work.
+    """A run that is ready to train; raises `InputError` for anything that cannot work.
 
     Args:
-      absent: mesh of devices that are not attached, to compile the step for; no model runs then, and the run cannot train.
+      absent: mesh of absent devices for which to compile the step; no model then runs, and the run cannot train.
     """
     mesh, groups, objective = checked_setup(config, absent)
     dtype = dtype_of(config.run.precision)
@@ -63,7 +63,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     student = config.student.with_length(student, length)
     exports.check(sources.split_specs(config.run.export_to), student)
     check_roles(config.data, [*labellers, *teachers, student])
-    own_dev = read_own_sets(config)  # read before labels and targets are made, which takes long
+    own_dev = read_own_sets(config)  # before labels and targets are computed, which takes long
     store = student_text(config, objective, student, length, progress=progress)
     objective = sized_to_text(objective, store.rows)
     check_form(objective, student)
@@ -109,7 +109,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
 
 
 def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int, Objective]:
-    """Devices, groups of a batch and objective; raises `InputError` for options that are wrong whatever models and text are.
+    """Devices, groups of a batch and objective; raises `InputError` for options that are wrong for any models and text.
 
     Args:
       absent: as in `build`.
@@ -121,14 +121,14 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
     groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
     objective = make_objective(config)
     check_accumulation(config, objective, groups, mesh)
-    if config.run.steps or not config.run.epochs:  # else they depend on the text
+    if config.run.steps or not config.run.epochs:  # otherwise the number of steps depends on the text
         step_count(config, steps_per_epoch=0)
     _refuse_patience(config)
     return mesh, groups, objective
 
 
 def check_average(config: Config, steps: int) -> None:
-    """Raises `InputError` for a step of evals.average after which this run of `steps` steps writes no checkpoint."""
+    """Raises `InputError` if evals.average names a step after which this run of `steps` steps writes no checkpoint."""
     evals, every = config.evals, [config.evals.every, *filter(None, [config.run.save_every])]
     for wanted in evals.average:
         if wanted > steps:
@@ -136,7 +136,7 @@ def check_average(config: Config, steps: int) -> None:
         if wanted != steps and all(wanted % each for each in every):
             raise InputError(
                 f"evals.average={evals.average}: step {wanted} has no checkpoint; the run saves step 0, every "
-                f"{' and every '.join(map(str, every))} steps, and step {steps}. Give such steps, or set --config.run.save_every."
+                f"{' and every '.join(map(str, every))} steps, and step {steps}. Name such steps, or set --config.run.save_every."
             )
 
 
@@ -155,7 +155,7 @@ def _refuse_patience(config: Config) -> None:
 
 
 class Program(NamedTuple):
-    """The training step of a run, with the state that it takes."""
+    """The training step of a run, and the layout of its arguments."""
 
     optimizer: optax.GradientTransformation
     sizes: Sizes
@@ -163,7 +163,7 @@ class Program(NamedTuple):
     """Shapes and dtypes of the state before step 1."""
     shardings: TrainState
     teacher_shardings: dict[str, NamedSharding]
-    """Of the live teacher's parameters; empty without one."""
+    """Shardings of the live teacher's parameters; empty without one."""
     train_step: step.TrainStep
 
 
@@ -177,7 +177,7 @@ def make_program(
     live: bool,
     steps: int,
 ) -> Program:
-    """The jitted training step of these models, whose parameters may be shapes; `live`: it runs the teacher."""
+    """The jitted training step for these models, whose parameters may be mere shapes; `live`: the step runs the teacher."""
     optimizer = optim.make_optimizer(config.optimizer, steps)
     compute_dtype = dtype_of(config.run.precision)
     sizes = sizes_of(student, teacher, batch_size=config.data.batch_size, precision=compute_dtype)
@@ -211,7 +211,7 @@ def make_program(
 def placed_teacher(
     teacher: SentenceModel | None, program: Program, dtype: DTypeLike, *, absent: bool
 ) -> Mapping[str, jax.Array] | Mapping[str, jax.ShapeDtypeStruct]:
-    """The live teacher's parameters on the mesh, or as shapes where its devices are absent; empty without one."""
+    """The live teacher's parameters on the mesh, or as shapes if its devices are absent; empty without one."""
     if teacher is None:
         return {}
     if absent:
@@ -229,7 +229,7 @@ def make_batches(
     own: Integer[np.ndarray, " own"],
     reserve_rows: int,
 ) -> batches.Batches:
-    """Batches of the text in the views that the objective reads, with the teacher's tokens or stored targets."""
+    """Batches of the text in the objective's views, with the teacher's tokens or stored targets."""
     return batches.Batches(
         targets.text,
         targets.store,
@@ -264,8 +264,8 @@ def step_count(config: Config, steps_per_epoch: int) -> int:
     steps = run.steps or int(round(run.epochs * steps_per_epoch))
     if not 1 <= steps <= LARGEST_INT32:
         raise InputError(
-            f"run.steps={run.steps} and run.epochs={run.epochs} give {steps:.0f} steps; set one of them so that there are "
-            f"1 to {LARGEST_INT32:,}."
+            f"run.steps={run.steps} and run.epochs={run.epochs} give {steps:.0f} steps; set one of them to give 1 to "
+            f"{LARGEST_INT32:,} steps."
         )
     check_average(config, steps)
     return steps

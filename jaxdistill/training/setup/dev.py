@@ -1,4 +1,4 @@
-"""The evaluations that judge the student while it trains."""
+"""The dev evaluations, which judge the student while it trains."""
 
 import os
 import pathlib
@@ -22,11 +22,11 @@ from jaxdistill.students.parts.student import numbers_of
 from jaxdistill.training.setup.targets import Targets
 
 HELD_OUT = 2000
-"""Sentences kept out of training for the agreement with the teacher, unless a file of them is given."""
+"""Sentences held out of training to measure agreement with the teacher, unless a file of sentences is given."""
 
 
 class OwnSets(NamedTuple):
-    """The user's own data that choose the best checkpoint."""
+    """The user's own data for choosing the best checkpoint."""
 
     pairs: pairs.GradedPairs | None
     retrieval: Sequence[RetrievalSet]
@@ -36,7 +36,7 @@ class OwnSets(NamedTuple):
 def dev_tasks(
     config: Config, targets: Targets, own: OwnSets, held_out: Integer[np.ndarray, " n"]
 ) -> Mapping[str, Task]:
-    """Metric to dev evaluation; the preferred one first."""
+    """Maps each dev metric to its evaluation; the preferred metric comes first."""
     return dev_metric.available_tasks(
         data_folder=sts_data_folder(),
         graded=own.pairs,
@@ -48,16 +48,14 @@ def dev_tasks(
 
 
 def dev_agreement(config: Config, targets: Targets, held_out: Integer[np.ndarray, " n"]) -> Task | None:
-    """Agreement over the pairs of a file, or over held-out sentences: each with its neighbour and with a random one.
-
-    A student that is evaluated by its numbers for one of several teachers is compared with that one.
-    """
+    """Agreement with the teacher on the pairs of a file, or on held-out sentences, each paired with its neighbour and a random
+    one. A student evaluated by its segment for one of several teachers (`student.head_of`) is compared with that teacher."""
     compared, head_of = slice(None), config.student.head_of
     if head_of:
         compared = numbers_of(head_of, [embedder.width for embedder in targets.embedders])
     if config.evals.agreement:
         if targets.embed is None:
-            raise InputError("evals.agreement needs a teacher model; vectors cover the training text alone.")
+            raise InputError("evals.agreement needs a teacher model; your own vectors only cover the training text.")
         read = sources.read(split_specs(config.evals.agreement), line_bytes=config.data.max_line_bytes)
         sentences = [text for (text,) in read if text.strip()]
         embed = targets.embed
@@ -78,11 +76,11 @@ def dev_agreement(config: Config, targets: Targets, held_out: Integer[np.ndarray
 
 
 def read_own_sets(config: Config) -> OwnSets:
-    """Reads them; raises `InputError` for what is wrong with them."""
+    """Reads the user's own dev sets; raises `InputError` if one cannot be used."""
     for option in ("retrieval", "entities"):
         if (given := getattr(config.evals, option)) and config.student.reads_pairs:
             raise InputError(
-                f"evals.{option}={given} is for students with vectors, and student.kind={config.student.kind} is a cross-encoder; leave it out."
+                f"evals.{option}={given} is for students with vectors, but student.kind={config.student.kind} is a cross-encoder; leave it out."
             )
     return OwnSets(
         pairs=_graded_pairs(config.evals),
@@ -115,7 +113,7 @@ def _graded_pairs(evals: Evals) -> pairs.GradedPairs | None:
 
 
 def held_out_rows(evals: Evals, rows: int) -> int:
-    """Sentences to keep out of training for the agreement with the teacher; 0 where something else judges the run."""
+    """Number of sentences to hold out of training for agreement with the teacher; 0 if another metric judges the run."""
     judged_otherwise = evals.pairs or evals.retrieval or evals.entities or sts_data_folder() is not None
     if evals.agreement or (judged_otherwise and evals.best != agreement.METRIC):
         return 0

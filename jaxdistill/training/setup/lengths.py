@@ -1,4 +1,4 @@
-"""How many tokens of a sentence a student reads in training."""
+"""Chooses the maximum length of a sentence in training, in tokens."""
 
 import dataclasses
 import logging
@@ -19,11 +19,11 @@ from jaxdistill.training.setup.student import setting_of
 from jaxdistill.workdir.folder import INPUTS, LENGTH, read_note
 
 WHOLE = 0.99
-"""Share of the rows that a chosen length does not truncate."""
+"""Fraction of rows that a chosen length must not truncate."""
 STEP, MOST = 16, 512
-"""A chosen length is a multiple of the first, and at most the second: the work of attention grows with its square."""
+"""A chosen length is a multiple of `STEP`, and at most `MOST`, because attention's work grows with its square."""
 MOST_CUT = 0.05
-"""Share of truncated sentences of a column above which a run warns."""
+"""Fraction of truncated sentences in a column above which a run warns."""
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +31,11 @@ log = logging.getLogger(__name__)
 def training_length(
     config: Config, student: SentenceModel, teachers: Sequence[SentenceModel], workdir: pathlib.Path
 ) -> int:
-    """Maximum tokens per sentence: `data.max_length` or `data.chunk_tokens`, or else that with which the run in the workdir was
-    begun, or one that suits the text.
+    """Maximum tokens per sentence: `data.max_length` or `data.chunk_tokens` if set; otherwise the length that the run in the
+    workdir began with, or a new one that suits the text.
 
     Args:
-      teachers: those whose vectors are the targets.
+      teachers: models whose vectors are the targets.
     """
     longest = student.definition.architecture.longest
     length = config.data.max_length or config.data.chunk_tokens
@@ -97,7 +97,7 @@ def _fitting(lengths: Integer[np.ndarray, " rows"]) -> int:
 
 
 def _lengths(student: SentenceModel, rows: Sequence[Sequence[str]]) -> Integer[np.ndarray, " rows"]:
-    """Tokens of the longest sentence of each row, or of its pair, without truncation."""
+    """Tokens of each row's longest sentence (for a cross-encoder: of its pair), without truncation."""
     whole = dataclasses.replace(student, tokenizer=bare(student.tokenizer))
     if student.definition.reads_pairs:
         return np.array([len(one) for one in whole.encodings([(row[0], row[1]) for row in rows if len(row) == 2])])

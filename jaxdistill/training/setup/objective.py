@@ -18,20 +18,20 @@ from jaxdistill.data import tokenize, views
 from jaxdistill.objectives.parts.wrapped import Wrapped
 
 QUEUE_SHARE = 0.25
-"""Largest share of a text's rows in a queue. The rows of its start are not trained on, and a longer one would hold the same
-sentences again and again."""
+"""Largest queue, as a fraction of the text's rows. A queue's initial sentences are not trained on, and a longer queue would
+hold the same sentences many times."""
 
 log = logging.getLogger(__name__)
 
 
 def plain_objective(config: Config) -> Objective:
-    """The objective with its options alone."""
+    """The objective with its options, not wrapped."""
     options = {key: value for key, value in config.objective.items() if key != "name"}
     return objectives.make(config.objective["name"], options)
 
 
 def make_objective(config: Config) -> Objective:
-    """The objective with its options, over small forms of the vectors where asked; checks that it fits the other options."""
+    """The objective, wrapped for nested widths, rounding or several teachers; checks that it fits the other options."""
     objective, teacher, name = plain_objective(config), config.teacher, config.objective["name"]
     if teacher.scores_pairs != (tuple(objective.teacher_views) == (LABELS,)):
         raise InputError(
@@ -62,12 +62,12 @@ def _check_together(config: Config) -> None:
     several = 0 if teacher.scores_pairs else count
     if student.head_of and not 2 <= several >= student.head_of:
         raise InputError(
-            f"student.head_of={student.head_of} is the number of one of several teachers, and teacher.model names "
+            f"student.head_of={student.head_of} is the number of one of several teachers, but teacher.model names "
             f"{several}; leave it 0."
         )
     if student.head_of and not student.exports_head:
         raise InputError(
-            f"student.head_of={student.head_of} exports a part of the head, and the export has none; set "
+            f"student.head_of={student.head_of} exports a part of the head, but the export has no head; set "
             "--config.student.head=linear and --config.student.keep_head=True."
         )
     if several < 2:
@@ -89,7 +89,7 @@ def _check_together(config: Config) -> None:
 
 
 def _check_targets(config: Config, objective: Objective) -> None:
-    """Raises `InputError` for forms of stored targets that the objective cannot read, or would misread."""
+    """Raises `InputError` for stored targets that the objective cannot read or would misread."""
     teacher, name = config.teacher, config.objective["name"]
     if teacher.transforms and (objective.reads or not objective.teacher_views):
         raise InputError(
@@ -99,12 +99,12 @@ def _check_targets(config: Config, objective: Objective) -> None:
     columns = [view for view in dict.fromkeys(objective.teacher_views) if view in dict(config.data.columns)]
     if teacher.transforms and len(columns) > 1:
         raise InputError(
-            f"teacher.whiten and teacher.components transform each column by itself, and objective {name} compares the teacher's "
+            f"teacher.whiten and teacher.components transform each column by itself, but objective {name} compares the teacher's "
             f"vectors of {', '.join(columns)} with each other; set both to 0."
         )
     if teacher.of_rows and not teacher.scores_pairs and len(columns) > 1:
         raise InputError(
-            f"teacher.kind={teacher.kind} has one vector for each row, and the teacher of objective {name} reads "
+            f"teacher.kind={teacher.kind} has one vector for each row, but the teacher of objective {name} reads "
             f"{', '.join(columns)}; name a teacher model."
         )
 
@@ -124,7 +124,7 @@ def sized_to_text(objective: Objective, rows: int) -> Objective:
 
 
 def check_accumulation(config: Config, objective: Objective, groups: int, mesh: Mesh) -> None:
-    """Raises `InputError` if the gradient of a batch cannot be had from its parts, or the parts are not whole groups."""
+    """Raises `InputError` if a batch's gradient cannot be computed from its parts, or parts are not whole groups."""
     parts = config.run.accumulate
     if parts == 1:
         return
@@ -146,17 +146,17 @@ def check_form(objective: Objective, student: SentenceModel) -> None:
     if pairs != student.definition.reads_pairs:
         are = "a cross-encoder, which reads pairs" if student.definition.reads_pairs else "a sentence encoder"
         raise InputError(
-            f"the student is {are}, and the objective's views are {', '.join(objective.student_views)}; "
-            "student.kind=cross_encoder makes one for views of pairs, and student.pooling a sentence encoder of a cross-encoder."
+            f"the student is {are}, but the objective's views are {', '.join(objective.student_views)}; set "
+            "student.kind=cross_encoder for views of pairs, or student.pooling to make a sentence encoder of a cross-encoder."
         )
 
 
 def check_views_differ(objective: Objective, student: SentenceModel, columns: Sequence[str]) -> None:
-    """Raises `InputError` if an objective without a teacher compares a sentence with itself and nothing makes them differ.
+    """Raises `InputError` if an objective without a teacher compares a sentence with itself and the two vectors are equal.
 
     Args:
-      student: with the dropout of the training.
-      columns: of the text; other views change its sentences.
+      student: with its dropout for training.
+      columns: columns of the text; all other views change the sentences.
     """
     plain = [view for view in objective.student_views if view in columns]
     a = student.definition.architecture
@@ -164,23 +164,23 @@ def check_views_differ(objective: Objective, student: SentenceModel, columns: Se
     if not objective.teacher_views and len(set(plain)) < len(plain) and not drops:
         raise InputError(
             f"objective.views={tuple(objective.student_views)} reads a sentence twice, and without dropout both vectors are "
-            "equal, so that the loss has no positives; set --config.student.dropout=0.1, or make one view delete_words."
+            "equal, so the loss has no positives; set --config.student.dropout=0.1, or make one view delete_words."
         )
 
 
 def check_same_tokens(
     objective: Objective, student: SentenceModel, teacher: SentenceModel, store: tokenize.TokenStore
 ) -> None:
-    """Raises `InputError` if the teacher cannot read the student's tokens, which its own tokens are compared with."""
+    """Raises `InputError` if an objective compares token by token and the teacher cannot read the student's tokens."""
     if tuple(objective.student_views) != tuple(objective.teacher_views):
         raise InputError(
-            f"token by token, both must read the same views, not {objective.student_views} and "
+            f"to compare token by token, both must read the same views, not {objective.student_views} and "
             f"{objective.teacher_views}."
         )
     of_teacher = {role: teacher.role_prompts[role] for role in store.prompts}
     if student.tokenizer.get_vocab() != teacher.tokenizer.get_vocab() or store.prompts != of_teacher:
         raise InputError(
-            "token by token, student and teacher must share tokenizer and prompts; cut the student from the "
+            "to compare token by token, student and teacher must share tokenizer and prompts; cut the student from the "
             "teacher, or choose an objective of whole sentences."
         )
     longest = teacher.definition.architecture.longest
@@ -189,7 +189,7 @@ def check_same_tokens(
 
 
 def sizes_of(student: SentenceModel, teacher: SentenceModel | None, *, batch_size: int, precision: DTypeLike) -> Sizes:
-    """Widths and depths of both encoders, and what an objective's state needs besides."""
+    """Widths and depths of both encoders, batch size and precision, from which an objective makes its state."""
     mine, other = student.definition.architecture, teacher.definition.architecture if teacher else None
     return Sizes(
         batch_size=batch_size,

@@ -1,4 +1,4 @@
-"""From the optimiser's options to an optax transformation."""
+"""Makes an optax transformation from the optimiser's options."""
 
 import math
 
@@ -12,7 +12,7 @@ from jaxdistill.core import Array
 
 
 def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
-    """Learning rate of each update, counted from 0: a linear warm-up from 0, then the schedule's way to 0 at `steps`.
+    """Learning rate by update, counted from 0: a linear warm-up from 0, then the schedule's decay to 0 at `steps`.
 
     As with PyTorch's LambdaLR, the first update of a warm-up has the rate 0.
     """
@@ -29,7 +29,7 @@ def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
 
 
 def make_optimizer(options: Optimizer, steps: int) -> optax.GradientTransformation:
-    """AdamW: clip, Adam in one of its forms, decoupled weight decay, minus the learning rate."""
+    """AdamW: gradient clipping, one of Adam's variants, decoupled weight decay, learning rate."""
     clip = [optax.clip_by_global_norm(options.clip_norm)] if options.clip_norm > 0 else []
     return optax.chain(
         *clip,
@@ -57,8 +57,8 @@ def scale_by_transformers_adam(
 ) -> optax.GradientTransformation:
     """Adam as in transformers' `AdamW`: `m / (sqrt(v) + eps)`, times `sqrt(1 - b2^t) / (1 - b1^t)` if corrected.
 
-    Without the correction it is the Adam of BERT and ConGen (`correct_bias=False`). With it, eps counts for more in the
-    first steps than in PyTorch's AdamW, where it is added after v is corrected: 32 times as much in step 1, for b2 0.999.
+    Without the correction it is the Adam of BERT and ConGen (`correct_bias=False`). With it, eps has more effect in the
+    first steps than in PyTorch's AdamW, which adds it after correcting v: 32 times as much in step 1 for b2 = 0.999.
     """
 
     def init(params):

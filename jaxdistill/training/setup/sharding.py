@@ -16,15 +16,15 @@ from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.inference import Embedder
 
 LARGE = 2**16
-"""Numbers of the smallest matrix that `zero` and `fsdp` split; smaller ones are replicated."""
+"""Size, in numbers, of the smallest matrix that `zero` and `fsdp` split; smaller ones are replicated."""
 
 
 def sharding_rules(sharding: Sharding, params: Any, architecture: Architecture, mesh: Mesh) -> Rules:
-    """The rules for a model in training: those given, or those that the word `zero`, `fsdp` or `tensor` stands for.
+    """The rules for a model in training: the given ones, or those of `zero`, `fsdp` or `tensor`.
 
     Args:
       params: tree of the parameters or their shapes.
-      architecture: of the model, whose heads and feed-forward network `tensor` splits.
+      architecture: the model's architecture; `tensor` splits its heads and feed-forward network.
     """
     if sharding in ("zero", "fsdp"):
         return fsdp_rules(params, mesh)
@@ -32,14 +32,14 @@ def sharding_rules(sharding: Sharding, params: Any, architecture: Architecture, 
 
 
 def frozen_shardings(model: SentenceModel, mesh: Mesh, sharding: Sharding) -> dict[str, NamedSharding]:
-    """How a frozen model's parameters lie on the mesh; `zero` leaves them whole on each device."""
+    """Shardings of a frozen model's parameters; `zero` replicates them."""
     if sharding == "zero":
         sharding = ()
     return shardings(model.params, mesh, sharding_rules(sharding, model.params, model.definition.architecture, mesh))
 
 
 def sharded_embedder(model: SentenceModel, run: RunOptions, *, mesh: Mesh | None = None, **options: Any) -> Embedder:
-    """An embedder whose parameters are split as in the training; `mesh` is all devices of this process if not given."""
+    """An embedder whose parameters are split as in training; `mesh` defaults to all devices of this process."""
     devices = jax.local_devices()
     mesh = mesh or make_mesh(devices=devices, model_axis=math.gcd(run.model_axis, len(devices)))
     word = "fsdp" if run.sharding == "tensor" and mesh.shape["model"] == 1 else run.sharding
@@ -47,7 +47,7 @@ def sharded_embedder(model: SentenceModel, run: RunOptions, *, mesh: Mesh | None
 
 
 def held_share(tree: Any, shardings: Any) -> float:
-    """The share of all numbers of a tree that one device holds; 0 for an empty tree."""
+    """The fraction of a tree's numbers that one device holds; 0 for an empty tree."""
     leaves = list(zip(jax.tree.leaves(tree), jax.tree.leaves(shardings), strict=True))
     held = sum(math.prod(sharding.shard_shape(np.shape(leaf))) for leaf, sharding in leaves)
     return held / max(sum(math.prod(np.shape(leaf)) for leaf, _ in leaves), 1)
@@ -92,7 +92,7 @@ def tensor_rules(a: Architecture, mesh: Mesh) -> Rules:
 
 
 def _column_then_row(first: str, second: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Two products in sequence: the first is split by its outputs, the second by its inputs."""
+    """Splits two successive products: the first by outputs, the second by inputs, so that only the second communicates."""
     return [
         (f"{first}/kernel$", ("", "model")),
         (f"{first}/bias$", ("model",)),

@@ -1,5 +1,5 @@
-"""Checks that need no training: what is wrong with a later stage of a chain appears before the first one runs, and what is wrong
-with a training before a launcher pays for its machines."""
+"""Checks stages without training: finds mistakes in later stages before the first one runs, and mistakes in a training
+before a launcher pays for machines."""
 
 import functools
 import logging
@@ -23,15 +23,15 @@ from jaxdistill.training.setup.dev import read_own_sets
 from jaxdistill.workdir.folder import INPUTS, STAGE_NAME, TEXT_FILES, made_of, read_note, stage_folder
 
 HERE, ELSEWHERE = "here", "elsewhere"
-"""Where a launcher starts a training: on machines that see the files of this one, or that see buckets and hubs alone."""
+"""Where a launcher starts a training: on machines that see this one's files, or that only see buckets and hubs."""
 
 log = logging.getLogger(__name__)
 
 
 def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
-    """Raises `InputError` for options, text and models with which the training would end as soon as it is launched.
+    """Raises `InputError` for options, text and models with which the training would fail at its start.
 
-    Loads no model, reads no text, and downloads nothing. An address whose store cannot be reached from here is not checked.
+    Loads no model, reads no text, and downloads nothing. Does not check addresses of buckets that cannot be reached from here.
 
     Args:
       where: `HERE` or `ELSEWHERE`.
@@ -40,7 +40,7 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
         buckets.checked_address(workdir)
     elif where == ELSEWHERE:
         raise _local("--workdir", workdir)
-    mesh = meshes.make_mesh(devices=jax.devices()[:1])  # what devices the training will have is not known
+    mesh = meshes.make_mesh(devices=jax.devices()[:1])  # the training's own devices are not known here
     for number, stage in enumerate(stages, start=1):
         try:
             _check_options(stage, mesh)
@@ -70,7 +70,7 @@ def _check_place(option: str, spec: str, where: str) -> None:
         if not found:
             raise InputError(f"{option}: no object matches {spec}; check the address, and quote the glob.")
     elif is_model and not (spec.startswith(("package:", ".", "/", "~")) or pathlib.Path(spec).exists()):
-        return  # of the hub
+        return  # a name on the hub
     elif where == HERE and is_model:
         locate(spec)
     elif where == HERE:
@@ -81,7 +81,7 @@ def _check_place(option: str, spec: str, where: str) -> None:
 
 def _local(option: str, path: str) -> InputError:
     return InputError(
-        f"{option}={path} is on this machine, and the training runs on others; give the address of a bucket, such as "
+        f"{option}={path} is on this machine, but the training runs on others; give the address of a bucket, such as "
         f"{option}=gs://BUCKET/{pathlib.Path(path).name}."
     )
 
@@ -89,8 +89,7 @@ def _local(option: str, path: str) -> InputError:
 def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pathlib.Path) -> None:
     """Raises `InputError`, with the number of the stage, for options, files and models that cannot be used.
 
-    A finished stage must have been trained on the text that is there now, and one that is not finished must not have
-    students of its own students.
+    The text of a finished stage must be unchanged, and no later stage may depend on the student of an unfinished one.
     """
     digest = functools.cache(text_digest)  # stages share texts
     for number, (stage, done) in enumerate(zip(stages, finished, strict=True), start=1):
@@ -116,7 +115,7 @@ def _check_options(stage: Config, absent: Mesh | None = None) -> None:
 
 
 def _models(stage: Config) -> Iterator[tuple[str, str]]:
-    """Options that name models, with those that exist before the chain is trained."""
+    """Yields (option, model) for the models that must exist before the chain is trained."""
     for option, name in (
         *(("teacher.model", name) for name in stage.teacher.models),
         ("student.model", stage.student.model),
@@ -147,13 +146,13 @@ def _check_source(option: str, spec: str) -> None:
 
 
 def text_digest(text: str, own_parts: str) -> str:
-    """Digest of the content of `data.text`, as the readers of `run.parts` read it."""
+    """Digest of the content of `data.text`; the user's own readers (`run.parts`) are part of it."""
     parts.use(own_parts)
     return sources.content_digest(split_specs(text))
 
 
 def refuse_changed_text(stage: Config, folder: pathlib.Path, digest: Callable[[str, str], str]) -> None:
-    """Raises `InputError` if the text of a stage is not that which the training in `folder` read.
+    """Raises `InputError` if the text of a stage has changed since the training in `folder` read it.
 
     Args:
       digest: `text_digest`, or a cache of it.
@@ -161,8 +160,8 @@ def refuse_changed_text(stage: Config, folder: pathlib.Path, digest: Callable[[s
     noted = read_note(folder / INPUTS).get(TEXT_FILES)
     if noted and noted != digest(stage.data.text, stage.run.parts):
         raise InputError(
-            f"data.text={stage.data.text} has changed since {folder} was trained; remove that folder and those of later stages "
-            "to train them anew, restore the text, or give another --workdir."
+            f"data.text={stage.data.text} has changed since {folder} was trained; remove the folders of this and later stages "
+            "to train them again, restore the text, or give another --workdir."
         )
 
 
@@ -171,6 +170,6 @@ def _refuse_descendants(workdir: pathlib.Path, number: int) -> None:
     made = [later for later, of in made_of(workdir).items() if name in of and (workdir / later).exists()]
     if made:
         raise InputError(
-            f"it would be trained again, with other options, and {workdir / made[0]} depends on the student that this would replace; remove "
-            f"{' and '.join(made)} to train all anew, give the same options as before, or another --workdir."
+            f"it would be trained again with other options, but {workdir / made[0]} depends on the student that this would replace; remove "
+            f"{' and '.join(made)} to train all again, give the same options as before, or another --workdir."
         )

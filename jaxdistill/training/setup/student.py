@@ -13,7 +13,7 @@ from jaxdistill.workdir.folder import stage_export
 
 
 def setting_of(config: Config, workdir: pathlib.Path, *, computed: bool = True) -> Setting:
-    """What the models of a run are made in."""
+    """The setting in which a run's models are made: data and run options, workdir, views."""
     return Setting(
         data=config.data,
         student_views=plain_objective(config).student_views,
@@ -25,12 +25,12 @@ def setting_of(config: Config, workdir: pathlib.Path, *, computed: bool = True) 
 
 
 def load_teachers(config: Config, workdir: pathlib.Path) -> tuple[SentenceModel, ...]:
-    """The models whose vectors are the targets; none for given vectors, for labels, and without a teacher."""
+    """The models whose vectors are the targets; none for your own vectors, for labels, and without a teacher."""
     return config.teacher.load(setting_of(config, workdir))
 
 
 def load_labellers(config: Config, workdir: pathlib.Path) -> list[SentenceModel]:
-    """The models that score the pairs; none for targets that are vectors or given."""
+    """The models that score the text's pairs; none if targets are vectors or your own."""
     return config.teacher.labellers(setting_of(config, workdir))
 
 
@@ -40,7 +40,7 @@ def make_student(
     """The untrained student; raises `InputError` for options that exclude each other or cannot be exported.
 
     Args:
-      teachers: those whose vectors are the targets; `student.model=teacher` is the first one.
+      teachers: models whose vectors are the targets; `student.model=teacher` means the first one.
       computed: see `Setting.computed`.
     """
     config.student.check(has_teacher=bool(teachers))

@@ -1,4 +1,4 @@
-"""The targets of a run: the teacher's embeddings of any sentences, and those that are stored for the text."""
+"""The targets of a run: the teacher's vectors of any sentences, and targets stored for the text."""
 
 import logging
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 
 class Targets:
-    """The teachers' embeddings: live, stored, or the user's own vectors.
+    """The targets: live, stored, or the user's own.
 
-    With `computed=False`, stored targets and labels are zeros that take no time and no memory, for their shapes.
+    With `computed=False`, only shapes matter: stored targets and labels are zeros that take no time and no memory.
     """
 
     def __init__(
@@ -39,16 +39,16 @@ class Targets:
     ):
         self.text, self.views = store, tuple(objective.teacher_views)
         self.scored = objective.scored
-        """Columns whose pairs have labels: the first column's sentence with each other column's."""
+        """Columns whose pairs have labels: the first column with each of the others."""
         self.store: tokenize.TokenStore | None = None
         """Tokens for a live teacher."""
         self.arrays: tuple[targets.Stored, ...] = ()
-        """One array of targets for each teacher view, where they are stored."""
-        # On the devices of this process: each makes its own part of stored targets, and waits for no other there.
+        """Stored targets, one array per teacher view; empty for a live teacher."""
+        # Only this process's devices: each process makes its own part of stored targets without waiting for others.
         self.embedders = [sharded_embedder(teacher, config.run, compute_dtype=compute_dtype) for teacher in teachers]
         embed = joint_embed(self.embedders, config.teacher)
         self.embed: RoleEmbed | None = spread.over_processes(embed) if embed else None
-        """Computes the targets of any sentences, a part in each process; None without a teacher model."""
+        """Computes the targets of any sentences, divided among the processes; None without a teacher model."""
         self.width = 0
         """Width of the targets; 0 without a teacher or with labels."""
         if not self.views:
@@ -76,11 +76,11 @@ class Targets:
 
     @property
     def column(self) -> str:
-        """The column of the text that the teacher reads, for the first of its views."""
+        """The column of the text in the teacher's first view."""
         return self.views[0] if self.views and self.views[0] in self.text.columns else "text"
 
     def rows(self, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
-        """The teacher's embeddings of some rows of the text, for the first teacher view."""
+        """The targets of some rows of the text, for the first teacher view."""
         if self.arrays:
             return np.asarray(self.arrays[0][rows], np.float32)
         view = self.column
@@ -91,7 +91,7 @@ class Targets:
 
 
 def joint_embed(embedders: Sequence[Embedder], teacher: Teacher) -> RoleEmbed | None:
-    """The joined vectors of all teachers, see `data.targets.joined`; a single teacher's vectors unchanged."""
+    """A function that gives the teachers' joined vectors, see `data.targets.joined`; a single teacher's stay unchanged."""
     if len(embedders) < 2:
         return embedders[0].encode if embedders else None
 

@@ -1,4 +1,4 @@
-"""Options that have no effect under the other options of a training."""
+"""Finds options that have no effect because of a training's other options."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ SWITCHES = (
     ("student.embedding", 0, ("student.embedding_init",)),
     ("student.dims", [], ("student.dims_targets",)),
 )
-"""Options, the value that switches what they are about off, and the options that are then not read."""
+"""(option, value that switches a feature off, options that are then not read)."""
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ def warn_of_unread(stages: Sequence[Config], given: Iterable[str], *, flag: str 
     """Logs a warning for each given option (a dotted name) that has no effect in any stage.
 
     Args:
-      flag: what goes before a name.
+      flag: prefix of a name in the warning.
     """
     reasons = unread_of_stages(stages)
     for name in sorted(set(given) & reasons.keys()):
@@ -30,7 +30,7 @@ def warn_of_unread(stages: Sequence[Config], given: Iterable[str], *, flag: str 
 
 
 def unread_of_stages(stages: Sequence[Config]) -> dict[str, str]:
-    """The unread options of all stages, each with the reason, by the names that `with_options` takes."""
+    """Maps each unread option of any stage, by the name that `with_options` takes, to the reason."""
     of_each = [unread(stage) for stage in stages]
     if len(stages) == 1:
         return of_each[0] | {f"{ALL}{name}": why for name, why in of_each[0].items()}
@@ -44,7 +44,7 @@ def unread_of_stages(stages: Sequence[Config]) -> dict[str, str]:
 
 
 def unread(config: Config) -> dict[str, str]:
-    """The unread options of one stage, by their dotted names, each with the reason."""
+    """Maps each unread option of one stage, by dotted name, to the reason."""
     objective = plain_objective(config)
     found = {f"objective.{name}": why for name, why in objective.unread.items()} | dict(_of_parts(config))
     if not objective.teacher_views:
@@ -67,6 +67,6 @@ def _of_parts(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def training_of(stages: Sequence[Config]) -> Mapping[str, Any]:
-    """All options that are read: equal mappings are the same training."""
+    """All options that have an effect; if these are equal, so are the trainings."""
     ignored = unread_of_stages(stages)
     return {name: value for name, value in flat_stages(stages).items() if name not in ignored}
