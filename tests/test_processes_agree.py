@@ -60,8 +60,8 @@ def test_a_process_that_a_launcher_has_started_looks_for_the_others(monkeypatch,
 @pytest.mark.parametrize(
     "variables, words",
     [
-        ({"PMI_SIZE": "2"}, "MPI has started 2 tasks, and JAX cannot join"),
-        ({"SLURM_STEP_NUM_TASKS": "2"}, "SLURM has started 2 tasks, and JAX cannot join"),
+        ({"PMI_SIZE": "2"}, "MPI has started 2 tasks, but JAX cannot join"),
+        ({"SLURM_STEP_NUM_TASKS": "2"}, "SLURM has started 2 tasks, but JAX cannot join"),
         ({"JAX_COORDINATOR_ADDRESS": "here:1"}, "Number of processes must be defined"),
         ({"JAX_COORDINATOR_ADDRESS": "here:1", "JAX_NUM_PROCESSES": "two"}, "JAX_NUM_PROCESSES=two is not a number"),
     ],

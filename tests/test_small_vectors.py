@@ -63,9 +63,9 @@ def test_what_is_read_back_is_half_a_step_away_at_most():
     [
         (lambda: Form(dims=12, dtype="binary"), "dims=12 must be a multiple of 8"),
         (lambda: Form(dims=8, dtype="int4"), "dtype 'int4' is unknown; allowed: float32, float16, int8, binary."),
-        (lambda: Form(dims=8, dtype="int8"), "int8 vectors need the range of each dimension"),
-        (lambda: Form(dims=8, dtype="int8", ranges=ranges_of(ROWS, 16)), "the ranges are not of 8 dimensions"),
-        (lambda: ranges_of(ROWS[:1], 8), "which has 1 of 2 vectors"),
+        (lambda: Form(dims=8, dtype="int8"), "ranges= must be given for int8 vectors"),
+        (lambda: Form(dims=8, dtype="int8", ranges=ranges_of(ROWS, 16)), "the ranges are not for 8 dimensions"),
+        (lambda: ranges_of(ROWS[:1], 8), "2 or more vectors; got 1"),
     ],
 )
 def test_a_form_that_cannot_be_is_one_line(make, said):

@@ -1,1 +1,1 @@
-"""Devices and processes: the mesh, agreement between processes, folders that they share."""
+"""Devices and processes: the mesh, agreement between processes, and shared folders."""

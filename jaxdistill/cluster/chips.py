@@ -1,4 +1,4 @@
-"""Peak rates and memory of TPU chips, and the peaks of GPUs."""
+"""Peak rates and memory of TPU chips, and peak rates of GPUs."""
 
 import dataclasses
 
@@ -11,18 +11,18 @@ class Chip:
     """
 
     device_kind: str
-    """As JAX names its devices."""
+    """JAX's name of the device."""
     flops_per_s: float
-    """Products of bfloat16 matrices."""
+    """Peak rate of bfloat16 matrix products."""
     memory_bytes_per_s: float
     link_bytes_per_s: float
-    """Sent to other chips over all links, half of the documented bidirectional bandwidth."""
+    """Rate of sending to other chips over all links: half of the documented bidirectional bandwidth."""
     memory_gib: float
-    """Left to a program, as the TPU compiler says; 16, 95 and 32 are documented."""
+    """Memory available to a program, by the TPU compiler; documented are 16, 95 and 32."""
     cores: int
-    """That the names of slices count: `v5p-8` has 8 cores, which are 4 chips; other names count chips."""
+    """Number per chip that slice names count: `v5p-8` has 8 cores, or 4 chips; other kinds' names count chips (1)."""
     topologies: dict[int, str]
-    """Chips of a slice to its shape."""
+    """Maps a slice's number of chips to its shape."""
 
 
 FLAT = {4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
@@ -42,10 +42,10 @@ CHIPS = {
     ),
 }  # fmt: skip
 GPUS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}
-"""Dense products of bfloat16 a second, by a word of the device's name. Source: NVIDIA's data sheets, SXM modules."""
+"""Peak dense bfloat16 FLOP/s, by a word in the device's name. Source: NVIDIA's data sheets, SXM modules."""
 
 
 def peak_flops_per_s(device_kind: str) -> float | None:
-    """Peak of a device for products of bfloat16; None where it is not known, as for CPUs."""
+    """Peak rate of a device's bfloat16 products; None if unknown, as for CPUs."""
     tpus = [chip.flops_per_s for chip in CHIPS.values() if chip.device_kind == device_kind]
     return next(iter([*tpus, *(peak for word, peak in GPUS.items() if word in device_kind)]), None)

@@ -1,8 +1,8 @@
 """Makes the device mesh and the shardings of arrays on it.
 
-The mesh has three axes. `slice` and `data` together split the batch and the queue: `data` inside a group of devices with
-fast links, such as a TPU slice or a GPU host, and `slice` over these groups. The words of `run.sharding` split parameters
-over `data` or `model`, so that parameters never move between slices in a step, only their gradients do.
+The mesh has three axes. `slice` and `data` together split the batch and the queue: `data` within a group of devices with
+fast links, such as a TPU slice or a GPU host, and `slice` over these groups. `run.sharding` splits parameters over `data` or
+`model`, so that in a step only gradients, never parameters, move between slices.
 """
 
 import math
@@ -32,7 +32,7 @@ QUEUE_RULE = (r"objective/.*\bring$", ("", BATCH_AXES, ""))
 
 
 def on_host(array: Array) -> np.ndarray:
-    """Fetches a whole array to this host. If hosts hold parts of it, all processes must call this together."""
+    """Fetches a whole array to this host. If it is split over hosts, all processes must call this together."""
     if isinstance(array, np.ndarray) or array.is_fully_addressable or array.is_fully_replicated:
         return np.asarray(array)
     return multihost_utils.process_allgather(array, tiled=True)
@@ -68,13 +68,13 @@ def make_mesh(
     slices: int = 0,
     devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm] - an alias that jax makes at run time
 ) -> Mesh:
-    """Arranges the devices as `[slice, data, model]`; `slices=0` takes the slices that the devices name."""
+    """Arranges the devices as `[slice, data, model]`; with `slices=0`, devices report their slice."""
     devices = sorted(devices if devices is not None else jax.devices(), key=_slice_of)  # stable
     slices = slices or len({_slice_of(device) for device in devices})
     if len(devices) % slices:
         raise InputError(
             f"run.slices={slices} does not divide the {len(devices)} devices; set --config.run.slices to a divisor of "
-            "their number, or to 0 for the slices of a TPU."
+            "their number, or to 0 for the slices that TPUs report."
         )
     of_slice = len(devices) // slices
     if model_axis < 1 or of_slice % model_axis:
@@ -91,13 +91,13 @@ def _slice_of(device: jax.Device) -> int:  # pyright: ignore[reportInvalidTypeFo
 
 
 def batch_devices(mesh: Mesh) -> int:
-    """Number of parts into which the devices split a batch."""
+    """Number of devices, or groups of them along `model`, that split a batch."""
     return math.prod(mesh.shape[axis] for axis in BATCH_AXES)
 
 
 def pack_groups(least: int, mesh: Mesh, batch_size: int) -> int:
-    """Number of groups of a batch: `least`, cut to a divisor of `batch_size` and raised to a multiple of the devices that
-    split the batch; their number alone if the result does not divide the batch."""
+    """Number of groups of a batch: `least`, lowered to a divisor of `batch_size` and raised to a multiple of the devices that
+    split the batch; if the result does not divide the batch, just the number of these devices."""
     devices = batch_devices(mesh)
     if batch_size % devices:
         lower = batch_size // devices * devices
@@ -108,13 +108,13 @@ def pack_groups(least: int, mesh: Mesh, batch_size: int) -> int:
 
 
 def own_groups(mesh: Mesh, groups: int) -> Integer[np.ndarray, " own"]:
-    """The groups of a batch that the devices of this process hold, ascending."""
+    """Indices of the groups of a batch that this process's devices hold, ascending."""
     places = batch_sharding(mesh).addressable_devices_indices_map((groups,))
     return np.unique(np.concatenate([np.arange(groups)[index] for index in places.values()]))
 
 
 def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
-    """The sharding of each leaf of `tree`: by the first rule whose pattern matches its path, else replicated."""
+    """The sharding of each leaf of `tree`, by the first rule whose pattern matches its path; replicated if none does."""
 
     def choose(path, leaf):
         name = path_name(path)
@@ -128,11 +128,10 @@ def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
 
 
 def unsharded(params: Params, shardings: Mapping[str, NamedSharding], dtype: DTypeLike) -> Params:
-    """Parameters, inside a jitted function; those that the data axis splits are whole on every part of the batch.
+    """Gathers parameters that the data axis splits, inside a jitted function, so that each device has them whole.
 
-    Left to itself, the compiler splits hidden states by their width where a matrix is split over the batch's devices, and
-    moves them from one split to the other in every product. Kernels cross the links in `dtype`, to which products round
-    them anyway; their gradients are summed in float32.
+    Otherwise the compiler splits hidden states by width where a matrix is split over the batch's devices, and reshards them
+    in every product. Kernels are sent in `dtype`, to which products round them anyway; gradients are summed in float32.
     """
 
     def whole(path: str, array: Array) -> Array:
@@ -164,7 +163,7 @@ _moved.defvjp(_moved_forward, _moved_backward)
 
 
 def check_rules(rules: Rules, mesh: Mesh) -> None:
-    """Raises `InputError` for a rule of run.sharding that names no axis of the mesh or is no regular expression."""
+    """Raises `InputError` for a rule of run.sharding with an unknown axis or an invalid regular expression."""
     for pattern, axes in rules:
         named = [axis for axis in axes if axis]
         if set(named) - set(mesh.axis_names) or len(named) != len(set(named)):
@@ -178,7 +177,7 @@ def check_rules(rules: Rules, mesh: Mesh) -> None:
 
 
 def check_matches(rules: Rules, tree: Any, mesh: Mesh) -> None:
-    """Raises `InputError` for a rule of run.sharding that matches no array of `tree`, or one that it cannot split."""
+    """Raises `InputError` for a rule of run.sharding that matches no array of `tree`, or an array that it cannot split."""
     shapes = {path_name(path): np.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
     for pattern, axes in rules:
         rule = _shown(pattern, axes)
@@ -210,7 +209,7 @@ def place(tree: Any, sharding: Any) -> Any:
 
 
 def place_frozen(params: Params, shardings: Mapping[str, Any], dtype: DTypeLike) -> dict[str, jax.Array]:
-    """A frozen model's parameters on their devices, one by one; bfloat16 products get matrices that are rounded already."""
+    """Places a frozen model's parameters on devices, one by one; rounds matrices that are multiplied in bfloat16."""
     return {
         path: place(array.astype(_frozen_dtype(path, array, dtype), copy=False), shardings[path])
         for path, array in params.items()
@@ -218,14 +217,14 @@ def place_frozen(params: Params, shardings: Mapping[str, Any], dtype: DTypeLike)
 
 
 def frozen_shapes(params: Params, dtype: DTypeLike) -> dict[str, jax.ShapeDtypeStruct]:
-    """What `place_frozen` gives, as shapes."""
+    """Shapes and dtypes of the result of `place_frozen`."""
     return {
         path: jax.ShapeDtypeStruct(array.shape, _frozen_dtype(path, array, dtype)) for path, array in params.items()
     }
 
 
 def _frozen_dtype(path: str, array: Array, dtype: DTypeLike) -> np.dtype:
-    """The dtype in which a frozen model's parameter is held for products in `dtype`."""
+    """The dtype in which a frozen model's parameter is stored for products in `dtype`."""
     narrow = jnp.dtype(dtype) == jnp.bfloat16 and path.endswith("/kernel")
     return jnp.dtype(dtype if narrow else array.dtype)
 
@@ -238,7 +237,7 @@ def _place_one(array, sharding):
 
 
 def place_batch(batch: Any, mesh: Mesh, groups: int) -> Any:
-    """Places a batch whose `own_groups` each process holds."""
+    """Places a batch on devices; each process passes its `own_groups`."""
     sharding = batch_sharding(mesh)
     if sharding.is_fully_addressable:
         return place(batch, sharding)

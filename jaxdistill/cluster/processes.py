@@ -1,7 +1,7 @@
-"""Joins the processes of a run through JAX's distributed runtime, and lets them agree before anything is written.
+"""Joins the processes of a run through JAX's distributed runtime, and compares their inputs before anything is written.
 
-A run on several hosts is one program in several processes. Each sees the same text and plans the same batches, of which it
-reads its part; the first one writes. JAX connects the processes, notices when one dies, and then ends the others.
+A run on several hosts is one program in several processes. Each sees the same text and plans the same batches, but reads
+only its part of them; the first one writes. JAX connects the processes, notices when one dies, and then ends the others.
 """
 
 import collections
@@ -25,28 +25,28 @@ from jaxdistill.cli import error_of_input, error_status, status_of
 from jaxdistill.core import InputError
 
 JOIN_SECONDS = 60
-"""How long processes wait for each other at the start, unless JAXDISTILL_JOIN_SECONDS says otherwise."""
+"""How long processes wait for each other at the start; JAXDISTILL_JOIN_SECONDS overrides it."""
 HEARTBEAT_SECONDS = 15
 """Silence after which JAX counts a process as dead and ends the others."""
 SHUTDOWN_SECONDS = 24 * 60 * 60
-"""How long processes that are done wait for the first one, which may still upload files."""
+"""How long finished processes wait for the first one, which may still upload files."""
 LAST_SECONDS = 3.0
-"""How long process 0 outlives an error: its end is the end of the others, which print theirs first."""
+"""How long process 0 stays alive after an error: when it ends, the others end, and they must print their errors first."""
 VERDICT_SECONDS = HEARTBEAT_SECONDS + 5.0
-"""Time in which JAX ends this process if the error is a consequence of the death of another one."""
+"""Time within which JAX ends this process if its error was caused by another process's death."""
 FAILED = 1
-"""Exit status after an error that is no `InputError`."""
+"""Exit status after an error other than `InputError`."""
 LEAST_BYTES = 1 << 12
-"""Smallest message; sizes are powers of two, so that few are compiled."""
+"""Smallest message; sizes are powers of two, so that few shapes are compiled."""
 
 TASKS = {
     "SLURM": "SLURM_STEP_NUM_TASKS",
     "Open MPI": "OMPI_COMM_WORLD_SIZE",
     "MPI": "PMI_SIZE",
 }
-"""Launcher to the variable in which it says how many tasks it has started."""
+"""Maps launchers to the environment variable with the number of tasks they have started."""
 POD = "JOB_COMPLETION_INDEX"
-"""In it, Kubernetes numbers the pods of an indexed job."""
+"""Environment variable with a pod's number in an indexed Kubernetes job."""
 TPU_DEVICES = ("/dev/accel0", "/dev/vfio/0")
 WHAT_TO_SET = (
     "set JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT and JAX_NUM_PROCESSES, the same for all, and for each its own JAX_PROCESS_ID "
@@ -56,13 +56,13 @@ WHAT_TO_SET = (
 
 @contextlib.contextmanager
 def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
-    """Joins the processes of the run, if there are several; to be entered before JAX's devices are used.
+    """Joins the processes of the run, if there are several; enter it before using JAX's devices.
 
     Args:
-      facts: gives what must be the same in all of them; not called if there is one process.
+      facts: returns what must be the same in all processes; not called if there is one process.
 
     Raises:
-      InputError: JAX does not find the others, or, in every process, the facts differ. If one does not come, JAX aborts.
+      InputError: JAX does not find the others, or the facts differ (in every process). If one never joins, JAX aborts.
     """
     if jax.distributed.is_initialized() or not may_have_others():
         yield
@@ -80,12 +80,12 @@ def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
 
 
 def _initialize() -> None:
-    """Connects to the others, which JAX finds by its own variables, SLURM's, Open MPI's, Kubernetes', or on TPU hosts."""
-    # JAX's preemption service would take SIGTERM from the program in all phases, and knows no other signal.
+    """Connects to the others. JAX finds them on TPU hosts, or by its own, SLURM's, Open MPI's or Kubernetes' variables."""
+    # JAX's preemption service would take SIGTERM away from the program's own handler, and handles no other signal.
     jax.config.update("jax_enable_preemption_service", False)
     launcher, tasks = launched()
     seconds = _number("JAXDISTILL_JOIN_SECONDS") or JOIN_SECONDS
-    # JAX aborts, with a stack trace, if one does not come; this line says what it has waited for.
+    # If a process never joins, JAX aborts with a stack trace; this line says what it was waiting for.
     print(f"joining the other processes, for at most {seconds} s (JAXDISTILL_JOIN_SECONDS)", flush=True)
     try:
         jax.distributed.initialize(
@@ -99,11 +99,11 @@ def _initialize() -> None:
         raise
     except Exception as error:  # JAX asks servers, and those packages' errors have no common base
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        started = f"{launcher} has started {tasks} tasks, and " if tasks > 1 else ""
+        started = f"{launcher} has started {tasks} tasks, but " if tasks > 1 else ""
         raise InputError(f"{started}JAX cannot join the processes of this run ({reason}); {WHAT_TO_SET}.") from error
     if tasks > 1 and tasks != jax.process_count():
         raise InputError(
-            f"{launcher} has started {tasks} tasks, and JAX sees {jax.process_count()} processes; {WHAT_TO_SET}."
+            f"{launcher} has started {tasks} tasks, but JAX sees {jax.process_count()} processes; {WHAT_TO_SET}."
         )
 
 
@@ -115,7 +115,7 @@ def _number(variable: str) -> int | None:
 
 
 def may_have_others() -> bool:
-    """Whether a launcher or the host says that this process may be one of several."""
+    """Whether a launcher's variables or the kind of host suggest that this process is one of several."""
     if os.environ.get("JAX_NUM_PROCESSES") == "1":
         return False
     on_tpus = os.environ.get("JAX_PLATFORMS", "").lower() != "cpu" and any(map(os.path.exists, TPU_DEVICES))
@@ -123,7 +123,7 @@ def may_have_others() -> bool:
 
 
 def launched() -> tuple[str, int]:
-    """The launcher and how many tasks of this program it has started; one if no launcher says so."""
+    """The launcher's name and the number of tasks that it has started; 1 without a launcher."""
     for launcher, variable in TASKS.items():
         if os.environ.get(variable, "").isdigit():
             return launcher, int(os.environ[variable])
@@ -131,7 +131,7 @@ def launched() -> tuple[str, int]:
 
 
 def refuse_several_tasks(what: str) -> None:
-    """Raises `InputError` if `what`, which runs in one process, was started several times by a launcher."""
+    """Raises `InputError` if a launcher has started several tasks of `what`, which runs in a single process."""
     launcher, tasks = launched()
     if tasks > 1 and os.environ.get("JAX_NUM_PROCESSES") != "1":
         raise InputError(
@@ -140,10 +140,10 @@ def refuse_several_tasks(what: str) -> None:
 
 
 def _end(error: BaseException) -> NoReturn:
-    """Says why this process ends, and ends it at once: Python's own end would wait for the others, which JAX ends.
+    """Prints why this process ends, and exits at once: a normal Python exit would wait for the others, which JAX ends.
 
-    An error of the program may be a collective that fails because another process has died. JAX then ends this process too,
-    with a status after which a launcher starts it again.
+    The error may come from a collective that failed because another process has died. JAX then ends this process too, with
+    a status that makes launchers restart it.
     """
     known = error_of_input(error)
     if not known and isinstance(error, Exception):
@@ -172,10 +172,10 @@ def _write(line: str) -> None:
 
 @contextlib.contextmanager
 def agreed() -> Iterator[dict[str, Any]]:
-    """Yields facts for its body to fill, name to value as JSON can hold it; they must be the same in every process.
+    """Yields a dict for the `with` body to fill with facts (JSON values) that must be the same in every process.
 
     Raises:
-      InputError: in every process, with the facts that differ.
+      InputError: in every process; names the facts that differ.
     """
     facts: dict[str, Any] = {}
     yield facts
@@ -188,12 +188,12 @@ def agreed() -> Iterator[dict[str, Any]]:
             )
             raise InputError(
                 f"process 0 and process {number} do not run the same training ({shown}); start all with the same command, "
-                "files and version, or with JAX_NUM_PROCESSES=1 for trainings of their own."
+                "files and version, or with JAX_NUM_PROCESSES=1 for separate trainings."
             )
 
 
 def gathered(value: Any) -> list[Any]:
-    """What each process gives, as JSON can hold it; waits for all, which must call this together."""
+    """The value (JSON) that each process passes, in the order of the processes; all must call this together."""
     if count() == 1:
         return [value]
     content = np.frombuffer(json.dumps(value).encode(), np.uint8)
@@ -205,19 +205,19 @@ def gathered(value: Any) -> list[Any]:
 
 
 def wait(what: str) -> None:
-    """Waits until all processes are here, which must call this together.
+    """Barrier: waits until all processes have called this.
 
     Args:
-      what: they have done, for the reader.
+      what: what is done once all are here; documents the call.
     """
     gathered(what)
 
 
 class StopVote:
-    """Agrees on the step after which all processes stop, without a step that waits for another process.
+    """Makes all processes stop after the same step, without ever making a step wait for another process.
 
-    Every step computes the highest exit status with which a process asks to stop. It is read `delay` steps later, when it
-    is known anyway, so all processes read the same status after the same step.
+    Every step starts a maximum over the processes' requested exit statuses. It is read `delay` steps later, when it is
+    ready anyway, so all processes read the same status after the same step.
     """
 
     def __init__(self, mesh: Mesh, *, delay: int):
@@ -230,7 +230,7 @@ class StopVote:
         """Exit status with which to stop after this step, or 0; all processes call this after every step.
 
         Args:
-          asked: exit status with which this process was asked to stop, by a signal; 0: it was not.
+          asked: exit status of the signal that asked this process to stop; 0: none did.
         """
         if count() == 1:
             return asked
@@ -240,15 +240,15 @@ class StopVote:
 
 
 def is_first() -> bool:
-    """Whether this process writes and talks for all."""
+    """Whether this process writes and prints for all."""
     return index() == 0
 
 
 def index() -> int:
-    """The index of this process in the run."""
+    """The index of this process in the run, from 0."""
     return jax.process_index() if jax.distributed.is_initialized() else 0
 
 
 def count() -> int:
-    """How many processes the run has."""
+    """Number of processes in the run."""
     return jax.process_count() if jax.distributed.is_initialized() else 1

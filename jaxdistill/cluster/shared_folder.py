@@ -1,4 +1,4 @@
-"""Which processes of a run see the same folder."""
+"""Finds out which processes of a run see the same folder."""
 
 import contextlib
 import tempfile
@@ -9,7 +9,7 @@ from jaxdistill.files import unwritable
 
 
 def folder_owner(folder: Path) -> int:
-    """The number of the first process that sees the folder of this one; all must call this together."""
+    """Index of the first process that sees the same folder as this one; all must call this together."""
     name, problem = "", None
     with contextlib.ExitStack() as stack:
         try:

@@ -1,6 +1,6 @@
 """Defines all options of a run as frozen dataclasses with defaults, and parses plain data into them.
 
-A config file states what differs from the defaults. An unknown key is an error that suggests the closest known one.
+A config file states only what differs from the defaults. An unknown key is an error that suggests the closest known one.
 """
 
 import dataclasses
@@ -52,9 +52,9 @@ class Data:
     """Keep only the first of duplicate rows. All columns are compared, pairs in either order; case is ignored."""
     max_length: CountOrNone = 0
     """Maximum tokens per sentence in training, including special tokens and the prompt; longer sentences are truncated,
-    and a column of which more than 5 % are truncated is reported. 0: chosen from the text. It is then the 0.99 quantile
-    of the lengths of up to 4,096 rows, rounded up to a multiple of 16, and at most 512, the tokens that the teacher
-    reads and the student's positions; with `chunk_tokens`, it is that number."""
+    and a column of which more than 5 % are truncated is reported. 0: `chunk_tokens` if set; otherwise the 0.99 quantile
+    of the lengths of up to 4,096 rows, rounded up to a multiple of 16, and at most 512, the teacher's maximum length and
+    the student's positions."""
     batch_size: Count = 128
     """Sentences per step, over all devices."""
     max_line_bytes: Count = 16 << 20
@@ -113,7 +113,7 @@ class Evals:
     best: str = ""
     """Metric that selects the best checkpoint. Empty: the first available of pairs/spearman (pairs/auc if all scores
     are 0 or 1), retrieval-dev/ndcg@10, entities/recall@1, sts-b-dev/spearman and agreement/spearman. With a data folder,
-    qnli-dev/auc and mrpc-dev/auc are also available. `last`: the last checkpoint is exported, whatever its score."""
+    qnli-dev/auc and mrpc-dev/auc are also available. `last`: exports the last checkpoint regardless of its score."""
     pairs: str = ""
     """Your own graded pairs: a .tsv or .csv file with the columns score, sentence1 and sentence2; empty: none."""
     retrieval: str = ""
@@ -121,14 +121,14 @@ class Evals:
     measured. Empty: none."""
     retrieval_split: Literal["", Split] = ""
     """Split of their judgements that chooses the checkpoint, read from `qrels/SPLIT.tsv`; empty: `dev`. A lone
-    `qrels.tsv` counts as `test`. The test score of a checkpoint that was chosen on test is too high. The metric's name
-    has the split: `retrieval-dev/ndcg@10`."""
+    `qrels.tsv` counts as `test`; a checkpoint chosen on test has too high a test score. The metric's name includes the
+    split: `retrieval-dev/ndcg@10`."""
     entities: str = ""
     """Your own entities: files with the columns query, entity and label, one per language, separated by commas. Their
     mean recall@1 is measured. Empty: none."""
     agreement: str = ""
     """Text on which agreement with the teacher is measured; lines 1 and 2 form a pair, lines 3 and 4 the next. Empty:
-    sentences are held out of training for it if no other metric chooses the checkpoint."""
+    sentences are held out of training for this if no other metric chooses the checkpoint."""
     patience: CountOrNone = 0
     """Stop after this many evaluations without improvement; 0: never."""
     patience_epochs: NotNegative = 0.0
@@ -169,21 +169,21 @@ class RunOptions:
     """Devices over which `sharding=tensor` or rules split parameters. The mesh's other axes split the batch."""
     slices: CountOrNone = 0
     """Number of groups of devices with fast links, such as TPU slices or GPU hosts. `zero` and `fsdp` split parameters
-    inside each group, so that only gradients cross between groups. 0: as the devices report; one group on CPUs."""
+    within each group, so that only gradients are sent between groups. 0: as the devices report; one group on CPUs."""
     sharding: Sharding = ()
     """How parameters, optimizer state and a live teacher are split over devices. `zero`: the student's large matrices
     and their optimizer state, over the devices of a slice that split the batch. `fsdp`: the teacher's too. `tensor`:
     attention heads, feed-forward networks and word embeddings, over `model_axis`. Or rules: (regular expression on a
     parameter's path, its axes such as `("model", "")`). The rest is replicated."""
     log_every: Count = 50
-    """Steps between logged metrics; at most a third of the run's."""
+    """Steps between logged metrics; at most a third of the run's steps."""
     save_every: CountOrNone = 0
     """Steps between checkpoints besides those at evaluations; 0: none."""
     profile: str = ""
     """`10:20`: the first process traces steps 10 to 20 into `profile/` in the workdir, for xprof; empty: no trace.
     `--profile=10:20` is the short form."""
     export_to: str = ""
-    """Forms for other runtimes that the export gets too, separated by commas: onnx, openvino, litert, stablehlo
+    """Forms for other runtimes to add to the export, separated by commas: onnx, openvino, litert, stablehlo
     (docs/deployment.md)."""
     wandb: bool = False
     """Also log to Weights & Biases, with the account configured for it."""
@@ -192,14 +192,14 @@ class RunOptions:
     (docs/extending.md)."""
     paper: str = ""
     """Row of a paper (docs/methods.md), such as `congen:tinybert-l4`, whose scores are shown beside the run's; empty: none.
-    Presets that repeat a row name it, and the options in which the run differs from them are shown too."""
+    Presets that repeat a row set it; options in which the run differs from the closest preset are shown too."""
     keep: Annotated[int, Range(least=2)] = 2
     """Number of latest checkpoints to keep besides the best one; at least 2, so that a damaged one has a predecessor."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """All options of a training, or of one stage of several. `objective` holds `name` and that objective's options."""
+    """All options of a training or of one stage. `objective` holds `name` and that objective's options."""
 
     data: Data = Data()
     teacher: "Teacher" = dataclasses.field(default_factory=lambda: parse_kind("teacher", {}))
@@ -211,7 +211,7 @@ class Config:
 
 
 PLAIN: Mapping[str, type] = {"data": Data, "optimizer": Optimizer, "evals": Evals, "run": RunOptions}
-"""Sections whose options are always the same."""
+"""Sections whose options do not depend on a kind."""
 SECTIONS = ("data", "teacher", "student", "objective", "optimizer", "evals", "run")
 
 
@@ -221,7 +221,7 @@ def defaults() -> dict[str, dict[str, Any]]:
 
 
 def default_options(section: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Default options of a section, of the kind that the given options name; none of an objective."""
+    """Default options of a section, for the kind that `given` names; empty for the objective."""
     if kinds := KINDS.get(section):
         return kinds.default_options(given.get("kind", kinds.default)) | {"kind": given.get("kind", kinds.default)}
     return dataclasses.asdict(cast(Any, PLAIN[section]())) if section in PLAIN else {}
@@ -231,11 +231,13 @@ def parse_config(raw: Mapping[str, Any]) -> Config:
     """Parses a nested mapping, with defaults for missing options; raises `InputError` for unknown or mistyped
     options."""
     if not isinstance(raw, Mapping):
-        raise InputError(f"a config is a {type(raw).__name__}; it must hold sections of options by their names.")
+        raise InputError(f"a config is a {type(raw).__name__}; it must be a mapping of sections to options.")
     _refuse_unknown(raw, SECTIONS, prefix="")
     for name, value in raw.items():
         if not isinstance(value, Mapping):
-            raise InputError(f"config section {name} is a {type(value).__name__}; it must hold options by their names.")
+            raise InputError(
+                f"config section {name} is a {type(value).__name__}; it must be a mapping of options to values."
+            )
     built = {name: _parse_section(name, value) for name, value in raw.items()}
     if "name" not in built.get("objective", {}):
         raise InputError("objective.name is missing.")
@@ -243,7 +245,7 @@ def parse_config(raw: Mapping[str, Any]) -> Config:
 
 
 def parse_stages(raw: Sequence[Mapping[str, Any]]) -> list[Config]:
-    """Parses every stage of a training; errors of several stages begin with the number of the stage."""
+    """Parses every stage of a training; if there are several, errors begin with the number of the stage."""
     stages = []
     for number, stage in enumerate(raw, start=1):
         try:
@@ -260,7 +262,7 @@ def _parse_section(name: str, options: Mapping[str, Any]) -> Any:
 
 
 def parse_kind(section: str, options: Mapping[str, Any]) -> Any:
-    """Parses the options of a student or a teacher, whose `kind` decides which options there are."""
+    """Parses the options of a student or a teacher; `kind` determines which options there are."""
     kinds = KINDS[section]
     kind = typed(options.get("kind", kinds.default), str, f"{section}.kind")
     refuse_foreign_options(section, kind, list(options))
@@ -292,7 +294,7 @@ def flat(config: Config) -> dict[str, Any]:
 
 
 def flat_stages(stages: Sequence[Config]) -> dict[str, Any]:
-    """The same for all stages; the names of several begin with the stage, as in `stage2.data.text`."""
+    """Like `flat`, for all stages; if there are several, names begin with the stage, such as `stage2.data.text`."""
     if len(stages) == 1:
         return flat(stages[0])
     return {

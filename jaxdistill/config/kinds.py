@@ -1,4 +1,4 @@
-"""Finds the kinds of student, teacher and objective: one file each in a folder of the package, or a class from outside."""
+"""Finds the kinds of student, teacher and objective: one file per kind in the package, or a class from outside."""
 
 import dataclasses
 import importlib
@@ -13,23 +13,23 @@ from jaxdistill.files import parts
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kinds:
-    """What a section of the config may be: frozen options classes, found by the name of their file."""
+    """The kinds that a section of the config can have: frozen options classes, found by the name of their file."""
 
     section: str
-    """Of the config, such as `student`."""
+    """Name of the section, such as `student`."""
     option: str = "kind"
-    """The option of that section that names the kind."""
+    """The section's option that names the kind."""
     default: str = ""
-    """The kind of a section that names none; empty: it must name one."""
+    """The kind if a section names none; empty: it must name one."""
     package: str
-    """Folder of the package with a file for each kind."""
+    """Subpackage with a file for each kind."""
     member: str
-    """A member by which the options class is known in its file."""
+    """The class of a file that has this member is the options class."""
     base: str
-    """Full name of what has all members, for errors."""
+    """Full name of the base class, for errors."""
 
     def available(self) -> list[str]:
-        """Names of the kinds: the files of the folder, without its subfolders."""
+        """Names of the kinds: the modules of the subpackage, without nested ones."""
         folder = importlib.import_module(self.package).__path__
         return sorted(module.name for module in pkgutil.iter_modules(folder) if not module.ispkg)
 
@@ -53,7 +53,7 @@ class Kinds:
         return kind
 
     def class_named(self, name: str) -> type:
-        """The options class by its name: `CrossEncoder` is in the file `cross_encoder`. Raises `AttributeError` if no file fits."""
+        """The options class of this name, such as `CrossEncoder` from the file `cross_encoder`; raises `AttributeError`."""
         for module in self.available():
             if module.replace("_", "") == name.lower():
                 return self.options_class(module)
@@ -70,7 +70,7 @@ class Kinds:
         return {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
 
     def having(self, option: str) -> list[str]:
-        """The kinds of the package that have an option, the default one first."""
+        """The package's kinds that have an option, the default kind first."""
         names = [name for name in self.available() if option in self.default_options(name)]
         return sorted(names, key=lambda name: name != self.default)
 
@@ -90,7 +90,7 @@ TEACHERS = Kinds(
     base="teachers.parts.teacher.Teacher",
 )
 KINDS: Mapping[str, Kinds] = {"student": STUDENTS, "teacher": TEACHERS}
-"""Kinds of the sections that have some."""
+"""The sections that have a `kind`."""
 OLD_NAMES = {
     "student.static": "--config.student.kind=static --config.student.width=256",
     "student.vocabulary": "--config.student.trim=TEXT, or --config.student.vocabulary=16000 with --config.student.kind=fresh",
@@ -99,7 +99,7 @@ OLD_NAMES = {
     "teacher.model=vectors:": "--config.teacher.kind=vectors --config.teacher.file=FILE.npy, or kind=scores for scores of pairs",
     "teacher.model=columns:": "--config.teacher.kind=columns --config.teacher.names=NAME,NAME",
 }
-"""Options, or beginnings of their values, of earlier versions, and what says the same now."""
+"""Maps options of earlier versions, or beginnings of their values (`OPTION=VALUE`), to today's form."""
 
 
 def refuse_foreign_options(section: str, kind: str, options: Sequence[str]) -> None:
@@ -124,11 +124,11 @@ def refuse_old_values(section: str, options: Mapping[str, Any]) -> None:
     for option, value in options.items():
         for old, new in OLD_NAMES.items():
             if "=" in old and f"{section}.{option}={value}".startswith(old):
-                raise InputError(f"{section}.{option}={value!r} is written {new} now.")
+                raise InputError(f"{section}.{option}={value!r} is now written {new}.")
 
 
 def turned(section: str, options: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """The options of a section as another kind: those that both kinds have stay, the others have their defaults."""
+    """Converts a section's options to another kind: options that both kinds have keep their values, others get defaults."""
     defaults = KINDS[section].default_options(kind)
     kept = {name: value for name, value in options.items() if name in defaults}
     return defaults | kept | {"kind": kind}

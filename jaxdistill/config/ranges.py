@@ -11,7 +11,7 @@ LARGEST_FLOAT32 = 3.4028235e38
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Range:
-    """Finite numbers between bounds. Without an upper bound, the limit is what 32 bits can hold."""
+    """Finite numbers between bounds. The default upper bound is what 32 bits can hold."""
 
     least: float | None = None
     above: float | None = None
@@ -19,7 +19,7 @@ class Range:
     below: float | None = None
 
     def fault(self, number: float) -> str:
-        """End of an error about `number`, such as `must be above 0`; empty if the number is in range."""
+        """The end of an error message, such as `must be above 0`; empty if `number` is in range."""
         inside = (
             math.isfinite(number)
             and (self.least is None or number >= self.least)

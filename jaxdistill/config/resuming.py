@@ -9,7 +9,7 @@ WITHOUT_EFFECT = (
     "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding", "run.slices", "run.profile",
     "run.export_to", "run.wandb", "run.paper", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
 )  # fmt: skip
-"""Options that do not change the student, rounding apart."""
+"""Options that do not change the student, except for rounding."""
 EXTENSIONS = (
     *WITHOUT_EFFECT, "run.steps", "run.epochs", "evals.every", "evals.patience", "evals.patience_epochs", "evals.average",
     "evals.sts", "student.export_prompt",

@@ -1,4 +1,4 @@
-"""Checks the values of options against the types of their fields."""
+"""Checks and converts the values of options by the types of their fields."""
 
 import types
 import typing
@@ -14,10 +14,10 @@ Sharding = ShardingWord | ShardingRules
 
 
 def typed(value: Any, kind: Any, name: str) -> Any:
-    """`value` as a field of type `kind` holds it; raises `InputError` if the type does not allow it.
+    """Converts `value` to the type `kind` of a field; raises `InputError` if the type does not allow it.
 
     Args:
-      name: of the option, for errors.
+      name: name of the option, for errors.
     """
     origin = typing.get_origin(kind)
     if origin is Annotated:

@@ -1,4 +1,4 @@
-"""Writes files atomically: beside their place first, then renamed, so that a killed run leaves nothing incomplete."""
+"""Writes files atomically: under a temporary name, then renamed, so that a killed run leaves nothing incomplete."""
 
 import contextlib
 import errno
@@ -15,7 +15,7 @@ from jaxdistill.core import InputError
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/{1,2}[^/]")
 """An address such as `gs://bucket/folder`, also after `Path` has shortened it to `gs:/bucket/folder`."""
 UNFINISHED_SUFFIX = ".unfinished"
-"""Of hidden files that are being written."""
+"""Suffix of hidden files that are being written."""
 
 
 def is_remote(path: str | Path) -> bool:
@@ -27,13 +27,13 @@ def local(path: str | Path, option: str) -> Path:
     """`path` with `~` expanded; raises `InputError`, which names `option`, for an address such as gs://."""
     if is_remote(path):
         raise InputError(
-            f"{option}={path} is an address, which this option does not take; give a local path, or mount it (gcsfuse, s3fs)."
+            f"{option}={path} is an address, which this option does not accept; give a local path, or mount it (gcsfuse, s3fs)."
         )
     return Path(os.path.expanduser(path))
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether it is what a kill left of a file that `drafted` was writing."""
+    """Whether it is a leftover of `drafted` in a killed program."""
     return path.name.startswith(".") and path.name.endswith(UNFINISHED_SUFFIX)
 
 
@@ -50,13 +50,13 @@ def write_atomic(path: Path, text: str) -> None:
         with drafted(path) as draft:
             draft.write_text(text, encoding="utf-8")
     except OSError as error:
-        error.filename = str(path)  # a full disk names none, other faults the temporary name
+        error.filename = str(path)  # a full disk gives no name, other errors give the temporary one
         raise
 
 
 @contextlib.contextmanager
 def drafted(path: Path) -> Iterator[Path]:
-    """Yields a hidden path beside `path` to write to, which takes its place at the end; an error changes nothing."""
+    """Yields a hidden path beside `path` to write to, which then replaces `path`; an error changes nothing."""
     # Shortened, so that the suffix does not exceed the file system's limit on names.
     draft = path.with_name(f".{path.name[:40]}.{os.getpid()}{UNFINISHED_SUFFIX}")
     try:
@@ -67,9 +67,8 @@ def drafted(path: Path) -> Iterator[Path]:
 
 
 def try_writing(path: Path) -> None:
-    """Raises `OSError` if a file cannot be written. Call it before long work. Makes the folder, but leaves no new
-    file."""
-    if is_special(path):  # opening and closing a pipe would signal its reader the end
+    """Raises `OSError` if a file cannot be written; call it before long work. Creates the folder, but leaves no file."""
+    if is_special(path):  # opening and closing a pipe would signal end of file to its reader
         return
     path = without_links(path)
     is_new = not path.exists()
@@ -80,7 +79,7 @@ def try_writing(path: Path) -> None:
 
 
 def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
-    """Raises `InputError` if the output is one of the input files, or a folder that holds one."""
+    """Raises `InputError` if the output is one of the input files, or a folder that contains one."""
     place = without_links(output)
     for path in map(without_links, inputs):
         if place in (path, *path.parents):
@@ -137,13 +136,13 @@ def unwritable(path: Path, error: OSError) -> InputError:
 def make_folder_atomic(
     folder: Path, fill: Callable[[Path], None], *, what: str, is_complete: Callable[[Path], bool] = Path.is_dir
 ) -> None:
-    """Creates a folder of the cache under a temporary name, then renames it.
+    """Creates a cache folder under a temporary name, then renames it.
 
     Args:
       folder: final path, named by a digest of the content.
       fill: writes the content into the temporary folder.
       what: name of the content for errors.
-      is_complete: whether a folder that another process created meanwhile is usable.
+      is_complete: whether a folder that another process has created in the meantime is usable.
 
     Raises:
       InputError: the folder cannot be written.

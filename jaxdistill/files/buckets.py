@@ -1,7 +1,7 @@
 """Objects of Amazon S3 and Google Cloud Storage through fsspec: reads, atomic writes, and errors of one line.
 
-A store replaces one object whole or not at all, but knows no folders. An export has a marker with its files' digests, which is
-written before them; readers refuse an export with other files.
+A store replaces single objects atomically, but has no folders. So an export's marker, which lists its files' digests, is
+written before the files, and readers refuse an export whose files do not match.
 """
 
 import contextlib
@@ -25,20 +25,20 @@ STORES = {
     "s3": ("s3fs", "`aws configure` or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
     "gs": ("gcsfs", "`gcloud auth application-default login`"),
 }
-"""Schemes of addresses, with the package that fsspec needs for each, and how to sign in."""
+"""Maps schemes of addresses to the package that fsspec needs, and how to sign in."""
 
 log = logging.getLogger(__name__)
 
 
 class MissingObject(InputError):
-    """Raised where an object or a bucket does not exist."""
+    """An object or a bucket does not exist."""
 
 
 class Bucket:
-    """The objects under an address, by their names relative to it; the empty name is an object at the address itself."""
+    """The objects under an address, named relative to it; the empty name is the object at the address itself."""
 
     def __init__(self, address: str | Path):
-        """Connects; raises `InputError` for an address that cannot be used, or without the package for its scheme."""
+        """Connects; raises `InputError` if the address cannot be used or the package for its scheme is missing."""
         self.address = checked_address(str(address))
         self.scheme, _, self._root = self.address.partition("://")
         self.name = posixpath.basename(self._root)
@@ -48,14 +48,14 @@ class Bucket:
             self._files: Any = fsspec.filesystem(self.scheme, use_listings_cache=False)
 
     def versions(self) -> dict[str, str]:
-        """Names of all objects below the address, each with what changes when it is replaced."""
+        """Maps the names of all objects below the address to a version, which changes when an object is replaced."""
         with self._errors():
             found = self._files.find(self._root, detail=True)
         inside = {path[len(self._root) + 1 :]: str(info) for path, info in sorted(found.items())}
         return {safe_name(name): version for name, version in inside.items() if name and not name.endswith("/")}
 
     def matching(self) -> dict[str, str]:
-        """Addresses and versions of the objects that the address names, which may be a glob."""
+        """Maps the addresses of the objects that the address, possibly a glob, names to their versions."""
         with self._errors():
             magic = glob.has_magic(self._root)
             found = self._files.glob(self._root, detail=True) if magic else {self._root: self._files.info(self._root)}
@@ -71,7 +71,7 @@ class Bucket:
             return None
 
     def write(self, name: str, content: bytes, *, mode: str = "overwrite") -> None:
-        """Writes an object. With the mode `create` one of several callers does, and others get `FileExistsError`."""
+        """Writes an object. In the mode `create`, only one of several callers succeeds; others get `FileExistsError`."""
         with self._errors(name):
             self._files.pipe_file(self._path(name), content, mode=mode)
 
@@ -81,13 +81,13 @@ class Bucket:
             self._files.put_file(str(path), self._path(name))
 
     def download(self, name: str, path: Path) -> None:
-        """Reads an object into a local file, whose folder is made; not atomic."""
+        """Downloads an object to a local file, creating its folder; not atomic."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._errors(name):
             self._files.get_file(self._path(name), str(path))
 
     def remove(self, names: Iterable[str]) -> None:
-        """Removes objects; those that do not exist are ignored."""
+        """Removes objects; ignores missing ones."""
         for name in names:
             with self._errors(name), contextlib.suppress(FileNotFoundError):
                 self._files.rm_file(self._path(name))
@@ -97,7 +97,7 @@ class Bucket:
 
     @contextlib.contextmanager
     def _errors(self, name: str = "") -> Iterator[None]:
-        """Turns errors of the store into `InputError`, or into `TemporaryError` where it does not answer."""
+        """Turns the store's errors into `InputError`, or into `TemporaryError` if it does not answer."""
         try:
             yield
         except ImportError:
@@ -124,7 +124,7 @@ class Bucket:
 
 
 def checked_address(address: str) -> str:
-    """The address in its plain form; raises `InputError`, without what may be a secret, if it is not one of an object."""
+    """The address in its plain form; raises `InputError` for an invalid one, without printing what may be a secret."""
     scheme, _, rest = address.partition(":")
     bucket, _, path = rest.strip("/").partition("/")
     if scheme not in STORES:
@@ -138,16 +138,16 @@ def checked_address(address: str) -> str:
 
 
 def safe_name(name: str) -> str:
-    """The name; raises `InputError` if it would lead out of a local folder."""
+    """Returns the name; raises `InputError` if it would lead out of a local folder."""
     if name.startswith("/") or "\0" in name or {"..", "."} & set(name.split("/")):
-        raise InputError(f"{name!r} is the name of an object that no local file can have.")
+        raise InputError(f"{name!r} is the name of an object that no local file can have; rename the object.")
     return name
 
 
 def fetched_files(address: str | Path, cache: Path) -> list[Path]:
     """Local copies of the objects that an address or a glob names, sorted; empty if a glob matches none.
 
-    Copies are made once for each version of an object, in folders of `cache`. Raises `InputError` if there is no such object.
+    Each version of an object is downloaded once, to a folder in `cache`. Raises `InputError` if there is no such object.
     """
     bucket = Bucket(address)
     found = bucket.matching()
@@ -157,10 +157,8 @@ def fetched_files(address: str | Path, cache: Path) -> list[Path]:
 
 
 def fetched_folder(address: str | Path, cache: Path, patterns: Sequence[str]) -> Path:
-    """A local copy of the objects under an address whose names match one of the patterns; of an export, of its own files.
-
-    Raises `InputError` if there are none, and `TemporaryError` if the export is being replaced.
-    """
+    """A local copy of the objects under an address whose names match one of the patterns; for an export, of the files that
+    its marker lists. Raises `InputError` if there are none, and `TemporaryError` if the export is being replaced."""
     bucket = Bucket(address)
     found = bucket.versions()
     digests = listed(bucket.read(MARK) or b"") if MARK in found else {}
@@ -172,7 +170,7 @@ def fetched_folder(address: str | Path, cache: Path, patterns: Sequence[str]) ->
 
 
 def _fetched(bucket: Bucket, versions: Mapping[str, str], cache: Path, digests: Mapping[str, str]) -> Path:
-    """The local copy of these versions, fetched if it is not there yet; with these digests, but for the model card."""
+    """The local copy of these versions, downloaded if absent; checks `digests`, except the model card's."""
 
     def fill(draft: Path) -> None:
         log.info("fetching %s", bucket.address)
@@ -183,8 +181,8 @@ def _fetched(bucket: Bucket, versions: Mapping[str, str], cache: Path, digests: 
             edited = not name.endswith(".md") and not (path.is_file() and file_digest(path) == digests.get(name))
             if name in digests and edited:
                 raise TemporaryError(
-                    f"{bucket.address}/{name} is not what {MARK} lists: it is being written, or its upload was cut off; wait "
-                    "for its end, or give the command that writes it again."
+                    f"{bucket.address}/{name} does not match {MARK}: it is being written, or its upload was cut off; wait "
+                    "until it is complete, or run the command that writes it again."
                 )
 
     place = cache / address_digest(json.dumps([bucket.address, versions, digests]))
@@ -194,7 +192,7 @@ def _fetched(bucket: Bucket, versions: Mapping[str, str], cache: Path, digests: 
 
 
 def upload_folder(folder: Path, bucket: Bucket) -> None:
-    """Replaces an export, or writes the files of another folder beside what is there."""
+    """Uploads a folder: replaces an export; other folders' files are added to existing ones."""
     old = listed(bucket.read(MARK) or b"")
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
     bucket.remove(old.keys() - {*names})
@@ -203,10 +201,10 @@ def upload_folder(folder: Path, bucket: Bucket) -> None:
 
 
 def marker_first(name: str) -> tuple[bool, str]:
-    """Sorts names of files so that readers know from the first one on that an export is being replaced."""
+    """Sort key that puts the marker first, so that readers notice from the first upload on that an export is replaced."""
     return posixpath.basename(name) != MARK, name
 
 
 def address_digest(address: str) -> str:
-    """Name of the folder of the cache that belongs to an address."""
+    """Name of the cache folder for an address."""
     return hashlib.sha256(address.encode()).hexdigest()[:16]

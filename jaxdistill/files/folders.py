@@ -1,8 +1,8 @@
-"""Replaces a folder of ours whole or not at all, and keeps what the user has put into it.
+"""Replaces an output folder atomically, and keeps files that the user has added to it.
 
 Such a folder has a marker, a JSON file that lists the files written here with their digests. All other files belong to
-the user. The new version is written to a working folder with a unique name beside the old one, and replaces it with two
-renames. A lock in the working folder distinguishes one in use from one that a killed program left.
+the user. The new version is written to a uniquely named working folder beside the old one, and replaces it by two
+renames. A lock in the working folder tells one in use from a leftover of a killed program.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def refuse_foreign(folder: Path, *, advice: str = "Give another --out.") -> None
 
 @contextlib.contextmanager
 def replacing(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
-    """Yields a path for the new version of `folder`, which replaces it at the end; the user's own files are kept.
+    """Yields a path for the new version of `folder`, which then replaces it; keeps the user's own files.
 
     If `folder` already holds the same files, it is left unchanged. An error changes nothing.
 
@@ -87,7 +87,7 @@ def _keep_users_files(folder: Path, new: Path) -> None:
     for name in _names(folder):
         if name == MARK or (name in listed and _is_ours(folder / name, listed[name])):
             continue
-        if name in ours and not listed:  # an export of an earlier version, which has no list
+        if name in ours and not listed:  # an earlier version's export, whose marker has no list
             continue
         kept = new / name
         while os.path.lexists(kept):

@@ -1,7 +1,7 @@
-"""Parts from outside the package: objectives, encoder families, views, readers and evaluations of a user's own.
+"""Parts from outside the package: a user's own objectives, encoder families, views, readers and evaluations.
 
-A part lies in a module or a file. An objective is named where it is used (`objective.name=my_file.py:MyLoss`). The others
-are dictionaries of a module that `run.parts`, or `--parts` of `evaluate`, `encode`, `search` and `mine`, names:
+A part is in a module or a file. An objective is named where it is used (`objective.name=my_file.py:MyLoss`). The others
+are variables of a module that `run.parts` names, or `--parts` of `evaluate`, `encode`, `search` and `mine`:
 
     FAMILIES = {"my-bert": my_bert}                       # model_type to a module as in encoders/families
     VIEWS = {"shout": lambda text, uniform: text.upper()}   # (sentence, random number in [0, 1)) to what is read instead
@@ -23,13 +23,13 @@ from typing import Any
 from jaxdistill.core import InputError
 
 families: dict[str, Any] = {}
-"""Encoder families from outside by their model type; likewise the following by their names."""
+"""Encoder families from outside, by model type."""
 views: dict[str, Callable[[str, float], str]] = {}
 readers: dict[str, Callable[..., Iterable[tuple[str, ...]]]] = {}
 reader_sources: dict[str, str] = {}
-"""Digest of the source of each reader; part of every key of what is made from rows that it reads."""
+"""Digest of each reader's source code, by suffix; part of the cache key of everything made from rows that it reads."""
 evaluations: dict[str, tuple[Any, ...]] = {}
-"""Evaluations from outside by the digest of the source that defines them."""
+"""Evaluations from outside, by the digest of the source code that defines them."""
 
 
 def use(specs: str) -> None:
@@ -64,7 +64,7 @@ def load_attribute(spec: str) -> Any:
 
 
 def load_module(spec: str) -> ModuleType:
-    """A module by its dotted name, or a file by its path; a file is loaded once, and again after it has changed."""
+    """Loads a module by its dotted name, or a file by its path; loads a file again only after it has changed."""
     path = Path(os.path.expanduser(spec))
     try:
         if path.suffix != ".py":
@@ -89,13 +89,13 @@ def load_module(spec: str) -> ModuleType:
 
 
 def _noted(module: ModuleType) -> ModuleType:
-    """The module, with the digest of the source that was loaded: Python does not load an installed module again."""
+    """Notes the digest of the source that was loaded: Python does not load an installed module again if it changes."""
     _source_digest(module)
     return module
 
 
 def source_digests(specs: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of the source of each module or file, by its spec."""
+    """Maps each spec to the SHA-256 of its module's or file's source code."""
     return {spec: _source_digest(load_module(spec)) for spec in specs}
 
 

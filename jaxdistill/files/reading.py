@@ -1,4 +1,4 @@
-"""Opens untrusted files: only regular files, links only inside their folder, lines and JSON of bounded size."""
+"""Opens untrusted files: only regular ones, links only within their folder, lines and JSON of bounded size."""
 
 import bz2
 import codecs
@@ -43,7 +43,7 @@ NO_TEXT = {
     b"\x89PNG": "an image: leave it out",
     b"\xff\xd8\xff": "an image: leave it out",
 }
-"""First bytes of files that are no text, and what to do with them."""
+"""First bytes of files that are not text, with what they are and what to do with them."""
 
 
 PACKED: dict[str, tuple[str, Callable[[BinaryIO], Any]]] = {
@@ -51,12 +51,12 @@ PACKED: dict[str, tuple[str, Callable[[BinaryIO], Any]]] = {
     ".bz2": ("bzip2", bz2.open),
     ".xz": ("xz", lzma.open),
 }
-"""Suffixes of compressed files, with the names of their formats and what reads them."""
+"""Suffixes of compressed files, with the names of their formats and the functions that open them."""
 
 
 @runtime_checkable
 class Readable(Protocol):
-    """A binary file, or what unpacks one."""
+    """A binary file, or a decompressing reader of one."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 
@@ -105,7 +105,7 @@ def opened_text(path: Path) -> Iterator[Readable]:
 
 
 def unpacked_name(path: Path | str) -> str:
-    """The name of a file in lower case, without the suffix of a compressed one."""
+    """The name of a file in lower case, without a compression's suffix."""
     name = os.path.basename(path).lower()
     return next((name.removesuffix(suffix) for suffix in PACKED if name.endswith(suffix)), name)
 
@@ -132,7 +132,7 @@ def lines(path: Path, file: Readable, limit_bytes: int = LINE_BYTES) -> Iterator
 
 
 def _refuse_other_content(path: Path, line: bytes) -> None:
-    """Raises `InputError` if the first line is of a file of another kind, or of UTF-16 without a byte order mark."""
+    """Raises `InputError` if the first line shows another kind of file, or UTF-16 without a byte order mark."""
     advice = next((advice for begin, advice in NO_TEXT.items() if line.startswith(begin)), "")
     if advice and (
         b"\0" in line or not _is_utf8(line) or line.startswith(b"%PDF-")
@@ -207,7 +207,7 @@ def inside(root: Path, path: Path) -> Path:
 
 @contextlib.contextmanager
 def foreign_errors(what: str) -> Iterator[None]:
-    """Turns any error of a native library into `InputError`, also Rust panics, which are no `Exception`."""
+    """Turns any error of a native library into `InputError`, also Rust panics, which are not an `Exception`."""
     try:
         yield
     except (InputError, KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -217,9 +217,9 @@ def foreign_errors(what: str) -> Iterator[None]:
 
 
 def _byte_lines(file: Readable, limit_bytes: int) -> Iterator[bytes]:
-    """Yields lines. A line above the limit is yielded as far as it was read, as the last one."""
+    """Yields lines. A line above the limit comes last, cut off where reading stopped."""
     rest = b""
-    # Blocks grow with the rest, so that joining them stays linear in the length of a line.
+    # Blocks grow with the unfinished line, so that joining them stays linear in its length.
     while block := file.read(max(BLOCK_BYTES, len(rest))):
         whole = (rest + block).splitlines(keepends=True)
         # A final \r may be the first half of \r\n.

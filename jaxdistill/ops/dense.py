@@ -1,7 +1,7 @@
 """Multiplies matrices in the compute dtype, forward and backward.
 
 Operands are cast to the compute dtype; sums and results stay float32. TPUs, GPUs and CPUs with bf16 units run this form
-natively. JAX's own transpose rule would use the float32 cotangent in the backward pass; the rule here casts it first.
+natively. JAX's own transpose rule would multiply by the float32 cotangent in the backward pass; the rule here casts it.
 """
 
 from functools import partial
@@ -16,7 +16,7 @@ from jaxtyping import Float
 from jaxdistill.core import Array, InputError, Precision
 
 SMALLEST = 64
-"""Sizes below which a transposed copy is not worth making."""
+"""Smallest sizes for which a transposed copy is worth making."""
 
 
 def product(
@@ -24,7 +24,7 @@ def product(
 ) -> Float[Array, "... o"]:
     """`x @ kernel` with operands in `compute_dtype` and a float32 result.
 
-    In float32 it requests the highest precision, because TPUs and GPUs round operands by default.
+    For float32 it requests the highest precision, because TPUs and GPUs round operands by default.
     """
     if jnp.dtype(compute_dtype) == jnp.float32:
         return jnp.matmul(x.astype(jnp.float32), kernel.astype(jnp.float32), precision=jax.lax.Precision.HIGHEST)
@@ -64,10 +64,10 @@ def _summed_over_tokens(x: Float[Array, "t i"], y: Float[Array, "t o"]) -> Float
 
 
 def _with_transposed_copy(x: Float[Array, "t i"], y: Float[Array, "t o"]) -> Float[Array, "i o"]:
-    """`x.T @ y`, the narrower operand copied so that tokens are its last axis.
+    """`x.T @ y`, with the narrower operand copied so that tokens are its last axis.
 
-    XLA's CPU backend multiplies bfloat16 in the processor's units only if the first operand's rows are contiguous;
-    otherwise it converts both to float32. Barriers keep the compiler from folding the copy back into the product.
+    XLA's CPU backend uses the processor's bfloat16 units only if the first operand's rows are contiguous; otherwise it
+    converts both operands to float32. Barriers keep the compiler from folding the copy back into the product.
     """
     narrow, wide = (x, y) if x.shape[1] <= y.shape[1] else (y, x)
     # The leading axis gives the copy the default layout.
@@ -77,7 +77,7 @@ def _with_transposed_copy(x: Float[Array, "t i"], y: Float[Array, "t o"]) -> Flo
 
 
 def dtype_of(precision: str) -> np.dtype:
-    """The dtype of matrix products; raises `InputError` for a word that is no `Precision`."""
+    """The dtype of matrix products; raises `InputError` for an unknown `precision`."""
     if precision not in get_args(Precision):
         raise InputError(f"precision={precision!r} is unknown; allowed: {', '.join(get_args(Precision))}.")
     if precision == "auto":

@@ -13,16 +13,16 @@ from jaxdistill.core import Array, InputError
 from jaxdistill.ops.norm import unit
 
 QUERY_ROWS = 1024
-"""Queries compared with a block at a time."""
+"""Number of queries compared with a block at a time."""
 PAIRS = 8192
-"""Pairs compared at a time."""
+"""Number of pairs compared at a time."""
 ROWS_PER_GROUP = 4
-"""Rows that are looked for at first to find the best one of each group, for each group that is wanted."""
+"""Rows kept at first for each wanted group, in the hope that they include every group's best row."""
 
 
 @runtime_checkable
 class Rows(Protocol):
-    """Vectors in memory, or read from the disk by their numbers."""
+    """Vectors in memory or on disk, indexed by row numbers."""
 
     def __len__(self) -> int: ...
 
@@ -74,10 +74,10 @@ def nearest_groups(
     count: int,
     dot: bool = False,
 ) -> tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]:
-    """The most similar row of each of the `count` groups of rows whose most similar rows are the nearest; as `nearest`.
+    """Like `nearest`, but over groups of rows: the `count` nearest groups, each represented by its most similar row.
 
     Args:
-      read_blocks: gives the rows in blocks; called again with more of them to keep where a few groups have the best ones.
+      read_blocks: returns the rows in blocks; called again, to keep more rows, if a few groups hold most of the best rows.
       groups: the group of each row.
       count: groups per query; all are returned if there are fewer.
       dot: as in `nearest`.
@@ -98,7 +98,7 @@ def cosines_of_pairs(
     asked: Integer[np.ndarray, " pairs"],
     answers: Integer[np.ndarray, " pairs"],
 ) -> Float[np.ndarray, " pairs"]:
-    """Cosine of each query with a row, by their indices; 0 for a zero vector."""
+    """Cosine of each pair of a query and a row, given by indices; 0 for a zero vector."""
     found = np.zeros(len(asked), np.float32)
     for at in range(0, len(asked), PAIRS):
         block = slice(at, at + PAIRS)

@@ -1,11 +1,11 @@
-"""Computes softmax statistics over a long queue of keys without building the logits.
+"""Computes softmax statistics over a long queue of keys without storing the logits.
 
 For queries `q` and keys `x_j`, losses need the log-sum-exp of `q . x`, and the average of the keys under
 `softmax(q . x)`. The second is the gradient of the first:
 
     d lse(q) / d q = sum_j softmax(q . x)_j x_j
 
-One pass over blocks of keys with running maxima (the recurrence of online softmax) gives both. `[b, k]` is never built,
+One pass over blocks of keys with running maxima (the recurrence of online softmax) gives both. `[b, k]` is never stored,
 and the backward pass is free: it uses the average from the forward pass. Losses follow by plain arithmetic:
 
     InfoNCE with the positive t, temperature 1/c                lse(c s) - c s . t
@@ -30,12 +30,12 @@ from jaxdistill.core import BATCH_AXES, Array
 LEAST = -1e15
 """Start of the running maximum: below every product, and finite, so that differences from it are never NaN."""
 MASKED = -1e30
-"""Added to the products with rows that are no keys. So far below `LEAST` that their weight, exp(MASKED - maximum), is always 0."""
+"""Added to products with rows that are not keys. So far below `LEAST` that their weight, exp(MASKED - maximum), is 0."""
 BLOCK_ROWS = 1024
 
 
 class Ring(NamedTuple):
-    """A first-in-first-out queue of teacher sentences as a ring of batches."""
+    """A first-in-first-out queue of teacher vectors, stored as a ring of batches."""
 
     ring: Float[Array, "c b e"]
     """`c` batches; `dynamic_update_slice` replaces the oldest. Sharded over `b`, so that a write needs no
@@ -65,14 +65,14 @@ def softmax_over_ring(
 ) -> tuple[Float[Array, "b q"], Float[Array, "b q e"]]:
     """Log-sum-exp of each query's products with the keys, and the average of the keys under their softmax.
 
-    The log-sum-exp has a gradient with respect to the queries, which is the average. Nothing else has a gradient.
+    Only the log-sum-exp has a gradient, and only with respect to the queries: it is the average.
 
     Args:
-      queries: divided by their temperatures.
+      queries: vectors already divided by their temperatures.
       ring: the queue after the batch is written; the block after the newest one is the oldest.
-      own: if given, the keys are the queue without the batch, and each example's own row of `own`.
+      own: if given, an example's keys are the queue without the batch, and its own row of `own`.
       expired: range (start, stop) of rows of the oldest block that are no longer keys.
-      starts_full: whether blocks that were never written hold keys.
+      starts_full: whether the initial blocks, before anything is written, hold keys.
       mesh: devices; the batch is split over its axes `slice` and `data`.
       block_rows: keys that a device processes at a time; bounds the memory.
     """

@@ -11,7 +11,7 @@ HIDDEN = -1e9
 
 
 def products(x: Float[Array, "n e"], y: Float[Array, "k e"]) -> Float[Array, "n k"]:
-    """Dot product of each row of `x` with each of `y`: their cosine, if both have unit length."""
+    """Dot product of each row of `x` with each row of `y`: their cosine, if both have unit length."""
     return jnp.einsum("ne,ke->nk", x, y, precision=jax.lax.Precision.HIGHEST)
 
 

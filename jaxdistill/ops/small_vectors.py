@@ -1,12 +1,12 @@
-"""Small forms of vectors: their first numbers only, and fewer bits a number.
+"""Small forms of vectors: fewer dimensions, and fewer bits per number.
 
-    dims      the first numbers, brought to unit length again, as nested widths are trained
-    float16   2 bytes a number
-    int8      1 byte: the range of each dimension in a sample, in 255 equal steps
-    binary    1 bit: whether a number is above 0, eight to a byte
+    dims      the first numbers, normalised to unit length again, as for nested widths in training
+    float16   2 bytes per number
+    int8      1 byte per number: its step among 255 equal ones over the dimension's range in a sample
+    binary    1 bit per number: whether it is above 0; eight to a byte
 
-int8 and binary are `quantize_embeddings` of sentence-transformers (its `int8` and `ubinary`) to the byte, so that what reads
-those reads these too: FAISS, usearch, Qdrant.
+int8 and binary equal sentence-transformers' `quantize_embeddings` (`int8` and `ubinary`) to the byte, so that FAISS, usearch
+and Qdrant can read them.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from jaxtyping import Float, Shaped
 from jaxdistill.core import InputError
 
 STORED_AS = {"float32": np.float32, "float16": np.float16, "int8": np.int8, "binary": np.uint8}
-"""Dtype to the numbers of a stored row; a byte of `binary` holds 8 dimensions, the first in its highest bit."""
+"""Maps a form's dtype to the stored numbers'; a byte of `binary` holds 8 dimensions, the first in its highest bit."""
 STEPS = 255
-"""Steps of the range of a dimension."""
+"""Number of steps into which a dimension's range is divided."""
 Ranges = tuple[tuple[float, ...], tuple[float, ...]]
 """Lowest and highest value of each dimension."""
 
@@ -31,27 +31,29 @@ class Form:
     """How vectors are stored."""
 
     dims: int
-    """The first numbers of a vector that are kept."""
+    """Number of leading dimensions to keep."""
     dtype: str = "float32"
     """One of `STORED_AS`."""
     ranges: Ranges | None = None
-    """Of `int8` alone, which needs them; see `ranges_of`."""
+    """Ranges of the dimensions, see `ranges_of`; required for `int8` and only allowed there."""
 
     def __post_init__(self):
         check_packable(self.dims, self.dtype)
         if (self.dtype == "int8") != (self.ranges is not None):
-            raise InputError("int8 vectors need the range of each dimension, and no others do; give ranges=.")
+            raise InputError("ranges= must be given for int8 vectors, and only for them.")
         if self.ranges is not None and [*map(len, self.ranges)] != [self.dims] * 2:
-            raise InputError(f"the ranges are not of {self.dims} dimensions; give those of this very form.")
+            raise InputError(
+                f"the ranges are not for {self.dims} dimensions; give the ranges that were computed for this form."
+            )
 
 
 def row_bytes(dims: int, dtype: str) -> int:
-    """Bytes of a stored vector."""
+    """Bytes per stored vector."""
     return dims // 8 if dtype == "binary" else dims * np.dtype(STORED_AS[dtype]).itemsize
 
 
 def check_packable(dims: int, dtype: str) -> None:
-    """Raises `InputError` for an unknown dtype, or dimensions that do not fill bytes."""
+    """Raises `InputError` for an unknown dtype, or for `binary` with dimensions that do not fill bytes."""
     if dtype not in STORED_AS:
         raise InputError(f"dtype {dtype!r} is unknown; allowed: {', '.join(STORED_AS)}.")
     if dtype == "binary" and dims % 8:
@@ -59,7 +61,7 @@ def check_packable(dims: int, dtype: str) -> None:
 
 
 def checked_dims(dims: int, width: int, dtype: str) -> int:
-    """`dims`, or `width` for 0; raises `InputError` for more numbers than the vectors have, or as `check_packable`."""
+    """`dims`, or `width` for 0; raises `InputError` for more dimensions than the vectors have, or like `check_packable`."""
     if not 0 <= dims <= width:
         raise InputError(f"dims={dims} must be from 1 to {width}, the width of the model's vectors.")
     check_packable(dims or width, dtype)
@@ -67,7 +69,7 @@ def checked_dims(dims: int, width: int, dtype: str) -> int:
 
 
 def cut(rows: Float[np.ndarray, "n e"], dims: int) -> Float[np.ndarray, "n d"]:
-    """The first `dims` numbers of each row at unit length, in float32; zeros stay zeros."""
+    """The first `dims` numbers of each row, normalised to unit length, in float32; zeros stay zeros."""
     first = np.asarray(rows[:, :dims], np.float32)
     lengths = np.linalg.norm(first, axis=1, keepdims=True)
     return first / np.where(lengths == 0, np.float32(1), lengths)
@@ -77,10 +79,12 @@ def ranges_of(rows: Float[np.ndarray, "n e"], dims: int) -> Ranges:
     """The range of each of the first `dims` dimensions in a sample of vectors, for `int8`.
 
     Raises:
-      InputError: fewer than two vectors, which have no range.
+      InputError: fewer than two vectors, which span no range.
     """
     if len(rows) < 2:
-        raise InputError(f"int8 takes the ranges of its dimensions from a sample, which has {len(rows)} of 2 vectors.")
+        raise InputError(
+            f"int8 takes the ranges of its dimensions from a sample of 2 or more vectors; got {len(rows)}."
+        )
     sample = cut(rows, dims)
     return as_ranges([sample.min(axis=0), sample.max(axis=0)])
 
@@ -91,11 +95,11 @@ def as_ranges(given: Any) -> Ranges:
         lowest, highest = np.asarray(given, np.float32)
         return tuple(lowest.tolist()), tuple(highest.tolist())
     except (TypeError, ValueError):
-        raise InputError(f"ranges are an array [2, dims] of float, as encode keeps them; got {given!r:.60}.") from None
+        raise InputError(f"ranges must be a float array [2, dims], as encode stores them; got {given!r:.60}.") from None
 
 
 def as_stored(form: Form, rows: Float[np.ndarray, "n e"]) -> Shaped[np.ndarray, "n s"]:
-    """Vectors of any length in the form in which they are stored; `s` is `dims`, or an eighth of it for `binary`."""
+    """Encodes vectors of any length for storage; `s` is `dims`, or an eighth of it for `binary`."""
     first = cut(rows, form.dims)
     if form.dtype == "binary":
         return np.packbits(first > 0, axis=1)
@@ -107,18 +111,18 @@ def as_stored(form: Form, rows: Float[np.ndarray, "n e"]) -> Shaped[np.ndarray, 
 
 
 def floats(form: Form, rows: Shaped[np.ndarray, "n s"]) -> Float[np.ndarray, "n d"]:
-    """What stored vectors stand for: the middles of their steps for `int8`, +1 and -1 for `binary`; not of unit length."""
+    """Decodes stored vectors: the middles of their steps for `int8`, +1 and -1 for `binary`; not of unit length."""
     if form.dtype == "binary":
         return np.unpackbits(rows, axis=1, count=form.dims).astype(np.float32) * 2 - 1
     if form.ranges is None:
         return rows
     lowest, steps = _lowest_and_steps(form.ranges)
-    codes = np.minimum(rows.astype(np.float32) + 128, STEPS - 1)  # the highest number is in the last step
+    codes = np.minimum(rows.astype(np.float32) + 128, STEPS - 1)  # a range's highest number belongs to the last step
     return lowest + (codes + np.float32(0.5)) * steps
 
 
 def as_read(form: Form, rows: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n d"]:
-    """What vectors of any length stand for once they are stored."""
+    """Encodes and decodes vectors: the values that remain once they are stored."""
     return floats(form, as_stored(form, rows))
 
 

@@ -1,1 +1,1 @@
-"""Config files, presets, `--config.X=Y` on the command line, and the help that lists all options."""
+"""Config files, presets, `--config.X=Y` on the command line, and the help on all options."""

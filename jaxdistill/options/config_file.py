@@ -1,4 +1,4 @@
-"""Reads config files: shipped ones from any folder, or a user's own, completed with the defaults of every option."""
+"""Reads config files, shipped or the user's own, and completes them with the defaults of all options."""
 
 import importlib.util
 import inspect
@@ -17,7 +17,7 @@ from jaxdistill.paths import configs_folder
 def read_config_file(spec: str) -> list[dict[str, Any]]:
     """All options of every stage of `FILE`, `FILE:PRESET` or `FILE:PRESET:ARGUMENT` as plain nested data.
 
-    `get_config` of the file returns the options of a training, or a list of them, one for each of several stages.
+    The file's `get_config` returns the options of a training, or a list with the options of each stage.
 
     Raises:
       InputError: the file does not exist, raises an error, or has no such preset.
@@ -56,7 +56,7 @@ def completed(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_config(name: str) -> pathlib.Path:
-    """The file of that name, else the shipped config of that name."""
+    """The file of that name, or else the shipped config of that name."""
     path = pathlib.Path(name)
     if path.is_file():
         return path
@@ -68,12 +68,12 @@ def find_config(name: str) -> pathlib.Path:
 
 
 def shipped_configs() -> list[pathlib.Path]:
-    """The config files that come with the package, or lie beside it in a clone."""
+    """The config files installed with the package, or beside it in a clone."""
     return sorted(path for path in configs_folder().glob("*.py") if not path.name.startswith("_"))
 
 
 def load_config_module(path: pathlib.Path) -> ModuleType:
-    """A config file as a module. It may import its neighbours and the shipped files by their plain names."""
+    """Loads a config file as a module; it can import files of its folder and shipped ones by their plain names."""
     for folder in (path.resolve().parent, *{file.parent.resolve() for file in shipped_configs()}):
         if str(folder) not in sys.path:
             sys.path.append(str(folder))

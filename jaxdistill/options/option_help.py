@@ -1,4 +1,4 @@
-"""Describes every option: its type, default and meaning, as the dataclasses state them."""
+"""Describes every option: its type, default and meaning, taken from the dataclasses."""
 
 import ast
 import dataclasses
@@ -14,9 +14,9 @@ from jaxdistill.options.config_file import find_config, first_line, load_config_
 SECTIONS = tuple(config.PLAIN.values())
 
 OBJECTIVE = "objective ("
-"""Beginning of the names of sections that each describe an objective."""
+"""Start of the names of the sections that each describe one objective."""
 WIDTH = 100
-"""Columns of the help."""
+"""Width of the help, in characters."""
 
 
 class Option(NamedTuple):
@@ -29,7 +29,7 @@ class Option(NamedTuple):
 
 
 def sections() -> Iterator[tuple[str, str, list[Option]]]:
-    """(name, first line of its docstring, options) of every section, each objective as one."""
+    """Yields (name, first line of the docstring, options) of every section; each objective is a section."""
     for section in config.SECTIONS:
         if kinds := KINDS.get(section):
             yield section, _kinds_line(kinds), options_of_kinds(kinds)
@@ -41,7 +41,7 @@ def sections() -> Iterator[tuple[str, str, list[Option]]]:
 
 
 def _kinds_line(kinds: Kinds) -> str:
-    """The kinds of a section with what each is, and the one that it is by default."""
+    """A paragraph on the kinds of a section: the default, and a sentence on each."""
     described = [f"`{name}`: {_first_sentence(kinds.options_class(name))}" for name in kinds.available()]
     return f"The kind, `{kinds.default}` by default, decides which options there are. {' '.join(described)}"
 
@@ -51,7 +51,7 @@ def _first_sentence(kind: type) -> str:
 
 
 def options_of_kinds(kinds: Kinds) -> list[Option]:
-    """The options of a section's kinds. A meaning begins with the kinds that have the option, unless all have it."""
+    """The options of all kinds of a section. A meaning begins with the kinds that have the option, unless all do."""
     having: dict[Option, list[str]] = {}
     for name in kinds.available():
         for option in options_of(kinds.options_class(name)):
@@ -66,7 +66,7 @@ def options_of_kinds(kinds: Kinds) -> list[Option]:
 
 
 def options_of(kind: type) -> list[Option]:
-    """Each field of an options class with the text that stands below it, there or in a class that it extends."""
+    """Each field of an options class with the docstring below it, in this class or in a base class."""
     hints = get_type_hints(kind, include_extras=True)
     below: dict[str, str] = {}
     for owner in reversed([owner for owner in kind.__mro__ if dataclasses.is_dataclass(owner)]):
@@ -132,7 +132,7 @@ def all_configs() -> str:
 
 
 def _wrapped(text: str, *, indent: int) -> str:
-    """A paragraph of the help, whose further lines are indented more."""
+    """A paragraph of the help; lines after the first are indented further."""
     return textwrap.fill(
         text,
         WIDTH,

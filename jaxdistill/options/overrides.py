@@ -1,4 +1,4 @@
-"""Replaces options of a config by their dotted names, as the command line and the Python API give them."""
+"""Overrides options of a config by dotted name, for the command line and the Python API."""
 
 import ast
 import json
@@ -12,25 +12,25 @@ from jaxdistill.config.kinds import KINDS, refuse_foreign_options, turned
 from jaxdistill.core import InputError
 
 ALL = "all."
-"""Begins the name of an option that is given to every stage that has it."""
+"""Prefix of an option's name that sets it in every stage that has it."""
 WORDS = {"true": True, "false": False, "1": True, "0": False}
 ALLOWED = {bool: "true or false", int: "a whole number", float: "a number"}
-"""What the command line may say for an option of a type."""
+"""Allowed values on the command line, by type of the option, for errors."""
 
 
 def with_options(
     stages: Sequence[Mapping[str, Any]], given: Mapping[str, Any], *, text: bool = False
 ) -> list[dict[str, Any]]:
-    """The options of all stages with some replaced by their dotted names; raises `InputError` for a name that does not exist.
+    """Overrides options of all stages by dotted name; raises `InputError` for an unknown name.
 
-    `stage2.run.seed` is an option of one stage, and `all.run.seed` of every stage that has it; what a stage is given alone
-    goes before what all are given. The option of a single stage needs no such beginning.
+    `stage2.run.seed` is an option of one stage, and `all.run.seed` of every stage that has it; a value for one stage overrides
+    a value for all. If there is only one stage, names need no prefix.
 
-    A `student.kind`, `teacher.kind` or `objective.name` comes first: it decides which options its section has. Options that both
-    kinds have keep their values, all others have their defaults.
+    A `student.kind`, `teacher.kind` or `objective.name` applies first, because it determines the section's options. Options
+    that both kinds have keep their values; all others get their defaults.
 
     Args:
-      text: the values are texts, as the command line gives them.
+      text: the values are strings from the command line.
     """
     changed: list[dict[str, Any]] = json.loads(json.dumps(stages))
     for name in sorted(
@@ -47,7 +47,7 @@ def with_options(
 
 
 def _placed(name: str, count: int, *, flag: str) -> tuple[str, Sequence[int]]:
-    """The option that a name means, and the stages, counted from 0, in which it is replaced."""
+    """The option that a name refers to, and the stages, counted from 0, in which it applies."""
     first, _, option = name.partition(".")
     if first == "all":
         return option, range(count)
@@ -58,7 +58,7 @@ def _placed(name: str, count: int, *, flag: str) -> tuple[str, Sequence[int]]:
     if first == "then":
         later = len(re.match(r"(then\.)+", name)[0]) // len("then.")  # pyright: ignore[reportOptionalSubscript]
         option = name.replace("then.", "")
-        raise InputError(f"{flag}{name} is written {flag}stage{later + 1}.{option}; a stage is named by its number.")
+        raise InputError(f"{flag}{name} is now written {flag}stage{later + 1}.{option}; stages have numbers.")
     if count > 1:
         raise InputError(
             f"{flag}{name}: the config has {count} stages; write {flag}all.{name} for every stage that has the option, or "
@@ -79,10 +79,10 @@ def _replace(stage: dict[str, Any], name: str, value: Any, *, text: bool) -> Non
 
 
 def _unknown(name: str, before: str, stage: Mapping[str, Any], *, text: bool) -> InputError:
-    """The error about an option that no stage has, with the kinds that have it, or a close one.
+    """The error for an option that no stage has; names the kinds that have it, or a similar option.
 
     Args:
-      before: what goes before the option where it is given.
+      before: prefix of the option as the user gave it.
     """
     section, _, option = name.partition(".")
     if section in KINDS and section in stage:
@@ -96,7 +96,7 @@ def _unknown(name: str, before: str, stage: Mapping[str, Any], *, text: bool) ->
 
 
 def typed_text(default: Any, text: str, name: str) -> Any:
-    """The value of an option that the command line gives as text, by the type of the value that it replaces."""
+    """Parses an option's text on the command line; the default determines the type."""
     shown = f"--config.{name}={text!r}"
     if isinstance(default, bool):
         if text.lower() not in WORDS:
@@ -113,7 +113,7 @@ def typed_text(default: Any, text: str, name: str) -> Any:
 
 
 def _tuple(text: str, shown: str) -> Any:
-    """`(1.0,2.0)` as a tuple, and a single word as it is: some options take one for a tuple."""
+    """Parses `(1.0,2.0)` to a tuple; returns a single word unchanged, because some options accept one instead."""
     if not text.startswith(("(", "[", "'", '"')):
         try:
             number = ast.literal_eval(text)
@@ -123,12 +123,12 @@ def _tuple(text: str, shown: str) -> Any:
     try:
         value = ast.literal_eval(text)
     except (SyntaxError, ValueError):
-        raise InputError(f'{shown} is no tuple; write one such as "(1.0,2.0)" or "(\'name\',)".') from None
+        raise InputError(f'{shown} is not a tuple; write one such as "(1.0,2.0)" or "(\'name\',)".') from None
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
 def _likely(name: str, known: list[str], *, flag: str) -> str:
-    """` Did you mean X?` for a close option of the same section, or else of any other."""
+    """` Did you mean X?` for a similar option of the same section, or else of another section."""
     section, _, option = name.rpartition(".")
     for names in ([other for other in known if other.rpartition(".")[0] == section], known):
         if meant := did_you_mean(option, list({other.rpartition(".")[2]: None for other in names})):
@@ -138,7 +138,7 @@ def _likely(name: str, known: list[str], *, flag: str) -> str:
 
 
 def option_names(options: Mapping[str, Any]) -> list[str]:
-    """`section.option` of a nested config."""
+    """The dotted names of all options of a nested config."""
     return list(_names(options))
 
 

@@ -1,1 +1,1 @@
-"""Plans a run for TPUs that are not there."""
+"""Plans a run for TPUs without having them."""

@@ -1,4 +1,4 @@
-"""What XLA says of a compiled program, and from the program's text the collectives, which XLA's own analyses leave out."""
+"""Reads XLA's analyses of a compiled program, and counts its collectives, which they leave out, from the program's text."""
 
 import math
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 BITS = {"pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "bf16": 16, "f16": 16, "f64": 64, "s64": 64, "u64": 64}
-"""Of an element; 32 where a type is not listed."""
+"""Bits per element, by type; 32 for types that are not listed."""
 COMPUTATION = re.compile(r"^(?:ENTRY )?(%\S+) \([^\n]*\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 COLLECTIVE = re.compile(
     r"= (\(.+?\)|\S+) (all-gather|all-reduce|reduce-scatter|collective-permute|(?:ragged-)?all-to-all)(-start)?\("
@@ -15,13 +15,13 @@ CALLED = re.compile(r"(?:calls|body|branch_computations)=\{?(%[^,}\s]+(?:, %[^,}
 
 
 class Collective(NamedTuple):
-    """All collectives of a kind in one step of one device."""
+    """All collectives of one kind in a step of one device."""
 
     count: int = 0
     size_bytes: int = 0
-    """Of their results."""
+    """Size of their results."""
     sent_bytes: float = 0.0
-    """Least that a device sends, on a ring of the devices that take part."""
+    """Minimum that a device sends if the participating devices form a ring."""
 
 
 class Memory(NamedTuple):
@@ -29,7 +29,7 @@ class Memory(NamedTuple):
 
     arguments: int
     outputs: int
-    """Results that are not written in place of an argument."""
+    """Size of results that do not reuse an argument's memory."""
     temporaries: int
 
     @property
@@ -38,19 +38,19 @@ class Memory(NamedTuple):
 
 
 def memory_of(compiled: Any) -> Memory:
-    """The compiler's figures of a compiled program."""
+    """The compiler's memory figures for a compiled program."""
     found = compiled.memory_analysis()
     new = found.output_size_in_bytes - found.alias_size_in_bytes
     return Memory(found.argument_size_in_bytes, new, found.temp_size_in_bytes)
 
 
 def accessed_bytes(compiled: Any) -> float:
-    """XLA's count of what a program reads and writes: the memory on the chip too, and each loop once."""
+    """XLA's count of bytes that a program reads and writes; includes on-chip memory, and counts each loop once."""
     return (compiled.cost_analysis() or {}).get("bytes accessed", 0.0)
 
 
 def estimated_cycles(text: str) -> int:
-    """Sum of the TPU compiler's own estimates of all operations in the text of a compiled program (HLO), loops included."""
+    """Sum of the TPU compiler's cycle estimates for all operations in a compiled program's text (HLO), repeated by loops."""
     return sum(
         times * int(cycles)
         for line, times, fused in _lines(text)
@@ -60,14 +60,14 @@ def estimated_cycles(text: str) -> int:
 
 
 def collectives_of(text: str) -> dict[str, Collective]:
-    """Counts the collectives in the text of a compiled program by kind; collectives in a loop count once for each iteration."""
+    """Counts the collectives in a compiled program's text by kind; one in a loop counts once per iteration."""
     found: dict[str, Collective] = {}
     overlapped: set[tuple[str, ...]] = set()
     for line, times, fused in _lines(text):
         if not (match := COLLECTIVE.search(line)):
             continue
         shape, kind, start = match.groups()
-        # A collective that overlaps with fusions stands in each of them.
+        # A collective that overlaps with fusions appears in each of them.
         same = (kind, shape, *re.findall(r"channel_id=\d+", line))
         if fused and same in overlapped:
             continue
@@ -83,13 +83,13 @@ def collectives_of(text: str) -> dict[str, Collective]:
 
 
 def _lines(text: str) -> Iterator[tuple[str, int, bool]]:
-    """(line, how often it runs, whether inside a fusion) of all that a program runs."""
+    """Yields (line, number of executions, whether inside a fusion) for every line that a program runs."""
     entry = re.findall(r"^ENTRY (%\S+)", text, re.MULTILINE)[0]
     return _runs(dict(COMPUTATION.findall(text)), entry, 1, False)
 
 
 def _runs(computations: Mapping[str, str], name: str, times: int, fused: bool) -> Iterator[tuple[str, int, bool]]:
-    """The lines of a computation and of all that it calls."""
+    """Yields the lines of a computation and of all computations that it calls."""
     for line in computations[name].splitlines():
         yield line, times, fused
         loop = re.search(r" while\(.*condition=(%[^,\s]+)", line)
@@ -100,7 +100,7 @@ def _runs(computations: Mapping[str, str], name: str, times: int, fused: bool) -
 
 
 def _iterations(condition: str) -> int:
-    """Iterations of a loop from 0 up to a constant; 1 if its condition is another."""
+    """Iterations of a loop that counts from 0 to a constant; 1 for any other condition."""
     stops = re.findall(r" constant\((\d+)\)", condition)
     return int(stops[0]) if len(stops) == 1 and "direction=LT" in condition else 1
 
@@ -117,6 +117,6 @@ def _devices(line: str) -> int:
 
 
 def _size(shape: str) -> int:
-    """Bytes of all arrays of a shape."""
+    """Bytes of all arrays in a shape."""
     arrays = re.findall(r"(\w+)\[([\d,]*)\]", shape)
     return sum(math.prod(int(n) for n in sizes.split(",") if n) * BITS.get(kind, 32) // 8 for kind, sizes in arrays)

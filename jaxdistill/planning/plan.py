@@ -1,4 +1,4 @@
-"""Plans a run for TPUs that are not there: compiles its step for them, and says what it needs and how long it takes at least."""
+"""Plans a run for TPUs without having them: compiles its step, and reports its memory and a lower bound of its time."""
 
 import contextlib
 import dataclasses
@@ -23,31 +23,31 @@ from jaxdistill.training.setup.build import build
 
 GIB = 2**30
 UNITS = {"M": 2.0**-10, "G": 1.0, "T": 2.0**10}
-"""Of the compiler's sizes, in GiB."""
+"""Units of the compiler's sizes, in GiB."""
 REFUSALS = (
     r"required for [\w ]+ \(([\d.]+)([MGT])\) exceeds available HBM",
     r"Used ([\d.]+)([MGT]) of [\d.]+[MGT] hbm",
 )
-"""How libtpu 0.0.42.1, and TPUs, say what a program needs of the memory, arguments included."""
+"""How libtpu 0.0.42.1 and TPUs report the memory that a program needs, arguments included."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What one step costs a chip, as compiled."""
+    """The cost of one compiled step on one chip."""
 
     chip: Chip
     products: Mapping[str, Products]
-    """Of each part of the step."""
+    """Operations of each part of the step."""
     memory: Memory
     accessed_bytes: float
-    """XLA's own count: with the memory on the chip, and each loop once."""
+    """XLA's own count, which includes on-chip memory and counts each loop once."""
     collectives: Mapping[str, Collective]
     cycles: int
     """The compiler's own estimate."""
 
     @property
     def seconds(self) -> dict[str, float]:
-        """What a step takes at the chip's peak rates, if nothing but this took time."""
+        """Time of a step at the chip's peak rates for each resource, as if only that resource took time."""
         flops = sum(products.bfloat16_flops for products in self.products.values())
         return {
             "arithmetic": flops / self.chip.flops_per_s,
@@ -56,7 +56,7 @@ class Plan:
 
     @property
     def least_seconds(self) -> float:
-        """Lower bound of a step's time: the slower of the two, if they overlap fully."""
+        """Lower bound of a step's time: the slowest resource, if all overlap fully."""
         return max(self.seconds.values())
 
     @property
@@ -65,7 +65,7 @@ class Plan:
 
     @property
     def utilisation(self) -> float:
-        """Upper bound of the share of the chip's peak that the step's arithmetic uses."""
+        """Upper bound of the fraction of the chip's peak that the step's arithmetic uses."""
         return self.flops / self.chip.flops_per_s / self.least_seconds
 
 
@@ -97,7 +97,7 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[
 def compiled_plan(
     target: Slice, train_step: Any, state: TrainState, teacher_params: Any, batch: Batch, options: RunOptions
 ) -> Plan:
-    """The plan of a step whose arguments are shapes."""
+    """Compiles a step whose arguments are shapes, and returns its plan."""
     traced = train_step.trace(state, teacher_params, batch)
     products = {
         part: Products(found.flops / target.chips, found.bfloat16_flops / target.chips)
@@ -121,10 +121,10 @@ def compiled_plan(
 
 @contextlib.contextmanager
 def _uncached() -> Iterator[None]:
-    """Without JAX's cache of programs, which cannot read what was compiled for devices that are not there."""
+    """Disables JAX's compilation cache, which cannot load programs compiled for absent devices."""
     before = jax.config.values["jax_enable_compilation_cache"]
     jax.config.update("jax_enable_compilation_cache", False)
-    compilation_cache.reset_cache()  # JAX asks for the setting once
+    compilation_cache.reset_cache()  # JAX reads the setting only once
     try:
         yield
     finally:
@@ -134,7 +134,7 @@ def _uncached() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _fits(target: Slice, options: RunOptions, held: int) -> Iterator[None]:
-    """Turns the compiler's refusal of a step that needs too much memory into an `InputError`; `held`: bytes of arguments."""
+    """Turns the compiler's out-of-memory error into an `InputError`; `held`: bytes of the step's arguments."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -170,7 +170,7 @@ def argument_bytes(train_step: Any, *arguments: Any) -> int:
 
 
 def report(plan: Plan, *, batch_size: int, steps: int) -> list[str]:
-    """The lines of a plan."""
+    """The lines that describe a plan."""
     memory, seconds, least = plan.memory, plan.seconds, plan.least_seconds
     slowest = max(seconds, key=lambda name: seconds[name])
     parts = sorted(plan.products.items(), key=lambda item: -item[1].flops)
@@ -198,5 +198,5 @@ def held_bytes(tree: Any, shardings: Any) -> int:
 
 
 def shapes_of(tree: Any) -> Any:
-    """The arrays of a tree as shapes."""
+    """Replaces the arrays of a tree by their shapes."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)

@@ -1,4 +1,4 @@
-"""TPU slices that a step is compiled for without having them, by their names."""
+"""TPU slices, by name, for which a step can be compiled without having them."""
 
 import dataclasses
 import importlib.util
@@ -15,23 +15,23 @@ from jaxdistill.core import InputError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slice:
-    """Chips of one kind, connected."""
+    """Connected chips of one kind."""
 
     name: str
     chip: Chip
     chips: int
     topology: str
-    """As the TPU compiler names it, such as `v5e:4x4`."""
+    """The TPU compiler's name of the slice, such as `v5e:4x4`."""
 
     def mesh(self, *, model_axis: int = 1, slices: int = 0) -> Mesh:
-        """The slice as devices that a program can be compiled for; raises `InputError` without the TPU compiler."""
+        """A mesh of the slice's devices, for compiling only; raises `InputError` without the TPU compiler."""
         if not importlib.util.find_spec("libtpu"):
             raise InputError(f"--compile_for={self.name} needs the TPU compiler: pip install libtpu. It needs no TPU.")
-        # Without them libtpu looks for a TPU, warns, and admits one process at a time.
+        # Without these variables, libtpu looks for a TPU, warns, and allows one process at a time.
         for name, value in (
             ("TPU_SKIP_MDS_QUERY", "1"),
             ("TPU_WORKER_HOSTNAMES", "localhost"),
-            ("TPU_ACCELERATOR_TYPE", "v5litepod-8"),  # any: the topology below counts
+            ("TPU_ACCELERATOR_TYPE", "v5litepod-8"),  # any will do: the topology below counts
             ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1"),
         ):
             os.environ.setdefault(name, value)
@@ -42,7 +42,7 @@ class Slice:
 
 
 def slice_named(name: str) -> Slice:
-    """The slice of a name such as `v5e-16`; raises `InputError` with the known ones."""
+    """The slice with a name such as `v5e-16`; raises `InputError`, with the known names, if there is none."""
     match = re.fullmatch(r"(v\w+)-(\d+)", name)
     if not match or match[1] not in CHIPS:
         meant = did_you_mean(name.partition("-")[0], list(CHIPS))
@@ -56,5 +56,5 @@ def slice_named(name: str) -> Slice:
         raise InputError(
             f"--compile_for={name} does not exist; allowed: {', '.join(f'{match[1]}-{n}' for n in sizes)}."
         )
-    shape = chip.topologies[max(chips, min(chip.topologies))]  # one chip is a part of the smallest slice
+    shape = chip.topologies[max(chips, min(chip.topologies))]  # a single chip is part of the smallest slice
     return Slice(name=name, chip=chip, chips=chips, topology=f"{match[1]}:{shape}")

@@ -175,6 +175,7 @@ def accumulated(gradients_of, state: TrainState, teacher_params: Params, batch: 
         (loss, (_, metrics)), found = gradients_of(state, teacher_params, batch, jax.random.fold_in(key, index))
         return jax.tree.map(lambda x, y: x + y / parts, total, (loss, metrics, found)), None
 
+    # Only shapes are computed here: the sums start from zeros, so that one compiled body serves every part.
     first = jax.tree.map(lambda x: x[0], split)
     (loss, (_, metrics)), found = jax.eval_shape(gradients_of, state, teacher_params, first, key)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (loss, metrics, found))
@@ -205,6 +206,7 @@ def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: B
 
     def add(total, part):
         (index, one), slope = part
+        # The same folded key as in `sides`: this pass must draw the same dropout masks.
         _, back = jax.vjp(
             lambda params: forward.vectors(params, one, jax.random.fold_in(key, index)), state.params["student"]
         )

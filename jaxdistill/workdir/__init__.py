@@ -1,1 +1,1 @@
-"""The folder of a run: checkpoints, notes, its one writer, and its copy in a bucket."""
+"""The folder of a run: checkpoints, notes, the lock, and its copy in a bucket."""

@@ -1,11 +1,11 @@
-"""Saves and restores train states: after a crash, beside a damaged file, and on other devices.
+"""Saves and restores train states: after a crash, despite a damaged file, and on other devices.
 
-Orbax writes a checkpoint into a temporary folder and renames it, so a killed run leaves complete checkpoints only. The
-latest ones, the best one and those that `evals.average` names are kept. A JSON record beside the arrays holds the progress
-of the evaluation and a checksum of every array, because a damaged file can be read without an error.
+Orbax writes a checkpoint into a temporary folder and renames it, so a killed run leaves only complete checkpoints. The
+latest, the best, and those that `evals.average` names are kept. A JSON record beside the arrays holds the record of
+evaluations and a checksum of every array, because a damaged file can be read without an error.
 
-Processes that share the folder write and read a part each. Otherwise the first one writes what it gathers from all, and sends
-all what it reads: it needs memory and disk for the whole state, and the others need no file.
+Processes that share the folder each write and read a part. Otherwise the first process gathers the state from all and
+writes it, and reads it and sends it to all: it needs memory and disk for the whole state, and the others need no files.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from jaxdistill.workdir.folder import CHECKPOINTS
 log = logging.getLogger(__name__)
 
 BESIDE_ARRAYS = 1_000_000
-"""Bytes that the indices and records of a checkpoint take at most, beside its arrays."""
+"""Most bytes that a checkpoint takes besides its arrays."""
 
 
 class Restored(NamedTuple):
@@ -42,8 +42,8 @@ class Restored(NamedTuple):
 
 
 class _LatestAndBest(policies.PreservationPolicy):
-    """Keeps the latest checkpoints, those of `steps`, and the best one by its step, because Orbax forgets metrics when a
-    program ends."""
+    """Keeps the latest checkpoints, the given `steps`, and the best one. The best is known by its step, because Orbax forgets
+    metrics when a program ends."""
 
     def __init__(self, latest: int, steps: Sequence[int]):
         self._latest = policies.LatestN(latest)
@@ -70,15 +70,15 @@ class Checkpoints:
     ):
         """
         Args:
-          keep: how many of the latest checkpoints stay.
-          keep_steps: steps whose checkpoints stay too.
-          read_only: leave a checkpoint alone that a running training is writing.
-          shared: whether all processes of the run see the folder; else the first one alone opens it.
+          keep: number of latest checkpoints to keep.
+          keep_steps: further steps whose checkpoints to keep.
+          read_only: do not touch a checkpoint that a running training is writing.
+          shared: whether all processes of the run see the folder; otherwise only the first one opens it.
         """
         self.folder = pathlib.Path(workdir).absolute() / CHECKPOINTS
         self._by_first = count() > 1 and not shared
         self._policy = _LatestAndBest(keep, keep_steps)
-        # Orbax makes no folder for some of the processes.
+        # Orbax does not create the folder when only some of the processes use it.
         create = not read_only and not self._by_first
         self._own = ocp.options.MultiprocessingOptions(active_processes={0} if self._by_first else None)
         self._options = ocp.CheckpointManagerOptions(
@@ -90,13 +90,13 @@ class Checkpoints:
             multiprocessing_options=self._own,
         )
         self._known_steps: list[int] = []
-        """Kept steps, as the first process has said."""
+        """Kept steps, as reported by the first process."""
         self._manager: ocp.CheckpointManager | None = None
         with self._sharing_errors():
             self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager | None:
-        """None in a process that leaves the files to the first one."""
+        """The manager of the files; None in a process that leaves them to the first one."""
         if self._by_first:
             if not is_first():
                 return None
@@ -114,7 +114,8 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _sharing_errors(self) -> Iterator[None]:
-        """Raises an `InputError` of the body also in processes that leave the files to the first one; these learn the steps."""
+        """Raises an `InputError` of the `with` body in all processes, and tells all the kept steps, when only the first process
+        has the files."""
         problem = None
         try:
             yield
@@ -127,9 +128,9 @@ class Checkpoints:
             raise problem
 
     def save(self, state: TrainState, progress: dict[str, Any]) -> None:
-        """Writes the state; keeps the latest few, the best (`progress["best_step"]`) and `keep_steps`; removes the rest.
+        """Writes the state, then removes all checkpoints but the latest, the best (`progress["best_step"]`) and `keep_steps`.
 
-        Returns when the arrays are copied off the device; the files are written in the background.
+        Returns when the arrays are copied off the devices; files are written in the background.
         """
         self.wait()
         step, saved = int(state.step), _savable(state)
@@ -173,15 +174,15 @@ class Checkpoints:
             raise _failed(error, self) from error
 
     def restore(self, like: TrainState, shardings: TrainState, *, step: int | None = None) -> Restored | None:
-        """The latest readable checkpoint, or the one at `step`, placed by `shardings`; None without any.
+        """The latest readable checkpoint, or the one at `step`, placed by `shardings`; None if there are none.
 
-        Unreadable checkpoints after a readable one are renamed with a warning. Where none can be read, all stay: the cause may
-        lie in models or options.
+        Unreadable checkpoints later than a readable one are renamed, with a warning. If none can be read, all stay, because
+        the cause may be other models or options.
 
         Args:
-          like: shapes and dtypes.
-          shardings: where the arrays go; need not be what they were saved with.
-          step: exactly this one; then an unreadable or missing checkpoint is an error.
+          like: shapes and dtypes of the state.
+          shardings: where to place the arrays; may differ from when they were saved.
+          step: exactly this one; an unreadable or missing checkpoint is then an error.
         """
         if step is not None and step not in self.steps:
             raise self._missing(step)
@@ -191,7 +192,7 @@ class Checkpoints:
                 found, problem = self._read(candidate, like, shardings), ""
             except Exception as error:  # tensorstore, Orbax and JSON each raise their own for damaged files
                 found, problem = None, _first_line(error)
-            problem = next(filter(None, gathered(problem)), "")  # of any process: all must take the same one
+            problem = next(filter(None, gathered(problem)), "")  # of any process: all must restore the same step
             if not problem:
                 for damaged, why in problems.items():
                     log.warning(
@@ -207,12 +208,12 @@ class Checkpoints:
             latest, problem = next(iter(problems.items()))
             raise InputError(
                 f"no checkpoint in {self.folder} can be read (step {latest}: {problem}). If the student's model was replaced since, "
-                "restore it; else remove the folder to start from step 0."
+                "restore it; otherwise remove the folder to start from step 0."
             )
         return None
 
     def restore_alone(self, step: int) -> TrainState:
-        """The state of a kept step on one device; its shapes are read from the checkpoint."""
+        """The state of a kept step on one device; takes shapes from the checkpoint itself."""
         if step not in self.steps:
             raise self._missing(step)
         assert self._manager is not None  # one process is on its own
@@ -229,7 +230,7 @@ class Checkpoints:
         return InputError(f"{self.folder} has no checkpoint of step {step}; kept: {kept}.")
 
     def _read(self, step: int, like: TrainState, shardings: TrainState) -> Restored | None:
-        """The checkpoint of `step`: None in a process that leaves it to the first one, which has it in its host's memory."""
+        """The checkpoint of `step`; None in a process that leaves the files to the first one, which reads to host memory."""
         if self._manager is None:
             return None
         raw = jax.eval_shape(_savable, like)
@@ -241,15 +242,15 @@ class Checkpoints:
         return self._arrays(step, abstract)
 
     def _sent(self, found: Restored | None, like: TrainState, shardings: TrainState) -> Restored:
-        """What the first process has read, placed in all."""
+        """Sends what the first process has read to all, and places it on their devices."""
         step, progress = gathered([found.step, found.progress] if found else None)[0]
         shapes = jax.eval_shape(_savable, like)
         arrays = _savable(found.state) if found else jax.tree.map(_blank, shapes)
         return Restored(step, _from_saved(jax.tree.map(_placed, arrays, shapes, shardings._asdict())), progress)
 
     def _arrays(self, step: int, abstract: dict[str, Any]) -> Restored:
-        """The checkpoint of `step`, each array compared with its checksum."""
-        assert self._manager is not None  # only processes that have the files read them
+        """Reads the checkpoint of `step`; raises `ValueError` if an array does not match its checksum."""
+        assert self._manager is not None  # only processes with the files read them
         items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), progress=ocp.args.JsonRestore())
         read: Any = self._manager.restore(step, args=items)
         expected = read.progress.pop("checksums")
@@ -306,7 +307,7 @@ def _checksums(saved: dict[str, Any]) -> dict[str, int]:
 
 
 def _bytes_to_write(array: jax.Array | np.ndarray) -> int:
-    """What this process writes of an array."""
+    """Number of bytes of an array that this process writes."""
     if isinstance(array, np.ndarray):
         return array.nbytes
     return sum(shard.data.nbytes for shard in array.addressable_shards if shard.replica_id == 0)
@@ -323,7 +324,7 @@ def _blank(shape: jax.ShapeDtypeStruct) -> np.ndarray:
 
 
 def _placed(array: Any, shape: jax.ShapeDtypeStruct, sharding: jax.sharding.NamedSharding) -> jax.Array:
-    """The first process's array, on the devices of all."""
+    """Places the first process's array on the devices of all processes."""
     sent = broadcast(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
     return place(sent.view(shape.dtype).reshape(shape.shape), sharding)
 

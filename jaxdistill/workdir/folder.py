@@ -1,4 +1,4 @@
-"""The layout of a workdir: stage folders, the export, the tokenizer, the notes; and the claim that a run lays on it."""
+"""The layout of a workdir (stage folders, export, notes), and the checks before a run uses one."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ from jaxdistill.data.sources import split_specs
 from jaxdistill.files import is_unfinished, parts, refuse_no_folder, write_atomic
 
 LOCK = ".lock"
-"""File that a run holds locked; it says who does. The system unlocks it when the process ends."""
+"""File that a run keeps locked, with a note on the run. The system unlocks it when the process ends."""
 EXPORT = "export"
 """Folder of the exported student."""
 CHECKPOINTS = "checkpoints"
@@ -23,17 +23,17 @@ CHECKPOINTS = "checkpoints"
 CONFIG, RESULTS, METRICS = "config.json", "results.json", "metrics.jsonl"
 """Options of the run, its final scores, and its curves."""
 LOG = "train.log"
-"""What the run and its continuations said, with times."""
+"""Output of the run and its continuations, with times."""
 PARTS = "parts.json"
-"""Digests of the sources of parts from outside the package."""
+"""Digests of the source code of parts from outside the package."""
 INPUTS = "inputs.json"
-"""Digests of what the run reads, and what chooses its best checkpoint."""
+"""Digests of the run's inputs, and the metric that chooses its best checkpoint."""
 TEXT_FILES, DEV_SCORE = "content of the files of data.text", "dev score"
 """Names of two of the inputs."""
 LENGTH = "data.max_length"
-"""Name of another: the number of tokens, where the text chose it too."""
+"""Name of a third input: the maximum number of tokens, given or chosen from the text."""
 STUDENTS = "students.json"
-"""In a workdir of several stages: for each stage that was begun, the digests of the earlier exports it was made of."""
+"""In a workdir of several stages: for each stage that has begun, the digests of the earlier exports that it uses."""
 
 STAGE_NAME = re.compile(r"previous|stage(\d+)")
 
@@ -72,7 +72,7 @@ def read_config(workdir: pathlib.Path) -> Config | None:
     try:
         return parse_config(json.loads(path.read_text(encoding="utf-8")))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is damaged ({error}); remove {workdir} to start anew.") from error
+        raise InputError(f"{path} is damaged ({error}); remove {workdir} to start again.") from error
     except InputError as error:
         raise InputError(
             f"{path} was written by another version of this program ({error}); use another --workdir."
@@ -80,17 +80,17 @@ def read_config(workdir: pathlib.Path) -> Config | None:
 
 
 def drop_checkpoints(workdir: pathlib.Path) -> None:
-    """Removes the checkpoints, with their optimiser states; export, results and curves stay."""
+    """Removes the checkpoints; export, results and curves stay."""
     if (workdir / CHECKPOINTS).is_dir():
         shutil.rmtree(workdir / CHECKPOINTS)
 
 
 def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None:
-    """Raises if the workdir was trained with other options. With `write`, makes the folder and notes the options."""
+    """Raises `InputError` if the workdir belongs to another training. With `write`, creates it and notes the options."""
     refuse_no_folder(workdir)
     if any(character in str(workdir.absolute()) for character in "[\\"):
         raise InputError(
-            f"--workdir={workdir}: Orbax reads [ and \\ in a path as a pattern and finds no checkpoints; name another folder."
+            f"--workdir={workdir}: Orbax takes [ and \\ in a path for a pattern and finds no checkpoints; name another folder."
         )
     before = read_config(workdir)
     if before is not None:
@@ -107,7 +107,7 @@ def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None
 
 
 def refuse_other_inputs(workdir: pathlib.Path, now: Mapping[str, str]) -> None:
-    """Raises `InputError` if the run in the workdir was begun with other inputs."""
+    """Raises `InputError` if the run in the workdir began with other inputs."""
     before = _digests_in(workdir / INPUTS, "text and models")
     other = [name for name in now if before.get(name, now[name]) != now[name]]
     if DEV_SCORE in other:
@@ -119,7 +119,7 @@ def refuse_other_inputs(workdir: pathlib.Path, now: Mapping[str, str]) -> None:
 
 
 def refuse_other_dev_score(workdir: pathlib.Path, before: str, now: str) -> NoReturn:
-    """Raises `InputError`: the best checkpoint so far was chosen by a score that no later one has."""
+    """Raises `InputError`: the best checkpoint so far was chosen by a score that is no longer measured."""
     raise InputError(
         f"{workdir} was begun with {before} as its dev score, which is {now} now; set or unset JAXDISTILL_DATA as it was then, "
         "or give another --workdir. `python -m jaxdistill.evaluate` scores the export."
@@ -127,18 +127,18 @@ def refuse_other_dev_score(workdir: pathlib.Path, before: str, now: str) -> NoRe
 
 
 def note_inputs(workdir: pathlib.Path, inputs: Mapping[str, str]) -> None:
-    """Notes what `refuse_other_inputs` compares; a note that is there stays."""
+    """Notes the inputs for `refuse_other_inputs`; keeps an existing note."""
     if not (workdir / INPUTS).is_file():
         write_atomic(workdir / INPUTS, json.dumps(dict(inputs), indent=1) + "\n")
 
 
 def made_of(workdir: pathlib.Path) -> dict[str, dict[str, str]]:
-    """For each stage that was begun, the earlier stages to the digests of the exports it was made of."""
+    """For each stage that has begun, maps the earlier stages that it uses to the digests of their exports."""
     return read_note(workdir / STUDENTS)
 
 
 def read_note(path: pathlib.Path) -> dict[str, Any]:
-    """What a note says; nothing where it is not there, or damaged."""
+    """The content of a note; empty if it is missing or damaged."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -146,15 +146,15 @@ def read_note(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _digests_in(note: pathlib.Path, what: str) -> dict[str, str]:
-    """Reads the digests in a note, empty without one. Raises `InputError` if it is damaged; `what` names the inputs there."""
+    """The digests in a note; empty without one. Raises `InputError`, in which `what` names the inputs, if it is damaged."""
     found = read_note(note)
     if note.exists() and not found:
-        raise InputError(f"{note} is damaged; remove it if {what} are those with which the run was begun.")
+        raise InputError(f"{note} is damaged; remove it if {what} are unchanged since the run began.")
     return found
 
 
 def part_digests(config: Config) -> dict[str, str]:
-    """SHA-256 of the source of every part from outside that the config names."""
+    """Maps every part from outside that the config names to the SHA-256 of its source code."""
     names = (config.objective["name"], config.student.kind, config.teacher.kind)
     own = [name.rpartition(":")[0] for name in names if parts.is_outside(name)]
     return parts.source_digests([*own, *split_specs(config.run.parts)])

@@ -1,4 +1,4 @@
-"""Locks a folder for one run at a time, among the programs of one machine and of all that share its file system."""
+"""Locks a folder for one run at a time, among all programs on this machine and on machines that share its file system."""
 
 import contextlib
 import datetime
@@ -22,10 +22,10 @@ log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def held(folder: pathlib.Path, *, shared: bool = True) -> Iterator[None]:
-    """Makes the folder, and holds its lock in the first process of the run.
+    """Creates the folder, and holds its lock in the first process of the run.
 
     Args:
-      shared: whether all processes must see the folder; else each has one of its own.
+      shared: whether all processes must see the folder; otherwise each has its own.
 
     Raises:
       InUseError: another run holds it (names its host, pid and start).
@@ -42,14 +42,14 @@ def held(folder: pathlib.Path, *, shared: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Makes the folder and holds its lock; raises `InUseError` as `held` does."""
+    """Creates the folder and holds its lock; raises `InUseError` as `held` does."""
     folder.mkdir(parents=True, exist_ok=True)
     path, lock = folder / LOCK, FileLock(folder / LOCK, fallback_to_soft=False)
     try:
         lock.acquire(timeout=0)
     except Timeout:
         raise InUseError(
-            f"{folder} is in use by {described(read_note(path))}; wait for its end, or give another folder."
+            f"{folder} is in use by {described(read_note(path))}; wait until it ends, or give another folder."
         ) from None
     except OSError as error:
         log.warning("%s cannot be locked (%s): start no second run in it", folder, error.strerror)
@@ -61,12 +61,12 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
 
 
 def this_run() -> dict[str, Any]:
-    """What a lock says of the process that holds it."""
+    """The note in a lock on the process that holds it."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {"host": socket.gethostname(), "pid": os.getpid(), "started": now}
 
 
 def described(note: Mapping[str, Any]) -> str:
-    """Who holds a lock, for a reader."""
+    """Describes, from a lock's note, who holds it."""
     known = this_run().keys() <= note.keys()
     return f"another run (pid {note['pid']} on {note['host']}, started {note['started']})" if known else "another run"

@@ -1,15 +1,15 @@
 """A workdir in a bucket: a run works in a local copy, which is published whenever a checkpoint or another file is complete.
 
-Each run has a record in the bucket, which lists the published files with their sizes and times of change. It is written after
-these files and before obsolete ones are removed, so a run that is killed at any moment leaves a complete workdir. A run that
-starts fetches the files of the latest record, unless an earlier run with the same local copy wrote it.
+Each run has a record in the bucket, which lists the published files with their sizes and modification times. It is written
+after these files and before obsolete ones are removed, so a run killed at any moment leaves a complete workdir. A starting
+run downloads the files of the latest record, unless an earlier run with the same local copy wrote it.
 
-The record is the lock too. Stores have no locks, but can create an object for exactly one of several callers. So records are
+The record is also the lock. Stores have no locks, but can create an object for exactly one of several callers. So records are
 numbered: the run that creates the next one rewrites it every few seconds, and checks before each publication that there is no
-later one. A run whose record stays the same for a minute is dead.
+later one. A run whose record is not rewritten for a minute is dead.
 
-Of several processes, the first one fetches and publishes. Those that do not see its folder fetch what it has published, except
-checkpoints, which it alone reads and writes.
+The first of several processes downloads and publishes. Processes that do not see its folder download what it has published,
+except checkpoints, which only the first one reads and writes.
 """
 
 import contextlib
@@ -39,35 +39,35 @@ from jaxdistill.workdir.folder import CHECKPOINTS, read_note
 RECORD = "jaxdistill-workdir-{:06}.json"
 NAME = re.compile(r"jaxdistill-workdir-\d{6}\.json")
 LOOK_SECONDS, RENEW_SECONDS, DEAD_SECONDS = 1.0, 15.0, 60.0
-"""How often a run looks for new files or a sign of another one, how often it gives one, and after how long without it is dead."""
+"""How often a run looks for new files or another run's record, how often it rewrites its own, and when it counts as dead."""
 NOT_PUBLISHED = re.compile(
     rf"(^|/)(\.lock|\.[^/]*{re.escape(UNFINISHED_SUFFIX)}|\.[^/]*{re.escape(WORKING)}|[^/]*\.orbax-checkpoint-tmp[^/]*)(/|$)"
 )
-"""Files of this machine, and those that are not complete."""
+"""Patterns of files that are not published: those of this machine, and incomplete ones."""
 IN_CHECKPOINTS = re.compile(rf"(^|/){CHECKPOINTS}/")
 
 log = logging.getLogger(__name__)
 
 
 class Opened(NamedTuple):
-    """Where a process works."""
+    """The folder in which a process works."""
 
     folder: Path
     shared: bool = True
-    """Whether all processes of the run must see the folder; else some have copies without checkpoints."""
+    """Whether all processes of the run must see the folder; otherwise some have copies without checkpoints."""
     hand_on: Callable[[], None] = lambda: None
-    """Brings those copies up to date; all processes call it together."""
+    """Updates these copies; all processes call it together."""
 
 
 @contextlib.contextmanager
 def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Opened]:
-    """Yields the folder in which to work; one in a bucket is fetched first, and published from then on until the end.
+    """Yields the folder in which to work. A workdir in a bucket is downloaded first, and published until the end.
 
     Every process of a run enters it. A dry run publishes nothing.
 
     Raises:
       InUseError: another run uses the workdir (names its host, pid and start).
-      InputError: the address has other objects.
+      InputError: the address holds objects of other programs.
       TemporaryError: the bucket could not be reached; the same command continues.
     """
     folder = local_folder(workdir)
@@ -93,12 +93,12 @@ def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Opened]:
 
 
 def local_folder(workdir: str | Path) -> Path:
-    """The folder in which a run works: the workdir, or the local copy of one in a bucket."""
+    """The folder in which a run works: the workdir, or the local copy of a workdir in a bucket."""
     return _copy(Bucket(workdir), cache_folder() / "workdirs") if is_remote(workdir) else Path(workdir).expanduser()
 
 
 def fetched_copy(workdir: str | Path) -> Path:
-    """A local copy of a workdir in a bucket, to read; a local one is returned as it is."""
+    """A local copy of a workdir in a bucket, for reading; returns a local workdir unchanged."""
     if not is_remote(workdir):
         return Path(workdir).expanduser()
     bucket = Bucket(workdir)
@@ -114,10 +114,10 @@ class Mirror:
     def __init__(self, bucket: Bucket, folder: Path):
         self.bucket, self.folder = bucket, folder
         self._own = folder.parent / "record.json"
-        """Says which run of this local copy was the last to publish."""
+        """Names the run that last published from this local copy."""
         self._run = lock.this_run() | {"key": uuid.uuid4().hex}
         self._record: dict[str, Any] = self._run | {"renewed": 0.0, "ended": False, "files": None}
-        """What the bucket says of this run; the files are those of `_states`, None until the run knows what is there."""
+        """This run's record in the bucket; `files` is a result of `_states`, None until the run has downloaded the workdir."""
         self._number, self._warned = 0, False
         self._publishing, self._writing = threading.Lock(), threading.Lock()
 
@@ -147,10 +147,10 @@ class Mirror:
         return said is not None
 
     def publish(self) -> None:
-        """Writes what is new in the local folder to the bucket, then the record; removes what is no more.
+        """Uploads new files of the local folder, then writes the record, then removes obsolete files.
 
         Raises:
-          InUseError: another run publishes there now.
+          InUseError: another run now publishes there.
         """
         with self._publishing:
             self._check()
@@ -166,7 +166,7 @@ class Mirror:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Fetches the workdir, as the one run that writes there, and publishes it until the end."""
+        """Takes the lock, downloads the workdir, and publishes it until the `with` block ends."""
         earlier = self._take()
         try:
             with every(RENEW_SECONDS, self._write):
@@ -181,11 +181,13 @@ class Mirror:
                     self.publish()
                 log.info("%s has all files of this run", self.bucket.address)
         finally:
-            with contextlib.suppress(InputError):  # else the next run waits for a sign of this one
+            with contextlib.suppress(
+                InputError
+            ):  # best effort: otherwise the next run waits until this one counts as dead
                 self._write(ended=True)
 
     def _take(self) -> list[str]:
-        """Creates the next record once the last run has ended or is dead; returns the names of all before."""
+        """Creates the next record once the last run has ended or is dead; returns the names of all earlier records."""
         while True:
             earlier = self._names()
             if earlier:
@@ -193,7 +195,7 @@ class Mirror:
             self._number = int(earlier[0][-11:-5]) + 1 if earlier else 1
             with contextlib.suppress(FileExistsError):
                 self._write(mode="create")
-                self._check()  # this run may have been slow, while others came and went
+                self._check()  # this run may have been slow while others came and went
                 return earlier
 
     def _await_end(self, name: str) -> None:
@@ -208,7 +210,7 @@ class Mirror:
                 said = self._read(name)
             if said and said != first and not said["ended"]:
                 raise InUseError(
-                    f"{self.bucket.address} is in use by {lock.described(said)}; wait for its end, or give another --workdir."
+                    f"{self.bucket.address} is in use by {lock.described(said)}; wait until it ends, or give another --workdir."
                 )
 
     def _check(self) -> None:
@@ -216,23 +218,23 @@ class Mirror:
         latest = max(self._names(), default="")
         if latest > RECORD.format(self._number):
             raise InUseError(
-                f"{self.bucket.address} was taken over by {lock.described(self._read(latest) or {})}; this run publishes no "
-                "more. Stop one of the two, or give another --workdir."
+                f"{self.bucket.address} was taken over by {lock.described(self._read(latest) or {})}; this run no longer "
+                "publishes. Stop one of the two, or give another --workdir."
             )
 
     def _is_own(self, said: dict[str, Any] | None) -> bool:
-        """Whether a record is of the last run with this local copy, which is locked: so that run has ended."""
+        """Whether a record belongs to the last run with this local copy, which has ended, because this run holds its lock."""
         own = read_note(self._own)
         return bool(own) and said is not None and own.items() <= said.items()
 
     def _write(self, *, mode: str = "overwrite", **news: Any) -> None:
-        """Writes the record. The last one of a run stays, so that numbers only grow."""
+        """Writes the record. It stays after the run, so that numbers only grow."""
         with self._writing:
             self._record |= news | {"renewed": time.time()}
             self.bucket.write(RECORD.format(self._number), json.dumps(self._record, indent=1).encode(), mode=mode)
 
     def _names(self) -> list[str]:
-        """The records, the latest first; raises `InputError` if there are other objects and none."""
+        """The records, latest first; raises `InputError` if there are objects but no record."""
         names = self.bucket.versions()
         found = sorted(filter(NAME.fullmatch, names), reverse=True)
         if names and not found:
@@ -257,7 +259,7 @@ class Mirror:
         )
 
     def _publish_new(self) -> None:
-        """Publishes if files were made or removed, not only written to."""
+        """Publishes if files were created or removed, but not if files were only written to."""
         try:
             if _states(self.folder).keys() != self._record["files"].keys():
                 self.publish()
@@ -289,7 +291,7 @@ def every(seconds: float, work: Callable[[], None]) -> Iterator[None]:
 
     def repeat() -> None:
         while not ended.wait(seconds):
-            with contextlib.suppress(InputError):  # what lasts, the last publication reports
+            with contextlib.suppress(InputError):  # the last publication reports an error that persists
                 work()
 
     thread = threading.Thread(target=repeat, daemon=True, name="storage")
@@ -306,7 +308,7 @@ def _copy(bucket: Bucket, cache: Path) -> Path:
 
 
 def _states(folder: Path) -> dict[str, str]:
-    """The complete files of a workdir, each with its size and time of change."""
+    """Maps the complete files of a workdir to their sizes and modification times."""
     found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
     return {
         name: f"{path.stat().st_size} {path.stat().st_mtime_ns}"
