@@ -5,8 +5,8 @@
     int8      1 byte per number: its step among 255 equal ones over the dimension's range in a sample
     binary    1 bit per number: whether it is above 0; eight to a byte
 
-int8 and binary equal sentence-transformers' `quantize_embeddings` (`int8` and `ubinary`) to the byte, so that FAISS, usearch
-and Qdrant can read them.
+int8 and binary equal sentence-transformers' `quantize_embeddings` (`int8` and `ubinary`) to the byte, so that any store of these
+reads them too (docs/stores.md).
 """
 
 from collections.abc import Sequence
