@@ -222,6 +222,8 @@ def _check_options(given) -> None:
         raise InputError("--dims and --full_vectors are about stored vectors; give --vectors=FILE too, or drop them.")
     if given.rescore < 0:
         raise InputError(f"--rescore={given.rescore} must be at least 0, which scores no candidate again.")
+    if given.full_vectors and not given.rescore:
+        raise InputError("--rescore=0 scores no candidate again, so --full_vectors has no effect; drop one of them.")
     if given.top is not None and given.top < 1:
         raise InputError(f"--top={given.top} must be at least 1.")
     if given.corpus:

@@ -249,6 +249,11 @@ def test_evaluate_scores_stored_vectors_against_their_bytes(model, text, tmp_pat
         (evaluate, ["--dims=17"], "dims=17 must be from 1 to 16"),
         (evaluate, ["--dims=8", "--index_model=x"], "and --index_model stores its own; drop either."),
         (search, ["--query=a", "--rescore=-1"], "--rescore=-1 must be at least 0"),
+        (
+            search,
+            ["--query=a", "--vectors={0}/x.npy", "--full_vectors=x", "--rescore=0"],
+            "--full_vectors has no effect",
+        ),
     ],
 )
 def test_what_cannot_be_is_one_line(model, text, tmp_path, capsys, program, options, said):
