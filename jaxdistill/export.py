@@ -4,18 +4,21 @@
   python -m jaxdistill.export --workdir=runs/l3 --step=500,550,600 --out=runs/l3-mean
   python -m jaxdistill.export --model=runs/l3/export --to=onnx,openvino --out=runs/l3-everywhere
   python -m jaxdistill.export --model=runs/leaf/export --document_model=TEACHER --out=runs/leaf-router
+  python -m jaxdistill.export --model=runs/l3/export --demo --demo_text=sentences.txt --out=runs/l3/page
 
 A run itself exports its best checkpoint, or the mean of those that `evals.average` names. It keeps these checkpoints
 and the latest ones (`run.keep`). `--to` adds forms for other runtimes, each compared with the model; the card says how they
 did (docs/deployment.md). With `--document_model`, the folder holds two models: the student reads queries, and the other one reads
-documents.
+documents. With `--demo`, it holds a page that runs the student in the browser.
 """
 
 import argparse
 import dataclasses
 import inspect
 import operator
+import shlex
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +29,12 @@ from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.cli import Parser, any_path, run
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import read, split_specs
+from jaxdistill.exports import demo as page
 from jaxdistill.files import is_remote, local
 from jaxdistill.files.folders import refuse_foreign
-from jaxdistill.paths import delivered
+from jaxdistill.paths import delivered, public_name
 from jaxdistill.reporting.model_card import Facts, averaged_steps, read_facts
-from jaxdistill.training.export import export, export_router, weights_bytes
+from jaxdistill.training.export import export, export_demo, export_router, weights_bytes
 from jaxdistill.training.results.outcome import restored_student
 from jaxdistill.workdir.mirror import fetched_copy
 
@@ -58,6 +62,9 @@ def export_checkpoint(
     out: str | Path,
     to: str | Sequence[str] = (),
     calibration: str = "",
+    demo: bool = False,
+    demo_text: str = "",
+    transformers_js: str | Path = "",
 ) -> Path:
     """Exports the student of a kept checkpoint, the mean of several, or another model; returns the folder. `jaxdistill.export`
     is this function.
@@ -72,6 +79,9 @@ def export_checkpoint(
       to: forms for other runtimes, see docs/deployment.md: `onnx`, `openvino`, `litert`, `stablehlo`.
       calibration: text whose first 200 sentences give the ranges of activations of ONNX in 8 bits; empty: its file
         `model_int8.onnx` is not written.
+      demo: write a page instead that finds the nearest of some sentences in the browser, as one types.
+      demo_text: these sentences, at most 10,000; empty: 2,000 of the quickstart.
+      transformers_js: folder of the npm package that the page runs on; empty: below `node_modules` in the current folder.
 
     Raises:
       InputError: something is missing or contradicts itself, or a form cannot hold the model or differs from it. Nothing is
@@ -86,20 +96,44 @@ def export_checkpoint(
         )
     exports.check(forms)
     out = local(out, "out").resolve()
+    if demo:
+        if forms or document_model or calibration:
+            raise InputError("--demo goes without --to, --calibration and --document_model: it writes a page alone.")
+        page.refuse_other(out)
+        runtime, sentences = page.runtime_files(transformers_js), _sentences(demo_text or page.TEXT, page.MOST)
+        student, _ = _student(workdir, step, model, out.name)
+        name = public_name(student.source) if workdir is None else Path(workdir).name
+        return export_demo(student, out, name=name, sentences=sentences, runtime=runtime)
+    if demo_text or transformers_js:
+        raise InputError("--demo_text and --transformers_js are of a page; give --demo too.")
     refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
     if document_model:
         return export_router(_loaded(model), _loaded(document_model), out)
-    sentences = (
-        [line for (line,), _ in zip(read([calibration]), range(CALIBRATED), strict=False)] if calibration else []
-    )
+    sentences = _sentences(calibration, CALIBRATED) if calibration else []
+    student, facts = _student(workdir, step, model, out.name)
+    return export(student, out, facts=facts, to=forms, calibration=sentences)
+
+
+def _sentences(text: str, most: int) -> list[str]:
+    """The first different sentences of a text."""
+    found = list(dict.fromkeys(islice((line for (line,) in read([text]) if line.strip()), most)))
+    if not found:
+        raise InputError(f"{text} has no sentence; give a text with one a line.")
+    return found
+
+
+def _student(
+    workdir: str | Path | None, step: int | Sequence[int] | None, model: str | Path | SentenceModel | None, name: str
+) -> tuple[SentenceModel, Facts | None]:
+    """The model, or that of a run's checkpoint with its facts."""
     if workdir is None or step is None:
-        return export(_loaded(model), out, to=forms, calibration=sentences)
+        return _loaded(model), None
     workdir = fetched_copy(workdir)
     if not workdir.is_dir():
         raise InputError(f"{workdir} does not exist; --workdir is the folder of a run.")
     steps = _whole_numbers(step)
-    facts = checkpoint_facts(workdir, steps, out.name)
-    return export(restored_student(workdir, steps), out, facts=facts, to=forms, calibration=sentences)
+    facts = checkpoint_facts(workdir, steps, name)
+    return restored_student(workdir, steps), facts
 
 
 def _loaded(model: str | Path | SentenceModel | None) -> SentenceModel:
@@ -145,14 +179,26 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--calibration", default="", help="text that gives the ranges of activations of onnx/model_int8.onnx"
     )
+    parser.add_argument("--demo", action="store_true", help="write a page that finds sentences in the browser instead")
+    parser.add_argument(
+        "--demo_text", default="", help=f"its sentences, at most {page.MOST:,}; empty: the quickstart's"
+    )
+    parser.add_argument(
+        "--transformers_js",
+        default="",
+        help=f"folder of the npm package {page.PACKAGE}; empty: ./node_modules/{page.PACKAGE}",
+    )
     parser.add_argument(
         "--out", type=any_path, required=True, help="folder to write; an earlier export there is replaced"
     )
     given = parser.parse_args(arguments)
     with delivered(given.out) as out:
         folder = inspect.unwrap(export_checkpoint)(**{**vars(given), "out": out})
-        size = weights_bytes(folder)
-    print(f"{given.out if is_remote(given.out) else folder}: {size / 1e6:.1f} MB, reloaded and compared")
+        size = page.size_bytes(folder) if given.demo else weights_bytes(folder)
+    place = given.out if is_remote(given.out) else folder
+    print(f"{place}: {size / 1e6:.1f} MB, {'compared in ONNX Runtime' if given.demo else 'reloaded and compared'}")
+    if given.demo and not is_remote(given.out):
+        print(f"run: python -m http.server --directory {shlex.quote(str(place))}    # then open http://localhost:8000")
 
 
 make_callable(__name__, export_checkpoint)

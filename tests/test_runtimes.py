@@ -3,6 +3,8 @@
 transformers.js runs in node and in headless Chromium; npm installs it into a folder of its own, once a machine.
 """
 
+import contextlib
+import dataclasses
 import gzip
 import http.server
 import json
@@ -22,10 +24,11 @@ from jaxdistill import exports
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.data.sources import read
-from jaxdistill.exports import onnx
+from jaxdistill.exports import demo, onnx
 from jaxdistill.exports.running import Runtime
 from jaxdistill.inference import Embedder
 from jaxdistill.surgery import resizing
+from jaxdistill.training.export import export_demo
 
 from conftest import TEACHER
 from tiny_models import word_table
@@ -155,17 +158,16 @@ def test_transformers_js_in_node(student, texts, own, in_onnx, node, tmp_path, d
     assert found.min() > least and found.mean() > mean
 
 
-def test_transformers_js_in_chromium(student, texts, own, in_onnx, node, tmp_path):
+@contextlib.contextmanager
+def in_chromium(folder):
+    """A browser on the page of a folder, which is served on this machine."""
     webdriver = pytest.importorskip("selenium.webdriver")
     if not shutil.which("chromium"):
         pytest.skip("Chromium is not installed")
-    (tmp_path / "node_modules").symlink_to(node / "node_modules")
-    (tmp_path / "models").symlink_to(student[0].parent)
-    shutil.copy(HERE / "browser.html", tmp_path / "index.html")
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def __init__(self, *given):
-            super().__init__(*given, directory=str(tmp_path))
+            super().__init__(*given, directory=str(folder))
 
         def log_message(self, *_):
             pass
@@ -175,19 +177,74 @@ def test_transformers_js_in_chromium(student, texts, own, in_onnx, node, tmp_pat
     options = webdriver.ChromeOptions()
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
         options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     browser = webdriver.Chrome(options, webdriver.chrome.service.Service(shutil.which("chromedriver")))
     try:
         browser.set_script_timeout(100)
         browser.get(f"http://127.0.0.1:{server.server_port}/index.html")
-        code = """const [texts, done] = arguments;
-            const wait = () => window.problem ? done(window.problem) : window.ready ? window.vectorsOf(texts, "fp32").then(done, (e) => done(String(e.stack || e)))
-                                            : setTimeout(wait, 50);
-            wait();"""
-        some = list(range(0, len(texts), len(texts) // IN_BROWSER))[:IN_BROWSER]
-        vectors = browser.execute_async_script(code, [texts[index] for index in some])
+        yield browser
     finally:
         browser.quit()
         server.shutdown()
         server.server_close()
+
+
+def test_transformers_js_in_chromium(student, texts, own, in_onnx, node, tmp_path):
+    (tmp_path / "node_modules").symlink_to(node / "node_modules")
+    (tmp_path / "models").symlink_to(student[0].parent)
+    shutil.copy(HERE / "browser.html", tmp_path / "index.html")
+    code = """const [texts, done] = arguments;
+        const wait = () => window.problem ? done(window.problem) : window.ready ? window.vectorsOf(texts, "fp32").then(done, (e) => done(String(e.stack || e)))
+                                        : setTimeout(wait, 50);
+        wait();"""
+    some = list(range(0, len(texts), len(texts) // IN_BROWSER))[:IN_BROWSER]
+    with in_chromium(tmp_path) as browser:
+        vectors = browser.execute_async_script(code, [texts[index] for index in some])
     assert not isinstance(vectors, str), vectors
     assert cosines(np.array(vectors), own[some]).min() > 0.9999
+
+
+TYPED = """const [texts, done] = arguments, found = [], [query, status, results] = ["query", "status", "results"].map((id) => document.getElementById(id));
+    const next = () => {
+        if (found.length === texts.length) return done(found);
+        query.value = texts[found.length];
+        query.dispatchEvent(new Event("input"));
+        shown();
+    };
+    const shown = () => {
+        if (status.className === "fault") return done(status.textContent);
+        if (results.dataset.query !== texts[found.length]) return setTimeout(shown, 20);
+        found.push([...results.children].map((line) => [line.children[0].textContent, Number(line.children[1].textContent)]));
+        next();
+    };
+    const ready = () => (status.className !== "fault" && query.disabled ? setTimeout(ready, 50) : next());
+    ready();"""
+"""Types texts into the page of `export --demo`; gives the sentences and scores that each one shows."""
+
+
+@pytest.mark.parametrize("kind", ["encoder", "table"])
+def test_the_page_finds_what_the_student_finds(student, texts, node, tmp_path, kind):
+    needs("onnx")
+    model = student[1] if kind == "encoder" else word_table(load_model(TEACHER))
+    model = dataclasses.replace(model, prompts={"query": "question: ", "document": "text: "})
+    hostile = "<img src=x onerror=\"document.title = 'taken'\"> & </script>"
+    sentences = [*texts[::20], hostile]
+    npm = node / "node_modules" / "@huggingface" / "transformers"
+    export_demo(model, tmp_path / "page", name=hostile, sentences=sentences, runtime=demo.runtime_files(npm))
+    typed = ["A cat sleeps.", "Wo ist der Bahnhof?", texts[7], " ".join(texts[:60]), "<b>", "القطة تنام."]
+    with in_chromium(tmp_path / "page") as browser:
+        found = browser.execute_async_script(TYPED, typed)
+        assert browser.title == browser.find_element("tag name", "h1").text == hostile
+        assert not [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]
+    assert not isinstance(found, str), found
+    embedder = Embedder(model)
+    scores = embedder.similarity(embedder.encode_query(typed), embedder.encode_document(sentences))
+    for shown, own in zip(found, scores, strict=True):
+        assert len(shown) == 10 and sentences.index(shown[0][0]) == own.argmax()
+        np.testing.assert_allclose([score for _, score in shown], np.sort(own)[::-1][:10], rtol=0, atol=1e-3)
+        at = [sentences.index(sentence) for sentence, _ in shown]
+        np.testing.assert_allclose([score for _, score in shown], own[at], rtol=0, atol=1e-3)
+    if kind == "table":
+        np.roll(np.fromfile(tmp_path / "page" / "vectors.bin", "<f4"), 1).tofile(tmp_path / "page" / "vectors.bin")
+        with in_chromium(tmp_path / "page") as browser:
+            assert "this browser computes other vectors" in browser.execute_async_script(TYPED, typed)

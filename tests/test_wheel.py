@@ -50,7 +50,7 @@ def test_every_package_is_in_the_wheel(installed):
         folder = installed / name.replace(".", os.sep)
         assert any(folder.glob("*.py")), f"{name} is not in the wheel: add it to [tool.setuptools] packages"
     assert (installed / "jaxdistill" / "assets" / "heldout.txt").stat().st_size > 10_000
-    for template in ("report.html", "model_card.md"):
+    for template in ("report.html", "demo.html", "demo.js", "model_card.md"):
         assert (installed / "jaxdistill" / "assets" / template).is_file()
     papers = {path.name for path in (ROOT / "configs" / "papers").glob("*.toml")}
     assert papers and papers == {path.name for path in (installed / "jaxdistill" / "configs" / "papers").iterdir()}

@@ -128,7 +128,7 @@ class Reference:
             name=name,
             size_bytes=size,
             difference=float(np.max(np.abs(own - theirs))),
-            cosine=None if self._pairs else _cosines(own, theirs),
+            cosine=None if self._pairs else cosines(own, theirs),
             agreement=spearman(self._alike(own), self._alike(theirs), what="agreement of the forms"),
             sts=None if self._dev is None else pairs_spearman(scored, self._dev),
             rates=(_rate(of_batch(1), timed), _rate(of_batch(32), timed)),
@@ -167,7 +167,7 @@ def _rate(run: Callable[[Sequence[str]], np.ndarray], texts: Sequence[str]) -> f
     return len(texts) / timeit(lambda: run(texts), number=1)
 
 
-def _cosines(own: np.ndarray, theirs: np.ndarray) -> tuple[float, float]:
+def cosines(own: np.ndarray, theirs: np.ndarray) -> tuple[float, float]:
     """Least and mean cosine of rows of unit length; rows that both are zero count as equal."""
     both = ~own.any(axis=1) & ~theirs.any(axis=1)
     found = np.where(both, 1.0, np.sum(own * theirs, axis=1))

@@ -51,12 +51,9 @@ def write(model: SentenceModel, folder: Path, *, calibration: Sequence[str] = ()
       folder: the export, which the graph is traced from.
       calibration: sentences that give the ranges of the fourth file's activations; empty: it is not written.
     """
-    onnx, place = imported("onnx", EXTRA), folder / FOLDER
-    place.mkdir(exist_ok=True)
-    trace(model, folder, place / FLOAT)
+    place = folder / FOLDER
+    write_float(model, folder)
     with _quiet():
-        half = imported("onnxruntime.transformers.float16", EXTRA)
-        onnx.save(half.convert_float_to_float16(onnx.load(place / FLOAT), keep_io_types=True), place / HALF)
         rounding = imported("onnxruntime.quantization", EXTRA)
         # 7 bits of weights: processors without VNNI add pairs of products in 16 bits, which 8 bits overflow.
         options = dict(per_channel=True, reduce_range=True)
@@ -67,6 +64,17 @@ def write(model: SentenceModel, folder: Path, *, calibration: Sequence[str] = ()
             reader = _calibration(rounding.CalibrationDataReader, model, calibration)
             rounding.quantize_static(place / FLOAT, place / STATIC, reader, weight_type=kind.QInt8, **options)
     return [place / name for name in FILES[: 4 if calibration else 3]]
+
+
+def write_float(model: SentenceModel, folder: Path) -> list[Path]:
+    """Writes the files in single and half precision alone; returns their paths."""
+    onnx, place = imported("onnx", EXTRA), folder / FOLDER
+    place.mkdir(exist_ok=True)
+    trace(model, folder, place / FLOAT)
+    with _quiet():
+        half = imported("onnxruntime.transformers.float16", EXTRA)
+        onnx.save(half.convert_float_to_float16(onnx.load(place / FLOAT), keep_io_types=True), place / HALF)
+    return [place / name for name in FILES[:2]]
 
 
 def runner(model: SentenceModel, file: Path) -> Run:

@@ -21,6 +21,7 @@ from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.checkpoints.router import save_router
 from jaxdistill.core import InputError
 from jaxdistill.evals.similarity import unit_rows
+from jaxdistill.exports import demo
 from jaxdistill.files import local
 from jaxdistill.files.folders import replacing
 from jaxdistill.inference import Embedder
@@ -125,6 +126,27 @@ def export_router(query: SentenceModel, document: SentenceModel, folder: str | P
         new.mkdir()
         save_router(query, document, new, card=card)
         _refuse_difference(_router_difference(query, document, new), folder)
+    return folder
+
+
+def export_demo(
+    model: SentenceModel, folder: str | Path, *, name: str, sentences: Sequence[str], runtime: Sequence[Path]
+) -> Path:
+    """Writes a page that finds the nearest of some sentences as one types, in the browser; returns its folder.
+
+    Args:
+      name, sentences, runtime: as of `demo.write`.
+
+    Raises:
+      InputError: as `export`, or the model scores pairs.
+    """
+    folder = local(folder, "--out").resolve()
+    exports.check(["onnx"])
+    if reason := demo.refusal(model):
+        raise InputError(f"--demo cannot hold this model: {reason}.")
+    demo.refuse_other(folder)
+    with _put_in_place(folder, digest=model.digest(), licences=model.licences) as new:
+        demo.write(model, new, name=name, sentences=sentences, runtime=runtime)
     return folder
 
 
