@@ -30,13 +30,15 @@ from jaxdistill.inference import Embedder
 from jaxdistill.surgery import resizing
 from jaxdistill.training.export import export_demo
 
+import encoder_cases as cases
 from conftest import TEACHER
-from tiny_models import word_table
+from tiny_models import tiny_model, word_table
 
 pytestmark = test_exports.pytestmark
 HERE = pathlib.Path(__file__).parent / "runtimes"
 NODE = pathlib.Path(tempfile.gettempdir()) / "jaxdistill-test-node"
 TRANSFORMERS_JS = "@huggingface/transformers@4.3.1"
+LLAMA_CPP = ("node-llama-cpp@3.22.1", "@node-llama-cpp/linux-x64@3.22.1")
 IN_BROWSER = 20
 """Texts that Chromium embeds, on one thread of WebAssembly."""
 
@@ -126,34 +128,36 @@ def test_onnx_runtime(student, texts, own, in_onnx):
         assert found.mean() > 0.99
 
 
+def installed(folder, *packages, options=()):
+    """The folder with these npm packages, which are installed there once a machine."""
+    if not shutil.which("npm"):
+        pytest.skip("npm is not installed")
+    if not all((folder / "node_modules" / package.rpartition("@")[0]).is_dir() for package in packages):
+        folder.mkdir(exist_ok=True)
+        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", *options, *packages]
+        made = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+        if made.returncode:
+            pytest.skip(f"npm cannot install {' '.join(packages)}: {made.stderr[-200:]}")
+    return folder
+
+
+def in_node(folder, script, *given):
+    """Runs a script of tests/runtimes beside the packages in `folder`."""
+    command = ["node", shutil.copy(HERE / script, folder), *map(str, given)]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert not ran.returncode, ran.stderr
+
+
 @pytest.fixture(scope="module")
 def node():
     """The folder with transformers.js."""
-    if not shutil.which("npm"):
-        pytest.skip("npm is not installed")
-    if not (NODE / "node_modules" / "@huggingface").is_dir():
-        NODE.mkdir(exist_ok=True)
-        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", TRANSFORMERS_JS]
-        made = subprocess.run(command, cwd=NODE, capture_output=True, text=True, timeout=300)
-        if made.returncode:
-            pytest.skip(f"npm cannot install {TRANSFORMERS_JS}: {made.stderr[-200:]}")
-    return NODE
+    return installed(NODE, TRANSFORMERS_JS)
 
 
 @pytest.mark.parametrize(("dtype", "least", "mean"), [("fp32", 0.9999, 0.9999), ("q8", 0.95, 0.99)])
 def test_transformers_js_in_node(student, texts, own, in_onnx, node, tmp_path, dtype, least, mean):
-    script = shutil.copy(HERE / "transformers_js.mjs", node)
     (tmp_path / "texts.json").write_text(json.dumps(texts))
-    command = [
-        "node",
-        str(script),
-        str(student[0]),
-        str(tmp_path / "texts.json"),
-        str(tmp_path / "vectors.json"),
-        dtype,
-    ]
-    ran = subprocess.run(command, cwd=node, capture_output=True, text=True, timeout=300)
-    assert not ran.returncode, ran.stderr
+    in_node(node, "transformers_js.mjs", student[0], tmp_path / "texts.json", tmp_path / "vectors.json", dtype)
     found = cosines(np.array(json.loads((tmp_path / "vectors.json").read_text())), own)
     assert found.min() > least and found.mean() > mean
 
@@ -248,3 +252,42 @@ def test_the_page_finds_what_the_student_finds(student, texts, node, tmp_path, k
         np.roll(np.fromfile(tmp_path / "page" / "vectors.bin", "<f4"), 1).tofile(tmp_path / "page" / "vectors.bin")
         with in_chromium(tmp_path / "page") as browser:
             assert "this browser computes other vectors" in browser.execute_async_script(TYPED, typed)
+
+
+@pytest.fixture(scope="module")
+def in_llama_cpp(tmp_path_factory):
+    """Tokens and vectors of texts from a GGUF file."""
+    pytest.importorskip("gguf")
+    # Its optional packages are built for other processors, 670 MB.
+    folder = installed(NODE.with_name("jaxdistill-test-llama"), *LLAMA_CPP, options=["--omit=optional"])
+    given = tmp_path_factory.mktemp("texts")
+
+    def run(file, texts):
+        (given / "texts.json").write_text(json.dumps(texts))
+        in_node(folder, "llama_cpp.mjs", file, given / "texts.json", given / "vectors.json")
+        found = json.loads((given / "vectors.json").read_text())
+        return [one["tokens"] for one in found], np.array([one["vector"] for one in found])
+
+    return run
+
+
+def test_llama_cpp_in_node(texts, tmp_path, in_llama_cpp):
+    """A student without a head, which llama.cpp would leave out."""
+    model = load_model(TEACHER)
+    own = Embedder(model).encode(texts, normalize_embeddings=True)
+    want = [model.tokenizer.encode(text).ids for text in texts]
+    exact, half = exports.form("gguf").write(model, tmp_path)
+    for file, step in ((exact, 1), (half, 5)):
+        tokens, vectors = in_llama_cpp(file, texts[::step])
+        assert tokens == want[::step]
+        assert cosines(vectors, own[::step]).min() > 0.9999
+
+
+@pytest.mark.parametrize(("family", "pooling"), [("roberta", "cls"), ("distilbert", "last"), ("nomic-bert", "mean")])
+def test_other_families_in_llama_cpp(tmp_path, in_llama_cpp, family, pooling):
+    cases.write_encoder(tmp_path / "in", family)
+    body = load_model(str(tmp_path / "in"), pooling=pooling)
+    model = dataclasses.replace(tiny_model(tmp_path / "words"), definition=body.definition, params=body.params)
+    texts = ["the cat sleeps", "rain", "x y", "a dog? 12", "the cat sleeps. " * 5]
+    (file, _) = exports.form("gguf").write(model, tmp_path)
+    assert cosines(in_llama_cpp(file, texts)[1], Embedder(model).encode(texts)).min() > 0.9999

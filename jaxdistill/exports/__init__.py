@@ -16,12 +16,13 @@ from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError
 from jaxdistill.exports.measuring import Measured, Reference
+from jaxdistill.exports.measuring import table as table
 from jaxdistill.exports.running import Runtime
 from jaxdistill.files.reading import foreign_errors
 
 log = logging.getLogger(__name__)
 
-FORMS = ("onnx", "openvino", "litert", "stablehlo")
+FORMS = ("onnx", "openvino", "litert", "stablehlo", "gguf")
 """Names of the forms."""
 
 

@@ -10,6 +10,7 @@ from timeit import timeit
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool
 
 from jaxdistill import paths
 from jaxdistill.checkpoints.model import SentenceModel
@@ -18,7 +19,7 @@ from jaxdistill.data.sources import read
 from jaxdistill.evals.pairs import pairs_spearman
 from jaxdistill.evals.similarity import spearman, unit_rows
 from jaxdistill.evals.sts import read_set, sts_folder
-from jaxdistill.exports.running import Run, Runtime
+from jaxdistill.exports.running import Run, Runtime, TextRun
 from jaxdistill.inference import Embedder
 
 TEXT = "package:jaxdistill/assets/heldout.txt"
@@ -30,8 +31,12 @@ COMPARED, TIMED = 190, 64
 """Sentences of `TEXT` that are compared, and that speed is measured on; with `OTHER_SCRIPTS`, 200 are compared."""
 LEAST_COSINE, LEAST_ROUNDED = 0.9999, 0.99
 """Between the vectors of a sentence: of every one, and the mean with 8-bit weights."""
+MOST_OTHERS = 0.1
+"""Share of the texts that a form's own tokenizer may read otherwise than the model's."""
 LARGEST_SCORE = 1e-3
 """Difference of a cross-encoder's scores, which are in (0, 1), without rounded weights."""
+OTHER_TOKENS = "texts with other tokens"
+"""A column of the table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +50,8 @@ class Measured:
     """Largest difference between numbers of unit vectors of one sentence, or between scores of a pair."""
     cosine: tuple[float, float] | None
     """Least and mean cosine between the vectors of a sentence; None: a cross-encoder's."""
+    other_tokens: int = 0
+    """Texts that the form's own tokenizer reads otherwise; difference and cosines leave them out."""
     agreement: float
     """Spearman of the similarities of neighbouring sentences with the model's own, in [-1, 1]."""
     sts: float | None
@@ -57,6 +64,8 @@ class Measured:
         if self.cosine is None:
             too_far = self.agreement < LEAST_ROUNDED if rounded else not self.difference <= LARGEST_SCORE
             return f"scores differ by up to {self.difference:.1e}, agreement {self.agreement:.4f}" if too_far else ""
+        if self.other_tokens > MOST_OTHERS * (COMPARED + len(OTHER_SCRIPTS)):
+            return f"its own tokenizer gives {self.other_tokens} of the texts other tokens than the model's"
         found, least = (self.cosine[1], LEAST_ROUNDED) if rounded else (self.cosine[0], LEAST_COSINE)
         return "" if found >= least else f"cosine {found:.4f} with the model's own vectors, at least {least} is allowed"
 
@@ -75,7 +84,15 @@ class Measured:
             **score,
             "sentences/s, batch 1": f"{self.rates[0]:,.0f}",
             "batch 32": f"{self.rates[1]:,.0f}",
+            **({OTHER_TOKENS: str(self.other_tokens)} if self.other_tokens else {}),
         }
+
+
+def table(rows: Sequence[Measured]) -> list[dict[str, str]]:
+    """The cells of rows by column, the same columns in each."""
+    cells = [row.cells() for row in rows]
+    columns = dict.fromkeys(column for row in cells for column in row)
+    return [{column: row.get(column, "") for column in columns} for row in cells]
 
 
 class Reference:
@@ -89,11 +106,12 @@ class Reference:
         folder = paths.data_folder()
         self._dev = None if folder is None else read_set("sts-b-dev", sts_folder(folder))
 
-    def measured(self, name: str, run: Run, file: Path) -> Measured:
+    def measured(self, name: str, run: Run | TextRun, file: Path) -> Measured:
         """Compares and times a form's file."""
         size = sum(path.stat().st_size for path in file.parent.glob(f"{file.stem}.*"))
         runtime = Runtime(self.model, run)
-        return self._row(name, runtime, lambda batch: lambda texts: self._results(runtime, texts, batch), size)
+        alike = runtime.reads_alike(self.sentences)
+        return self._row(name, runtime, lambda batch: lambda texts: self._results(runtime, texts, batch), size, alike)
 
     def of_library(self, folder: Path, size: int) -> list[Measured]:
         """Compares and times sentence-transformers, with torch, on the exported folder; nothing where it is not installed."""
@@ -119,16 +137,19 @@ class Reference:
         embed: "Runtime | Embed | Scorer",
         of_batch: Callable[[int], Callable[[Sequence[str]], np.ndarray]],
         size: int,
+        alike: Bool[np.ndarray, " n"] | None = None,
     ) -> Measured:
         found = of_batch(32)(self.sentences)
         own, theirs = (results if self._pairs else unit_rows(results) for results in (self._own, found))
+        same = np.ones(len(own), bool) if alike is None or not alike.any() else alike
         timed = self.sentences[:TIMED]
         scored = embed.encode if isinstance(embed, Runtime) and not self._pairs else embed
         return Measured(
             name=name,
             size_bytes=size,
-            difference=float(np.max(np.abs(own - theirs))),
-            cosine=None if self._pairs else cosines(own, theirs),
+            difference=float(np.max(np.abs(own - theirs)[same])),
+            cosine=None if self._pairs else cosines(own[same], theirs[same]),
+            other_tokens=0 if alike is None else int(np.sum(~alike)),
             agreement=spearman(self._alike(own), self._alike(theirs), what="agreement of the forms"),
             sts=None if self._dev is None else pairs_spearman(scored, self._dev),
             rates=(_rate(of_batch(1), timed), _rate(of_batch(32), timed)),

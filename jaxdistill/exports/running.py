@@ -1,15 +1,25 @@
 """Runs a form of an export over sentences, in the runtime that the form is for."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.inference.sentences import checked_sentences, prompt_text, whole_number
 
 Run = Callable[..., np.ndarray]
 """Vectors [b, e], or logits [b, 1], from keyword arguments `input_ids`, `attention_mask` and `token_type_ids`, int64 [b, l]."""
+
+
+@dataclass(frozen=True)
+class TextRun:
+    """A form whose runtime splits texts into tokens itself."""
+
+    run: Run
+    tokens: Callable[[str], list[int]]
+    """Ids of a text's tokens, special ones included."""
 
 
 def inputs(model: SentenceModel) -> list[str]:
@@ -26,13 +36,14 @@ def outputs(model: SentenceModel) -> list[str]:
 class Runtime:
     """A form of an export in its own runtime, with `encode` and, for a cross-encoder, `score`."""
 
-    def __init__(self, model: SentenceModel, run: Run):
+    def __init__(self, model: SentenceModel, run: Run | TextRun):
         """
         Args:
-          model: gives tokenizer, prompts and sizes.
+          model: gives prompts and sizes, and the tokenizer if the form has none.
           run: of the form.
         """
-        self.model, self._run = model, run
+        self.model, self._own_tokens = model, run.tokens if isinstance(run, TextRun) else None
+        self._run = run.run if isinstance(run, TextRun) else run
         self.source, self.prompts, self.default_prompt = model.source, model.prompts, model.default_prompt
 
     def encode(
@@ -64,27 +75,39 @@ class Runtime:
         logits = self._results(pairs, batch_size)[:, 0].astype(np.float64)
         return np.exp(-np.logaddexp(0.0, -logits))
 
+    def reads_alike(self, texts: Sequence[str]) -> Bool[np.ndarray, " n"]:
+        """Whether the form reads each text, without a prompt, as the same tokens as the model."""
+        if self._own_tokens is None:
+            return np.ones(len(texts), bool)
+        return np.array([self._own_tokens(text) == self.model.tokenizer.encode(text).ids for text in texts])
+
     def _results(self, texts: Sequence[str] | Sequence[tuple[str, str]], batch_size: int) -> np.ndarray:
         whole_number(batch_size, "batch_size", least=1)
         results = np.zeros((len(texts), self.model.definition.embedding_width), np.float32)
-        for rows, batch in batches(self.model, texts, batch_size=batch_size):
+        for rows, batch in batches(self.model, texts, batch_size=batch_size, tokens=self._own_tokens):
             results[rows] = self._run(**batch)
         return results
 
 
 def batches(
-    model: SentenceModel, texts: Sequence[str] | Sequence[tuple[str, str]], *, batch_size: int
+    model: SentenceModel,
+    texts: Sequence[str] | Sequence[tuple[str, str]],
+    *,
+    batch_size: int,
+    tokens: Callable[[str], list[int]] | None = None,
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """Rows of `texts` and their padded tokens, shortest first."""
-    encodings = model.encodings(texts)
-    order = np.argsort([len(one.ids) for one in encodings], kind="stable")
+    """Rows of `texts` and their padded tokens, shortest first; `tokens` takes the tokenizer's place."""
+    if tokens:
+        encodings = [(ids, [0] * len(ids)) for ids in map(tokens, texts)]
+    else:
+        encodings = [(one.ids, one.type_ids) for one in model.encodings(texts)]
+    order = np.argsort([len(ids) for ids, _ in encodings], kind="stable")
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
         found = [encodings[row] for row in rows]
-        longest = max(1, *(len(one.ids) for one in found))  # a table has no token for an empty text
-        ids = np.full((len(found), longest), model.definition.architecture.pad_id, np.int64)
-        mask, types = np.zeros_like(ids), np.zeros_like(ids)
-        for row, one in enumerate(found):
-            ids[row, : len(one.ids)], mask[row, : len(one.ids)] = one.ids, 1
-            types[row, : len(one.ids)] = one.type_ids
-        yield rows, {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        longest = max(1, *(len(ids) for ids, _ in found))  # a table has no token for an empty text
+        padded = np.full((len(found), longest), model.definition.architecture.pad_id, np.int64)
+        mask, types = np.zeros_like(padded), np.zeros_like(padded)
+        for row, (ids, own_types) in enumerate(found):
+            padded[row, : len(ids)], mask[row, : len(ids)], types[row, : len(ids)] = ids, 1, own_types
+        yield rows, {"input_ids": padded, "attention_mask": mask, "token_type_ids": types}

@@ -217,7 +217,7 @@ def card_of(model: SentenceModel, facts: Facts, *, spec: str, forms: Sequence[ex
         digest=model.digest(),
         in_sentence_transformers=model.definition.pooling.in_sentence_transformers,
         reads_pairs=model.definition.reads_pairs,
-        forms=[row.cells() for row in forms],
+        forms=exports.table(forms),
         head_in_tokens=not model.definition.dense or model.definition.dense_on_tokens,
     )
 

@@ -1,0 +1,212 @@
+"""GGUF, for llama.cpp and what is built on it: `gguf/model.gguf` and, in half precision, `gguf/model_f16.gguf`.
+
+A file holds the weights under llama.cpp's names, the vocabulary, and how tokens are pooled. llama.cpp has the graphs and splits
+texts into tokens itself: BERT's WordPiece is the only tokenizer that is written, and it reads some scripts otherwise
+(docs/deployment.md).
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from tokenizers import models, normalizers
+
+from jaxdistill.checkpoints.folder import exported
+from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.checkpoints.weights import tensors_from_params
+from jaxdistill.encoders.architecture import Architecture
+from jaxdistill.encoders.hugging_face import Part, tensor_names
+from jaxdistill.exports.optional import imported
+from jaxdistill.exports.running import TextRun
+from jaxdistill.ops.unknown import unknown_id
+
+EXTRA, NEEDS = "gguf", ("gguf", "llama_cpp")
+FOLDER = "gguf"
+FLOAT, HALF = "model.gguf", "model_f16.gguf"
+ROUNDED = ()
+BERT = {
+    "embeddings/word": "token_embd",
+    "embeddings/position": "position_embd",
+    "embeddings/token_type": "token_types",
+    "embeddings/norm": "token_embd_norm",
+    "layers/*/attention/query": "blk.*.attn_q",
+    "layers/*/attention/key": "blk.*.attn_k",
+    "layers/*/attention/value": "blk.*.attn_v",
+    "layers/*/attention/output": "blk.*.attn_output",
+    "layers/*/attention/norm": "blk.*.attn_output_norm",
+    "layers/*/intermediate": "blk.*.ffn_up",
+    "layers/*/output": "blk.*.ffn_down",
+    "layers/*/norm": "blk.*.layer_output_norm",
+}
+NOMIC_BERT = BERT | {
+    "layers/*/attention/query": Part("blk.*.attn_qkv", 0, 3),
+    "layers/*/attention/key": Part("blk.*.attn_qkv", 1, 3),
+    "layers/*/attention/value": Part("blk.*.attn_qkv", 2, 3),
+    "layers/*/gate": "blk.*.ffn_gate",
+}
+GRAPHS = {"bert": BERT, "nomic-bert": NOMIC_BERT}
+"""llama.cpp's graphs, and its names of our layers."""
+POOLINGS = {"mean": "MEAN", "cls": "CLS", "last": "LAST"}
+"""Our poolings to llama.cpp's."""
+TABLES = ("position_embd.weight", "token_types.weight")
+"""Matrices that stay in single precision."""
+WORD_START = "\u2581"
+"""Begins pieces that begin a word; those within a word lose their `##`."""
+
+
+def refusal(model: SentenceModel) -> str:
+    """Why llama.cpp cannot hold the model; empty if it can."""
+    definition, pooling = model.definition, model.definition.pooling
+    if definition.reads_pairs:
+        return "it is a cross-encoder, and only sentence encoders are written"
+    if not _graph(definition.architecture):
+        return (
+            f"no graph of llama.cpp is written for this {definition.architecture.family}; BERT, RoBERTa, DistilBERT and NomicBERT "
+            "with GELU, and embeddings as wide as the layers, are"
+        )
+    if definition.dense or pooling.tokens == "pooler":
+        return "llama.cpp leaves out layers after pooling; use a student without them (student.head=none)"
+    if pooling.tokens not in POOLINGS or pooling.several_layers:
+        return f"llama.cpp has no pooling {pooling}; use {', '.join(POOLINGS)}"
+    if not _vocabulary(model):
+        return f"its tokenizer is {type(model.tokenizer.model).__name__} with rules of its own, and only BERT's WordPiece is written"
+    return ""
+
+
+def write(model: SentenceModel, folder: Path, *, calibration: Sequence[str] = ()) -> list[Path]:
+    """Writes the files; returns their paths."""
+    place = folder / FOLDER
+    place.mkdir(exist_ok=True)
+    for name in (FLOAT, HALF):
+        _write(model, place / name, half=name == HALF)
+    return [place / FLOAT, place / HALF]
+
+
+def runner(model: SentenceModel, file: Path) -> TextRun:
+    """Runs a file in llama.cpp, sentence by sentence."""
+    llama = _Llama(file, model.max_length)
+
+    def run(**given: np.ndarray) -> np.ndarray:
+        lengths = given["attention_mask"].sum(axis=1)
+        rows = [llama.vector(ids[:length]) for ids, length in zip(given["input_ids"], lengths, strict=True)]
+        vectors = np.stack(rows)
+        if not model.definition.normalize:
+            return vectors
+        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+    return TextRun(run, llama.tokens)
+
+
+def _graph(a: Architecture) -> str:
+    """The graph of llama.cpp that computes the encoder; empty: none."""
+    if a.projects_embeddings or a.relative_buckets or a.is_static:
+        return ""
+    if not a.beyond_bert and a.activation in ("gelu", "gelu_tanh"):
+        return "bert"
+    plain = not (a.head_size or a.key_heads) and a.kinds and len(set(a.kinds)) == 1 and a.kind(0).divisor == 1.0
+    return "nomic-bert" if a.family == "nomic_bert" and a.activation == "silu" and plain else ""
+
+
+def _write(model: SentenceModel, file: Path, *, half: bool) -> None:
+    """Writes one file."""
+    gguf = imported("gguf", EXTRA)
+    definition, params = exported(model.definition, dict(model.params))
+    a = definition.architecture
+    out = gguf.GGUFWriter(file, _graph(a))
+    out.add_file_type(gguf.LlamaFileType.MOSTLY_F16 if half else gguf.LlamaFileType.ALL_F32)
+    out.add_context_length(model.max_length)
+    out.add_embedding_length(a.hidden_size)
+    out.add_block_count(a.layers)
+    out.add_feed_forward_length(a.intermediate_size)
+    out.add_head_count(a.heads)
+    out.add_layer_norm_eps(a.layer_norm_eps)
+    out.add_causal_attention(False)
+    out.add_pooling_type(gguf.PoolingType[POOLINGS[definition.pooling.tokens]])
+    if a.kinds:
+        out.add_rope_freq_base(a.kind(0).theta)
+    add = {bool: out.add_bool, str: out.add_string, int: out.add_uint32, list: out.add_array}
+    for key, value in _vocabulary(model).items():
+        add[type(value)](f"tokenizer.ggml.{key}", value)
+    for name, tensor in _tensors(a, params, model.max_length).items():
+        rounded = half and tensor.ndim == 2 and name not in TABLES
+        out.add_tensor(name, tensor.astype(np.float16) if rounded else tensor)
+    out.write_header_to_file()
+    out.write_kv_data_to_file()
+    out.write_tensors_to_file()
+    out.close()
+
+
+def _tensors(a: Architecture, params: Mapping[str, np.ndarray], longest: int) -> dict[str, np.ndarray]:
+    """Tensors by llama.cpp's names. Positions begin with the first token's, and end where the tokenizer cuts a text."""
+    found = tensors_from_params(params, tensor_names(GRAPHS[_graph(a)], params))
+    if a.position_table:
+        rows = found["position_embd.weight"]
+        found["position_embd.weight"] = rows[a.position_offset : a.position_offset + longest]
+    return found
+
+
+def _vocabulary(model: SentenceModel) -> dict[str, Any]:
+    """Settings of llama.cpp's WordPiece; empty where it does not read as the tokenizer does."""
+    tokenizer, a = model.tokenizer, model.definition.architecture
+    pieces, normalizer, ends = tokenizer.model, tokenizer.normalizer, tokenizer.encode("").ids
+    unknown = unknown_id(tokenizer)
+    if (
+        not isinstance(pieces, models.WordPiece)
+        or pieces.continuing_subword_prefix != "##"
+        or not isinstance(normalizer, normalizers.BertNormalizer)
+        or len(ends) != 2
+        or unknown is None
+    ):
+        return {}
+    added = {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    special = added | {*ends, unknown, a.pad_id}
+    texts, kinds = [], []
+    for number in range(a.vocab_size):
+        token = tokenizer.id_to_token(number)
+        texts.append(f"[PAD{number}]" if token is None else token if number in special else _piece(token))
+        kinds.append(5 if token is None else 3 if number in special else 1)  # unused, control and normal
+    strips = normalizer.lowercase if normalizer.strip_accents is None else normalizer.strip_accents
+    return {
+        "model": "bert",
+        "pre": "default",
+        "tokens": texts,
+        "token_type": kinds,
+        "token_type_count": max(a.token_types, 1),
+        "bos_token_id": ends[0],
+        "cls_token_id": ends[0],
+        "eos_token_id": ends[1],
+        "seperator_token_id": ends[1],
+        "unknown_token_id": unknown,
+        "padding_token_id": a.pad_id,
+        "normalizer.lowercase": normalizer.lowercase,
+        "normalizer.strip_accents": strips,
+    }
+
+
+def _piece(token: str) -> str:
+    """A token of WordPiece as llama.cpp writes it."""
+    return token[2:] if token.startswith("##") else WORD_START + token
+
+
+class _Llama:
+    """A file in llama.cpp."""
+
+    def __init__(self, file: Path, longest: int):
+        self._api, self._longest = imported("llama_cpp", EXTRA), longest
+        sizes = dict(n_ctx=longest, n_batch=longest, n_ubatch=longest)
+        self._model = self._api.Llama(model_path=str(file), embedding=True, verbose=False, **sizes)
+
+    def tokens(self, text: str) -> list[int]:
+        """Ids of a text's tokens, special ones included, cut as our tokenizer cuts them."""
+        ids = self._model.tokenize(text.encode())
+        return ids if len(ids) <= self._longest else [*ids[: self._longest - 1], ids[-1]]
+
+    def vector(self, ids: Sequence[int]) -> Float[np.ndarray, " d"]:
+        """The pooled vector of a sentence. `Llama.embed` would cut texts without their last token."""
+        given = (self._api.llama_token * len(ids))(*map(int, ids))
+        if failed := self._api.llama_encode(self._model.ctx, self._api.llama_batch_get_one(given, len(ids))):
+            raise RuntimeError(f"llama.cpp failed with code {failed}")
+        pooled = self._api.llama_get_embeddings_seq(self._model.ctx, 0)
+        return np.ctypeslib.as_array(pooled, (self._model.n_embd(),)).copy()
