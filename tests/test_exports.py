@@ -11,6 +11,7 @@ import test_linear_heads
 
 from jaxdistill import export as export_command
 from jaxdistill import exports
+from jaxdistill import main as train_command
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
@@ -139,6 +140,18 @@ def test_the_command_writes_onnx_in_four_forms_and_a_table_of_what_they_cost(tmp
     (tmp_path / "out" / "onnx" / "model.onnx").write_bytes(b"{")
     with pytest.raises(InputError, match="model.onnx is damaged; export the model again"):
         exports.load_form(tmp_path / "out", "onnx/model.onnx")
+
+
+def test_a_training_ends_with_forms_that_its_report_shows(tmp_path, quick):
+    given = program.tiny_arguments(tmp_path, run__steps=2, evals__every=2, run__export_to="stablehlo")
+    train_command.main([*given, f"--workdir={tmp_path / 'run'}"])
+    (row,) = [
+        row
+        for row in json.loads((tmp_path / "run" / "export" / "jaxdistill.json").read_text())["forms"]
+        if "model.bin" in row["form"]
+    ]
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "".join(f"<td>{cell}</td>" for cell in row.values()) in page and float(row["least cosine"]) > 0.9999
 
 
 def test_a_form_that_differs_is_not_written(tmp_path, quick, monkeypatch):

@@ -152,6 +152,14 @@ def test_without_a_teacher_no_model_is_called_one():
     assert "<small>teacher</small>" not in page
 
 
+def test_forms_for_other_runtimes_have_a_table_where_there_are_any():
+    rows = [{"form": "onnx/model.onnx", "batch 32": "210"}, {"form": HOSTILE, "batch 32": "190"}]
+    page = report.html_page(dataclasses.replace(REPORT, forms=rows)).replace(report.javascript(), "")
+    table = page[page.index('<table id="forms">') :]
+    assert "<td>onnx/model.onnx</td><td>210</td>" in table and "<script>document.title" not in table
+    assert "Forms for other runtimes" not in report.html_page(REPORT)
+
+
 def test_whatever_a_user_wrote_is_text_and_the_page_asks_nothing_of_the_network():
     page = report.html_page(REPORT)
     own = page.replace(report.javascript(), "")

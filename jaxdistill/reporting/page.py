@@ -47,6 +47,8 @@ class Report:
     """Unit to its protocol."""
     absent: Sequence[str] = ()
     """Lines about absent sets."""
+    forms: Sequence[Mapping[str, str]] = ()
+    """Rows of the table of forms for other runtimes: column to cell."""
 
 
 def write_page(report: Report, path: str | Path) -> Path:

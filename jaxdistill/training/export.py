@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -83,13 +84,14 @@ def export(
         languages = facts.languages or ", ".join(model.languages)
         facts = dataclasses.replace(facts, licences=dict(model.licences), languages=languages)
     trained_for = {} if facts.vectors == "float" else {"trained_for_vectors": facts.vectors}
-    with _put_in_place(folder, digest=model.digest(), licences=facts.licences, more=trained_for) as new:
+    with _put_in_place(folder, digest=model.digest(), licences=facts.licences, more=trained_for) as (new, mark):
         save(model, new, card=card_of(model, facts, spec=_spec(folder)))
         if facts.dims:
             _name_widths(new / "config.json", facts.dims, model.definition.embedding_width)
         _refuse_difference(largest_difference(model, load_model(str(new)), sentences), folder)
         if rows := exports.add(to, model, new, size=weights_bytes(new), calibration=calibration):
             (new / "README.md").write_text(card_of(model, facts, spec=_spec(folder), forms=rows), "utf-8")
+            mark["forms"] = exports.table(rows)
     return folder
 
 
@@ -122,7 +124,7 @@ def export_router(query: SentenceModel, document: SentenceModel, folder: str | P
         parameters=(query.parameter_count, document.parameter_count), width=query.definition.embedding_width,
     )  # fmt: skip
     licences = {**query.licences, **document.licences}
-    with _put_in_place(folder, digest=f"{query.digest()} {document.digest()}", licences=licences) as new:
+    with _put_in_place(folder, digest=f"{query.digest()} {document.digest()}", licences=licences) as (new, _):
         new.mkdir()
         save_router(query, document, new, card=card)
         _refuse_difference(_router_difference(query, document, new), folder)
@@ -168,12 +170,12 @@ def _router_difference(query: SentenceModel, document: SentenceModel, folder: Pa
 @contextlib.contextmanager
 def _put_in_place(
     folder: Path, *, digest: str, licences: Mapping[str, str], more: Mapping[str, str] | None = None
-) -> Iterator[Path]:
-    """Yields a folder to write to, which then replaces `folder`; after an error `folder` is unchanged."""
+) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yields a folder to write to, and the facts of its marker; it then replaces `folder`, which an error leaves unchanged."""
     mark = {"model_digest": digest, "versions": versions(), "licences": dict(licences), **(more or {})}
     try:
         with replacing(folder, mark) as new:
-            yield new
+            yield new, mark
     except OSError as error:
         reason = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or str(error)
         raise InputError(

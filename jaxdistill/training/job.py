@@ -12,7 +12,7 @@ from jaxdistill.config import Config, flat
 from jaxdistill.data import hub, sources
 from jaxdistill.evals import agreement, auc, documents, entity, pairs, sts
 from jaxdistill.files import parts, write_atomic
-from jaxdistill.files.folders import refuse_foreign
+from jaxdistill.files.folders import MARK, refuse_foreign
 from jaxdistill.objectives.parts.wrapped import innermost
 from jaxdistill.paths import public_name, without_folders
 from jaxdistill.reporting.model_card import Facts, averaged_steps, public_command, write_facts
@@ -41,6 +41,7 @@ from jaxdistill.workdir.folder import (
     TEXT_FILES,
     claim_workdir,
     note_inputs,
+    read_note,
     refuse_other_inputs,
     stage_export,
 )
@@ -185,6 +186,7 @@ def finish(
         on_sts={name: pairs.ScoredPairs(**one.on_sts["scored_pairs"]) for name, one in found.items() if one.on_sts},
         geometry={name: one.geometry for name, one in found.items()},
         paper=paper,
+        forms=read_note(folder / MARK).get("forms", []),
     )
     write_atomic(run.workdir / RESULTS, json.dumps(results, indent=2) + "\n")  # last: its presence marks a finished run
     say(f"results: {run.workdir / RESULTS}")

@@ -2,7 +2,7 @@
 
 import pathlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -77,6 +77,7 @@ def write_report(
     on_sts: Mapping[str, ScoredPairs],
     geometry: Mapping[str, Mapping[str, float]],
     paper: Repeated | None,
+    forms: Sequence[Mapping[str, str]] = (),
 ) -> pathlib.Path:
     """Writes the report of a finished run, which compares `teacher`, `student before` and `student after`; returns its path.
 
@@ -85,6 +86,7 @@ def write_report(
       on_sts: each model's scores of STS-B's pairs; empty if the run scored no STS.
       geometry: each model's alignment, uniformity and so on; likewise.
       paper: the row of a paper that the run repeats.
+      forms: rows of the table of forms for other runtimes.
     """
     drawn = on_sts or _beside_teacher(readings, seed=run.config.run.seed)
     entries = [
@@ -114,6 +116,7 @@ def write_report(
             entries=entries,
             teacher="teacher" if "teacher" in scores else "",
             facts=said | {"Versions": ", ".join(f"{name} {version}" for name, version in versions().items())},
+            forms=forms,
         ),
         run.workdir / PAGE,
     )
