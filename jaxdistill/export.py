@@ -76,7 +76,7 @@ def export_checkpoint(
       document_model: the model whose vectors are in the index: the folder is then sentence-transformers' `Router`, in which
         `model` reads the queries.
       out: folder to write; an earlier export there is replaced, anything else refused with `InputError`.
-      to: forms for other runtimes, see docs/deployment.md: `onnx`, `openvino`, `litert`, `stablehlo`.
+      to: forms for other runtimes, see docs/deployment.md: `onnx`, `openvino`, `litert`, `stablehlo`, `gguf`.
       calibration: text whose first 200 sentences give the ranges of activations of ONNX in 8 bits; empty: its file
         `model_int8.onnx` is not written.
       demo: write a page instead that finds the nearest of some sentences in the browser, as one types.

@@ -183,8 +183,8 @@ class RunOptions:
     """`10:20`: the first process traces steps 10 to 20 into `profile/` in the workdir, for xprof; empty: no trace.
     `--profile=10:20` is the short form."""
     export_to: str = ""
-    """Forms for other runtimes to add to the export, separated by commas: onnx, openvino, litert, stablehlo
-    (docs/deployment.md)."""
+    """Forms for other runtimes to add to the export, separated by commas: onnx, openvino, litert, stablehlo,
+    gguf (docs/deployment.md)."""
     wandb: bool = False
     """Also log to Weights & Biases, with the account configured for it."""
     parts: str = ""

@@ -147,7 +147,7 @@ def export_demo(
     if reason := demo.refusal(model):
         raise InputError(f"--demo cannot hold this model: {reason}.")
     demo.refuse_other(folder)
-    with _put_in_place(folder, digest=model.digest(), licences=model.licences) as new:
+    with _put_in_place(folder, digest=model.digest(), licences=model.licences) as (new, _):
         demo.write(model, new, name=name, sentences=sentences, runtime=runtime)
     return folder
 
