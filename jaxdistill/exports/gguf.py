@@ -196,7 +196,8 @@ class _Llama:
     def __init__(self, file: Path, longest: int):
         self._api, self._longest = imported("llama_cpp", EXTRA), longest
         sizes = dict(n_ctx=longest, n_batch=longest, n_ubatch=longest)
-        self._model = self._api.Llama(model_path=str(file), embedding=True, verbose=False, **sizes)
+        threads = dict(n_threads=1, n_threads_batch=1)  # several wait in a loop, for long on a busy machine
+        self._model = self._api.Llama(model_path=str(file), embedding=True, verbose=False, **sizes, **threads)
 
     def tokens(self, text: str) -> list[int]:
         """Ids of a text's tokens, special ones included, cut as our tokenizer cuts them."""

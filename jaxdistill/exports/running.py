@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -94,7 +95,7 @@ def batches(
     texts: Sequence[str] | Sequence[tuple[str, str]],
     *,
     batch_size: int,
-    tokens: Callable[[str], list[int]] | None = None,
+    tokens: Callable[[Any], list[int]] | None = None,
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """Rows of `texts` and their padded tokens, shortest first; `tokens` takes the tokenizer's place."""
     if tokens:

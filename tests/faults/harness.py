@@ -19,6 +19,7 @@ import os
 import pathlib
 import re
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -154,6 +155,17 @@ class Room:
         return self.folder / name
 
 
+def while_running(
+    room: Room, module: str, arguments: list[str], begun: Callable[[], object], do: Callable[[subprocess.Popen], object]
+) -> Ended:
+    """Starts a program and does something once it has begun."""
+    process = room.start(module, *arguments)
+    while process.poll() is None and not begun():
+        time.sleep(0.005)
+    do(process)
+    return ended(process)
+
+
 def observe(case: Case, folder: pathlib.Path, shared: pathlib.Path, *, in_process: bool = False) -> Row:
     """Runs a case in a new `folder` and compares what comes of it with what the case expects."""
     folder.mkdir(parents=True)
@@ -218,6 +230,7 @@ def _content(path: pathlib.Path) -> str:
 def _summary(changes: Sequence[str]) -> str:
     """At most a few names: those of the top folders with what lies directly in them."""
     shown = dict.fromkeys("/".join(path.split("/")[:2]) + "/" * (path.count("/") > 1) for path in sorted(changes))
+    shown = dict.fromkeys(re.sub(r"[^.]{8}(?=\.jaxdistill-working)", "*", name) for name in shown)
     return ", ".join(f"`{name}`" for name in shown) or "nothing"
 
 

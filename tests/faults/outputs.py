@@ -2,15 +2,13 @@
 
 import pathlib
 import signal
-import subprocess
-import time
 from collections.abc import Callable
 
 from jaxdistill import config, main
 from jaxdistill.cli import AGAIN, INTERRUPTED
 from jaxdistill.workdir.folder import claim_workdir
 
-from faults.harness import TIMEOUT_S, Case, Ended, Room, ended
+from faults.harness import TIMEOUT_S, Case, Ended, Room, while_running
 from tiny_text import made_up
 
 
@@ -82,17 +80,6 @@ def _c_locale(room: Room) -> Ended:
     return room.run("main", *room.arguments(run__steps=2, evals__every=2), variables=variables)
 
 
-def _while(
-    room: Room, module: str, arguments: list[str], begun: Callable[[], object], do: Callable[[subprocess.Popen], object]
-) -> Ended:
-    """Starts a program and does something once it has begun."""
-    process = room.start(module, *arguments)
-    while process.poll() is None and not begun():
-        time.sleep(0.005)
-    do(process)
-    return ended(process)
-
-
 def _encoded_text(change: Callable[[pathlib.Path], object]):
     """`encode` of a text that is changed once the first rows are written."""
 
@@ -101,7 +88,7 @@ def _encoded_text(change: Callable[[pathlib.Path], object]):
         text.write_text("\n".join(made_up(60_000, words=3)) + "\n")
         model, output = room.export(), room.folder / "v.npy"
         arguments = [f"--model={model}", f"--input={text}", f"--output={output}", "--quiet"]
-        return _while(room, "encode", arguments, lambda: any(unfinished.glob("part-*")), lambda _: change(text))
+        return while_running(room, "encode", arguments, lambda: any(unfinished.glob("part-*")), lambda _: change(text))
 
     return encode
 
@@ -119,7 +106,7 @@ def _tokenised_text(room: Room) -> Ended:
     text, cache = room.folder / "long.txt", room.folder / "cache"
     text.write_text("\n".join(made_up(100_000, words=6)) + "\n")
     arguments = room.arguments(data__text=text, data__cache_folder=cache)
-    return _while(room, "main", arguments, lambda: list(cache.glob("tokens/*/part-*")), lambda _: _shrink(text))
+    return while_running(room, "main", arguments, lambda: list(cache.glob("tokens/*/part-*")), lambda _: _shrink(text))
 
 
 def _signalled(number: signal.Signals):
@@ -129,7 +116,7 @@ def _signalled(number: signal.Signals):
         metrics = room.folder / "run" / "metrics.jsonl"
         arguments = room.arguments(run__steps=100_000, evals__every=50_000)
         begun = lambda: metrics.exists() and '"step": 3' in metrics.read_text()  # noqa: E731 - said once
-        return _while(room, "main", arguments, begun, lambda process: process.send_signal(number))
+        return while_running(room, "main", arguments, begun, lambda process: process.send_signal(number))
 
     return train
 
