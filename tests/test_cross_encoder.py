@@ -149,7 +149,7 @@ def test_a_prompt_goes_before_the_first_sentence_of_a_pair(tmp_path):
     np.testing.assert_allclose(plain.score([f"w9 w8 {first}" for first in FIRST], SECOND), wanted, atol=1e-5)
     asked = Embedder(load_model(str(tmp_path), prompt="w9 w8 "))
     np.testing.assert_allclose(asked.score(FIRST, SECOND), wanted, atol=1e-5)
-    with pytest.raises(InputError, match="a cross-encoder with the prompt 'w9 w8 ', for which an export has no place"):
+    with pytest.raises(InputError, match="a cross-encoder with the prompt 'w9 w8 ', which an export cannot store"):
         save(prompted, tmp_path / "out")
     assert resizing.cross_encoder(prompted, key=jax.random.key(0)).prompt == ""
 

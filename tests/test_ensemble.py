@@ -59,7 +59,7 @@ def test_the_score_is_the_mean_by_hand():
 def test_vectors_and_mixed_forms_are_refused():
     with pytest.raises(InputError, match=r"m\+m is an ensemble: it has no vectors"):
         Ensemble([Member([1.0]), Member([0.0])])(["a"])
-    with pytest.raises(InputError, match="an ensemble is of one kind"):
+    with pytest.raises(InputError, match="name models of one kind"):
         Ensemble([Member([1.0]), Member([0.0], reads_pairs=True)])
 
 
@@ -95,7 +95,7 @@ def test_an_ensemble_of_both_forms_costs_itself_only(two, tmp_path, capsys):
     options = ["--tasks=sts-b-dev", f"--data={tmp_path / 'data'}", f"--out={tmp_path / 'results.json'}"]
     _, errors = run([f"--model={two[0]}+{tmp_path / 'cross'}", f"--model={two[0]}", *options], capsys, status=2)
     (failed,) = [line for line in errors if line.startswith("failed: ")]
-    assert "failed: model" in failed and "an ensemble is of one kind" in failed
+    assert "failed: model" in failed and "name models of one kind" in failed
     assert len(json.loads((tmp_path / "results.json").read_text())["models"]) == 1
 
 

@@ -135,7 +135,7 @@ def test_other_weights_of_layers_than_those_of_a_mean_are_refused(tmp_path, bert
     path = tmp_path / "1_WeightedLayerPooling" / "model.safetensors"
     assert safetensors.numpy.load_file(path)["layer_weights"].tolist() == [1.0, 1.0]
     safetensors.numpy.save_file({"layer_weights": np.float32(weights)}, path)
-    with pytest.raises(InputError, match="weighs layers as"):
+    with pytest.raises(InputError, match="weights layers as"):
         load_model(str(tmp_path))
 
 
@@ -272,7 +272,7 @@ def test_poolings_that_cannot_be_read_are_refused(tmp_path, bert_folder, changes
         ("2_Dense/config.json", {"in_features": "32"}, 'in_features="32"; it must be a whole number, at least 1'),
         ("config_sentence_transformers.json", {"truncate_dim": 4}, "truncate_dim=4, which is not supported; remove it"),
         ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "model_type='SparseEncoder'; SentenceTransformer and"),
-        ("tokenizer_config.json", {"split_special_tokens": True}, "split_special_tokens=true; only a tokenizer"),
+        ("tokenizer_config.json", {"split_special_tokens": True}, "split_special_tokens=true; only tokenizers"),
         ("sentence_bert_config.json", {"query_length": 8}, "query_length=8, which changes the vectors"),
         ("sentence_bert_config.json", {"tokenizer_args": {"model_max_length": 9, "use_fast": True}}, "tokenizer_args={'model_max_length': 9}, which"),
         ("sentence_bert_config.json", {"transformer_task": "text-generation"}, 'transformer_task="text-generation"; only "feature-extraction" can'),

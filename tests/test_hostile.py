@@ -115,8 +115,8 @@ def test_an_older_tokenizer_names_no_file_elsewhere(model, tmp_path):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("num_hidden_layers", 10**9, r"layers=1,000,000,000, and the weights beside it have \d+ tensors"),
-        ("vocab_size", 10**12, "vocab_size=1,000,000,000,000, and the weights beside it have no axis longer than"),
+        ("num_hidden_layers", 10**9, r"layers=1,000,000,000, but the weights beside it have \d+ tensors"),
+        ("vocab_size", 10**12, "vocab_size=1,000,000,000,000, but the weights beside it have no axis longer than"),
         ("intermediate_size", 10**12, "intermediate_size=1,000,000,000,000"),
         ("max_position_embeddings", 10**12, "max_positions=1,000,000,000,000"),
     ],
@@ -152,7 +152,7 @@ def test_pipes_devices_and_folders_are_refused_as_files_of_a_model(model, name):
 @pytest.mark.parametrize(
     ("change_of_model", "message"),
     [
-        ({"vocab": {}, "merges": []}, "has no entry in its vocabulary"),
+        ({"vocab": {}, "merges": []}, "the tokenizer's vocabulary is empty"),
         # The merge is shorter than the prefix that Rust cuts off: a panic, which is no Exception.
         ({"vocab": {"a": 0, "b": 1}, "merges": [["a", "b"]], "continuing_subword_prefix": "####"}, "not a tokenizer"),
     ],
@@ -215,7 +215,7 @@ def write_safetensors(path, tensors, *, surplus=b"", **header):
             "invalid offset for tensor `[xy]`",
         ),
         ({"x": ("F32", [-1], b"")}, {}, "expected usize"),
-        ({"x": ("F32", [0, 1 << 62], b"")}, {}, "a shape that NumPy lacks"),
+        ({"x": ("F32", [0, 1 << 62], b"")}, {}, "a shape that NumPy does not support"),
         ({}, {"x": [1]}, "expected string or map"),
     ],
 )

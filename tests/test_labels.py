@@ -104,7 +104,7 @@ def test_scores_of_ones_own_stay_with_their_pairs(tmp_path):
 def test_labellers_of_both_forms_are_refused_before_any_labels(pairs, tmp_path):
     bi = tiny_model(tmp_path / "model")
     store = store_of_pairs(tmp_path, pairs, bi.tokenizer, 16)
-    with pytest.raises(InputError, match="has sentence encoders and cross-encoders; an ensemble is of one kind"):
+    with pytest.raises(InputError, match="mixes sentence encoders and cross-encoders; name models of one kind"):
         made([bi, resizing.cross_encoder(bi, key=jax.random.key(0))], store, tmp_path / "labels")
     assert not (tmp_path / "labels").exists()
 

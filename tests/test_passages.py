@@ -246,9 +246,13 @@ def test_a_passage_goes_on_in_the_next_line_beside_its_place():
     ("program", "wrong", "said"),
     [
         (encode, ["--output=v.npy"], "--chunk_tokens=16 needs a table: --output=v.parquet."),
-        (encode, ["--output=v.parquet", "--chunk_tokens=17"], "--chunk_tokens=17 must be from 3, one token beside the"),
-        (encode, ["--output=v.parquet", "--chunk_tokens=99"], " reads; --max_length lets a model read more"),
-        (encode, ["--output=v.parquet", "--chunk_tokens=2"], " to 16, what "),
+        (
+            encode,
+            ["--output=v.parquet", "--chunk_tokens=17"],
+            "--chunk_tokens=17 must be from 3 (one token besides special",
+        ),
+        (encode, ["--output=v.parquet", "--chunk_tokens=99"], ", which --max_length raises"),
+        (encode, ["--output=v.parquet", "--chunk_tokens=2"], " to 16 (the maximum length of "),
         (encode, ["--output=v.parquet", "--chunk_tokens=0"], "--chunk_tokens: 0 must be at least 1"),
         (search, ["--chunk_tokens=99"], "--chunk_tokens=99 must be from 3"),
         (search, ["--vectors=index.parquet"], "--vectors excludes --corpus_model, --corpus_prompt and --chunk_tokens"),

@@ -80,7 +80,7 @@ def test_a_router_retrieves_as_the_two_models_do(models, tmp_path):
 def test_what_cannot_be_a_router_is_one_line(models, tmp_path, capsys):
     query, document = models
     wide = load_model(TEACHER)
-    with pytest.raises(InputError, match="vectors of 32 numbers and .* of 384; a router needs a student of the width"):
+    with pytest.raises(InputError, match="vectors of 32 numbers and .* of 384; a router needs a student as wide as"):
         export_router(query, wide, tmp_path / "out")
     cases.write_cross_encoder(tmp_path / "pairs", "bert")
     with pytest.raises(InputError, match="is a cross-encoder, which has no vectors"):

@@ -237,7 +237,7 @@ def test_evaluate_scores_stored_vectors_against_their_bytes(model, text, tmp_pat
         (encode, ["--dims=17"], "dims=17 must be from 1 to 16, the width of the model's vectors."),
         (encode, ["--dtype=binary", "--dims=12"], "dims=12 must be a multiple of 8."),
         (encode, ["--dtype=int4"], "int4"),
-        (encode, ["--calibrate=text.txt"], "--calibrate gives the ranges of int8, not of float32"),
+        (encode, ["--calibrate=text.txt"], "--calibrate determines the ranges of int8, not of float32"),
         (encode, ["--dtype=int8", "--calibrate=absent.txt"], "absent.txt does not exist"),
         (encode, ["--dtype=int8", "--output=s3://bucket/v.npy"], "has no place for the ranges of int8"),
         (search, ["--query=a", "--vectors={0}/lost.npy"], "lost.npy has int8 vectors, but their ranges are missing"),

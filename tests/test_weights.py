@@ -311,7 +311,7 @@ def test_pooling_is_asked_for_when_the_checkpoint_does_not_say_it(original):
 
 def test_a_tokenizer_with_more_words_than_the_embedding_is_refused(copy):
     cases.write_tokenizer(copy, extra_words=3)
-    with pytest.raises(InputError, match="the tokenizer has ids up to 101, the word embedding only 99 rows"):
+    with pytest.raises(InputError, match="the tokenizer has ids up to 101, but the word embeddings have 99 rows"):
         load_model(str(copy), pooling="mean")
 
 

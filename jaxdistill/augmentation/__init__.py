@@ -1,1 +1,1 @@
-"""Second views of sentences: synonyms, masked words, translation."""
+"""Makes second views of sentences: by synonyms, a masked language model, or translation."""

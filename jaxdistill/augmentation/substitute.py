@@ -1,8 +1,8 @@
-"""Replaces words of a sentence by those that a masked language model expects.
+"""Replaces tokens of a sentence by ones that a masked language model predicts.
 
-Tokens of letters and digits are masked, all chosen ones of a sentence at once, and each is replaced by another token of
-its kind (one that begins a word, or one that goes on with it), so that the rest of the raw text stays as it is.
-What the model cannot read of a long sentence is never masked.
+All chosen tokens of a sentence (only letters and digits) are masked at once. Each is replaced by another token of its kind,
+one that begins a word or one that continues it, so that the rest of the raw text is unchanged. The part of a long sentence
+that the model cannot read is never masked.
 """
 
 import random
@@ -22,9 +22,9 @@ from jaxdistill.inference.lengths import SLOTS_PER_SENTENCE, padded_length
 
 SUBWORD = "##"
 SPACE_MARKS = ("\u0120", "\u2581")
-"""What the pieces of byte-level and of sentencepiece tokenizers have for the space before them."""
+"""Characters that stand for the space before a piece, in byte-level and in sentencepiece tokenizers."""
 UNUSABLE, CONTINUES, AFTER_SPACE, OTHER = range(4)
-"""Kinds of tokens; `OTHER` begins a word in a WordPiece vocabulary, and a text or the rest of a word in the others."""
+"""Kinds of tokens. In WordPiece, `OTHER` begins a word; in other vocabularies, it begins a text or continues a word."""
 
 
 class Masked(NamedTuple):
@@ -32,25 +32,25 @@ class Masked(NamedTuple):
 
     text: str
     ids: Integer[np.ndarray, " l"]
-    """The sentence's own tokens."""
+    """The sentence's tokens before masking."""
     places: list[int]
-    """Which of them are masked."""
+    """Indices of the masked tokens."""
     spans: list[tuple[int, int]]
-    """Characters of the text that each masked token covers."""
+    """Start and end of each masked token, in characters of the text."""
     draws: list[float]
-    """A random number in [0, 1) for each."""
+    """A random number in [0, 1) for each masked token."""
 
 
 class Substituter:
-    """Sentences with a share of their tokens replaced."""
+    """Rewrites sentences by replacing a share of their tokens."""
 
     def __init__(self, language_model: MaskedLanguageModel, *, rate: float, top_k: int, batch_size: int):
         """
         Args:
           language_model: the model that chooses.
           rate: share of tokens to mask, in (0, 1).
-          top_k: tokens that a replacement is drawn from, in proportion to their probabilities.
-          batch_size: sentences of 32 tokens that are computed together; more of shorter ones.
+          top_k: number of likeliest tokens from which a replacement is drawn, in proportion to their probabilities.
+          batch_size: number of sentences of 32 tokens that are computed together; of shorter ones, more.
         """
         self.model, self.mask_id = language_model.model, language_model.mask_id
         self.params = jax.device_put(language_model.params)
@@ -61,8 +61,7 @@ class Substituter:
     def __call__(
         self, texts: Sequence[str], rngs: Sequence[random.Random], advance: Callable[[int], object]
     ) -> list[str]:
-        """The sentences, rewritten; each uses its own random numbers. `advance` is called with numbers of finished
-        sentences."""
+        """The rewritten sentences; each uses its own random generator. Calls `advance` with numbers of finished sentences."""
         encodings = self.model.tokenizer.encode_batch(list(texts))
         masked = [self._masked(*one) for one in zip(texts, encodings, rngs, strict=True)]
         results = list(texts)
@@ -92,7 +91,7 @@ class Substituter:
         return Masked(text, ids, places, spans, draws=draws)
 
     def _batches(self, rows: Sequence[int], masked: Sequence[Masked]) -> Iterator[list[int]]:
-        """Rows computed together, the longest first so that a lack of memory shows at once."""
+        """Yields rows to compute together, longest first, so that a lack of memory shows at once."""
         rows = sorted(rows, key=lambda row: -len(masked[row].ids))
         while rows:
             most = max(self.batch_size * SLOTS_PER_SENTENCE // self._length(masked[rows[0]].ids), 1)
@@ -110,7 +109,7 @@ class Substituter:
             sequences[-1][sentence.places] = self.mask_id
         slots = np.concatenate([row * length + np.array(one.places) for row, one in enumerate(batch)])
         originals = np.concatenate([one.ids[one.places] for one in batch])
-        # Counts are rounded up to powers of two, so that little is compiled.
+        # Counts are rounded up to powers of two, so that few shapes are compiled.
         missing = _power_of_two(len(slots)) - len(slots)
         slots, padded = (np.pad(array, (0, missing)).astype(np.int32) for array in (slots, originals))
         definition = self.model.definition
@@ -144,13 +143,13 @@ class Substituter:
 
 
 def sampled(logits: Float[np.ndarray, " best"], draw: float) -> int:
-    """A choice in proportion to the softmax of `logits`, made by a number in [0, 1)."""
+    """Samples an index from the softmax of `logits`, by the random number `draw` in [0, 1)."""
     weights = np.exp(logits.astype(np.float64) - logits[0])
     return min(int(np.searchsorted(np.cumsum(weights), draw * weights.sum(), side="right")), len(logits) - 1)
 
 
 def word_table(tokenizer: tokenizers.Tokenizer, size: int) -> tuple[list[str], Integer[np.ndarray, " words"]]:
-    """What each token writes, and its kind; punctuation, special tokens and parts of characters are unusable."""
+    """The text and the kind of each token; punctuation, special tokens and parts of characters are `UNUSABLE`."""
     special = {id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special}
     words, kinds = [""] * size, np.full(size, UNUSABLE, np.int32)
     for token, id in tokenizer.get_vocab().items():

@@ -9,7 +9,7 @@ EXTRA = "pip install 'jaxdistill[augment]'"
 
 
 class Translator:
-    """Sentences in one language to sentences in another, by beam search: nothing is random."""
+    """Translates sentences by beam search, which is deterministic."""
 
     def __init__(
         self,
@@ -24,13 +24,13 @@ class Translator:
     ):
         """
         Args:
-          folder: with a model that `AutoModelForSeq2SeqLM` loads, and its tokenizer.
-          source_language: code in a model of many languages (NLLB, M2M100, mBART), such as `eng_Latn`; else empty.
+          folder: a model that `AutoModelForSeq2SeqLM` loads, with its tokenizer.
+          source_language: language code of a multilingual model (NLLB, M2M100, mBART), such as `eng_Latn`; otherwise empty.
           target_language: likewise.
-          prefix: goes before each sentence, such as T5's `translate English to German: ` or Marian's `>>deu<< `.
+          prefix: prepended to each sentence, such as T5's `translate English to German: ` or Marian's `>>deu<< `.
           beams: width of the beam search; 1 is greedy.
-          max_length: tokens of a sentence that are read, and that are written at the most.
-          batch_size: sentences that are translated together.
+          max_length: maximum tokens of a sentence, in both languages.
+          batch_size: number of sentences translated together.
         """
         self.tokenizer, self.model = _loaded(folder)
         self.prefix, self.batch_size = prefix, batch_size
@@ -47,7 +47,7 @@ class Translator:
             self.options["forced_bos_token_id"] = self._language_id(target_language)
 
     def __call__(self, texts: Sequence[str], advance: Callable[[int], object] = lambda count: None) -> list[str]:
-        """Translations; blank sentences stay unchanged. `advance` is called with numbers of finished sentences."""
+        """The translations; blank sentences stay unchanged. Calls `advance` with numbers of finished sentences."""
         results = list(texts)
         rows = sorted((row for row, text in enumerate(texts) if text.strip()), key=lambda row: -len(texts[row]))
         advance(len(texts) - len(rows))
@@ -70,7 +70,7 @@ class Translator:
         return self.tokenizer.batch_decode(self.model.generate(**inputs, **self.options), skip_special_tokens=True)
 
     def _language_id(self, code: str) -> int:
-        """The token that says a language; M2M100 writes it in another way than its code."""
+        """Id of a language's token; M2M100's tokens differ from the language codes."""
         try:
             if hasattr(self.tokenizer, "get_lang_id"):
                 return self.tokenizer.get_lang_id(code)
@@ -78,12 +78,12 @@ class Translator:
         except KeyError:
             found = None
         if found in (None, self.tokenizer.unk_token_id):
-            raise InputError(f"{self.tokenizer.name_or_path}: the tokenizer knows no language {code!r}.")
+            raise InputError(f"{self.tokenizer.name_or_path}: the tokenizer does not know the language {code!r}.")
         return found
 
 
 def _loaded(folder: str):
-    """Tokenizer and model, on a GPU where torch sees one."""
+    """Tokenizer and model, on a GPU if torch sees one."""
     if importlib.util.find_spec("torch") is None:
         raise InputError(f"--method=translate needs PyTorch, which is not installed; run: {EXTRA}")
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer

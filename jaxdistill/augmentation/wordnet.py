@@ -1,7 +1,7 @@
 """Reads WordNet's database files and replaces words by their synonyms.
 
-For each part of speech a folder holds `index.POS` (words, and where their synsets begin, the most frequent sense first),
-`data.POS` (the synsets) and `POS.exc` (irregular inflections and their base forms).
+For each part of speech, a folder holds `index.POS` (words with the offsets of their synsets, the most frequent sense
+first), `data.POS` (the synsets) and `POS.exc` (irregular inflections and their base forms).
 
 Source: the manual page wndb(5WN), https://wordnet.princeton.edu/documentation/wndb5wn.
 """
@@ -18,7 +18,7 @@ PARTS_OF_SPEECH = ("noun", "verb", "adj", "adv")
 WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 """Letters, with hyphens and apostrophes inside: `well-known` and `isn't` are words."""
 MARKER = re.compile(r"\((?:a|p|ip)\)$")
-"""Behind an adjective: where in a sentence it may stand."""
+"""Suffix of an adjective that says where in a sentence it may stand."""
 
 FUNCTION_WORDS = frozenset(
     """
@@ -28,8 +28,8 @@ FUNCTION_WORDS = frozenset(
     with would you your
     """.split()
 )
-"""Left alone: WordNet has no function words, only what looks like them (`a` is an ångström, `in` indium, `us`
-America)."""
+"""Function words, which are never replaced: WordNet lacks them, and has other words of the same spelling (`a` is an
+ångström, `in` indium, `us` America)."""
 
 
 class WordNet:
@@ -38,8 +38,8 @@ class WordNet:
     def __init__(self, folder: str | Path = "", *, senses: int = 0):
         """
         Args:
-          folder: with `index.noun`, `data.noun` and so on; empty: the first of the usual places that exists.
-          senses: of a word in each part of speech, the most frequent first; 0: all.
+          folder: contains `index.noun`, `data.noun` and so on; empty: the first of the usual places that exists.
+          senses: number of senses of a word per part of speech, most frequent first; 0: all.
         """
         self.folder = found_folder(folder)
         self._senses = senses
@@ -52,8 +52,7 @@ class WordNet:
         self._known: dict[str, list[str]] = {}
 
     def synonyms(self, word: str) -> list[str]:
-        """The other lemmas of all synsets of a lower-case word or, where it is not listed, of its irregular base
-        forms."""
+        """The other lemmas in all synsets of a lower-case word; if it is not listed, of its irregular base forms."""
         if word not in self._known:
             listed = [(pos, word) for pos in PARTS_OF_SPEECH if word in self._index[pos]]
             forms = listed or [(pos, base) for pos in PARTS_OF_SPEECH for base in self._bases[pos].get(word, ())]
@@ -82,7 +81,7 @@ class WordNet:
                 fields = line.split()
                 count = int(fields[2]) if len(fields) > 6 and fields[2].isdigit() else len(fields)
                 if not all(map(str.isdigit, fields[-count:])):
-                    raise InputError(f"{path}:{number} is no entry of a WordNet index; fetch the database again.")
+                    raise InputError(f"{path}:{number} is no entry of a WordNet index; download the database again.")
                 yield fields[0], fields[-count:]
 
     def _exceptions(self, pos: str) -> Iterator[tuple[str, list[str]]]:
@@ -92,7 +91,7 @@ class WordNet:
 
 
 def found_folder(folder: str | Path) -> Path:
-    """The folder that was named, or the first of the usual ones that exists."""
+    """The given folder, or the first of the usual ones that exists; raises `InputError` if there is none."""
     nltk = [*os.environ.get("NLTK_DATA", "").split(os.pathsep), "~/nltk_data"]
     usual = ["/usr/share/wordnet", *(f"{place}/corpora/wordnet" for place in nltk if place)]
     for place in [folder] if folder else usual:

@@ -1,1 +1,1 @@
-"""Models on disk: finding, reading and writing them, with their tokenizers, modules and licences."""
+"""Finds, reads and writes models on disk, with their tokenizers, modules and licences."""

@@ -1,12 +1,12 @@
 """Writes a model so that sentence-transformers and transformers load it.
 
-The folder follows sentence-transformers: the transformer lies in the root, where `AutoModel` finds it; pooling, dense
-layers and normalisation each have a folder. Every release since 2.0 reads these file formats, except that of linear
-heads: they act on tokens, ahead of pooling, which 5.4 was the first to read. The vectors are the same, and runtimes that know no
-module after pooling have them too.
+The folder follows sentence-transformers: the transformer is in the root, where `AutoModel` finds it; pooling, dense layers
+and normalisation each have a subfolder. Every release since 2.0 reads these formats, except linear heads, which need 5.4:
+they are written to act on tokens, before pooling. The vectors are the same, and runtimes that run no module after pooling
+get them too.
 
 sentence-transformers has no module for poolings that concatenate layers or take their maximum. Their folder names a
-module of this project instead: `jaxdistill.load` reads it, sentence-transformers refuses it.
+module of this project instead, which `jaxdistill.load` reads and sentence-transformers refuses.
 """
 
 import dataclasses
@@ -57,11 +57,11 @@ SPECIAL_TOKENS = {
     "mask_token": ("[MASK]", "<mask>"),
 }
 UNWANTED_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of", "local_files_only")
-"""Settings of `tokenizer_config.json` that come from the program that saved it and must not be exported."""
+"""Settings of `tokenizer_config.json` that belong to the program that saved it and must not be exported."""
 
 
 def check_exportable(definition: EncoderDefinition) -> None:
-    """Raises InputError for a pooling or an activation that a folder cannot express."""
+    """Raises `InputError` for a pooling or an activation that the folder's format cannot express."""
     if definition.reads_pairs:
         return
     if definition.architecture.is_static:
@@ -73,8 +73,8 @@ def check_exportable(definition: EncoderDefinition) -> None:
         )
     if pooling.layers == "second_to_last" and definition.architecture.norm_place != "post":
         raise InputError(
-            f"pooling {pooling} cannot be exported: a {definition.architecture.family} encoder has a norm behind its last"
-            f" layer, which the second-to-last one would get; use {pooling.tokens}."
+            f"pooling {pooling} cannot be exported: a {definition.architecture.family} encoder has a norm after its last"
+            f" layer, which would apply to the second-to-last one; use {pooling.tokens}."
         )
     for dense in definition.dense:
         if isinstance(dense, Dense) and dense.activation not in DENSE_ACTIVATIONS.values():
@@ -86,8 +86,8 @@ def exported(
 ) -> tuple[EncoderDefinition, dict[str, np.ndarray]]:
     """An equivalent definition that the format can express.
 
-    Pooling the second-to-last layer equals pooling the last layer of an encoder without its last one. The pooler is a
-    dense layer with tanh on the first token; its weights stay in the transformer too.
+    Pooling the second-to-last layer equals dropping the last layer and pooling the new last one. BERT's pooler becomes a
+    dense layer with tanh on the first token; its weights also stay in the transformer.
     """
     check_exportable(definition)
     architecture, pooling = definition.architecture, definition.pooling
@@ -114,13 +114,13 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "") -> None:
     """Writes the model; `card` becomes its `README.md`.
 
     Raises:
-      InputError: a pooling or a cross-encoder's prompt that cannot be expressed, or a folder that cannot be written.
+      InputError: the format cannot express a pooling or a cross-encoder's prompt, or the folder cannot be written.
     """
     folder = Path(folder)
     check_exportable(model.definition)
     if model.definition.reads_pairs and model.prompt:
         raise InputError(
-            f"{model.source} is a cross-encoder with the prompt {model.prompt!r}, for which an export has no place."
+            f"{model.source} is a cross-encoder with the prompt {model.prompt!r}, which an export cannot store."
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "") -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Writes a file of settings, in a folder that is made if it is not there."""
+    """Writes a JSON file; creates its folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
@@ -146,14 +146,14 @@ def write_json(path: Path, content: Any) -> None:
 def _write_transformer(definition: EncoderDefinition, params: dict[str, np.ndarray], folder: Path) -> None:
     architecture = definition.architecture
     module = family(architecture.family)
-    # NOTE: where the family has a pooler and this model has none, zeros are written: without them AutoModel would
-    # report missing weights and put random ones there.
+    # NOTE: if the family has a pooler and this model has none, zeros are written: otherwise AutoModel would report missing
+    # weights and initialise random ones.
     width = architecture.hidden_size
     absent = {"transformer/pooler/kernel": np.zeros((width, width)), "transformer/pooler/bias": np.zeros(width)}
     given = absent | params
     tensors = tensors_from_params(given, tensor_names(module.NAMES, given))
     write_safetensors(tensors, folder / "model.safetensors")
-    # Makes sentence-transformers pass all layers on to their mean.
+    # Makes the Transformer module output all layers, which the mean over layers needs.
     states = {"output_hidden_states": True} if definition.pooling.averages_layers else {}
     write_json(folder / "config.json", module.config(architecture) | states)
 
@@ -162,13 +162,13 @@ def _write_sentence_encoder(model: SentenceModel, folder: Path) -> None:
     definition, params = exported(model.definition, model.params)
     _write_transformer(definition, {**model.unread_pooler, **params}, folder)
     _write_modules(definition, params, folder)
-    # Lower-casing that the original asked for here is part of tokenizer.json now.
+    # Lower-casing that the original's sentence_bert_config.json asked for is now part of tokenizer.json.
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
     write_general(folder, model.prompts, model.default_prompt)
 
 
 def _write_static(model: SentenceModel, folder: Path) -> None:
-    """A table that sentence-transformers and model2vec read: in model2vec's form, unless the mean has unknown tokens too."""
+    """Writes a table that sentence-transformers reads: in model2vec's format, unless the mean includes unknown tokens."""
     definition, table = model.definition, static.folded(model.definition, model.params)
     unknown = unknown_id(model.tokenizer)
     of_model2vec = definition.architecture.dropped_id == (-1 if unknown is None else unknown)
@@ -180,7 +180,7 @@ def _write_static(model: SentenceModel, folder: Path) -> None:
 
 
 def _write_cross_encoder(model: SentenceModel, folder: Path) -> None:
-    """A classifier of one label, which `CrossEncoder` and `AutoModelForSequenceClassification` read."""
+    """Writes a classifier of one label, which `CrossEncoder` and `AutoModelForSequenceClassification` read."""
     architecture = model.definition.architecture
     module = family(architecture.family)
     body = {path: f"{module.PREFIXES[0]}{name}" for path, name in tensor_names(module.NAMES, model.params).items()}
@@ -214,10 +214,10 @@ def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray],
 
 
 def _write_module_list(kinds: Sequence[str], folder: Path, *, order: Sequence[int] | None = None) -> list[str]:
-    """Writes `modules.json`, and the empty configuration of a last module that normalises; returns all modules' folders.
+    """Writes `modules.json`, and the empty folder of a Normalize module; returns all modules' folders.
 
     Args:
-      order: in which the modules run; None: as they are given.
+      order: the order in which the modules run; None: as given.
     """
     paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds) if index)]
     entries = [
@@ -244,7 +244,7 @@ def _pooling_config(definition: EncoderDefinition) -> dict[str, Any]:
 
 
 def _write_layer_weights(definition: EncoderDefinition, folder: Path) -> None:
-    """The mean of some layers, as weights 1 and 0."""
+    """Writes the mean of some layers as layer weights of 1 and 0."""
     layers = definition.architecture.layers
     chosen = definition.pooling.indices(layers)
     config = {"word_embedding_dimension": definition.architecture.hidden_size, "layer_start": chosen[0]}
@@ -264,14 +264,14 @@ def _sentence_module_config(part: Dense | SentenceNorm) -> dict[str, Any]:
 def _write_tokenizer(model: SentenceModel, folder: Path) -> None:
     truncation = None
     if model.definition.architecture.is_static and model.max_length < static.LONGEST:
-        # The packages that read a table know no other place for its length.
+        # Packages that read a static table take its maximum length only from tokenizer.json.
         truncation = {"direction": "Right", "max_length": model.max_length, "strategy": "LongestFirst", "stride": 0}
     content = json.loads(model.tokenizer.to_str()) | {"truncation": truncation, "padding": None}
     (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), "utf-8")
 
 
 def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
-    """What transformers reads beside `tokenizer.json`."""
+    """Writes what transformers reads besides `tokenizer.json`."""
     for name in TOKENIZER_FILES:
         origin = model.tokenizer_folder / name
         if origin.exists() and origin.resolve() != (folder / name).resolve():
@@ -286,7 +286,7 @@ def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
     else:
         config = {key: value for key, value in config.items() if key not in UNREAD_SETTINGS}
         config |= {"tokenizer_class": GENERIC, "model_input_names": ["input_ids", "attention_mask"]}
-    if typed:  # the generic class passes no token types to the model unless they are named
+    if typed:  # the generic class passes token types to the model only if they are named
         config |= {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
     write_json(folder / "tokenizer_config.json", config | {"model_max_length": model.max_length})
 
@@ -300,7 +300,7 @@ def _tokenizer_config(tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
 
 
 def write_general(folder: Path, prompts: Mapping[str, str], default_prompt: str | None) -> None:
-    """Writes what sentence-transformers reads of a whole folder: its prompts, and how vectors are compared."""
+    """Writes sentence-transformers' settings of the whole folder: prompts, and how vectors are compared."""
     write_json(
         folder / "config_sentence_transformers.json",
         {"prompts": prompts, "default_prompt_name": default_prompt, "similarity_fn_name": "cosine"},

@@ -13,17 +13,17 @@ from jaxdistill.files.reading import foreign_errors, open_regular, read_json
 from jaxdistill.paths import public_name
 
 CARD_BYTES = 16 << 20
-"""The front matter of a model card is looked for in so much of it: MTEB's results may stand before the licence."""
+"""How much of a model card is searched for front matter: long results of MTEB may precede the licence."""
 FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", re.DOTALL | re.MULTILINE)
 LANGUAGE = re.compile(r"multilingual|code|[a-z]{2,3}(-[A-Za-z]{2,4})?")
-"""A language as model hubs name it: by its ISO 639 code, perhaps with a script or country."""
+"""A language as model hubs write it: an ISO 639 code, possibly with a script or country."""
 LICENCE = re.compile(r"(?!(?i:null)$)[\w.+-]{1,60}")
 
 
 def licences_of(folder: Path, source: str) -> dict[str, str]:
-    """Public name of a model to its licence, such as `apache-2.0`; an empty text where its card states none.
+    """Maps a model's public name to its licence, such as `apache-2.0`; to an empty string if its card states none.
 
-    An export of this project names the models that it was made from, any other checkpoint (`source`) is its own origin.
+    For an export of this project, these are the models that it was made from; for any other checkpoint, itself (`source`).
     """
     try:
         marker = read_json(folder / MARK) if (folder / MARK).is_file() else {}
@@ -36,18 +36,18 @@ def licences_of(folder: Path, source: str) -> dict[str, str]:
 
 
 def languages_of(folder: Path) -> list[str]:
-    """Languages that the card of a checkpoint states, such as `en`; an export's card states them too."""
+    """Languages that a checkpoint's model card states, such as `en`."""
     return [one for one in _texts(_front_matter(folder / "README.md"), "language") if LANGUAGE.fullmatch(one)]
 
 
 def common_languages(models: Iterable[Sequence[str]]) -> list[str]:
-    """Languages that all models have, as far as their cards state any."""
+    """Languages that all models have in common; ignores models whose cards state none."""
     stated = [languages for languages in models if languages]
     return [one for one in stated[0] if all(one in languages for languages in stated)] if stated else []
 
 
 def _stated(matter: Mapping[str, Any]) -> str:
-    """The licence that a card's front matter names, or several."""
+    """The licence, or several joined, in a card's front matter."""
     return ", ".join(one for one in _texts(matter, "license") if LICENCE.fullmatch(one))
 
 
@@ -62,9 +62,9 @@ def _front_matter(card: Path) -> Mapping[str, Any]:
     with open_regular(card) as file:
         found = FRONT_MATTER.match(file.read(CARD_BYTES).decode("utf-8-sig", errors="replace"))
     try:
-        # Scalars stay text: a date that does not exist costs no licence.
+        # Scalars stay strings, so that an invalid date does not make the whole front matter unreadable.
         with foreign_errors(f"{card} is not readable"):
             matter = yaml.load(found[1], yaml.BaseLoader) if found else None
-    except InputError:  # a card that nobody can read states nothing
+    except InputError:  # an unreadable card states nothing
         return {}
     return matter if isinstance(matter, dict) else {}

@@ -1,4 +1,4 @@
-"""Finds a model's files: a folder, also of a bucket, `package:NAME/PATH` inside an installed package, or a hub name."""
+"""Finds a model's files: a folder, also in a bucket, `package:NAME/PATH` inside an installed package, or a hub name."""
 
 import os
 import textwrap
@@ -27,7 +27,7 @@ def locate(spec: str) -> Path:
     if spec and folder.is_dir():
         return folder
     if folder.is_file():
-        raise InputError(f"model {spec} is a file; give the folder that it lies in.")
+        raise InputError(f"model {spec} is a file; give its folder.")
     if not spec or spec.startswith((".", "/", "~")) or spec.count("/") > 1 or spec.endswith("/"):
         raise InputError(
             f"model folder {spec!r} does not exist; give a folder, package:NAME/PATH, or a hub name ORG/MODEL."

@@ -1,6 +1,6 @@
-"""Merges LoRA adapters that lie beside a checkpoint: `weight + scale * B @ A`.
+"""Merges a LoRA adapter beside a checkpoint into its weights: `weight + scale * B @ A`.
 
-Source: Hu et al., LoRA, 2021, https://arxiv.org/abs/2106.09685; files as the package peft writes them.
+Source: Hu et al., LoRA, 2021, https://arxiv.org/abs/2106.09685; file format of the package peft.
 """
 
 import math
@@ -21,10 +21,10 @@ REFUSED = ("use_dora", "fan_in_fan_out", "modules_to_save", "rank_pattern", "alp
 
 
 def with_adapter(tensors: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
-    """The tensors with the adapter in `folder` added; unchanged without an adapter.
+    """The tensors with the adapter in `folder` merged; unchanged if there is none.
 
     Raises:
-      InputError: an adapter of another kind, or one that does not fit the tensors.
+      InputError: an unsupported kind of adapter, or one that does not fit the tensors.
     """
     file = folder / ADAPTER
     if not file.exists():
@@ -47,7 +47,7 @@ def with_adapter(tensors: dict[str, np.ndarray], folder: Path) -> dict[str, np.n
 
 
 def _fits(a: np.ndarray, b: np.ndarray, shape: tuple[int, ...]) -> bool:
-    """Whether `b @ a` exists and has this shape."""
+    """Whether `b @ a` is defined and has this shape."""
     return a.ndim == b.ndim == 2 and a.shape[0] == b.shape[1] and (b.shape[0], a.shape[1]) == shape
 
 
@@ -64,7 +64,7 @@ def _scale(config: Mapping, file: Path) -> float:
 
 
 def _weight_of(module: str, tensors: Mapping[str, np.ndarray], folder: Path) -> str:
-    """The checkpoint's tensor that a module's adapter changes; either may have prefixes that the other lacks."""
+    """Name of the checkpoint's tensor that a module's adapter changes; either name may have prefixes that the other lacks."""
     wanted = f"{module.removeprefix(PREFIX)}.weight"
     found = [name for name in tensors if f".{name}".endswith(f".{wanted}") or f".{wanted}".endswith(f".{name}")]
     if len(found) != 1:

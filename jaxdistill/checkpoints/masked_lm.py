@@ -1,6 +1,6 @@
-"""Masked language models: an encoder's body with the head of its pre-training.
+"""Masked language models: an encoder's body with its pre-training head.
 
-The head is a dense layer, its activation, a LayerNorm, and the word embeddings as output layer, with one bias per word.
+The head is a dense layer, an activation, a LayerNorm, and the word embeddings as output layer with one bias per word.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ EMBEDDING = "transformer/embeddings/word/embedding"
 
 
 class Head(nnx.Module):
-    """Hidden states to the width of the word embeddings."""
+    """Maps hidden states to the width of the word embeddings."""
 
     def __init__(self, a: Architecture, *, rngs: nnx.Rngs):
         self.activation = head_in(a.family, "WORD_HEAD").activation or a.activation
@@ -47,7 +47,7 @@ class MaskedLanguageModel:
 
     model: SentenceModel
     params: Params
-    """The body's as in `SentenceModel`, and the head's under `head/`."""
+    """Parameters of the body, as in `SentenceModel`, and of the head, under `head/`."""
     mask_id: int
 
 
@@ -55,7 +55,7 @@ def load_masked_lm(spec: str) -> MaskedLanguageModel:
     """Loads a masked language model of a known family.
 
     Raises:
-      InputError: what `load_model` refuses, or no head: names the tensor that is missing.
+      InputError: as `load_model`, or the head is missing; names the missing tensor.
     """
     model = load_model(spec, pooling="mean")
     folder = read_modules(locate(spec)).transformer
@@ -71,13 +71,13 @@ def load_masked_lm(spec: str) -> MaskedLanguageModel:
 def word_logits(
     definition: EncoderDefinition, params: Params, tokens: Tokens, slots: Integer[Array, " m"]
 ) -> Float[Array, "m words"]:
-    """Logits of every word of the vocabulary at the given places.
+    """Logits of every word of the vocabulary at the given slots.
 
     Args:
       definition: static under `jax.jit`.
-      params: as a `MaskedLanguageModel` has them.
+      params: parameters of a `MaskedLanguageModel`.
       tokens: sentences with mask tokens.
-      slots: flat indices of the places over all groups and rows.
+      slots: flat indices over all groups and rows.
     """
     states = vectors_and_states(definition, params, tokens)[1][-1]
     x = states.reshape(-1, states.shape[-1])[slots]
@@ -99,12 +99,12 @@ def likeliest_words(
     *,
     count: int,
 ) -> tuple[Float[Array, "m best"], Integer[Array, "m best"]]:
-    """Logits and ids of the `count` best words, best first; -inf beyond the allowed ones.
+    """Logits and ids of the `count` best words at each slot, best first; -inf where fewer words are allowed.
 
     Args:
       allowed: whether each word is of each kind.
-      kinds: the kind of word that each place must have.
-      originals: the word that each place must not have.
+      kinds: the kind of word that each slot must get.
+      originals: the word that each slot must not get.
     """
     logits = word_logits(definition, params, tokens, slots)
     words = jnp.arange(logits.shape[-1], dtype=originals.dtype)

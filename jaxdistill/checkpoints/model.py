@@ -34,7 +34,7 @@ from jaxdistill.files import parts, reading
 logger = logging.getLogger(__name__)
 
 NO_PROMPT = "none"
-"""Stands for no prompt where one is asked for by its name."""
+"""Name that stands for no prompt."""
 POOLER = "transformer/pooler/"
 TOKEN_TYPES = "transformer/embeddings/token_type/embedding"
 
@@ -45,43 +45,43 @@ class SentenceModel:
 
     definition: EncoderDefinition
     params: dict[str, np.ndarray]
-    """Flat, on the host; float32, or as stored in the file if the model is frozen."""
+    """A flat dict by path, on the host; float32, or as stored in the file if the model is frozen."""
     tokenizer: tokenizers.Tokenizer
-    """Truncates to `max_length`, does not pad."""
+    """Truncates to `max_length`; does not pad."""
     tokenizer_folder: Path
-    """Where the tokenizer came from; an export copies its `tokenizer_config.json` and the like."""
+    """The tokenizer's folder, from which an export copies `tokenizer_config.json` and similar files."""
     max_length: int
-    """Maximum tokens per sentence, special tokens included; the rest is truncated."""
+    """Maximum tokens per sentence, special tokens included; longer ones are truncated."""
     prompts: dict[str, str]
     default_prompt: str | None
-    """Name of the prompt that is put before every sentence; None: no prompt."""
+    """Name of the prompt prepended to every sentence; None: no prompt."""
     source: str
-    """Where it comes from, for logs and model cards."""
+    """Origin of the model, for logs and model cards."""
     own_prompt: str | None = None
     """Name of the checkpoint's own default prompt, if another was requested."""
     licences: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """The models that it was made from, itself if it is an original, to the licences that their cards state."""
+    """Maps the models that it was made from (itself, for an original) to the licences that their cards state."""
     languages: tuple[str, ...] = ()
     """Languages that its card states, such as `en`."""
     kept_layers: tuple[int, ...] = ()
-    """Which layers of its checkpoint it has, counted from 0; empty: all of them."""
+    """Indices of the layers of its checkpoint that it keeps; empty: all."""
     unread_pooler: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """BERT's pooler if the pooling does not read it. Exports keep it, because a cross-encoder may start from them."""
 
     @property
     def prompt(self) -> str:
-        """The text that is put before every sentence (of a pair: before the first), often empty."""
+        """The text prepended to every sentence (for pairs: to the first one), often empty."""
         return self.prompts[self.default_prompt] if self.default_prompt else ""
 
     @property
     def role_prompts(self) -> dict[str, str]:
-        """Maps a role to the text before its sentences; the empty key is for sentences without a role."""
+        """Maps each role to its prompt; the empty key is for sentences without a role."""
         found = {role: [self.prompts[name] for name in names if name in self.prompts] for role, names in ROLES.items()}
         return {"": self.prompt} | {role: texts[0] if texts else "" for role, texts in found.items()}
 
     @property
     def parameter_count(self) -> int:
-        """Number of parameters. A static encoder's dense layers count in its table, into which an export folds them."""
+        """Number of parameters. Dense layers of a static encoder are not counted separately: exports fold them into the table."""
         if self.definition.architecture.is_static:
             return self.definition.architecture.vocab_size * self.definition.embedding_width
         return sum(array.size for array in self.params.values())
@@ -92,7 +92,7 @@ class SentenceModel:
             return self.tokenizer.encode_batch_fast(list(texts))
 
     def digest(self) -> str:
-        """SHA-256 over everything that determines its vectors or scores."""
+        """SHA-256 of everything that determines its vectors or scores."""
         sha = hashlib.sha256(identity(self.definition).encode())
         for path in sorted(self.params):
             array = np.ascontiguousarray(self.params[path], np.float32)
@@ -104,19 +104,19 @@ class SentenceModel:
         return sha.hexdigest()
 
     def form_digest(self) -> str:
-        """SHA-256 of what the meaning of its weights depends on: the definition and the tokenizer."""
+        """SHA-256 of the definition and the tokenizer, without the weights."""
         return hashlib.sha256(f"{identity(self.definition)}{self.tokenizer.to_str()}".encode()).hexdigest()
 
     def with_prompt(self, asked: str) -> "SentenceModel":
-        """The same model with another prompt: the name of one of its own, or a text."""
+        """The same model with another default prompt: the name of one of its prompts, or a text."""
         prompts, name = _with_prompt(self.prompts, asked)
         return dataclasses.replace(self, prompts=prompts, default_prompt=name)
 
     def with_role_prompts(self, asked: Mapping[str, str]) -> "SentenceModel":
-        """The same model with a prompt for each of some roles.
+        """The same model with prompts for some roles.
 
         Args:
-          asked: role to the name of one of the model's prompts, a text, `none`, or an empty text for its own prompt.
+          asked: maps roles to the name of one of the model's prompts, a text, `none`, or an empty string for the model's own.
         """
         own = self.role_prompts
         texts = {role: _prompt_text(self.prompts, wanted) if wanted else own[role] for role, wanted in asked.items()}
@@ -127,12 +127,12 @@ class SentenceModel:
         return dataclasses.replace(self, definition=dataclasses.replace(self.definition, normalize=False))
 
     def with_params(self, params: Params) -> "SentenceModel":
-        """The same model with other weights, for instance trained ones."""
+        """The same model with other weights, such as trained ones."""
         return dataclasses.replace(self, params={path: np.asarray(params[path], np.float32) for path in self.params})
 
 
 def model_name(given: object) -> str:
-    """The text that names a model; raises `InputError` for anything but a text or a path."""
+    """The name of a model as a string; raises `InputError` for anything but a string or a path."""
     if not isinstance(given, str | Path):
         raise InputError(
             f"a model is {given!r:.60}; give the path of a folder, package:NAME/PATH or a hub name ORG/MODEL."
@@ -149,18 +149,18 @@ def load_model(
     frozen: bool = False,
     own_parts: str = "",
 ) -> SentenceModel:
-    """Loads a sentence encoder, or a cross-encoder: a classifier of one label.
+    """Loads a sentence encoder, or a cross-encoder, which is a classifier of one label.
 
     Args:
       spec: a Hugging Face or sentence-transformers folder, `package:NAME/PATH`, or a hub name.
-      pooling: such as `mean` or `cls`; required if the checkpoint does not state one, otherwise overrides it. With it,
+      pooling: such as `mean` or `cls`; required if the checkpoint does not state one, otherwise overrides it. If given,
         a cross-encoder's body is read as a sentence encoder.
       max_length: maximum tokens per sentence; 0: the checkpoint's.
       prompt: the name of one of the checkpoint's prompts, or the text itself; a cross-encoder reads it before the first
         sentence of a pair.
-      frozen: for a model that is not trained: each weight stays in its file, and bfloat16 if stored so, until it is
-        placed on a device.
-      own_parts: modules or files with families of the user's own, see `files/parts.py`.
+      frozen: for a model that is not trained: weights stay in their files, in the stored dtype, until they are placed on
+        a device.
+      own_parts: modules or files with the user's own encoder families, see `files/parts.py`.
 
     Raises:
       InputError: something is missing, damaged or unknown.
@@ -200,7 +200,7 @@ def load_model(
 def _load_static(
     spec: str, modules: Modules, folder: Path, *, pooling: str, max_length: int, prompt: str
 ) -> SentenceModel:
-    """A table of token vectors, of sentence-transformers or model2vec, as `load_model` returns it."""
+    """Loads a static encoder of sentence-transformers or model2vec, for `load_model`."""
     found = static.read(modules.transformer)
     length = _max_length(max_length, found.architecture.longest) or found.max_length
     definition = _definition(found.architecture, modules, pooling, folder)
@@ -221,7 +221,7 @@ def _read_model(
     tokenizer: tokenizers.Tokenizer,
     max_length: int,
 ) -> SentenceModel:
-    """A model of these parts, with what every folder says of itself."""
+    """A model of these parts, with the prompts, licences and languages that its folder states."""
     texts, default_prompt = _prompts(modules, prompt, folder)
     tokenizer.enable_truncation(max_length)
     return SentenceModel(
@@ -258,7 +258,7 @@ def labels_of(spec: str) -> int:
 
 
 def _labels(modules: Modules) -> int:
-    """As `labels_of`; a module that pools makes a sentence encoder of any checkpoint, as in sentence-transformers."""
+    """Like `labels_of`; a checkpoint with a pooling module is a sentence encoder, as in sentence-transformers."""
     if modules.pooling is not None:
         return 0
     file = modules.transformer / "config.json"
@@ -266,7 +266,7 @@ def _labels(modules: Modules) -> int:
 
 
 def _with_positions(architecture: Architecture, stated: int, folder: Path) -> Architecture:
-    """The architecture with as many positions as `max_seq_length` states, if they are computed instead of read from a table."""
+    """The architecture with `max_seq_length` positions, if positions are computed instead of read from a table."""
     if stated <= architecture.longest or architecture.position_table:
         return architecture
     if architecture.family == "nomic_bert":
@@ -278,7 +278,7 @@ def _with_positions(architecture: Architecture, stated: int, folder: Path) -> Ar
 
 
 def _is_cross_encoder(modules: Modules, pooling: str, folder: Path) -> bool:
-    """Whether to read the checkpoint as a cross-encoder; never if a pooling is given, here or by the checkpoint."""
+    """Whether to read the checkpoint as a cross-encoder; never if the caller or the checkpoint states a pooling."""
     labels = _labels(modules)
     if pooling and labels:
         logger.warning(
@@ -326,7 +326,7 @@ def _params(
     ):
         raise InputError(
             f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks; choose another pooling, or "
-            "leave it empty where a cross-encoder starts from it."
+            "leave it empty for a cross-encoder that starts from it."
         )
     params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=str(folder), frozen=frozen)
     if definition.reads_pairs:
@@ -346,7 +346,7 @@ def _dense_params(definition: EncoderDefinition, modules: Modules) -> dict[str, 
 
 
 def _pooler(tensors: Mapping[str, np.ndarray], width: int) -> dict[str, np.ndarray]:
-    """The pooler among a checkpoint's tensors, with any prefix; empty if it is all zeros, which stands for none."""
+    """The pooler among a checkpoint's tensors, under any prefix; empty if it is all zeros, which stands for no pooler."""
     parts = {"kernel": ("weight", (width, width)), "bias": ("bias", (width,))}
     found = {
         POOLER + part: as_torch_lays_it(POOLER + part, tensor.astype(np.float32))
@@ -358,7 +358,7 @@ def _pooler(tensors: Mapping[str, np.ndarray], width: int) -> dict[str, np.ndarr
 
 
 def _max_length(asked: int, longest: int) -> int:
-    """The maximum length that the caller asks for; 0: none."""
+    """Checks the maximum length that the caller asks for; 0: none."""
     if asked and not SHORTEST <= asked <= longest:
         raise InputError(
             f"max_length={asked} is not possible; this encoder has positions for {SHORTEST} to {longest} tokens."
@@ -367,14 +367,14 @@ def _max_length(asked: int, longest: int) -> int:
 
 
 def _with_prompt(prompts: dict[str, str], asked: str) -> tuple[dict[str, str], str]:
-    """The prompts and the name of the requested one, which is given by name or as a text."""
+    """All prompts, and the name of the requested one, which is given by name or as a text."""
     return (prompts, asked) if asked in prompts else (prompts | {"prompt": _prompt_text(prompts, asked)}, "prompt")
 
 
 def _prompt_text(prompts: Mapping[str, str], asked: str) -> str:
-    """The prompt of this name, nothing for `none`, else the text itself.
+    """The prompt of this name; empty for `none`; otherwise the text itself.
 
-    A backslash and an n are a line break, which shells make hard to write (`Instruct: ...\\nQuery: `).
+    A backslash followed by n becomes a line break, which is hard to type in a shell (`Instruct: ...\\nQuery: `).
     """
     if asked in prompts:
         return prompts[asked]

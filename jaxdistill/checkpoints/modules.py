@@ -1,4 +1,4 @@
-"""Reads what a sentence-transformers folder holds besides the transformer: pooling, dense layers, length, prompts."""
+"""Reads the modules of a sentence-transformers folder besides the transformer: pooling, dense layers, length, prompts."""
 
 import dataclasses
 import json
@@ -20,16 +20,16 @@ POOLING_MODES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last"
 POOLING_MODES |= {"mean_sqrt_len_tokens": "mean_sqrt_len"}
 """Supported values of `pooling_mode`, mapped to ours."""
 STATIC = "StaticEmbedding"
-"""sentence-transformers' module that is a table of token vectors, see `static`."""
+"""sentence-transformers' module for a table of token vectors, see `static`."""
 TOKENS = "token_embeddings"
-"""sentence-transformers' name of the vectors that pooling reads."""
+"""sentence-transformers' name for the vectors that pooling reads."""
 LAYER_POOLING = "LayerPooling"
-"""Our own kind of module, for poolings over layers by concatenation or maximum. sentence-transformers refuses to load it."""
+"""This project's module for poolings that concatenate layers or take their maximum; sentence-transformers refuses it."""
 KINDS = ("Transformer", STATIC, "WeightedLayerPooling", LAYER_POOLING, "Pooling", "Dense", "LayerNorm", "Normalize")
 ORDER = re.compile(
     rf"(Transformer|({STATIC}|Transformer( WeightedLayerPooling)? (Pooling|{LAYER_POOLING}))( Dense| LayerNorm)*)( Normalize)?"
 )
-"""The orders of modules that can be read."""
+"""Supported orders of modules."""
 OLD_POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -39,23 +39,23 @@ OLD_POOLING_FLAGS = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 READ_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".bin")
-"""The files of a model that are read."""
+"""Suffixes of the files of a model that are read."""
 TEXT_SETTINGS = (
     "tokenizer_args", "tokenizer_kwargs", "processor_kwargs", "config_args", "config_kwargs", "processing_kwargs",
     "query_length", "document_length", "query_expansion",
 )  # fmt: skip
-"""Settings of the Transformer module with which sentence-transformers reads text, or builds the encoder, differently."""
+"""Settings of the Transformer module that change how sentence-transformers reads text or builds the encoder."""
 HARMLESS_SETTINGS = (
     "trust_remote_code", "revision", "cache_dir", "token", "local_files_only", "use_fast", "padding_side", "padding", "truncation",
     "chat_template", "attn_implementation", "torch_dtype", "dtype", "unpad_inputs", "use_memory_efficient_attention",
 )  # fmt: skip
-"""Parts of `TEXT_SETTINGS` that change no vector."""
+"""Entries of `TEXT_SETTINGS` that change no vector."""
 TRANSFORMER_SETTINGS = {
     False: ("feature-extraction", "last_hidden_state", "token_embeddings"),
     True: ("sequence-classification", "logits", "scores"),
 }
-"""What the Transformer module computes of a text, for sentence encoders and (True) cross-encoders: its task, the output of
-transformers that it takes, and the name of that among modules. Others read texts as chat messages, or pool inside."""
+"""Supported values of the Transformer module's task, of the output of transformers that it takes, and of its name among
+modules, for sentence encoders and (True) cross-encoders. Others read texts as chat messages, or pool inside."""
 MOST_LAYERS = 1000
 DENSE_ACTIVATIONS = {
     "torch.nn.modules.activation.Tanh": "tanh",
@@ -80,7 +80,7 @@ class Modules:
     dense_folders: tuple[Path, ...] = ()
     normalize: bool = False
     max_length: int = 0
-    """0: not stated."""
+    """Maximum tokens per sentence; 0: not stated."""
     lower_case: bool = False
     """Whether text is lower-cased before the tokenizer sees it."""
     prompts: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -88,7 +88,7 @@ class Modules:
 
 
 def read_modules(folder: Path) -> Modules:
-    """Reads `modules.json` and what it names; a folder without it is a plain transformer."""
+    """Reads `modules.json` and the modules that it names; a folder without it is a plain transformer."""
     _check_links(folder, folder)
     entries, on_tokens = _pooling_first(_entries(folder))
     kinds, paths = [kind for kind, _ in entries], [path for _, path in entries]
@@ -98,8 +98,8 @@ def read_modules(folder: Path) -> Modules:
     general = read_settings(file) if file.exists() else {}
     if general.get("model_type") == "CrossEncoder" and len(kinds) > 1:
         raise InputError(
-            f"{folder} is a CrossEncoder made of the modules {', '.join(kinds):.80}; of cross-encoders, classifiers with one"
-            " label (Transformer alone) can be read."
+            f"{folder} is a CrossEncoder made of the modules {', '.join(kinds):.80}; the only supported cross-encoders are"
+            " classifiers with one label (a single Transformer)."
         )
     if general.get("model_type") not in (None, "SentenceTransformer", "CrossEncoder"):
         raise InputError(
@@ -107,8 +107,8 @@ def read_modules(folder: Path) -> Modules:
         )
     if general.get("truncate_dim"):
         raise InputError(
-            f"{file} has truncate_dim={general['truncate_dim']!r:.20}, which is not supported; remove it for whole vectors. A "
-            "training takes a teacher's first numbers with --config.teacher.dims."
+            f"{file} has truncate_dim={general['truncate_dim']!r:.20}, which is not supported; remove it for whole vectors. To "
+            "truncate a teacher's vectors in training, set --config.teacher.dims."
         )
     _check_order(kinds, folder)
     for kind, path in zip(kinds, paths, strict=True):
@@ -156,11 +156,11 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
         )
         for entry in entries
     ]
-    return [(kind, place) for kind, place in found if kind != "Dropout"]  # which only training has
+    return [(kind, place) for kind, place in found if kind != "Dropout"]  # has an effect in training only
 
 
 def _pooling_first(entries: Sequence[tuple[str, Path]]) -> tuple[list[tuple[str, Path]], list[Path]]:
-    """The modules with the dense layers on tokens moved after the pooling; and the folders of these layers."""
+    """Moves dense layers on tokens after the pooling; returns all modules, and the folders of the moved layers."""
     pooling = next((place for place, (kind, _) in enumerate(entries) if kind == "Pooling"), 0)
     moved = [
         (kind, path)
@@ -177,7 +177,7 @@ def _check_dense(
     pooling: Pooling | None,
     on_tokens: Sequence[Path],
 ) -> None:
-    """Raises `InputError` for a dense layer that acts on something else than it seems, or on tokens with another effect."""
+    """Raises `InputError` for a dense layer with unexpected input, or one on tokens that cannot be moved after pooling."""
     for (kind, path), part in zip(entries, layers, strict=True):
         moved = path in on_tokens
         if kind == "Dense":
@@ -190,7 +190,7 @@ def _check_dense(
 
 
 def _kind(name: str, path: Path) -> str:
-    """The kind of module that a class has, by its dotted name; code of anyone else may do something different."""
+    """The kind of a module, from its class's dotted name; refuses classes of other packages, which may compute anything."""
     package, _, rest = name.partition(".")
     if package not in ("sentence_transformers", "jaxdistill") or not rest:
         raise InputError(f"{path} has a module of type {name:.80}; classes of sentence_transformers can be read.")
@@ -198,7 +198,7 @@ def _kind(name: str, path: Path) -> str:
 
 
 def _check_links(root: Path, folder: Path) -> None:
-    """Raises `InputError` if a file of a module is a link to a place outside the model, which exports would copy."""
+    """Raises `InputError` if a module's file links to a place outside the model: exports would copy that file."""
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.suffix in READ_SUFFIXES:
             reading.inside(root, path)
@@ -246,7 +246,7 @@ def _text_options(folder: Path, *, scores: bool) -> tuple[int, bool]:
 
 
 def _changing(given: object) -> object:
-    """What of a value of `TEXT_SETTINGS` changes vectors; empty if nothing does."""
+    """The entries of a `TEXT_SETTINGS` value that change vectors; empty if none does."""
     if not isinstance(given, dict):
         return given
     parts = {key: _changing(value) for key, value in given.items() if key not in HARMLESS_SETTINGS}
@@ -254,7 +254,7 @@ def _changing(given: object) -> object:
 
 
 def _pooling(places: Mapping[str, Path]) -> Pooling | None:
-    """The pooling that the modules' folders describe, by their kinds; None if none of them pools."""
+    """The pooling that the modules' folders, given by kind, describe; None if none of them pools."""
     if LAYER_POOLING in places:
         path = places[LAYER_POOLING] / "config.json"
         return Pooling.parse(setting(read_settings(path), "pooling", str, file=path))
@@ -273,13 +273,13 @@ def _pooling(places: Mapping[str, Path]) -> Pooling | None:
         raise InputError(f"{path} has include_prompt=false: pooling without the prompt's tokens is not supported.")
     if layers_folder is None:
         return Pooling(tokens=POOLING_MODES[modes[0]], layers="last")
-    # sentence-transformers skips this module unless the transformer gives the outputs of all layers.
+    # sentence-transformers skips this module unless the transformer outputs all layers.
     gives_all = read_settings(places["Transformer"] / "config.json").get("output_hidden_states") is True
     return Pooling(tokens=POOLING_MODES[modes[0]], layers=_layers(layers_folder) if gives_all else "last")
 
 
 def _layers(folder: Path) -> str:
-    """The choice of layers that a WeightedLayerPooling averages."""
+    """The choice of layers, one of `LAYER_CHOICES`, that a WeightedLayerPooling averages."""
     path = folder / "config.json"
     config = read_settings(path)
     layers, start = (
@@ -299,12 +299,12 @@ def _layers(folder: Path) -> str:
             if possible and Pooling(tokens="mean", layers=choice).indices(layers) == averaged:
                 return choice
     raise InputError(
-        f"{folder} weighs layers as {weights.tolist()} from {start} on; plain means of {', '.join(LAYER_CHOICES)} can be read."
+        f"{folder} weights layers as {weights.tolist()} from {start} on; plain means of {', '.join(LAYER_CHOICES)} can be read."
     )
 
 
 def _check_names(config: Mapping[str, Any], path: Path, only: str = "sentence_embedding") -> None:
-    """Raises `InputError` if a module works on something else than it should."""
+    """Raises `InputError` if a module reads or writes another output than `only`."""
     for key in ("module_input_name", "module_output_name"):
         if config.get(key) not in (None, only):
             raise InputError(f"{path} has {key}={config[key]!r:.80}; modules on {only} can be read.")
@@ -330,11 +330,11 @@ def _sentence_norm(path: Path) -> SentenceNorm:
 
 
 SENTENCE_MODULES = {"Dense": _dense, "LayerNorm": _sentence_norm}
-"""Modules after pooling, with the readers of their `config.json`."""
+"""Maps modules after pooling to the functions that read them."""
 
 
 def sentence_tensors(index: int, part: Dense | SentenceNorm) -> dict[str, str]:
-    """Our paths of a module's parameters, mapped to the names of its tensors."""
+    """Maps our paths of a module's parameters to the names of its tensors."""
     if isinstance(part, SentenceNorm):
         return {f"dense/{index}/scale": "norm.weight", f"dense/{index}/bias": "norm.bias"}
     return {f"dense/{index}/kernel": "linear.weight"} | ({f"dense/{index}/bias": "linear.bias"} if part.bias else {})

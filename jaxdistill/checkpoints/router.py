@@ -1,4 +1,4 @@
-"""One folder of two models, for sentence-transformers' `Router`: a student that reads queries, and the model of the index."""
+"""Writes two models in one folder for sentence-transformers' `Router`: a student for queries, the index's for documents."""
 
 import json
 import shutil
@@ -13,15 +13,15 @@ from jaxdistill.core import InputError
 
 ROUTER = "sentence_transformers.models.Router"
 OF_THE_WHOLE = ("modules.json", "config_sentence_transformers.json", "README.md")
-"""Files of a model's folder that a route does not have."""
+"""Files of a model's folder that a route within a `Router` does not have."""
 
 
 def save_router(query: SentenceModel, document: SentenceModel, folder: Path, *, card: str) -> None:
-    """Writes both models into an empty folder. `encode_query` then runs the one and `encode_document` the other, each with its
-    own prompt; `encode` runs the document model.
+    """Writes both models into an empty folder. `encode_query` then runs the query model and `encode_document` the document
+    model, each with its own prompt; `encode` runs the document model.
 
     Raises:
-      InputError: the models' vectors cannot be compared, or an export cannot hold one of them.
+      InputError: the models' vectors are not comparable, or an export cannot hold one of the models.
     """
     widths = query.definition.embedding_width, document.definition.embedding_width
     pairs = [model.source for model in (query, document) if model.definition.reads_pairs]
@@ -29,8 +29,8 @@ def save_router(query: SentenceModel, document: SentenceModel, folder: Path, *, 
         raise InputError(f"{pairs[0]} is a cross-encoder, which has no vectors; a router takes two sentence encoders.")
     if widths[0] != widths[1]:
         raise InputError(
-            f"{query.source} has vectors of {widths[0]} numbers and {document.source} of {widths[1]}; a router needs a student of "
-            "the width of the model that encodes the documents."
+            f"{query.source} has vectors of {widths[0]} numbers and {document.source} of {widths[1]}; a router needs a student as "
+            "wide as the model that encodes the documents."
         )
     routes = {role: _write_route(role, model, folder) for role, model in (("query", query), ("document", document))}
     types = routes["query"] | routes["document"]
@@ -44,14 +44,14 @@ def save_router(query: SentenceModel, document: SentenceModel, folder: Path, *, 
 
 
 def _write_route(role: str, model: SentenceModel, folder: Path) -> dict[str, str]:
-    """Writes a model's modules, each in a folder of its own; returns the folders' names with the modules' types, in order."""
+    """Writes a model's modules, each in its own folder; maps the folders' names to the modules' types, in order."""
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         save(model, whole := Path(temporary))
         modules = json.loads((whole / "modules.json").read_text("utf-8"))
         for name in OF_THE_WHOLE:
             (whole / name).unlink()
         places = {entry["path"]: folder / f"{role}_{entry['idx']}_{_kind(entry)}" for entry in modules}
-        # The module in the folder itself is moved last, when the others' folders have left it.
+        # The module in the folder itself is moved last, when the other modules' subfolders are gone.
         for path in sorted(places, reverse=True):
             places[path].mkdir()
             for file in list((whole / path).iterdir()):

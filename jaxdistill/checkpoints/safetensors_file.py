@@ -1,6 +1,6 @@
-"""Reads safetensors: the package checks a file, and its tensors are views of it.
+"""Reads safetensors: the package checks a file, but tensors are views of the mapped file.
 
-The package itself copies what it reads, and its NumPy form lacks 8-bit floats, which `ml_dtypes` has.
+The package would copy what it reads, and its NumPy interface lacks 8-bit floats, which `ml_dtypes` has.
 """
 
 import math
@@ -35,7 +35,7 @@ DTYPES = {
     "U8": np.uint8,
     "BOOL": np.bool_,
 }
-"""Names in the header. F4 and F6 pack several numbers into a byte and are refused."""
+"""Maps dtypes in the header to NumPy's. F4 and F6, which pack several numbers into a byte, are refused."""
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
@@ -44,12 +44,11 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def mapped_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Like `read_safetensors`, but tensors stay in the file until they are used. The file must not change until
-    then."""
+    """Like `read_safetensors`, but tensors stay in the file until they are used; the file must not change until then."""
     entries, start = _header(path)
     with reading.open_regular(path) as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    with reading.foreign_errors(f"{path} has a tensor of a shape that NumPy lacks"):
+    with reading.foreign_errors(f"{path} has a tensor of a shape that NumPy does not support"):
         return {
             name: np.frombuffer(
                 content, DTYPES[entry["dtype"]], math.prod(entry["shape"]), start + entry["data_offsets"][0]
@@ -59,7 +58,7 @@ def mapped_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def shapes_of_safetensors(path: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes from the header alone.
+    """Maps names of tensors to shapes; reads only the header.
 
     Raises:
       InputError: a dtype that cannot be read, or a header that does not describe the file.
@@ -73,7 +72,9 @@ def _header(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
         try:
             safetensors.safe_open(path, "np")
         except (safetensors.SafetensorError, OSError, ValueError) as error:
-            raise InputError(f"{path} cannot be read, it is truncated or damaged ({error}); fetch it again.") from None
+            raise InputError(
+                f"{path} cannot be read, it is truncated or damaged ({error}); download it again."
+            ) from None
         length = int.from_bytes(file.read(8), "little")
         entries = reading.parsed_json(file.read(length), f"{path}: its header")
     entries.pop("__metadata__", None)

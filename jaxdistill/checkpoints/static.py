@@ -1,8 +1,8 @@
-"""Static encoders: a table of token vectors. The vector of a sentence is the mean of its tokens' vectors.
+"""Static encoders: tables of token vectors. A sentence's vector is the mean of its tokens' vectors.
 
-Two kinds of folder hold one. sentence-transformers' has a module `StaticEmbedding` with the tensor `embedding.weight`; model2vec's
-has a `config.json` of its type and the tensor `embeddings`, perhaps with `weights` and a `mapping`, and sentence-transformers
-reads it too. The packages differ in one point: model2vec leaves unknown tokens out of the mean.
+There are two formats. sentence-transformers has a module `StaticEmbedding` with the tensor `embedding.weight`. model2vec has
+a `config.json` of its own type and the tensor `embeddings`, optionally with `weights` and a `mapping`; sentence-transformers
+reads this too. The packages differ in one point: model2vec leaves unknown tokens out of the mean.
 """
 
 import json
@@ -26,16 +26,16 @@ MODEL2VEC = "model2vec"
 """`model_type` of model2vec's `config.json`."""
 TABLE = "transformer/embeddings/word/embedding"
 LONGEST = 1 << 20
-"""Maximum tokens per sentence where a folder states none."""
+"""Maximum tokens per sentence if a folder states none."""
 LONGEST_OF_MODEL2VEC = 512
-"""Maximum tokens per sentence in model2vec where a folder states none."""
+"""Maximum tokens per sentence if a model2vec folder states none."""
 RARITY = 1e-3
-"""Share of a token in the text at which its weight is one half."""
+"""Frequency of a token, as a fraction of the text's tokens, at which its weight is one half."""
 POOLING = Pooling(tokens="mean")
 
 
 class Static(NamedTuple):
-    """What a folder holds."""
+    """A static encoder as read from a folder."""
 
     architecture: Architecture
     table: Float[np.ndarray, "v d"]
@@ -44,7 +44,7 @@ class Static(NamedTuple):
 
 
 def architecture_of(table: Float[np.ndarray, "v d"], *, dropped: int | None) -> Architecture:
-    """An encoder of this table alone; tokens with the id `dropped` are left out of the mean."""
+    """The architecture of a static encoder with this table; the mean ignores tokens with the id `dropped`."""
     return Architecture(
         family=FAMILY,
         vocab_size=table.shape[0],
@@ -74,10 +74,10 @@ def normalizes(folder: Path) -> bool:
 
 
 def read(folder: Path) -> Static:
-    """Reads either kind of folder; raises `InputError` for tensors that make no table."""
+    """Reads either format; raises `InputError` if the tensors are not a valid table."""
     of_model2vec = is_model2vec(folder)
     table = _table(read_checkpoint(folder), folder)
-    # Both packages read tokenizer.json alone, with its truncation.
+    # Both packages read only tokenizer.json, with its truncation.
     read_from = read_tokenizer(folder, vocab_size=len(table), lower_case=False, settings=False)
     tokenizer = without_special_tokens(read_from)
     architecture = architecture_of(table, dropped=unknown_id(tokenizer) if of_model2vec else None)
@@ -86,7 +86,7 @@ def read(folder: Path) -> Static:
 
 
 def without_special_tokens(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """The tokenizer without the special tokens around a sentence, and without a maximum length."""
+    """A copy of the tokenizer that adds no special tokens and has no maximum length."""
     content = json.loads(tokenizer.to_str()) | {"post_processor": None, "truncation": None}
     return tokenizers.Tokenizer.from_str(tokenizer_json(content))
 
@@ -98,7 +98,7 @@ def _max_length(folder: Path) -> int:
 
 
 def _table(tensors: Mapping[str, np.ndarray], folder: Path) -> Float[np.ndarray, "v d"]:
-    """One row per token: the rows that the mapping names, times the tokens' weights."""
+    """One row per token: the row that `mapping` names, times the token's weight."""
     table = tensors.get("embedding.weight", tensors.get("embeddings"))
     if table is None or table.ndim != 2 or not table.size:
         raise InputError(
@@ -108,7 +108,7 @@ def _table(tensors: Mapping[str, np.ndarray], folder: Path) -> Float[np.ndarray,
     mapping, weights = tensors.get("mapping"), tensors.get("weights")
     if mapping is not None:
         if mapping.ndim != 1 or mapping.min(initial=0) < 0 or mapping.max(initial=0) >= len(table):
-            raise InputError(f"{folder}: mapping names rows that the table of {len(table)} rows does not have.")
+            raise InputError(f"{folder}: mapping names rows beyond the table's {len(table)}; the model is damaged.")
         table = table[mapping.astype(np.int64)]
     if weights is not None:
         if weights.shape != (len(table),):
@@ -122,19 +122,19 @@ def _table(tensors: Mapping[str, np.ndarray], folder: Path) -> Float[np.ndarray,
 
 
 def check_exportable(definition: EncoderDefinition) -> None:
-    """Raises `InputError` for poolings and dense layers that a table cannot hold."""
+    """Raises `InputError` for poolings and dense layers that a table cannot express."""
     if definition.pooling != POOLING:
         raise InputError(f"pooling {definition.pooling} of a static encoder cannot be exported; use mean.")
     for dense in definition.dense:
         if not isinstance(dense, Dense) or dense.bias or dense.activation != "identity":
             raise InputError(
-                "a static encoder is exported as one table, which cannot hold a norm, nor a dense layer with a bias or an"
+                "a static encoder is exported as one table, which cannot express a norm, or a dense layer with a bias or an"
                 " activation; set student.head to linear or none."
             )
 
 
 def folded(definition: EncoderDefinition, params: Mapping[str, np.ndarray]) -> Float[np.ndarray, "v e"]:
-    """The table with all dense layers applied to its rows, which gives the same means; a dropped token's row is zero."""
+    """The table with all dense layers applied to its rows, which gives the same vectors; a dropped token's row is zero."""
     table = np.asarray(params[TABLE], np.float32)
     for index in range(len(definition.dense)):
         table = table @ np.asarray(params[f"dense/{index}/kernel"], np.float32)
@@ -159,16 +159,17 @@ def model2vec_config(definition: EncoderDefinition, *, max_length: int) -> dict[
 def start(
     vectors: Float[np.ndarray, "v e"], share: Float[np.ndarray, " v"], width: int, *, dropped: int | None
 ) -> Float[np.ndarray, "v d"]:
-    """A table to train from a teacher's vectors of single tokens.
+    """The initial table of a student, from a model's vectors of single tokens.
 
-    The first principal components of the tokens that occur, each row times a weight that falls with the token's share
-    (smooth inverse frequency; Arora et al., A Simple but Tough-to-Beat Baseline for Sentence Embeddings, ICLR 2017).
+    Projects them to the first principal components of the tokens that occur in the text, and multiplies each row by a weight
+    that falls with the token's frequency (smooth inverse frequency; Arora et al., A Simple but Tough-to-Beat Baseline for
+    Sentence Embeddings, ICLR 2017).
 
     Args:
-      vectors: one for each token.
-      share: of each token among all tokens of the text.
-      width: of the table; at most the vectors' width.
-      dropped: token that the mean leaves out; its row is zero.
+      vectors: one vector per token.
+      share: each token's share of all tokens in the text.
+      width: width of the table; at most the vectors' width.
+      dropped: id of a token that the mean ignores; its row is zero.
     """
     occurs = share > 0
     centred = vectors.astype(np.float64) - vectors[occurs].mean(axis=0)

@@ -1,7 +1,7 @@
 """Reads a checkpoint's tokenizer as a `tokenizers.Tokenizer` that truncates and never pads.
 
-`tokenizer.json` is read as it is where transformers would not change it. Elsewhere transformers reads the folder: its tokenizer
-classes replace parts of the file by what they or `tokenizer_config.json` set.
+`tokenizer.json` is read directly if transformers would not change it. Otherwise transformers reads the folder, because its
+tokenizer classes override parts of the file by their own settings or those in `tokenizer_config.json`.
 """
 
 import contextlib
@@ -25,15 +25,15 @@ from jaxdistill.files import reading
 
 VOCABULARIES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model")
 TOKENIZER_FILES = ("special_tokens_map.json", "added_tokens.json", "merges.txt", *VOCABULARIES)
-"""Files of a tokenizer beside `tokenizer.json` and `tokenizer_config.json`."""
+"""Files of a tokenizer besides `tokenizer.json` and `tokenizer_config.json`."""
 UNLIMITED = 10**6
-"""Tokenizers without a limit of their own have 1e30 as `model_max_length`."""
+"""A `model_max_length` above this means no limit; transformers writes 1e30."""
 GENERIC = "PreTrainedTokenizerFast"
-"""The class that takes `tokenizer.json` as it is."""
+"""The class that uses `tokenizer.json` unchanged."""
 TYPED = ("BertTokenizer", "ConvBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
 """Classes that pass token types to the model unless `model_input_names` says otherwise."""
 WORDPIECE = (*TYPED, "DistilBertTokenizer", "MPNetTokenizer")
-"""Classes that set the normalizer of `NORMALIZER_SETTINGS`."""
+"""Classes that override the normalizer by `NORMALIZER_SETTINGS`."""
 NORMALIZER_SETTINGS = {
     "do_lower_case": ("lowercase", bool, True),
     "strip_accents": ("strip_accents", bool | None, None),
@@ -44,17 +44,17 @@ UNREAD_SETTINGS = (*NORMALIZER_SETTINGS, "do_basic_tokenize", "never_split", "ad
 """Settings that `GENERIC` does not read."""
 
 OFFSETS = sorted(range(-32, 33), key=abs)
-"""How far from the nearest digits of a score to look for those that are read as it."""
+"""Distances from a score's nearest decimal, in units of the last digit, at which `_decimal` searches."""
 
 
 def read_tokenizer(
     folder: Path, *, vocab_size: int | None, lower_case: bool, settings: bool = True
 ) -> tokenizers.Tokenizer:
-    """The tokenizer in `folder`; its own padding and truncation are switched off.
+    """The tokenizer in `folder`, with its own padding and truncation disabled.
 
     Args:
-      folder: with `tokenizer.json`, or older files that transformers can convert.
-      vocab_size: rows of the word embedding; a tokenizer that needs more is refused. None: there is none yet.
+      folder: contains `tokenizer.json`, or older files that transformers can convert.
+      vocab_size: rows of the word embeddings; a tokenizer with larger ids is refused. None: there are none yet.
       lower_case: lower-case the text first (`do_lower_case` of sentence-transformers).
       settings: whether `tokenizer_config.json` overrides `tokenizer.json`, as in transformers.
     """
@@ -62,7 +62,7 @@ def read_tokenizer(
     with reading.foreign_errors(f"{path} is not a tokenizer that can be read"):
         tokenizer = _from_json(path) if path.exists() else _from_transformers(folder)
         if not tokenizer.get_vocab_size(with_added_tokens=True):
-            raise InputError(f"{folder}: the tokenizer has no entry in its vocabulary.")
+            raise InputError(f"{folder}: the tokenizer's vocabulary is empty; the model is damaged.")
         _refuse_left_truncation(tokenizer, folder)
         if settings and path.exists() and not _is_complete(tokenizer, folder):
             tokenizer = _from_transformers(folder)
@@ -73,7 +73,7 @@ def read_tokenizer(
     largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
     if vocab_size is not None and largest >= vocab_size:
         raise InputError(
-            f"{folder}: the tokenizer has ids up to {largest}, the word embedding only {vocab_size} rows;"
+            f"{folder}: the tokenizer has ids up to {largest}, but the word embeddings have {vocab_size} rows;"
             " they do not belong together."
         )
     if lower_case:
@@ -83,21 +83,21 @@ def read_tokenizer(
 
 
 def own_limit(folder: Path) -> int:
-    """The length at which `tokenizer.json` itself truncates; 0 where it does not. Its file has been read before."""
+    """The length at which `tokenizer.json` itself truncates; 0 if it does not. The file must have been checked before."""
     path = folder / "tokenizer.json"
     truncation = tokenizers.Tokenizer.from_file(str(path)).truncation if path.exists() else None
     return truncation["max_length"] if truncation else 0
 
 
 def length_limit(folder: Path) -> int:
-    """`model_max_length` of the tokenizer; 0 where there is none."""
+    """The tokenizer's `model_max_length`; 0 if it has none."""
     config, file = _config(folder)
     limit = setting(config, "model_max_length", float | None, None, least=SHORTEST, file=file)
     return int(limit) if limit is not None and limit < UNLIMITED else 0
 
 
 def gives_types(folder: Path) -> bool:
-    """Whether transformers passes token types to the model with the tokenizer in `folder`."""
+    """Whether transformers, with the tokenizer in `folder`, passes token types to the model."""
     config, file = _config(folder)
     names = setting(config, "model_input_names", list | None, None, file=file)
     if names is not None:
@@ -121,11 +121,11 @@ def _class_of(config: Mapping[str, Any], file: Path) -> str | None:
 
 
 def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
-    """Whether transformers reads `tokenizer.json` as it is."""
+    """Whether transformers would use `tokenizer.json` unchanged."""
     config, file = _config(folder)
     if setting(config, "split_special_tokens", bool, False, file=file):
         raise InputError(
-            f"{file} has split_special_tokens=true; only a tokenizer that reads special tokens whole can be read."
+            f"{file} has split_special_tokens=true; only tokenizers that keep special tokens whole are supported."
         )
     added = setting(config, "added_tokens_decoder", dict | None, None, file=file) or {}
     texts = [setting(setting(added, number, dict, file=file), "content", str, file=file) for number in added]
@@ -140,8 +140,8 @@ def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
 
 
 def wordpiece_settings(tokenizer: tokenizers.Tokenizer, name: str | None) -> dict[str, Any]:
-    """The settings with which the class `name` normalises as the tokenizer does; empty for classes without such settings,
-    and if none would."""
+    """The settings with which transformers' class `name` normalises like the tokenizer; empty if the class has no such settings,
+    or if none match."""
     normalizer = tokenizer.normalizer
     if (
         (name or "").removesuffix("Fast") not in WORDPIECE
@@ -154,7 +154,7 @@ def wordpiece_settings(tokenizer: tokenizers.Tokenizer, name: str | None) -> dic
 
 
 def _apply_own_code(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
-    """Does what the checkpoint's own tokenizer code would do, which is not run."""
+    """Imitates the checkpoint's own tokenizer code, which is not run."""
     config, file = _config(folder)
     code = setting(config, "auto_map", dict | None, None, file=file) or {}
     if "AutoTokenizer" in code and setting(config, "add_eos_token", bool, False, file=file):
@@ -162,7 +162,7 @@ def _apply_own_code(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
 
 
 def _append_end(tokenizer: tokenizers.Tokenizer, config: dict[str, Any], file: Path) -> None:
-    """Ends each text with `eos_token`, as the tokenizer's own code does (GTE-Qwen2), unless `tokenizer.json` adds tokens itself."""
+    """Appends `eos_token` to each text, as the checkpoint's own code does (GTE-Qwen2), unless `tokenizer.json` adds tokens."""
     if tokenizer.num_special_tokens_to_add(is_pair=False):
         return
     end = config.get("eos_token")
@@ -185,8 +185,8 @@ def _refuse_left_truncation(tokenizer: tokenizers.Tokenizer, folder: Path) -> No
     side = setting(config, "truncation_side", str, own, file=file)
     if side != "right":
         raise InputError(
-            f"{file if 'truncation_side' in config else folder / 'tokenizer.json'} cuts long texts on the {side}; only a"
-            ' tokenizer that cuts them on the right can be read: set "truncation_side": "right" in tokenizer_config.json.'
+            f"{file if 'truncation_side' in config else folder / 'tokenizer.json'} cuts long texts on the {side}; only cutting"
+            ' on the right is supported: set "truncation_side": "right" in tokenizer_config.json.'
         )
 
 
@@ -198,7 +198,7 @@ def _from_json(path: Path) -> tokenizers.Tokenizer:
 
 
 def _panic_now(tokenizer: tokenizers.Tokenizer) -> None:
-    """Encodes a word and a pair, so that a file with inconsistent parts panics here, where stderr is silenced."""
+    """Encodes a word and a pair, so that an inconsistent file panics here, where stderr is silenced."""
     with contextlib.suppress(Exception):  # such as an unknown character; a panic is not an Exception
         tokenizer.encode("a")
         tokenizer.encode("a", "a")
@@ -206,7 +206,7 @@ def _panic_now(tokenizer: tokenizers.Tokenizer) -> None:
 
 @contextlib.contextmanager
 def _panics_unprinted() -> Iterator[None]:
-    """Silences stderr, where Rust reports a panic before Python sees the error, which has the same information."""
+    """Silences stderr, where Rust prints a panic before Python raises the same error."""
     try:
         printed = os.dup(2)
     except OSError:  # stderr is closed
@@ -223,7 +223,7 @@ def _panics_unprinted() -> Iterator[None]:
 
 
 def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
-    """The tokenizer as transformers reads it, from copies of the files that tokenizers have by themselves."""
+    """The tokenizer as transformers reads it, from copies of the tokenizer's files alone."""
     if not any((folder / name).exists() for name in ("tokenizer.json", *VOCABULARIES)):
         raise InputError(f"{folder} has no tokenizer; looked for tokenizer.json, vocab.txt, vocab.json.")
     from transformers import AutoTokenizer  # slow to import
@@ -240,26 +240,26 @@ def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
 
 
 def without_paths(config: dict[str, Any]) -> dict[str, Any]:
-    """A `tokenizer_config.json` without names of files and of code, which transformers would open and run."""
+    """A `tokenizer_config.json` without names of files or code, which transformers would open or run."""
     return {key: value for key, value in config.items() if key != "auto_map" and not key.endswith("_file")}
 
 
 def tokenizer_json(content: Mapping[str, Any], indent: int | None = None) -> str:
-    """JSON from which the tokenizers library reads the same scores of pieces again."""
+    """JSON from which the tokenizers library reads exactly the same scores of pieces."""
     model = content["model"]
     if model["type"] != "Unigram":
         return json.dumps(content, indent=indent, ensure_ascii=False)
-    mark = "\ufdd0"  # no character: Unicode keeps it for a program's own use
+    mark = "\ufdd0"  # a noncharacter, which Unicode reserves for a program's internal use
     vocab = [[piece, f"{mark}{_decimal(score)}{mark}"] for piece, score in model["vocab"]]
     text = json.dumps({**content, "model": {**model, "vocab": vocab}}, indent=indent, ensure_ascii=False)
     return re.sub(f'"{mark}(.*?){mark}"', r"\1", text)
 
 
 def _decimal(value: float) -> str:
-    """A decimal that the tokenizers library reads as this very number.
+    """A decimal that the tokenizers library reads as exactly this number.
 
-    Its reader takes the digits as a float and divides it by a power of ten, which rounds twice: the shortest decimal of a score
-    may come back as the number beside it, and then decides between two equally likely paths.
+    The library parses the digits as a float and divides by a power of ten, which rounds twice: the shortest decimal of a score
+    may be read as a neighbouring number, which can then decide between two equally likely paths.
     """
     exact = Decimal(abs(value))
     for places in range(15, 20):

@@ -1,7 +1,7 @@
 """Maps a checkpoint's tensors to parameters, and back.
 
-Files may be safetensors or PyTorch's `pytorch_model.bin`, whole or in shards. Kernels are transposed on the way: torch
-keeps `[out, in]`.
+Files are safetensors or PyTorch's `pytorch_model.bin`, single or sharded. Kernels are transposed, because torch stores
+`[out, in]`.
 """
 
 import re
@@ -30,21 +30,21 @@ WEIGHT_FILES = (
 
 SIZES = ("vocab_size", "hidden_size", "layers", "heads", "intermediate_size", "max_positions")
 SIZES += ("token_types", "embedding_size", "relative_buckets", "head_size", "key_heads")
-"""Fields of an architecture that must not exceed the weights."""
+"""Fields of an architecture that must not exceed the sizes of the weights."""
 
 OUTER_PREFIXES = ("", "model.", "module.", "auto_model.", "0.auto_model.", "encoder.", "0.")
-"""Prefixes that training programs add to names, before the family's own."""
+"""Prefixes that training programs add to names, before the family's own prefix."""
 
 KNOWN_EXTRAS = re.compile(
     r"(^|\.)(position_ids|inv_freq|pooler\.(dense\.)?(weight|bias))$"
     r"|^(\w+\.)?(cls|lm_head|classifier|pre_classifier|mlp|qa_outputs|seq_relationship|vocab_\w+|fit_denses?"
     r"|discriminator_predictions|generator_predictions|generator_lm_head|linear|head|decoder|score|predictions)(\.|$)"
 )
-"""Tensors that a sentence encoder does not use: buffers, an unread pooler, heads of pre-training and of tasks."""
+"""Tensors that a sentence encoder does not use: buffers, an unread pooler, pre-training and task heads."""
 
 
 def read_checkpoint(folder: Path, *, mapped: bool = False) -> dict[str, np.ndarray]:
-    """All tensors of the checkpoint in `folder`, by their names in the file, with adapters merged.
+    """All tensors of the checkpoint in `folder`, by their names in the file, with a LoRA adapter merged.
 
     Args:
       mapped: keep tensors of safetensors in their files until they are used.
@@ -57,7 +57,7 @@ def read_checkpoint(folder: Path, *, mapped: bool = False) -> dict[str, np.ndarr
 
 
 def checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of all tensors, from the headers of the files alone."""
+    """Maps names of all tensors to shapes; reads only the files' headers."""
     shapes: dict[str, tuple[int, ...]] = {}
     for path in _weight_files(folder):
         if path.suffix == ".safetensors":
@@ -73,7 +73,7 @@ def read_torch_file(path: Path) -> dict[str, np.ndarray]:
     Raises:
       InputError: PyTorch is not installed, or the file is damaged or asks for anything that is not a tensor.
     """
-    # NumPy knows no bfloat16, and float32 holds all of its values.
+    # NumPy has no bfloat16; float32 holds all of its values.
     return {
         name: tensor.detach().float().numpy() if str(tensor.dtype) == "torch.bfloat16" else tensor.detach().numpy()
         for name, tensor in _torch_tensors(path).items()
@@ -85,15 +85,15 @@ def _torch_tensors(path: Path) -> dict[str, Any]:
         import torch
     except ImportError:
         raise InputError(
-            f"{path} is a file of PyTorch, which only PyTorch reads: pip install torch, or use a checkpoint with "
-            'model.safetensors (where torch is installed: safetensors.torch.save_file(torch.load("pytorch_model.bin"), '
+            f"{path} is a file that only PyTorch reads: pip install torch, or use a checkpoint with "
+            'model.safetensors (to convert, with torch: safetensors.torch.save_file(torch.load("pytorch_model.bin"), '
             '"model.safetensors")).'
         ) from None
     with reading.open_regular(path) as file:
         try:
             content = torch.load(file, map_location="cpu", weights_only=True)
         except Exception as error:  # damaged files raise errors of many kinds
-            # PyTorch's own text advises to read the file without its protection.
+            # PyTorch's own message is not shown: it advises loading the file without protection.
             asked = re.search(r"GLOBAL ([\w.]+)", str(error))
             what = (
                 f"it asks for {asked[1]}, which is no tensor"
@@ -108,12 +108,12 @@ def _torch_tensors(path: Path) -> dict[str, Any]:
         {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)} if isinstance(content, dict) else {}
     )
     if not tensors:
-        raise InputError(f"{path} holds a {type(content).__name__} without tensors by their names; fetch it again.")
+        raise InputError(f"{path} holds a {type(content).__name__}, not named tensors; download it again.")
     return tensors
 
 
 def check_sizes(architecture: Architecture, shapes: Mapping[str, tuple[int, ...]], *, source: str) -> None:
-    """Raises `InputError` if an encoder is larger than the weights beside its `config.json`, before it is built."""
+    """Raises `InputError` if `config.json` describes a larger encoder than the weights; call it before building one."""
     longest = max((size for shape in shapes.values() for size in shape), default=0)
     for name in SIZES:
         if name == "max_positions" and not architecture.position_table:
@@ -121,7 +121,7 @@ def check_sizes(architecture: Architecture, shapes: Mapping[str, tuple[int, ...]
         size, most = getattr(architecture, name), len(shapes) if name == "layers" else longest
         if size > most:
             has = f"{most:,} tensors" if name == "layers" else f"no axis longer than {most:,}"
-            raise InputError(f"{source}: config.json describes {name}={size:,}, and the weights beside it have {has}.")
+            raise InputError(f"{source}: config.json describes {name}={size:,}, but the weights beside it have {has}.")
     if architecture.longest < SHORTEST:
         raise InputError(
             f"{source}: config.json leaves {architecture.longest:,} positions to a sentence (max_position_embeddings "
@@ -138,15 +138,15 @@ def params_from_tensors(
     source: str,
     frozen: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Parameters by our paths; refuses missing and unknown tensors, other shapes and NaN.
+    """Parameters by our paths; raises `InputError` for missing or unknown tensors, wrong shapes and NaN.
 
     Args:
-      tensors: as read.
-      names: our path, mapped to the tensor's name in a plain encoder's checkpoint, or to a part of a tensor.
-      shapes: our path, mapped to the parameter's shape.
+      tensors: the checkpoint's tensors.
+      names: maps our paths to names in a plain encoder's checkpoint, or to parts of tensors.
+      shapes: maps our paths to shapes.
       prefixes: prefixes of names in the family's task models.
-      source: the folder, named in error messages.
-      frozen: keep bfloat16 and copy no tensor; otherwise all become float32.
+      source: the folder, for errors.
+      frozen: keep bfloat16 and do not copy tensors; otherwise all become float32.
     """
     tensors = _without_prefix(tensors, set(_tensor_names(names)), prefixes)
     params = {
@@ -163,7 +163,7 @@ def params_from_tensors(
 
 
 def tensors_from_params(params: Mapping[str, np.ndarray], names: Mapping[str, str | Part]) -> dict[str, np.ndarray]:
-    """The inverse: tensors by a checkpoint's names."""
+    """The inverse of `params_from_tensors`: tensors by the checkpoint's names."""
     parts: dict[str, dict[int, np.ndarray]] = {}
     for path, name in names.items():
         tensor, index = (name.name, name.index) if isinstance(name, Part) else (name, 0)
@@ -184,8 +184,8 @@ def as_torch_lays_it(path: str, array: np.ndarray) -> np.ndarray:
 
 
 def write_safetensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
-    """Writes tensors so that transformers and sentence-transformers read them."""
-    path.touch()  # with the user's usual permissions; safetensors itself would let only the owner read
+    """Writes tensors in the form that transformers and sentence-transformers read."""
+    path.touch()  # with the user's default permissions; safetensors itself would let only the owner read the file
     mode = path.stat().st_mode
     safetensors.numpy.save_file(dict(tensors), path, metadata={"format": "pt"})
     path.chmod(mode)
@@ -221,7 +221,7 @@ def _without_prefix(tensors, wanted: Set[str], prefixes: Sequence[str]) -> dict[
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The files of a checkpoint: one, or the shards that an index names."""
+    """A checkpoint's weight files: a single one, or the shards that an index lists."""
     for name in WEIGHT_FILES:
         if (folder / name).exists():
             return _shards(folder / name) if name.endswith(".index.json") else [folder / name]
@@ -238,6 +238,6 @@ def _shards(index: Path) -> list[Path]:
         beside = isinstance(name, str) and Path(name).name == name
         if not beside or not reading.inside(index.parent, index.parent / name).exists():
             raise InputError(
-                f"{index} names the shard {name!r:.80}, which is not beside it; fetch all files of the model."
+                f"{index} names the shard {name!r:.80}, which is not beside it; download all files of the model."
             )
     return [index.parent / name for name in names]

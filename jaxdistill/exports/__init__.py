@@ -1,8 +1,8 @@
-"""Forms of an export for other runtimes: one file each, named by `export --to`.
+"""Forms of an export for other runtimes, one module each, named by `export --to`.
 
-A form's file has `refusal(model)`, why it cannot hold a model; `write(model, folder, calibration=...)`, which adds its files
-to an exported folder, the most exact one first; `runner(model, file)`, which runs one of them; `ROUNDED`, files with 8-bit
-weights; and `NEEDS`, the packages of the extra `EXTRA`.
+A form's module has `refusal(model)`, the reason why it cannot hold a model; `write(model, folder, calibration=...)`, which
+adds its files to an exported folder and returns them, the most exact first; `runner(model, file)`, a function that runs a
+file; `ROUNDED`, the files with 8-bit weights; and `NEEDS`, the required packages, which the extra `EXTRA` installs.
 """
 
 import importlib
@@ -30,7 +30,7 @@ def form(name: str) -> ModuleType:
     """The module of a form; raises `InputError` for an unknown one."""
     if name not in FORMS:
         raise InputError(
-            f"form {name!r:.40} is unknown.{did_you_mean(name, list(FORMS))} --to takes {', '.join(FORMS)}, with commas between."
+            f"form {name!r:.40} is unknown.{did_you_mean(name, list(FORMS))} --to takes {', '.join(FORMS)}, separated by commas."
         )
     return importlib.import_module(f"{__name__}.{name}")
 
@@ -49,14 +49,14 @@ def check(names: Sequence[str], model: SentenceModel | None = None) -> None:
 
 
 def load_form(folder: str | Path, file: str = "onnx/model_quantized.onnx") -> Runtime:
-    """A form of an export, run by its own runtime.
+    """Loads a form of an export, which its own runtime runs.
 
     Args:
       folder: an export with forms for other runtimes (`export --to`).
-      file: inside it.
+      file: path of the form's file within the folder.
 
     Raises:
-      InputError: no such file, or its runtime is not installed.
+      InputError: there is no such file, or its runtime is not installed.
     """
     path = Path(folder).expanduser() / file
     if not path.is_file():
@@ -70,14 +70,14 @@ def load_form(folder: str | Path, file: str = "onnx/model_quantized.onnx") -> Ru
 def add(
     names: Sequence[str], model: SentenceModel, folder: Path, *, size: int, calibration: Sequence[str] = ()
 ) -> list[Measured]:
-    """Adds forms to an exported folder; returns what was measured of each file, and of sentence-transformers beside them.
+    """Adds forms to an exported folder; returns measurements of each file, and of sentence-transformers for comparison.
 
-    Files besides a form's first one are left out where they differ too much from the model.
+    Leaves out files other than a form's first one if they differ too much from the model.
 
     Args:
       names: forms that `check` allows for the model.
-      size: of the folder's own weights, in bytes.
-      calibration: sentences that give the ranges of activations of ONNX in 8 bits; empty: that file is not written.
+      size: size of the folder's own weights, in bytes.
+      calibration: sentences that determine the ranges of ONNX's 8-bit activations; empty: that file is not written.
 
     Raises:
       InputError: a form differs from the model.

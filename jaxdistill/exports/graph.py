@@ -1,4 +1,4 @@
-"""An encoder as a function of padded token ids, of any batch and length, for forms that JAX traces itself."""
+"""An encoder as a function of padded token ids of any batch size and length, for forms that JAX traces."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from jaxdistill.encoders.sentence import vectors_and_states
 
 
 def function_of(model: SentenceModel) -> Callable[..., dict[str, Array]]:
-    """`(input_ids, attention_mask[, token_type_ids])`, int32 [b, l], to the outputs by their names (`running.outputs`).
+    """A function of `(input_ids, attention_mask[, token_type_ids])`, int32 [b, l], that returns `running.outputs` by name.
 
     Linear layers after pooling are part of `last_hidden_state`, as in ONNX.
     """

@@ -1,7 +1,7 @@
 """LiteRT, formerly TensorFlow Lite, for phones and small devices: `litert/model.tflite`, one sentence of a fixed length.
 
-Inputs are named as in the ONNX export, int32 [1, l], padded to the length of the file. The converter refuses or breaks graphs of any
-length (docs/deployment.md).
+Inputs are named as in the ONNX export, int32 [1, l], padded to the file's length. The converter refuses or breaks graphs of
+variable length (docs/deployment.md).
 """
 
 from collections.abc import Sequence
@@ -21,17 +21,17 @@ EXTRA, NEEDS = "litert", ("litert_converter", "ai_edge_litert")
 FOLDER, FILE = "litert", "model.tflite"
 ROUNDED = ()
 LONGEST = 256
-"""Tokens of a sentence, unless the model reads fewer: every sentence costs as much as one of this length."""
+"""Maximum length in tokens, unless the model reads fewer: every sentence costs as much as one of this length."""
 SIGNATURE = "serving_default"
 
 
 def refusal(model: SentenceModel) -> str:
-    """Why the form cannot hold the model: it holds every one."""
+    """Why the form cannot hold the model; always empty, because it holds every model."""
     return ""
 
 
 def length_of(model: SentenceModel) -> int:
-    """Tokens of the sentence that the file reads."""
+    """The file's fixed sentence length, in tokens."""
     return min(model.max_length, LONGEST)
 
 
@@ -57,7 +57,7 @@ def write(model: SentenceModel, folder: Path, *, calibration: Sequence[str] = ()
 
 
 def runner(model: SentenceModel, file: Path) -> Run:
-    """Runs the file in LiteRT, sentence by sentence."""
+    """A function that runs the file in LiteRT, sentence by sentence."""
     interpreter = imported("ai_edge_litert.interpreter", EXTRA).Interpreter(model_path=str(file))
     signature, length = interpreter.get_signature_runner(SIGNATURE), length_of(model)
 

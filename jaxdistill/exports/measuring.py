@@ -1,6 +1,6 @@
 """Compares forms of an export with the model itself: differences, agreement, size and speed.
 
-A form that differs is not announced. Speeds are of this machine at this moment.
+Speeds are those of this machine at this moment.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,13 +28,13 @@ OTHER_SCRIPTS = (
     "Η γάτα κοιμάται.", "🐈 😴", "Rain.", "the same word " * 40,
 )  # fmt: skip
 COMPARED, TIMED = 190, 64
-"""Sentences of `TEXT` that are compared, and that speed is measured on; with `OTHER_SCRIPTS`, 200 are compared."""
+"""Number of sentences of `TEXT` to compare, and to measure speed on; with `OTHER_SCRIPTS`, 200 are compared."""
 LEAST_COSINE, LEAST_ROUNDED = 0.9999, 0.99
-"""Between the vectors of a sentence: of every one, and the mean with 8-bit weights."""
+"""Lowest allowed cosine between a sentence's two vectors: for every sentence, or, with 8-bit weights, on average."""
 MOST_OTHERS = 0.1
-"""Share of the texts that a form's own tokenizer may read otherwise than the model's."""
+"""Largest allowed share of texts that a form's own tokenizer tokenises differently from the model's."""
 LARGEST_SCORE = 1e-3
-"""Difference of a cross-encoder's scores, which are in (0, 1), without rounded weights."""
+"""Largest allowed difference of a cross-encoder's scores, which are in (0, 1), unless weights are rounded."""
 OTHER_TOKENS = "texts with other tokens"
 """A column of the table."""
 
@@ -44,18 +44,18 @@ class Measured:
     """One row of the table of forms."""
 
     name: str
-    """Of the file, or of the library that reads the folder."""
+    """Name of the file, or of the library that reads the folder."""
     size_bytes: int
     difference: float
-    """Largest difference between numbers of unit vectors of one sentence, or between scores of a pair."""
+    """Largest difference between numbers of a sentence's unit vectors, or between scores of a pair."""
     cosine: tuple[float, float] | None
-    """Least and mean cosine between the vectors of a sentence; None: a cross-encoder's."""
+    """Lowest and mean cosine between a sentence's two vectors; None for a cross-encoder."""
     other_tokens: int = 0
-    """Texts that the form's own tokenizer reads otherwise; difference and cosines leave them out."""
+    """Number of texts that the form's own tokenizer tokenises differently; difference and cosines ignore them."""
     agreement: float
-    """Spearman of the similarities of neighbouring sentences with the model's own, in [-1, 1]."""
+    """Spearman correlation, in [-1, 1], between the form's and the model's similarities of neighbouring sentences."""
     sts: float | None
-    """STS-B dev, Spearman, in [-1, 1]; None: its data is not there."""
+    """Spearman correlation on STS-B dev, in [-1, 1]; None if its data are absent."""
     rates: tuple[float, float]
     """Sentences/s at batch 1 and 32."""
 
@@ -67,10 +67,12 @@ class Measured:
         if self.other_tokens > MOST_OTHERS * (COMPARED + len(OTHER_SCRIPTS)):
             return f"its own tokenizer gives {self.other_tokens} of the texts other tokens than the model's"
         found, least = (self.cosine[1], LEAST_ROUNDED) if rounded else (self.cosine[0], LEAST_COSINE)
-        return "" if found >= least else f"cosine {found:.4f} with the model's own vectors, at least {least} is allowed"
+        return (
+            "" if found >= least else f"cosine {found:.4f} with the model's own vectors, at least {least} is required"
+        )
 
     def cells(self) -> dict[str, str]:
-        """The row as a table shows it."""
+        """The row's cells, by column."""
         cosine = (
             {"least cosine": f"{self.cosine[0]:.6f}", "mean cosine": f"{self.cosine[1]:.6f}"} if self.cosine else {}
         )
@@ -96,7 +98,7 @@ def table(rows: Sequence[Measured]) -> list[dict[str, str]]:
 
 
 class Reference:
-    """The model itself in float32, and what forms are compared on."""
+    """The model itself in float32, and the text on which forms are compared with it."""
 
     def __init__(self, model: SentenceModel):
         self.model, self._pairs = model, model.definition.reads_pairs
@@ -114,7 +116,7 @@ class Reference:
         return self._row(name, runtime, lambda batch: lambda texts: self._results(runtime, texts, batch), size, alike)
 
     def of_library(self, folder: Path, size: int) -> list[Measured]:
-        """Compares and times sentence-transformers, with torch, on the exported folder; nothing where it is not installed."""
+        """Compares and times sentence-transformers, with torch, on the exported folder; empty if it is not installed."""
         try:
             from sentence_transformers import CrossEncoder, SentenceTransformer
         except ImportError:
@@ -169,7 +171,7 @@ class Reference:
 
 
 class _Scored:
-    """sentence-transformers' cross-encoder as evaluations see one."""
+    """Adapts sentence-transformers' cross-encoder to evaluations."""
 
     def __init__(self, predict: Callable[..., np.ndarray]):
         self._predict = predict
@@ -179,7 +181,7 @@ class _Scored:
 
 
 def _pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
-    """Each text with the next one."""
+    """Pairs each text with the next one."""
     return list(zip(texts, [*texts[1:], *texts[:1]], strict=True))
 
 
@@ -189,7 +191,7 @@ def _rate(run: Callable[[Sequence[str]], np.ndarray], texts: Sequence[str]) -> f
 
 
 def cosines(own: np.ndarray, theirs: np.ndarray) -> tuple[float, float]:
-    """Least and mean cosine of rows of unit length; rows that both are zero count as equal."""
+    """Lowest and mean cosine of corresponding rows of unit length; two zero rows count as equal."""
     both = ~own.any(axis=1) & ~theirs.any(axis=1)
     found = np.where(both, 1.0, np.sum(own * theirs, axis=1))
     return float(found.min()), float(found.mean())

@@ -1,11 +1,11 @@
 """ONNX: `onnx/model.onnx`, in half precision, and with 8-bit weights; for ONNX Runtime, transformers.js, FastEmbed and others.
 
-Inputs are `input_ids`, `attention_mask` and, where the model has token types, `token_type_ids`, of any batch and length.
+Inputs are `input_ids`, `attention_mask` and, if the model has token types, `token_type_ids`, of any batch size and length.
 Outputs are `last_hidden_state` and `sentence_embedding`; a cross-encoder has the output `logits`. Linear layers after
-pooling are part of `last_hidden_state`, see `checkpoints/folder.py`: its mean is right in runtimes that read no other output.
+pooling are part of `last_hidden_state` (see `checkpoints/folder.py`), so its mean is right in runtimes that read nothing else.
 
-torch traces the exported folder as transformers and sentence-transformers load it, which gives the graph that these
-families have elsewhere; docs/design.md compares with tracing our own functions.
+torch traces the exported folder as transformers and sentence-transformers load it, which gives the same graph as other
+exporters of these families; docs/design.md compares this with tracing our own functions.
 """
 
 import contextlib
@@ -28,10 +28,10 @@ FOLDER = "onnx"
 FLOAT, HALF, DYNAMIC, STATIC = "model.onnx", "model_fp16.onnx", "model_quantized.onnx", "model_int8.onnx"
 FILES = (FLOAT, HALF, DYNAMIC, STATIC)
 ROUNDED = (DYNAMIC, STATIC)
-"""Files whose weights have 8 bits."""
+"""Files with 8-bit weights."""
 OPSET = 18
 LARGEST = 2_000_000_000
-"""Bytes of weights that a graph holds."""
+"""Most bytes of weights in a graph."""
 
 
 def refusal(model: SentenceModel) -> str:
@@ -41,23 +41,23 @@ def refusal(model: SentenceModel) -> str:
         return f"its weights of {4 * model.parameter_count / 1e9:.1f} GB are more than a file of ONNX holds"
     if pooling.in_sentence_transformers or model.definition.reads_pairs:
         return ""
-    return f"sentence-transformers, whose modules are traced, has none for pooling {pooling}; use one of a layer or a mean of layers"
+    return f"sentence-transformers, whose modules are traced, has none for pooling {pooling}; pool one layer or a mean of layers"
 
 
 def write(model: SentenceModel, folder: Path, *, calibration: Sequence[str] = ()) -> list[Path]:
     """Writes the files; returns their paths.
 
     Args:
-      folder: the export, which the graph is traced from.
-      calibration: sentences that give the ranges of the fourth file's activations; empty: it is not written.
+      folder: the export from which the graph is traced.
+      calibration: sentences that determine the ranges of the fourth file's activations; empty: it is not written.
     """
     place = folder / FOLDER
     write_float(model, folder)
     with _quiet():
         rounding = imported("onnxruntime.quantization", EXTRA)
-        # 7 bits of weights: processors without VNNI add pairs of products in 16 bits, which 8 bits overflow.
+        # 7-bit weights: processors without VNNI add pairs of products in 16 bits, which would overflow with 8 bits.
         options = dict(per_channel=True, reduce_range=True)
-        # Weights with a zero point of their own lose less: 1,000 texts of six languages, mean cosine 0.9905 instead of 0.9899.
+        # A zero point per weight matrix loses less: mean cosine 0.9905 instead of 0.9899 on 1,000 texts of six languages.
         kind = rounding.QuantType
         rounding.quantize_dynamic(place / FLOAT, place / DYNAMIC, weight_type=kind.QUInt8, **options)
         if calibration:
@@ -78,7 +78,7 @@ def write_float(model: SentenceModel, folder: Path) -> list[Path]:
 
 
 def runner(model: SentenceModel, file: Path) -> Run:
-    """Runs a file in ONNX Runtime."""
+    """A function that runs a file in ONNX Runtime."""
     runtime = imported("onnxruntime", EXTRA)
     options = runtime.SessionOptions()
     options.log_severity_level = 3
@@ -99,7 +99,9 @@ def trace(model: SentenceModel, folder: Path, file: Path) -> None:
     with torch.no_grad(), _quiet():
         program = torch.onnx.export(
             _module(model, folder).eval(),
-            kwargs={name: torch.ones((2, 7), dtype=torch.int64) for name in names},  # one object would be one input
+            kwargs={
+                name: torch.ones((2, 7), dtype=torch.int64) for name in names
+            },  # a shared tensor would become a single input
             dynamic_shapes={name: sizes for name in names},
             input_names=names,
             output_names=outputs(model),
@@ -108,12 +110,12 @@ def trace(model: SentenceModel, folder: Path, file: Path) -> None:
             verbose=False,
         )
     graph = program.model_proto
-    del graph.graph.value_info[:]  # of weights that were transposed afterwards, the shapes are wrong
+    del graph.graph.value_info[:]  # shapes of weights that were transposed later would be wrong
     imported("onnx", EXTRA).save(graph, file)
 
 
 def _module(model: SentenceModel, folder: Path) -> Any:
-    """The model as a function of token ids in torch."""
+    """The model as a torch module that maps token ids to the outputs."""
     torch = imported("torch", EXTRA)
     if model.definition.architecture.is_static:
         return _table(model)
@@ -147,7 +149,7 @@ def _module(model: SentenceModel, folder: Path) -> Any:
 
 
 def _table(model: SentenceModel) -> Any:
-    """A static encoder: rows of a table and their mean."""
+    """A static encoder as a torch module: rows of a table and their mean."""
     torch = imported("torch", EXTRA)
     dropped, normalize = model.definition.architecture.dropped_id, model.definition.normalize
 
@@ -180,7 +182,7 @@ def _calibration(base: type, model: SentenceModel, sentences: Sequence[str]) -> 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences bars and log lines of the packages that write graphs; what they warn of is measured afterwards."""
+    """Silences progress bars and warnings of the packages that write graphs; the result is measured afterwards."""
     bars = imported("transformers.utils.logging", EXTRA)
     shown, before = bars.is_progress_bar_enabled(), logging.root.manager.disable
     bars.disable_progress_bar()

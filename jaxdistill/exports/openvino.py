@@ -35,7 +35,7 @@ def write(model: SentenceModel, folder: Path, *, calibration: Sequence[str] = ()
 
 
 def runner(model: SentenceModel, file: Path) -> Run:
-    """Runs the files in OpenVINO, in single precision as they are stored."""
+    """A function that runs the files in OpenVINO, in single precision, as they are stored."""
     openvino = imported("openvino", EXTRA)
     compiled = openvino.Core().compile_model(str(file), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
 

@@ -1,4 +1,4 @@
-"""Packages that only some forms need."""
+"""Imports packages that only some forms need."""
 
 import importlib
 from typing import Any

@@ -1,4 +1,4 @@
-"""Runs a form of an export over sentences, in the runtime that the form is for."""
+"""Runs a form of an export on sentences, in the form's own runtime."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.inference.sentences import checked_sentences, prompt_text, whole_number
 
 Run = Callable[..., np.ndarray]
-"""Vectors [b, e], or logits [b, 1], from keyword arguments `input_ids`, `attention_mask` and `token_type_ids`, int64 [b, l]."""
+"""Maps `input_ids`, `attention_mask` and `token_type_ids` (keywords, int64 [b, l]) to vectors [b, e] or logits [b, 1]."""
 
 
 @dataclass(frozen=True)
 class TextRun:
-    """A form whose runtime splits texts into tokens itself."""
+    """A form whose runtime tokenises texts itself."""
 
     run: Run
     tokens: Callable[[str], list[int]]
@@ -40,8 +40,8 @@ class Runtime:
     def __init__(self, model: SentenceModel, run: Run | TextRun):
         """
         Args:
-          model: gives prompts and sizes, and the tokenizer if the form has none.
-          run: of the form.
+          model: provides prompts and sizes, and the tokenizer if the form has none.
+          run: runs the form.
         """
         self.model, self._own_tokens = model, run.tokens if isinstance(run, TextRun) else None
         self._run = run.run if isinstance(run, TextRun) else run
@@ -55,12 +55,12 @@ class Runtime:
         prompt: str | None = None,
         batch_size: int = 32,
     ) -> Float[np.ndarray, "n e"]:
-        """Vectors of `sentences`, one row each, in their order; of a single string, one vector.
+        """Vectors of `sentences`, one row each, in their order; for a single string, one vector.
 
         Args:
-          sentences: longer ones than the model reads are truncated.
+          sentences: truncated to the model's maximum length.
           prompt_name, prompt: name of one of the model's prompts, or the text itself; None: the default prompt, if it has one.
-          batch_size: sentences of similar length computed together.
+          batch_size: number of sentences of similar length computed together.
 
         Raises:
           InputError: anything but texts, an unknown prompt, or a batch size below 1.

@@ -1,7 +1,7 @@
-"""StableHLO by `jax.export`: one file for CPUs, CUDA and TPUs, of any batch and length, which JAX alone runs.
+"""StableHLO by `jax.export`: one file for CPUs, CUDA and TPUs, of any batch size and length, which needs only JAX.
 
-`jax.export.deserialize(bytes).call(input_ids, attention_mask[, token_type_ids])`, int32 [b, l], gives the outputs by name.
-JAX promises to read such files for six months; `stablehlo.json` says until when.
+`jax.export.deserialize(bytes).call(input_ids, attention_mask[, token_type_ids])`, int32 [b, l], returns the outputs by name.
+JAX promises to read such files for six months; `stablehlo.json` gives the date.
 
 Source: https://docs.jax.dev/en/latest/export/export.html#compatibility-guarantees.
 """
@@ -27,16 +27,16 @@ ROUNDED = ()
 PLATFORMS = ("cpu", "cuda", "tpu")
 READABLE_DAYS = 180
 PADDED = 32
-"""Lengths are rounded up to a multiple of this many tokens where the file is run here."""
+"""`runner` rounds lengths up to a multiple of this many tokens, so that few shapes are compiled."""
 
 
 def refusal(model: SentenceModel) -> str:
-    """Why the model cannot be exported in this form; never, because it holds every model."""
+    """Why the form cannot hold the model; always empty, because it holds every model."""
     return ""
 
 
 def write(model: SentenceModel, folder: Path, *, calibration: Sequence[str] = ()) -> list[Path]:
-    """Writes the file, and until when JAX reads it; returns the file's path."""
+    """Writes the file, and a note of the date until which JAX reads it; returns the file's path."""
     place = folder / FOLDER
     place.mkdir(exist_ok=True)
     shape = export.symbolic_shape("b, l")
@@ -55,7 +55,7 @@ def write(model: SentenceModel, folder: Path, *, calibration: Sequence[str] = ()
 
 
 def runner(model: SentenceModel, file: Path) -> Run:
-    """Runs the file in JAX."""
+    """A function that runs the file in JAX."""
     call = jax.jit(export.deserialize(bytearray(file.read_bytes())).call)
 
     def run(**given: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Turns sentences into vectors, and pairs into scores, outside of training.
 
-Sentences are grouped by length and padded to one of a few shapes, so that little is computed for padding and little is
-compiled. The result does not depend on the order of the sentences beyond rounding.
+Sentences are grouped by length and padded to one of a few shapes, so that little padding is computed and few shapes are
+compiled. Up to rounding, results do not depend on the order of the sentences.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ from jaxdistill.ops.dense import dtype_of
 from jaxdistill.ops.small_vectors import Form, as_ranges, as_stored, checked_dims
 
 TOKENISED = 4096
-"""Texts that are tokenised in one call, on all cores."""
+"""Number of texts tokenised in one call, on all cores."""
 
 
 class EncodeOptions(TypedDict, total=False):
@@ -48,8 +48,7 @@ class EncodeOptions(TypedDict, total=False):
 
 
 class Embedder:
-    """A model ready for use: `encode(sentences) -> float32 [n, e]`, and `score(first, second)` for pairs of
-    sentences."""
+    """A model ready for use: `encode(sentences)` gives float32 [n, e], and `score(first, second)` scores pairs."""
 
     def __init__(
         self,
@@ -65,10 +64,10 @@ class Embedder:
         Args:
           model: definition, parameters and tokenizer.
           mesh: devices to use; None: all of this process.
-          compute_dtype: of matrix products.
-          batch_size: sentences of 32 tokens that are computed together; more of shorter ones.
-          params: parameters that already lie on the mesh, instead of the model's own.
-          shardings: how each of the model's own parameters lies on the mesh; None: whole on every device.
+          compute_dtype: dtype of matrix products.
+          batch_size: number of sentences of 32 tokens that are computed together; of shorter ones, more.
+          params: parameters that are already on the mesh, instead of the model's own.
+          shardings: sharding of each of the model's own parameters; None: all are replicated.
         """
         self.model = model
         self.mesh = mesh or make_mesh(devices=jax.local_devices())
@@ -76,13 +75,13 @@ class Embedder:
         if params is not None:
             self.params = params
         self.batch_size = batch_size
-        # A table has no matrix products that a shorter dtype would speed up.
+        # A static table has no matrix products that a shorter dtype would speed up.
         self.compute_dtype = jnp.dtype(jnp.float32 if model.definition.architecture.is_static else compute_dtype)
         self._embed = make_embed(model.definition, self.mesh, self.compute_dtype)
 
     @cached_property
     def params(self) -> Params:
-        """Parameters on the mesh; the model's own are placed when they are first used."""
+        """Parameters on the mesh; the model's own are placed there on first use."""
         return place_frozen(self.model.params, self._shardings, self.compute_dtype)
 
     @property
@@ -91,13 +90,13 @@ class Embedder:
         return self.model.definition.embedding_width
 
     def prefix(self, prompt_name: str | None = None, role: str = "", *, prompt: str | None = None) -> str:
-        """The text before each sentence; InputError for an unknown prompt, or a cross-encoder, which has no vectors."""
+        """The text to prepend to each sentence; raises `InputError` for an unknown prompt or for a cross-encoder."""
         if self.model.definition.reads_pairs:
             raise InputError(f"{self.model.source} is a cross-encoder: it has no vectors of sentences; score pairs.")
         given = {"prompt_name": prompt_name, "prompt": prompt, "role": role or None}
         named = [f"{name}={value!r}" for name, value in given.items() if value is not None]
         if len(named) > 1:
-            raise InputError(f"{' and '.join(named)} exclude each other; give one of them.")
+            raise InputError(f"{' and '.join(named)} exclude each other; give only one.")
         if not role:
             return prompt_text(self.model, prompt_name, prompt)
         if role not in ROLES:
@@ -120,29 +119,29 @@ class Embedder:
         ranges: Any = None,
         params: Params | None = None,
     ) -> Shaped[np.ndarray, "n e"]:
-        """Vectors of `sentences`, one row each, in their order; of a single string, one vector.
+        """Vectors of `sentences`, one row each, in their order; for a single string, one vector.
 
         >>> model.encode(["A cat sleeps.", "It rains."]).shape, model.encode("A cat sleeps.", truncate_dim=4).shape
         ((2, 16), (4,))
 
         Args:
-          sentences: any number; longer ones than the model's `max_length` are truncated.
+          sentences: any number; truncated to the model's `max_length`.
           prompt_name: name of one of the model's prompts; None: its default one, if it has one; empty or `none`: no prompt.
-          prompt: the text itself that goes before each sentence; empty: no prompt.
-          role: `query` or `document`, or one for each sentence: the model's prompt for it goes before the sentence, and
-            none if it has no such prompt. Empty: no role.
-          batch_size: sentences of 32 tokens that are computed together, more of shorter ones; None: as the model was loaded.
-          show_progress_bar: show a bar; a text is its title.
-          normalize_embeddings: give vectors of unit length, after truncation.
-          truncate_dim: give only so many first numbers, of a model that was trained with nested widths; None: all.
-          dims: the same, and at unit length, as `jaxdistill.encode` stores them; 0: all.
-          dtype: `float16`, `int8` or `binary` (eight numbers in a byte of uint8), of vectors of unit length.
-          ranges: lowest and highest value of each dimension, which int8 needs: [2, dims], as `encode` keeps them.
+          prompt: the text itself to prepend to each sentence; empty: no prompt.
+          role: `query` or `document`, or one for each sentence, to which the model's prompt for the role, if it has one, is
+            prepended. Empty: no role.
+          batch_size: number of sentences of 32 tokens computed together; of shorter ones, more. None: as loaded.
+          show_progress_bar: whether to show a bar; a string is its title.
+          normalize_embeddings: return vectors of unit length; applies after truncation.
+          truncate_dim: return only this many leading dimensions, for a model trained with nested widths; None: all.
+          dims: the same, but normalised to unit length, as `jaxdistill.encode` stores them; 0: all.
+          dtype: `float16`, `int8` or `binary` (eight numbers in a uint8), of vectors of unit length.
+          ranges: lowest and highest value of each dimension, [2, dims], which int8 needs; `jaxdistill.encode` stores them.
           params: other parameters of the same model, on the same mesh (a student in training).
 
         Raises:
-          InputError: anything but texts, an unknown prompt or role, a width that the model lacks, or a cross-encoder, which has
-            no vectors.
+          InputError: anything but strings, an unknown prompt or role, a width that the model lacks, or a cross-encoder, which
+            has no vectors.
         """
         texts = checked_sentences([sentences] if isinstance(sentences, str) else sentences, "encode")
         if not isinstance(role, str) and len(role) != len(texts):
@@ -154,7 +153,9 @@ class Embedder:
         width = whole_number(truncate_dim, "truncate_dim", least=1, most=self.width)
         form = self._form(dims, dtype, ranges) if dims or dtype != "float32" or ranges is not None else None
         if form and (width or normalize_embeddings):
-            raise InputError("dims and dtype give vectors of unit length; drop truncate_dim and normalize_embeddings.")
+            raise InputError(
+                "dims and dtype give vectors of unit length; leave out truncate_dim and normalize_embeddings."
+            )
         read = [prefixes[one] + text for one, text in zip(roles, texts, strict=True)]
         ids = [np.asarray(encoding.ids, np.int32) for encoding in self._encodings(read)]
         with progress_bar(len(ids), "sentences", shown=show_progress_bar) as bar:
@@ -170,17 +171,17 @@ class Embedder:
     def encode_query(
         self, sentences: str | Iterable[str], **options: Unpack[EncodeOptions]
     ) -> Shaped[np.ndarray, "n e"]:
-        """Vectors of queries: `encode` in the role `query`; `options` are those of `encode` but the prompts."""
+        """Vectors of queries: `encode` in the role `query`. `options` are the options of `encode` except the prompts."""
         return self.encode(sentences, role="query", **options)
 
     def encode_document(
         self, sentences: str | Iterable[str], **options: Unpack[EncodeOptions]
     ) -> Shaped[np.ndarray, "n e"]:
-        """Vectors of documents: `encode` in the role `document`; `options` are those of `encode` but the prompts."""
+        """Vectors of documents: `encode` in the role `document`. `options` are the options of `encode` except the prompts."""
         return self.encode(sentences, role="document", **options)
 
     def similarity(self, first: Any, second: Any) -> Float[np.ndarray, "n k"]:
-        """Cosine of each of some vectors with each of others, in [-1, 1]; a single vector counts as one row.
+        """Cosine, in [-1, 1], of each vector of `first` with each of `second`; a single vector counts as one row.
 
         >>> vectors = model.encode(["A cat sleeps.", "It rains."])
         >>> model.similarity(vectors[0], vectors).shape
@@ -202,13 +203,13 @@ class Embedder:
     ) -> Float[np.ndarray, " n"]:
         """Similarity of the two sentences of each pair: cosine in [-1, 1], or a cross-encoder's score in (0, 1).
 
-        A sentence encoder reads each distinct sentence once. A cross-encoder reads the pair as one sequence, the first
-        sentence first, after the model's prompt if it has one; a pair that is too long is truncated in its longer sentence
-        (`longest_first`). Its scores are float64, so that they rank as its logits do where these are large.
+        A sentence encoder reads each distinct sentence once. A cross-encoder reads the pair as one sequence, after the
+        model's prompt if it has one, and truncates the longer sentence of a pair that is too long (`longest_first`). Its
+        scores are float64, so that large logits still rank as scores.
 
         Args:
-          first, second: of the same length.
-          logits: of a cross-encoder, its scores before the sigmoid: any number, float32.
+          first, second: as many first as second sentences.
+          logits: return a cross-encoder's logits (float32) instead of their sigmoids.
           show_progress_bar, params: as in `encode`.
         """
         first, second = checked_sentences(first, "score"), checked_sentences(second, "score")
@@ -232,16 +233,16 @@ class Embedder:
         return scores if logits else np.exp(-np.logaddexp(0.0, -scores.astype(np.float64)))
 
     def as_embed(self, params: Params | None = None, *, progress: bool | str = False) -> Embed:
-        """The model as evaluations see it: the function `encode`, or a scorer of pairs for a cross-encoder."""
+        """The model as evaluations use it: the function `encode`, or, for a cross-encoder, a scorer of pairs."""
         if self.model.definition.reads_pairs:
             return _PairScorer(partial(self.score, params=params, show_progress_bar=progress), self.encode)
         return partial(self.encode, params=params, show_progress_bar=progress)
 
     def warm_up(self, longest: int = SERVED[-1]) -> None:
-        """Compiles what requests of one sentence need, so that none of them waits for the compiler.
+        """Compiles the shapes of single-sentence requests, so that none of these waits for the compiler.
 
         Args:
-          longest: in tokens; sentences beyond it compile when they come.
+          longest: maximum length in tokens; longer sentences compile on first use.
         """
         most = min(longest, self.model.max_length)
         for tokens in sorted({min(length, most) for length in SERVED}):
@@ -257,7 +258,7 @@ class Embedder:
         params: Params | None = None,
         batch_size: int | None = None,
     ) -> Float[np.ndarray, "n e"]:
-        """As `encode`, for tokenised sentences with their special tokens; or for pairs, whose logits it gives.
+        """Like `encode`, for tokenised sentences with special tokens; for pairs, returns logits.
 
         Args:
           firsts: for pairs, the number of tokens of the first sentence (type 0).
@@ -277,12 +278,12 @@ class Embedder:
         return vectors
 
     def _encodings(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> Iterator[tokenizers.Encoding]:
-        """The tokenised texts, block by block, because an encoding takes 40 times the memory of its ids."""
+        """Yields the tokenised texts, block by block, because an encoding takes 40 times the memory of its ids."""
         for start in range(0, len(texts), TOKENISED):
             yield from self.model.encodings(texts[start : start + TOKENISED])
 
     def _batches(self, ids: Sequence[np.ndarray], firsts: Integer[np.ndarray, " n"] | None, size: int):
-        """(rows, padded tokens), longest first so that a lack of memory shows at once."""
+        """Yields (rows, padded tokens), longest first, so that a lack of memory shows at once."""
         order = np.argsort([-len(sentence) for sentence in ids], kind="stable")
         devices = batch_devices(self.mesh)
         lengths = SERVED if len(ids) <= FEW else LENGTHS
@@ -305,11 +306,11 @@ class Embedder:
 
 
 class _PairScorer(NamedTuple):
-    """A cross-encoder for evaluations; raises `InputError` for those that need vectors."""
+    """A cross-encoder for evaluations; raises `InputError` if an evaluation asks for vectors."""
 
     score: Callable[..., Float[np.ndarray, " n"]]
     encode: Embed
-    """Refuses."""
+    """Raises `InputError`."""
 
     def __call__(self, sentences: Sequence[str]):
         return self.encode(sentences)
@@ -330,22 +331,22 @@ def load(
     precision: Precision = "auto",
     parts: str | Path | Sequence[str | Path] = "",
 ) -> Embedder:
-    """A model ready for use, from a folder (also at `s3://` or `gs://`), `package:NAME/PATH` or a hub name.
+    """Loads a model from a folder (also at `s3://` or `gs://`), `package:NAME/PATH` or a hub name, ready for use.
 
     >>> jaxdistill.load(TEACHER, max_length=16).encode("A cat sleeps.").shape
     (16,)
 
-    Compiled programs are kept in the cache folder, unless JAX has a compilation cache already.
+    Compiled programs are kept in the cache folder, unless JAX already has a compilation cache.
 
     Args:
       model: an export of this project, or any sentence-transformers or Hugging Face checkpoint of a known family.
       pooling: required if the checkpoint does not state its pooling.
-      max_length: longest sentence in tokens; 0: as the checkpoint says.
-      prompt: the prompt that is used by default: the name of one, or the text itself.
-      batch_size: sentences of 32 tokens that are computed together.
-      precision: of matrix products. `auto`: bfloat16 where the hardware multiplies it natively; `float32` gives the vectors
-        of sentence-transformers to 1e-5. Vectors are float32 either way.
-      parts: your own modules or files, with the model's family (docs/extending.md).
+      max_length: maximum tokens per sentence; 0: the checkpoint's.
+      prompt: the default prompt: the name of one of the model's prompts, or the text itself.
+      batch_size: number of sentences of 32 tokens that are computed together.
+      precision: precision of matrix products. `auto`: bfloat16 if the hardware multiplies it natively; `float32` equals
+        sentence-transformers' vectors to 1e-5. Vectors are float32 either way.
+      parts: your own modules or files that define the model's family (docs/extending.md).
     """
     whole_number(max_length, "max_length", least=0)
     whole_number(batch_size, "batch_size", least=1)
@@ -363,7 +364,7 @@ def make_embed(
 ) -> Callable[[Params, Tokens], Array]:
     """The jitted function `(params, tokens) -> [g, n, e]`, without dropout.
 
-    Groups are split over the mesh; every process gets all vectors. Embedders of one definition share what is compiled.
+    Groups are split over the mesh; every process gets all vectors. Embedders with equal definitions share compiled programs.
     """
 
     def embed_batch(params: Params, tokens: Tokens) -> Array:

@@ -1,6 +1,6 @@
-"""The stored vectors of a corpus, made and searched: candidates by their small form, which fuller vectors then put in order.
+"""Makes and searches the stored vectors of a corpus: small forms give candidates, which fuller vectors can re-rank.
 
-Binary vectors are compared by the Hamming distance of the query's bits, others by the cosine with the float query.
+Binary vectors are compared by Hamming distance to the query's bits, others by cosine with the float query.
 """
 
 import hashlib
@@ -25,12 +25,12 @@ from jaxdistill.ops.small_vectors import as_read, cut
 from jaxdistill.paths import cache_folder
 
 RESCORE = 4
-"""Candidates for each row that is wanted, which are scored again."""
+"""Number of candidates to re-score for each wanted row."""
 COMPARED = 8
 """Number of stored vectors that are compared with the model's own."""
 ALIKE, ALIKE_BITS = 0.99, 0.9
-"""Lowest cosine of two vectors that one model gives a sentence, in any precision; of binary ones, whose numbers near 0 may
-change their bits."""
+"""Lowest cosine between two vectors of a sentence by one model in different precisions; lower for binary vectors, because
+rounding may flip the bits of numbers near 0."""
 
 
 def corpus_vectors(
@@ -42,18 +42,18 @@ def corpus_vectors(
     chunk_tokens: int = 0,
     progress: bool,
 ) -> tuple[Path, str]:
-    """The folder with the corpus's vectors in the cache folder, made where it is not there or not complete; and a line that
-    says how much of the text was cut, if any was.
+    """The cache folder with the corpus's vectors, computing missing ones; and a line that says how much of the text was cut
+    off, empty if nothing was.
 
     Args:
-      reads_as: `prompt_name` or `role`, as of `encode_file`.
-      chunk_tokens: above 0: they are of passages.
+      reads_as: the argument `prompt_name` or `role` of `encode_file`.
+      chunk_tokens: above 0: encodes passages of at most this many tokens.
     """
     prefix = embedder.prefix(**reads_as)
     text = Corpus(specs, column, chunking_for(embedder, chunk_tokens, prefix) if chunk_tokens else None)
     origin = origin_of(embedder, text, column=column, prefix=prefix)
     if chunk_tokens:
-        origin["files"] = list(map(str, local_files(specs)))  # which are ids where a file is one text
+        origin["files"] = list(map(str, local_files(specs)))  # paths are the ids of texts if each file is one text
     digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:32]
     path, columns = cache_folder() / "vectors" / digest, (ID, START, END, TEXT) if chunk_tokens else ()
     made = encode_parts(embedder, text, path, origin, columns=columns, progress=progress)
@@ -61,11 +61,11 @@ def corpus_vectors(
 
 
 def likeness(embedder: Embedder, vectors: Path, texts: Iterator[str], *, is_cut: bool) -> tuple[int, float | None]:
-    """How many of the first stored vectors were compared with those that a model gives the texts as documents, and their
-    lowest cosine; None if all are alike.
+    """Compares the first stored vectors with the model's vectors of the texts as documents; returns their number and the
+    lowest cosine, or None for the cosine if all match.
 
     Args:
-      is_cut: whether the stored vectors are the first numbers of the model's.
+      is_cut: whether the stored vectors have fewer dimensions than the model's.
     """
     form, known = form_of(vectors), next(blocks(vectors))[:COMPARED]
     own = embedder.encode(list(islice(texts, len(known))), role="document")
@@ -84,15 +84,15 @@ def nearest_stored(
     full: Path | None = None,
     groups: Integer[np.ndarray, " n"] | None = None,
 ) -> tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]:
-    """The `count` nearest rows of each query, best first, and their cosines; ties are ordered by index.
+    """Cosines and indices of the `count` nearest rows to each query, best first; ties are ordered by index.
 
     Args:
       queries: float vectors of the model's width.
       vectors: stored vectors of any form.
-      rescore: above 0: `rescore * count` candidates are scored again by `full`, or, if the stored vectors are binary, by the
-        float query and their bits. 0: the cosine of a binary row compares bits with bits.
-      full: vectors of the same rows at the model's width.
-      groups: group of each row, of which the best row alone counts.
+      rescore: above 0: re-scores `rescore * count` candidates by `full`, or, for binary vectors, by the cosine of the float
+        query with their bits. 0: binary rows are compared with the query's bits only.
+      full: vectors of the same rows at the model's full width.
+      groups: the group of each row; only the best row of a group counts.
     """
     form = form_of(vectors)
     asked = cut(queries, form.dims)
@@ -111,7 +111,7 @@ def nearest_stored(
 def _rescored(
     queries: Float[np.ndarray, "q d"], vectors: Path, rows: Integer[np.ndarray, "q k"], *, count: int
 ) -> tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]:
-    """The nearest among some rows of each query."""
+    """The nearest rows among each query's candidates."""
     rows = np.sort(rows, axis=1)  # the stable sort below keeps the order of ties
     wanted = np.unique(rows)
     known = unit_rows(rows_at(vectors, wanted)).astype(np.float32)
@@ -123,9 +123,9 @@ def _rescored(
 
 
 def check_full(full: Path, rows: int, width: int) -> None:
-    """Raises `InputError` unless the vectors are of so many rows at the model's width."""
+    """Raises `InputError` unless the full vectors have this number of rows and the model's width."""
     if shape(full) != (rows, width):
         raise InputError(
-            f"--full_vectors={full} has {shape(full)[0]:,} vectors of {shape(full)[1]} numbers, and {rows:,} of {width} are "
+            f"--full_vectors={full} has {shape(full)[0]:,} vectors of {shape(full)[1]} numbers, but {rows:,} of {width} are "
             "needed; encode the same text with the same model and no --dims."
         )

@@ -1,4 +1,4 @@
-"""What a caller gives a model, checked: sentences, the prompt before them, and numbers."""
+"""Checks a caller's sentences, prompts and numbers."""
 
 from collections.abc import Iterable, Mapping
 from typing import Protocol, runtime_checkable
@@ -11,7 +11,7 @@ from jaxdistill.core import InputError
 
 
 def checked_sentences(given: Iterable[str], caller: str) -> list[str]:
-    """The sentences as a list; raises `InputError` for anything but several texts."""
+    """The sentences as a list; raises `InputError` for anything but a collection of strings."""
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise InputError(
             f"{caller} takes a list of sentences, not {type(given).__name__}; put a single sentence in a list."
@@ -46,10 +46,10 @@ class Prompted(Protocol):
 
 
 def prompt_text(model: Prompted, name: str | None, text: str | None = None) -> str:
-    """What goes before a sentence: the prompt of a name, `none` being none, or a text itself.
+    """The text to prepend to a sentence: the prompt of this name (`none`: empty), or the given text.
 
     Raises:
-      InputError: no such name, or a text that is the name of a prompt.
+      InputError: the name is unknown, or the text is the name of a prompt.
     """
     if text is not None:
         if text in model.prompts:
@@ -67,7 +67,7 @@ def prompt_text(model: Prompted, name: str | None, text: str | None = None) -> s
 
 
 def whole_number(value: int | None, name: str, *, least: int, most: int | None = None) -> int | None:
-    """A number that a caller gives; raises `InputError` for anything else but None."""
+    """Checks a caller's whole number, which may be None; raises `InputError` for anything else or out of range."""
     is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if value is not None and not (is_whole and least <= value <= (value if most is None else most)):
         beyond = f" and at most {most}" if most is not None else ""

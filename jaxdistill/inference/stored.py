@@ -1,4 +1,4 @@
-"""Vectors of texts and scores of pairs that are computed once and kept in the cache folder."""
+"""Vectors of texts and scores of pairs, computed once and kept in the cache folder."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from jaxdistill.paths import cache_folder
 
 
 def stored_vectors(embedder: Embedder, texts: Sequence[str], prefix: str, what: str, *, progress: bool) -> Parts:
-    """The vectors of texts after a prompt, from the cache folder or computed into it."""
+    """The vectors of texts with the prompt `prefix`; cached."""
 
     def embed(block: Sequence[str]) -> np.ndarray:
         return embedder.encode([prefix + text for text in block], prompt="")
@@ -26,7 +26,7 @@ def stored_vectors(embedder: Embedder, texts: Sequence[str], prefix: str, what: 
 def scored_pairs(
     scorer: Embedder, known: Questions, queries: np.ndarray, documents: np.ndarray, *, logits: bool, progress: bool
 ) -> np.ndarray:
-    """A cross-encoder's scores of pairs, from the cache folder or computed into it."""
+    """A cross-encoder's scores of pairs; cached."""
 
     def score(block: Sequence[tuple[str, str]]) -> np.ndarray:
         return scorer.score(*zip(*block, strict=True), logits=logits)[:, None]

@@ -1,4 +1,4 @@
-"""Encodes a text into a folder of parts or a file of vectors: one row for each sentence or passage, resumable."""
+"""Encodes a text into a folder of parts or a file of vectors, resumably: one row per sentence or passage."""
 
 import dataclasses
 import json
@@ -26,10 +26,10 @@ from jaxdistill.ops.small_vectors import Form, Ranges, as_ranges, as_stored, che
 from jaxdistill.ops.unknown import unknown_id
 
 PART_ROWS = 8192
-"""Sentences of a part, in memory together: enough of them that grouping by length leaves little padding. What a killed run
-repeats at most."""
+"""Sentences per part, which are in memory together: enough for grouping by length to leave little padding. A killed run
+repeats at most this many."""
 CALIBRATED = PART_ROWS
-"""First sentences of a text whose vectors give the ranges of int8."""
+"""Number of sentences, from the start of a text, whose vectors determine the ranges of int8."""
 FORMATS = (".npy", ".parquet")
 
 
@@ -37,21 +37,21 @@ class Written(NamedTuple):
     """Counts of a finished file of vectors."""
 
     sentences: int
-    """Or passages."""
+    """Number of sentences or passages."""
     truncated: int
-    """Sentences that were longer than the model reads."""
+    """Number of sentences longer than the model's maximum length."""
     cut: int
-    """Tokens beyond that length, not among `tokens`."""
+    """Tokens cut off beyond that length; not counted in `tokens`."""
     unknown: int
-    """Tokens that stand for text which the tokenizer does not know."""
+    """Number of unknown tokens."""
     tokens: int
 
     def loss(self, longest: int, *, chunk_tokens: int = 0) -> str:
-        """A line that says how much was cut, and which option avoids it; empty if nothing was.
+        """A line that says how much was cut off, and which option avoids it; empty if nothing was.
 
         Args:
-          longest: tokens that the model reads of a text.
-          chunk_tokens: of the passages; 0: the texts were whole.
+          longest: maximum tokens of a text that the model reads.
+          chunk_tokens: maximum tokens of a passage; 0: texts were whole.
         """
         if not self.truncated:
             return ""
@@ -79,23 +79,22 @@ def encode_file(
     progress: bool = True,
     part_rows: int = PART_ROWS,
 ) -> Written:
-    """Writes vectors of shape [sentences, dims], float32 as the model gives them or in a small form; resumes an earlier call
-    that was killed.
+    """Writes vectors of shape [sentences, dims], in float32 or a small form; resumes an earlier call that was killed.
 
     Args:
       specs: the text, as for training.
       output: a folder of `.parquet` parts, also in a bucket: an address or path that ends in `/`, or a folder that an earlier
-        call began. Or a `.npy` or `.parquet` file, which one process alone can write; it gets its name when it is complete.
-      column: of a table, that holds the sentences.
-      prompt_name: of one of the model's prompts; None: its default one.
+        call began. Or a `.npy` or `.parquet` file, which only a single process can write; it appears once it is complete.
+      column: column of the sentences, if the text is a table.
+      prompt_name: name of one of the model's prompts; None: its default one.
       role: `query` or `document`, whose prompt is used instead; empty: no role.
       keep_text: write the sentences beside their vectors; not for `.npy`.
-      chunk_tokens: above 0, not for `.npy`: encode passages of at most so many tokens, special tokens and prompt included,
-        and write their text, the id of their whole text and their place in it.
-      dims: keep the first numbers, at unit length; 0: all.
-      dtype: of `small_vectors.STORED_AS`; vectors of another dtype than float32 are brought to unit length first.
-      calibrate: text whose first `CALIBRATED` sentences give the ranges of int8; none: those of `specs`.
-      part_rows: sentences that are computed and written together; what a killed call repeats at most.
+      chunk_tokens: above 0, not for `.npy`: encode passages of at most this many tokens, special tokens and prompt included,
+        and write their text, the id of the whole text, and their start and end in it.
+      dims: number of leading dimensions to keep, normalised to unit length; 0: all.
+      dtype: one of `small_vectors.STORED_AS`; for any but float32, vectors are normalised to unit length first.
+      calibrate: text whose first `CALIBRATED` sentences determine the ranges of int8; empty: the text `specs`.
+      part_rows: number of sentences computed and written together; a killed call repeats at most this many.
 
     Raises:
       InputError: text that cannot be read, an output that cannot be written, or a vector that is not finite.
@@ -104,11 +103,15 @@ def encode_file(
     if isinstance(place, Path) and not is_folder(output):
         needs_table = "--keep_text" if keep_text else f"--chunk_tokens={chunk_tokens}" if chunk_tokens else ""
         _check_file(place, needs_table)
-    prefix = embedder.prefix(prompt_name, role)  # refuses an unknown prompt or a cross-encoder before the text is read
+    prefix = embedder.prefix(
+        prompt_name, role
+    )  # first: refuses an unknown prompt or a cross-encoder before reading text
     text = Corpus(specs, column, chunking_for(embedder, chunk_tokens, prefix) if chunk_tokens else None)
     checked_dims(dims, embedder.width, dtype)
     if calibrate and dtype != "int8":
-        raise InputError(f"--calibrate gives the ranges of int8, not of {dtype}; drop it, or give --dtype=int8.")
+        raise InputError(
+            f"--calibrate determines the ranges of int8, not of {dtype}; leave it out, or give --dtype=int8."
+        )
     with processes.agreed() as origin:
         origin |= origin_of(embedder, text, column=column, prefix=prefix)
     wants_text = keep_text or chunk_tokens > 0
@@ -123,13 +126,13 @@ def encode_file(
 
 
 def _form(embedder: Embedder, sample: Corpus, prefix: str, *, dims: int, dtype: str) -> Form | None:
-    """The form in which vectors are stored; None: as the model gives them. All processes of a run call this together."""
+    """The form in which to store vectors; None: as the model gives them. All processes of a run call this together."""
     if not dims and dtype == "float32":
         return None
     kept, ranges = dims or embedder.width, None
     if dtype == "int8":
         texts = [prefix + passage.text for passage in islice(sample.passages(), CALIBRATED)]
-        # The first process's: elsewhere they may differ by rounding.
+        # The first process's ranges, because those of others may differ by rounding.
         ranges = as_ranges(processes.gathered(_ranges(embedder, texts, kept))[0])
     return Form(dims=kept, dtype=dtype, ranges=ranges)
 
@@ -156,12 +159,12 @@ def _encode_whole(
 
 
 def _columns(text: Corpus, wants_text: bool) -> tuple[str, ...]:
-    """Columns that a table has before the vectors."""
+    """Columns of a table besides the vectors."""
     return (*text.kept, *(TEXT,) * wants_text)
 
 
 def is_folder(output: str | Path) -> bool:
-    """Whether an output is a folder of parts: one that is named as a folder, or was begun."""
+    """Whether an output is a folder of parts: its name ends in `/`, or an earlier call began it."""
     return str(output).endswith("/") or (not is_remote(output) and (local(output, "--output") / ABOUT).is_dir())
 
 
@@ -170,7 +173,7 @@ def _place(output: str | Path) -> Path | Bucket:
 
 
 def _check_file(output: Path, needs_table: str) -> None:
-    """Raises `InputError` for a file that cannot be written, or not by these processes."""
+    """Raises `InputError` for a file that cannot be written, or not by several processes."""
     if output.is_dir():
         raise InputError(f"--output={output} is a folder; name a file, or --output={output}/ for a folder of parts.")
     if is_special(output):
@@ -180,7 +183,9 @@ def _check_file(output: Path, needs_table: str) -> None:
     if needs_table and output.suffix != ".parquet":
         raise InputError(f"{needs_table} needs a table: --output={output.with_suffix('.parquet')}.")
     if processes.count() > 1:
-        raise InputError(f"several processes write a folder of parts; give --output={output.with_suffix('')}/.")
+        raise InputError(
+            f"several processes can only write a folder of parts; give --output={output.with_suffix('')}/."
+        )
 
 
 def encode_parts(
@@ -194,12 +199,12 @@ def encode_parts(
     progress: bool = True,
     part_rows: int = PART_ROWS,
 ) -> Written:
-    """Writes a folder of `.parquet` parts; what it already holds is kept. The processes of a run share its parts.
+    """Writes the missing parts of a folder of `.parquet` parts. The processes of a run share the work.
 
     Args:
-      origin: of `origin_of`.
-      columns: of `Passage`, before the vectors.
-      form: in which the vectors are stored; None: float32, as the model gives them.
+      origin: the result of `origin_of`.
+      columns: fields of `Passage` to write besides the vectors.
+      form: form in which to store the vectors; None: float32, as the model gives them.
 
     Raises:
       InputError: as `filled_from_text`.
@@ -222,7 +227,7 @@ def _part(
     passages: Sequence[Passage],
     advance: Advance,
 ) -> Made:
-    """Encodes some passages; returns a function that writes their vectors, and counts."""
+    """Encodes the passages of a part; returns the function that writes them, and counts."""
     encodings = embedder.model.encodings([prompt + passage.text for passage in passages])
     ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
     block = checked_block(embedder.encode_ids(ids, advance=advance), rows.start, embedder.width)
@@ -241,17 +246,17 @@ def _part(
 
 
 def chunking_for(embedder: Embedder, chunk_tokens: int, prefix: str) -> Chunking:
-    """How texts are split into passages for a model, as `data.chunk_tokens` splits them; InputError if it cannot read them.
+    """How to split texts into passages for a model, as `data.chunk_tokens` does; raises `InputError` if it cannot read them.
 
     Args:
-      chunk_tokens: of a passage, with special tokens and `prefix`, the prompt before each.
+      chunk_tokens: maximum tokens of a passage, including special tokens and the prompt `prefix`.
     """
     model = embedder.model
     around = tokens_around(model.tokenizer, [prefix])
     if not around < chunk_tokens <= model.max_length:
         raise InputError(
-            f"--chunk_tokens={chunk_tokens} must be from {around + 1}, one token beside the special tokens and the prompt, to "
-            f"{model.max_length}, what {model.source} reads; --max_length lets a model read more, up to its positions."
+            f"--chunk_tokens={chunk_tokens} must be from {around + 1} (one token besides special tokens and prompt) to "
+            f"{model.max_length} (the maximum length of {model.source}, which --max_length raises up to its positions)."
         )
     return Chunking(tokenizer=model.tokenizer, most=chunk_tokens - around)
 

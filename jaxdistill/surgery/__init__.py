@@ -1,1 +1,1 @@
-"""Smaller models out of larger ones: fewer layers, numbers, heads, units and tokens."""
+"""Makes smaller models from larger ones: fewer layers, dimensions, heads, units and tokens."""

@@ -1,8 +1,8 @@
-"""Prunes heads and feed-forward units: those that add least to the hidden states go, the same number in each layer.
+"""Prunes the attention heads and feed-forward units that contribute least to the hidden states, equally many in each layer.
 
-A unit is a head of attention, or one number inside the feed-forward network. What it adds for a token is its values
-`x [f]` times its rows `w [f, d]` of the output's kernel. By magnitude, a unit counts as the norm of `w`; by activation,
-as the root mean square of `x w` over the tokens of a text.
+A unit is an attention head, or one hidden number of the feed-forward network. Its contribution for a token is its values
+`x [f]` times its rows `w [f, d]` of the output kernel. By magnitude, a unit is scored by the norm of `w`; by activation, by
+the root mean square of `x w` over the tokens of a text.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from jaxdistill.encoders.sentence import as_module
 OUTPUT = "output"
 """A block's last dense layer."""
 Moments = Mapping[str, Float[Array, "_ _ _"]]
-"""For each output kernel's path, the sum over tokens of `x^T x` for each of its units."""
+"""Maps each output kernel's path to the sum over tokens of `x^T x` for each of its units."""
 
 
 def pruned(
@@ -34,9 +34,9 @@ def pruned(
     """The model with fewer heads and feed-forward units in each layer.
 
     Args:
-      heads: left in each layer; 0: all. They keep their width, which a checkpoint of the family must be able to say.
-      intermediate: units left in each feed-forward network; 0: all.
-      moments: units are chosen by these; None: by their weights alone.
+      heads: number to keep in each layer; 0: all. They keep their width, which the family's `config.json` must be able to state.
+      intermediate: units to keep in each feed-forward network; 0: all.
+      moments: choose units by activation, with these moments; None: by magnitude.
     """
     architecture, params = model.definition.architecture, dict(model.params)
     after = _smaller(architecture, heads, intermediate)
@@ -62,7 +62,7 @@ def pruned(
 
 
 def _smaller(a: Architecture, heads: int, intermediate: int) -> Architecture:
-    """The architecture after pruning; raises `InputError` for what is not possible."""
+    """The architecture after pruning; raises `InputError` if it is not possible."""
     if intermediate > a.intermediate_size:
         raise InputError(f"student.intermediate={intermediate} is above the encoder's {a.intermediate_size}.")
     after = dataclasses.replace(a, intermediate_size=intermediate or a.intermediate_size)
@@ -78,14 +78,14 @@ def _smaller(a: Architecture, heads: int, intermediate: int) -> Architecture:
     )
     if after.head_size and family(a.family).config(after).get("head_dim") != width:
         raise InputError(
-            f"student.heads={heads}: a {a.family} checkpoint has heads of hidden_size / heads = {width} numbers and no size of "
-            "their own, so that its heads cannot be pruned; set student.intermediate or student.layers instead."
+            f"student.heads={heads}: the heads of a {a.family} checkpoint always have hidden_size / heads = {width} numbers, so "
+            "they cannot be pruned; set student.intermediate or student.layers instead."
         )
     return after
 
 
 def _key_heads_left(a: Architecture, heads: int) -> int:
-    """Heads of keys after pruning: whole groups go, or else as many queries of each group."""
+    """Number of key heads after pruning, which removes whole groups, or else equally many query heads of each group."""
     each = a.heads // a.key_head_count
     divides = getattr(family(a.family), "HEADS_DIVIDE_WIDTH", False)
     allowed = [
@@ -95,7 +95,7 @@ def _key_heads_left(a: Architecture, heads: int) -> int:
     ]
     if heads not in allowed:
         grouped = f" in {a.key_head_count} groups that share keys" if each > 1 else ""
-        width = f", and {a.family} needs a divisor of its width of {a.hidden_size}" if divides else ""
+        width = f", and {a.family} needs a divisor of its width {a.hidden_size}" if divides else ""
         raise InputError(
             f"student.heads={heads} is not possible: the encoder has {a.heads} heads{grouped}{width}; use one of "
             f"{', '.join(map(str, [*allowed, a.heads]))}."
@@ -124,7 +124,7 @@ def _without_heads(
     after: Architecture,
     energies: Float[np.ndarray, " units"],
 ) -> dict[str, np.ndarray]:
-    """The parameters of an attention block with the heads that add most."""
+    """The parameters of an attention block with only the heads that contribute most."""
     grouped = energies.reshape(a.key_head_count, -1)
     keys = _largest(grouped.sum(axis=1), after.key_head_count)
     each = after.heads // after.key_head_count
@@ -145,14 +145,14 @@ def _without_heads(
 def _without_units(
     params: Mapping[str, np.ndarray], layer: str, kept: Integer[np.ndarray, " n"]
 ) -> dict[str, np.ndarray]:
-    """The parameters of a feed-forward network with these units."""
+    """The parameters of a feed-forward network with only these units."""
     names = [f"{layer}/{part}/{kind}" for part in ("gate", "intermediate") for kind in ("kernel", "bias")]
     found = {name: params[name][..., kept] for name in names if name in params}
     return found | {f"{layer}/output/kernel": params[f"{layer}/output/kernel"][kept]}
 
 
 class _Recorder:
-    """A dense layer that also sums the second moments of what it reads, unit by unit."""
+    """A dense layer that also sums the second moments of its input, unit by unit."""
 
     def __init__(self, linear: Linear, units: int, real: Bool[Array, "g r l"]):
         self.linear, self.units, self.real = linear, units, real
@@ -166,7 +166,7 @@ class _Recorder:
 
 @partial(jax.jit, static_argnums=0)
 def moments_of(definition: EncoderDefinition, params: Params, tokens: Tokens) -> dict[str, Float[Array, "_ _ _"]]:
-    """The moments of a batch of sentences; moments of several batches add up."""
+    """The moments of a batch of sentences; add those of several batches."""
     transformer, architecture = as_module(definition, params).transformer, definition.architecture
     recorders: dict[str, _Recorder] = {}
     for index, layer in enumerate(transformer.layers):

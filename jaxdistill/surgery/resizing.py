@@ -1,4 +1,4 @@
-"""Makes students: from a teacher's layers, fresh with a given size, with or without a dense head."""
+"""Makes students: from some layers of a model, or randomly initialised, with or without a dense head."""
 
 import dataclasses
 import logging
@@ -25,7 +25,7 @@ LAYERS_HELP = "last:3, first:3, even:3, greedy:3 or a list such as 1,3,5 (counte
 
 
 def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
-    """Which of `depth` layers `choice` names; `even:3` of 6 are 1, 3, 5, so that the last is always kept."""
+    """The indices, among `depth` layers, that `choice` names; `even:3` of 6 are 1, 3, 5, so the last is always kept."""
     kind, _, number = choice.partition(":")
     try:
         if kind in ("last", "first", "even"):
@@ -48,7 +48,7 @@ def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
 
 
 def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
-    """A student of some of the model's layers, with its embeddings, pooling, head and tokenizer."""
+    """A student with some of the model's layers, and its embeddings, pooling, head and tokenizer."""
     architecture = model.definition.architecture
     chosen = layer_indices(layers, architecture.layers)
     params = {path: array for path, array in model.params.items() if not path.startswith(LAYERS)}
@@ -71,7 +71,7 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
 
 
 def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
-    """The model with another pooling of its token vectors, such as `cls`; a pooler is the checkpoint's own."""
+    """The model with another pooling, such as `cls`; `pooler` uses the checkpoint's own pooler."""
     chosen, old = Pooling.parse(pooling), model.definition
     if chosen == old.pooling:
         return model
@@ -89,9 +89,9 @@ def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
 
 
 def _warn_of_short_reach(architecture: Architecture, chosen: Sequence[int]) -> None:
-    """Warns of a choice that leaves out every layer in which a token sees its whole sentence.
+    """Warns of a choice without any layer in which tokens attend to the whole sentence.
 
-    A layer keeps the window and the rotary positions that its weights were trained with.
+    Layers keep the window and the rotary positions with which their weights were trained.
     """
     whole = [layer for layer in range(architecture.layers) if not architecture.kind(layer).window]
     if whole and not set(whole) & set(chosen):
@@ -103,8 +103,8 @@ def _warn_of_short_reach(architecture: Architecture, chosen: Sequence[int]) -> N
 
 
 def _without_norm(layer: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A layer that reads the normalised embeddings, as its family's first one does. The scale of its norm is
-    multiplied into the three products, which is exact if the embeddings' own norm has scale 1."""
+    """Makes a layer the first one of a family whose first layer has no norm: folds the norm's scale into queries, keys and
+    values, which is exact if the embeddings' own norm has scale 1."""
     scale = layer.get("attention/norm/scale")
     if scale is None:
         return layer
@@ -126,20 +126,20 @@ def fresh(
     pooling: str = "",
     tokenizer_folder: Path | None = None,
 ) -> SentenceModel:
-    """A student of a given size with random weights, and the tokenizer, prompts and pooling of `template`.
+    """A randomly initialised student of a given size, with the tokenizer, prompts and pooling of `template`.
 
     Args:
-      template: gives its family too, unless `embedding` is narrower than `width`.
-      key: of the random weights.
+      template: also determines the family, unless `embedding` is narrower than `width`.
+      key: random key of the weights.
       width: hidden size.
       depth: number of layers.
       heads: attention heads; 0: one for every 64 of `width`.
       intermediate: width inside the feed-forward networks; 0: four times `width`.
-      embedding: width of the embedding tables; 0: `width`. Another width makes it an ELECTRA model,
-        whose format has it.
-      pooling: empty: the template's.
-      tokenizer_folder: of a tokenizer made as BERT's, see `data.wordpiece`; it makes the student a BERT. None: the
-        template's.
+      embedding: width of the embedding tables; 0: `width`. Any other width makes the student an ELECTRA model, whose
+        format allows it.
+      pooling: pooling of token vectors; empty: the template's.
+      tokenizer_folder: folder of a tokenizer like BERT's, see `data.wordpiece`, which makes the student a BERT; None: the
+        template's tokenizer.
     """
     if tokenizer_folder is not None:
         template = _with_tokenizer(template, tokenizer_folder)
@@ -159,10 +159,10 @@ def fresh(
                 "pooling pooler does not go with an embedding width of its own: ELECTRA has no pooler; use cls."
             )
     else:
-        # Layers alternate as the template's first ones do; the heads have new widths, and keys as many as queries.
+        # Layers take the template's first kinds; head widths are new, and there are as many key heads as query heads.
         repeated = old.with_layers([layer % old.layers for layer in range(depth)])
         own = dict(head_size=0, key_heads=0, attention_scale=0.0)
-        projected = old.embedding_projected or old.shared_layers  # an ALBERT's files always have the projection
+        projected = old.embedding_projected or old.shared_layers  # ALBERT's format always has the projection
         architecture = dataclasses.replace(repeated, **sizes, **own, embedding_projected=projected)
     definition = EncoderDefinition(architecture=architecture, pooling=chosen, normalize=template.definition.normalize)
     params = {path: np.asarray(array) for path, array in init_params(definition, key).items()}
@@ -183,7 +183,7 @@ def plain_architecture(old: Architecture, family: str, **changes: Any) -> Archit
 
 
 def _with_tokenizer(template: SentenceModel, folder: Path) -> SentenceModel:
-    """A BERT to make fresh ones from, without parameters, that reads the tokens of `folder`."""
+    """A template for a fresh BERT, without parameters, with the tokenizer in `folder`."""
     tokenizer = read_tokenizer(folder, vocab_size=None, lower_case=False)
     tokenizer.enable_truncation(template.max_length)
     old, entries = template.definition.architecture, tokenizer.get_vocab_size()
@@ -201,18 +201,18 @@ def _with_tokenizer(template: SentenceModel, folder: Path) -> SentenceModel:
 
 
 COMPACT_POSITIONS = 4
-"""Positions at which every word is evaluated when a compact embedding block is fitted to the block it replaces."""
+"""Number of positions at which every word is evaluated to fit a compact embedding block to the original one."""
 
 
 def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> SentenceModel:
-    """The model with embedding tables of `width` and a projection to its layers' width: SimTDE's student, as ELECTRA.
+    """The model with embedding tables of `width` and a projection to its layers' width: SimTDE's student, as an ELECTRA.
 
     Args:
-      model: its layers are kept; its tables, all of them, are replaced.
-      width: of the new word, position and token type tables and of their norm.
-      key: of the random weights.
-      init: `random`, or `svd`: the tables are the model's in the basis of the word table's first right singular
-        vectors, and the projection maps the new block's output to the old one's by least squares over the vocabulary.
+      model: provides the layers; all its embedding tables are replaced.
+      width: width of the new word, position and token type tables and of their norm.
+      key: key of random weights.
+      init: `random`, or `svd`: projects the model's tables to the word table's first right singular vectors, and fits the
+        projection to the old block's output by least squares over the vocabulary.
     """
     old = model.definition.architecture
     if not 0 < width < old.hidden_size:
@@ -243,7 +243,7 @@ def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> S
 
 
 def _factored(model: SentenceModel, definition: EncoderDefinition) -> dict[str, np.ndarray]:
-    """The embedding block of `compact` from the model's own."""
+    """The embedding block of `compact` with `init="svd"`."""
     names = {
         part: f"transformer/embeddings/{part}" for part in ("word", "position", "token_type", "norm", "projection")
     }
@@ -253,7 +253,7 @@ def _factored(model: SentenceModel, definition: EncoderDefinition) -> dict[str, 
     types = model.params.get(names["token_type"] + "/embedding", np.zeros((2, old.hidden_size), np.float32))
     _, basis = np.linalg.eigh(np.cov(word.astype(np.float64), rowvar=False))
     basis = basis[:, ::-1][:, : new.embedding_size].astype(np.float32)
-    # Each word at a few of the first positions, derived from its index so that every position occurs.
+    # Each word at a few positions, derived from its index so that every position occurs.
     ids = np.tile(np.arange(len(word)), COMPACT_POSITIONS)
     places = (ids * 7 + np.repeat(np.arange(COMPACT_POSITIONS), len(word)) * 13) % min(32, len(position))
     wanted = _normalized(word[ids] + position[places] + types[0], old.layer_norm_eps)
@@ -277,9 +277,9 @@ def _normalized(x: np.ndarray, eps: float) -> np.ndarray:
 
 
 def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
-    """The model with the first `width` numbers of its vectors, normalised again if they were: nested widths.
+    """The model with the first `width` dimensions of its vectors (nested widths), normalised again if they were before.
 
-    The last dense layer loses its other columns; a model without one gets a layer that selects.
+    The last dense layer loses its other columns; a model without one gets a dense layer that selects the dimensions.
     """
     dense, old = model.definition.dense, model.definition.embedding_width
     if not 0 < width <= old:
@@ -299,7 +299,7 @@ def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
 
 
 def head_part(model: SentenceModel, numbers: slice) -> SentenceModel:
-    """The model with some of the numbers of its last dense layer."""
+    """The model with a slice of its last dense layer's outputs."""
     *before, last = model.definition.dense
     width = len(range(*numbers.indices(last.out_features)))
     cut = {path: np.asarray(array) for path, array in cut_head(model.definition, model.params, numbers).items()}
@@ -310,7 +310,7 @@ def head_part(model: SentenceModel, numbers: slice) -> SentenceModel:
 
 
 def cut_head(definition: EncoderDefinition, params: Params, numbers: slice) -> Params:
-    """The parameters of the last dense layer, on the host or on devices, for some of its numbers."""
+    """The parameters of the last dense layer, on the host or on devices, for a slice of its outputs."""
     *before, last = definition.dense
     return {path: params[path][..., numbers] for path in sentence_tensors(len(before), last)}
 
@@ -324,14 +324,14 @@ def add_head(
     init: str = "uniform",
     fitted: Mapping[str, np.ndarray] | None = None,
 ) -> SentenceModel:
-    """The model with one more dense layer on its pooled sentences, without a bias on a static encoder.
+    """The model with one more dense layer on its pooled sentences; on a static encoder, the layer has no bias.
 
     Args:
-      out_features: width of the new vectors, for instance the teacher's.
-      key: of the random weights.
-      activation: of the new layer.
-      init: `uniform` as torch starts a linear layer; `normal` as Hugging Face starts one; `identity` keeps the
-        features, cut off or filled up with zeros, so that a student cut from its teacher stays aligned with it.
+      out_features: width of the new vectors, such as the teacher's.
+      key: random key of the weights.
+      activation: activation of the new layer.
+      init: `uniform`: as in torch; `normal`: as in Hugging Face; `identity`: keeps the features, truncated or padded with
+        zeros, so that a student cut from its teacher stays aligned with it.
       fitted: `kernel` and `bias` of the layer, instead of `init`.
     """
     width = model.definition.embedding_width
@@ -360,7 +360,7 @@ def add_head(
 def cross_encoder(model: SentenceModel, *, key: jax.Array) -> SentenceModel:
     """A cross-encoder with the model's body and a new head; a model that already is a cross-encoder keeps its head.
 
-    BERT's pooler is the checkpoint's if that has one, whatever its pooling reads. It has no prompts, because views of pairs have none.
+    BERT's pooler is the checkpoint's, if it has one. The result has no prompts, because views of pairs have none.
     """
     model = dataclasses.replace(model, prompts={}, default_prompt=None, own_prompt=None)
     if model.definition.reads_pairs:

@@ -1,11 +1,11 @@
-"""Trims a tokenizer to the tokens of a text, which it then reads as before, and the word table with it.
+"""Trims a tokenizer, and the word embeddings with it, to the tokens of a text, which it then tokenises as before.
 
-WordPiece takes the longest entry at each place, BPE the first of its merges, Unigram the likeliest path. Removing an
-entry that a choice did not take leaves the choice as it was. So the tokens of the text stay, and with them:
+WordPiece takes the longest entry at each place, BPE its first merge, Unigram the likeliest path. Removing entries that were
+not taken does not change these choices. So the tokens of the text stay, and with them:
 
 - special tokens, and the single characters of all kept tokens, so that other words of the same letters can be spelled;
-- BPE: the merges on the way to each kept token, and all bytes where the tokenizer reads bytes;
-- Unigram: the unlikeliest piece, because the score of an unknown character is relative to it, and all bytes of its fallback.
+- BPE: the merges that lead to each kept token, and all bytes if the tokenizer reads bytes;
+- Unigram: the least likely piece, to which the score of an unknown character is relative, and all bytes of its fallback.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from jaxdistill.files import reading
 WORDS = "transformer/embeddings/word/embedding"
 CONFIG, SPECIAL_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
-"""What a byte fallback calls the bytes."""
+"""Names of the bytes in a byte fallback."""
 
 
 class Trimmed(NamedTuple):
@@ -37,11 +37,11 @@ class Trimmed(NamedTuple):
 
     tokenizer: Tokenizer
     kept: Integer[np.ndarray, " t"]
-    """The id that each entry had before; rising."""
+    """Each entry's id before trimming, ascending."""
 
 
 def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Trimmed:
-    """The tokenizer with the entries of these ids, with special tokens, and with what spells other words.
+    """The tokenizer with the entries of these ids, special tokens, and the entries that spell other words.
 
     Args:
       tokenizer: WordPiece, BPE, Unigram or WordLevel.
@@ -69,7 +69,7 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Trimmed:
 
 
 def _special(content: Mapping[str, Any], ids: Mapping[str, int]) -> set[str]:
-    """Special tokens, the unknown one, and those that the post-processor adds."""
+    """Special tokens, the unknown token, and tokens that the post-processor adds."""
     found = {token["content"] for token in content["added_tokens"] if token["special"]}
     model = content["model"]
     found |= {model["unk_token"]} if model.get("unk_token") is not None else set()
@@ -81,13 +81,13 @@ def _special(content: Mapping[str, Any], ids: Mapping[str, int]) -> set[str]:
 
 
 def _processors(content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The post-processor, or the parts of a sequence of them, whose ids can be changed in place."""
+    """The post-processor, or the parts of a sequence of them; changing these changes `content`."""
     outer = content.get("post_processor") or {}
     return outer.get("processors", [outer])
 
 
 def _spelling(content: Mapping[str, Any], kept: Collection[str]) -> set[str]:
-    """Single characters of the kept tokens and of ASCII, and bytes; not all of them are entries."""
+    """Single characters of the kept tokens and of ASCII, and bytes; they need not be entries of the vocabulary."""
     model = content["model"]
     if model["type"] == "WordLevel":
         return set()
@@ -102,9 +102,9 @@ def _spelling(content: Mapping[str, Any], kept: Collection[str]) -> set[str]:
 
 
 def _merged(model: Mapping[str, Any], kept: Collection[str]) -> set[str]:
-    """Every entry on the way from characters to the kept tokens.
+    """Every entry that the merges from characters to the kept tokens produce.
 
-    BPE never merges across tokens, so a token's merges are the same in a sentence and alone.
+    BPE never merges across tokens, so a token's merges are the same in a sentence and in isolation.
     """
     for option in ("continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(option):
@@ -128,7 +128,7 @@ def _pairs(symbols: Sequence[str]) -> Iterable[tuple[str, str]]:
 
 
 def _renumbered(content: dict[str, Any], ids: Mapping[str, int], new: Mapping[int, int]) -> dict[str, Any]:
-    """The tokenizer's JSON with the entries of `new` alone, old ids to new ones."""
+    """The tokenizer's JSON with only the entries of `new`, which maps old ids to new ones."""
     model = content["model"]
     if model["type"] == "Unigram":
         vocab = [piece for old, piece in enumerate(model["vocab"]) if old in new]
@@ -148,7 +148,7 @@ def _renumbered(content: dict[str, Any], ids: Mapping[str, int], new: Mapping[in
 
 
 def named_tokens(folder: Path) -> set[str]:
-    """Tokens that the files beside `tokenizer.json` name: for padding, masks and the like."""
+    """Tokens that the files beside `tokenizer.json` name, such as for padding and masks."""
     found: list[Any] = []
     for name in (CONFIG, SPECIAL_TOKENS):
         settings = read_settings(folder / name) if (folder / name).exists() else {}
@@ -159,7 +159,7 @@ def named_tokens(folder: Path) -> set[str]:
 
 
 def write(result: Trimmed, origin: Path, folder: Path) -> None:
-    """Writes the trimmed tokenizer of the files in `origin`; files in which its ids would be wrong are left out."""
+    """Writes the trimmed tokenizer with the other files of `origin`, except those whose ids would be wrong."""
     content = json.loads(result.tokenizer.to_str())
     (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), encoding="utf-8")
     new = {str(old): str(place) for place, old in enumerate(result.kept.tolist())}
@@ -176,7 +176,7 @@ def write(result: Trimmed, origin: Path, folder: Path) -> None:
 
 
 def with_trimmed(model: SentenceModel, folder: Path) -> SentenceModel:
-    """The model with the trimmed tokenizer in `folder`, and those rows of its word table."""
+    """The model with the trimmed tokenizer in `folder` and the corresponding rows of its word embeddings."""
     tokenizer = read_tokenizer(folder, vocab_size=None, lower_case=False)
     tokenizer.enable_truncation(model.max_length)
     entries = tokenizer.get_vocab_size(with_added_tokens=True)
@@ -198,7 +198,7 @@ def with_trimmed(model: SentenceModel, folder: Path) -> SentenceModel:
 
 
 def needed_rows(model: SentenceModel) -> set[int]:
-    """Ids that stay whatever the text: padding's, those below it where positions count from it, prompts', named ones."""
+    """Ids that stay regardless of the text: padding, lower ids if positions count from it, prompts, and named tokens."""
     architecture, tokenizer = model.definition.architecture, model.tokenizer
     found = {architecture.pad_id}
     if architecture.position_offset:
@@ -210,9 +210,9 @@ def needed_rows(model: SentenceModel) -> set[int]:
 
 
 class UnknownWords:
-    """What leads up to the unknown part of a word in WordPiece, which makes the whole word unknown.
+    """Finds the WordPiece entries before the unknown part of a word, which makes the whole word unknown.
 
-    These entries must stay: without them, a shorter one could be taken and the rest of the word be found.
+    They must stay: without them, shorter entries could be taken and the rest of the word become known.
     """
 
     def __init__(self, tokenizer: Tokenizer):
@@ -220,7 +220,7 @@ class UnknownWords:
         self._model = json.loads(tokenizer.to_str())["model"]
 
     def ids(self, text: str) -> set[int]:
-        """Ids of these entries in a text; nothing for other kinds of tokenizers."""
+        """Ids of these entries in a text; empty for other kinds of tokenizers."""
         if self._model["type"] != "WordPiece":
             return set()
         normalizer, pre_tokenizer = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
@@ -229,7 +229,7 @@ class UnknownWords:
         return {self._entries[piece] for word in words for piece in self._pieces(word)}
 
     def _pieces(self, word: str) -> list[str]:
-        """The longest entry at each place, as far as there is one."""
+        """The longest entry at each place, up to the first place without one."""
         found, place = [], 0
         while place < len(word) <= self._model["max_input_chars_per_word"]:
             prefix = self._model["continuing_subword_prefix"] if place else ""

@@ -156,7 +156,11 @@ CASES = [
         "weights that are a pipe", _model(_pipe("model.safetensors")), says="is a pipe; only regular files can be read"
     ),
     Case("`tokenizer.json` is a folder", _model(_folder), says="is a folder; only regular files can be read"),
-    Case("a tokenizer without vocabulary", _model(_tokenizer(vocab={}, merges=[])), says="no entry in its vocabulary"),
+    Case(
+        "a tokenizer without vocabulary",
+        _model(_tokenizer(vocab={}, merges=[])),
+        says="the tokenizer's vocabulary is empty",
+    ),
     Case("a tokenizer that panics", _model(_tokenizer(**SHORT_MERGE)), says="is not a tokenizer that can be read"),
     Case("truncated safetensors", _model(_truncated), says="truncated or damaged"),
     Case("4-bit floats in safetensors", _model(_four_bits), says="has the dtype 'F4'; .* save it as F32"),
